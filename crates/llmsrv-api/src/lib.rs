@@ -1,0 +1,3 @@
+//! Wire types of the HTTP API: structs as they travel, nothing else.
+
+pub mod native;

@@ -1,0 +1,1 @@
+//! Chat templates, template capabilities and splitting of model output

@@ -1,0 +1,1 @@
+//! Every setting of the program: table, loader and rendering

@@ -1,0 +1,41 @@
+//! One step of computation, described by ids only: the same plan drives every model and device.
+
+use std::ops::Range;
+
+use crate::TokenId;
+
+/// Names one block of KV-cache memory; the memory itself belongs to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId(pub u32);
+
+/// A step for several sequences: flat rows, cut into one span per sequence.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepPlan {
+    /// Tokens to compute, all sequences one after the other; one row each.
+    pub tokens: Vec<TokenId>,
+    /// Position in its sequence of each row; same length as `tokens`.
+    pub positions: Vec<u32>,
+    /// One span for each sequence, in row order, covering all rows; never empty spans.
+    pub spans: Vec<Span>,
+    /// Row indices (into `tokens`, ascending) whose logits are wanted.
+    pub logit_rows: Vec<u32>,
+}
+
+/// The rows of one sequence in a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Rows of the plan that belong to this sequence.
+    pub rows: Range<usize>,
+    /// Position of the first row. Keys and values of positions `0..start` are in the cache already.
+    pub start: u32,
+    /// KV blocks of the sequence: position `p` lives in `blocks[p / block_size]` at slot
+    /// `p % block_size`. Covers at least `start + rows.len()` positions.
+    pub blocks: Vec<BlockId>,
+}
+
+impl Span {
+    /// Number of positions in the cache once the step is done.
+    pub fn kv_len(&self) -> usize {
+        self.start as usize + self.rows.len()
+    }
+}

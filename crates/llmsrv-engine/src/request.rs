@@ -1,0 +1,170 @@
+//! What the engine is asked and what it answers.
+
+use std::time::Duration;
+
+use crate::TokenId;
+
+/// One request for generated tokens, complete: the engine asks nobody anything.
+#[derive(Clone, Debug)]
+pub struct GenRequest {
+    /// Prompt, at least one token, at most `num_ctx - 1`.
+    pub tokens: Vec<TokenId>,
+    /// Sampling options.
+    pub params: SamplingParams,
+    /// Context size of this request in tokens (prompt + generated).
+    pub num_ctx: usize,
+    /// Most tokens to generate; `None` = until the model stops (bounded by 10 x `num_ctx`).
+    pub max_tokens: Option<usize>,
+    /// Texts that end the generation and are not output.
+    pub stop: Vec<String>,
+    /// Tokens at the start that a context shift keeps.
+    pub num_keep: usize,
+    /// When `num_ctx` is reached: `true` discards half of the tokens after `num_keep` and goes on,
+    /// `false` ends with [`FinishReason::Length`].
+    pub shift: bool,
+    /// Constrains the output.
+    pub grammar: Option<GrammarSpec>,
+    /// Text after which the grammar begins (the end tag of a thinking part); `None` = at once.
+    pub grammar_after: Option<String>,
+    /// Report the log-probability of each token and of this many alternatives.
+    pub logprobs: Option<usize>,
+}
+
+/// What the output must match.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum GrammarSpec {
+    /// Any JSON value.
+    Json,
+    /// JSON that satisfies this schema.
+    JsonSchema(serde_json::Value),
+    /// A regular expression over the whole output.
+    Regex(String),
+    /// A Lark grammar.
+    Lark(String),
+}
+
+/// Options of contract section 1.10 that choose the next token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingParams {
+    /// 0 = greedy.
+    pub temperature: f32,
+    /// 0 = off.
+    pub top_k: usize,
+    /// 1.0 = off.
+    pub top_p: f32,
+    /// 0.0 = off.
+    pub min_p: f32,
+    /// 1.0 = off.
+    pub typical_p: f32,
+    /// Window of the penalties in tokens; 0 = off, `None` = whole context.
+    pub repeat_last_n: Option<usize>,
+    /// 1.0 = off.
+    pub repeat_penalty: f32,
+    /// 0.0 = off.
+    pub presence_penalty: f32,
+    /// 0.0 = off.
+    pub frequency_penalty: f32,
+    /// `None` = random.
+    pub seed: Option<u64>,
+    /// Added to the logits of these tokens.
+    pub logit_bias: Vec<(TokenId, f32)>,
+}
+
+impl Default for SamplingParams {
+    fn default() -> Self {
+        SamplingParams {
+            temperature: 0.8,
+            top_k: 40,
+            top_p: 0.9,
+            min_p: 0.0,
+            typical_p: 1.0,
+            repeat_last_n: Some(64),
+            repeat_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            seed: None,
+            logit_bias: Vec::new(),
+        }
+    }
+}
+
+/// What the engine says about a request, in this order: `Text`*, then one `Done` or `Error`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// New text (valid UTF-8; may be empty when only `tokens` are reported).
+    Text {
+        /// Text that will not be taken back.
+        text: String,
+        /// Tokens generated since the last event, filled only when log-probabilities were asked.
+        tokens: Vec<TokenInfo>,
+    },
+    /// The end; no event follows.
+    Done(Box<Finish>),
+    /// The request failed; no event follows.
+    Error(String),
+}
+
+/// A generated token with its probability under the model (before sampling filters).
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenInfo {
+    /// Token id.
+    pub id: TokenId,
+    /// Natural logarithm of its probability.
+    pub logprob: f32,
+    /// Bytes the token stands for.
+    pub bytes: Vec<u8>,
+    /// The most probable alternatives, best first.
+    pub top: Vec<(TokenId, f32, Vec<u8>)>,
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// An end-of-generation token, a stop text, or a satisfied grammar.
+    Stop,
+    /// The token limit or the context size.
+    Length,
+}
+
+/// Totals of a finished request.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    /// Why it ended.
+    pub reason: FinishReason,
+    /// The stop text that ended it, if one did.
+    pub stop_text: Option<String>,
+    /// Tokens of the whole prompt, cached ones included.
+    pub prompt_tokens: usize,
+    /// Prompt tokens taken from the prefix cache.
+    pub cached_tokens: usize,
+    /// From submission to the first generated token, without waiting in the queue.
+    pub prompt_duration: Duration,
+    /// Generated tokens.
+    pub eval_tokens: usize,
+    /// From the first generated token to the end.
+    pub eval_duration: Duration,
+    /// Prompt and generated tokens, for the `context` field of the native API.
+    pub context: Vec<TokenId>,
+}
+
+/// A request the engine did not take.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// The prompt is empty or does not fit `num_ctx`.
+    #[error("the prompt has {tokens} tokens; the context holds {num_ctx}")]
+    PromptLength {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// Context size asked for.
+        num_ctx: usize,
+    },
+    /// The grammar or schema cannot be enforced.
+    #[error("invalid format: {0}")]
+    Grammar(String),
+    /// The engine thread has ended (a panic or an unload).
+    #[error("the model is not loaded any more")]
+    Closed,
+}

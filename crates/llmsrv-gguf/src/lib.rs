@@ -1,0 +1,1 @@
+//! Reading, checking and writing GGUF model files.

@@ -1,0 +1,1 @@
+//! CPU arithmetic on slices: quantised formats, matrix products, attention

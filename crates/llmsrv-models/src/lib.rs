@@ -1,0 +1,1 @@
+//! Weights and forward passes of the supported model families

@@ -1,0 +1,1 @@
+//! Model names, manifests and content-addressed blobs on disk
