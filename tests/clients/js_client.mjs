@@ -1,0 +1,56 @@
+// Drives a running llmsrv through the official JavaScript client of the native API, unmodified.
+// The server's address comes in OLLAMA_HOST.
+
+import assert from 'node:assert/strict'
+import { Ollama } from 'ollama'
+
+const client = new Ollama({ host: process.env.OLLAMA_HOST })
+const model = 'default'
+const options = { temperature: 0 }
+
+const parts = {
+  async generate() {
+    const prompt = 'Write a Python function that reverses a string.'
+    const whole = await client.generate({ model, prompt, options })
+    assert.match(whole.response, /def reverse_string/)
+    assert.equal(whole.done_reason, 'stop')
+    let text = ''
+    for await (const piece of await client.generate({ model, prompt, options, stream: true })) text += piece.response
+    assert.equal(text, whole.response)
+  },
+  async chat() {
+    const messages = [{ role: 'user', content: 'Hello!' }]
+    const first = await client.chat({ model, messages, options })
+    assert.match(first.message.content, /built-in model/)
+    messages.push(first.message, { role: 'user', content: 'Tell me a joke' })
+    let last
+    for await (const piece of await client.chat({ model, messages, options, stream: true })) last = piece
+    assert.equal(last.done, true)
+    assert.ok(last.eval_count > 0)
+  },
+  async abort() {
+    const stream = await client.generate({ model, prompt: 'Count for ever', stream: true, options: { temperature: 2, top_k: 0, top_p: 1, num_predict: 5000, stop: ['\u0000'] } })
+    await assert.rejects(async () => {
+      for await (const _ of stream) client.abort()
+    }, { name: 'AbortError' })
+  },
+  async library() {
+    const names = (await client.list()).models.map((m) => m.name)
+    assert.ok(names.includes('default:latest'), names.join())
+    const shown = await client.show({ model })
+    assert.ok(shown.details.family && shown.capabilities.includes('completion'))
+    await client.copy({ source: model, destination: 'js-copy' })
+    assert.equal((await client.delete({ model: 'js-copy' })).status, 'success')
+    assert.ok(Array.isArray((await client.ps()).models))
+    assert.match((await client.version()).version, /^\d+\.\d+\.\d+/)
+  },
+  async errors() {
+    await assert.rejects(client.generate({ model: 'no-such-model', prompt: 'x' }), /not found/)
+    await assert.rejects(client.chat({ model, messages: [], format: 'yaml' }), /invalid format/)
+  },
+}
+
+for (const [name, part] of Object.entries(parts)) {
+  await part()
+  console.log('ok', name)
+}
