@@ -1,1 +1,46 @@
-//! Every setting of the program: table, loader and rendering
+//! Every setting of the program: one table, one loader, one rendering.
+//!
+//! [`registry::SETTINGS`] declares each setting once. [`load`] takes what the program was given
+//! (defaults, a TOML file, a `.env` file, the environment, flags), lets the strongest layer win and
+//! remembers which one it was. It is pure: [`Inputs::from_process`] is the only function that looks
+//! at the process. Nothing here prints.
+
+pub mod address;
+mod client;
+mod env_file;
+mod error;
+mod folders;
+mod host;
+mod logkit;
+mod nearest;
+pub mod registry;
+pub mod render;
+mod server;
+mod source;
+mod toml_file;
+pub mod value;
+
+pub use address::Address;
+pub use client::ClientConfig;
+pub use error::{Error, Errors, Warning};
+pub use folders::Folders;
+pub use host::HostConfig;
+pub use logkit::{Ambient, LogkitConfig};
+pub use nearest::nearest;
+pub use registry::{Kind, SETTINGS, Secrecy, Section, Setting, Status};
+pub use server::{ServerConfig, Verbosity};
+pub use source::{Flag, Inputs, Loaded, Origin, Request, Resolved, TextFile, load};
+pub use value::{Secret, Value};
+
+/// The settings, typed.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The model server.
+    pub server: ServerConfig,
+    /// Commands that talk to a server.
+    pub client: ClientConfig,
+    /// Folders of the machine.
+    pub host: HostConfig,
+    /// The call logger.
+    pub logkit: LogkitConfig,
+}

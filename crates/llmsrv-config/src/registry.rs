@@ -1,0 +1,404 @@
+//! THE table of settings. Documents, `llmsrv config`, the loader and its tests are made from it.
+//!
+//! To add a setting: one row here and the field of the struct that reads it.
+
+/// A table of the settings file, and a struct of [`crate::Config`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// `[server]`
+    Server,
+    /// `[client]`
+    Client,
+    /// `[host]`
+    Host,
+    /// `[logkit]`
+    Logkit,
+}
+
+impl Section {
+    /// All sections in the order of the documents.
+    pub const ALL: [Section; 4] = [
+        Section::Server,
+        Section::Client,
+        Section::Host,
+        Section::Logkit,
+    ];
+
+    /// Returns the name of the section in the settings file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Section::Server => "server",
+            Section::Client => "client",
+            Section::Host => "host",
+            Section::Logkit => "logkit",
+        }
+    }
+}
+
+/// What a value looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// On or off.
+    Switch,
+    /// 0, 1 (debug) or 2 (trace); words for on and off count too.
+    Verbosity,
+    /// A whole number between two others.
+    Integer {
+        /// Smallest value.
+        min: i64,
+        /// Largest value.
+        max: i64,
+    },
+    /// A time such as `5m`; bare numbers are seconds, negative ones mean forever.
+    Duration,
+    /// A size such as `8GiB`.
+    Bytes,
+    /// Where a server listens.
+    Address,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// Texts between commas.
+    List,
+    /// Texts between commas; `\,` is a comma inside a text.
+    EscapedList,
+    /// A file or folder; a leading `~` is the home directory.
+    Path,
+}
+
+impl Kind {
+    /// Describes the kind for documents and errors.
+    pub fn name(self) -> String {
+        match self {
+            Kind::Switch => "true or false".into(),
+            Kind::Verbosity => "0, 1 or 2".into(),
+            Kind::Integer { min, max } if max >= LARGE => format!("a whole number from {min}"),
+            Kind::Integer { min, max } => format!("a whole number from {min} to {max}"),
+            Kind::Duration => "a time".into(),
+            Kind::Bytes => "a size".into(),
+            Kind::Address => "an address".into(),
+            Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Text => "a text".into(),
+            Kind::List | Kind::EscapedList => "a list".into(),
+            Kind::Path => "a path".into(),
+        }
+    }
+}
+
+/// How much of a value may be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secrecy {
+    /// All of it.
+    Open,
+    /// Nothing.
+    Hidden,
+    /// Of URLs only scheme and host; the rest is open.
+    Urls,
+}
+
+/// Whether this version of the program reads the setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It has an effect.
+    Active,
+    /// It is known and checked, and has no effect yet.
+    Reserved,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Name of the environment variable; also the identity of the row.
+    pub name: &'static str,
+    /// Variables read when `name` is not set, best first.
+    pub aliases: &'static [&'static str],
+    /// Section of the settings file.
+    pub section: Section,
+    /// Key in its section; empty = cannot be set in a file.
+    pub key: &'static str,
+    /// What a value looks like.
+    pub kind: Kind,
+    /// Value when nothing is said, in the form of the variable; empty = unset.
+    pub default: &'static str,
+    /// How much of a value may be shown.
+    pub secrecy: Secrecy,
+    /// Whether it has an effect.
+    pub status: Status,
+    /// One line for people.
+    pub help: &'static str,
+}
+
+impl Setting {
+    /// Returns the row of the variable `name` (not of an alias).
+    pub fn find(name: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.name == name)
+    }
+
+    /// Returns `section.key`, or nothing for rows that no file can set.
+    pub fn path(&self) -> Option<String> {
+        (!self.key.is_empty()).then(|| format!("{}.{}", self.section.name(), self.key))
+    }
+
+    /// Returns the variables that set it, strongest first.
+    pub fn variables(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+
+    const fn alias(self, aliases: &'static [&'static str]) -> Setting {
+        Setting { aliases, ..self }
+    }
+
+    const fn hidden(self) -> Setting {
+        Setting {
+            secrecy: Secrecy::Hidden,
+            ..self
+        }
+    }
+
+    const fn urls(self) -> Setting {
+        Setting {
+            secrecy: Secrecy::Urls,
+            ..self
+        }
+    }
+
+    const fn reserved(self) -> Setting {
+        Setting {
+            status: Status::Reserved,
+            ..self
+        }
+    }
+}
+
+const fn row(
+    section: Section,
+    name: &'static str,
+    key: &'static str,
+    kind: Kind,
+    default: &'static str,
+    help: &'static str,
+) -> Setting {
+    Setting {
+        name,
+        aliases: &[],
+        section,
+        key,
+        kind,
+        default,
+        secrecy: Secrecy::Open,
+        status: Status::Active,
+        help,
+    }
+}
+
+/// Upper bound of numbers that have no natural one.
+const LARGE: i64 = 1 << 31;
+const COUNT: Kind = Kind::Integer { min: 0, max: LARGE };
+const PORT: Kind = Kind::Integer {
+    min: 0,
+    max: 65_535,
+};
+
+use Section::{Client, Host, Logkit, Server};
+
+/// Every setting.
+#[rustfmt::skip]
+pub const SETTINGS: &[Setting] = &[
+    row(Server, "LLMSRV_HOST", "host", Kind::Address, "127.0.0.1:11434",
+        "Address the server listens on and the commands talk to: host, :port, host:port, [v6]:port or a URL")
+        .alias(&["OLLAMA_HOST"]),
+    row(Server, "LLMSRV_MODELS", "models", Kind::Path, "{data}/models",
+        "Folder of the models; when not set, a store of the existing server is also read")
+        .alias(&["OLLAMA_MODELS"]),
+    row(Server, "LLMSRV_ORIGINS", "origins", Kind::List, "",
+        "Origins of web pages that may call the server, besides the local ones; one * in each, * alone allows all")
+        .alias(&["OLLAMA_ORIGINS"]),
+    row(Server, "LLMSRV_API_KEYS", "api_keys", Kind::List, "",
+        "Keys of which every request must carry one; none = no check").hidden(),
+    row(Server, "LLMSRV_DEFAULT_MODEL", "default_model", Kind::Text, "",
+        "Model that the name `default` stands for; unset = the built-in model"),
+    row(Server, "LLMSRV_NO_EMBEDDED", "no_embedded", Kind::Switch, "false",
+        "Do not put the built-in model into the store"),
+    row(Server, "LLMSRV_PRELOAD", "preload", Kind::List, "",
+        "Models to load when the server starts; they stay loaded until they are stopped"),
+    row(Server, "LLMSRV_KEEP_ALIVE", "keep_alive", Kind::Duration, "5m",
+        "How long an idle model stays loaded; negative = forever, 0 = unload at once")
+        .alias(&["OLLAMA_KEEP_ALIVE"]),
+    row(Server, "LLMSRV_LOAD_TIMEOUT", "load_timeout", Kind::Duration, "5m",
+        "How long loading a model may take; 0 or negative = no limit")
+        .alias(&["OLLAMA_LOAD_TIMEOUT"]),
+    row(Server, "LLMSRV_NUM_PARALLEL", "num_parallel", Kind::Integer { min: 1, max: 4096 }, "1",
+        "Requests one model answers at the same time")
+        .alias(&["OLLAMA_NUM_PARALLEL"]),
+    row(Server, "LLMSRV_MAX_LOADED_MODELS", "max_loaded_models", COUNT, "0",
+        "Models loaded at the same time; 0 = automatic")
+        .alias(&["OLLAMA_MAX_LOADED_MODELS"]),
+    row(Server, "LLMSRV_MAX_QUEUE", "max_queue", COUNT, "512",
+        "Requests that may wait; more are refused with status 503")
+        .alias(&["OLLAMA_MAX_QUEUE"]),
+    row(Server, "LLMSRV_CONTEXT_LENGTH", "context_length", COUNT, "0",
+        "Context in tokens when neither request nor model says; 0 = by memory")
+        .alias(&["OLLAMA_CONTEXT_LENGTH"]),
+    row(Server, "LLMSRV_KV_CACHE_TYPE", "kv_cache_type", Kind::Choice(&["f32", "f16", "q8_0", "q4_0"]), "f16",
+        "Number format of the KV cache")
+        .alias(&["OLLAMA_KV_CACHE_TYPE"]),
+    row(Server, "LLMSRV_FLASH_ATTENTION", "flash_attention", Kind::Switch, "",
+        "Fused attention; unset = automatic")
+        .alias(&["OLLAMA_FLASH_ATTENTION"]).reserved(),
+    row(Server, "LLMSRV_DEVICE", "device", Kind::Choice(&["auto", "cpu", "cuda", "metal", "candle"]), "auto",
+        "What computes: the best there is, the CPU, a GPU, or the portable tensor library on the CPU"),
+    row(Server, "LLMSRV_THREADS", "threads", Kind::Integer { min: 0, max: 4096 }, "0",
+        "Threads for arithmetic; 0 = one for each core"),
+    row(Server, "LLMSRV_CPU", "cpu", Kind::Choice(&["auto", "scalar", "avx2", "avx512", "neon"]), "auto",
+        "Instruction set to use at most, for tests").reserved(),
+    row(Server, "LLMSRV_GPU", "gpu", Kind::Switch, "",
+        "Use a GPU; unset = if there is one, false = compute on the CPU")
+        .alias(&["OLLAMA_GPU"]),
+    row(Server, "LLMSRV_VENDOR_GPU", "vendor_gpu", Kind::Switch, "",
+        "Use a GPU that needs its vendor's own library").reserved(),
+    row(Server, "LLMSRV_NPU", "npu", Kind::Switch, "",
+        "Use an NPU if there is one").reserved(),
+    row(Server, "LLMSRV_GPU_OVERHEAD", "gpu_overhead", Kind::Bytes, "0",
+        "Memory of each GPU to leave free")
+        .alias(&["OLLAMA_GPU_OVERHEAD"]).reserved(),
+    row(Server, "LLMSRV_SCHED_SPREAD", "sched_spread", Kind::Switch, "false",
+        "Spread a model over all GPUs")
+        .alias(&["OLLAMA_SCHED_SPREAD"]).reserved(),
+    row(Server, "LLMSRV_NOPRUNE", "noprune", Kind::Switch, "false",
+        "Keep files in the store that no model uses")
+        .alias(&["OLLAMA_NOPRUNE"]),
+    row(Server, "LLMSRV_GO_TEMPLATE", "go_template", Kind::Switch, "true",
+        "Use a model's Go template where it has one")
+        .alias(&["OLLAMA_GO_TEMPLATE"]).reserved(),
+    row(Server, "LLMSRV_GRACE", "grace", Kind::Duration, "10s",
+        "How long running requests may go on after a signal to stop"),
+    row(Server, "LLMSRV_VERSION_STRING", "version_string", Kind::Text, "",
+        "What /api/version reports, for clients that insist on a number"),
+    row(Server, "LLMSRV_DEBUG", "debug", Kind::Verbosity, "0",
+        "Log more: 1 = debug, 2 = trace")
+        .alias(&["OLLAMA_DEBUG"]),
+    row(Server, "LLMSRV_LOG", "log", Kind::Text, "",
+        "Log filter such as `info,llmsrv_server=debug`; stronger than the level"),
+    row(Server, "LLMSRV_LOG_FORMAT", "log_format", Kind::Choice(&["text", "json"]), "text",
+        "Form of the log lines on stderr"),
+    row(Server, "LLMSRV_DEBUG_LOG_REQUESTS", "debug_log_requests", Kind::Switch, "false",
+        "Log the bodies of requests")
+        .alias(&["OLLAMA_DEBUG_LOG_REQUESTS"]).reserved(),
+
+    row(Client, "LLMSRV_API_KEY", "api_key", Kind::Text, "",
+        "Key that the commands send to the server")
+        .alias(&["OLLAMA_API_KEY"]).hidden(),
+    row(Client, "LLMSRV_NOHISTORY", "nohistory", Kind::Switch, "false",
+        "Do not keep a history of what is typed in `llmsrv run`")
+        .alias(&["OLLAMA_NOHISTORY"]),
+    row(Client, "LLMSRV_CONFIG", "", Kind::Path, "{config}/config.toml",
+        "The settings file; /etc/llmsrv/config.toml is read when it does not exist"),
+
+    row(Host, "LLMSRV_STATE_DIR", "state_dir", Kind::Path, "{state}",
+        "Folder of the history and of logs"),
+    row(Host, "LLMSRV_CACHE_DIR", "cache_dir", Kind::Path, "{cache}",
+        "Folder of what can be made again").reserved(),
+    row(Host, "LLMSRV_RUNTIME_DIR", "runtime_dir", Kind::Path, "{runtime}",
+        "Folder of locks and sockets of the running service").reserved(),
+
+    row(Logkit, "LOGKIT_LEVEL", "level", Kind::Choice(&["debug", "info", "warning", "error", "critical"]), "debug",
+        "Lowest level that is logged").reserved(),
+    row(Logkit, "LOGKIT_SINKS", "sinks", Kind::EscapedList, "",
+        "Where entries go, such as `db:logs.db,csv:logs.csv`").urls().reserved(),
+    row(Logkit, "LOGKIT_ENV", "env", Kind::Text, "",
+        "Environment tag; unset = detected").reserved(),
+    row(Logkit, "LOGKIT_VERSION", "version", Kind::Text, "",
+        "Version tag; unset = detected").reserved(),
+    row(Logkit, "LOGKIT_TRACE_ID", "trace_id", Kind::Text, "",
+        "Trace id of all entries; unset = taken from the environment or generated").reserved(),
+    row(Logkit, "LOGKIT_DB", "db", Kind::Path, "logs.db",
+        "Database of `logkit run` and `logkit logs`").reserved(),
+    row(Logkit, "LOGKIT_LOG_DIR", "log_dir", Kind::Path, ".",
+        "Folder of the logging service's data").reserved(),
+    row(Logkit, "LOGKIT_HOST", "host", Kind::Text, "0.0.0.0",
+        "Address of the logging service").reserved(),
+    row(Logkit, "LOGKIT_PORT", "port", PORT, "8080",
+        "Port of the logging service").reserved(),
+    row(Logkit, "LOGKIT_GRPC_HOST", "grpc_host", Kind::Text, "127.0.0.1",
+        "Address of the gRPC logging service").reserved(),
+    row(Logkit, "LOGKIT_GRPC_PORT", "grpc_port", PORT, "50051",
+        "Port of the gRPC logging service").reserved(),
+    row(Logkit, "LOGKIT_API_KEY", "api_key", Kind::Text, "",
+        "Key that the logging service asks for").hidden().reserved(),
+    row(Logkit, "LOGKIT_WEBHOOK_URL", "webhook_url", Kind::Text, "",
+        "Where errors are announced").urls().reserved(),
+    row(Logkit, "LOGKIT_WEBHOOK_FORMAT", "webhook_format", Kind::Choice(&["slack", "discord", "teams", "raw"]), "",
+        "Form of the announcements; unset = guessed from the host name").reserved(),
+    row(Logkit, "LOGKIT_METRICS_PORT", "metrics_port", PORT, "",
+        "Port of the metrics of the logger; unset = none").reserved(),
+    row(Logkit, "LOGKIT_LLM_MODEL", "llm_model", Kind::Text, "",
+        "Model that explains logged errors").reserved(),
+    row(Logkit, "LOGKIT_DETECT_INJECTION", "detect_injection", Kind::Switch, "false",
+        "Look for prompt injection in logged arguments").reserved(),
+    row(Logkit, "LOGKIT_REDACT", "redact", Kind::Switch, "true",
+        "Blank secrets in logged values").reserved(),
+    row(Logkit, "LOGKIT_QUEUE", "queue", Kind::Integer { min: 1, max: LARGE }, "65536",
+        "Entries that may wait to be written").reserved(),
+    row(Logkit, "LOGKIT_ON_FULL", "on_full", Kind::Choice(&["block", "drop_new", "drop_old"]), "",
+        "What happens when the queue is full; unset = errors wait, the rest is dropped and counted").reserved(),
+    row(Logkit, "LOGKIT_DURABILITY", "durability", Kind::Choice(&["buffered", "crash", "sync", "full"]), "buffered",
+        "When an entry is safe: soon, even if the process is killed, or before the call returns").reserved(),
+    row(Logkit, "LOGKIT_CONSOLE_TIME", "console_time", Kind::List, "",
+        "Time on the console: `ms` adds milliseconds, `utc` is not local time").reserved(),
+    row(Logkit, "LOGKIT_ENV_FILE", "", Kind::Path, "",
+        "File of NAME=value lines to read, like --env-file"),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::{
+        Folders,
+        value::{Manner, Raw, parse},
+    };
+
+    #[test]
+    fn names_and_keys_are_unique_and_well_formed() {
+        let mut names = HashSet::new();
+        let mut keys = HashSet::new();
+        for setting in SETTINGS {
+            let prefix = if setting.section == Section::Logkit {
+                "LOGKIT_"
+            } else {
+                "LLMSRV_"
+            };
+            assert!(setting.name.starts_with(prefix), "{}", setting.name);
+            for name in setting.variables() {
+                assert!(names.insert(name), "{name} twice");
+            }
+            if let Some(path) = setting.path() {
+                assert!(keys.insert(path.clone()), "{path} twice");
+            }
+            assert!(
+                !setting.help.is_empty() && !setting.help.ends_with('.'),
+                "{}",
+                setting.name
+            );
+            assert!(setting.help.len() <= 110, "{}: one line", setting.name);
+        }
+    }
+
+    #[test]
+    fn every_default_is_a_value_of_its_kind() {
+        for setting in SETTINGS {
+            let default = Raw::Text(setting.default.into());
+            let (value, remark) = parse(setting.kind, &default, Manner::Strict, &Folders::none())
+                .expect(setting.name);
+            assert_eq!(remark, None);
+            assert_eq!(
+                value == crate::Value::Unset,
+                setting.default.is_empty(),
+                "{}",
+                setting.name
+            );
+        }
+    }
+}

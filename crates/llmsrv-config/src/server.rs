@@ -1,0 +1,147 @@
+//! The model server's settings.
+
+use std::{path::PathBuf, time::Duration};
+
+use crate::{
+    Address, Folders, Origin, Secret,
+    source::{Limit, Values},
+};
+
+/// `[server]`
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where the server listens and the commands call.
+    pub host: Address,
+    /// Folder of the models.
+    pub models: PathBuf,
+    /// A second store, only read; set when nobody chose `models` and this machine has one.
+    pub models_fallback: Option<PathBuf>,
+    /// Origins of web pages allowed besides the built-in list.
+    pub origins: Vec<String>,
+    /// Keys of which every request must carry one; empty = no check.
+    pub api_keys: Vec<Secret>,
+    /// Model that the name `default` stands for; `None` = the built-in model.
+    pub default_model: Option<String>,
+    /// The built-in model is not put into the store.
+    pub no_embedded: bool,
+    /// Models to load at the start.
+    pub preload: Vec<String>,
+    /// How long an idle model stays loaded; `None` = forever.
+    pub keep_alive: Option<Duration>,
+    /// How long loading may take; `None` = no limit.
+    pub load_timeout: Option<Duration>,
+    /// Requests one model answers at the same time, at least 1.
+    pub num_parallel: usize,
+    /// Models loaded at the same time; 0 = automatic.
+    pub max_loaded_models: usize,
+    /// Requests that may wait.
+    pub max_queue: usize,
+    /// Context in tokens when nobody says; 0 = by memory.
+    pub context_length: usize,
+    /// `f32`, `f16`, `q8_0` or `q4_0`.
+    pub kv_cache_type: String,
+    /// Fused attention; `None` = automatic.
+    pub flash_attention: Option<bool>,
+    /// `auto`, `cpu`, `cuda`, `metal` or `candle`; a GPU that is switched off makes `auto` the CPU.
+    pub device: String,
+    /// Threads for arithmetic; 0 = one for each core.
+    pub threads: usize,
+    /// Instruction set to use at most, or `auto`.
+    pub cpu: String,
+    /// Use a GPU that needs its vendor's library; `None` = nobody said.
+    pub vendor_gpu: Option<bool>,
+    /// Use an NPU; `None` = nobody said.
+    pub npu: Option<bool>,
+    /// Bytes of each GPU to leave free.
+    pub gpu_overhead: u64,
+    /// Spread a model over all GPUs.
+    pub sched_spread: bool,
+    /// Keep files in the store that no model uses.
+    pub no_prune: bool,
+    /// Use a model's Go template where it has one.
+    pub go_template: bool,
+    /// How long running requests may go on after a signal; `None` = until they end.
+    pub grace: Option<Duration>,
+    /// What `/api/version` reports; `None` = the built-in text.
+    pub version_string: Option<String>,
+    /// How much is logged when there is no filter.
+    pub verbosity: Verbosity,
+    /// Log filter.
+    pub log: Option<String>,
+    /// Log lines are JSON objects.
+    pub log_json: bool,
+    /// Log the bodies of requests.
+    pub log_requests: bool,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// What operators need.
+    Info,
+    /// One line for each request.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl ServerConfig {
+    pub(crate) fn new(values: &Values<'_>, folders: &Folders) -> ServerConfig {
+        let models_chosen = values
+            .0
+            .iter()
+            .any(|row| row.setting.name == "LLMSRV_MODELS" && row.origin != Origin::Default);
+        let device: String = values.read("LLMSRV_DEVICE");
+        let gpu: Option<bool> = values.read("LLMSRV_GPU");
+        let positive = |limit: Limit| limit.0.filter(|duration| !duration.is_zero());
+        ServerConfig {
+            host: values.read("LLMSRV_HOST"),
+            models: values.read("LLMSRV_MODELS"),
+            models_fallback: if models_chosen {
+                None
+            } else {
+                folders.existing_store.clone()
+            },
+            origins: values.read("LLMSRV_ORIGINS"),
+            api_keys: values
+                .read::<Vec<String>>("LLMSRV_API_KEYS")
+                .into_iter()
+                .map(Secret::new)
+                .collect(),
+            default_model: values.read("LLMSRV_DEFAULT_MODEL"),
+            no_embedded: values.read("LLMSRV_NO_EMBEDDED"),
+            preload: values.read("LLMSRV_PRELOAD"),
+            keep_alive: values.read::<Limit>("LLMSRV_KEEP_ALIVE").0,
+            load_timeout: positive(values.read("LLMSRV_LOAD_TIMEOUT")),
+            num_parallel: values.read("LLMSRV_NUM_PARALLEL"),
+            max_loaded_models: values.read("LLMSRV_MAX_LOADED_MODELS"),
+            max_queue: values.read("LLMSRV_MAX_QUEUE"),
+            context_length: values.read("LLMSRV_CONTEXT_LENGTH"),
+            kv_cache_type: values.read("LLMSRV_KV_CACHE_TYPE"),
+            flash_attention: values.read("LLMSRV_FLASH_ATTENTION"),
+            device: if device == "auto" && gpu == Some(false) {
+                "cpu".to_owned()
+            } else {
+                device
+            },
+            threads: values.read("LLMSRV_THREADS"),
+            cpu: values.read("LLMSRV_CPU"),
+            vendor_gpu: values.read("LLMSRV_VENDOR_GPU"),
+            npu: values.read("LLMSRV_NPU"),
+            gpu_overhead: values.read("LLMSRV_GPU_OVERHEAD"),
+            sched_spread: values.read("LLMSRV_SCHED_SPREAD"),
+            no_prune: values.read("LLMSRV_NOPRUNE"),
+            go_template: values.read("LLMSRV_GO_TEMPLATE"),
+            grace: values.read::<Limit>("LLMSRV_GRACE").0,
+            version_string: values.read("LLMSRV_VERSION_STRING"),
+            verbosity: match values.read::<u8>("LLMSRV_DEBUG") {
+                0 => Verbosity::Info,
+                1 => Verbosity::Debug,
+                _ => Verbosity::Trace,
+            },
+            log: values.read("LLMSRV_LOG"),
+            log_json: values.read::<String>("LLMSRV_LOG_FORMAT") == "json",
+            log_requests: values.read("LLMSRV_DEBUG_LOG_REQUESTS"),
+        }
+    }
+}

@@ -1,0 +1,827 @@
+//! Layers: default < file < `.env` file < environment < flag. The strongest one that says something
+//! wins, and the loader remembers which it was.
+
+use std::{collections::BTreeMap, ffi::OsString, fmt, fs, io, path::PathBuf};
+
+use crate::{
+    Ambient, ClientConfig, Config, Error, Errors, Folders, HostConfig, LogkitConfig, SETTINGS,
+    ServerConfig, Setting, Value, Warning, env_file, nearest, toml_file,
+    value::{Manner, Raw, parse},
+};
+
+/// Everything the loader looks at.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    /// Settings given on the command line.
+    pub flags: Vec<Flag>,
+    /// Port given on the command line: replaces the one of the address.
+    pub port: Option<u16>,
+    /// The environment.
+    pub environment: BTreeMap<String, OsString>,
+    /// A file of `NAME=value` lines.
+    pub env_file: Option<TextFile>,
+    /// The settings file.
+    pub file: Option<TextFile>,
+    /// Where the program's files live.
+    pub folders: Folders,
+}
+
+/// A setting given on the command line.
+#[derive(Clone, Debug)]
+pub struct Flag {
+    /// Name of the setting in the table.
+    pub setting: &'static str,
+    /// How the flag is written, for messages.
+    pub flag: &'static str,
+    /// Its value.
+    pub value: String,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug)]
+pub struct TextFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it holds.
+    pub text: String,
+}
+
+impl TextFile {
+    /// Reads the file at `path`.
+    pub fn read(path: PathBuf) -> Result<TextFile, Error> {
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(TextFile { path, text }),
+            Err(source) => Err(Error::Unreadable { path, source }),
+        }
+    }
+}
+
+/// What the command line says about loading.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// A settings file that must exist.
+    pub config_file: Option<PathBuf>,
+    /// An environment file that must exist.
+    pub env_file: Option<PathBuf>,
+    /// Settings.
+    pub flags: Vec<Flag>,
+    /// Port of the server.
+    pub port: Option<u16>,
+}
+
+impl Inputs {
+    /// Collects the inputs of this process: environment, folders and files.
+    pub fn from_process(request: Request) -> Result<Inputs, Errors> {
+        // Names that are not UTF-8 cannot be ours.
+        let environment: BTreeMap<String, OsString> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .collect();
+        Inputs::collect(request, environment, Folders::from_process())
+    }
+
+    fn collect(
+        request: Request,
+        environment: BTreeMap<String, OsString>,
+        folders: Folders,
+    ) -> Result<Inputs, Errors> {
+        let named = |variable: &str| {
+            environment
+                .get(variable)
+                .filter(|value| !value.is_empty())
+                .map(|value| match value.to_str() {
+                    Some(text) => folders.expand(text),
+                    None => PathBuf::from(value),
+                })
+        };
+        let mut errors = Vec::new();
+        let mut must_read = |path: PathBuf| {
+            TextFile::read(path)
+                .map_err(|error| errors.push(error))
+                .ok()
+        };
+        let env_file = request
+            .env_file
+            .or_else(|| named("LOGKIT_ENV_FILE"))
+            .and_then(&mut must_read);
+        let file = match request.config_file.or_else(|| named("LLMSRV_CONFIG")) {
+            Some(path) => must_read(path),
+            None => [
+                folders.config.join("config.toml"),
+                PathBuf::from("/etc/llmsrv/config.toml"),
+            ]
+            .into_iter()
+            .find(|path| !matches!(fs::metadata(path), Err(error) if absent(&error)))
+            .and_then(must_read),
+        };
+        if errors.is_empty() {
+            Ok(Inputs {
+                flags: request.flags,
+                port: request.port,
+                environment,
+                env_file,
+                file,
+                folders,
+            })
+        } else {
+            Err(Errors(errors))
+        }
+    }
+}
+
+fn absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// Where a value is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody said anything.
+    Default,
+    /// The settings file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+    },
+    /// The file of `NAME=value` lines.
+    EnvFile {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The variable.
+        name: String,
+    },
+    /// The environment.
+    Environment {
+        /// The variable.
+        name: String,
+    },
+    /// The command line.
+    Flag {
+        /// How the flag is written.
+        flag: &'static str,
+    },
+}
+
+impl Origin {
+    /// Returns the start of a message about a named thing there: `config.toml:3: `.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Origin::Default => "default: ".to_owned(),
+            Origin::File { path, line } | Origin::EnvFile { path, line, .. } => {
+                format!("{}:{line}: ", path.display())
+            }
+            Origin::Environment { .. } => "environment: ".to_owned(),
+            Origin::Flag { .. } => String::new(),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Origin::EnvFile { path, line, name } => write!(f, "{}:{line} {name}", path.display()),
+            Origin::Environment { name } => write!(f, "environment {name}"),
+            Origin::Flag { flag } => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// A setting with the value that won.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The row of the table.
+    pub setting: &'static Setting,
+    /// The value.
+    pub value: Value,
+    /// Who said it.
+    pub origin: Origin,
+}
+
+/// What [`load`] returns.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The settings, typed.
+    pub config: Config,
+    /// The same one by one, in the order of the table.
+    pub settings: Vec<Resolved>,
+    /// Oddities that do not stop the program.
+    pub warnings: Vec<Warning>,
+    /// The settings file, if one was read.
+    pub file: Option<PathBuf>,
+}
+
+/// What one layer says about one setting.
+pub(crate) struct Entry {
+    pub(crate) setting: &'static Setting,
+    /// The setting as it is called in that layer.
+    pub(crate) name: String,
+    pub(crate) raw: Raw,
+    pub(crate) origin: Origin,
+}
+
+/// Lets the strongest layer win for each setting. Reports every mistake of every layer, not only
+/// the first one.
+pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
+    let mut errors = Vec::new();
+    let mut warnings = Vec::new();
+
+    let mut entries = Vec::new();
+    if let Some(file) = &inputs.file {
+        entries.extend(toml_file::entries(file, &mut errors));
+    }
+    let assignments = assignments(inputs, &mut errors, &mut warnings);
+    entries.extend(variables(&assignments));
+    entries.extend(environment(inputs, &mut errors, &mut warnings));
+    for flag in &inputs.flags {
+        if let Some(setting) = Setting::find(flag.setting) {
+            let origin = Origin::Flag { flag: flag.flag };
+            entries.push(Entry {
+                setting,
+                name: flag.flag.to_owned(),
+                raw: Raw::Text(flag.value.clone()),
+                origin,
+            });
+        }
+    }
+
+    let mut settings: Vec<Resolved> = SETTINGS
+        .iter()
+        .map(|setting| {
+            let default = Raw::Text(setting.default.to_owned());
+            let value = parse(setting.kind, &default, Manner::Strict, &inputs.folders);
+            Resolved {
+                setting,
+                value: value.map_or(Value::Unset, |(value, _)| value),
+                origin: Origin::Default,
+            }
+        })
+        .collect();
+    for entry in entries {
+        match parse(
+            entry.setting.kind,
+            &entry.raw,
+            manner(&entry),
+            &inputs.folders,
+        ) {
+            // An empty value says nothing.
+            Ok((Value::Unset, _)) => {}
+            Ok((value, remark)) => {
+                if let Some(remark) = remark {
+                    let (origin, name) = (entry.origin.clone(), entry.name);
+                    warnings.push(Warning::Replaced {
+                        origin,
+                        name,
+                        remark,
+                    });
+                }
+                if let Some(row) = settings
+                    .iter_mut()
+                    .find(|row| row.setting.name == entry.setting.name)
+                {
+                    row.value = value;
+                    row.origin = entry.origin;
+                }
+            }
+            Err(problem) => {
+                errors.push(Error::BadValue {
+                    origin: entry.origin,
+                    name: entry.name,
+                    problem,
+                });
+            }
+        }
+    }
+    if !errors.is_empty() {
+        return Err(Errors(errors));
+    }
+    if let Some(port) = inputs.port
+        && let Some(row) = settings
+            .iter_mut()
+            .find(|row| row.setting.name == "LLMSRV_HOST")
+        && let Value::Address(address) = &mut row.value
+    {
+        address.port = port;
+        row.origin = Origin::Flag { flag: "--port" };
+    }
+    if let (Some(file), Some(row)) = (
+        &inputs.file,
+        settings
+            .iter_mut()
+            .find(|row| row.setting.name == "LLMSRV_CONFIG"),
+    ) {
+        row.value = Value::Path(file.path.clone());
+    }
+
+    let values = Values(&settings);
+    let config = Config {
+        server: ServerConfig::new(&values, &inputs.folders),
+        client: ClientConfig::new(&values),
+        host: HostConfig::new(&values),
+        logkit: LogkitConfig::new(
+            &values,
+            Ambient::new(&plain_environment(inputs, &assignments)),
+        ),
+    };
+    Ok(Loaded {
+        config,
+        settings,
+        warnings,
+        file: inputs.file.as_ref().map(|file| file.path.clone()),
+    })
+}
+
+/// The forgiving rules are those of existing servers for their variables; everything else is new
+/// and can be exact.
+fn manner(entry: &Entry) -> Manner {
+    let variable = matches!(
+        entry.origin,
+        Origin::Environment { .. } | Origin::EnvFile { .. }
+    );
+    if variable && !entry.name.starts_with("LOGKIT_") {
+        Manner::Lenient
+    } else {
+        Manner::Strict
+    }
+}
+
+/// Reads the environment file and looks for names that mean nothing.
+fn assignments(
+    inputs: &Inputs,
+    errors: &mut Vec<Error>,
+    warnings: &mut Vec<Warning>,
+) -> Vec<(Origin, String, String)> {
+    let Some(file) = &inputs.env_file else {
+        return Vec::new();
+    };
+    let (assignments, mistakes) = env_file::parse(&file.text);
+    errors.extend(mistakes.into_iter().map(|(line, problem)| Error::Syntax {
+        path: file.path.clone(),
+        line,
+        message: format!("the line {problem}"),
+    }));
+    let assignments: Vec<(Origin, String, String)> = assignments
+        .into_iter()
+        .map(|assignment| {
+            let (path, name) = (file.path.clone(), assignment.name.clone());
+            (
+                Origin::EnvFile {
+                    path,
+                    line: assignment.line,
+                    name,
+                },
+                assignment.name,
+                assignment.value,
+            )
+        })
+        .collect();
+    warnings.extend(
+        assignments
+            .iter()
+            .filter_map(|(origin, name, _)| unknown(origin, name)),
+    );
+    assignments
+}
+
+/// Entries of the environment file: for each setting its strongest variable; the last line wins.
+fn variables(assignments: &[(Origin, String, String)]) -> impl Iterator<Item = Entry> {
+    SETTINGS.iter().filter_map(move |setting| {
+        setting.variables().find_map(|variable| {
+            let (origin, name, value) = assignments
+                .iter()
+                .rev()
+                .find(|(_, name, value)| name == variable && !value.trim().is_empty())?;
+            Some(Entry {
+                setting,
+                name: name.clone(),
+                raw: Raw::Text(value.clone()),
+                origin: origin.clone(),
+            })
+        })
+    })
+}
+
+/// Entries of the environment: for each setting its strongest variable that is not empty.
+fn environment(
+    inputs: &Inputs,
+    errors: &mut Vec<Error>,
+    warnings: &mut Vec<Warning>,
+) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for setting in SETTINGS {
+        for variable in setting.variables() {
+            let Some(value) = inputs
+                .environment
+                .get(variable)
+                .filter(|value| !value.is_empty())
+            else {
+                continue;
+            };
+            let origin = Origin::Environment {
+                name: variable.to_owned(),
+            };
+            match value.to_str() {
+                Some(text) if text.trim().is_empty() => continue,
+                Some(text) => {
+                    entries.push(Entry {
+                        setting,
+                        name: variable.to_owned(),
+                        raw: Raw::Text(text.to_owned()),
+                        origin,
+                    });
+                }
+                None => {
+                    let (name, problem) = (variable.to_owned(), "is not valid UTF-8".to_owned());
+                    errors.push(Error::BadValue {
+                        origin,
+                        name,
+                        problem,
+                    });
+                }
+            }
+            break;
+        }
+    }
+    warnings.extend(
+        inputs
+            .environment
+            .keys()
+            .filter_map(|name| unknown(&Origin::Environment { name: name.clone() }, name)),
+    );
+    entries
+}
+
+/// Warns of a name with one of our prefixes that no setting has.
+fn unknown(origin: &Origin, name: &str) -> Option<Warning> {
+    let ours = name.starts_with("LLMSRV_") || name.starts_with("LOGKIT_");
+    if !ours || Setting::find(name).is_some() {
+        return None;
+    }
+    let nearest = nearest(name, SETTINGS.iter().map(|setting| setting.name)).map(str::to_owned);
+    Some(Warning::UnknownVariable {
+        origin: origin.clone(),
+        name: name.to_owned(),
+        nearest,
+    })
+}
+
+/// The environment with the file's lines below it, for what is looked up by name.
+fn plain_environment(
+    inputs: &Inputs,
+    assignments: &[(Origin, String, String)],
+) -> BTreeMap<String, String> {
+    let mut plain: BTreeMap<String, String> = assignments
+        .iter()
+        .map(|(_, name, value)| (name.clone(), value.clone()))
+        .collect();
+    let environment = inputs.environment.iter();
+    plain.extend(
+        environment.filter_map(|(name, value)| Some((name.clone(), value.to_str()?.to_owned()))),
+    );
+    plain
+}
+
+/// The resolved table, read by name and type.
+pub(crate) struct Values<'a>(pub(crate) &'a [Resolved]);
+
+impl Values<'_> {
+    /// Returns the value of a setting.
+    ///
+    /// # Panics
+    /// When the table has no such row or its kind does not fit `T`: a mistake in this crate that
+    /// every load shows, not one that input can cause.
+    pub(crate) fn read<T: FromValue>(&self, name: &str) -> T {
+        let row = self.0.iter().find(|row| row.setting.name == name);
+        row.and_then(|row| T::from_value(&row.value))
+            .unwrap_or_else(|| panic!("{name} is no such row of the table"))
+    }
+}
+
+/// Types that settings are read as.
+pub(crate) trait FromValue: Sized {
+    fn from_value(value: &Value) -> Option<Self>;
+}
+
+macro_rules! from_value {
+    ($($type:ty: $pattern:pat => $value:expr;)*) => {
+        $(impl FromValue for $type {
+            fn from_value(value: &Value) -> Option<Self> {
+                match value {
+                    $pattern => $value,
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+
+from_value! {
+    bool: Value::Switch(on) => Some(*on);
+    u8: Value::Integer(number) => (*number).try_into().ok();
+    u16: Value::Integer(number) => (*number).try_into().ok();
+    usize: Value::Integer(number) => (*number).try_into().ok();
+    u64: Value::Bytes(bytes) => Some(*bytes);
+    crate::Address: Value::Address(address) => Some(address.clone());
+    String: Value::Text(text) => Some(text.clone());
+    PathBuf: Value::Path(path) => Some(path.clone());
+}
+
+impl FromValue for Vec<String> {
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::List(items) => Some(items.clone()),
+            Value::Unset => Some(Vec::new()),
+            _ => None,
+        }
+    }
+}
+
+/// A time; `None` inside = forever.
+pub(crate) struct Limit(pub(crate) Option<std::time::Duration>);
+
+impl FromValue for Limit {
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Duration(duration) => Some(Limit(*duration)),
+            _ => None,
+        }
+    }
+}
+
+impl<T: FromValue> FromValue for Option<T> {
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Unset => Some(None),
+            value => T::from_value(value).map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn inputs(
+        file: &str,
+        env_file: &str,
+        environment: &[(&str, &str)],
+        flags: &[(&'static str, &str)],
+    ) -> Inputs {
+        let text_file = |path: &str, text: &str| TextFile {
+            path: path.into(),
+            text: text.into(),
+        };
+        Inputs {
+            flags: flags
+                .iter()
+                .map(|(setting, value)| Flag {
+                    setting,
+                    flag: "--flag",
+                    value: (*value).into(),
+                })
+                .collect(),
+            port: None,
+            environment: environment
+                .iter()
+                .map(|(name, value)| ((*name).into(), OsString::from(value)))
+                .collect(),
+            env_file: Some(text_file(".env", env_file)),
+            file: Some(text_file("c.toml", file)),
+            folders: Folders {
+                data: "/data".into(),
+                ..Folders::none()
+            },
+        }
+    }
+
+    fn row<'a>(loaded: &'a Loaded, name: &str) -> (String, &'a Origin) {
+        let row = loaded
+            .settings
+            .iter()
+            .find(|row| row.setting.name == name)
+            .unwrap();
+        (row.value.show(), &row.origin)
+    }
+
+    #[test]
+    fn without_inputs_the_defaults_hold() {
+        let loaded = load(&Inputs {
+            folders: Folders {
+                data: "/data".into(),
+                ..Folders::none()
+            },
+            ..Inputs::default()
+        });
+        let loaded = loaded.unwrap();
+        let server = &loaded.config.server;
+        assert_eq!(server.host.to_string(), "127.0.0.1:11434");
+        assert_eq!(server.models, PathBuf::from("/data/models"));
+        assert_eq!(
+            (
+                server.max_queue,
+                server.num_parallel,
+                server.flash_attention
+            ),
+            (512, 1, None)
+        );
+        assert!(loaded.warnings.is_empty());
+        assert!(
+            loaded
+                .settings
+                .iter()
+                .all(|row| row.origin == Origin::Default)
+        );
+    }
+
+    #[test]
+    fn the_strongest_layer_wins_and_is_remembered() {
+        let file = "[server]\nmax_queue = 1\n";
+        let none: &[(&str, &str)] = &[];
+        for (env_file, environment, flags, value, origin) in [
+            ("", none, &[][..], "1", "c.toml:2"),
+            (
+                "LLMSRV_MAX_QUEUE=2",
+                none,
+                &[],
+                "2",
+                ".env:1 LLMSRV_MAX_QUEUE",
+            ),
+            (
+                "LLMSRV_MAX_QUEUE=2",
+                &[("OLLAMA_MAX_QUEUE", "3")],
+                &[],
+                "3",
+                "environment OLLAMA_MAX_QUEUE",
+            ),
+            (
+                "",
+                &[("OLLAMA_MAX_QUEUE", "3"), ("LLMSRV_MAX_QUEUE", "4")],
+                &[],
+                "4",
+                "environment LLMSRV_MAX_QUEUE",
+            ),
+            (
+                "",
+                &[("OLLAMA_MAX_QUEUE", "3"), ("LLMSRV_MAX_QUEUE", " ")],
+                &[],
+                "3",
+                "environment OLLAMA_MAX_QUEUE",
+            ),
+            (
+                "",
+                &[("LLMSRV_MAX_QUEUE", "4")],
+                &[("LLMSRV_MAX_QUEUE", "5")],
+                "5",
+                "flag --flag",
+            ),
+        ] {
+            let loaded = load(&inputs(file, env_file, environment, flags)).unwrap();
+            let (shown, from) = row(&loaded, "LLMSRV_MAX_QUEUE");
+            assert_eq!((shown.as_str(), from.to_string().as_str()), (value, origin));
+            assert_eq!(loaded.config.server.max_queue.to_string(), value);
+        }
+    }
+
+    #[test]
+    fn every_mistake_of_every_layer_is_reported() {
+        let Errors(errors) = load(&inputs(
+            "[server]\nmax_queue = \"many\"\nnope = 1\n",
+            "LLMSRV_KEEP_ALIVE=soon\nnonsense\n",
+            &[("LLMSRV_NUM_PARALLEL", "0"), ("LOGKIT_REDACT", "perhaps")],
+            &[("LLMSRV_HOST", "host:99999")],
+        ))
+        .unwrap_err();
+        let mut said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        said.sort();
+        assert_eq!(
+            said,
+            [
+                "--flag has the port `99999`, which is not a number from 0 to 65535",
+                ".env:1: LLMSRV_KEEP_ALIVE must be a time such as 30s, 5m or 1h30m (-1 = forever), not `soon`",
+                ".env:2: the line is not of the form NAME=value",
+                "c.toml:2: server.max_queue must be a whole number from 0, not `many`",
+                "c.toml:3: unknown setting `server.nope`",
+                "environment: LLMSRV_NUM_PARALLEL must be a whole number from 1 to 4096, not `0`",
+                "environment: LOGKIT_REDACT must be true or false, not `perhaps`",
+            ]
+        );
+        assert_eq!(errors.iter().filter(|error| error.is_usage()).count(), 1);
+    }
+
+    #[test]
+    fn variables_of_existing_servers_are_forgiven() {
+        let loaded = load(&inputs(
+            "",
+            "",
+            &[("OLLAMA_NOPRUNE", "sure"), ("OLLAMA_HOST", "1.2.3.4:99999")],
+            &[],
+        ))
+        .unwrap();
+        assert!(loaded.config.server.no_prune);
+        assert_eq!(loaded.config.server.host.to_string(), "1.2.3.4:11434");
+        let said: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].contains("OLLAMA_HOST") && said[0].contains("99999"),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn unknown_variables_with_our_prefixes_are_named() {
+        let environment = [
+            ("LLMSRV_MODLES", "x"),
+            ("LOGKIT_ZZZZZZZZ", "y"),
+            ("OLLAMA_OTHER", "z"),
+            ("PATH", "/bin"),
+        ];
+        let loaded = load(&inputs("", "LLMSRV_HOTS=1\n", &environment, &[])).unwrap();
+        let said: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            said,
+            [
+                ".env:1: unknown variable LLMSRV_HOTS; did you mean `LLMSRV_HOST`?",
+                "environment: unknown variable LLMSRV_MODLES; did you mean `LLMSRV_MODELS`?",
+                "environment: unknown variable LOGKIT_ZZZZZZZZ",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_port_flag_keeps_the_host() {
+        let mut inputs = inputs("[server]\nhost = \"0.0.0.0:1\"\n", "", &[], &[]);
+        inputs.port = Some(2);
+        let loaded = load(&inputs).unwrap();
+        assert_eq!(loaded.config.server.host.to_string(), "0.0.0.0:2");
+        assert_eq!(row(&loaded, "LLMSRV_HOST").1.to_string(), "flag --port");
+    }
+
+    #[test]
+    fn files_that_were_asked_for_must_exist_and_others_need_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let folders = Folders {
+            config: dir.path().join("none"),
+            ..Folders::none()
+        };
+        let request = Request {
+            config_file: Some(dir.path().join("x.toml")),
+            ..Request::default()
+        };
+        let Errors(errors) =
+            Inputs::collect(request, BTreeMap::new(), folders.clone()).unwrap_err();
+        assert!(errors[0].to_string().contains("x.toml"));
+        assert!(
+            Inputs::collect(Request::default(), BTreeMap::new(), folders.clone())
+                .unwrap()
+                .file
+                .is_none()
+        );
+
+        let named = dir.path().join("named.toml");
+        fs::write(&named, "[server]\n").unwrap();
+        let environment =
+            BTreeMap::from([("LLMSRV_CONFIG".to_owned(), named.clone().into_os_string())]);
+        let inputs = Inputs::collect(Request::default(), environment, folders).unwrap();
+        assert_eq!(load(&inputs).unwrap().file, Some(named));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn values_that_are_not_utf_8_are_refused_by_name() {
+        use std::os::unix::ffi::OsStringExt;
+
+        let mut inputs = inputs("", "", &[], &[]);
+        inputs
+            .environment
+            .insert("LLMSRV_LOG".into(), OsString::from_vec(vec![0xff, 0xfe]));
+        assert!(
+            load(&inputs)
+                .unwrap_err()
+                .to_string()
+                .contains("LLMSRV_LOG is not valid UTF-8")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_input_loads_or_says_why(
+            names in proptest::collection::vec(0..SETTINGS.len(), 0..6),
+            values in proptest::collection::vec("\\PC{0,20}|[-0-9a-z.:]{0,10}", 6),
+            file in "(\\[(server|logkit)\\]\n)?([a-z_]{1,8} = [\"0-9a-z]{1,6}\n){0,3}",
+            env_file in any::<String>(),
+        ) {
+            let environment: Vec<(&str, &str)> =
+                names.iter().zip(&values).map(|(row_idx, value)| (SETTINGS[*row_idx].name, value.as_str())).collect();
+            let _ = load(&inputs(&file, &env_file, &environment, &[]));
+        }
+    }
+}
