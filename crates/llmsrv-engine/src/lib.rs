@@ -2,15 +2,37 @@
 //!
 //! The crate knows no tensor, no file and no socket. A [`Model`] computes; everything here decides.
 //! Read in this order: [`request`] (what comes in and goes out), [`plan`] and [`model`] (the waist
-//! towards the arithmetic).
+//! towards the arithmetic), `handle` (what other threads hold), `engine` (the loop), then the parts
+//! of the loop: [`sequence`], [`blocks`] and [`scheduler`] choose what is computed, [`sample`] and
+//! `grammar` choose tokens, [`detok`] and [`stop`] make text of them, `reply` joins these for one
+//! request.
 
 pub mod model;
 pub mod plan;
 pub mod request;
 
-pub use model::{LoadError, LoadOptions, Loaded, Model, ModelError, ModelSpec};
+mod engine;
+mod handle;
+
+pub mod blocks;
+pub mod scheduler;
+pub mod sequence;
+
+pub mod detok;
+mod grammar;
+mod reply;
+pub mod sample;
+pub mod stop;
+
+#[cfg(any(test, feature = "testing"))]
+pub mod fake;
+
+pub use handle::{Ending, EngineOptions, Generation, Handle, Stats, spawn};
+pub use model::{LoadError, LoadOptions, Loaded, Loader, Model, ModelError, ModelSpec};
 pub use plan::{BlockId, Span, StepPlan};
-pub use request::{Event, Finish, FinishReason, GenRequest, GrammarSpec, SamplingParams, SubmitError, TokenInfo};
+pub use request::{
+    Event, Finish, FinishReason, GenRequest, GrammarSpec, SamplingParams, SubmitError, TokenInfo,
+};
 
 /// Index of a token in the vocabulary.
 pub type TokenId = u32;

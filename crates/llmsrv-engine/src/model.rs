@@ -62,7 +62,11 @@ pub struct LoadOptions {
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        LoadOptions { kv_cache_type: "f16".into(), n_threads: 0, device: "auto".into() }
+        LoadOptions {
+            kv_cache_type: "f16".into(),
+            n_threads: 0,
+            device: "auto".into(),
+        }
     }
 }
 

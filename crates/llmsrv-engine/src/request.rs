@@ -13,7 +13,9 @@ pub struct GenRequest {
     pub params: SamplingParams,
     /// Context size of this request in tokens (prompt + generated).
     pub num_ctx: usize,
-    /// Most tokens to generate; `None` = until the model stops (bounded by 10 x `num_ctx`).
+    /// Most tokens to generate; `None` = until the model stops, bounded by 10 x `num_ctx` and by
+    /// 30 equal tokens in a row, which end the generation with [`FinishReason::Stop`]. With
+    /// `Some(0)` nothing is computed at all.
     pub max_tokens: Option<usize>,
     /// Texts that end the generation and are not output.
     pub stop: Vec<String>,
@@ -34,7 +36,7 @@ pub struct GenRequest {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum GrammarSpec {
-    /// Any JSON value.
+    /// Any JSON object.
     Json,
     /// JSON that satisfies this schema.
     JsonSchema(serde_json::Value),
@@ -139,7 +141,7 @@ pub struct Finish {
     pub prompt_tokens: usize,
     /// Prompt tokens taken from the prefix cache.
     pub cached_tokens: usize,
-    /// From submission to the first generated token, without waiting in the queue.
+    /// From the first step of the request to its first token; waiting in the queue is not in it.
     pub prompt_duration: Duration,
     /// Generated tokens.
     pub eval_tokens: usize,
@@ -161,6 +163,9 @@ pub enum SubmitError {
         /// Context size asked for.
         num_ctx: usize,
     },
+    /// The prompt holds an id that is no token of the model.
+    #[error("token {0} is not in the vocabulary")]
+    UnknownToken(TokenId),
     /// The grammar or schema cannot be enforced.
     #[error("invalid format: {0}")]
     Grammar(String),

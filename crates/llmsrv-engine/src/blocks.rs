@@ -1,0 +1,323 @@
+//! Bookkeeping of KV blocks: who uses which, what is in them, which may be taken next.
+//!
+//! Blocks are ids; the memory belongs to the model. A block that is full and computed is
+//! *registered* under what it holds: its own tokens and the registration of the block before it.
+//! So the registrations form a tree of prefixes. Example, with blocks of two tokens:
+//!
+//! ```text
+//! sequence  a b | c d | e         block 0 = (root, "ab") -> content 1
+//!                                 block 1 = (content 1, "cd") -> content 2
+//! later     a b | c d | x         finds blocks 0 and 1, computes only "x"
+//! later     c d | ...             finds nothing: "cd" is known only after content 1
+//! ```
+//!
+//! The index is a hash map, but a hit counts only when parent and tokens are equal, so equal
+//! hashes never mix two prompts. Content numbers are never used twice, so a child cannot be found
+//! through a block that was given away and refilled. A block without users stays registered and
+//! is given away last, the one unused for the longest time first.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::{BuildHasher, RandomState},
+};
+
+use crate::{BlockId, TokenId};
+
+/// All blocks of one model.
+#[derive(Debug)]
+pub struct Blocks {
+    block_size: usize,
+    bound: usize,
+    reuse: bool,
+    blocks: Vec<Block>,
+    /// Unused blocks without content.
+    fresh: Vec<BlockId>,
+    /// Unused blocks with content, by the time of their release.
+    cached: BTreeMap<u64, BlockId>,
+    /// Hash of parent and tokens to the block that holds them.
+    index: HashMap<u64, BlockId>,
+    hasher: RandomState,
+    /// Tests make hashes collide with a small mask.
+    hash_mask: u64,
+    clock: u64,
+    last_content: ContentId,
+}
+
+/// Names what a registered block holds; 0 is the empty prefix.
+type ContentId = u64;
+
+const ROOT: ContentId = 0;
+
+#[derive(Debug, Default)]
+struct Block {
+    users: u32,
+    released: u64,
+    content: Option<Content>,
+}
+
+#[derive(Debug)]
+struct Content {
+    id: ContentId,
+    parent: ContentId,
+    tokens: Box<[TokenId]>,
+    hash: u64,
+}
+
+impl Blocks {
+    /// Makes a pool of `initial` blocks of `block_size` tokens that may grow to `bound` blocks.
+    /// With `reuse` off nothing is ever found again.
+    pub fn new(block_size: usize, initial: usize, bound: usize, reuse: bool) -> Blocks {
+        let mut blocks = Blocks {
+            block_size: block_size.max(1),
+            bound: bound.min(u32::MAX as usize),
+            reuse,
+            blocks: Vec::new(),
+            fresh: Vec::new(),
+            cached: BTreeMap::new(),
+            index: HashMap::new(),
+            hasher: RandomState::new(),
+            hash_mask: u64::MAX,
+            clock: 0,
+            last_content: ROOT,
+        };
+        blocks.grow(initial.min(bound));
+        blocks
+    }
+
+    /// Appends `n` blocks that nobody else uses to `table`, or nothing when there are not so many.
+    pub fn allocate(&mut self, n: usize, table: &mut Vec<BlockId>) -> bool {
+        if n > self.available() {
+            return false;
+        }
+        if n > self.fresh.len() && self.blocks.len() < self.bound {
+            // By half, so that a long generation does not ask the model again and again.
+            let wanted = (n - self.fresh.len()).max(self.blocks.len() / 2);
+            self.grow(wanted.min(self.bound - self.blocks.len()));
+        }
+        for _ in 0..n {
+            let Some(id) = self.fresh.pop().or_else(|| self.evict()) else {
+                debug_assert!(false, "available() counted a block that is not there");
+                return false;
+            };
+            self.block_mut(id).users = 1;
+            table.push(id);
+        }
+        true
+    }
+
+    /// Finds the longest registered prefix of `tokens`, adds its blocks to `table` (which is
+    /// empty) and the caller to their users. Returns the number of tokens found, always a
+    /// multiple of the block size and less than `tokens.len()`: the last token is to be computed
+    /// for its logits.
+    pub fn find_prefix(&mut self, tokens: &[TokenId], table: &mut Vec<BlockId>) -> usize {
+        debug_assert!(table.is_empty());
+        let mut parent = ROOT;
+        let n_full = tokens.len().saturating_sub(1) / self.block_size;
+        for chunk in tokens.chunks_exact(self.block_size).take(n_full) {
+            let Some((id, content)) = self.find(parent, chunk) else {
+                break;
+            };
+            parent = content;
+            self.retain(id);
+            table.push(id);
+        }
+        table.len() * self.block_size
+    }
+
+    /// Registers block `block_idx` of `table`, which is full and computed, as holding `tokens`
+    /// after the blocks before it. If another block holds the same already, the table gets that
+    /// one and its own becomes free: each content is kept once.
+    pub fn register(&mut self, table: &mut [BlockId], block_idx: usize, tokens: &[TokenId]) {
+        debug_assert_eq!(tokens.len(), self.block_size);
+        if !self.reuse {
+            return;
+        }
+        let parent = match block_idx
+            .checked_sub(1)
+            .map(|idx| &self.block(table[idx]).content)
+        {
+            None => ROOT,
+            Some(Some(content)) => content.id,
+            // After a hash collision the rest of a sequence stays private.
+            Some(None) => return,
+        };
+        let own = table[block_idx];
+        if let Some((twin, _)) = self.find(parent, tokens) {
+            if twin != own {
+                self.retain(twin);
+                self.release(own);
+                table[block_idx] = twin;
+            }
+            return;
+        }
+        let hash = self.hash(parent, tokens);
+        if self.index.contains_key(&hash) {
+            return;
+        }
+        self.index.insert(hash, own);
+        self.last_content += 1;
+        let content = Content {
+            id: self.last_content,
+            parent,
+            tokens: tokens.into(),
+            hash,
+        };
+        self.block_mut(own).content = Some(content);
+    }
+
+    /// Takes a user away from each block of `table` and empties it. The last block goes first, so
+    /// that the ends of prefixes are given away before their beginnings.
+    pub fn release_all(&mut self, table: &mut Vec<BlockId>) {
+        while let Some(id) = table.pop() {
+            self.release(id);
+        }
+    }
+
+    /// Lowers the bound to `bound` blocks and forgets the ids above; nobody may use them.
+    pub fn shrink(&mut self, bound: usize) {
+        self.bound = self.bound.min(bound);
+        let kept = |id: &BlockId| (id.0 as usize) < bound;
+        self.fresh.retain(kept);
+        self.cached.retain(|_, id| kept(id));
+        self.index.retain(|_, id| kept(id));
+        debug_assert!(self.blocks.iter().skip(bound).all(|block| block.users == 0));
+        self.blocks.truncate(bound);
+    }
+
+    /// Returns how many blocks [`Blocks::allocate`] could hand out now.
+    pub fn available(&self) -> usize {
+        self.fresh.len() + self.cached.len() + (self.bound - self.blocks.len())
+    }
+
+    /// Returns the number of tokens in a block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Returns the number of blocks that exist; ids are smaller than this.
+    pub fn total(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Returns the largest number of blocks there may be.
+    pub fn bound(&self) -> usize {
+        self.bound
+    }
+
+    /// Returns the number of blocks with users.
+    pub fn used(&self) -> usize {
+        self.blocks.len() - self.fresh.len() - self.cached.len()
+    }
+
+    /// Returns the number of unused blocks whose content can be found.
+    pub fn cached(&self) -> usize {
+        self.cached.len()
+    }
+
+    /// Checks that the tables of all users and the books agree; panics if not.
+    pub fn assert_consistent<'a>(&self, tables: impl Iterator<Item = &'a [BlockId]>) {
+        let mut users = vec![0; self.blocks.len()];
+        for id in tables.flatten() {
+            users[id.0 as usize] += 1;
+        }
+        assert!(
+            self.blocks.len() <= self.bound,
+            "more blocks than the bound"
+        );
+        for (block, users) in self.blocks.iter().zip(users) {
+            assert_eq!(block.users, users, "wrong number of users");
+        }
+        for id in &self.fresh {
+            assert!(
+                self.block(*id).users == 0 && self.block(*id).content.is_none(),
+                "a fresh block is not"
+            );
+        }
+        for (released, id) in &self.cached {
+            let block = self.block(*id);
+            assert!(
+                block.users == 0 && block.content.is_some() && block.released == *released,
+                "a cached block is not"
+            );
+        }
+        let unused = self.blocks.iter().filter(|block| block.users == 0).count();
+        assert_eq!(
+            unused,
+            self.fresh.len() + self.cached.len(),
+            "a block is lost or listed twice"
+        );
+        let registered = self
+            .blocks
+            .iter()
+            .filter(|block| block.content.is_some())
+            .count();
+        assert_eq!(registered, self.index.len(), "index and blocks disagree");
+        for (hash, id) in &self.index {
+            assert!(
+                self.block(*id)
+                    .content
+                    .as_ref()
+                    .is_some_and(|content| content.hash == *hash)
+            );
+        }
+    }
+
+    fn grow(&mut self, n: usize) {
+        let first = self.blocks.len();
+        self.blocks.resize_with(first + n, Block::default);
+        self.fresh
+            .extend((first..first + n).rev().map(|idx| BlockId(idx as u32)));
+    }
+
+    fn retain(&mut self, id: BlockId) {
+        let block = self.block_mut(id);
+        block.users += 1;
+        if block.users == 1 {
+            let released = block.released;
+            self.cached.remove(&released);
+        }
+    }
+
+    fn release(&mut self, id: BlockId) {
+        self.clock += 1;
+        let clock = self.clock;
+        let block = self.block_mut(id);
+        block.users -= 1;
+        if block.users > 0 {
+            return;
+        }
+        block.released = clock;
+        if block.content.is_some() {
+            self.cached.insert(clock, id);
+        } else {
+            self.fresh.push(id);
+        }
+    }
+
+    /// Forgets the content that was unused for the longest time and returns its block.
+    fn evict(&mut self) -> Option<BlockId> {
+        let (_, id) = self.cached.pop_first()?;
+        if let Some(content) = self.block_mut(id).content.take() {
+            self.index.remove(&content.hash);
+        }
+        Some(id)
+    }
+
+    fn find(&self, parent: ContentId, tokens: &[TokenId]) -> Option<(BlockId, ContentId)> {
+        let id = *self.index.get(&self.hash(parent, tokens))?;
+        let content = self.block(id).content.as_ref()?;
+        (content.parent == parent && *content.tokens == *tokens).then_some((id, content.id))
+    }
+
+    fn hash(&self, parent: ContentId, tokens: &[TokenId]) -> u64 {
+        self.hasher.hash_one((parent, tokens)) & self.hash_mask
+    }
+
+    fn block(&self, id: BlockId) -> &Block {
+        &self.blocks[id.0 as usize]
+    }
+
+    fn block_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id.0 as usize]
+    }
+}

@@ -1,0 +1,349 @@
+//! A deterministic model without weights, for the tests of this crate and of the layers above.
+//!
+//! It is sharp: the value it stores for a position depends on everything before it *as stored in
+//! the KV blocks*, and its logits depend on all stored values, as attention's would. A wrong,
+//! stale or foreign block changes the output; a malformed plan panics.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use llmsrv_tokenizer::{Algorithm, Special, TokenKind, Tokenizer, Vocab};
+
+use crate::{BlockId, Loaded, Model, ModelError, ModelSpec, StepPlan, TokenId};
+
+/// What the fake model says.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// This text, then the end. If the prompt itself ends with a beginning of the text, only the
+    /// rest of it.
+    Text(String),
+    /// The text beside the first of these words that the prompt contains; `""` matches always.
+    /// No match: the end at once.
+    Rules(Vec<(String, String)>),
+    /// The text of the last user message of a ChatML prompt, or `""`.
+    Echo,
+    /// Words without end.
+    Endless,
+    /// The letters `a` and `b` in an order that depends on every token before; sometimes the end.
+    Random,
+}
+
+/// How the fake model behaves.
+#[derive(Clone, Debug)]
+pub struct FakeOptions {
+    /// What it says.
+    pub answer: Answer,
+    /// Time that each step takes.
+    pub step_delay: Duration,
+    /// Tokens in a KV block.
+    pub block_size: usize,
+    /// Positions the model claims to be trained for.
+    pub context_length: usize,
+    /// KV blocks there is memory for.
+    pub memory_blocks: usize,
+    /// A step fails when a sequence contains this text.
+    pub fail_on: Option<String>,
+    /// The model panics when a sequence contains this text.
+    pub panic_on: Option<String>,
+}
+
+impl Default for FakeOptions {
+    fn default() -> Self {
+        FakeOptions {
+            answer: Answer::Text("Hello! How can I help you?".into()),
+            step_delay: Duration::ZERO,
+            block_size: 16,
+            context_length: 4096,
+            memory_blocks: usize::MAX,
+            fail_on: None,
+            panic_on: None,
+        }
+    }
+}
+
+/// Makes a fake model with its tokenizer: one token for each byte, ChatML's `<|im_start|>` and
+/// `<|im_end|>`, and `<|endoftext|>`.
+pub fn loaded(options: FakeOptions) -> Loaded {
+    let tokenizer = Arc::new(tokenizer());
+    Loaded {
+        model: Box::new(FakeModel::new(options, tokenizer.clone())),
+        tokenizer,
+    }
+}
+
+/// Makes the tokenizer of [`loaded`].
+pub fn tokenizer() -> Tokenizer {
+    let mut tokens: Vec<String> = (0..=u8::MAX)
+        .map(|byte| byte_letter(byte).to_string())
+        .collect();
+    let mut kinds = vec![TokenKind::Normal; tokens.len()];
+    for special in [END_OF_TEXT, START, END] {
+        tokens.push(special.into());
+        kinds.push(TokenKind::Control);
+    }
+    let vocab = Vocab {
+        algorithm: Algorithm::Bpe,
+        tokens,
+        kinds,
+        pre: "gpt-2".into(),
+        eos: Some(258),
+        eot: Some(258),
+        pad: Some(256),
+        ..Vocab::default()
+    };
+    Tokenizer::new(vocab).expect("the vocabulary above is sound")
+}
+
+/// The model of [`loaded`].
+#[derive(Debug)]
+pub struct FakeModel {
+    options: FakeOptions,
+    spec: ModelSpec,
+    tokenizer: Arc<Tokenizer>,
+    kv: Vec<Slot>,
+}
+
+/// What is stored for one position.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    token: TokenId,
+    value: u64,
+}
+
+/// Memory nobody has written.
+const GARBAGE: Slot = Slot {
+    token: 255,
+    value: 0xdead_beef,
+};
+const END_OF_TEXT: &str = "<|endoftext|>";
+const START: &str = "<|im_start|>";
+const END: &str = "<|im_end|>";
+
+impl FakeModel {
+    /// Makes a model that speaks the tokens of `tokenizer`.
+    pub fn new(options: FakeOptions, tokenizer: Arc<Tokenizer>) -> FakeModel {
+        let spec = ModelSpec {
+            vocab_size: tokenizer.vocab_size(),
+            block_size: options.block_size,
+            context_length: options.context_length,
+            kv_block_bytes: options.block_size * size_of::<Slot>(),
+            weight_bytes: 0,
+        };
+        FakeModel {
+            options,
+            spec,
+            tokenizer,
+            kv: Vec::new(),
+        }
+    }
+
+    fn slot(&mut self, table: &[BlockId], position: usize) -> &mut Slot {
+        let block_size = self.spec.block_size;
+        &mut self.kv[table[position / block_size].0 as usize * block_size + position % block_size]
+    }
+
+    /// Returns the stored tokens of a sequence and a value that depends on all that is stored.
+    fn read(&mut self, table: &[BlockId], n: usize) -> (Vec<TokenId>, u64) {
+        let slots = (0..n).map(|position| *self.slot(table, position));
+        let (mut tokens, mut value) = (Vec::with_capacity(n), 1);
+        for slot in slots {
+            tokens.push(slot.token);
+            value = mix(value ^ slot.value);
+        }
+        (tokens, value)
+    }
+
+    fn say(&self, tokens: &[TokenId], value: u64, logits: &mut [f32]) {
+        for (token, logit) in logits.iter_mut().enumerate() {
+            // Noise far below the answer, so that sampling with a temperature still says it.
+            *logit = -60.0 - (mix(value ^ token as u64) % 1024) as f32 / 256.0;
+        }
+        let end = self.tokenizer.eos().unwrap_or_default();
+        let text = |reply: &str| self.tokenizer.encode(reply, Special::Plain);
+        let next = match &self.options.answer {
+            Answer::Text(reply) => continuation(tokens, &text(reply)),
+            Answer::Rules(rules) => {
+                let prompt = self.tokenizer.decode_with_special(tokens);
+                let rule = rules
+                    .iter()
+                    .find(|(word, _)| prompt.contains(word.as_str()));
+                rule.and_then(|(_, reply)| continuation(tokens, &text(reply)))
+            }
+            Answer::Echo => {
+                let prompt = self.tokenizer.decode_with_special(tokens);
+                let message = prompt
+                    .rsplit_once(&format!("{START}user\n"))
+                    .map_or("", |(_, rest)| rest);
+                let message = message.split(END).next().unwrap_or_default();
+                continuation(tokens, &text(message))
+            }
+            Answer::Endless => Some(ENDLESS.as_bytes()[tokens.len() % ENDLESS.len()].into()),
+            Answer::Random => {
+                for token in [u32::from(b'a'), u32::from(b'b'), end] {
+                    let rare = if token == end { 3.0 } else { 0.0 };
+                    logits[token as usize] =
+                        (mix(value ^ u64::from(token)) % 1024) as f32 / 256.0 - rare;
+                }
+                return;
+            }
+        };
+        logits[next.unwrap_or(end) as usize] = 0.0;
+    }
+}
+
+impl Model for FakeModel {
+    fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
+        if n_blocks > self.options.memory_blocks {
+            return Err(ModelError::OutOfMemory(n_blocks));
+        }
+        self.kv
+            .resize(self.kv.len().max(n_blocks * self.spec.block_size), GARBAGE);
+        Ok(())
+    }
+
+    fn forward(&mut self, plan: &StepPlan, logits: &mut [f32]) -> Result<(), ModelError> {
+        check(
+            plan,
+            self.spec.block_size,
+            self.kv.len() / self.spec.block_size,
+        );
+        assert_eq!(
+            logits.len(),
+            plan.logit_rows.len() * self.spec.vocab_size,
+            "size of the logits"
+        );
+        if !self.options.step_delay.is_zero() {
+            thread::sleep(self.options.step_delay);
+        }
+        let mut outputs = logits.chunks_exact_mut(self.spec.vocab_size);
+        for span in &plan.spans {
+            let start = span.start as usize;
+            let (mut tokens, mut value) = self.read(&span.blocks, start);
+            for row in span.rows.clone() {
+                let token = plan.tokens[row];
+                assert!(
+                    (token as usize) < self.spec.vocab_size,
+                    "token {token} is not in the vocabulary"
+                );
+                let stored = Slot {
+                    token,
+                    value: mix(value ^ mix(u64::from(token) << 32 | tokens.len() as u64)),
+                };
+                *self.slot(&span.blocks, tokens.len()) = stored;
+                tokens.push(token);
+                value = mix(value ^ stored.value);
+                if plan.logit_rows.contains(&(row as u32)) {
+                    let output = outputs.next().expect("one output for each wanted row");
+                    self.say(&tokens, value, output);
+                }
+            }
+            let contains = |text: &Option<String>| {
+                text.as_ref().is_some_and(|text| {
+                    self.tokenizer
+                        .decode_with_special(&tokens)
+                        .contains(text.as_str())
+                })
+            };
+            assert!(
+                !contains(&self.options.panic_on),
+                "the fake model was told to panic"
+            );
+            if contains(&self.options.fail_on) {
+                return Err(ModelError::Compute(
+                    "the fake model was told to fail".into(),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Panics unless `plan` keeps all that is said about it.
+fn check(plan: &StepPlan, block_size: usize, n_blocks: usize) {
+    assert!(!plan.spans.is_empty(), "an empty step");
+    assert_eq!(
+        plan.tokens.len(),
+        plan.positions.len(),
+        "one position for each token"
+    );
+    let mut next_row = 0;
+    let mut written = Vec::new();
+    for span in &plan.spans {
+        assert!(!span.rows.is_empty(), "an empty span");
+        assert_eq!(span.rows.start, next_row, "spans follow each other");
+        next_row = span.rows.end;
+        let positions = &plan.positions[span.rows.clone()];
+        assert!(
+            positions
+                .iter()
+                .copied()
+                .eq(span.start..span.kv_len() as u32),
+            "positions count from the start"
+        );
+        assert!(
+            span.blocks.len() * block_size >= span.kv_len(),
+            "too few blocks"
+        );
+        assert!(
+            span.blocks.iter().all(|id| (id.0 as usize) < n_blocks),
+            "a block without memory"
+        );
+        written.extend_from_slice(&span.blocks[span.start as usize / block_size..]);
+    }
+    assert_eq!(next_row, plan.tokens.len(), "spans cover all rows");
+    for span in &plan.spans {
+        let n_read = span.start as usize / block_size;
+        assert!(
+            span.blocks[..n_read].iter().all(|id| !written.contains(id)),
+            "a block is read and written in one step"
+        );
+    }
+    written.sort_unstable();
+    assert!(
+        written.windows(2).all(|pair| pair[0] != pair[1]),
+        "a block is written twice in one step"
+    );
+    assert!(
+        plan.logit_rows.is_sorted_by(|a, b| a < b),
+        "wanted rows ascend"
+    );
+    assert!(
+        plan.logit_rows
+            .iter()
+            .all(|row| (*row as usize) < plan.tokens.len()),
+        "a wanted row that is not there"
+    );
+}
+
+/// Returns the token of `reply` that follows when `tokens` end with the longest beginning of it;
+/// nothing once they end with all of it.
+fn continuation(tokens: &[TokenId], reply: &[TokenId]) -> Option<TokenId> {
+    let n_said = (0..=reply.len().min(tokens.len()))
+        .rev()
+        .find(|n| tokens.ends_with(&reply[..*n]))?;
+    reply.get(n_said).copied()
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// Returns the letter that byte-level BPE writes for a byte: itself if printable, else one from
+/// U+0100 on (the alphabet of GPT-2).
+fn byte_letter(byte: u8) -> char {
+    let is_printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    if is_printable(byte) {
+        return char::from(byte);
+    }
+    let n_before = (0..byte).filter(|other| !is_printable(*other)).count();
+    char::from_u32(0x100 + n_before as u32).unwrap_or_default()
+}
+
+const ENDLESS: &str = "and the river went on to the sea, and the wind went on over the hills, ";

@@ -1,0 +1,279 @@
+//! The side of the engine that other threads hold: submit requests, read events, look at figures.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+};
+
+use llmsrv_tokenizer::Tokenizer;
+use tokio::sync::{
+    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    watch,
+};
+
+use crate::{
+    Event, GenRequest, Loaded, ModelSpec, SubmitError,
+    engine::Engine,
+    grammar::{Constraint, Grammars},
+};
+
+/// Limits of one engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Most sequences computed together in a step.
+    pub max_sequences: usize,
+    /// Most tokens computed in a step; a longer prompt is computed in several steps.
+    pub step_tokens: usize,
+    /// KV blocks reserved before the first step.
+    pub kv_blocks: usize,
+    /// Bound of the KV blocks; the pool grows up to it when needed.
+    pub max_kv_blocks: usize,
+    /// Keep computed prompts and reuse what a new prompt begins with.
+    pub prefix_cache: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            max_sequences: 16,
+            step_tokens: 512,
+            kv_blocks: 256,
+            max_kv_blocks: 4096,
+            prefix_cache: true,
+        }
+    }
+}
+
+/// Figures of an engine: the present state and totals since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Sequences that hold KV blocks.
+    pub running: usize,
+    /// Sequences that wait for room.
+    pub waiting: usize,
+    /// KV blocks in use by running sequences.
+    pub kv_blocks_used: usize,
+    /// KV blocks that hold a reusable prefix nobody uses at the moment.
+    pub kv_blocks_cached: usize,
+    /// KV blocks with memory behind them.
+    pub kv_blocks_total: usize,
+    /// Steps computed.
+    pub steps: u64,
+    /// Requests admitted.
+    pub requests: u64,
+    /// Tokens of all prompts.
+    pub prompt_tokens: u64,
+    /// Prompt tokens that the prefix cache made free.
+    pub prefix_hit_tokens: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// Sequences that gave up their blocks for an older one.
+    pub preemptions: u64,
+}
+
+/// Starts the engine of `loaded` on a thread of its own, which ends when the last [`Handle`] is
+/// dropped and the running generations are over.
+pub fn spawn(loaded: Loaded, options: EngineOptions) -> Handle {
+    let Loaded { model, tokenizer } = loaded;
+    let spec = model.spec().clone();
+    let context_limit = spec
+        .context_length
+        .min(options.max_kv_blocks.saturating_mul(spec.block_size));
+    let stats = Arc::new(Mutex::new(Stats::default()));
+    let (submissions, receiver) = mpsc::channel();
+    let (life, alive) = watch::channel(Life::Running);
+
+    let mut engine = Engine::new(model, tokenizer.clone(), options, stats.clone());
+    let started = thread::Builder::new()
+        .name("llmsrv-engine".into())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            let outcome =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| engine.serve(&receiver)));
+            // Nobody may see an error event while `is_alive` still says yes.
+            life.send_replace(Life::Ending);
+            if outcome.is_err() {
+                tracing::error!("the engine thread panicked; its requests fail");
+            }
+            drop(receiver);
+            drop(engine);
+        });
+    if let Err(error) = started {
+        tracing::error!(%error, "the engine thread could not be started");
+    }
+    Handle {
+        shared: Arc::new(Shared {
+            spec,
+            context_limit,
+            grammars: Grammars::new(tokenizer),
+            stats,
+        }),
+        submissions,
+        alive,
+    }
+}
+
+/// Access to a running engine; cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+    submissions: mpsc::Sender<Submission>,
+    alive: watch::Receiver<Life>,
+}
+
+struct Shared {
+    spec: ModelSpec,
+    context_limit: usize,
+    grammars: Grammars,
+    stats: Arc<Mutex<Stats>>,
+}
+
+impl Handle {
+    /// Gives a request to the engine.
+    ///
+    /// Returns at once, except that a grammar is compiled here: milliseconds, so an async caller
+    /// with a grammar goes through its pool of blocking threads. `num_ctx` is cut to
+    /// [`Handle::context_limit`].
+    pub fn submit(&self, mut request: GenRequest) -> Result<Generation, SubmitError> {
+        request.num_ctx = request.num_ctx.min(self.shared.context_limit);
+        let n_tokens = request.tokens.len();
+        if n_tokens == 0 || n_tokens >= request.num_ctx {
+            return Err(SubmitError::PromptLength {
+                tokens: n_tokens,
+                num_ctx: request.num_ctx,
+            });
+        }
+        let vocab_size = self.shared.spec.vocab_size;
+        if let Some(&unknown) = request
+            .tokens
+            .iter()
+            .find(|&&token| token as usize >= vocab_size)
+        {
+            return Err(SubmitError::UnknownToken(unknown));
+        }
+        let constraint = match &request.grammar {
+            Some(grammar) => Some(
+                self.shared
+                    .grammars
+                    .constraint(grammar, request.grammar_after.as_deref())?,
+            ),
+            None => None,
+        };
+        if !self.is_alive() {
+            return Err(SubmitError::Closed);
+        }
+        let (events, receiver) = unbounded_channel();
+        let submission = Submission {
+            request,
+            constraint,
+            events,
+        };
+        self.submissions
+            .send(submission)
+            .map_err(|_| SubmitError::Closed)?;
+        Ok(Generation {
+            events: receiver,
+            ended: false,
+        })
+    }
+
+    /// Returns the engine's figures as of its last step.
+    pub fn stats(&self) -> Stats {
+        *self
+            .shared
+            .stats
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the tokenizer of the model.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        self.shared.grammars.tokenizer()
+    }
+
+    /// Returns the fixed facts of the model.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.shared.spec
+    }
+
+    /// Returns the largest context that one request can have, in tokens: what the model was
+    /// trained for and what fits into the KV blocks.
+    pub fn context_limit(&self) -> usize {
+        self.shared.context_limit
+    }
+
+    /// Returns whether the engine takes requests; `false` for ever once its thread has failed.
+    pub fn is_alive(&self) -> bool {
+        *self.alive.borrow() == Life::Running && self.alive.has_changed().is_ok()
+    }
+
+    /// Returns something to wait for the end of the engine with; it does not keep it running.
+    pub fn ending(&self) -> Ending {
+        Ending {
+            alive: self.alive.clone(),
+        }
+    }
+}
+
+/// The end of an engine, to be waited for.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    alive: watch::Receiver<Life>,
+}
+
+impl Ending {
+    /// Waits until the engine's thread is over and the model's memory is free.
+    pub async fn wait(mut self) {
+        while self.alive.changed().await.is_ok() {}
+    }
+}
+
+/// The events of one request. Dropping it cancels the request.
+#[derive(Debug)]
+pub struct Generation {
+    events: UnboundedReceiver<Event>,
+    ended: bool,
+}
+
+impl Generation {
+    /// Waits for the next event; `None` after [`Event::Done`] or [`Event::Error`].
+    pub async fn next(&mut self) -> Option<Event> {
+        if self.ended {
+            return None;
+        }
+        let event = self.events.recv().await;
+        self.check(event)
+    }
+
+    /// Waits for the next event on a thread that is not part of an async runtime.
+    pub fn blocking_next(&mut self) -> Option<Event> {
+        if self.ended {
+            return None;
+        }
+        let event = self.events.blocking_recv();
+        self.check(event)
+    }
+
+    /// A channel that closes before the last event means that the engine's thread failed.
+    fn check(&mut self, event: Option<Event>) -> Option<Event> {
+        let event = event.unwrap_or_else(|| Event::Error("the model stopped unexpectedly".into()));
+        self.ended = !matches!(event, Event::Text { .. });
+        Some(event)
+    }
+}
+
+/// A checked request on its way to the engine thread.
+pub(crate) struct Submission {
+    pub(crate) request: GenRequest,
+    pub(crate) constraint: Option<Constraint>,
+    pub(crate) events: UnboundedSender<Event>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Running,
+    Ending,
+}
+
+/// Grammar engines recurse; the default of 2 MiB is for shallower work.
+const STACK_BYTES: usize = 8 << 20;

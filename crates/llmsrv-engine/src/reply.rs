@@ -1,0 +1,357 @@
+//! What becomes of one request's tokens: choice, text, stop rules, events.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use llmsrv_tokenizer::Tokenizer;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::{
+    Event, Finish, FinishReason, TokenId, TokenInfo,
+    detok::Utf8Stream,
+    grammar::Constraint,
+    handle::Submission,
+    sample::{Candidates, LogProbs, Sampler},
+    stop::StopFinder,
+};
+
+/// The output side of one request.
+pub(crate) struct Reply {
+    events: UnboundedSender<Event>,
+    sampler: Sampler,
+    constraint: Option<Constraint>,
+    n_alternatives: Option<usize>,
+    limits: Limits,
+    stops: StopFinder,
+    stop_texts: Vec<String>,
+    decoder: Utf8Stream,
+    /// Prompt and generated tokens, whatever a context shift drops.
+    transcript: Vec<TokenId>,
+    /// Tokens whose text may still become part of a stop text.
+    held: VecDeque<Held>,
+    n_bytes: usize,
+    n_bytes_released: usize,
+    run: (TokenId, usize),
+    n_prompt: usize,
+    n_cached: usize,
+    n_generated: usize,
+    planned: Option<Instant>,
+    first_token: Option<Instant>,
+}
+
+struct Limits {
+    max_tokens: usize,
+    /// Without a limit from the client, a token that repeats itself for ever ends the output.
+    max_run: usize,
+    num_ctx: usize,
+    n_keep: usize,
+    shift: bool,
+}
+
+/// A token whose text is not yet output, for the reports of log-probabilities.
+struct Held {
+    /// Bytes of output before it.
+    start: usize,
+    info: Option<TokenInfo>,
+}
+
+/// Working memory and read-only parts that all replies of an engine share.
+pub(crate) struct Tools<'a> {
+    pub(crate) tokenizer: &'a Tokenizer,
+    pub(crate) candidates: &'a mut Candidates,
+    pub(crate) log_probs: &'a mut LogProbs,
+    pub(crate) released: &'a mut Vec<u8>,
+}
+
+/// What the sequence does after a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Computes this token.
+    Continue(TokenId),
+    /// Computes this token after a context shift that keeps `n_keep` tokens at the start.
+    Shift { token: TokenId, n_keep: usize },
+    /// Ends; all events are sent.
+    End,
+}
+
+impl Reply {
+    /// Takes over a submission and returns it with the prompt.
+    pub(crate) fn new(submission: Submission) -> (Reply, Vec<TokenId>) {
+        let Submission {
+            request,
+            constraint,
+            events,
+        } = submission;
+        let sampler = Sampler::new(request.params, &request.tokens, request.num_ctx);
+        let limits = Limits {
+            max_tokens: request
+                .max_tokens
+                .unwrap_or(request.num_ctx.saturating_mul(10)),
+            max_run: if request.max_tokens.is_none() {
+                MAX_RUN
+            } else {
+                usize::MAX
+            },
+            num_ctx: request.num_ctx,
+            n_keep: request.num_keep,
+            shift: request.shift,
+        };
+        let reply = Reply {
+            events,
+            sampler,
+            constraint,
+            n_alternatives: request.logprobs,
+            limits,
+            stops: StopFinder::new(request.stop.iter().map(String::as_str)),
+            stop_texts: request.stop,
+            decoder: Utf8Stream::default(),
+            transcript: request.tokens.clone(),
+            held: VecDeque::new(),
+            n_bytes: 0,
+            n_bytes_released: 0,
+            run: (0, 0),
+            n_prompt: request.tokens.len(),
+            n_cached: 0,
+            n_generated: 0,
+            planned: None,
+            first_token: None,
+        };
+        (reply, request.tokens)
+    }
+
+    /// Returns whether nobody waits for the reply any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.events.is_closed()
+    }
+
+    /// Returns whether no token was asked for.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.limits.max_tokens == 0
+    }
+
+    /// Notes that the sequence left the queue with `n_cached` tokens from the prefix cache.
+    /// Returns whether it did so for the first time.
+    pub(crate) fn note_planned(&mut self, n_cached: usize) -> bool {
+        let is_first = self.planned.is_none();
+        if is_first {
+            self.planned = Some(Instant::now());
+            self.n_cached = n_cached;
+        }
+        is_first
+    }
+
+    /// Chooses the token after the `n_tokens` of the sequence from their row of logits, and sends
+    /// what it gives.
+    pub(crate) fn advance(
+        &mut self,
+        n_tokens: usize,
+        logits: &mut [f32],
+        tools: &mut Tools<'_>,
+    ) -> Next {
+        match self.choose(logits, tools) {
+            Ok((token, info)) => self.accept(n_tokens, token, info, tools),
+            Err(message) => {
+                self.fail(message);
+                Next::End
+            }
+        }
+    }
+
+    /// Sends the last event of a reply that went wrong.
+    pub(crate) fn fail(&mut self, message: String) {
+        self.send(Event::Error(message));
+    }
+
+    /// Sends what is held back and the totals.
+    pub(crate) fn finish(
+        &mut self,
+        reason: FinishReason,
+        stop_text: Option<String>,
+        tools: &mut Tools<'_>,
+    ) {
+        tools.released.clear();
+        if stop_text.is_none() {
+            self.stops.finish(tools.released);
+        }
+        self.emit(tools.released, true);
+        let now = Instant::now();
+        let since = |start: Option<Instant>, end: Instant| {
+            start.map_or(Duration::ZERO, |start| end - start)
+        };
+        let finish = Finish {
+            reason,
+            stop_text,
+            prompt_tokens: self.n_prompt,
+            cached_tokens: self.n_cached,
+            prompt_duration: since(
+                self.planned.filter(|_| self.first_token.is_some()),
+                self.first_token.unwrap_or(now),
+            ),
+            eval_tokens: self.n_generated,
+            eval_duration: since(self.first_token, now),
+            context: std::mem::take(&mut self.transcript),
+        };
+        self.send(Event::Done(Box::new(finish)));
+    }
+
+    fn choose(
+        &mut self,
+        logits: &mut [f32],
+        tools: &mut Tools<'_>,
+    ) -> Result<(TokenId, Option<TokenInfo>), String> {
+        // A row may be padded beyond the vocabulary.
+        let n_tokens = logits.len().min(tools.tokenizer.vocab_size());
+        let logits = &mut logits[..n_tokens];
+        if self.n_alternatives.is_some() {
+            tools.log_probs.measure(logits);
+        }
+        let mask = match &mut self.constraint {
+            Some(constraint) => constraint.mask().map_err(|error| error.to_string())?,
+            None => None,
+        };
+        let token = self
+            .sampler
+            .pick(logits, mask.as_ref(), tools.candidates)
+            .map_err(|error| error.to_string())?;
+        let Some(n_alternatives) = self.n_alternatives else {
+            return Ok((token, None));
+        };
+        let bytes = |token| tools.tokenizer.token_bytes(token).into_owned();
+        let top = tools
+            .log_probs
+            .top(n_alternatives, tools.candidates)
+            .map_err(|error| error.to_string())?;
+        let top = top
+            .into_iter()
+            .map(|(token, logprob)| (token, logprob, bytes(token)))
+            .collect();
+        Ok((
+            token,
+            Some(TokenInfo {
+                id: token,
+                logprob: tools.log_probs.of(token),
+                bytes: bytes(token),
+                top,
+            }),
+        ))
+    }
+
+    fn accept(
+        &mut self,
+        n_tokens: usize,
+        token: TokenId,
+        info: Option<TokenInfo>,
+        tools: &mut Tools<'_>,
+    ) -> Next {
+        self.first_token.get_or_insert_with(Instant::now);
+        self.n_generated += 1;
+        self.sampler.accept(token);
+        let grammar_ended = match self
+            .constraint
+            .as_mut()
+            .map(|constraint| constraint.accept(token, tools.tokenizer))
+        {
+            None => false,
+            Some(Ok(ended)) => ended,
+            Some(Err(error)) => {
+                self.fail(error.to_string());
+                return Next::End;
+            }
+        };
+        if tools.tokenizer.is_end_of_generation(token) {
+            self.finish(FinishReason::Stop, None, tools);
+            return Next::End;
+        }
+        self.transcript.push(token);
+        self.held.push_back(Held {
+            start: self.n_bytes,
+            info,
+        });
+        if let Some(stop_text) = self.output(token, tools) {
+            self.finish(FinishReason::Stop, Some(stop_text), tools);
+            return Next::End;
+        }
+        self.run = if self.run.0 == token {
+            (token, self.run.1 + 1)
+        } else {
+            (token, 1)
+        };
+        let is_full = n_tokens + 1 >= self.limits.num_ctx;
+        let reason = if grammar_ended || self.run.1 > self.limits.max_run {
+            Some(FinishReason::Stop)
+        } else if self.n_generated >= self.limits.max_tokens || (is_full && !self.limits.shift) {
+            Some(FinishReason::Length)
+        } else {
+            None
+        };
+        match reason {
+            Some(reason) => {
+                self.finish(reason, None, tools);
+                Next::End
+            }
+            None if is_full => Next::Shift {
+                token,
+                n_keep: self.limits.n_keep,
+            },
+            None => Next::Continue(token),
+        }
+    }
+
+    /// Adds a token's bytes to the output. Returns the stop text that they complete.
+    fn output(&mut self, token: TokenId, tools: &mut Tools<'_>) -> Option<String> {
+        let bytes = tools.tokenizer.token_bytes(token);
+        self.n_bytes += bytes.len();
+        tools.released.clear();
+        let found = self.stops.push(&bytes, tools.released);
+        let Some(found) = found else {
+            self.emit(tools.released, false);
+            return None;
+        };
+        // Tokens that are wholly behind the start of the stop text are not part of the reply.
+        let end = self.n_bytes_released + tools.released.len();
+        let n_dropped = self
+            .held
+            .iter()
+            .rev()
+            .take_while(|held| held.start >= end)
+            .count();
+        self.held.truncate(self.held.len() - n_dropped);
+        self.transcript.truncate(self.transcript.len() - n_dropped);
+        self.emit(tools.released, false);
+        self.stop_texts.get(found.text_idx).cloned()
+    }
+
+    /// Sends released bytes as text, with the tokens they belong to.
+    fn emit(&mut self, released: &[u8], is_last: bool) {
+        self.n_bytes_released += released.len();
+        let mut text = String::new();
+        self.decoder.push(released, &mut text);
+        if is_last {
+            self.decoder.finish(&mut text);
+        }
+        let mut tokens = Vec::new();
+        // A token is reported once its first byte is output; one without bytes, with what is before it.
+        while let Some(held) = self.held.front() {
+            let is_out = held.start < self.n_bytes_released
+                || is_last
+                || self.n_bytes == self.n_bytes_released;
+            if !is_out {
+                break;
+            }
+            tokens.extend(self.held.pop_front().and_then(|held| held.info));
+        }
+        if !text.is_empty() || !tokens.is_empty() {
+            self.send(Event::Text { text, tokens });
+        }
+    }
+
+    /// A receiver that is gone is noticed before the next step.
+    fn send(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+}
+
+/// As the reference: more than 30 equal tokens in a row are no text any more.
+const MAX_RUN: usize = 30;

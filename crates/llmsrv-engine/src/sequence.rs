@@ -1,0 +1,116 @@
+//! What the scheduler knows of a request: its tokens, and how many of them are computed.
+//!
+//! There are no phases. A new prompt, a half-computed prompt, the next token, the return after a
+//! preemption and a shifted context are all the same: `tokens` is longer than `computed`.
+
+use crate::{BlockId, TokenId, blocks::Blocks};
+
+/// One request inside the scheduler.
+#[derive(Debug, Default)]
+pub struct Sequence {
+    tokens: Vec<TokenId>,
+    computed: usize,
+    blocks: Vec<BlockId>,
+    ended: bool,
+}
+
+impl Sequence {
+    /// Makes a sequence of which nothing is computed.
+    pub fn new(tokens: Vec<TokenId>) -> Sequence {
+        Sequence {
+            tokens,
+            ..Sequence::default()
+        }
+    }
+
+    /// Gets the blocks for all tokens, first from the prefix cache if it has none yet. Changes
+    /// nothing and returns `false` when there is no room.
+    pub fn acquire(&mut self, blocks: &mut Blocks) -> bool {
+        let starts = self.blocks.is_empty();
+        if starts {
+            self.computed = blocks.find_prefix(&self.tokens, &mut self.blocks);
+        }
+        let n_missing = self
+            .tokens
+            .len()
+            .div_ceil(blocks.block_size())
+            .saturating_sub(self.blocks.len());
+        let fits = blocks.allocate(n_missing, &mut self.blocks);
+        if !fits && starts {
+            self.release(blocks);
+        }
+        fits
+    }
+
+    /// Notes that the next `n_rows` tokens are computed.
+    pub fn commit(&mut self, n_rows: usize, blocks: &mut Blocks) {
+        let block_size = blocks.block_size();
+        let first_full = self.computed / block_size;
+        self.computed += n_rows;
+        debug_assert!(self.computed <= self.tokens.len());
+        for block_idx in first_full..self.computed / block_size {
+            let start = block_idx * block_size;
+            blocks.register(
+                &mut self.blocks,
+                block_idx,
+                &self.tokens[start..start + block_size],
+            );
+        }
+    }
+
+    /// Appends a generated token.
+    pub fn push(&mut self, token: TokenId) {
+        self.tokens.push(token);
+    }
+
+    /// Makes room in a full context: drops half of the tokens after the first `n_keep`, the
+    /// oldest ones. Positions change, so all of it is computed again (but for what the prefix
+    /// cache has).
+    pub fn shift(&mut self, n_keep: usize, blocks: &mut Blocks) {
+        let n_keep = n_keep.min(self.tokens.len().saturating_sub(2));
+        let n_drop = ((self.tokens.len() - n_keep) / 2).max(1);
+        self.tokens.drain(n_keep..n_keep + n_drop);
+        self.release(blocks);
+    }
+
+    /// Gives all blocks back; everything is to be computed again.
+    pub fn release(&mut self, blocks: &mut Blocks) {
+        blocks.release_all(&mut self.blocks);
+        self.computed = 0;
+    }
+
+    /// Marks the sequence as over; it is not planned again.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Returns whether the sequence is over.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Returns prompt and generated tokens, as the model sees them.
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    /// Returns how many tokens are in the KV cache.
+    pub fn computed(&self) -> usize {
+        self.computed
+    }
+
+    /// Returns how many tokens are still to be computed.
+    pub fn pending(&self) -> usize {
+        self.tokens.len() - self.computed
+    }
+
+    /// Returns the KV blocks, in the order of positions; none while the sequence waits.
+    pub fn blocks(&self) -> &[BlockId] {
+        &self.blocks
+    }
+
+    /// Returns whether the sequence has its place in the KV cache.
+    pub fn is_running(&self) -> bool {
+        !self.blocks.is_empty()
+    }
+}
