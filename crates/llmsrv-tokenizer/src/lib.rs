@@ -5,8 +5,22 @@
 //! into words for byte-level BPE, and `bpe`, `spm`, `unigram`, `wordpiece` turn a piece
 //! of text into ids. The crate reads no file and never prints.
 
+mod bpe;
+mod charsmap;
+mod ids;
+mod merge;
+mod prefix;
+mod pretokenize;
+mod pretokenizers;
+mod roles;
+mod special;
+mod spelling;
+mod spm;
 mod tokenizer;
+mod unigram;
 mod vocab;
+mod wordpiece;
+mod words;
 
 pub use tokenizer::{Special, Tokenizer};
 pub use vocab::{Algorithm, FimTokens, TokenKind, Vocab};

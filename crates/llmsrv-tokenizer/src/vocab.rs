@@ -80,8 +80,14 @@ pub struct Vocab {
     pub pad: Option<u32>,
     /// Hides a word.
     pub mask: Option<u32>,
+    /// More tokens that end a generation.
+    pub ends: Vec<u32>,
     /// Tokens of fill-in-the-middle prompts.
     pub fim: FimTokens,
+    /// Special tokens that swallow the white space before them.
+    pub strip_left: Vec<u32>,
+    /// Special tokens that swallow the white space after them.
+    pub strip_right: Vec<u32>,
     /// A text begins with `bos`.
     pub add_bos: bool,
     /// A text ends with `eos`.
@@ -90,8 +96,6 @@ pub struct Vocab {
     pub add_space_prefix: bool,
     /// Unigram: runs of spaces are one space, none at the ends.
     pub remove_extra_whitespaces: bool,
-    /// Unigram: the space belongs to the word before it.
-    pub whitespace_as_suffix: bool,
     /// WordPiece: text is lower-cased.
     pub lowercase: bool,
     /// WordPiece: accents are removed.
