@@ -37,7 +37,7 @@ pub struct Blocks {
     /// Hash of parent and tokens to the block that holds them.
     index: HashMap<u64, BlockId>,
     hasher: RandomState,
-    /// Tests make hashes collide with a small mask.
+    /// All ones, but for tests that want hashes to collide.
     hash_mask: u64,
     clock: u64,
     last_content: ContentId,
@@ -262,6 +262,12 @@ impl Blocks {
         }
     }
 
+    /// Leaves one bit of each hash.
+    #[cfg(test)]
+    pub(crate) fn make_hashes_collide(&mut self) {
+        self.hash_mask = 1;
+    }
+
     fn grow(&mut self, n: usize) {
         let first = self.blocks.len();
         self.blocks.resize_with(first + n, Block::default);
@@ -319,5 +325,136 @@ impl Blocks {
 
     fn block_mut(&mut self, id: BlockId) -> &mut Block {
         &mut self.blocks[id.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ids(table: &[BlockId]) -> Vec<u32> {
+        table.iter().map(|id| id.0).collect()
+    }
+
+    #[test]
+    fn a_prefix_is_found_only_after_its_parent() {
+        let mut blocks = Blocks::new(2, 4, 4, true);
+        let mut table = Vec::new();
+        assert!(blocks.allocate(3, &mut table));
+        blocks.register(&mut table, 0, &[1, 2]);
+        blocks.register(&mut table, 1, &[3, 4]);
+        let mut found = Vec::new();
+        assert_eq!(blocks.find_prefix(&[1, 2, 3, 4, 9], &mut found), 4);
+        assert_eq!(ids(&found), ids(&table[..2]));
+        blocks.release_all(&mut found);
+        assert_eq!(
+            blocks.find_prefix(&[1, 2, 3, 4], &mut found),
+            2,
+            "the last token stays to be computed"
+        );
+        blocks.release_all(&mut found);
+        for (tokens, n) in [
+            (vec![3, 4, 9], 0),
+            (vec![1, 2], 0),
+            (vec![1, 2, 3], 2),
+            (vec![], 0),
+            (vec![1, 2, 4, 3, 9], 2),
+        ] {
+            assert_eq!(blocks.find_prefix(&tokens, &mut found), n, "{tokens:?}");
+            blocks.release_all(&mut found);
+        }
+        blocks.assert_consistent([table.as_slice()].into_iter());
+    }
+
+    #[test]
+    fn the_oldest_end_of_a_prefix_is_given_away_first() {
+        let mut blocks = Blocks::new(1, 3, 3, true);
+        let mut table = Vec::new();
+        assert!(blocks.allocate(3, &mut table));
+        for (idx, token) in [7, 8, 9].into_iter().enumerate() {
+            blocks.register(&mut table, idx, &[token]);
+        }
+        blocks.release_all(&mut table);
+        assert_eq!(
+            (blocks.used(), blocks.cached(), blocks.available()),
+            (0, 3, 3)
+        );
+        assert!(blocks.allocate(1, &mut table));
+        let mut found = Vec::new();
+        assert_eq!(blocks.find_prefix(&[7, 8, 9, 1], &mut found), 2);
+        assert!(!blocks.allocate(1, &mut table), "all three are in use");
+        blocks.assert_consistent([table.as_slice(), &found].into_iter());
+    }
+
+    #[test]
+    fn equal_contents_are_kept_once() {
+        let mut blocks = Blocks::new(1, 4, 4, true);
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        assert!(blocks.allocate(2, &mut one) && blocks.allocate(2, &mut two));
+        for table in [&mut one, &mut two] {
+            blocks.register(table, 0, &[5]);
+            blocks.register(table, 1, &[6]);
+        }
+        assert_eq!(one, two);
+        assert_eq!((blocks.used(), blocks.available()), (2, 2));
+    }
+
+    #[test]
+    fn the_pool_grows_to_its_bound() {
+        let mut blocks = Blocks::new(16, 2, 5, true);
+        let mut table = Vec::new();
+        assert_eq!((blocks.total(), blocks.available()), (2, 5));
+        assert!(blocks.allocate(3, &mut table));
+        assert!(
+            !blocks.allocate(3, &mut table),
+            "nothing is taken when not all is there"
+        );
+        assert_eq!(table.len(), 3);
+        assert!(blocks.allocate(2, &mut table));
+        assert_eq!((blocks.total(), blocks.available()), (5, 0));
+        blocks.release_all(&mut table);
+        blocks.shrink(2);
+        assert_eq!(
+            (blocks.total(), blocks.available(), blocks.bound()),
+            (2, 2, 2)
+        );
+        blocks.assert_consistent(std::iter::empty());
+    }
+
+    proptest! {
+        /// Hashes of one bit: nearly all of them collide, only the comparison tells contents apart.
+        #[test]
+        fn colliding_hashes_do_not_mix_contents(
+            sequences in prop::collection::vec(prop::collection::vec(0u32..2, 1..12), 1..20),
+            block_size in 1usize..4,
+            bound in 6usize..20,
+        ) {
+            let mut blocks = Blocks::new(block_size, 0, bound, true);
+            blocks.make_hashes_collide();
+            // What is in each block, as the model would have it: the whole prefix.
+            let mut memory: HashMap<BlockId, Vec<TokenId>> = HashMap::new();
+            for tokens in &sequences {
+                let mut table = Vec::new();
+                let n_found = blocks.find_prefix(tokens, &mut table);
+                prop_assert!(n_found < tokens.len() && n_found % block_size == 0);
+                for (idx, id) in table.iter().enumerate() {
+                    prop_assert_eq!(&memory[id], &tokens[..(idx + 1) * block_size]);
+                }
+                let n_missing = tokens.len().div_ceil(block_size) - table.len();
+                if blocks.allocate(n_missing, &mut table) {
+                    for idx in n_found / block_size..tokens.len() / block_size {
+                        let end = (idx + 1) * block_size;
+                        memory.insert(table[idx], tokens[..end].to_vec());
+                        blocks.register(&mut table, idx, &tokens[end - block_size..end]);
+                        prop_assert_eq!(&memory[&table[idx]], &tokens[..end]);
+                    }
+                }
+                blocks.assert_consistent([table.as_slice()].into_iter());
+                blocks.release_all(&mut table);
+                blocks.assert_consistent(std::iter::empty());
+            }
+        }
     }
 }

@@ -143,17 +143,24 @@ impl Engine {
         !self.requests.is_empty()
     }
 
-    /// Gives the model the blocks that the pool has grown by. When it has no memory for them,
-    /// the pool shrinks to what there is; what was planned in the new blocks is not computed yet.
+    /// Gives the model the blocks that the pool has grown by. When it has not the memory for all
+    /// of them, the pool shrinks to those it has; what was planned in the others is not computed
+    /// yet.
     fn reserve(&mut self) -> Result<(), ModelError> {
-        let n_blocks = self.blocks.total();
-        if n_blocks <= self.n_reserved {
-            return Ok(());
+        let n_wanted = self.blocks.total();
+        let mut n_more = n_wanted.saturating_sub(self.n_reserved);
+        let mut outcome = Ok(());
+        while n_more > 0 {
+            match self.model.reserve_blocks(self.n_reserved + n_more) {
+                Ok(()) => {
+                    self.n_reserved += n_more;
+                    break;
+                }
+                Err(error) => outcome = Err(error),
+            }
+            n_more /= 2;
         }
-        let reserved = self.model.reserve_blocks(n_blocks);
-        if reserved.is_ok() {
-            self.n_reserved = n_blocks;
-        } else {
+        if self.n_reserved < n_wanted {
             for Request { sequence, .. } in &mut self.requests {
                 if sequence
                     .blocks()
@@ -165,7 +172,7 @@ impl Engine {
             }
             self.blocks.shrink(self.n_reserved);
         }
-        reserved
+        outcome
     }
 
     fn forward(&mut self) -> Result<(), ModelError> {
@@ -292,3 +299,6 @@ impl BorrowMut<Sequence> for Request {
         &mut self.sequence
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,3 +104,141 @@ impl Step {
         self.sequences.push(seq_idx);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rows(step: &Step) -> Vec<(usize, usize)> {
+        step.sequences
+            .iter()
+            .zip(&step.plan.spans)
+            .map(|(idx, span)| (*idx, span.rows.len()))
+            .collect()
+    }
+
+    fn sequences(lengths: &[usize]) -> Vec<Sequence> {
+        // Tokens of their own, so that the prefix cache finds nothing.
+        (0..)
+            .zip(lengths)
+            .map(|(idx, length)| Sequence::new(vec![idx; *length]))
+            .collect()
+    }
+
+    fn commit(step: &Step, sequences: &mut [Sequence], blocks: &mut Blocks) {
+        for (idx, span) in step.sequences.iter().zip(&step.plan.spans) {
+            sequences[*idx].commit(span.rows.len(), blocks);
+            if sequences[*idx].pending() == 0 {
+                sequences[*idx].push(0);
+            }
+        }
+    }
+
+    #[test]
+    fn prompts_are_cut_to_the_budget() {
+        let scheduler = Scheduler {
+            max_sequences: 4,
+            step_tokens: 10,
+        };
+        let mut blocks = Blocks::new(4, 100, 100, true);
+        let mut sequences = sequences(&[3, 25, 4]);
+        let mut step = Step::default();
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            scheduler.plan(&mut sequences, &mut blocks, &mut step);
+            seen.push(rows(&step));
+            commit(&step, &mut sequences, &mut blocks);
+        }
+        let expected: [&[(usize, usize)]; 5] = [
+            &[(0, 3), (1, 7)],
+            &[(0, 1), (1, 9)],
+            &[(0, 1), (1, 9)],
+            &[(0, 1), (1, 1), (2, 4)],
+            &[(0, 1), (1, 1), (2, 1)],
+        ];
+        // Step 3 has 9 of 25 - 7 - 9 = 9 tokens left: the prompt ends, the next one begins.
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_long_prompt_does_not_starve_younger_sequences() {
+        let scheduler = Scheduler {
+            max_sequences: 4,
+            step_tokens: 10,
+        };
+        let mut blocks = Blocks::new(4, 100, 100, true);
+        let mut sequences = sequences(&[3, 3]);
+        let mut step = Step::default();
+        scheduler.plan(&mut sequences, &mut blocks, &mut step);
+        commit(&step, &mut sequences, &mut blocks);
+        // As after a context shift: the oldest has everything to compute again.
+        for _ in 0..30 {
+            sequences[0].push(0);
+        }
+        sequences[0].release(&mut blocks);
+        scheduler.plan(&mut sequences, &mut blocks, &mut step);
+        assert_eq!(rows(&step), [(0, 9), (1, 1)]);
+        assert_eq!(step.plan.logit_rows, [9]);
+    }
+
+    #[test]
+    fn the_youngest_gives_way() {
+        let scheduler = Scheduler {
+            max_sequences: 4,
+            step_tokens: 100,
+        };
+        let mut blocks = Blocks::new(4, 0, 4, true);
+        let mut sequences = sequences(&[8, 4, 4]);
+        let mut step = Step::default();
+        scheduler.plan(&mut sequences, &mut blocks, &mut step);
+        assert_eq!(rows(&step), [(0, 8), (1, 4), (2, 4)]);
+        commit(&step, &mut sequences, &mut blocks);
+        scheduler.plan(&mut sequences, &mut blocks, &mut step);
+        assert_eq!((rows(&step), step.n_preempted), (vec![(0, 1)], 1));
+        let running: Vec<bool> = sequences.iter().map(Sequence::is_running).collect();
+        assert_eq!(
+            running,
+            [true, true, false],
+            "the second waits for a block, but keeps what it has"
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn plans_keep_the_rules(
+            lengths in prop::collection::vec(1usize..30, 1..10),
+            max_sequences in 1usize..6,
+            step_tokens in 1usize..20,
+            spare in 0usize..6,
+        ) {
+            let scheduler = Scheduler { max_sequences, step_tokens };
+            let mut blocks = Blocks::new(4, 0, 10 + spare, true);
+            let mut sequences = sequences(&lengths);
+            let mut step = Step::default();
+            for _ in 0..30 {
+                let oldest = sequences[0].computed();
+                let oldest_ran = sequences[0].is_running();
+                scheduler.plan(&mut sequences, &mut blocks, &mut step);
+                let plan = &step.plan;
+                prop_assert!(plan.tokens.len() <= step_tokens.max(max_sequences));
+                prop_assert!(plan.spans.len() <= max_sequences);
+                prop_assert_eq!(step.sequences.first(), Some(&0), "the head of the queue makes progress");
+                prop_assert!(!oldest_ran || sequences[0].computed() == oldest, "the oldest is never preempted");
+                for (idx, span) in step.sequences.iter().zip(&plan.spans) {
+                    prop_assert!(!span.rows.is_empty());
+                    prop_assert_eq!(&plan.tokens[span.rows.clone()], &sequences[*idx].tokens()[span.start as usize..span.kv_len()]);
+                    prop_assert_eq!(span.blocks.as_slice(), sequences[*idx].blocks());
+                }
+                blocks.assert_consistent(sequences.iter().map(Sequence::blocks));
+                commit(&step, &mut sequences, &mut blocks);
+                if sequences[0].tokens().len() >= 40 {
+                    break;
+                }
+            }
+        }
+    }
+}
