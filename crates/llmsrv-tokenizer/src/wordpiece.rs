@@ -93,8 +93,8 @@ fn remove(pattern: Option<&Regex>, text: &str) -> String {
     kept
 }
 
-/// Control, format, private and unassigned characters, except those that are white space.
-const REMOVED: &str = r"[[\p{C}\x{FFFD}]&&\S]+";
+/// Control, format, private and unassigned characters; three of the control ones are white space.
+const REMOVED: &str = r"[[\p{C}\x{FFFD}]&&[^\t\n\r]]+";
 const ACCENTS: &str = r"\p{Mn}+";
 /// One punctuation mark (all ASCII symbols count) or CJK character, or a run of anything else but
 /// white space. The CJK blocks are those of BERT's published tokenizer in its Rust version.
