@@ -1,0 +1,228 @@
+//! Writing files so that they appear whole or not at all: written aside under a hidden name in the
+//! same file system, flushed to the disk, then renamed.
+
+use std::{
+    fs::{self, File, Permissions},
+    io::{self, Read, Write},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    time::SystemTime,
+};
+
+use sha2::{Digest as _, Sha256};
+use tempfile::NamedTempFile;
+
+use crate::{Digest, Error, layout::Layout, lock};
+
+/// A blob on its way into the store. Dropping it leaves nothing behind.
+pub struct BlobWriter {
+    layout: Layout,
+    file: NamedTempFile,
+    hasher: Sha256,
+    size_bytes: u64,
+}
+
+impl BlobWriter {
+    pub(crate) fn new(layout: &Layout) -> Result<BlobWriter, Error> {
+        let file = aside(layout, &layout.blobs())?;
+        Ok(BlobWriter {
+            layout: layout.clone(),
+            file,
+            hasher: Sha256::new(),
+            size_bytes: 0,
+        })
+    }
+
+    /// Adds bytes at the end.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.file
+            .write_all(bytes)
+            .map_err(|error| self.layout.error("write", Path::new("blobs"), error))?;
+        self.hasher.update(bytes);
+        self.size_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Returns the number of bytes written.
+    pub fn size(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Puts the blob in its place and returns its digest and size. With another digest than
+    /// `expected` nothing is stored.
+    pub fn commit(self, expected: Option<&Digest>) -> Result<(Digest, u64), Error> {
+        let actual = Digest::of_hasher(self.hasher);
+        if let Some(&expected) = expected.filter(|expected| **expected != actual) {
+            return Err(Error::DigestMismatch { expected, actual });
+        }
+        let path = self.layout.blob(&actual);
+        flush(&self.layout, &self.file, &path)?;
+        let _guard = lock::shared(&self.layout)?;
+        put_in_place(&self.layout, self.file, &path)?;
+        Ok((actual, self.size_bytes))
+    }
+}
+
+/// Copies all of `reader` into `writer`.
+pub(crate) fn copy(reader: &mut dyn Read, writer: &mut BlobWriter) -> Result<(), Error> {
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n_bytes) => writer.write(&buffer[..n_bytes])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::Input(error)),
+        }
+    }
+}
+
+/// Replaces the small file `path` by `bytes`; `folder` is where the new one is written first and
+/// must be in the same file system. Folders on the way to `path` below `folder` are made.
+pub(crate) fn write_whole(
+    layout: &Layout,
+    folder: &Path,
+    path: &Path,
+    bytes: &[u8],
+) -> Result<(), Error> {
+    make_folders(layout, folder, path)?;
+    let mut file = aside(layout, folder)?;
+    file.write_all(bytes)
+        .map_err(|error| layout.error("write", path, error))?;
+    flush(layout, &file, path)?;
+    put_in_place(layout, file, path)
+}
+
+/// Flushes a folder, so that names made or removed in it survive a power failure.
+pub(crate) fn sync_folder(layout: &Layout, folder: &Path) -> Result<(), Error> {
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // Some file systems cannot flush folders.
+        Err(error)
+            if !matches!(
+                error.kind(),
+                io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput
+            ) =>
+        {
+            Err(layout.error("flush", folder, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sets the time of a file to now; a prune spares young files. Best effort: the owner only can.
+pub(crate) fn touch(path: &Path) {
+    if let Err(error) = File::open(path).and_then(|file| file.set_modified(SystemTime::now())) {
+        tracing::debug!(%error, "cannot renew the time of a blob");
+    }
+}
+
+fn aside(layout: &Layout, folder: &Path) -> Result<NamedTempFile, Error> {
+    tempfile::Builder::new()
+        .prefix(TEMPORARY_PREFIX)
+        // The mask of the user applies; a store may be shared.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .map_err(|error| layout.error("create a file in", folder, error))
+}
+
+fn flush(layout: &Layout, file: &NamedTempFile, path: &Path) -> Result<(), Error> {
+    file.as_file()
+        .sync_all()
+        .map_err(|error| layout.error("flush", path, error))
+}
+
+fn put_in_place(layout: &Layout, file: NamedTempFile, path: &Path) -> Result<(), Error> {
+    file.persist(path)
+        .map_err(|error| layout.error("write", path, error.error))?;
+    path.parent()
+        .map_or(Ok(()), |folder| sync_folder(layout, folder))
+}
+
+/// Makes the folders between `top` and `path`, each flushed into its parent.
+fn make_folders(layout: &Layout, top: &Path, path: &Path) -> Result<(), Error> {
+    let below: Vec<&Path> = path
+        .ancestors()
+        .skip(1)
+        .take_while(|ancestor| *ancestor != top && ancestor.starts_with(top))
+        .collect();
+    let mut parent = top;
+    for folder in below.into_iter().rev() {
+        match fs::create_dir(folder) {
+            Ok(()) => sync_folder(layout, parent)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+            Err(error) => return Err(layout.error("create", folder, error)),
+        }
+        parent = folder;
+    }
+    Ok(())
+}
+
+/// Hidden, so that no reader takes it for a blob or a manifest.
+pub(crate) const TEMPORARY_PREFIX: &str = ".llmsrv-new-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> (tempfile::TempDir, Layout) {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::new(folder.path());
+        fs::create_dir(layout.blobs()).unwrap();
+        (folder, layout)
+    }
+
+    fn n_files(layout: &Layout) -> usize {
+        fs::read_dir(layout.blobs()).unwrap().count()
+    }
+
+    #[test]
+    fn a_blob_appears_whole() {
+        let (_folder, layout) = layout();
+        let mut writer = BlobWriter::new(&layout).unwrap();
+        writer.write(b"hello ").unwrap();
+        writer.write(b"world").unwrap();
+        let digest = Digest::of(b"hello world");
+        assert!(layout.find_blob(&digest).is_none());
+        assert_eq!(writer.commit(Some(&digest)).unwrap(), (digest, 11));
+        assert_eq!(fs::read(layout.blob(&digest)).unwrap(), b"hello world");
+        assert_eq!(n_files(&layout), 1);
+    }
+
+    #[test]
+    fn the_wrong_digest_and_a_broken_input_leave_nothing() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::from(io::ErrorKind::ConnectionReset))
+            }
+        }
+        let (_folder, layout) = layout();
+        let mut writer = BlobWriter::new(&layout).unwrap();
+        copy(&mut &b"hello"[..], &mut writer).unwrap();
+        let error = writer.commit(Some(&Digest::of(b""))).unwrap_err();
+        assert!(
+            matches!(error, Error::DigestMismatch { actual, .. } if actual == Digest::of(b"hello"))
+        );
+        let mut writer = BlobWriter::new(&layout).unwrap();
+        let mut input = b"some".chain(Broken);
+        assert!(matches!(
+            copy(&mut input, &mut writer),
+            Err(Error::Input(_))
+        ));
+        drop(writer);
+        assert_eq!(n_files(&layout), 0);
+    }
+
+    #[test]
+    fn folders_are_made_on_the_way() {
+        let (folder, layout) = layout();
+        let path = folder.path().join("a/b/c");
+        write_whole(&layout, folder.path(), &path, b"1").unwrap();
+        write_whole(&layout, folder.path(), &path, b"2").unwrap();
+        assert_eq!(fs::read(path).unwrap(), b"2");
+        let blocked = folder.path().join("a/b/c/d");
+        assert!(matches!(
+            write_whole(&layout, folder.path(), &blocked, b"3"),
+            Err(Error::Io { .. })
+        ));
+    }
+}

