@@ -18,12 +18,12 @@ const MAX_BODY: usize = 256 << 20;
 #[non_exhaustive]
 pub enum Error {
     /// Nothing answers at the address.
-    #[error("no server answers at {url}")]
+    #[error("no server answers at {url}: {reason}")]
     Unreachable {
         /// Base URL of the server.
         url: String,
         /// What the connection said.
-        source: reqwest::Error,
+        reason: String,
     },
     /// The address cannot be used.
     #[error("cannot use the address {url}: {reason}")]
@@ -42,8 +42,8 @@ pub enum Error {
         message: String,
     },
     /// The connection broke.
-    #[error("the connection to the server broke")]
-    Broken(#[source] reqwest::Error),
+    #[error("the connection to the server broke: {0}")]
+    Broken(String),
     /// An error in the middle of a stream.
     #[error("{0}")]
     Stream(String),
@@ -125,6 +125,21 @@ impl Client {
         ))
     }
 
+    /// Asks for the version of the server.
+    pub async fn version(&self) -> Result<String, Error> {
+        let answer: Value = self.get("/api/version").await?;
+        match answer["version"].as_str() {
+            Some(version) => Ok(version.to_owned()),
+            None => Err(Error::Answer("it has no version".to_owned())),
+        }
+    }
+
+    /// Unloads a model from memory; one that is not loaded is fine.
+    pub async fn unload(&self, model: &str) -> Result<(), Error> {
+        let request = json!({ "model": model, "keep_alive": 0, "stream": false });
+        self.command(Method::POST, "/api/generate", &request).await
+    }
+
     /// Copies a model.
     pub async fn copy(&self, source: &str, destination: &str) -> Result<(), Error> {
         self.command(
@@ -165,14 +180,14 @@ impl Client {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let response = request.send().await.map_err(|source| {
-            if source.is_connect() || source.is_timeout() {
+        let response = request.send().await.map_err(|error| {
+            if error.is_connect() || error.is_timeout() {
                 Error::Unreachable {
                     url: self.url.clone(),
-                    source,
+                    reason: root_cause(&error),
                 }
             } else {
-                Error::Broken(source)
+                broken(error)
             }
         })?;
         let status = response.status();
@@ -193,6 +208,19 @@ impl fmt::Debug for Client {
             .field("url", &self.url)
             .finish_non_exhaustive()
     }
+}
+
+fn broken(error: reqwest::Error) -> Error {
+    Error::Broken(root_cause(&error))
+}
+
+/// Returns the innermost cause; the layers of libraries above it tell users nothing.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 /// Finds the server's own words in the body of an error.
@@ -230,7 +258,7 @@ async fn whole(response: reqwest::Response) -> Result<Bytes, Error> {
     let mut body = BytesMut::new();
     let mut chunks = response.bytes_stream();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(Error::Broken)?;
+        let chunk = chunk.map_err(broken)?;
         if body.len() + chunk.len() > MAX_BODY {
             return Err(Error::Answer(format!("it is longer than {MAX_BODY} bytes")));
         }
@@ -251,7 +279,7 @@ pub struct Lines<T> {
 
 impl<T: DeserializeOwned> Lines<T> {
     fn new(chunks: impl Stream<Item = Result<Bytes, reqwest::Error>> + Send + 'static) -> Lines<T> {
-        Lines::of(chunks.map(|chunk| chunk.map_err(Error::Broken)))
+        Lines::of(chunks.map(|chunk| chunk.map_err(broken)))
     }
 
     fn of(chunks: impl Stream<Item = Result<Bytes, Error>> + Send + 'static) -> Lines<T> {

@@ -63,6 +63,23 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Orders mistakes as people read: files from top to bottom, then the rest.
+    pub(crate) fn position(&self) -> (bool, PathBuf, usize) {
+        match self {
+            Error::Unreadable { path, .. } => (false, path.clone(), 0),
+            Error::Syntax { path, line, .. } | Error::UnknownKey { path, line, .. } => {
+                (false, path.clone(), *line)
+            }
+            Error::BadValue {
+                origin: Origin::File { path, line } | Origin::EnvFile { path, line, .. },
+                ..
+            } => (false, path.clone(), *line),
+            Error::BadValue { .. } => (true, PathBuf::new(), 0),
+        }
+    }
+}
+
 /// All mistakes found, at least one.
 #[derive(Debug)]
 pub struct Errors(pub Vec<Error>);

@@ -75,12 +75,6 @@ impl Folders {
 
     /// Replaces a leading `~` or placeholder.
     pub fn expand(&self, text: &str) -> PathBuf {
-        if let Some(home) = &self.home
-            && let Some(rest) = text.strip_prefix('~')
-            && (rest.is_empty() || rest.starts_with('/'))
-        {
-            return home.join(rest.trim_start_matches('/'));
-        }
         let folders = [
             &self.config,
             &self.data,
@@ -88,9 +82,17 @@ impl Folders {
             &self.cache,
             &self.runtime,
         ];
-        for ((placeholder, _), folder) in PLACEHOLDERS.iter().zip(folders) {
-            if let Some(rest) = text.strip_prefix(placeholder) {
-                return folder.join(rest.trim_start_matches('/'));
+        let named = PLACEHOLDERS
+            .iter()
+            .map(|(placeholder, _)| *placeholder)
+            .zip(folders);
+        for (name, folder) in self.home.iter().map(|home| ("~", home)).chain(named) {
+            match text.strip_prefix(name) {
+                Some("") => return folder.clone(),
+                Some(rest) if rest.starts_with('/') => {
+                    return folder.join(rest.trim_start_matches('/'));
+                }
+                _ => {}
             }
         }
         PathBuf::from(text)
@@ -120,10 +122,11 @@ mod tests {
             ("~", "/home/ann"),
             ("~bob/models", "~bob/models"),
             ("{data}/models", "/d/models"),
+            ("{data}", "/d"),
             ("/a/~/b", "/a/~/b"),
             ("relative", "relative"),
         ] {
-            assert_eq!(folders.expand(text), Path::new(path), "{text}");
+            assert_eq!(folders.expand(text).as_os_str(), path, "{text}");
         }
     }
 }

@@ -1,7 +1,12 @@
 //! Layers: default < file < `.env` file < environment < flag. The strongest one that says something
 //! wins, and the loader remembers which it was.
 
-use std::{collections::BTreeMap, ffi::OsString, fmt, fs, io, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     Ambient, ClientConfig, Config, Error, Errors, Folders, HostConfig, LogkitConfig, SETTINGS,
@@ -69,14 +74,17 @@ pub struct Request {
     pub port: Option<u16>,
 }
 
+impl Request {
+    /// Returns where the settings file is, or would be.
+    pub fn settings_file(&self) -> PathBuf {
+        settings_file(self, &process_environment(), &Folders::from_process()).0
+    }
+}
+
 impl Inputs {
     /// Collects the inputs of this process: environment, folders and files.
     pub fn from_process(request: Request) -> Result<Inputs, Errors> {
-        // Names that are not UTF-8 cannot be ours.
-        let environment: BTreeMap<String, OsString> = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-            .collect();
-        Inputs::collect(request, environment, Folders::from_process())
+        Inputs::collect(request, process_environment(), Folders::from_process())
     }
 
     fn collect(
@@ -84,34 +92,21 @@ impl Inputs {
         environment: BTreeMap<String, OsString>,
         folders: Folders,
     ) -> Result<Inputs, Errors> {
-        let named = |variable: &str| {
-            environment
-                .get(variable)
-                .filter(|value| !value.is_empty())
-                .map(|value| match value.to_str() {
-                    Some(text) => folders.expand(text),
-                    None => PathBuf::from(value),
-                })
-        };
+        let (path, must_exist) = settings_file(&request, &environment, &folders);
+        let env_file = request
+            .env_file
+            .or_else(|| named(&environment, &folders, "LOGKIT_ENV_FILE"));
         let mut errors = Vec::new();
-        let mut must_read = |path: PathBuf| {
+        let mut read = |path: PathBuf| {
             TextFile::read(path)
                 .map_err(|error| errors.push(error))
                 .ok()
         };
-        let env_file = request
-            .env_file
-            .or_else(|| named("LOGKIT_ENV_FILE"))
-            .and_then(&mut must_read);
-        let file = match request.config_file.or_else(|| named("LLMSRV_CONFIG")) {
-            Some(path) => must_read(path),
-            None => [
-                folders.config.join("config.toml"),
-                PathBuf::from("/etc/llmsrv/config.toml"),
-            ]
-            .into_iter()
-            .find(|path| !matches!(fs::metadata(path), Err(error) if absent(&error)))
-            .and_then(must_read),
+        let env_file = env_file.and_then(&mut read);
+        let file = if must_exist || !is_absent(&path) {
+            read(path)
+        } else {
+            None
         };
         if errors.is_empty() {
             Ok(Inputs {
@@ -128,11 +123,61 @@ impl Inputs {
     }
 }
 
-fn absent(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+fn process_environment() -> BTreeMap<String, OsString> {
+    // Names that are not UTF-8 cannot be ours.
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .collect()
+}
+
+/// Finds the settings file; also tells whether somebody named it, so that it must exist.
+fn settings_file(
+    request: &Request,
+    environment: &BTreeMap<String, OsString>,
+    folders: &Folders,
+) -> (PathBuf, bool) {
+    if let Some(path) = request
+        .config_file
+        .clone()
+        .or_else(|| named(environment, folders, "LLMSRV_CONFIG"))
+    {
+        return (path, true);
+    }
+    let of_user = folders.config.join("config.toml");
+    let of_machine = PathBuf::from("/etc/llmsrv/config.toml");
+    let path = if is_absent(&of_user) && !is_absent(&of_machine) {
+        of_machine
+    } else {
+        of_user
+    };
+    (path, false)
+}
+
+/// Returns the path a variable holds.
+fn named(
+    environment: &BTreeMap<String, OsString>,
+    folders: &Folders,
+    variable: &str,
+) -> Option<PathBuf> {
+    let value = environment
+        .get(variable)
+        .filter(|value| !value.is_empty())?;
+    Some(
+        value
+            .to_str()
+            .map_or_else(|| PathBuf::from(value), |text| folders.expand(text)),
     )
+}
+
+/// Tells that nothing is there; a file that cannot be looked at is there.
+fn is_absent(path: &Path) -> bool {
+    let missing = |error: io::Error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+        )
+    };
+    fs::metadata(path).is_err_and(missing)
 }
 
 /// Where a value is from.
@@ -300,6 +345,7 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
         }
     }
     if !errors.is_empty() {
+        errors.sort_by_key(Error::position);
         return Err(Errors(errors));
     }
     if let Some(port) = inputs.port

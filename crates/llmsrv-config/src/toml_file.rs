@@ -77,8 +77,6 @@ pub(crate) fn entries(file: &TextFile, errors: &mut Vec<Error>) -> Vec<Entry> {
             (None, _) => errors.push(unknown(&file.path, line, None, name.get_ref())),
         }
     }
-    // The parser sorts by name; people read from top to bottom.
-    errors.sort_by_key(line_of_error);
     entries
 }
 
@@ -147,18 +145,6 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }
 
-fn line_of_error(error: &Error) -> usize {
-    match error {
-        Error::Syntax { line, .. }
-        | Error::UnknownKey { line, .. }
-        | Error::BadValue {
-            origin: Origin::File { line, .. },
-            ..
-        } => *line,
-        _ => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -172,6 +158,7 @@ mod tests {
         };
         let mut errors = Vec::new();
         let entries = entries(&file, &mut errors);
+        errors.sort_by_key(Error::position);
         let entries = entries
             .iter()
             .map(|entry| format!("{} {:?}", entry.name, entry.raw))
