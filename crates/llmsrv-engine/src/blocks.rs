@@ -29,7 +29,7 @@ pub struct Blocks {
     block_size: usize,
     bound: usize,
     reuse: bool,
-    blocks: Vec<Block>,
+    pool: Vec<Block>,
     /// Unused blocks without content.
     fresh: Vec<BlockId>,
     /// Unused blocks with content, by the time of their release.
@@ -71,7 +71,7 @@ impl Blocks {
             block_size: block_size.max(1),
             bound: bound.min(u32::MAX as usize),
             reuse,
-            blocks: Vec::new(),
+            pool: Vec::new(),
             fresh: Vec::new(),
             cached: BTreeMap::new(),
             index: HashMap::new(),
@@ -89,10 +89,10 @@ impl Blocks {
         if n > self.available() {
             return false;
         }
-        if n > self.fresh.len() && self.blocks.len() < self.bound {
+        if n > self.fresh.len() && self.pool.len() < self.bound {
             // By half, so that a long generation does not ask the model again and again.
-            let wanted = (n - self.fresh.len()).max(self.blocks.len() / 2);
-            self.grow(wanted.min(self.bound - self.blocks.len()));
+            let wanted = (n - self.fresh.len()).max(self.pool.len() / 2);
+            self.grow(wanted.min(self.bound - self.pool.len()));
         }
         for _ in 0..n {
             let Some(id) = self.fresh.pop().or_else(|| self.evict()) else {
@@ -180,13 +180,13 @@ impl Blocks {
         self.fresh.retain(kept);
         self.cached.retain(|_, id| kept(id));
         self.index.retain(|_, id| kept(id));
-        debug_assert!(self.blocks.iter().skip(bound).all(|block| block.users == 0));
-        self.blocks.truncate(bound);
+        debug_assert!(self.pool.iter().skip(bound).all(|block| block.users == 0));
+        self.pool.truncate(bound);
     }
 
     /// Returns how many blocks [`Blocks::allocate`] could hand out now.
     pub fn available(&self) -> usize {
-        self.fresh.len() + self.cached.len() + (self.bound - self.blocks.len())
+        self.fresh.len() + self.cached.len() + (self.bound - self.pool.len())
     }
 
     /// Returns the number of tokens in a block.
@@ -196,7 +196,7 @@ impl Blocks {
 
     /// Returns the number of blocks that exist; ids are smaller than this.
     pub fn total(&self) -> usize {
-        self.blocks.len()
+        self.pool.len()
     }
 
     /// Returns the largest number of blocks there may be.
@@ -206,7 +206,7 @@ impl Blocks {
 
     /// Returns the number of blocks with users.
     pub fn used(&self) -> usize {
-        self.blocks.len() - self.fresh.len() - self.cached.len()
+        self.pool.len() - self.fresh.len() - self.cached.len()
     }
 
     /// Returns the number of unused blocks whose content can be found.
@@ -216,15 +216,12 @@ impl Blocks {
 
     /// Checks that the tables of all users and the books agree; panics if not.
     pub fn assert_consistent<'a>(&self, tables: impl Iterator<Item = &'a [BlockId]>) {
-        let mut users = vec![0; self.blocks.len()];
+        let mut users = vec![0; self.pool.len()];
         for id in tables.flatten() {
             users[id.0 as usize] += 1;
         }
-        assert!(
-            self.blocks.len() <= self.bound,
-            "more blocks than the bound"
-        );
-        for (block, users) in self.blocks.iter().zip(users) {
+        assert!(self.pool.len() <= self.bound, "more blocks than the bound");
+        for (block, users) in self.pool.iter().zip(users) {
             assert_eq!(block.users, users, "wrong number of users");
         }
         for id in &self.fresh {
@@ -240,14 +237,14 @@ impl Blocks {
                 "a cached block is not"
             );
         }
-        let unused = self.blocks.iter().filter(|block| block.users == 0).count();
+        let unused = self.pool.iter().filter(|block| block.users == 0).count();
         assert_eq!(
             unused,
             self.fresh.len() + self.cached.len(),
             "a block is lost or listed twice"
         );
         let registered = self
-            .blocks
+            .pool
             .iter()
             .filter(|block| block.content.is_some())
             .count();
@@ -269,8 +266,8 @@ impl Blocks {
     }
 
     fn grow(&mut self, n: usize) {
-        let first = self.blocks.len();
-        self.blocks.resize_with(first + n, Block::default);
+        let first = self.pool.len();
+        self.pool.resize_with(first + n, Block::default);
         self.fresh
             .extend((first..first + n).rev().map(|idx| BlockId(idx as u32)));
     }
@@ -320,11 +317,11 @@ impl Blocks {
     }
 
     fn block(&self, id: BlockId) -> &Block {
-        &self.blocks[id.0 as usize]
+        &self.pool[id.0 as usize]
     }
 
     fn block_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.blocks[id.0 as usize]
+        &mut self.pool[id.0 as usize]
     }
 }
 
@@ -438,7 +435,7 @@ mod tests {
             for tokens in &sequences {
                 let mut table = Vec::new();
                 let n_found = blocks.find_prefix(tokens, &mut table);
-                prop_assert!(n_found < tokens.len() && n_found % block_size == 0);
+                prop_assert!(n_found < tokens.len() && n_found.is_multiple_of(block_size));
                 for (idx, id) in table.iter().enumerate() {
                     prop_assert_eq!(&memory[id], &tokens[..(idx + 1) * block_size]);
                 }

@@ -16,8 +16,8 @@ pub enum Answer {
     /// This text, then the end. If the prompt itself ends with a beginning of the text, only the
     /// rest of it.
     Text(String),
-    /// The text beside the first of these words that the prompt contains; `""` matches always.
-    /// No match: the end at once.
+    /// The text beside the first of these words that the prompt contains (of a ChatML prompt:
+    /// what comes before the last assistant part); `""` matches always. No match: the end at once.
     Rules(Vec<(String, String)>),
     /// The text of the last user message of a ChatML prompt, or `""`.
     Echo,
@@ -38,6 +38,8 @@ pub struct FakeOptions {
     pub block_size: usize,
     /// Positions the model claims to be trained for.
     pub context_length: usize,
+    /// Memory that the weights claim to take, in bytes.
+    pub weight_bytes: u64,
     /// KV blocks there is memory for.
     pub memory_blocks: usize,
     /// A step fails when a sequence contains this text.
@@ -53,6 +55,7 @@ impl Default for FakeOptions {
             step_delay: Duration::ZERO,
             block_size: 16,
             context_length: 4096,
+            weight_bytes: 0,
             memory_blocks: usize::MAX,
             fail_on: None,
             panic_on: None,
@@ -126,7 +129,7 @@ impl FakeModel {
             block_size: options.block_size,
             context_length: options.context_length,
             kv_block_bytes: options.block_size * size_of::<Slot>(),
-            weight_bytes: 0,
+            weight_bytes: options.weight_bytes,
         };
         FakeModel {
             options,
@@ -347,3 +350,95 @@ fn byte_letter(byte: u8) -> char {
 }
 
 const ENDLESS: &str = "and the river went on to the sea, and the wind went on over the hills, ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets the model speak after `prompt`, one token in each step.
+    fn say(answer: Answer, prompt: &str) -> String {
+        let Loaded {
+            mut model,
+            tokenizer,
+        } = loaded(FakeOptions {
+            answer,
+            ..FakeOptions::default()
+        });
+        model.reserve_blocks(20).unwrap();
+        let blocks: Vec<BlockId> = (0..20).map(BlockId).collect();
+        let mut tokens = tokenizer.encode(prompt, Special::Parse);
+        let n_prompt = tokens.len();
+        let mut start = 0;
+        while tokens.len() < 300 {
+            let n_rows = tokens.len() - start;
+            let plan = StepPlan {
+                tokens: tokens[start..].to_vec(),
+                positions: (start as u32..tokens.len() as u32).collect(),
+                spans: vec![crate::Span {
+                    rows: 0..n_rows,
+                    start: start as u32,
+                    blocks: blocks.clone(),
+                }],
+                logit_rows: vec![n_rows as u32 - 1],
+            };
+            let mut logits = vec![0.0; model.spec().vocab_size];
+            model.forward(&plan, &mut logits).unwrap();
+            let best = (0..)
+                .zip(&logits)
+                .max_by(|a, b| a.1.total_cmp(b.1))
+                .map_or(0, |(token, _)| token);
+            if tokenizer.is_end_of_generation(best) {
+                break;
+            }
+            start = tokens.len();
+            tokens.push(best);
+        }
+        tokenizer.decode(&tokens[n_prompt..])
+    }
+
+    #[test]
+    fn answers_are_what_was_asked_for() {
+        let chat = |user: &str| format!("{START}user\n{user}{END}\n{START}assistant\n");
+        let rules = Answer::Rules(vec![
+            ("weather".into(), "It rains.".into()),
+            ("name".into(), "weather or not".into()),
+            (String::new(), "What?".into()),
+        ]);
+        for (answer, prompt, said) in [
+            (Answer::Text("Hällo".into()), chat("x"), "Hällo"),
+            (Answer::Text("Hello".into()), "He".into(), "llo"),
+            (Answer::Text(String::new()), chat("x"), ""),
+            (rules.clone(), chat("the weather?"), "It rains."),
+            (rules.clone(), chat("your name?"), "weather or not"),
+            (rules, chat("?"), "What?"),
+            (Answer::Echo, chat("one\ntwo €"), "one\ntwo €"),
+            (Answer::Echo, "no chat".into(), ""),
+        ] {
+            assert_eq!(say(answer.clone(), &prompt), said, "{answer:?} {prompt:?}");
+        }
+        assert!(say(Answer::Endless, "a").contains("and the river went on"));
+        assert!(
+            say(Answer::Random, "a")
+                .bytes()
+                .all(|byte| matches!(byte, b'a' | b'b'))
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "an empty span")]
+    fn a_malformed_plan_panics() {
+        let span = crate::Span {
+            rows: 0..0,
+            start: 0,
+            blocks: vec![BlockId(0)],
+        };
+        check(
+            &StepPlan {
+                spans: vec![span],
+                ..StepPlan::default()
+            },
+            16,
+            1,
+        );
+    }
+}

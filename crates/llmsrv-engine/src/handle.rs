@@ -242,7 +242,7 @@ impl Generation {
             return None;
         }
         let event = self.events.recv().await;
-        self.check(event)
+        Some(self.check(event))
     }
 
     /// Waits for the next event on a thread that is not part of an async runtime.
@@ -251,14 +251,14 @@ impl Generation {
             return None;
         }
         let event = self.events.blocking_recv();
-        self.check(event)
+        Some(self.check(event))
     }
 
     /// A channel that closes before the last event means that the engine's thread failed.
-    fn check(&mut self, event: Option<Event>) -> Option<Event> {
+    fn check(&mut self, event: Option<Event>) -> Event {
         let event = event.unwrap_or_else(|| Event::Error("the model stopped unexpectedly".into()));
         self.ended = !matches!(event, Event::Text { .. });
-        Some(event)
+        event
     }
 }
 
@@ -277,3 +277,203 @@ enum Life {
 
 /// Grammar engines recurse; the default of 2 MiB is for shallower work.
 const STACK_BYTES: usize = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        FinishReason, GrammarSpec, SamplingParams, TokenId,
+        fake::{self, Answer, FakeOptions},
+    };
+
+    fn request(prompt: &str) -> GenRequest {
+        GenRequest {
+            tokens: prompt.bytes().map(TokenId::from).collect(),
+            params: SamplingParams::default(),
+            num_ctx: 1 << 20,
+            max_tokens: None,
+            stop: Vec::new(),
+            num_keep: 4,
+            shift: true,
+            grammar: None,
+            grammar_after: None,
+            logprobs: None,
+        }
+    }
+
+    fn text(generation: &mut Generation) -> Result<String, String> {
+        let mut text = String::new();
+        loop {
+            match generation.blocking_next() {
+                Some(Event::Text { text: more, .. }) => text.push_str(&more),
+                Some(Event::Done(_)) => break,
+                Some(Event::Error(message)) => return Err(message),
+                None => panic!("no last event"),
+            }
+        }
+        assert!(generation.blocking_next().is_none());
+        Ok(text)
+    }
+
+    fn wait_until(condition: impl Fn() -> bool) {
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while !condition() {
+            assert!(std::time::Instant::now() < deadline, "it does not happen");
+            thread::yield_now();
+        }
+    }
+
+    fn wait_for_end(ending: Ending) {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+            .block_on(ending.wait());
+    }
+
+    #[test]
+    fn many_requests_at_once() {
+        let handle = spawn(
+            fake::loaded(FakeOptions::default()),
+            EngineOptions {
+                max_sequences: 3,
+                ..EngineOptions::default()
+            },
+        );
+        let mut generations: Vec<_> = (0..10)
+            .map(|idx| handle.submit(request(&format!("prompt {idx}"))).unwrap())
+            .collect();
+        for generation in &mut generations {
+            assert_eq!(text(generation).unwrap(), "Hello! How can I help you?");
+        }
+        wait_until(|| handle.stats().kv_blocks_used == 0);
+        let stats = handle.stats();
+        assert_eq!((stats.requests, stats.running, stats.waiting), (10, 0, 0));
+        assert!(handle.is_alive());
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_refused() {
+        let fake = FakeOptions {
+            context_length: 100,
+            block_size: 8,
+            ..FakeOptions::default()
+        };
+        let handle = spawn(
+            fake::loaded(fake),
+            EngineOptions {
+                max_kv_blocks: 3,
+                ..EngineOptions::default()
+            },
+        );
+        assert_eq!(handle.context_limit(), 24);
+        let refuse = |request| handle.submit(request).map(|_| ()).unwrap_err().to_string();
+        assert_eq!(
+            refuse(request("")),
+            "the prompt has 0 tokens; the context holds 24"
+        );
+        assert_eq!(
+            refuse(request(&"x".repeat(24))),
+            "the prompt has 24 tokens; the context holds 24"
+        );
+        assert_eq!(
+            refuse(GenRequest {
+                tokens: vec![1, 259],
+                ..request("")
+            }),
+            "token 259 is not in the vocabulary"
+        );
+        let grammar = Some(GrammarSpec::Regex("(".into()));
+        let error = refuse(GenRequest {
+            grammar,
+            ..request("a")
+        });
+        assert!(
+            error.starts_with("invalid format: ") && !error.contains('\n'),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn dropping_a_generation_cancels_it() {
+        let fake = FakeOptions {
+            answer: Answer::Endless,
+            context_length: 1 << 20,
+            ..FakeOptions::default()
+        };
+        let handle = spawn(fake::loaded(fake), EngineOptions::default());
+        let mut generation = handle.submit(request("a")).unwrap();
+        assert!(matches!(
+            generation.blocking_next(),
+            Some(Event::Text { .. })
+        ));
+        drop(generation);
+        wait_until(|| handle.stats().running == 0 && handle.stats().kv_blocks_used == 0);
+    }
+
+    #[test]
+    fn a_panic_gives_each_request_one_error() {
+        let fake = FakeOptions {
+            answer: Answer::Endless,
+            panic_on: Some("!".into()),
+            ..FakeOptions::default()
+        };
+        let handle = spawn(fake::loaded(fake), EngineOptions::default());
+        let ending = handle.ending();
+        let mut innocent = handle.submit(request("a")).unwrap();
+        assert!(matches!(innocent.blocking_next(), Some(Event::Text { .. })));
+        let mut guilty = handle.submit(request("now!")).unwrap();
+        for generation in [&mut innocent, &mut guilty] {
+            assert_eq!(
+                text(generation).unwrap_err(),
+                "the model stopped unexpectedly"
+            );
+            assert!(!handle.is_alive());
+        }
+        assert!(matches!(
+            handle.submit(request("a")),
+            Err(SubmitError::Closed)
+        ));
+        wait_for_end(ending);
+    }
+
+    #[test]
+    fn the_engine_ends_with_its_last_handle() {
+        let handle = spawn(
+            fake::loaded(FakeOptions::default()),
+            EngineOptions::default(),
+        );
+        let ending = handle.ending();
+        let mut generation = handle.clone().submit(request("a")).unwrap();
+        drop(handle);
+        assert_eq!(
+            text(&mut generation).unwrap(),
+            "Hello! How can I help you?",
+            "what runs is finished"
+        );
+        wait_for_end(ending);
+    }
+
+    #[test]
+    fn async_readers_get_the_same_events() {
+        let handle = spawn(
+            fake::loaded(FakeOptions::default()),
+            EngineOptions::default(),
+        );
+        let mut generation = handle.submit(request("a")).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let reason = runtime.block_on(async {
+            loop {
+                match generation.next().await {
+                    Some(Event::Text { .. }) => {}
+                    Some(Event::Done(finish)) => break finish.reason,
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        assert_eq!(reason, FinishReason::Stop);
+    }
+}

@@ -3,6 +3,7 @@
 //! `llguidance` does the parsing; this module gives it the vocabulary, bounds what a grammar may
 //! cost, and follows each sequence. Grammars come from clients and are not trusted.
 
+mod limits;
 mod vocabulary;
 
 use std::{
@@ -10,10 +11,7 @@ use std::{
     thread,
 };
 
-use llguidance::{
-    Matcher, ParserFactory,
-    api::{ParserLimits, TopLevelGrammar},
-};
+use llguidance::{Matcher, ParserFactory, api::TopLevelGrammar};
 use llmsrv_tokenizer::{Special, Tokenizer};
 use serde_json::{Value, json};
 use toktrie::SimpleVob;
@@ -72,10 +70,24 @@ impl Grammars {
             .as_ref()
             .map_err(String::clone)?;
         let matcher = Matcher::new(factory.create_parser(grammar));
-        match matcher.get_error() {
-            Some(error) => Err(one_line(&error)),
-            None => Ok(matcher),
+        if let Some(error) = matcher.get_error() {
+            return Err(one_line(&error));
         }
+        // A first token shows most grammars that cannot be followed before anything is generated.
+        let mut trial = matcher.deep_clone();
+        let first = trial.compute_mask_or_eos().map(|mask| mask.first_bit_set());
+        match first.map_err(|error| one_line(&error.to_string()))? {
+            None => return Err(NOTHING_MATCHES.into()),
+            Some(token) => drop(
+                trial
+                    .consume_token(token as TokenId)
+                    .and_then(|()| trial.compute_mask_or_eos()),
+            ),
+        }
+        if let Some(error) = trial.get_error() {
+            return Err(one_line(&error));
+        }
+        Ok(matcher)
     }
 }
 
@@ -153,12 +165,7 @@ fn factory(tokenizer: &Tokenizer) -> Result<ParserFactory, String> {
     let mut factory =
         ParserFactory::new_simple(&environment).map_err(|error| one_line(&error.to_string()))?;
     factory.quiet();
-    *factory.limits_mut() = ParserLimits {
-        max_grammar_size: 200_000,
-        max_lexer_states: 100_000,
-        verbose_errors: false,
-        ..ParserLimits::default()
-    };
+    *factory.limits_mut() = limits::parser();
     Ok(factory)
 }
 
@@ -169,7 +176,7 @@ fn top_level(spec: &GrammarSpec) -> Result<TopLevelGrammar, String> {
             json!({"type": "object"}),
         ))),
         GrammarSpec::JsonSchema(schema) => {
-            check_size(n_values(schema, MAX_DEPTH)?, MAX_SCHEMA_VALUES)?;
+            limits::check_schema(schema)?;
             if !schema.is_object() && !schema.is_boolean() {
                 return Err("a JSON schema is an object".into());
             }
@@ -178,11 +185,14 @@ fn top_level(spec: &GrammarSpec) -> Result<TopLevelGrammar, String> {
             )))
         }
         GrammarSpec::Regex(text) => {
-            check_text(text)?;
+            limits::check_text(text)?;
             Ok(TopLevelGrammar::from_regex(text))
         }
         GrammarSpec::Lark(text) => {
-            check_text(text)?;
+            limits::check_text(text)?;
+            if text.contains("%json") {
+                return Err("%json is not supported in a grammar: send the schema itself".into());
+            }
             Ok(TopLevelGrammar::from_lark(text.clone()))
         }
     }
@@ -201,64 +211,28 @@ fn with_options(mut schema: Value) -> Value {
     schema
 }
 
-fn n_values(value: &Value, depth_left: usize) -> Result<usize, String> {
-    let Some(depth_left) = depth_left.checked_sub(1) else {
-        return Err("the schema is nested too deeply".into());
-    };
-    let mut n = 1;
-    match value {
-        Value::Array(items) => {
-            for item in items {
-                n += n_values(item, depth_left)?;
-            }
-        }
-        Value::Object(fields) => {
-            for field in fields.values() {
-                n += n_values(field, depth_left)?;
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-    Ok(n)
-}
-
-fn check_text(text: &str) -> Result<(), String> {
-    check_size(text.len(), MAX_TEXT_BYTES)?;
-    let mut depth = 0usize;
-    for byte in text.bytes() {
-        match byte {
-            b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > MAX_DEPTH {
-            return Err("the grammar is nested too deeply".into());
-        }
-    }
-    Ok(())
-}
-
-fn check_size(size: usize, limit: usize) -> Result<(), String> {
-    if size > limit {
-        Err("the grammar is too large".into())
-    } else {
-        Ok(())
-    }
-}
-
-/// Cuts a message of the grammar library to its first line, without its state dump.
+/// Makes one line of a message of the grammar library: what is wrong and, for a regular
+/// expression, why; without hints for programmers and dumps of its state.
 fn one_line(message: &str) -> String {
-    let line = message
-        .lines()
-        .map(str::trim)
-        .find(|line| !line.is_empty() && !line.starts_with('<'));
-    line.unwrap_or("it cannot be compiled")
-        .chars()
-        .take(300)
-        .collect()
+    let mut lines = message.lines().map(str::trim);
+    let what = lines
+        .by_ref()
+        .find(|line| !line.is_empty() && !line.starts_with('<'))
+        .unwrap_or_default();
+    if what.is_empty() || what.starts_with("panic:") {
+        return "it cannot be compiled".into();
+    }
+    if what == "NoExtensionBias" {
+        return NOTHING_MATCHES.into();
+    }
+    let what = what.split(". Enable ").next().unwrap_or_default();
+    let why = lines.find_map(|line| line.strip_prefix("error:"));
+    let cut = |text: &str| text.chars().take(200).collect::<String>();
+    cut(what) + &why.map(cut).unwrap_or_default()
 }
 
-const MAX_DEPTH: usize = 64;
-const MAX_SCHEMA_VALUES: usize = 50_000;
-const MAX_TEXT_BYTES: usize = 256 << 10;
+const NOTHING_MATCHES: &str = "no output can match it";
 const COMPILE_STACK_BYTES: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests;

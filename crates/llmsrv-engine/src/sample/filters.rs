@@ -176,6 +176,17 @@ impl Candidates {
             .map_or(0, |(_, candidate)| candidate.id)
     }
 
+    /// Returns the tokens of the last draw and their probabilities, best first.
+    #[cfg(test)]
+    pub(super) fn probabilities(&mut self) -> Vec<(TokenId, f64)> {
+        let total: f64 = self.weights.iter().map(|(weight, _)| weight).sum();
+        self.weights.sort_by(|a, b| a.1.better(&b.1));
+        self.weights
+            .iter()
+            .map(|(weight, candidate)| (candidate.id, weight / total))
+            .collect()
+    }
+
     /// Fills `weights` with exp((logit - best) / temperature) and returns their sum.
     fn weigh(&mut self, temperature: f64) -> f64 {
         let best = self
@@ -211,6 +222,10 @@ impl Candidates {
 
 impl Candidate {
     /// Orders the more likely candidate first, then the lower id.
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "the signature that sorting wants"
+    )]
     fn better(&self, other: &Candidate) -> Ordering {
         other
             .logit

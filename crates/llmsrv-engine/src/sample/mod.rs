@@ -16,7 +16,7 @@ use crate::{SamplingParams, TokenId};
 
 pub use filters::Candidates;
 pub use logprobs::LogProbs;
-use penalties::Penalties;
+use penalties::{Penalties, change};
 
 /// Logits from which no token can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +40,9 @@ pub struct Sampler {
 
 impl Sampler {
     /// Makes a sampler for a sequence that begins with `prompt` in a context of `num_ctx` tokens.
-    pub fn new(params: SamplingParams, prompt: &[TokenId], num_ctx: usize) -> Sampler {
+    /// Bias that is not a number is ignored.
+    pub fn new(mut params: SamplingParams, prompt: &[TokenId], num_ctx: usize) -> Sampler {
+        params.logit_bias.retain(|(_, bias)| bias.is_finite());
         let seed = params
             .seed
             .unwrap_or_else(|| StdRng::from_os_rng().next_u64());
@@ -61,9 +63,7 @@ impl Sampler {
         candidates: &mut Candidates,
     ) -> Result<TokenId, SampleError> {
         for &(token, bias) in &self.params.logit_bias {
-            if let Some(logit) = logits.get_mut(token as usize) {
-                *logit += bias;
-            }
+            change(logits, token, |logit| logit + bias);
         }
         if let Some(mask) = mask {
             forbid(logits, mask);
@@ -116,3 +116,6 @@ fn forbid(logits: &mut [f32], mask: &SimpleVob) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,16 +68,25 @@ impl Penalties {
     /// arXiv:1909.05858, with the sign rule of the reference engine); the others are subtracted.
     pub(super) fn apply(&self, logits: &mut [f32]) {
         for (&token, &count) in &self.counts {
-            let Some(logit) = logits.get_mut(token as usize) else {
-                continue;
-            };
-            *logit = if *logit <= 0.0 {
-                *logit * self.repeat
-            } else {
-                *logit / self.repeat
-            };
-            *logit -= count as f32 * self.frequency + self.presence;
+            change(logits, token, |logit| {
+                let repeated = if logit <= 0.0 {
+                    logit * self.repeat
+                } else {
+                    logit / self.repeat
+                };
+                repeated - (count as f32 * self.frequency + self.presence)
+            });
         }
+    }
+}
+
+/// Changes the logit of a token that is possible; it stays finite whatever the options say.
+pub(super) fn change(logits: &mut [f32], token: TokenId, how: impl Fn(f32) -> f32) {
+    if let Some(logit) = logits
+        .get_mut(token as usize)
+        .filter(|logit| logit.is_finite())
+    {
+        *logit = how(*logit).clamp(f32::MIN, f32::MAX);
     }
 }
 

@@ -1,0 +1,100 @@
+//! What the engine itself costs for a step: planning and committing 16 sequences, and choosing a
+//! token from a vocabulary of 150,000.
+
+use std::hint::black_box;
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use llmsrv_engine::{
+    SamplingParams, TokenId,
+    blocks::Blocks,
+    sample::{Candidates, Sampler},
+    scheduler::{Scheduler, Step},
+    sequence::Sequence,
+};
+
+fn schedule(criterion: &mut Criterion) {
+    let scheduler = Scheduler {
+        max_sequences: 16,
+        step_tokens: 8192,
+    };
+    criterion.bench_function("plan and commit, 16 sequences of 500 tokens", |bencher| {
+        let mut blocks = Blocks::new(32, 4096, 4096, true);
+        let mut sequences = Vec::new();
+        let mut step = Step::default();
+        bencher.iter(|| {
+            // Begin again before the sequences get long.
+            if sequences
+                .first()
+                .is_none_or(|sequence: &Sequence| sequence.tokens().len() > 600)
+            {
+                for sequence in &mut sequences {
+                    sequence.release(&mut blocks);
+                }
+                sequences = (0..16).map(|idx| Sequence::new(vec![idx; 500])).collect();
+            }
+            scheduler.plan(&mut sequences, &mut blocks, &mut step);
+            for (seq_idx, span) in step.sequences.iter().zip(&step.plan.spans) {
+                sequences[*seq_idx].commit(span.rows.len(), &mut blocks);
+                sequences[*seq_idx].push(1);
+            }
+            black_box(&step);
+        });
+    });
+}
+
+fn sample(criterion: &mut Criterion) {
+    let logits: Vec<f32> = (0..N_TOKENS).map(|token| noise(token) * 20.0).collect();
+    let options = [
+        ("default options", SamplingParams::default()),
+        (
+            "greedy",
+            SamplingParams {
+                temperature: 0.0,
+                ..SamplingParams::default()
+            },
+        ),
+        (
+            "without top_k",
+            SamplingParams {
+                top_k: 0,
+                ..SamplingParams::default()
+            },
+        ),
+        (
+            "penalties",
+            SamplingParams {
+                repeat_penalty: 1.1,
+                ..SamplingParams::default()
+            },
+        ),
+    ];
+    for (name, params) in options {
+        let prompt: Vec<TokenId> = (0..64).collect();
+        let mut sampler = Sampler::new(
+            SamplingParams {
+                seed: Some(1),
+                ..params
+            },
+            &prompt,
+            4096,
+        );
+        let mut candidates = Candidates::default();
+        criterion.bench_function(&format!("sample of 150,000, {name}"), |bencher| {
+            bencher.iter_batched_ref(
+                || logits.clone(),
+                |logits| sampler.pick(logits, None, &mut candidates),
+                BatchSize::LargeInput,
+            );
+        });
+    }
+}
+
+/// Returns a number in 0..1 that looks random (a multiplicative hash).
+fn noise(token: u32) -> f32 {
+    (token.wrapping_mul(0x9e37_79b1) >> 8) as f32 / (1 << 24) as f32
+}
+
+const N_TOKENS: u32 = 150_000;
+
+criterion_group!(benches, schedule, sample);
+criterion_main!(benches);

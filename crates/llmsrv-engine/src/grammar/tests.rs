@@ -1,0 +1,231 @@
+//! Grammars that are right, wrong, or meant to do harm.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Map;
+
+use super::*;
+use crate::fake;
+
+fn compile(spec: GrammarSpec) -> Result<Constraint, String> {
+    static GRAMMARS: OnceLock<Grammars> = OnceLock::new();
+    let grammars = GRAMMARS.get_or_init(|| Grammars::new(Arc::new(fake::tokenizer())));
+    grammars
+        .constraint(&spec, None)
+        .map_err(|error| error.to_string())
+}
+
+fn schema(schema: Value) -> GrammarSpec {
+    GrammarSpec::JsonSchema(schema)
+}
+
+/// Returns how many bytes of `text` the grammar lets through, and whether it may end there.
+fn accepted(spec: &GrammarSpec, text: &str) -> (usize, bool) {
+    let tokenizer = fake::tokenizer();
+    let mut constraint = compile(spec.clone()).unwrap();
+    for (idx, byte) in text.bytes().enumerate() {
+        let mask = constraint.mask().unwrap().unwrap();
+        if !mask.is_allowed(u32::from(byte)) {
+            return (idx, mask.is_allowed(tokenizer.eos().unwrap()));
+        }
+        if constraint.accept(u32::from(byte), &tokenizer).unwrap() {
+            return (idx + 1, true);
+        }
+    }
+    (
+        text.len(),
+        constraint
+            .mask()
+            .unwrap()
+            .unwrap()
+            .is_allowed(tokenizer.eos().unwrap()),
+    )
+}
+
+#[test]
+fn grammars_let_through_what_they_describe() {
+    let array =
+        json!({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2});
+    let reference =
+        json!({"$ref": "#/$defs/n", "$defs": {"n": {"anyOf": [{"const": 5}, {"type": "null"}]}}});
+    let pattern = json!({"type": "string", "pattern": "^[a-c]{2}$"});
+    let cases = [
+        (GrammarSpec::Json, "{\"a\": [1, {}]}", 14, true),
+        (GrammarSpec::Json, "{\"a\": [1, {}", 12, false),
+        (GrammarSpec::Json, "[1]", 0, false),
+        (GrammarSpec::Json, "{\n  \"a\": 1\n}", 12, true),
+        (schema(array.clone()), "[1, 2]", 6, true),
+        (schema(array.clone()), "[]", 1, false),
+        (schema(array), "[1, 2, 3]", 5, false),
+        (schema(reference.clone()), "5", 1, true),
+        (schema(reference), "null", 4, true),
+        (schema(pattern.clone()), "\"abx", 3, false),
+        (schema(pattern), "\"ab\"", 4, true),
+        (
+            schema(json!({"multipleOf": 5, "type": "integer", "minimum": 0})),
+            "15",
+            2,
+            true,
+        ),
+        (
+            schema(json!({"multipleOf": 5, "type": "integer", "minimum": 0})),
+            "12",
+            2,
+            false,
+        ),
+        (schema(json!({"type": "string"})), "\"\u{20ac}\"", 5, true),
+        (schema(json!(true)), "[null]", 6, true),
+        (GrammarSpec::Regex("a+b?".into()), "aab", 3, true),
+        (GrammarSpec::Regex("a+b?".into()), "ba", 0, false),
+        (
+            GrammarSpec::Lark("start: \"x\" start | \"y\"".into()),
+            "xxy",
+            3,
+            true,
+        ),
+    ];
+    for (spec, text, n_bytes, may_end) in cases {
+        assert_eq!(
+            accepted(&spec, text),
+            (n_bytes, may_end),
+            "{text:?} with {spec:?}"
+        );
+    }
+}
+
+#[test]
+fn control_tokens_cannot_be_spelled() {
+    let tokenizer = fake::tokenizer();
+    let mut constraint = compile(GrammarSpec::Regex("(.|\n)*".into())).unwrap();
+    let mask = constraint.mask().unwrap().unwrap();
+    for text in ["<|im_start|>", "<|im_end|>", "<|endoftext|>"] {
+        let id = tokenizer.find(text).unwrap();
+        assert_eq!(
+            mask.is_allowed(id),
+            tokenizer.is_end_of_generation(id),
+            "{text}"
+        );
+    }
+    assert!(mask.is_allowed(u32::from(b'<')));
+}
+
+#[test]
+fn wrong_grammars_are_one_line_errors() {
+    let cases = [
+        (schema(json!({"type": "nonsense"})), "nonsense"),
+        (schema(json!([1])), "a JSON schema is an object"),
+        (schema(json!({"not": {"type": "string"}})), "not"),
+        (
+            schema(json!({"type": "array", "uniqueItems": true})),
+            "uniqueItems",
+        ),
+        (
+            schema(json!({"x-guidance": {"lenient": true}, "type": "array", "uniqueItems": true})),
+            "uniqueItems",
+        ),
+        (schema(json!({"$ref": "#"})), "no output can match it"),
+        (schema(json!({"$ref": "https://example.org/schema"})), ""),
+        (
+            schema(json!({"type": "string", "pattern": "(?=a)b"})),
+            "look-around",
+        ),
+        (
+            schema(json!({"type": "integer", "minimum": 3, "maximum": 2})),
+            "",
+        ),
+        (GrammarSpec::Regex("a(".into()), "unclosed"),
+        (GrammarSpec::Lark("begin: \"a\"".into()), "no start rule"),
+        (GrammarSpec::Lark(String::new()), "no start rule"),
+        (GrammarSpec::Lark("start: %json {}".into()), "%json"),
+    ];
+    for (spec, words) in cases {
+        let Err(error) = compile(spec.clone()) else {
+            panic!("compiled: {spec:?}")
+        };
+        assert!(
+            error.starts_with("invalid format: ") && error.contains(words),
+            "{spec:?}: {error}"
+        );
+        assert!(!error.contains('\n') && error.len() < 500, "{error}");
+    }
+}
+
+/// Each of these would take minutes, gigabytes or the whole stack without a limit.
+#[test]
+fn hostile_grammars_end_soon() {
+    let chain = |n: usize, link: &dyn Fn(String) -> Value| {
+        let mut defs: Map<String, Value> = (0..n)
+            .map(|idx| (format!("d{idx}"), link(format!("#/$defs/d{}", idx + 1))))
+            .collect();
+        defs.insert(format!("d{n}"), json!({"type": "string"}));
+        schema(json!({"$ref": "#/$defs/d0", "$defs": defs}))
+    };
+    let deep = (0..200).fold(json!({}), |inner, _| json!({"items": inner}));
+    let either = |idx: usize| {
+        let object = |name: String| json!({"type": "object", "properties": {name.clone(): {}}, "required": [name]});
+        json!({"anyOf": [object(format!("a{idx}")), object(format!("b{idx}"))]})
+    };
+    let properties: Map<String, Value> = (0..3000)
+        .map(|idx| (format!("p{idx}"), json!({})))
+        .collect();
+    let rules: Vec<String> = (0..8000)
+        .map(|idx| format!("r{idx}: r{0} | \"y\" r{0}", idx + 1))
+        .collect();
+    let doubling: Vec<String> = (0..30)
+        .map(|idx| format!("T{idx}: T{0} T{0}", idx + 1))
+        .collect();
+    let cases = [
+        schema(deep),
+        schema(json!({"allOf": (0..16).map(either).collect::<Vec<_>>()})),
+        schema(json!({"type": "object", "properties": properties})),
+        schema(json!({"enum": (0..20_000).collect::<Vec<_>>()})),
+        schema(json!({"type": "integer", "multipleOf": 1_000_003})),
+        schema(json!({"allOf": [{"type": "integer", "multipleOf": 9973}, {"multipleOf": 9967}]})),
+        schema(json!({"type": "number", "multipleOf": 1e300})),
+        schema(json!({"type": "number", "minimum": 1e-300, "maximum": 1e300})),
+        schema(json!({"type": "array", "minItems": 1_000_000_000, "items": {"type": "object"}})),
+        schema(json!({"type": "string", "pattern": "(.{0,1000}){0,1000}", "minLength": 1_000_000})),
+        chain(4000, &|next| json!({"$ref": next})),
+        chain(
+            2000,
+            &|next| json!({"allOf": [{"$ref": next}, {"type": "string"}]}),
+        ),
+        chain(
+            30,
+            &|next| json!({"allOf": [{"$ref": next.clone()}, {"$ref": next}]}),
+        ),
+        GrammarSpec::Regex("(a{1000}){1000}".into()),
+        GrammarSpec::Regex("(".repeat(100_000)),
+        GrammarSpec::Regex("a".to_string() + &"?".repeat(200_000)),
+        GrammarSpec::Regex("a|".repeat(1 << 20)),
+        GrammarSpec::Lark(format!(
+            "start: {}\"a\"{}",
+            "(".repeat(10_000),
+            ")".repeat(10_000)
+        )),
+        GrammarSpec::Lark("start: start start | \"a\"?".into()),
+        GrammarSpec::Lark(format!("start: r0\n{}\nr8000: \"x\"", rules.join("\n"))),
+        GrammarSpec::Lark(format!("start: T0\n{}\nT30: \"x\"", doubling.join("\n"))),
+    ];
+    let tokenizer = fake::tokenizer();
+    for spec in cases {
+        let started = Instant::now();
+        if let Ok(mut constraint) = compile(spec.clone()) {
+            for step in 0..50 {
+                let allowed = constraint.mask().unwrap().unwrap().to_list();
+                let token = allowed[step * 7 % allowed.len()];
+                if tokenizer.is_end_of_generation(token)
+                    || constraint.accept(token, &tokenizer).unwrap()
+                {
+                    break;
+                }
+            }
+        }
+        let name: String = format!("{spec:?}").chars().take(100).collect();
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "{name} took {:?}",
+            started.elapsed()
+        );
+    }
+}
