@@ -90,7 +90,7 @@ impl Bpe {
     pub(crate) fn encode(&self, text: &str, ids: &Ids, words: &mut Words, out: &mut Vec<u32>) {
         let mut word = |word: &str| {
             words.tokens(word, out, |word, merger, out| {
-                self.encode_word(word, ids, merger, out)
+                self.encode_word(word, ids, merger, out);
             });
         };
         if self.pretokenizer.spells_bytes() {

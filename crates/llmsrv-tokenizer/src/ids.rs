@@ -34,8 +34,10 @@ impl Ids {
                 TokenKind::Unknown | TokenKind::Control | TokenKind::Byte => false,
             })
             .collect();
+        let is_control = |id: &u32| vocab.kinds.get(*id as usize) == Some(&TokenKind::Control);
         let bytes = (0..=255u8)
             .map(|byte| by_text.get(format!("<0x{byte:02X}>").as_str()).copied())
+            .map(|id| id.filter(|id| !is_control(id)))
             .collect();
         Ids {
             by_text,

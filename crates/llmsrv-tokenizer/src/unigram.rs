@@ -84,7 +84,7 @@ impl Unigram {
         let mut word = |word: &str| {
             word_ids.clear();
             words.tokens(word, &mut word_ids, |word, _, ids| {
-                self.encode_word(word, ids)
+                self.encode_word(word, ids);
             });
             for &id in &word_ids {
                 let is_unknown = Some(id) == self.unknown;
