@@ -3,6 +3,25 @@
 //! A token may hold part of a UTF-8 character: its bytes wait for the rest. Example: `€` is
 //! `e2 82 ac`; after `e2 82` nothing is returned, after `ac` the whole character.
 
+use std::borrow::Cow;
+
+use llmsrv_tokenizer::Tokenizer;
+
+use crate::TokenId;
+
+/// Returns the bytes that a generated token adds to the output. Control tokens give their
+/// spelling, for those who read tool calls and channels from the text; tokens that begin or end a
+/// text give nothing.
+pub fn output_bytes(tokenizer: &Tokenizer, token: TokenId) -> Cow<'_, [u8]> {
+    if !tokenizer.is_control(token) {
+        return tokenizer.token_bytes(token);
+    }
+    if tokenizer.is_end_of_generation(token) || tokenizer.bos() == Some(token) {
+        return Cow::Borrowed(&[]);
+    }
+    Cow::Borrowed(tokenizer.token_text(token).unwrap_or_default().as_bytes())
+}
+
 /// A text that arrives in pieces of bytes.
 #[derive(Debug, Default)]
 pub struct Utf8Stream {
@@ -63,6 +82,17 @@ mod tests {
             seen.push(text);
         }
         assert_eq!(seen, ["a", "", "", "€", "", "", "", "😀", "", "\u{301}"]);
+    }
+
+    #[test]
+    fn control_tokens_are_spelled_but_for_ends() {
+        let tokenizer = crate::fake::tokenizer();
+        let output =
+            |text: &str| output_bytes(&tokenizer, tokenizer.find(text).unwrap()).into_owned();
+        assert_eq!(output("<|im_start|>"), b"<|im_start|>");
+        assert!(output("<|im_end|>").is_empty());
+        assert_eq!(*output_bytes(&tokenizer, 0xe4), [0xe4]);
+        assert!(output_bytes(&tokenizer, 9999).is_empty());
     }
 
     proptest! {

@@ -166,6 +166,9 @@ impl FakeModel {
             Answer::Text(reply) => continuation(tokens, &text(reply)),
             Answer::Rules(rules) => {
                 let prompt = self.tokenizer.decode_with_special(tokens);
+                let prompt = prompt
+                    .rsplit_once(&format!("{START}assistant"))
+                    .map_or(prompt.as_str(), |(before, _)| before);
                 let rule = rules
                     .iter()
                     .find(|(word, _)| prompt.contains(word.as_str()));

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
     Event, Finish, FinishReason, TokenId, TokenInfo,
-    detok::Utf8Stream,
+    detok::{Utf8Stream, output_bytes},
     grammar::Constraint,
     handle::Submission,
     sample::{Candidates, LogProbs, Sampler},
@@ -218,7 +218,7 @@ impl Reply {
         let Some(n_alternatives) = self.n_alternatives else {
             return Ok((token, None));
         };
-        let bytes = |token| tools.tokenizer.token_bytes(token).into_owned();
+        let bytes = |token| output_bytes(tools.tokenizer, token).into_owned();
         let top = tools
             .log_probs
             .top(n_alternatives, tools.candidates)
@@ -301,7 +301,7 @@ impl Reply {
 
     /// Adds a token's bytes to the output. Returns the stop text that they complete.
     fn output(&mut self, token: TokenId, tools: &mut Tools<'_>) -> Option<String> {
-        let bytes = tools.tokenizer.token_bytes(token);
+        let bytes = output_bytes(tools.tokenizer, token);
         self.n_bytes += bytes.len();
         tools.released.clear();
         let found = self.stops.push(&bytes, tools.released);

@@ -16,7 +16,7 @@ use llmsrv_tokenizer::{Special, Tokenizer};
 use serde_json::{Value, json};
 use toktrie::SimpleVob;
 
-use crate::{GrammarSpec, SubmitError, TokenId, stop::StopFinder};
+use crate::{GrammarSpec, SubmitError, TokenId, detok::output_bytes, stop::StopFinder};
 
 /// Compiles grammars for one model. The work for the vocabulary is done at the first grammar.
 pub(crate) struct Grammars {
@@ -127,15 +127,8 @@ impl Constraint {
                 .map_err(GrammarError::new)?;
             return Ok(self.matcher.is_stopped());
         };
-        // The start text is often a control token, which has no bytes of its own in the output.
-        let bytes = tokenizer.token_bytes(token);
-        let spelling = tokenizer.token_text(token).unwrap_or_default();
-        let bytes = if bytes.is_empty() {
-            spelling.as_bytes()
-        } else {
-            &bytes
-        };
-        let Some(found) = start.push(bytes, &mut Vec::new()) else {
+        let bytes = output_bytes(tokenizer, token);
+        let Some(found) = start.push(&bytes, &mut Vec::new()) else {
             return Ok(false);
         };
         self.start = None;
