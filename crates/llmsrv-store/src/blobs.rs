@@ -36,6 +36,7 @@ impl BlobWriter {
     /// Adds bytes at the end.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.file
+            .as_file_mut()
             .write_all(bytes)
             .map_err(|error| self.layout.error("write", Path::new("blobs"), error))?;
         self.hasher.update(bytes);
@@ -86,7 +87,8 @@ pub(crate) fn write_whole(
 ) -> Result<(), Error> {
     make_folders(layout, folder, path)?;
     let mut file = aside(layout, folder)?;
-    file.write_all(bytes)
+    file.as_file_mut()
+        .write_all(bytes)
         .map_err(|error| layout.error("write", path, error))?;
     flush(layout, &file, path)?;
     put_in_place(layout, file, path)
@@ -121,7 +123,8 @@ fn aside(layout: &Layout, folder: &Path) -> Result<NamedTempFile, Error> {
         // The mask of the user applies; a store may be shared.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
-        .map_err(|error| layout.error("create a file in", folder, error))
+        // The error of the library shows the whole path; its kind says enough.
+        .map_err(|error| layout.error("create a file in", folder, error.kind().into()))
 }
 
 fn flush(layout: &Layout, file: &NamedTempFile, path: &Path) -> Result<(), Error> {

@@ -54,7 +54,7 @@ pub struct Embedded<'a> {
 /// What [`Store::install_embedded`] found or did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installed {
-    /// It was there already.
+    /// It was there already; a lost blob was put back.
     Present,
     /// It was put into the store.
     Added,
@@ -69,7 +69,7 @@ pub enum Installed {
 impl<'a> Embedded<'a> {
     /// Reads the description of the weights `gguf`. The digest is checked when they are installed.
     pub fn parse(manifest_toml: &str, gguf: &'a [u8]) -> Result<Embedded<'a>, Error> {
-        let file: Description =
+        let file: TomlFile =
             toml::from_str(manifest_toml).map_err(|error| invalid(error.message().to_owned()))?;
         Ok(Embedded {
             name: file.name,
@@ -137,13 +137,11 @@ impl Store {
         let parts = embedded.parts()?;
         let state = {
             let _guard = lock::shared(&self.primary)?;
-            if self.marker().as_ref() == Some(&parts.marker)
-                && self.state_of(&parts.marker) == State::Whole
-            {
-                return Ok(Installed::Present);
-            }
             self.state_of(&parts.marker)
         };
+        if state == State::Whole && self.marker().as_ref() == Some(&parts.marker) {
+            return Ok(Installed::Present);
+        }
         if state.wants_manifest() {
             self.write_parts(embedded, &parts)?;
         }
@@ -272,7 +270,7 @@ struct Parts {
 /// The file of the description.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Description {
+struct TomlFile {
     name: ModelName,
     file: String,
     sha256: String,

@@ -131,7 +131,7 @@ fn is_temporary(name: &OsStr) -> bool {
 }
 
 /// How long a file that nobody names is left alone: it may be part of a model that is being made.
-const GRACE: Duration = Duration::from_secs(60 * 60);
+const GRACE: Duration = Duration::from_hours(1);
 
 /// Length of `sha256-<hex>`.
 const DIGEST_LEN: usize = 7 + 64;
@@ -161,21 +161,21 @@ mod tests {
         }
 
         /// Writes a file of the given age in minutes.
-        fn write(&self, path: PathBuf, content: &[u8], age_minutes: u64) -> PathBuf {
+        fn write(path: PathBuf, content: &[u8], age_minutes: u64) -> PathBuf {
             fs::write(&path, content).unwrap();
-            let time = SystemTime::now() - Duration::from_secs(60 * age_minutes);
+            let time = SystemTime::now() - Duration::from_mins(age_minutes);
             fs::File::open(&path).unwrap().set_modified(time).unwrap();
             path
         }
 
         fn blob(&self, content: &[u8], age_minutes: u64) -> PathBuf {
-            self.write(self.layout.blob(&Digest::of(content)), content, age_minutes)
+            Fixture::write(self.layout.blob(&Digest::of(content)), content, age_minutes)
         }
 
         fn manifest(&self, tag: &str, content: &[u8]) {
             let layer = |kind| Layer::new(kind, Digest::of(content), content.len() as u64);
             let manifest = Manifest::new(layer(LayerKind::Config), vec![layer(LayerKind::Model)]);
-            self.write(
+            Fixture::write(
                 self.layout.manifests().join("h/n/m").join(tag),
                 &manifest.to_bytes(),
                 0,
@@ -197,16 +197,16 @@ mod tests {
         let kept = [
             fixture.blob(b"kept", 120),
             fixture.blob(b"young", 30),
-            fixture.write(blobs.join("notes.txt"), b"", 120),
-            fixture.write(partial("-other"), b"", 120),
+            Fixture::write(blobs.join("notes.txt"), b"", 120),
+            Fixture::write(partial("-other"), b"", 120),
         ];
         let gone = [
             fixture.blob(b"old", 61),
-            fixture.write(partial("-partial"), b"", 61),
-            fixture.write(partial("-partial-3"), b"", 61),
-            fixture.write(blobs.join(".llmsrv-new-abc"), b"", 61),
-            fixture.write(fixture.layout.manifests().join(".llmsrv-new-def"), b"", 61),
-            fixture.write(fixture.layout.root().join(".llmsrv-new-ghi"), b"", 61),
+            Fixture::write(partial("-partial"), b"", 61),
+            Fixture::write(partial("-partial-3"), b"", 61),
+            Fixture::write(blobs.join(".llmsrv-new-abc"), b"", 61),
+            Fixture::write(fixture.layout.manifests().join(".llmsrv-new-def"), b"", 61),
+            Fixture::write(fixture.layout.root().join(".llmsrv-new-ghi"), b"", 61),
         ];
         assert_eq!(fixture.prune(), gone.len());
         assert!(kept.iter().all(|path| path.exists()));
@@ -218,7 +218,7 @@ mod tests {
     fn nothing_is_removed_while_a_manifest_is_unreadable() {
         let fixture = Fixture::new();
         let blob = fixture.blob(b"old", 61);
-        let broken = fixture.write(fixture.layout.manifests().join("h/n/m/broken"), b"{", 0);
+        let broken = Fixture::write(fixture.layout.manifests().join("h/n/m/broken"), b"{", 0);
         assert_eq!(fixture.prune(), 0);
         let guard = lock::exclusive(&fixture.layout).unwrap();
         remove_unreferenced(&fixture.layout, &guard, [Digest::of(b"old")]).unwrap();
@@ -236,7 +236,7 @@ mod tests {
             .layout
             .blobs()
             .join(format!("{}-partial", Digest::of(b"p").file_name()));
-        fixture.write(partial.clone(), b"", 1);
+        Fixture::write(partial.clone(), b"", 1);
         assert_eq!(fixture.prune(), 0);
         fs::remove_file(partial).unwrap();
         assert_eq!(fixture.prune(), 1);

@@ -208,3 +208,90 @@ impl HeaderFacts {
         Ok(HeaderFacts::default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parameter_counts_are_written_for_people() {
+        for (count, expected) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1K"),
+            (26_400, "26K"),
+            (1_000_000, "1M"),
+            (4_983_552, "4.98M"),
+            (134_515_008, "134.52M"),
+            (125_000_000, "125M"),
+            (1_000_000_000, "1B"),
+            (7_000_000_000, "7B"),
+            (8_030_261_312, "8.0B"),
+            (70_553_706_496, "70.6B"),
+            (671_026_419_200, "671.0B"),
+        ] {
+            assert_eq!(format_parameter_count(count), expected);
+        }
+    }
+
+    #[test]
+    fn odd_configs_are_read_as_far_as_possible() {
+        for json in [
+            "",
+            "[]",
+            "{",
+            "null",
+            r#"{"model_family":7,"model_families":"x","context_length":-1}"#,
+        ] {
+            assert_eq!(
+                ModelConfig::parse(json.as_bytes()),
+                ModelConfig::default(),
+                "{json}"
+            );
+        }
+        let config = ModelConfig::parse(
+            br#"{"model_family":"bert","capabilities":["embedding"],"context_length":512,"requires":"","parser":"p"}"#,
+        );
+        assert!(config.embeds_only);
+        assert_eq!(
+            (config.context_length, config.requires, config.parser),
+            (Some(512), None, Some("p".into()))
+        );
+    }
+
+    #[test]
+    fn facts_fill_only_what_is_unknown() {
+        let facts = HeaderFacts {
+            family: "llama".into(),
+            parameter_count: 1_500_000_000,
+            quantization: "Q8_0".into(),
+            context_length: Some(8),
+            embedding_length: Some(4),
+            pools: false,
+        };
+        let mut config = ModelConfig {
+            quantization: "Q4_K_M".into(),
+            ..ModelConfig::default()
+        };
+        config.complete(&facts);
+        assert_eq!(
+            (config.family.as_str(), config.parameter_size.as_str()),
+            ("llama", "1.5B")
+        );
+        assert_eq!(
+            (config.quantization.as_str(), config.context_length),
+            ("Q4_K_M", Some(8))
+        );
+        let layer = Layer::new(LayerKind::Model, Digest::of(b"x"), 1);
+        assert_eq!(ModelConfig::parse(&config.to_json(&[layer])), config);
+    }
+
+    proptest! {
+        #[test]
+        fn random_configs_never_panic(json in "\\PC*") {
+            ModelConfig::parse(json.as_bytes());
+        }
+    }
+}

@@ -97,9 +97,9 @@ impl Store {
     pub fn list(&self) -> Result<Vec<ModelEntry>, Error> {
         let _guard = lock::shared(&self.primary)?;
         let mut entries = self.entries();
-        if let Some(meant) = self.resolve_default(&entries) {
-            let default = standing_for(meant);
-            entries.retain(|entry| !default::is_default(&entry.name));
+        let default = self.resolve_default(&entries).map(standing_for);
+        entries.retain(|entry| !default::is_default(&entry.name));
+        if let Some(default) = default {
             let place = entries.partition_point(|entry| entry.modified > default.modified);
             entries.insert(place, default);
         }
@@ -235,7 +235,9 @@ impl Store {
             let hiding: HashSet<ModelName> =
                 entries.iter().map(|entry| entry.name.clone()).collect();
             let (files, errors) = layout.manifest_files();
-            errors.iter().for_each(|error| self.warn(error));
+            for error in &errors {
+                self.warn(error);
+            }
             for name in files.into_iter().filter_map(|file| file.name) {
                 match self.whole(layout, &name) {
                     Ok(Some(whole)) if !hiding.contains(&name) => entries.push(whole.entry),
