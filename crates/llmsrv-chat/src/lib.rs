@@ -1,1 +1,24 @@
-//! Chat templates, template capabilities and splitting of model output
+//! Chat templates, template capabilities and splitting of model output: text in, text out, no IO.
+//!
+//! A conversation ([`Prompt`]) becomes one text through a [`Template`], which is written in one of
+//! two dialects: Go's `text/template` or Jinja. What the model then says becomes [`Piece`]s through
+//! an [`OutputSplitter`]: content, thinking, tool calls. Templates come from model files, so they are
+//! not trusted: work, recursion and output of one rendering are bounded.
+
+mod capability;
+mod error;
+mod id;
+mod messages;
+mod output;
+mod prompt;
+mod template;
+mod truncate;
+
+pub use capability::TemplateCapabilities;
+pub use error::{Error, Result};
+pub use id::tool_call_id;
+pub use messages::strip_earlier_thinking;
+pub use output::{OutputSplitter, Piece};
+pub use prompt::{Fill, Prompt, Think};
+pub use template::{GoTemplate, JinjaTemplate, Template};
+pub use truncate::{IMAGE_TOKENS, Truncation, truncate};

@@ -1,0 +1,154 @@
+//! What is a call: JSON objects and tagged parameters that name a known tool.
+
+use llmsrv_api::native::Tool;
+use serde_json::{Map, Value};
+
+/// A call as the model wrote it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Call {
+    pub(super) name: String,
+    pub(super) arguments: Map<String, Value>,
+}
+
+/// The calls in a JSON object. `lead` is the text before it, which may name the tool:
+/// `get_weather[ARGS]{"city": "Paris"}`.
+pub(super) fn parse(lead: &str, json: &str, tools: &[Tool]) -> Vec<Call> {
+    let parsed =
+        serde_json::from_str(json).or_else(|_| serde_json::from_str(&escape_controls(json)));
+    let Ok(Value::Object(object)) = parsed else {
+        return Vec::new();
+    };
+    let mut calls = Vec::new();
+    collect(&object, tools, &mut calls);
+    if calls.is_empty()
+        && !object.contains_key("name")
+        && let Some(name) = named_in(lead, tools)
+    {
+        let arguments = arguments(&object).unwrap_or(object);
+        calls.push(Call { name, arguments });
+    }
+    calls
+}
+
+/// The call in `<function=name> <parameter=key> value </parameter> … </function>`. A value is text if
+/// the tool's schema says so, else JSON if it is JSON.
+pub(super) fn parse_tagged(text: &str, tools: &[Tool]) -> Vec<Call> {
+    let Some((_, function)) = text.split_once("<function=") else {
+        return Vec::new();
+    };
+    let (name, mut rest) = function.split_once('>').unwrap_or((function, ""));
+    let Some(tool) = known(name.trim(), tools) else {
+        return Vec::new();
+    };
+    let mut arguments = Map::new();
+    while let Some((_, parameter)) = rest.split_once("<parameter=") {
+        let (key, after) = parameter.split_once('>').unwrap_or((parameter, ""));
+        let (value, after) = after.split_once("</parameter>").unwrap_or((after, ""));
+        let value = value.strip_prefix('\n').unwrap_or(value);
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        let is_text = tool.function.parameters["properties"][key.trim()]["type"] == "string";
+        let json = if is_text {
+            None
+        } else {
+            serde_json::from_str(value.trim()).ok()
+        };
+        arguments.insert(key.trim().to_owned(), json.unwrap_or_else(|| value.into()));
+        rest = after;
+    }
+    vec![Call {
+        name: tool.function.name.clone(),
+        arguments,
+    }]
+}
+
+/// Whether an object whose first key is `key` (with its quotes) may be a call.
+pub(super) fn may_be_first_key(key: &str, tools: &[Tool]) -> bool {
+    let key = key.trim_matches('"');
+    NAME_KEYS.contains(&key)
+        || ARGUMENT_KEYS.contains(&key)
+        || ["type", "id", "tool_calls", "tool_call", "function_call"].contains(&key)
+        || known(key, tools).is_some()
+}
+
+/// Adds the calls of an object and of the objects in it.
+fn collect(object: &Map<String, Value>, tools: &[Tool], calls: &mut Vec<Call>) {
+    let name = NAME_KEYS.iter().find_map(|&key| object.get(key)?.as_str());
+    if let Some(name) = name {
+        if let Some(tool) = known(name, tools) {
+            calls.push(Call {
+                name: tool.function.name.clone(),
+                arguments: arguments(object).unwrap_or_default(),
+            });
+        }
+        return;
+    }
+    for (key, value) in object {
+        match (known(key, tools), value) {
+            (Some(tool), Value::Object(arguments)) => calls.push(Call {
+                name: tool.function.name.clone(),
+                arguments: arguments.clone(),
+            }),
+            (_, Value::Object(inner)) => collect(inner, tools, calls),
+            (_, Value::Array(items)) => {
+                items
+                    .iter()
+                    .filter_map(Value::as_object)
+                    .for_each(|o| collect(o, tools, calls));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The arguments in an object: an object, or a text that holds one.
+fn arguments(object: &Map<String, Value>) -> Option<Map<String, Value>> {
+    ARGUMENT_KEYS
+        .iter()
+        .find_map(|&key| match object.get(key)? {
+            Value::Object(arguments) => Some(arguments.clone()),
+            Value::String(text) => serde_json::from_str(text).ok(),
+            _ => None,
+        })
+}
+
+/// The known tool that a text names as a whole word, the last one if there are more.
+fn named_in(text: &str, tools: &[Tool]) -> Option<String> {
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    text.split(|c| !is_word(c)).rev().find_map(|word| {
+        let tool = known(word, tools).or_else(|| known(word.strip_prefix("functions.")?, tools));
+        tool.map(|tool| tool.function.name.clone())
+    })
+}
+
+fn known<'a>(name: &str, tools: &'a [Tool]) -> Option<&'a Tool> {
+    tools.iter().find(|tool| tool.function.name == name)
+}
+
+/// Escapes line breaks and other control characters inside strings: models forget to.
+fn escape_controls(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let (mut in_string, mut escaped) = (false, false);
+    for c in json.chars() {
+        match c {
+            '"' if !escaped => in_string = !in_string,
+            c if in_string && c < ' ' => {
+                out.push_str(Value::from(c.to_string()).to_string().trim_matches('"'));
+                escaped = false;
+                continue;
+            }
+            _ => {}
+        }
+        escaped = in_string && c == '\\' && !escaped;
+        out.push(c);
+    }
+    out
+}
+
+const NAME_KEYS: [&str; 5] = ["name", "tool_name", "function", "tool", "action"];
+const ARGUMENT_KEYS: [&str; 5] = [
+    "arguments",
+    "parameters",
+    "args",
+    "action_input",
+    "tool_input",
+];

@@ -1,0 +1,135 @@
+//! Splits what a model says, as it says it, into content, thinking and tool calls.
+//!
+//! Text arrives in chunks of any size. Both splitters work character by character, so how the text is
+//! cut never changes the result:
+//!
+//! ```text
+//! "<th" "ink>hm</think>Let me loo" "k.<tool_call>{\"name\":..." "...}</tool_call>"
+//! Thinking("hm")  Content("Let me look.")  ToolCall(..)
+//! ```
+
+mod call;
+mod thinking;
+pub(crate) mod tools;
+
+use llmsrv_api::native::{Tool, ToolCall};
+
+use crate::id::tool_call_id;
+use crate::prompt::Think;
+use crate::template::Template;
+use call::Call;
+use thinking::ThinkingSplitter;
+use tools::ToolSplitter;
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Piece {
+    /// Text of the answer.
+    Content(String),
+    /// Text of the thinking before it.
+    Thinking(String),
+    /// A whole call of a tool.
+    ToolCall(ToolCall),
+}
+
+/// Splits one answer.
+#[derive(Debug)]
+pub struct OutputSplitter {
+    thinking: Option<ThinkingSplitter>,
+    tools: Option<ToolSplitter>,
+    n_calls: usize,
+}
+
+impl OutputSplitter {
+    /// A splitter for an answer to a prompt that ends in `prompt_tail` (its last line or more).
+    /// Thinking is told apart unless the request switched it off; calls are looked for only if there
+    /// are tools.
+    pub fn new(
+        template: &Template,
+        prompt_tail: &str,
+        tools: &[Tool],
+        think: Option<Think>,
+    ) -> Self {
+        let tags = template
+            .thinking_tags()
+            .filter(|_| think != Some(Think::Off));
+        OutputSplitter {
+            thinking: tags.map(|(open, close)| {
+                let opened = prompt_tail.trim_end().ends_with(open);
+                ThinkingSplitter::new(open, close, opened)
+            }),
+            tools: (!tools.is_empty()).then(|| ToolSplitter::new(template.tool_tag(), tools)),
+            n_calls: 0,
+        }
+    }
+
+    /// Takes the next text; returns what can be told from it, neighbours of one kind joined.
+    pub fn push(&mut self, text: &str) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for c in text.chars() {
+            self.push_char(c, &mut pieces);
+        }
+        pieces
+    }
+
+    /// The end of the answer: returns what was held back.
+    pub fn finish(&mut self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut content = String::new();
+        if let Some(thinking) = &mut self.thinking {
+            let rest = thinking.finish();
+            append(&mut pieces, Piece::Thinking(rest.thinking));
+            content = rest.content;
+        }
+        for c in content.chars() {
+            self.push_content(c, &mut pieces);
+        }
+        if let Some(tools) = &mut self.tools {
+            append(&mut pieces, Piece::Content(tools.finish()));
+        }
+        pieces
+    }
+
+    fn push_char(&mut self, c: char, pieces: &mut Vec<Piece>) {
+        let Some(thinking) = &mut self.thinking else {
+            return self.push_content(c, pieces);
+        };
+        let split = thinking.push(c);
+        append(pieces, Piece::Thinking(split.thinking));
+        for c in split.content.chars() {
+            self.push_content(c, pieces);
+        }
+    }
+
+    fn push_content(&mut self, c: char, pieces: &mut Vec<Piece>) {
+        let Some(tools) = &mut self.tools else {
+            return append(pieces, Piece::Content(c.into()));
+        };
+        let split = tools.push(c);
+        append(pieces, Piece::Content(split.content));
+        for Call { name, arguments } in split.calls {
+            let mut call = ToolCall {
+                id: tool_call_id(),
+                ..ToolCall::default()
+            };
+            call.function.index = self.n_calls;
+            call.function.name = name;
+            call.function.arguments = arguments;
+            self.n_calls += 1;
+            pieces.push(Piece::ToolCall(call));
+        }
+    }
+}
+
+/// Adds a piece, joined with the last one where both are text of one kind; nothing if it is empty.
+fn append(pieces: &mut Vec<Piece>, piece: Piece) {
+    match (pieces.last_mut(), piece) {
+        (_, Piece::Content(text) | Piece::Thinking(text)) if text.is_empty() => {}
+        (Some(Piece::Content(last)), Piece::Content(text))
+        | (Some(Piece::Thinking(last)), Piece::Thinking(text)) => last.push_str(&text),
+        (_, piece) => pieces.push(piece),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! Functions of the Go dialect, and the bounds on their work.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gotmpl::{Template, TemplateError, Value};
+use jiff::{ToSpan, Zoned};
+
+use super::values::{TYPE_SCRIPT, Values, text};
+use crate::error::Error;
+
+/// Every function a template may name.
+pub(super) const NAMES: &[&str] = &[
+    "and",
+    "call",
+    "currentDate",
+    "eq",
+    "ge",
+    "gt",
+    "html",
+    "index",
+    "js",
+    "json",
+    "le",
+    "len",
+    "lt",
+    "ne",
+    "not",
+    "or",
+    "print",
+    "printf",
+    "println",
+    "slice",
+    "toTypeScriptType",
+    "urlquery",
+    "yesterdayDate",
+];
+
+/// Turns a printed value into its text. No template can spell this name.
+pub(super) const PRINT: &str = " print";
+/// Pays for the nodes of a block.
+pub(super) const STEP: &str = " step";
+
+/// The work one rendering may do.
+#[derive(Debug)]
+pub(super) struct Budget {
+    steps: AtomicI64,
+    bytes: AtomicI64,
+    spent: AtomicBool,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget {
+            steps: AtomicI64::new(10_000_000),
+            bytes: AtomicI64::new(512 << 20),
+            spent: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Budget {
+    /// The error of a rendering that ran out of its budget.
+    pub(super) fn exhausted(&self) -> Option<Error> {
+        self.spent
+            .load(Ordering::Relaxed)
+            .then_some(Error::Limit("work"))
+    }
+
+    fn pay_steps(&self, steps: i64) -> gotmpl::Result<()> {
+        self.pay(&self.steps, steps)
+    }
+
+    fn pay_bytes(&self, bytes: usize) -> gotmpl::Result<()> {
+        self.pay(&self.bytes, i64::try_from(bytes).unwrap_or(i64::MAX))
+    }
+
+    fn pay(&self, account: &AtomicI64, amount: i64) -> gotmpl::Result<()> {
+        if account.load(Ordering::Relaxed) < amount {
+            self.spent.store(true, Ordering::Relaxed);
+            return Err(TemplateError::Exec("work limit exceeded".into()));
+        }
+        account.fetch_sub(amount, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Adds the functions to a template that is about to run.
+pub(super) fn register(
+    mut template: Template,
+    budget: &Arc<Budget>,
+    values: Arc<Values>,
+    now: &Zoned,
+) -> Template {
+    for (name, cost) in COSTLY {
+        let (budget, values) = (budget.clone(), values.clone());
+        template = template.func(name, move |args| {
+            budget.pay_bytes(cost(args))?;
+            let args = args.iter().map(|arg| printable(&values, arg)).collect();
+            call_builtin(name, args)
+        });
+    }
+    let slice_budget = budget.clone();
+    template = template.func("slice", move |args| {
+        slice_budget.pay_bytes(args.first().and_then(Value::len).unwrap_or(0))?;
+        call_builtin("slice", args.to_vec())
+    });
+    let (print_budget, print_values) = (budget.clone(), values.clone());
+    let (json_budget, json_values) = (budget.clone(), values);
+    let step_budget = budget.clone();
+    let today = now.date().to_string();
+    let yesterday = now.date().saturating_sub(1.day()).to_string();
+    template
+        .func(PRINT, move |args| {
+            let printed = printable(&print_values, args.last().unwrap_or(&Value::Nil));
+            print_budget.pay_bytes(printed.len().unwrap_or(0))?;
+            Ok(printed)
+        })
+        .func(STEP, move |args| {
+            step_budget.pay_steps(args.first().and_then(Value::as_int).unwrap_or(1))?;
+            Ok(text(""))
+        })
+        .func("json", move |args| {
+            let [value] = args else {
+                return Err(TemplateError::ArgCount {
+                    name: "json".into(),
+                    expected: 1,
+                    got: args.len(),
+                });
+            };
+            let mut json = String::new();
+            json_values.write_json(value, &mut json);
+            json_budget.pay_bytes(json.len())?;
+            Ok(text(&json))
+        })
+        .func("currentDate", move |_| Ok(text(&today)))
+        .func("yesterdayDate", move |_| Ok(text(&yesterday)))
+        .func("toTypeScriptType", |args| {
+            let name = args.first().and_then(|schema| schema.field(TYPE_SCRIPT));
+            Ok(name.cloned().unwrap_or_else(|| text("any")))
+        })
+}
+
+/// Builtins that make text, with an upper bound of its bytes.
+const COSTLY: [(&str, fn(&[Value]) -> usize); 6] = [
+    ("print", |args| bytes(args)),
+    ("println", |args| bytes(args)),
+    ("printf", |args| {
+        let Some((Value::String(format), rest)) = args.split_first() else {
+            return 0;
+        };
+        // Every verb may name any argument, and every number may be a width.
+        let n_verbs = format.matches('%').count();
+        format.len() + widths(format) + n_verbs.saturating_mul(bytes(rest))
+    }),
+    ("html", |args| bytes(args).saturating_mul(6)),
+    ("js", |args| bytes(args).saturating_mul(6)),
+    ("urlquery", |args| bytes(args).saturating_mul(3)),
+];
+
+/// Length of the values' texts, roughly.
+fn bytes(values: &[Value]) -> usize {
+    let length = |value: &Value| match value {
+        Value::String(s) => s.len(),
+        Value::List(items) => bytes(items),
+        Value::Map(map) => map
+            .iter()
+            .map(|(key, v)| key.len() + bytes(std::slice::from_ref(v)))
+            .sum(),
+        _ => 24,
+    };
+    values.iter().map(length).sum()
+}
+
+/// Sum of all numbers in a format that could be widths or precisions, as gotmpl clamps them.
+fn widths(format: &str) -> usize {
+    let numbers = format
+        .split(|c: char| !c.is_ascii_digit())
+        .filter(|digits| !digits.is_empty());
+    let stars = format.matches('*').count() * MAX_WIDTH;
+    stars
+        + numbers
+            .map(|digits| {
+                digits
+                    .parse()
+                    .map_or(MAX_WIDTH, |n: usize| n.min(MAX_WIDTH))
+            })
+            .sum::<usize>()
+}
+
+/// Lists and maps become JSON, a missing key becomes nothing.
+fn printable(values: &Values, value: &Value) -> Value {
+    match value {
+        Value::Nil => text(""),
+        Value::List(_) | Value::Map(_) => {
+            let mut json = String::new();
+            values.write_json(value, &mut json);
+            text(&json)
+        }
+        other => other.clone(),
+    }
+}
+
+/// Calls gotmpl's own function, which it does not export, through a small template.
+fn call_builtin(name: &str, args: Vec<Value>) -> gotmpl::Result<Value> {
+    use std::fmt::Write as _;
+
+    let mut source = format!("{{{{ result ({name}");
+    for i in 0..args.len() {
+        let _ = write!(source, " (index . {i})");
+    }
+    source.push_str(") }}");
+    let result = Arc::new(Mutex::new(Value::Nil));
+    let slot = result.clone();
+    Template::new("")
+        .func("result", move |args| {
+            let value = args.first().cloned().unwrap_or(Value::Nil);
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = value;
+            Ok(text(""))
+        })
+        .parse(&source)?
+        .execute_to_string(&Value::List(args.into()))?;
+    let value = result
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    Ok(value)
+}
+
+/// gotmpl's bound on a width or precision.
+const MAX_WIDTH: usize = u16::MAX as usize;

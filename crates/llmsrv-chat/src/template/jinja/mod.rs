@@ -1,0 +1,294 @@
+//! The Jinja dialect: `tokenizer.chat_template` of model files.
+//!
+//! minijinja runs the template the way the transformers library runs it with Jinja2: blocks trimmed,
+//! Python's methods on strings and maps, Python's JSON ([`python`]). A template may refuse a
+//! conversation with `raise_exception`; then the conversation is brought step by step into the shape
+//! that strict templates want ([`adapt`]) before the refusal is reported.
+
+mod adapt;
+mod python;
+
+use std::fmt;
+use std::io;
+
+use jiff::Zoned;
+use llmsrv_api::native::{Message, Tool};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, ErrorKind, Value};
+use serde_json::{Map, Value as Json, json};
+
+use crate::capability::TemplateCapabilities;
+use crate::error::{Error, Result};
+use crate::messages::tagged;
+use crate::output::tools::TAGS;
+use crate::prompt::Prompt;
+use crate::template::{MAX_OUTPUT_BYTES, MAX_SOURCE_BYTES};
+
+/// A parsed Jinja template.
+pub struct JinjaTemplate {
+    source: String,
+    environment: Environment<'static>,
+    bos: String,
+    eos: String,
+}
+
+impl JinjaTemplate {
+    /// Parses a template; `bos` and `eos` become `bos_token` and `eos_token`.
+    pub fn parse(source: &str, bos: &str, eos: &str) -> Result<Self> {
+        if source.len() > MAX_SOURCE_BYTES {
+            return Err(Error::Limit("1 MiB of text"));
+        }
+        let mut environment = environment()?;
+        environment
+            .add_template_owned(NAME, python::without_generation_blocks(source))
+            .map_err(|error| Error::Syntax(describe(&error)))?;
+        Ok(JinjaTemplate {
+            source: source.to_owned(),
+            environment,
+            bos: bos.to_owned(),
+            eos: eos.to_owned(),
+        })
+    }
+
+    /// Renders the prompt. A refusal is reported only if no adapted form of the conversation is
+    /// accepted either.
+    pub fn render(&self, prompt: &Prompt<'_>) -> Result<String> {
+        let messages = match prompt.fill {
+            Some(fill) => vec![Message {
+                role: "user".into(),
+                content: fill.prompt.into(),
+                ..Message::default()
+            }],
+            None => tagged(prompt.messages),
+        };
+        let refusal = match self.render_messages(&messages, prompt) {
+            Err(refusal @ Error::Refused(_)) => refusal,
+            other => return other,
+        };
+        for adapted in adapt::forms(&messages) {
+            match self.render_messages(&adapted, prompt) {
+                Err(Error::Refused(_)) => {}
+                other => return other,
+            }
+        }
+        Err(refusal)
+    }
+
+    /// What the text mentions.
+    pub fn capabilities(&self) -> TemplateCapabilities {
+        TemplateCapabilities {
+            tools: self.source.contains("tools") || self.source.contains("tool_call"),
+            thinking: self.thinking_tags().is_some(),
+            insert: false,
+        }
+    }
+
+    /// The text it was parsed from.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// `<think>` and `</think>` if the text has both.
+    pub fn thinking_tags(&self) -> Option<(&str, &str)> {
+        let (open, close) = ("<think>", "</think>");
+        (self.source.contains(open) && self.source.contains(close)).then_some((open, close))
+    }
+
+    /// The first known tag of tool calls that the text mentions, else `{`.
+    pub fn tool_tag(&self) -> &str {
+        TAGS.iter()
+            .find(|&&tag| self.source.contains(tag))
+            .unwrap_or(&"{")
+    }
+
+    fn render_messages(&self, messages: &[Message], prompt: &Prompt<'_>) -> Result<String> {
+        let template = self
+            .environment
+            .get_template(NAME)
+            .map_err(|error| Error::Render(describe(&error)))?;
+        let mut output = Output::default();
+        template
+            .render_captured_to(self.context(messages, prompt), &mut output)
+            .map_err(|error| run_error(&error))?;
+        String::from_utf8(output.0).map_err(|error| Error::Render(error.to_string()))
+    }
+
+    fn context(&self, messages: &[Message], prompt: &Prompt<'_>) -> Value {
+        let mut context = Map::new();
+        context.insert("messages".into(), messages_json(messages));
+        context.insert("add_generation_prompt".into(), true.into());
+        context.insert("bos_token".into(), self.bos.as_str().into());
+        context.insert("eos_token".into(), self.eos.as_str().into());
+        if !prompt.tools.is_empty() {
+            context.insert("tools".into(), prompt.tools.iter().map(tool_json).collect());
+        }
+        if let Some(think) = prompt.think {
+            context.insert("enable_thinking".into(), think.is_on().into());
+            context.insert("thinking".into(), think.is_on().into());
+            if let Some(level) = think.level() {
+                context.insert("reasoning_effort".into(), level.into());
+            }
+        }
+        let date = prompt.now.strftime("%d %b %Y").to_string();
+        context.insert("date_string".into(), date.into());
+
+        let now = prompt.now.clone();
+        let strftime_now = Value::from_function(move |format: String| strftime(&now, &format));
+        let own = [("strftime_now", strftime_now)];
+        let given = Value::from(Serde(&Json::Object(context)));
+        minijinja::value::merge_maps([given, own.into_iter().collect()])
+    }
+}
+
+impl fmt::Debug for JinjaTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JinjaTemplate")
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
+}
+
+fn environment() -> Result<Environment<'static>> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build();
+    environment.set_syntax(syntax.map_err(|error| Error::Syntax(describe(&error)))?);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_fuel(Some(FUEL));
+    environment.set_recursion_limit(RECURSION);
+    environment.set_unknown_method_callback(python::method);
+    environment.add_filter("tojson", python::to_json_filter);
+    environment.add_function(
+        "raise_exception",
+        |text: String| -> Result<Value, minijinja::Error> {
+            let error = minijinja::Error::new(ErrorKind::InvalidOperation, text.clone());
+            Err(error.with_source(Refusal(text)))
+        },
+    );
+    Ok(environment)
+}
+
+/// What `raise_exception` said.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refusal(String);
+
+fn run_error(error: &minijinja::Error) -> Error {
+    match error.kind() {
+        ErrorKind::OutOfFuel => return Error::Limit("work"),
+        ErrorKind::WriteFailure => return Error::Limit("output"),
+        _ => {}
+    }
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(Refusal(text)) = error.downcast_ref() {
+            return Error::Refused(text.clone());
+        }
+        cause = error.source();
+    }
+    Error::Render(describe(error))
+}
+
+/// Error, line and detail in one line.
+fn describe(error: &minijinja::Error) -> String {
+    let text = match error.detail() {
+        Some(detail) => format!("{}: {detail}", error.kind()),
+        None => error.kind().to_string(),
+    };
+    match error.line() {
+        Some(line) => format!("line {line}: {text}"),
+        None => text,
+    }
+}
+
+/// `messages` as the transformers library passes them: members that say nothing are absent.
+fn messages_json(messages: &[Message]) -> Json {
+    let json = |message: &Message| {
+        let mut members = Map::new();
+        members.insert("role".into(), message.role.as_str().into());
+        members.insert("content".into(), message.content.as_str().into());
+        if !message.thinking.is_empty() {
+            members.insert("reasoning_content".into(), message.thinking.as_str().into());
+            members.insert("thinking".into(), message.thinking.as_str().into());
+        }
+        if !message.tool_calls.is_empty() {
+            let calls = message.tool_calls.iter().map(|call| {
+                let function = json!({
+                    "name": call.function.name,
+                    "arguments": call.function.arguments,
+                });
+                let mut members = Map::new();
+                if !call.id.is_empty() {
+                    members.insert("id".into(), call.id.as_str().into());
+                }
+                members.insert("type".into(), "function".into());
+                members.insert("function".into(), function);
+                Json::Object(members)
+            });
+            members.insert("tool_calls".into(), calls.collect());
+        }
+        if !message.tool_name.is_empty() {
+            members.insert("name".into(), message.tool_name.as_str().into());
+        }
+        if !message.tool_call_id.is_empty() {
+            members.insert("tool_call_id".into(), message.tool_call_id.as_str().into());
+        }
+        Json::Object(members)
+    };
+    messages.iter().map(json).collect()
+}
+
+fn tool_json(tool: &Tool) -> Json {
+    let kind = if tool.kind.is_empty() {
+        "function"
+    } else {
+        &tool.kind
+    };
+    json!({
+        "type": kind,
+        "function": {
+            "name": tool.function.name,
+            "description": tool.function.description,
+            "parameters": tool.function.parameters,
+        },
+    })
+}
+
+fn strftime(now: &Zoned, format: &str) -> Result<String, minijinja::Error> {
+    jiff::fmt::strtime::format(format, now).map_err(|error| {
+        minijinja::Error::new(
+            ErrorKind::InvalidOperation,
+            format!("strftime_now: {error}"),
+        )
+    })
+}
+
+/// The rendered text, of bounded length.
+#[derive(Default)]
+struct Output(Vec<u8>);
+
+impl io::Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_OUTPUT_BYTES {
+            return Err(io::Error::other("prompt too long"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+const NAME: &str = "chat";
+/// Instructions of one rendering.
+const FUEL: u64 = 20_000_000;
+/// Nesting of blocks and macro calls.
+const RECURSION: usize = 200;
+
+#[cfg(test)]
+mod tests;
