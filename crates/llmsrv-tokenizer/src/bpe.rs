@@ -1,6 +1,6 @@
 //! Byte-pair encoding: words are cut by a pre-tokenizer, then neighbours merge by rank.
 //!
-//! Most vocabularies spell words byte by byte (see [`spelling`](crate::spelling)). A few keep the
+//! Most vocabularies spell words byte by byte (see `spelling`). A few keep the
 //! characters and fall back to the tokens `<0x00>` to `<0xFF>` for characters they do not have.
 
 use std::collections::HashMap;

@@ -116,6 +116,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn offsets_come_in_two_sizes() {
+        let mut units = vec![0u32; 0x400];
+        let wide = |offset: u32| offset >> 8 << 10 | 1 << 9;
+        units[0] = wide(0x100);
+        units[0x100 ^ 0x61] = wide(0x200) | 1 << 8 | 0x61;
+        units[0x100 ^ 0x61 ^ 0x200] = 1 << 31 | 2;
+        // The second byte of a longer key, with a small offset to its value.
+        units[0x161 ^ 0x200 ^ 0x62] = 0x10 << 10 | 1 << 8 | 0x62;
+        units[0x161 ^ 0x200 ^ 0x62 ^ 0x10] = 1 << 31 | 6;
+        let mut blob = (units.len() as u32 * 4).to_le_bytes().to_vec();
+        blob.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+        blob.extend(b"-\0xyz\0long\0");
+        let charsmap = Charsmap::parse(&blob).unwrap();
+        assert_eq!(charsmap.apply("a\u{e9}ab aab b"), "xyz\u{e9}long xyzlong b");
+    }
+
+    #[test]
     fn damaged_tables() {
         for (blob, fine) in [
             (&[][..], true),

@@ -1,9 +1,12 @@
 //! Text to token ids and back, built from the metadata of a GGUF file.
 //!
-//! Read in this order: `vocab` (the plain data), `tokenizer` (what callers use), then the
-//! parts it is made of: `special` finds control tokens in the text, `pretokenize` cuts text
-//! into words for byte-level BPE, and `bpe`, `spm`, `unigram`, `wordpiece` turn a piece
-//! of text into ids. The crate reads no file and never prints.
+//! Read in this order: `vocab` (the plain data), `metadata` (how a file states it), `tokenizer`
+//! (what callers use), then the parts it is made of. `roles` and `special` know special tokens,
+//! `pretokenizers` and `pretokenize` cut text into words for byte-pair encoding, `bpe`, `spm`,
+//! `unigram` and `wordpiece` turn a piece of text into ids, `words` remembers them.
+//!
+//! Any vocabulary and any text is safe: encoding never fails, and no text takes more than time
+//! proportional to n log n. The crate reads no file and never prints.
 
 mod bpe;
 mod charsmap;
@@ -36,7 +39,7 @@ pub enum Error {
     #[error("unsupported tokenizer model {0:?}")]
     UnsupportedModel(String),
     /// A list has another length than the list of tokens.
-    #[error("tokenizer {what} has {found} entries for {tokens} tokens")]
+    #[error("the vocabulary has {tokens} tokens but {found} {what}")]
     Length {
         /// The list.
         what: &'static str,

@@ -158,15 +158,14 @@ impl Tokenizer {
             after_special = matches!(fragment, Fragment::Token(_));
         }
         if special == Special::ParseAndAdd {
-            if let Some(begin) = self.begin().filter(|begin| ids.first() != Some(begin)) {
+            let (begin, end) = (self.begin(), self.end());
+            let has_begin = begin.is_some() && ids.first() == begin.as_ref();
+            // The same token may be both; a single one is the begin.
+            let has_end = ids.len() > usize::from(has_begin) && ids.last() == end.as_ref();
+            if let Some(begin) = begin.filter(|_| !has_begin) {
                 ids.insert(0, begin);
             }
-            if let Some(end) = self
-                .end()
-                .filter(|end| ids.last() != Some(end) || ids.len() == 1)
-            {
-                ids.push(end);
-            }
+            ids.extend(end.filter(|_| !has_end));
         }
         ids
     }

@@ -9,11 +9,11 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 pub(crate) struct Fixture {
     pub(crate) tokens: Vec<String>,
-    kinds: Vec<u8>,
+    pub(crate) kinds: Vec<u8>,
     #[serde(default)]
     pub(crate) merges: Vec<String>,
     #[serde(default)]
-    scores: Vec<f32>,
+    pub(crate) scores: Vec<f32>,
     /// The tokens that end a generation.
     #[serde(default)]
     pub(crate) ends: Vec<u32>,

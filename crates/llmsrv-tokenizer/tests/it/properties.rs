@@ -154,6 +154,8 @@ fn begin_and_end_are_added_once() {
         ("a</s>", vec![0, a, 1]),
         ("<s>a</s>", vec![0, a, 1]),
         ("<s><s>a", vec![0, 0, a, 1]),
+        ("</s>", vec![0, 1]),
+        ("<s>", vec![0, 1]),
         ("", vec![0, 1]),
     ] {
         assert_eq!(
