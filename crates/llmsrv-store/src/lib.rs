@@ -21,6 +21,7 @@ mod gc;
 mod info;
 mod layout;
 mod lock;
+mod lookup;
 mod manifest;
 mod model;
 mod name;
