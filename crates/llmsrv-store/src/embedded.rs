@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use crate::{
     Digest, Error, Layer, LayerKind, Manifest, ModelConfig, ModelName, Store, blobs,
     default::Marker,
-    info::HeaderFacts,
+    facts::HeaderFacts,
     lock::{self, Guard},
     lookup::read_manifest,
     manifest::read_limited,

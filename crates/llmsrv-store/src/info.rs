@@ -1,15 +1,9 @@
 //! The facts about a model that lists and details show: from the config blob, and where that says
 //! nothing (older ones do not know the context length) from the header of the weights.
 
-use std::{
-    collections::HashMap,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-};
-
 use serde_json::{Map, Value, json};
 
-use crate::{Digest, Layer, LayerKind};
+use crate::{Digest, Layer, facts::HeaderFacts};
 
 /// Facts about a model. Texts are empty where nobody knows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,7 +80,7 @@ impl ModelConfig {
     }
 
     /// Tells whether the header of the weights could add something.
-    fn is_incomplete(&self) -> bool {
+    pub(crate) fn is_incomplete(&self) -> bool {
         self.family.is_empty()
             || self.parameter_size.is_empty()
             || self.quantization.is_empty()
@@ -136,56 +130,6 @@ impl ModelConfig {
     }
 }
 
-/// What the header of a GGUF file says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HeaderFacts {
-    pub(crate) family: String,
-    pub(crate) parameter_count: u64,
-    pub(crate) quantization: String,
-    pub(crate) context_length: Option<u64>,
-    pub(crate) embedding_length: Option<u64>,
-    /// Has a pooling: gives vectors, not text.
-    pub(crate) pools: bool,
-}
-
-/// Header facts by digest of the weights: they never change, and reading a large vocabulary takes
-/// some milliseconds.
-#[derive(Debug, Default)]
-pub(crate) struct FactsCache(Mutex<HashMap<Digest, Arc<HeaderFacts>>>);
-
-impl FactsCache {
-    /// Completes `config` from the header of the weights, if need be.
-    pub(crate) fn complete(&self, config: &mut ModelConfig, weights: &Layer, path: &Path) {
-        if !config.is_incomplete() || weights.kind() != Some(LayerKind::Model) {
-            return;
-        }
-        let known = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&weights.digest)
-            .cloned();
-        let facts = match known {
-            Some(facts) => facts,
-            None => match HeaderFacts::read(path) {
-                Ok(facts) => {
-                    let facts = Arc::new(facts);
-                    self.0
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .insert(weights.digest, facts.clone());
-                    facts
-                }
-                Err(error) => {
-                    tracing::debug!(digest = %weights.digest, %error, "cannot read the header of a model");
-                    return;
-                }
-            },
-        };
-        config.complete(&facts);
-    }
-}
-
 /// Writes a number of parameters for people: `8.0B`, `7B`, `134.52M`, `22M`, `512K`, `12`.
 pub fn format_parameter_count(count: u64) -> String {
     let (unit, letter, n_decimals) = match count {
@@ -199,21 +143,12 @@ pub fn format_parameter_count(count: u64) -> String {
     format!("{number:.n_decimals$}{letter}")
 }
 
-impl HeaderFacts {
-    fn read(path: &Path) -> std::io::Result<HeaderFacts> {
-        std::fs::metadata(path)?;
-        Ok(HeaderFacts::default())
-    }
-    pub(crate) fn of_bytes(_bytes: &[u8]) -> std::io::Result<HeaderFacts> {
-        Ok(HeaderFacts::default())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::LayerKind;
 
     #[test]
     fn parameter_counts_are_written_for_people() {

@@ -17,6 +17,7 @@ mod default;
 mod digest;
 mod embedded;
 mod error;
+mod facts;
 mod gc;
 mod info;
 mod layout;

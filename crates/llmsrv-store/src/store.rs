@@ -11,8 +11,9 @@ use std::{
 
 use crate::{
     BlobWriter, Digest, Error, Layer, LayerKind, Manifest, ModelEntry, ModelName, StoredModel,
-    blobs, default, gc,
-    info::FactsCache,
+    blobs, default,
+    facts::FactsCache,
+    gc,
     layout::{Layout, ignore_absent},
     lock::{self, Guard},
     lookup::{read_manifest, standing_for},
