@@ -1,0 +1,126 @@
+//! Element types and descriptions of tensors.
+
+macro_rules! tensor_types {
+    ($($variant:ident = $id:literal, $len:literal, $bytes:literal;)*) => {
+        /// Type of the elements of a tensor. Most types store a block of elements together.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(non_camel_case_types, missing_docs, reason = "the names of the format")]
+        #[non_exhaustive]
+        pub enum TensorType { $($variant),* }
+
+        impl TensorType {
+            /// All types.
+            pub const ALL: &[TensorType] = &[$(TensorType::$variant),*];
+
+            /// Returns the type with this number in a file.
+            pub fn from_id(id: u32) -> Option<TensorType> {
+                match id { $($id => Some(TensorType::$variant),)* _ => None }
+            }
+
+            /// Returns the number of the type in a file.
+            pub fn id(self) -> u32 {
+                match self { $(TensorType::$variant => $id),* }
+            }
+
+            /// Returns the name as users know it, for example `Q4_K`.
+            pub fn name(self) -> &'static str {
+                match self { $(TensorType::$variant => stringify!($variant)),* }
+            }
+
+            /// Returns the number of elements in a block.
+            pub fn block_len(self) -> usize {
+                match self { $(TensorType::$variant => $len),* }
+            }
+
+            /// Returns the number of bytes of a block.
+            pub fn block_bytes(self) -> usize {
+                match self { $(TensorType::$variant => $bytes),* }
+            }
+        }
+    };
+}
+
+// Numbers, elements in a block and bytes of a block as in ggml's list of types.
+tensor_types! {
+    F32 = 0, 1, 4;
+    F16 = 1, 1, 2;
+    Q4_0 = 2, 32, 18;
+    Q4_1 = 3, 32, 20;
+    Q5_0 = 6, 32, 22;
+    Q5_1 = 7, 32, 24;
+    Q8_0 = 8, 32, 34;
+    Q8_1 = 9, 32, 36;
+    Q2_K = 10, 256, 84;
+    Q3_K = 11, 256, 110;
+    Q4_K = 12, 256, 144;
+    Q5_K = 13, 256, 176;
+    Q6_K = 14, 256, 210;
+    Q8_K = 15, 256, 292;
+    IQ2_XXS = 16, 256, 66;
+    IQ2_XS = 17, 256, 74;
+    IQ3_XXS = 18, 256, 98;
+    IQ1_S = 19, 256, 50;
+    IQ4_NL = 20, 32, 18;
+    IQ3_S = 21, 256, 110;
+    IQ2_S = 22, 256, 82;
+    IQ4_XS = 23, 256, 136;
+    I8 = 24, 1, 1;
+    I16 = 25, 1, 2;
+    I32 = 26, 1, 4;
+    I64 = 27, 1, 8;
+    F64 = 28, 1, 8;
+    IQ1_M = 29, 256, 56;
+    BF16 = 30, 1, 2;
+    TQ1_0 = 34, 256, 54;
+    TQ2_0 = 35, 256, 66;
+    MXFP4 = 39, 32, 17;
+}
+
+impl TensorType {
+    /// Returns the bytes of `n_elements` elements; `None` if they do not fill whole blocks or the
+    /// number is beyond all bounds.
+    pub fn bytes_for(self, n_elements: u64) -> Option<u64> {
+        let len = self.block_len() as u64;
+        n_elements
+            .is_multiple_of(len)
+            .then(|| (n_elements / len).checked_mul(self.block_bytes() as u64))?
+    }
+}
+
+impl std::fmt::Display for TensorType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where a tensor lies and what it looks like. Checked against the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Name, for example `blk.0.attn_q.weight`.
+    pub name: String,
+    /// One to four sizes; the first is the length of a row (elements that lie side by side).
+    pub shape: Vec<u64>,
+    /// Type of the elements.
+    pub dtype: TensorType,
+    /// First byte, counted from the start of the file.
+    pub offset: u64,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+impl TensorInfo {
+    /// Returns the number of elements.
+    pub fn n_elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// Returns the number of elements in a row.
+    pub fn row_len(&self) -> u64 {
+        self.shape.first().copied().unwrap_or(0)
+    }
+
+    /// Returns the number of rows.
+    pub fn n_rows(&self) -> u64 {
+        self.shape.iter().skip(1).product()
+    }
+}
