@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use llmsrv_gguf::{GgufFile, Header};
+
 use crate::{Digest, Layer, LayerKind, ModelConfig};
 
 /// What the header of a GGUF file says.
@@ -18,6 +20,32 @@ pub(crate) struct HeaderFacts {
     pub(crate) embedding_length: Option<u64>,
     /// Has a pooling: gives vectors, not text.
     pub(crate) pools: bool,
+}
+
+impl HeaderFacts {
+    /// Reads the header of a file.
+    pub(crate) fn read(path: &Path) -> Result<HeaderFacts, llmsrv_gguf::Error> {
+        Ok(HeaderFacts::of(GgufFile::open(path)?.header()))
+    }
+
+    /// Reads the header of a file in memory.
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Result<HeaderFacts, llmsrv_gguf::Error> {
+        Ok(HeaderFacts::of(&Header::parse(bytes, bytes.len() as u64)?))
+    }
+
+    fn of(header: &Header) -> HeaderFacts {
+        let metadata = &header.metadata;
+        let family = metadata.architecture().unwrap_or_default();
+        let number = |key: &str| metadata.u64(&format!("{family}.{key}"));
+        HeaderFacts {
+            parameter_count: header.parameter_count(),
+            quantization: header.file_type_name(),
+            context_length: number("context_length"),
+            embedding_length: number("embedding_length"),
+            pools: number("pooling_type").is_some(),
+            family: family.to_owned(),
+        }
+    }
 }
 
 /// Header facts by digest of the weights: they never change, and reading a large vocabulary takes
@@ -55,15 +83,5 @@ impl FactsCache {
             },
         };
         config.complete(&facts);
-    }
-}
-
-impl HeaderFacts {
-    fn read(path: &Path) -> std::io::Result<HeaderFacts> {
-        std::fs::metadata(path)?;
-        Ok(HeaderFacts::default())
-    }
-    pub(crate) fn of_bytes(_bytes: &[u8]) -> std::io::Result<HeaderFacts> {
-        Ok(HeaderFacts::default())
     }
 }
