@@ -12,6 +12,7 @@ mod bpe;
 mod charsmap;
 mod ids;
 mod merge;
+mod metadata;
 mod prefix;
 mod pretokenize;
 mod pretokenizers;

@@ -3,5 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conformance;
+mod embedded;
 mod fixture;
+mod metadata;
 mod properties;
