@@ -33,7 +33,11 @@ mod tests {
 
     #[test]
     fn ids_are_well_formed_and_unique() {
-        assert!(STEP % 2 != 0 && STEP % 3 != 0);
+        let (mut a, mut b) = (STEP, u128::from(IDS));
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        assert_eq!(a, 1, "common factor");
         let ids: HashSet<String> = (0..10_000).map(|_| tool_call_id()).collect();
         assert_eq!(ids.len(), 10_000);
         for id in ids {

@@ -1,1 +1,392 @@
+use llmsrv_api::native::{Tool, ToolFunction};
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
+use super::*;
+
+/// A template whose calls begin with `tag`, and one that knows thinking.
+fn template(tag: &str) -> Template {
+    let tag = tag.trim_end_matches('{');
+    let text = format!(
+        "{{{{ range .Messages }}}}{{{{ if .Thinking }}}}<think>{{{{ .Thinking }}}}</think>{{{{ end }}}}\
+         {{{{ if .ToolCalls }}}}{tag}{{{{ range .ToolCalls }}}}{{{{ .Function }}}}{{{{ end }}}}{{{{ end }}}}{{{{ end }}}}"
+    );
+    Template::go(&text).unwrap()
+}
+
+fn tools() -> Vec<Tool> {
+    let tool = |name: &str, parameters: Value| Tool {
+        kind: "function".into(),
+        function: ToolFunction {
+            name: name.into(),
+            description: String::new(),
+            parameters,
+        },
+    };
+    let properties =
+        json!({"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}});
+    vec![
+        tool("get", properties.clone()),
+        tool("get_weather", properties),
+        tool("say_hello", json!({})),
+    ]
+}
+
+/// The whole answer in one line: `T` thinking, `C` content, `name{arguments}` calls.
+fn show(pieces: &[Piece]) -> String {
+    let piece = |piece: &Piece| match piece {
+        Piece::Thinking(text) => format!("T{text:?}"),
+        Piece::Content(text) => format!("C{text:?}"),
+        Piece::ToolCall(call) => {
+            format!(
+                "{}{}",
+                call.function.name,
+                Value::from(call.function.arguments.clone())
+            )
+        }
+    };
+    pieces.iter().map(piece).collect::<Vec<_>>().join(" ")
+}
+
+fn split(splitter: &mut OutputSplitter, chunks: &[&str]) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for chunk in chunks {
+        splitter
+            .push(chunk)
+            .into_iter()
+            .for_each(|piece| append(&mut pieces, piece));
+    }
+    splitter
+        .finish()
+        .into_iter()
+        .for_each(|piece| append(&mut pieces, piece));
+    pieces
+}
+
+fn check(tag: &str, answer: &str, expected: &str) {
+    let mut splitter = OutputSplitter::new(&template(tag), "", &tools(), None);
+    assert_eq!(
+        show(&split(&mut splitter, &[answer])),
+        expected,
+        "tag {tag:?}, answer {answer:?}"
+    );
+}
+
+#[test]
+fn thinking_is_told_from_content() {
+    let cases = [
+        // Answer, opened by the prompt, expected.
+        ("plain", false, r#"C"plain""#),
+        ("<think>a b</think>c", false, r#"T"a b" C"c""#),
+        (" \n<think>\n a\n</think>\n\n c ", false, r#"T"a\n" C"c ""#),
+        (
+            "  text <think>x</think>",
+            false,
+            r#"C"  text <think>x</think>""#,
+        ),
+        ("<thin", false, r#"C"<thin""#),
+        ("<think>cut </thi", false, r#"T"cut </thi""#),
+        ("<think></think>c", false, r#"C"c""#),
+        ("<think>a</thin</think>c", false, r#"T"a</thin" C"c""#),
+        ("<think>a</think>b</think>c", false, r#"T"a" C"b</think>c""#),
+        ("\n a</think>\nc", true, r#"T"a" C"c""#),
+        ("a", true, r#"T"a""#),
+        ("", false, ""),
+        (" ", false, r#"C" ""#),
+    ];
+    for (answer, opened, expected) in cases {
+        let tail = if opened {
+            "assistant\n<think>\n"
+        } else {
+            "assistant\n"
+        };
+        let mut splitter = OutputSplitter::new(&template("{"), tail, &[], Some(Think::On));
+        assert_eq!(
+            show(&split(&mut splitter, &[answer])),
+            expected,
+            "{answer:?}"
+        );
+    }
+}
+
+#[test]
+fn thinking_that_is_switched_off_is_content() {
+    let mut splitter = OutputSplitter::new(&template("{"), "", &[], Some(Think::Off));
+    assert_eq!(
+        show(&split(&mut splitter, &["<think>a</think>b"])),
+        r#"C"<think>a</think>b""#
+    );
+}
+
+#[test]
+fn without_tools_calls_are_content() {
+    let mut splitter = OutputSplitter::new(&template("{"), "", &[], None);
+    let answer = r#"{"name":"get","arguments":{}}"#;
+    assert_eq!(
+        split(&mut splitter, &[answer]),
+        [Piece::Content(answer.into())]
+    );
+}
+
+#[test]
+fn tagged_calls() {
+    let tag = "<tool_call>";
+    check(tag, "Hello, you.", r#"C"Hello, you.""#);
+    check(
+        tag,
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>",
+        r#"get_weather{"city":"Paris"}"#,
+    );
+    check(
+        tag,
+        "\n\nSure. <tool_call>{\"name\":\"get\",\"parameters\":{\"b\":1,\"a\":2}}</tool_call>\n<tool_call>{\"name\":\"say_hello\",\"arguments\":{}}</tool_call> Done <b>",
+        r#"C"\n\nSure. " get{"b":1,"a":2} say_hello{} C"Done <b>""#,
+    );
+    // Whitespace before a call at the start, and a call that is not closed.
+    check(
+        tag,
+        " \n<tool_call>{\"name\":\"get\",\"arguments\":{}}",
+        "get{}",
+    );
+    check(
+        tag,
+        "<tool_call>{\"arguments\":{\"a\":\"}\\\"{\"},\"name\":\"get\"}",
+        r#"get{"a":"}\"{"}"#,
+    );
+    // Arguments as text, line breaks inside strings, a call inside another object, no arguments.
+    check(
+        tag,
+        r#"<tool_call>{"name":"get","arguments":"{\"a\":1}"}"#,
+        r#"get{"a":1}"#,
+    );
+    check(
+        tag,
+        "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":\"x\ny\\n\"}}",
+        r#"get{"a":"x\ny\n"}"#,
+    );
+    check(
+        tag,
+        r#"<tool_call>{"tool_calls":[{"function":{"name":"get","arguments":{}}},{"name":"say_hello"}]}"#,
+        "get{} say_hello{}",
+    );
+    check(
+        tag,
+        r#"<tool_call>{"get_weather":{"city":"Rome"}}"#,
+        r#"get_weather{"city":"Rome"}"#,
+    );
+    // The longer of two names with one beginning.
+    check(
+        tag,
+        r#"<tool_call>get_weather{"city":"Rome"}"#,
+        r#"get_weather{"city":"Rome"}"#,
+    );
+    // What is no call is content.
+    for text in [
+        r#"<tool_call>{"name":"unknown","arguments":{}}</tool_call>"#,
+        r#"<tool_call>{"no json}</tool_call>"#,
+        r#"<tool_call>{"name":"get","argum"#,
+        "<tool_call> is a tag",
+        "<tool_call>nothing</tool_call> more",
+        "a <tool_cal",
+        r#"{"name":"get","arguments":{}}"#,
+    ] {
+        check(tag, text, &format!("C{text:?}"));
+    }
+}
+
+#[test]
+fn long_text_after_a_tag_is_content() {
+    let text = format!("<tool_call>{} end", "word ".repeat(300));
+    let mut splitter = OutputSplitter::new(&template("<tool_call>"), "", &tools(), None);
+    let early = splitter.push(&text);
+    assert_eq!(early, [Piece::Content(text)]);
+}
+
+#[test]
+fn bare_calls() {
+    for tag in ["{", "[", "[TOOL_CALLS] [", "<|python_tag|>"] {
+        check(
+            tag,
+            r#"{"name":"get","parameters":{"a":1}}"#,
+            r#"get{"a":1}"#,
+        );
+        check(
+            tag,
+            " [{\"name\":\"get\",\"arguments\":{}}, {\"name\":\"say_hello\",\"arguments\":{}}]\nok",
+            r#"get{} say_hello{} C"ok""#,
+        );
+        check(
+            tag,
+            r#"{"type":"function","function":{"name":"get","arguments":{}}}"#,
+            "get{}",
+        );
+        check(
+            tag,
+            r#"{"name":"get","arguments":{}}; {"name":"get","arguments":{}}"#,
+            "get{} get{}",
+        );
+        for text in [
+            r#"Use {"name":"get","arguments":{}}"#,
+            r#"{"name":"jeff"} {"name":"get","arguments":{}}"#,
+            r#"{"answer": 42}"#,
+            r#"{"name":"get","arg"#,
+            "[special delivery]",
+            "[1, 2]",
+            "{",
+            "[",
+        ] {
+            check(tag, text, &format!("C{text:?}"));
+        }
+    }
+}
+
+#[test]
+fn plain_json_is_not_held_back() {
+    let mut splitter = OutputSplitter::new(&template("{"), "", &tools(), None);
+    let pieces = splitter.push("{\"answer\"");
+    assert_eq!(pieces, [Piece::Content("{\"answer\"".into())]);
+}
+
+#[test]
+fn other_syntaxes() {
+    check(
+        "[TOOL_CALLS] [",
+        r#"[TOOL_CALLS] [{"name":"get","arguments":{"a":1}},{"name":"get","arguments":{}}][/TOOL_CALLS]"#,
+        r#"get{"a":1} get{}"#,
+    );
+    check(
+        "[TOOL_CALLS]",
+        r#"[TOOL_CALLS]get_weather[ARGS]{"city":"Rome"}[TOOL_CALLS]say_hello[ARGS]{}"#,
+        r#"get_weather{"city":"Rome"} say_hello{}"#,
+    );
+    check(
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\":\"Rome\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>say_hello\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        r#"get_weather{"city":"Rome"} say_hello{}"#,
+    );
+    check(
+        "<|python_tag|>",
+        r#"<|python_tag|>{"name":"get","parameters":{}}"#,
+        "get{}",
+    );
+    check(
+        "<|tool_call|>",
+        r#"<|tool_call|>[{"name":"get","arguments":{}}]"#,
+        "get{}",
+    );
+    check(
+        "CALL:",
+        r#"Now CALL: {"name":"get","arguments":{}}"#,
+        r#"C"Now " get{}"#,
+    );
+    check(
+        "<tool_call>",
+        "<tool_call>\n<function=get_weather>\n<parameter=city>\n{Rome}\n2\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+        r#"get_weather{"city":"{Rome}\n2","days":3}"#,
+    );
+    check(
+        "{",
+        r#"<function=get_weather>{"city":"Rome"}</function>"#,
+        r#"get_weather{"city":"Rome"}"#,
+    );
+    let unknown = "<function=rm>\n<parameter=x>1</parameter></function>";
+    check("{", unknown, &format!("C{unknown:?}"));
+}
+
+#[test]
+fn calls_are_numbered_and_named() {
+    let mut splitter = OutputSplitter::new(&template("{"), "", &tools(), None);
+    let answer = r#"[{"name":"get","arguments":{}},{"name":"get","arguments":{}}]"#;
+    let calls: Vec<ToolCall> = split(&mut splitter, &[answer])
+        .into_iter()
+        .filter_map(|piece| match piece {
+            Piece::ToolCall(call) => Some(call),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        calls.iter().map(|c| c.function.index).collect::<Vec<_>>(),
+        [0, 1]
+    );
+    assert_ne!(calls[0].id, calls[1].id);
+}
+
+/// Texts that are full of almost-tags and almost-calls.
+fn answers() -> impl Strategy<Value = String> {
+    let parts = [
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "</tool_call>",
+        "[TOOL_CALLS]",
+        "[",
+        "]",
+        "{",
+        "}",
+        "\"",
+        "\\",
+        "<",
+        "</",
+        "<|",
+        "|>",
+        " ",
+        "\n",
+        ",",
+        "get",
+        "get_weather",
+        "name",
+        "arguments",
+        "{\"name\":\"get\",\"arguments\":{\"a\":[1,{}]}}",
+        "{\"name\": \"say_hello\"}",
+        "{\"a\":1}",
+        "<function=get>",
+        "<parameter=city>",
+        "</parameter>",
+        "</function>",
+        "é",
+        "｜",
+        "\u{1}",
+    ];
+    prop::collection::vec(prop::sample::select(parts.to_vec()), 0..40).prop_map(|v| v.concat())
+}
+
+proptest! {
+    #[test]
+    fn how_text_is_cut_does_not_matter(
+        answer in answers(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+        tag in prop::sample::select(vec!["{", "<tool_call>", "[TOOL_CALLS]"]),
+        opened in any::<bool>(),
+    ) {
+        let template = template(tag);
+        let tail = if opened { "<think>" } else { "" };
+        let mut whole = OutputSplitter::new(&template, tail, &tools(), None);
+        let expected = show(&split(&mut whole, &[&answer]));
+
+        let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(answer.len() + 1)).collect();
+        ends.retain(|&end| answer.is_char_boundary(end));
+        ends.sort_unstable();
+        ends.push(answer.len());
+        let mut start = 0;
+        let mut chunks = Vec::new();
+        for end in ends {
+            chunks.push(&answer[start..end]);
+            start = end;
+        }
+        let mut cut = OutputSplitter::new(&template, tail, &tools(), None);
+        prop_assert_eq!(show(&split(&mut cut, &chunks)), expected);
+    }
+
+    #[test]
+    fn without_calls_and_thinking_nothing_is_lost(answer in answers()) {
+        let mut splitter = OutputSplitter::new(&template("<tool_call>"), "", &tools(), Some(Think::Off));
+        let pieces = split(&mut splitter, &[&answer]);
+        if pieces.iter().all(|piece| matches!(piece, Piece::Content(_))) {
+            let content = pieces.first().map_or(String::new(), |piece| match piece {
+                Piece::Content(text) => text.clone(),
+                _ => String::new(),
+            });
+            prop_assert_eq!(content, answer);
+        }
+    }
+}

@@ -16,7 +16,7 @@ pub enum Template {
     /// Go's `text/template`: `TEMPLATE` layers.
     Go(GoTemplate),
     /// Jinja: `tokenizer.chat_template` of model files.
-    Jinja(JinjaTemplate),
+    Jinja(Box<JinjaTemplate>),
 }
 
 impl Template {
@@ -27,7 +27,8 @@ impl Template {
 
     /// Parses a Jinja template; `bos` and `eos` are the spellings of the model's tokens.
     pub fn jinja(text: &str, bos: &str, eos: &str) -> Result<Self> {
-        JinjaTemplate::parse(text, bos, eos).map(Template::Jinja)
+        let template = JinjaTemplate::parse(text, bos, eos)?;
+        Ok(Template::Jinja(Box::new(template)))
     }
 
     /// Chooses a model's template: its `TEMPLATE` layer if it has one, else the Jinja text of the
@@ -110,3 +111,77 @@ impl Template {
 pub(crate) const MAX_SOURCE_BYTES: usize = 1 << 20;
 /// Longest prompt that a template may produce.
 pub(crate) const MAX_OUTPUT_BYTES: usize = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    fn chosen(go_layer: Option<&str>, jinja: Option<&str>, tokens: &[&str]) -> Result<String> {
+        let template = Template::choose(go_layer, jinja, &|t| tokens.contains(&t), "", "")?;
+        let dialect = match template {
+            Template::Go(_) => "go",
+            Template::Jinja(_) => "jinja",
+        };
+        Ok(format!("{dialect} {}", template.source()))
+    }
+
+    #[test]
+    fn the_layer_wins_then_jinja_then_the_vocabulary() {
+        let tokens = ["<|im_start|>", "<|im_end|>"];
+        let cases = [
+            (
+                Some("{{ .Prompt }}!"),
+                Some("{{ messages }}"),
+                "go {{ .Prompt }}!".to_owned(),
+            ),
+            (
+                None,
+                Some("{{ messages }}"),
+                "jinja {{ messages }}".to_owned(),
+            ),
+            (
+                Some(" "),
+                Some("{{ messages }}"),
+                "jinja {{ messages }}".to_owned(),
+            ),
+            (None, Some(""), format!("go {}", builtin::CHATML)),
+            (None, None, format!("go {}", builtin::CHATML)),
+        ];
+        for (go_layer, jinja, expected) in cases {
+            assert_eq!(chosen(go_layer, jinja, &tokens).unwrap(), expected);
+        }
+        assert_eq!(
+            chosen(None, None, &tokens[..1]).unwrap(),
+            "go {{ .Prompt }}"
+        );
+    }
+
+    #[test]
+    fn a_broken_text_is_an_error() {
+        for (go_layer, jinja) in [(Some("{{"), Some("ok")), (None, Some("{% if %}"))] {
+            assert!(matches!(
+                chosen(go_layer, jinja, &[]),
+                Err(Error::Syntax(_))
+            ));
+        }
+    }
+
+    #[test]
+    fn builtin_templates() {
+        let message = |role: &str, content: &str| llmsrv_api::native::Message {
+            role: role.into(),
+            content: content.into(),
+            ..Default::default()
+        };
+        let messages = [message("system", "S"), message("user", "U")];
+        let prompt = Prompt::new(&messages, jiff::Zoned::default());
+        let chatml = Template::builtin(&|_| true).unwrap();
+        assert_eq!(
+            chatml.render(&prompt).unwrap(),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n"
+        );
+        let plain = Template::builtin(&|_| false).unwrap();
+        assert_eq!(plain.render(&prompt).unwrap(), "U");
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gotmpl::parse::{
-    ActionNode, BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode, Pos,
+    ActionNode, BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode, Pos, SmolStr,
 };
 
 use super::functions;
@@ -28,6 +28,19 @@ pub(super) fn unknown_function(list: &ListNode) -> Option<(String, usize)> {
         }
     });
     unknown
+}
+
+/// The line of a `template` action without data, whose templates could read nothing.
+pub(super) fn call_without_data(list: &ListNode) -> Option<usize> {
+    list.nodes.iter().find_map(|node| match node {
+        Node::Template(template) if template.pipe.is_none() => Some(template.pos.line),
+        Node::If(branch) | Node::Range(branch) | Node::With(branch) => {
+            let blocks = [Some(&branch.body), branch.else_body.as_ref()];
+            blocks.into_iter().flatten().find_map(call_without_data)
+        }
+        Node::List(inner) => call_without_data(inner),
+        _ => None,
+    })
 }
 
 /// Whether `.Thinking` is read inside a range over the messages.
@@ -248,7 +261,7 @@ fn fields(expr: &Expr) -> impl Iterator<Item = &str> {
         Expr::Variable(_, name, names) => (Some(name), names.as_slice()),
         _ => (None, [].as_slice()),
     };
-    first.into_iter().chain(rest).map(|name| name.as_str())
+    first.into_iter().chain(rest).map(SmolStr::as_str)
 }
 
 fn each_expr(list: &ListNode, visit: &mut dyn FnMut(&Expr)) {

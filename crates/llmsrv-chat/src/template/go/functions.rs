@@ -52,8 +52,8 @@ pub(super) struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         Budget {
-            steps: AtomicI64::new(10_000_000),
-            bytes: AtomicI64::new(512 << 20),
+            steps: AtomicI64::new(5_000_000),
+            bytes: AtomicI64::new(256 << 20),
             spent: AtomicBool::new(false),
         }
     }
@@ -95,6 +95,7 @@ pub(super) fn register(
     for (name, cost) in COSTLY {
         let (budget, values) = (budget.clone(), values.clone());
         template = template.func(name, move |args| {
+            budget.pay_steps(CALL_STEPS)?;
             budget.pay_bytes(cost(args))?;
             let args = args.iter().map(|arg| printable(&values, arg)).collect();
             call_builtin(name, args)
@@ -103,7 +104,7 @@ pub(super) fn register(
     let slice_budget = budget.clone();
     template = template.func("slice", move |args| {
         slice_budget.pay_bytes(args.first().and_then(Value::len).unwrap_or(0))?;
-        call_builtin("slice", args.to_vec())
+        slice(args)
     });
     let (print_budget, print_values) = (budget.clone(), values.clone());
     let (json_budget, json_values) = (budget.clone(), values);
@@ -141,8 +142,10 @@ pub(super) fn register(
         })
 }
 
+type Cost = fn(&[Value]) -> usize;
+
 /// Builtins that make text, with an upper bound of its bytes.
-const COSTLY: [(&str, fn(&[Value]) -> usize); 6] = [
+const COSTLY: [(&str, Cost); 6] = [
     ("print", |args| bytes(args)),
     ("println", |args| bytes(args)),
     ("printf", |args| {
@@ -201,6 +204,28 @@ fn printable(values: &Values, value: &Value) -> Value {
     }
 }
 
+/// `slice x`, `slice x from`, `slice x from to`; a capacity as the last operand changes nothing.
+fn slice(args: &[Value]) -> gotmpl::Result<Value> {
+    let (Some(value), 1..=4) = (args.first(), args.len()) else {
+        return Err(TemplateError::ArgCount {
+            name: "slice".into(),
+            expected: 1,
+            got: args.len(),
+        });
+    };
+    let mut bounds = [None; 3];
+    for (bound, arg) in bounds.iter_mut().zip(&args[1..]) {
+        match arg {
+            Value::Int(n) => *bound = Some(*n),
+            other => {
+                let text = format!("slice: index must be integer, got {}", other.type_name());
+                return Err(TemplateError::Exec(text));
+            }
+        }
+    }
+    value.slice(bounds[0], bounds[1])
+}
+
 /// Calls gotmpl's own function, which it does not export, through a small template.
 fn call_builtin(name: &str, args: Vec<Value>) -> gotmpl::Result<Value> {
     use std::fmt::Write as _;
@@ -227,5 +252,7 @@ fn call_builtin(name: &str, args: Vec<Value>) -> gotmpl::Result<Value> {
     Ok(value)
 }
 
+/// What a call through a template of its own costs.
+const CALL_STEPS: i64 = 10;
 /// gotmpl's bound on a width or precision.
 const MAX_WIDTH: usize = u16::MAX as usize;

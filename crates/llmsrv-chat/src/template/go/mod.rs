@@ -5,6 +5,7 @@
 //! [`values`] builds the data; [`functions`] adds the functions.
 
 mod ast;
+mod blocks;
 mod functions;
 mod values;
 
@@ -45,18 +46,22 @@ impl GoTemplate {
         }
         let (mut whole, mut trees) = parse_trees(source)?;
         let all = || trees.values().chain([&whole]);
-        if let Some((name, line)) = all().find_map(|tree| ast::unknown_function(tree)) {
+        if let Some((name, line)) = all().find_map(ast::unknown_function) {
             let text = format!("template: {line}: function {name:?} not defined");
             return Err(Error::Syntax(text));
         }
 
+        if let Some(line) = all().find_map(ast::call_without_data) {
+            let text = format!("template: {line}: undefined template specified");
+            return Err(Error::Syntax(text));
+        }
         let names: BTreeSet<String> = all().flat_map(ast::identifiers).collect();
         let capabilities = TemplateCapabilities {
             tools: names.contains("tools"),
             insert: names.contains("suffix"),
             thinking: all().any(ast::reads_thinking),
         };
-        let thinking_tags = all().filter_map(ast::thinking_tags).last();
+        let thinking_tags = all().filter_map(ast::thinking_tags).next_back();
         let tool_tag = all().find_map(ast::tool_tag).unwrap_or_else(|| "{".into());
         let uses_messages = names.contains("messages");
         if !uses_messages && !names.contains("response") {
@@ -216,6 +221,7 @@ fn parse_trees(source: &str) -> Result<(ListNode, BTreeMap<String, ListNode>)> {
     let (whole, defines) = Parser::new(source, "{{", "}}")
         .and_then(Parser::parse)
         .map_err(|error| Error::Syntax(error.to_string()))?;
+    blocks::check(source)?;
     let mut trees: BTreeMap<String, ListNode> = BTreeMap::new();
     for define in defines {
         match trees.get(define.name.as_str()) {

@@ -70,12 +70,11 @@ impl Values {
     /// Writes a value as JSON, without escapes that JSON does not ask for.
     pub(super) fn write_json(&self, value: &Value, out: &mut String) {
         match value {
-            Value::Nil | Value::Function(_) => out.push_str("null"),
             Value::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
             Value::Int(n) => out.push_str(&n.to_string()),
             Value::Uint(n) => out.push_str(&n.to_string()),
             Value::Float(n) if n.is_finite() => out.push_str(&n.to_string()),
-            Value::Float(_) => out.push_str("null"),
+            Value::Nil | Value::Function(_) | Value::Float(_) => out.push_str("null"),
             Value::String(s) => write_json_string(s, out),
             Value::List(items) => {
                 out.push('[');

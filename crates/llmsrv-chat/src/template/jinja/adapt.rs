@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use llmsrv_api::native::Message;
+use serde_json::json;
 
 use crate::messages::{joined, system_text};
 
@@ -25,14 +26,16 @@ pub(super) fn forms(messages: &[Message]) -> Vec<Vec<Message>> {
 type Change = fn(Vec<Message>) -> Vec<Message>;
 
 /// Templates ask for roles that alternate, for ids of nine characters, for no system role, and for a
-/// user to begin.
-const LADDER: [&[Change]; 6] = [
+/// user to begin; some know no tools at all.
+const LADDER: [&[Change]; 8] = [
     &[joined],
     &[short_ids],
     &[joined, short_ids],
     &[system_into_user, joined],
     &[system_into_user, joined, short_ids],
     &[system_into_user, joined, user_first, short_ids],
+    &[tools_into_text, joined],
+    &[tools_into_text, system_into_user, joined, user_first],
 ];
 
 /// Puts the system text before the first user message's text.
@@ -56,6 +59,23 @@ fn system_into_user(messages: Vec<Message>) -> Vec<Message> {
 fn user_first(mut messages: Vec<Message>) -> Vec<Message> {
     if messages.first().is_none_or(|first| first.role != "user") {
         messages.insert(0, user(String::new()));
+    }
+    messages
+}
+
+/// Lets calls and their results be text of the assistant and the user.
+fn tools_into_text(mut messages: Vec<Message>) -> Vec<Message> {
+    for message in &mut messages {
+        for call in message.tool_calls.drain(..) {
+            if !message.content.is_empty() {
+                message.content.push('\n');
+            }
+            let text = json!({"name": call.function.name, "arguments": call.function.arguments});
+            message.content.push_str(&text.to_string());
+        }
+        if message.role == "tool" {
+            message.role = "user".into();
+        }
     }
     messages
 }

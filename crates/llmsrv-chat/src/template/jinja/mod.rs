@@ -15,7 +15,7 @@ use jiff::Zoned;
 use llmsrv_api::native::{Message, Tool};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, ErrorKind, Value};
+use minijinja::{AutoEscape, Environment, ErrorKind, Value, context};
 use serde_json::{Map, Value as Json, json};
 
 use crate::capability::TemplateCapabilities;
@@ -135,9 +135,8 @@ impl JinjaTemplate {
 
         let now = prompt.now.clone();
         let strftime_now = Value::from_function(move |format: String| strftime(&now, &format));
-        let own = [("strftime_now", strftime_now)];
         let given = Value::from(Serde(&Json::Object(context)));
-        minijinja::value::merge_maps([given, own.into_iter().collect()])
+        context! { strftime_now, ..given }
     }
 }
 
