@@ -114,14 +114,17 @@ fn arguments(object: &Map<String, Value>) -> Option<Map<String, Value>> {
 /// The known tool that a text names as a whole word, the last one if there are more.
 fn named_in(text: &str, tools: &[Tool]) -> Option<String> {
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
-    text.split(|c| !is_word(c)).rev().find_map(|word| {
-        let tool = known(word, tools).or_else(|| known(word.strip_prefix("functions.")?, tools));
-        tool.map(|tool| tool.function.name.clone())
-    })
+    let tool = text
+        .split(|c| !is_word(c))
+        .rev()
+        .find_map(|word| known(word, tools))?;
+    Some(tool.function.name.clone())
 }
 
+/// The tool of this name; some models put `functions.` before it.
 fn known<'a>(name: &str, tools: &'a [Tool]) -> Option<&'a Tool> {
-    tools.iter().find(|tool| tool.function.name == name)
+    let find = |name: &str| tools.iter().find(|tool| tool.function.name == name);
+    find(name).or_else(|| find(name.strip_prefix("functions.")?))
 }
 
 /// Escapes line breaks and other control characters inside strings: models forget to.

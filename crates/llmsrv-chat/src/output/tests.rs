@@ -289,6 +289,11 @@ fn other_syntaxes() {
         r#"<function=get_weather>{"city":"Rome"}</function>"#,
         r#"get_weather{"city":"Rome"}"#,
     );
+    check(
+        "<|tool_calls_section_begin|>",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get:0<|tool_call_argument_begin|>{\"a\":1}<|tool_call_end|><|tool_calls_section_end|>",
+        r#"get{"a":1}"#,
+    );
     let unknown = "<function=rm>\n<parameter=x>1</parameter></function>";
     check("{", unknown, &format!("C{unknown:?}"));
 }
