@@ -1,5 +1,8 @@
-//! Wire types of the HTTP API: structs as they travel, nothing else.
+//! Wire types of the HTTP API and the rules for reading them: no IO, nothing about models.
 
 #[cfg(feature = "client")]
 pub mod client;
+pub mod keep_alive;
+pub mod lenient;
 pub mod native;
+pub mod options;

@@ -73,3 +73,166 @@ pub struct ToolFunction {
     #[serde(default)]
     pub parameters: Value,
 }
+
+/// A piece of an answer of `/api/generate`, or the whole of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GenerateResponse {
+    /// Name as the client sent it.
+    pub model: String,
+    /// RFC 3339, UTC.
+    pub created_at: String,
+    /// Text.
+    pub response: String,
+    /// Text of the thinking part.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub thinking: String,
+    /// Calls the model asks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// This is the last piece.
+    pub done: bool,
+    /// `stop`, `length`, `load` or `unload`; absent while `done` is false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done_reason: Option<String>,
+    /// Tokens of prompt and answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context: Vec<u32>,
+    /// One entry for each token of this piece.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logprobs: Vec<LogProb>,
+    /// Figures, in the last piece.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+}
+
+/// A piece of an answer of `/api/chat`, or the whole of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChatResponse {
+    /// Name as the client sent it.
+    pub model: String,
+    /// RFC 3339, UTC.
+    pub created_at: String,
+    /// The message or a piece of it.
+    pub message: Message,
+    /// This is the last piece.
+    pub done: bool,
+    /// `stop`, `length`, `load` or `unload`; absent while `done` is false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done_reason: Option<String>,
+    /// One entry for each token of this piece.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logprobs: Vec<LogProb>,
+    /// Figures, in the last piece.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+}
+
+/// Figures of an answer; durations in nanoseconds. Zero is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Metrics {
+    /// Since the request arrived.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub total_duration: u64,
+    /// Until the model was ready.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub load_duration: u64,
+    /// Tokens of the whole prompt, cached ones included.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub prompt_eval_count: u64,
+    /// Time for the prompt.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub prompt_eval_duration: u64,
+    /// Generated tokens.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub eval_count: u64,
+    /// Time for the generated tokens.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub eval_duration: u64,
+    /// Tokens that were cut from a prompt too long for the context.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub prompt_truncated: u64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Probability of a generated token.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LogProb {
+    /// Text of the token, as far as it is text.
+    pub token: String,
+    /// Natural logarithm of its probability.
+    pub logprob: f32,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The most probable alternatives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_logprobs: Option<Vec<LogProb>>,
+}
+
+/// What lists say about a model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Details {
+    /// Always empty: models know no parents here.
+    pub parent_model: String,
+    /// `gguf`.
+    pub format: String,
+    /// Architecture.
+    pub family: String,
+    /// Architecture and those of its projectors.
+    pub families: Vec<String>,
+    /// `8.0B`.
+    pub parameter_size: String,
+    /// `Q4_K_M`.
+    pub quantization_level: String,
+    /// Positions the model was trained for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_length: Option<u64>,
+    /// Length of an embedding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding_length: Option<u64>,
+}
+
+/// A model of `/api/tags`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ListedModel {
+    /// Shortest name with tag.
+    pub name: String,
+    /// The same.
+    pub model: String,
+    /// RFC 3339.
+    pub modified_at: String,
+    /// Bytes on disk.
+    pub size: u64,
+    /// Hex digest of the manifest.
+    pub digest: String,
+    /// Facts.
+    pub details: Details,
+}
+
+/// A model of `/api/ps`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunningModel {
+    /// Shortest name with tag.
+    pub name: String,
+    /// The same.
+    pub model: String,
+    /// Bytes in memory.
+    pub size: u64,
+    /// Hex digest of the manifest.
+    pub digest: String,
+    /// Facts.
+    pub details: Details,
+    /// When it will be unloaded if nobody asks; RFC 3339.
+    pub expires_at: String,
+    /// Bytes of it on a GPU.
+    pub size_vram: u64,
+    /// Context in tokens.
+    pub context_length: u64,
+}

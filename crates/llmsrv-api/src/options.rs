@@ -1,0 +1,203 @@
+//! The `options` of a request: one table of names, types and places.
+
+use serde_json::{Map, Value};
+
+use crate::lenient::cut;
+
+/// Options that were given. What nobody gave is `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[expect(missing_docs, reason = "the names of the API")]
+pub struct Options {
+    pub num_ctx: Option<i64>,
+    pub num_keep: Option<i64>,
+    pub num_predict: Option<i64>,
+    pub seed: Option<i64>,
+    pub temperature: Option<f32>,
+    pub top_k: Option<i64>,
+    pub top_p: Option<f32>,
+    pub min_p: Option<f32>,
+    pub typical_p: Option<f32>,
+    pub repeat_last_n: Option<i64>,
+    pub repeat_penalty: Option<f32>,
+    pub presence_penalty: Option<f32>,
+    pub frequency_penalty: Option<f32>,
+    pub stop: Option<Vec<String>>,
+}
+
+/// An option of the wrong type.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("option {name:?} must be {expected}")]
+pub struct OptionError {
+    name: String,
+    expected: &'static str,
+}
+
+impl Options {
+    /// Puts `given` over what is there. `null` counts as not given. Returns the names of options that
+    /// have no effect: unknown ones, and those of older servers that many clients still send.
+    pub fn merge(&mut self, given: &Map<String, Value>) -> Result<Vec<String>, OptionError> {
+        let mut ignored = Vec::new();
+        for (name, value) in given {
+            if value.is_null() {
+                continue;
+            }
+            let Some((_, place)) = TABLE.iter().find(|(known, _)| known == name) else {
+                ignored.push(name.clone());
+                continue;
+            };
+            let (done, expected) = match place {
+                Place::Integer(place) => (
+                    cut(value).map(|value| *place(self) = Some(value)),
+                    "of type integer",
+                ),
+                Place::Float(place) => (
+                    value
+                        .as_f64()
+                        .map(|value| *place(self) = Some(value as f32)),
+                    "of type float32",
+                ),
+                Place::Texts(place) => (
+                    texts(value).map(|value| *place(self) = Some(value)),
+                    "of an array of strings",
+                ),
+                Place::IgnoredInteger => (cut(value).map(drop), "of type integer"),
+                Place::IgnoredBool => (value.as_bool().map(drop), "of type boolean"),
+            };
+            done.ok_or_else(|| OptionError {
+                name: name.clone(),
+                expected,
+            })?;
+        }
+        Ok(ignored)
+    }
+}
+
+/// A list of texts, or one text alone.
+fn texts(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::String(text) => Some(vec![text.clone()]),
+        Value::Array(values) => values
+            .iter()
+            .map(|value| value.as_str().map(str::to_owned))
+            .collect(),
+        _ => None,
+    }
+}
+
+/// Where an option goes, and so its type.
+enum Place {
+    Integer(fn(&mut Options) -> &mut Option<i64>),
+    Float(fn(&mut Options) -> &mut Option<f32>),
+    Texts(fn(&mut Options) -> &mut Option<Vec<String>>),
+    /// Decided by the server itself, checked all the same.
+    IgnoredInteger,
+    IgnoredBool,
+}
+
+const TABLE: &[(&str, Place)] = &[
+    ("num_ctx", Place::Integer(|options| &mut options.num_ctx)),
+    ("num_keep", Place::Integer(|options| &mut options.num_keep)),
+    (
+        "num_predict",
+        Place::Integer(|options| &mut options.num_predict),
+    ),
+    ("seed", Place::Integer(|options| &mut options.seed)),
+    (
+        "temperature",
+        Place::Float(|options| &mut options.temperature),
+    ),
+    ("top_k", Place::Integer(|options| &mut options.top_k)),
+    ("top_p", Place::Float(|options| &mut options.top_p)),
+    ("min_p", Place::Float(|options| &mut options.min_p)),
+    ("typical_p", Place::Float(|options| &mut options.typical_p)),
+    (
+        "repeat_last_n",
+        Place::Integer(|options| &mut options.repeat_last_n),
+    ),
+    (
+        "repeat_penalty",
+        Place::Float(|options| &mut options.repeat_penalty),
+    ),
+    (
+        "presence_penalty",
+        Place::Float(|options| &mut options.presence_penalty),
+    ),
+    (
+        "frequency_penalty",
+        Place::Float(|options| &mut options.frequency_penalty),
+    ),
+    ("stop", Place::Texts(|options| &mut options.stop)),
+    ("num_batch", Place::IgnoredInteger),
+    ("num_gpu", Place::IgnoredInteger),
+    ("main_gpu", Place::IgnoredInteger),
+    ("num_thread", Place::IgnoredInteger),
+    ("draft_num_predict", Place::IgnoredInteger),
+    ("use_mmap", Place::IgnoredBool),
+];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn merged(layers: &[Value]) -> Result<Options, String> {
+        let mut options = Options::default();
+        for layer in layers {
+            options
+                .merge(layer.as_object().unwrap())
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(options)
+    }
+
+    #[test]
+    fn later_layers_win_and_null_is_absent() {
+        let options = merged(&[
+            json!({"temperature": 0.2, "stop": ["a", "b"], "num_ctx": 40.9}),
+            json!({"temperature": null, "stop": "c", "top_k": 7}),
+        ])
+        .unwrap();
+        let expected = Options {
+            temperature: Some(0.2),
+            stop: Some(vec!["c".into()]),
+            num_ctx: Some(40),
+            top_k: Some(7),
+            ..Options::default()
+        };
+        assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn wrong_types_are_refused_with_the_texts_clients_know() {
+        for (given, text) in [
+            (
+                json!({"num_ctx": "big"}),
+                "option \"num_ctx\" must be of type integer",
+            ),
+            (
+                json!({"temperature": true}),
+                "option \"temperature\" must be of type float32",
+            ),
+            (
+                json!({"use_mmap": 1}),
+                "option \"use_mmap\" must be of type boolean",
+            ),
+            (
+                json!({"stop": [1]}),
+                "option \"stop\" must be of an array of strings",
+            ),
+        ] {
+            assert_eq!(merged(&[given]), Err(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn options_of_older_servers_are_named_and_ignored() {
+        let given = json!({"mirostat": 1, "low_vram": true, "made_up": {}});
+        let ignored = Options::default()
+            .merge(given.as_object().unwrap())
+            .unwrap();
+        assert_eq!(ignored, ["mirostat", "low_vram", "made_up"]);
+    }
+}

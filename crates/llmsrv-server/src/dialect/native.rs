@@ -1,0 +1,318 @@
+//! The native dialect (`/api/*`), both directions.
+
+use llmsrv_api::{
+    keep_alive::KeepAlive,
+    lenient::Fields,
+    native::{
+        ChatResponse, GenerateResponse, LogProb, Message, Metrics, Tool, ToolCall,
+        ToolCallFunction, ToolFunction,
+    },
+    options::Options,
+};
+use llmsrv_chat::{Piece, Think};
+use llmsrv_engine::{GrammarSpec, TokenInfo};
+use serde_json::{Value, json};
+
+use crate::{
+    clock,
+    error::ApiError,
+    job::{Generate, Input, Job},
+};
+
+/// Parses a request of `/api/generate`.
+pub fn parse_generate(body: &[u8]) -> Result<Job, ApiError> {
+    let mut fields = Fields::parse(body)?;
+    let generate = Generate {
+        prompt: fields.text("prompt")?.unwrap_or_default(),
+        suffix: fields.text("suffix")?.unwrap_or_default(),
+        system: fields.text("system")?.filter(|text| !text.is_empty()),
+        template: fields.text("template")?.filter(|text| !text.is_empty()),
+        context: token_ids(fields.list("context")?.unwrap_or_default())?,
+        raw: fields.bool("raw")?.unwrap_or(false),
+        images: images(&mut fields)?,
+    };
+    if generate.raw
+        && (generate.template.is_some()
+            || generate.system.is_some()
+            || !generate.context.is_empty())
+    {
+        return Err(ApiError::bad_request(
+            "raw mode does not support template, system, or context",
+        ));
+    }
+    job(fields, Input::Generate(generate))
+}
+
+/// Parses a request of `/api/chat`.
+pub fn parse_chat(body: &[u8]) -> Result<Job, ApiError> {
+    let mut fields = Fields::parse(body)?;
+    let messages = fields
+        .objects("messages")?
+        .into_iter()
+        .map(message)
+        .collect::<Result<_, _>>()?;
+    let tools = fields
+        .objects("tools")?
+        .into_iter()
+        .map(tool)
+        .collect::<Result<_, _>>()?;
+    job(fields, Input::Chat { messages, tools })
+}
+
+/// Parses what all requests for text have.
+fn job(mut fields: Fields, input: Input) -> Result<Job, ApiError> {
+    let model = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
+    let options = fields.object("options")?.unwrap_or_default();
+    let ignored = Options::default().merge(&options)?;
+    if !ignored.is_empty() {
+        tracing::warn!(options = ?ignored, "options without effect");
+    }
+    let top = fields.integer("top_logprobs")?.unwrap_or(0);
+    let top = usize::try_from(top).ok().filter(|top| *top <= 20);
+    let top = top.ok_or_else(|| ApiError::bad_request("top_logprobs must be between 0 and 20"))?;
+    Ok(Job {
+        model,
+        input,
+        options,
+        keep_alive: fields
+            .take("keep_alive")
+            .map(|value| KeepAlive::parse(&value))
+            .transpose()
+            .map_err(ApiError::bad_request)?,
+        grammar: fields.take("format").map_or(Ok(None), grammar)?,
+        think: fields
+            .take("think")
+            .map(|value| think(&value))
+            .transpose()?,
+        truncate: fields.bool("truncate")?.unwrap_or(true),
+        shift: fields.bool("shift")?.unwrap_or(true),
+        logprobs: fields.bool("logprobs")?.unwrap_or(false).then_some(top),
+        stream: fields.bool("stream")?.unwrap_or(true),
+        render_only: fields.bool("_debug_render_only")?.unwrap_or(false),
+    })
+}
+
+/// Takes the model's name from where old and new clients put it.
+pub(crate) fn model_name(fields: &mut Fields) -> Result<Option<String>, ApiError> {
+    let (model, name) = (fields.text("model")?, fields.text("name")?);
+    Ok(model
+        .filter(|text| !text.is_empty())
+        .or(name.filter(|text| !text.is_empty())))
+}
+
+fn token_ids(values: Vec<Value>) -> Result<Vec<u32>, ApiError> {
+    let ids = values
+        .iter()
+        .map(|value| value.as_u64().and_then(|id| u32::try_from(id).ok()));
+    ids.collect::<Option<_>>()
+        .ok_or_else(|| ApiError::bad_request("context must be a list of token ids"))
+}
+
+/// Reads images so far that a broken one is refused at once.
+fn images(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
+    use base64::Engine as _;
+    let images = fields.texts("images")?;
+    for image in &images {
+        let data = match image
+            .strip_prefix("data:")
+            .and_then(|rest| rest.split_once(','))
+        {
+            Some((_, data)) => data,
+            None => image,
+        };
+        base64::engine::general_purpose::STANDARD
+            .decode(data)
+            .map_err(|error| {
+                let at = match error {
+                    base64::DecodeError::InvalidByte(at, _)
+                    | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+                    _ => data.len(),
+                };
+                ApiError::bad_request(format!("illegal base64 data at input byte {at}"))
+            })?;
+    }
+    Ok(images)
+}
+
+fn grammar(format: Value) -> Result<Option<GrammarSpec>, ApiError> {
+    match format {
+        Value::String(text) if text.is_empty() => Ok(None),
+        Value::String(text) if text == "json" => Ok(Some(GrammarSpec::Json)),
+        Value::Object(_) => Ok(Some(GrammarSpec::JsonSchema(format))),
+        _ => Err(ApiError::invalid_format(&format)),
+    }
+}
+
+fn think(value: &Value) -> Result<Think, ApiError> {
+    match value {
+        Value::Bool(true) => Ok(Think::On),
+        Value::Bool(false) => Ok(Think::Off),
+        Value::String(text) => match text.as_str() {
+            "low" => Ok(Think::Low),
+            "medium" => Ok(Think::Medium),
+            "high" => Ok(Think::High),
+            "max" => Ok(Think::Max),
+            "true" => Ok(Think::On),
+            "false" => Ok(Think::Off),
+            _ => Err(ApiError::bad_request(format!(
+                "invalid think value: {text:?} (must be \"high\", \"medium\", \"low\", \"max\", true, or false)"
+            ))),
+        },
+        _ => Err(ApiError::bad_request(
+            "think must be a boolean or one of \"high\", \"medium\", \"low\", \"max\"",
+        )),
+    }
+}
+
+fn message(mut fields: Fields) -> Result<Message, ApiError> {
+    Ok(Message {
+        role: fields.text("role")?.unwrap_or_default().to_lowercase(),
+        content: fields.text("content")?.unwrap_or_default(),
+        thinking: fields.text("thinking")?.unwrap_or_default(),
+        images: images(&mut fields)?,
+        tool_calls: fields
+            .objects("tool_calls")?
+            .into_iter()
+            .map(tool_call)
+            .collect::<Result<_, _>>()?,
+        tool_name: fields.text("tool_name")?.unwrap_or_default(),
+        tool_call_id: fields.text("tool_call_id")?.unwrap_or_default(),
+    })
+}
+
+/// Parses a stored message of a model; one that is none is left out.
+pub(crate) fn stored_message(value: &Value) -> Option<Message> {
+    message(Fields::from(value.as_object()?.clone())).ok()
+}
+
+fn tool_call(mut fields: Fields) -> Result<ToolCall, ApiError> {
+    let mut function = Fields::from(fields.object("function")?.unwrap_or_default());
+    Ok(ToolCall {
+        id: fields.text("id")?.unwrap_or_default(),
+        function: ToolCallFunction {
+            index: function
+                .integer("index")?
+                .and_then(|index| index.try_into().ok())
+                .unwrap_or(0),
+            name: function.text("name")?.unwrap_or_default(),
+            arguments: function.object("arguments")?.unwrap_or_default(),
+        },
+    })
+}
+
+fn tool(mut fields: Fields) -> Result<Tool, ApiError> {
+    let mut function = Fields::from(fields.object("function")?.unwrap_or_default());
+    Ok(Tool {
+        kind: fields.text("type")?.unwrap_or_else(|| "function".into()),
+        function: ToolFunction {
+            name: function.text("name")?.unwrap_or_default(),
+            description: function.text("description")?.unwrap_or_default(),
+            parameters: function.take("parameters").unwrap_or_default(),
+        },
+    })
+}
+
+/// Writes pieces of one answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer {
+    pub(crate) model: String,
+    pub(crate) chat: bool,
+}
+
+/// What the last object of an answer says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct End {
+    pub(crate) reason: &'static str,
+    pub(crate) context: Vec<u32>,
+    pub(crate) metrics: Metrics,
+}
+
+impl Writer {
+    /// Writes an object with these pieces; the last one has an `end`.
+    pub(crate) fn object(
+        &self,
+        pieces: Vec<Piece>,
+        tokens: Vec<TokenInfo>,
+        end: Option<End>,
+    ) -> Value {
+        let mut message = Message {
+            role: "assistant".into(),
+            ..Message::default()
+        };
+        for piece in pieces {
+            match piece {
+                Piece::Content(text) => message.content.push_str(&text),
+                Piece::Thinking(text) => message.thinking.push_str(&text),
+                Piece::ToolCall(call) => message.tool_calls.push(call),
+            }
+        }
+        let done = end.is_some();
+        let End {
+            reason,
+            context,
+            metrics,
+        } = end.unwrap_or_default();
+        let done_reason = done.then(|| reason.to_owned());
+        let logprobs = tokens.into_iter().map(logprob).collect();
+        let (model, created_at) = (self.model.clone(), clock::now());
+        let object = if self.chat {
+            serde_json::to_value(ChatResponse {
+                model,
+                created_at,
+                message,
+                done,
+                done_reason,
+                logprobs,
+                metrics,
+            })
+        } else {
+            serde_json::to_value(GenerateResponse {
+                model,
+                created_at,
+                response: message.content,
+                thinking: message.thinking,
+                tool_calls: message.tool_calls,
+                done,
+                done_reason,
+                context,
+                logprobs,
+                metrics,
+            })
+        };
+        object.unwrap_or_else(|error| json!({ "error": error.to_string() }))
+    }
+
+    /// Writes the answer to a request that shows its prompt.
+    pub(crate) fn rendered(&self, prompt: &str, n_images: usize) -> Value {
+        let mut object = json!({
+            "model": self.model,
+            "created_at": clock::now(),
+        });
+        if self.chat {
+            object["message"] = json!({"role": "assistant", "content": ""});
+        } else {
+            object["response"] = json!("");
+        }
+        object["done"] = json!(false);
+        object["_debug_info"] = json!({"rendered_template": prompt, "image_count": n_images});
+        object
+    }
+}
+
+fn logprob(token: TokenInfo) -> LogProb {
+    let one = |logprob, bytes: Vec<u8>| LogProb {
+        token: String::from_utf8_lossy(&bytes).into_owned(),
+        logprob,
+        bytes,
+        top_logprobs: None,
+    };
+    let top = token
+        .top
+        .into_iter()
+        .map(|(_, logprob, bytes)| one(logprob, bytes))
+        .collect();
+    LogProb {
+        top_logprobs: Some(top),
+        ..one(token.logprob, token.bytes)
+    }
+}

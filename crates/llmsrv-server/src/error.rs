@@ -1,0 +1,163 @@
+//! The table of statuses and texts. Clients match on these texts: they are part of the interface.
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use llmsrv_api::{lenient::BodyError, options::OptionError};
+use serde_json::json;
+
+/// A refusal with its status and text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct ApiError {
+    status: StatusCode,
+    text: String,
+}
+
+impl ApiError {
+    /// The request is wrong in itself.
+    pub fn bad_request(text: impl Into<String>) -> ApiError {
+        ApiError {
+            status: StatusCode::BAD_REQUEST,
+            text: text.into(),
+        }
+    }
+
+    /// What is asked for is not there.
+    pub fn not_found(text: impl Into<String>) -> ApiError {
+        ApiError {
+            status: StatusCode::NOT_FOUND,
+            text: text.into(),
+        }
+    }
+
+    /// The server failed. The text must not name files of the machine.
+    pub fn internal(text: impl Into<String>) -> ApiError {
+        ApiError {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn model_required() -> ApiError {
+        ApiError::bad_request("model is required")
+    }
+
+    pub(crate) fn invalid_model_name() -> ApiError {
+        ApiError::bad_request("invalid model name")
+    }
+
+    /// For text generation, the name as the client sent it.
+    pub(crate) fn model_not_found(name: &str) -> ApiError {
+        ApiError::not_found(format!("model '{name}' not found"))
+    }
+
+    pub(crate) fn lacks(full_name: &str, capability: &str) -> ApiError {
+        ApiError::bad_request(format!("{full_name} does not support {capability}"))
+    }
+
+    pub(crate) fn does_not_support(name: &str, what: &str) -> ApiError {
+        ApiError::bad_request(format!("{name:?} does not support {what}"))
+    }
+
+    pub(crate) fn invalid_format(format: &serde_json::Value) -> ApiError {
+        ApiError::bad_request(format!(
+            "invalid format: {format}; expected \"json\" or a valid JSON Schema object"
+        ))
+    }
+
+    pub(crate) fn prompt_too_long() -> ApiError {
+        ApiError::bad_request(
+            "the prompt is longer than the context length currently available to the model; shorten the prompt, \
+             adjust the context length in settings, or use a model with a longer context length",
+        )
+    }
+
+    /// Two spaces, as clients know it.
+    pub(crate) fn queue_full() -> ApiError {
+        ApiError {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            text: "server busy, please try again.  maximum pending requests exceeded".into(),
+        }
+    }
+
+    pub(crate) fn too_large(limit: usize) -> ApiError {
+        ApiError {
+            status: StatusCode::PAYLOAD_TOO_LARGE,
+            text: format!("the request body is larger than {limit} bytes"),
+        }
+    }
+
+    pub(crate) fn unauthorized() -> ApiError {
+        ApiError {
+            status: StatusCode::UNAUTHORIZED,
+            text: "unauthorized".into(),
+        }
+    }
+
+    /// Returns the status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The line that ends a stream that has begun.
+    pub(crate) fn line(&self) -> serde_json::Value {
+        json!({ "error": self.text })
+    }
+}
+
+impl From<BodyError> for ApiError {
+    fn from(error: BodyError) -> ApiError {
+        ApiError::bad_request(error.to_string())
+    }
+}
+
+impl From<OptionError> for ApiError {
+    fn from(error: OptionError) -> ApiError {
+        ApiError::bad_request(error.to_string())
+    }
+}
+
+impl From<llmsrv_chat::Error> for ApiError {
+    fn from(error: llmsrv_chat::Error) -> ApiError {
+        ApiError::bad_request(error.to_string())
+    }
+}
+
+impl From<llmsrv_store::Error> for ApiError {
+    fn from(error: llmsrv_store::Error) -> ApiError {
+        use llmsrv_store::Error;
+        let text = error.to_string();
+        match error {
+            Error::NotFound { .. } => ApiError::not_found(text),
+            Error::InvalidName { .. } => ApiError::invalid_model_name(),
+            Error::Alias { .. }
+            | Error::ReadOnly { .. }
+            | Error::Unsupported { .. }
+            | Error::InvalidDigest => ApiError::bad_request(text),
+            Error::Open { .. } => ApiError::internal("cannot open the model store"),
+            _ => ApiError::internal(text),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.line().to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json; charset=utf-8"),
+        );
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -1,0 +1,92 @@
+//! A request for text that is right in itself, its dialect forgotten.
+
+use llmsrv_api::{
+    keep_alive::KeepAlive,
+    native::{Message, Tool},
+};
+use llmsrv_chat::Think;
+use llmsrv_engine::GrammarSpec;
+use serde_json::{Map, Value};
+
+/// What a client wants of a model.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Name as the client sent it; answers echo it.
+    pub model: String,
+    /// What the model is given.
+    pub input: Input,
+    /// Options, their types checked.
+    pub options: Map<String, Value>,
+    /// How long the model stays loaded afterwards.
+    pub keep_alive: Option<KeepAlive>,
+    /// What the answer must match.
+    pub grammar: Option<GrammarSpec>,
+    /// What the request says about thinking.
+    pub think: Option<Think>,
+    /// Drop old messages when the prompt is too long.
+    pub truncate: bool,
+    /// Discard old tokens when the context is full.
+    pub shift: bool,
+    /// Report log-probabilities, with so many alternatives.
+    pub logprobs: Option<usize>,
+    /// Send the answer as it comes.
+    pub stream: bool,
+    /// Return the prompt and run nothing.
+    pub render_only: bool,
+}
+
+/// What a model is given.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// One prompt.
+    Generate(Generate),
+    /// A conversation.
+    Chat {
+        /// The messages so far.
+        messages: Vec<Message>,
+        /// Tools the model may call.
+        tools: Vec<Tool>,
+    },
+}
+
+/// One prompt and how to wrap it.
+#[derive(Clone, Debug, Default)]
+pub struct Generate {
+    /// The text; empty = only load the model.
+    pub prompt: String,
+    /// Text after the gap that the model fills.
+    pub suffix: String,
+    /// In place of the model's system text.
+    pub system: Option<String>,
+    /// In place of the model's template.
+    pub template: Option<String>,
+    /// Tokens of earlier turns.
+    pub context: Vec<u32>,
+    /// Use the prompt as it is.
+    pub raw: bool,
+    /// Images, base64.
+    pub images: Vec<String>,
+}
+
+impl Job {
+    /// Tells whether the model is only to be loaded or unloaded.
+    pub fn is_empty(&self) -> bool {
+        match &self.input {
+            Input::Generate(generate) => generate.prompt.is_empty() && generate.suffix.is_empty(),
+            Input::Chat { messages, .. } => messages.is_empty(),
+        }
+    }
+
+    /// Tells whether the model is to be unloaded.
+    pub fn is_unload(&self) -> bool {
+        self.is_empty() && self.keep_alive.is_some_and(KeepAlive::is_zero)
+    }
+
+    /// The word for what is done, in refusals.
+    pub fn verb(&self) -> &'static str {
+        match self.input {
+            Input::Generate(_) => "generate",
+            Input::Chat { .. } => "chat",
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! From a job and its model to tokens: template, truncation, options.
+
+use std::sync::Arc;
+
+use jiff::Zoned;
+use llmsrv_api::{native::Message, options::Options};
+use llmsrv_chat::{Fill, OutputSplitter, Prompt, Template, Think};
+use llmsrv_engine::{GenRequest, Generation, SamplingParams, SubmitError};
+use llmsrv_tokenizer::{Special, Tokenizer};
+
+use crate::{
+    app::Settings,
+    dialect::native,
+    error::ApiError,
+    job::{Generate, Input, Job},
+    manager::ReadyModel,
+};
+
+/// A prompt on its way.
+pub(crate) struct Started {
+    pub(crate) generation: Generation,
+    /// Tells content, thinking and calls apart; `None` = all is content.
+    pub(crate) splitter: Option<OutputSplitter>,
+    /// Tokens cut from the prompt.
+    pub(crate) n_truncated: usize,
+}
+
+/// The text of a prompt.
+struct Rendered {
+    text: String,
+    /// Tokens that go before it.
+    context: Vec<u32>,
+    n_truncated: usize,
+    n_images: usize,
+}
+
+/// Renders the prompt of a job and gives it to the engine. Takes as long as a tokenizer needs, so it
+/// runs where that is allowed.
+pub(crate) fn start(
+    job: &Job,
+    model: &Arc<ReadyModel>,
+    settings: &Settings,
+) -> Result<Started, ApiError> {
+    let own;
+    let template = match own_template(job)? {
+        Some(template) => {
+            own = template;
+            &own
+        }
+        None => &model.template,
+    };
+    let think = check(job, model, template)?;
+    let options = options(job, model)?;
+    let n_ctx = settings
+        .context(options.num_ctx)
+        .min(model.engine.context_limit());
+    let rendered = render(job, model, template, think, n_ctx)?;
+    let tokenizer = model.engine.tokenizer();
+    let mut tokens = rendered.context.clone();
+    tokens.extend(encode(tokenizer, &rendered.text, tokens.is_empty()));
+    if tokens.is_empty() {
+        tokens.extend(tokenizer.bos().or_else(|| tokenizer.eos()));
+    }
+    let n_keep = usize::try_from(options.num_keep.unwrap_or(4)).unwrap_or(0)
+        + usize::from(tokenizer.adds_bos());
+    let n_tokens = tokens.len();
+    fit(&mut tokens, n_ctx, n_keep, job)?;
+    let n_truncated = rendered.n_truncated + (n_tokens - tokens.len());
+    if n_truncated > 0 {
+        tracing::warn!(model = %job.model, n_truncated, n_ctx, "the prompt was cut to fit the context");
+    }
+
+    let splitter = (!is_raw(job)).then(|| {
+        let tools: &[_] = match &job.input {
+            Input::Chat { tools, .. } => tools,
+            Input::Generate(_) => &[],
+        };
+        OutputSplitter::new(template, tail(&rendered.text), tools, think)
+    });
+    let thinks = think.is_some_and(Think::is_on);
+    let request = GenRequest {
+        tokens,
+        params: sampling(&options),
+        num_ctx: n_ctx,
+        max_tokens: options
+            .num_predict
+            .and_then(|count| usize::try_from(count).ok()),
+        stop: options
+            .stop
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .collect(),
+        num_keep: n_keep,
+        shift: job.shift,
+        grammar: job.grammar.clone(),
+        grammar_after: thinks
+            .then(|| template.thinking_end().map(str::to_owned))
+            .flatten(),
+        logprobs: job.logprobs,
+    };
+    let generation = model.engine.submit(request).map_err(|error| match error {
+        SubmitError::Closed => ApiError::internal("the model stopped working; try again"),
+        SubmitError::PromptLength { .. } => ApiError::prompt_too_long(),
+        error => ApiError::bad_request(error.to_string()),
+    })?;
+    Ok(Started {
+        generation,
+        splitter,
+        n_truncated,
+    })
+}
+
+/// Renders the prompt of a job without running it; returns it with the number of its images.
+pub(crate) fn rendered(
+    job: &Job,
+    model: &ReadyModel,
+    settings: &Settings,
+) -> Result<(String, usize), ApiError> {
+    let own = own_template(job)?;
+    let template = own.as_ref().unwrap_or(&model.template);
+    let think = check(job, model, template)?;
+    let n_ctx = settings
+        .context(options(job, model)?.num_ctx)
+        .min(model.engine.context_limit());
+    let rendered = render(job, model, template, think, n_ctx)?;
+    let before = model
+        .engine
+        .tokenizer()
+        .decode_with_special(&rendered.context);
+    Ok((before + &rendered.text, rendered.n_images))
+}
+
+fn own_template(job: &Job) -> Result<Option<Template>, ApiError> {
+    match &job.input {
+        Input::Generate(Generate {
+            template: Some(text),
+            ..
+        }) => Ok(Some(Template::go(text)?)),
+        _ => Ok(None),
+    }
+}
+
+fn is_raw(job: &Job) -> bool {
+    matches!(&job.input, Input::Generate(Generate { raw: true, .. }))
+}
+
+/// Refuses what the model cannot do; returns how it is to think.
+fn check(job: &Job, model: &ReadyModel, template: &Template) -> Result<Option<Think>, ApiError> {
+    let entry = &model.stored.entry;
+    let can = template.capabilities();
+    if entry.config.embeds_only {
+        return Err(ApiError::does_not_support(&job.model, job.verb()));
+    }
+    let n_images = match &job.input {
+        Input::Generate(generate) => {
+            if !generate.suffix.is_empty() && !can.insert {
+                return Err(ApiError::lacks(&entry.name.full(), "insert"));
+            }
+            generate.images.len()
+        }
+        Input::Chat { messages, tools } => {
+            if !tools.is_empty() && !can.tools {
+                return Err(ApiError::lacks(&entry.name.full(), "tools"));
+            }
+            messages.iter().map(|message| message.images.len()).sum()
+        }
+    };
+    if n_images > 0 {
+        return Err(ApiError::does_not_support(&job.model, "images"));
+    }
+    match job.think {
+        Some(think) if think.is_on() && !can.thinking => {
+            Err(ApiError::does_not_support(&job.model, "thinking"))
+        }
+        None if can.thinking => Ok(Some(Think::On)),
+        think => Ok(think),
+    }
+}
+
+/// The model's options under those of the request.
+fn options(job: &Job, model: &ReadyModel) -> Result<Options, ApiError> {
+    let mut options = Options::default();
+    if let Err(error) = options.merge(&model.stored.parameters) {
+        tracing::warn!(model = %model.stored.entry.name, %error, "a parameter of the model");
+    }
+    options.merge(&job.options)?;
+    Ok(options)
+}
+
+fn render(
+    job: &Job,
+    model: &ReadyModel,
+    template: &Template,
+    think: Option<Think>,
+    n_ctx: usize,
+) -> Result<Rendered, ApiError> {
+    let stored = || {
+        model
+            .stored
+            .messages
+            .iter()
+            .filter_map(native::stored_message)
+    };
+    let system = |text: &str| Message {
+        role: "system".into(),
+        content: text.to_owned(),
+        ..Message::default()
+    };
+    let own_system = model
+        .stored
+        .system
+        .as_deref()
+        .filter(|text| !text.is_empty());
+    match &job.input {
+        Input::Generate(generate) if generate.raw => Ok(Rendered {
+            text: generate.prompt.clone(),
+            context: Vec::new(),
+            n_truncated: 0,
+            n_images: 0,
+        }),
+        Input::Generate(generate) if !generate.suffix.is_empty() => {
+            let fill = Fill {
+                prompt: &generate.prompt,
+                suffix: &generate.suffix,
+            };
+            let text = template.render(&Prompt {
+                fill: Some(fill),
+                ..prompt(&[], think)
+            })?;
+            Ok(Rendered {
+                text,
+                context: generate.context.clone(),
+                n_truncated: 0,
+                n_images: 0,
+            })
+        }
+        Input::Generate(generate) => {
+            let mut messages: Vec<Message> = Vec::new();
+            messages.extend(generate.system.as_deref().or(own_system).map(system));
+            if generate.context.is_empty() {
+                messages.extend(stored());
+            }
+            messages.push(Message {
+                role: "user".into(),
+                content: generate.prompt.clone(),
+                images: generate.images.clone(),
+                ..Message::default()
+            });
+            let n_images = generate.images.len();
+            let cut = job.truncate && generate.context.is_empty() && generate.template.is_none();
+            let (text, n_truncated) = if cut {
+                render_newest(messages, model, n_ctx, |messages| {
+                    template.render(&prompt(messages, think))
+                })?
+            } else {
+                (template.render(&prompt(&messages, think))?, 0)
+            };
+            Ok(Rendered {
+                text,
+                context: generate.context.clone(),
+                n_truncated,
+                n_images,
+            })
+        }
+        Input::Chat { messages, tools } => {
+            let mut all: Vec<Message> = Vec::new();
+            if messages
+                .first()
+                .is_none_or(|message| message.role != "system")
+            {
+                all.extend(own_system.map(system));
+            }
+            all.extend(stored());
+            all.extend(messages.iter().cloned());
+            if THINKING_FORGETTERS.contains(&model.stored.entry.config.family.as_str())
+                || model.stored.entry.name.model().starts_with("deepseek-r1")
+            {
+                llmsrv_chat::strip_earlier_thinking(&mut all);
+            }
+            let n_images = all.iter().map(|message| message.images.len()).sum();
+            let render = |messages: &[Message]| {
+                template.render(&Prompt {
+                    tools,
+                    ..prompt(messages, think)
+                })
+            };
+            let (text, n_truncated) = if job.truncate {
+                render_newest(all, model, n_ctx, render)?
+            } else {
+                (render(&all)?, 0)
+            };
+            Ok(Rendered {
+                text,
+                context: Vec::new(),
+                n_truncated,
+                n_images,
+            })
+        }
+    }
+}
+
+fn prompt(messages: &[Message], think: Option<Think>) -> Prompt<'_> {
+    Prompt {
+        think,
+        ..Prompt::new(messages, Zoned::now())
+    }
+}
+
+/// Renders as many of the newest messages as fit; returns the text and how many tokens were lost.
+fn render_newest(
+    messages: Vec<Message>,
+    model: &ReadyModel,
+    n_ctx: usize,
+    render: impl Fn(&[Message]) -> llmsrv_chat::Result<String>,
+) -> Result<(String, usize), ApiError> {
+    let tokenizer = model.engine.tokenizer();
+    let count =
+        |messages: &[Message]| Ok::<_, ApiError>(encode(tokenizer, &render(messages)?, true).len());
+    let mut whole = None;
+    let kept = llmsrv_chat::truncate(messages, n_ctx, |messages| {
+        let n_tokens = count(messages)?;
+        whole.get_or_insert(n_tokens);
+        Ok::<_, ApiError>(n_tokens)
+    })?;
+    let n_lost = if kept.n_dropped == 0 {
+        0
+    } else {
+        whole.unwrap_or(0).saturating_sub(kept.n_tokens)
+    };
+    Ok((render(&kept.messages)?, n_lost))
+}
+
+/// Cuts a prompt that leaves no room to answer: the start and the end stay.
+fn fit(tokens: &mut Vec<u32>, n_ctx: usize, n_keep: usize, job: &Job) -> Result<(), ApiError> {
+    if tokens.len() < n_ctx {
+        return Ok(());
+    }
+    if !job.shift || !job.truncate {
+        return Err(ApiError::prompt_too_long());
+    }
+    let n_keep = n_keep.min(n_ctx.saturating_sub(2));
+    let n_total = n_ctx - ((n_ctx - n_keep) / 2).max(1);
+    let n_end = n_total - n_keep;
+    tokens.drain(n_keep..tokens.len() - n_end);
+    Ok(())
+}
+
+/// Tokens of a text whose marks count as special tokens.
+fn encode(tokenizer: &Tokenizer, text: &str, at_start: bool) -> Vec<u32> {
+    tokenizer.encode(
+        text,
+        if at_start {
+            Special::ParseAndAdd
+        } else {
+            Special::Parse
+        },
+    )
+}
+
+fn sampling(options: &Options) -> SamplingParams {
+    let default = SamplingParams::default();
+    let count = |value: Option<i64>, default: usize| {
+        value.map_or(default, |value| usize::try_from(value).unwrap_or(0))
+    };
+    SamplingParams {
+        temperature: options.temperature.unwrap_or(default.temperature),
+        top_k: count(options.top_k, default.top_k),
+        top_p: options.top_p.unwrap_or(default.top_p),
+        min_p: options.min_p.unwrap_or(default.min_p),
+        typical_p: options.typical_p.unwrap_or(default.typical_p),
+        repeat_last_n: match options.repeat_last_n {
+            None => default.repeat_last_n,
+            Some(count) => usize::try_from(count).ok(),
+        },
+        repeat_penalty: options.repeat_penalty.unwrap_or(default.repeat_penalty),
+        presence_penalty: options.presence_penalty.unwrap_or(default.presence_penalty),
+        frequency_penalty: options
+            .frequency_penalty
+            .unwrap_or(default.frequency_penalty),
+        seed: options.seed.and_then(|seed| u64::try_from(seed).ok()),
+        logit_bias: Vec::new(),
+    }
+}
+
+/// The end of a prompt, where a template may have opened the thinking part.
+fn tail(text: &str) -> &str {
+    let mut from = text.len().saturating_sub(200);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    &text[from..]
+}
+
+/// Families that were trained without the thinking of earlier answers.
+const THINKING_FORGETTERS: &[&str] = &["qwen3", "qwen3moe"];

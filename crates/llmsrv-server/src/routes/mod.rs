@@ -1,0 +1,74 @@
+//! Which path does what. Each function turns bytes into a call and a result into bytes.
+
+mod models;
+mod text;
+
+use axum::{
+    Router,
+    extract::State,
+    http::{Method, Uri, header},
+    response::{IntoResponse, Redirect, Response},
+    routing::{delete, get, post},
+};
+use http::StatusCode;
+use serde_json::json;
+
+use crate::{app::App, respond};
+
+/// Builds the table of paths.
+pub(crate) fn router(app: App) -> Router {
+    Router::new()
+        .route("/", get(root))
+        .route("/health", get(health))
+        .route("/api/version", get(version))
+        .route("/api/status", get(status))
+        .route("/api/tags", get(models::tags))
+        .route("/api/ps", get(models::ps))
+        .route("/api/show", post(models::show))
+        .route("/api/copy", post(models::copy))
+        .route("/api/delete", delete(models::delete))
+        .route("/api/generate", post(text::generate))
+        .route("/api/chat", post(text::chat))
+        .fallback(unknown)
+        .method_not_allowed_fallback(|| async {
+            (StatusCode::METHOD_NOT_ALLOWED, "405 method not allowed")
+        })
+        .with_state(app)
+}
+
+async fn root() -> &'static str {
+    "Ollama is running"
+}
+
+async fn health() -> Response {
+    respond::json(&json!({"status": "ok"}))
+}
+
+async fn version(State(app): State<App>) -> Response {
+    respond::json(
+        &json!({"version": app.settings.version, "llmsrv_version": env!("CARGO_PKG_VERSION")}),
+    )
+}
+
+/// There is no cloud here.
+async fn status() -> Response {
+    respond::json(&json!({"cloud": {"disabled": true, "source": "env"}}))
+}
+
+/// A slash too many is forgiven with a redirect to the path without it.
+async fn unknown(method: Method, uri: Uri) -> Response {
+    let path = uri.path();
+    let trimmed = path.trim_end_matches('/');
+    // Never to another host: a path may begin with one slash only.
+    if trimmed.len() < path.len() && !trimmed.is_empty() && !trimmed.starts_with("//") {
+        let target = uri
+            .query()
+            .map_or_else(|| trimmed.to_owned(), |query| format!("{trimmed}?{query}"));
+        return if method == Method::GET {
+            (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, target)]).into_response()
+        } else {
+            Redirect::temporary(&target).into_response()
+        };
+    }
+    (StatusCode::NOT_FOUND, "404 page not found").into_response()
+}

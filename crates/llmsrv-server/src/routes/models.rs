@@ -1,0 +1,123 @@
+//! The models there are and those that run.
+
+use axum::{body::Body, extract::State, http::StatusCode, response::Response};
+use llmsrv_api::{
+    lenient::Fields,
+    native::{ListedModel, RunningModel},
+};
+use llmsrv_store::{Error as StoreError, ModelName};
+use serde_json::json;
+
+use crate::{
+    app::App,
+    clock,
+    dialect::native::model_name,
+    error::ApiError,
+    guard::{BODY_BYTES, read},
+    library::blocking,
+    respond,
+    show::{self, details},
+};
+
+pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
+    let store = app.store.clone();
+    let listed = blocking(move || store.list()).await??;
+    let models: Vec<ListedModel> = listed
+        .iter()
+        .map(|entry| ListedModel {
+            name: entry.name.to_string(),
+            model: entry.name.to_string(),
+            modified_at: clock::rfc3339(entry.modified),
+            size: entry.size,
+            digest: entry.digest.hex(),
+            details: details(&entry.config),
+        })
+        .collect();
+    Ok(respond::json(&json!({ "models": models })))
+}
+
+pub(super) async fn ps(State(app): State<App>) -> Response {
+    let models: Vec<RunningModel> = app
+        .manager
+        .running()
+        .into_iter()
+        .map(|running| {
+            let entry = &running.stored.entry;
+            let (size, context) = running.ready.as_ref().map_or((entry.size, 0), |ready| {
+                let spec = ready.engine.spec();
+                let kv = ready.engine.stats().kv_blocks_total as u64 * spec.kv_block_bytes as u64;
+                let context = app.settings.context(None).min(ready.engine.context_limit());
+                (spec.weight_bytes.saturating_add(kv), context)
+            });
+            RunningModel {
+                name: entry.name.to_string(),
+                model: entry.name.to_string(),
+                size,
+                digest: entry.digest.hex(),
+                details: details(&entry.config),
+                expires_at: clock::after(running.remaining),
+                size_vram: 0,
+                context_length: context as u64,
+            }
+        })
+        .collect();
+    respond::json(&json!({ "models": models, "queue": app.manager.n_waiting() }))
+}
+
+pub(super) async fn show(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
+    let mut fields = Fields::parse(&read(body, BODY_BYTES).await?)?;
+    let sent = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
+    let name: ModelName = sent.parse().map_err(|_| ApiError::invalid_model_name())?;
+    let verbose = fields.bool("verbose")?.unwrap_or(false);
+    let system = fields.text("system")?.filter(|text| !text.is_empty());
+    let store = app.store.clone();
+    let shown = blocking(move || {
+        let stored = store.model(&name).map_err(|error| match error {
+            StoreError::NotFound { .. } => ApiError::model_not_found(&name.to_string()),
+            error => error.into(),
+        })?;
+        show::show(&stored, verbose, system.as_deref()).map_err(|error| match error {
+            llmsrv_gguf::Error::Io(error) => {
+                ApiError::internal(format!("cannot read model '{name}': {}", error.kind()))
+            }
+            error => ApiError::internal(format!("invalid model file: {error}")),
+        })
+    });
+    Ok(respond::json(&shown.await??))
+}
+
+pub(super) async fn copy(State(app): State<App>, body: Body) -> Result<StatusCode, ApiError> {
+    let mut fields = Fields::parse(&read(body, BODY_BYTES).await?)?;
+    let mut name = |member: &str| -> Result<(String, ModelName), ApiError> {
+        let sent = fields.text(member)?.unwrap_or_default();
+        let name = sent
+            .parse()
+            .map_err(|_| ApiError::bad_request(format!("{member} {sent:?} is invalid")))?;
+        Ok((sent, name))
+    };
+    let ((sent, source), (_, destination)) = (name("source")?, name("destination")?);
+    let store = app.store.clone();
+    blocking(move || store.copy(&source, &destination))
+        .await?
+        .map_err(|error| match error {
+            StoreError::NotFound { .. } => ApiError::not_found(format!("model {sent:?} not found")),
+            error => error.into(),
+        })?;
+    Ok(StatusCode::OK)
+}
+
+pub(super) async fn delete(State(app): State<App>, body: Body) -> Result<StatusCode, ApiError> {
+    let mut fields = Fields::parse(&read(body, BODY_BYTES).await?)?;
+    let sent = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
+    let name: ModelName = sent
+        .parse()
+        .map_err(|_| ApiError::bad_request(format!("name {sent:?} is invalid")))?;
+    let store = app.store.clone();
+    blocking(move || store.delete(&name))
+        .await?
+        .map_err(|error| match error {
+            StoreError::NotFound { .. } => ApiError::model_not_found(&sent),
+            error => error.into(),
+        })?;
+    Ok(StatusCode::OK)
+}
