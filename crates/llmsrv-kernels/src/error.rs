@@ -1,0 +1,25 @@
+//! What a caller can get wrong.
+
+use llmsrv_gguf::TensorType;
+
+/// Arguments that do not fit each other.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no arithmetic for this type.
+    #[error("elements of type {0} are not supported")]
+    Unsupported(TensorType),
+    /// Lengths do not fit.
+    #[error("{what}: {got} where {expected} are needed")]
+    Length {
+        /// Which argument.
+        what: &'static str,
+        /// Elements or bytes it has.
+        got: usize,
+        /// Elements or bytes it must have.
+        expected: usize,
+    },
+    /// No memory.
+    #[error("not enough memory for {0} bytes")]
+    OutOfMemory(usize),
+}

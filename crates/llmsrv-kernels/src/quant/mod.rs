@@ -1,0 +1,103 @@
+//! Quantised formats: blocks of bytes to and from f32.
+//!
+//! The layouts are ggml's (`block_*` in its sources and the pages of the GGUF format): a block holds
+//! one or two scales in half precision and the small integers of 32 or 256 elements. One table row
+//! for each type; everything else works through the table.
+
+mod blocks;
+mod encode;
+mod super_blocks;
+
+use llmsrv_gguf::TensorType;
+
+use crate::Error;
+
+/// Tells whether elements of this type can be computed with.
+pub fn supported(ty: TensorType) -> bool {
+    format(ty).is_some()
+}
+
+/// Unpacks whole blocks of `ty` to f32.
+///
+/// `out.len()` must be a multiple of the type's block length and `bytes` exactly its blocks.
+pub fn dequantize(ty: TensorType, bytes: &[u8], out: &mut [f32]) -> Result<(), Error> {
+    let format = format(ty).ok_or(Error::Unsupported(ty))?;
+    check(ty, bytes.len(), out.len())?;
+    (format.unpack)(bytes, out);
+    Ok(())
+}
+
+/// Packs f32 values into whole blocks of `ty`, rounding to the nearest as the reference does.
+///
+/// Only the formats without searching can be written: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+pub fn quantize(ty: TensorType, values: &[f32], out: &mut [u8]) -> Result<(), Error> {
+    let pack = format(ty)
+        .and_then(|format| format.pack)
+        .ok_or(Error::Unsupported(ty))?;
+    check(ty, out.len(), values.len())?;
+    pack(values, out);
+    Ok(())
+}
+
+fn check(ty: TensorType, n_bytes: usize, n_values: usize) -> Result<(), Error> {
+    if !n_values.is_multiple_of(ty.block_len()) {
+        let expected = n_values.next_multiple_of(ty.block_len());
+        return Err(Error::Length {
+            what: "elements of whole blocks",
+            got: n_values,
+            expected,
+        });
+    }
+    let expected = n_values / ty.block_len() * ty.block_bytes();
+    if n_bytes != expected {
+        return Err(Error::Length {
+            what: "bytes of the blocks",
+            got: n_bytes,
+            expected,
+        });
+    }
+    Ok(())
+}
+
+/// The functions of a format. They rely on the lengths that [`check`] has seen.
+struct Format {
+    ty: TensorType,
+    unpack: fn(&[u8], &mut [f32]),
+    pack: Option<fn(&[f32], &mut [u8])>,
+}
+
+fn format(ty: TensorType) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.ty == ty)
+}
+
+const fn row(
+    ty: TensorType,
+    unpack: fn(&[u8], &mut [f32]),
+    pack: Option<fn(&[f32], &mut [u8])>,
+) -> Format {
+    Format { ty, unpack, pack }
+}
+
+const FORMATS: &[Format] = &[
+    row(TensorType::F32, blocks::f32, Some(encode::f32)),
+    row(TensorType::F16, blocks::f16, Some(encode::f16)),
+    row(TensorType::BF16, blocks::bf16, Some(encode::bf16)),
+    row(TensorType::Q4_0, blocks::q4_0, Some(encode::q4_0)),
+    row(TensorType::Q4_1, blocks::q4_1, Some(encode::q4_1)),
+    row(TensorType::Q5_0, blocks::q5_0, Some(encode::q5_0)),
+    row(TensorType::Q5_1, blocks::q5_1, Some(encode::q5_1)),
+    row(TensorType::Q8_0, blocks::q8_0, Some(encode::q8_0)),
+    row(TensorType::MXFP4, blocks::mxfp4, None),
+    row(TensorType::IQ4_NL, blocks::iq4_nl, None),
+    row(TensorType::IQ4_XS, super_blocks::iq4_xs, None),
+    row(TensorType::Q2_K, super_blocks::q2_k, None),
+    row(TensorType::Q3_K, super_blocks::q3_k, None),
+    row(TensorType::Q4_K, super_blocks::q4_k, None),
+    row(TensorType::Q5_K, super_blocks::q5_k, None),
+    row(TensorType::Q6_K, super_blocks::q6_k, None),
+];
+
+/// Reads a number of half precision.
+fn half(bytes: [u8; 2]) -> f32 {
+    half::f16::from_le_bytes(bytes).to_f32()
+}
