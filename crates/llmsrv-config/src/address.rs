@@ -111,13 +111,19 @@ impl Address {
 
     /// Tells whether a server at this address would be on this machine.
     pub fn is_local(&self) -> bool {
+        let unspecified = self
+            .host
+            .parse::<IpAddr>()
+            .is_ok_and(|ip| ip.is_unspecified());
+        self.host.is_empty() || unspecified || self.is_loopback()
+    }
+
+    /// Tells whether only this machine can reach a server at this address.
+    pub fn is_loopback(&self) -> bool {
         let host = self.host.to_ascii_lowercase();
-        host.is_empty()
-            || host == "localhost"
+        host == "localhost"
             || host.ends_with(".localhost")
-            || host
-                .parse::<IpAddr>()
-                .is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
+            || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 }
 
@@ -253,17 +259,23 @@ mod tests {
 
     #[test]
     fn local_addresses_are_known() {
-        for (text, local) in [
-            ("", true),
-            (":8080", true),
-            ("0.0.0.0", true),
-            ("LOCALHOST:1", true),
-            ("127.5.5.5", true),
-            ("[::]", true),
-            ("192.168.0.2", false),
-            ("example.com", false),
+        for (text, local, loopback) in [
+            ("", true, true),
+            (":8080", true, false),
+            ("0.0.0.0", true, false),
+            ("LOCALHOST:1", true, true),
+            ("127.5.5.5", true, true),
+            ("[::]", true, false),
+            ("[::1]", true, true),
+            ("192.168.0.2", false, false),
+            ("example.com", false, false),
         ] {
-            assert_eq!(Address::parse(text).unwrap().is_local(), local, "{text}");
+            let address = Address::parse(text).unwrap();
+            assert_eq!(
+                (address.is_local(), address.is_loopback()),
+                (local, loopback),
+                "{text}"
+            );
         }
     }
 

@@ -217,7 +217,7 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_API_KEYS", "api_keys", Kind::List, "",
         "Keys of which every request must carry one; none = no check").hidden(),
     row(Server, "LLMSRV_DEFAULT_MODEL", "default_model", Kind::Text, "",
-        "Model that the name `default` stands for; unset = the built-in model"),
+        "Model that the name `default` stands for; unset = your newest one, else the built-in one"),
     row(Server, "LLMSRV_NO_EMBEDDED", "no_embedded", Kind::Switch, "false",
         "Do not put the built-in model into the store"),
     row(Server, "LLMSRV_PRELOAD", "preload", Kind::List, "",
@@ -253,8 +253,7 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_CPU", "cpu", Kind::Choice(&["auto", "scalar", "avx2", "avx512", "neon"]), "auto",
         "Instruction set to use at most, for tests").reserved(),
     row(Server, "LLMSRV_GPU", "gpu", Kind::Switch, "",
-        "Use a GPU; unset = if there is one, false = compute on the CPU")
-        .alias(&["OLLAMA_GPU"]),
+        "Use a GPU; unset = if there is one, false = compute on the CPU"),
     row(Server, "LLMSRV_VENDOR_GPU", "vendor_gpu", Kind::Switch, "",
         "Use a GPU that needs its vendor's own library").reserved(),
     row(Server, "LLMSRV_NPU", "npu", Kind::Switch, "",
@@ -284,7 +283,7 @@ pub const SETTINGS: &[Setting] = &[
         "Form of the log lines on stderr"),
     row(Server, "LLMSRV_DEBUG_LOG_REQUESTS", "debug_log_requests", Kind::Switch, "false",
         "Log the bodies of requests")
-        .alias(&["OLLAMA_DEBUG_LOG_REQUESTS"]).reserved(),
+        .alias(&["OLLAMA_DEBUG_LOG_REQUESTS"]),
 
     row(Client, "LLMSRV_API_KEY", "api_key", Kind::Text, "",
         "Key that the commands send to the server")

@@ -20,7 +20,7 @@ pub struct ServerConfig {
     pub origins: Vec<String>,
     /// Keys of which every request must carry one; empty = no check.
     pub api_keys: Vec<Secret>,
-    /// Model that the name `default` stands for; `None` = the built-in model.
+    /// Model that the name `default` stands for; `None` = the user's newest, else the built-in one.
     pub default_model: Option<String>,
     /// The built-in model is not put into the store.
     pub no_embedded: bool,
