@@ -3,8 +3,20 @@
 //! No model knowledge, no tensors, no IO. Every result of one row or one query depends on that row
 //! alone, bit for bit: not on how many are computed together, nor on the number of threads.
 
+mod attention;
+mod dot;
+mod elementwise;
 mod error;
+mod kv;
+mod matmul;
+mod pool;
 pub mod quant;
 
+pub use attention::{Attention, Query, attend};
+pub use dot::{Tier, dot, dot_at};
+pub use elementwise::{Pairs, add_scaled, gelu_mul, rms_norm, rotate, sigmoid, silu_mul};
 pub use error::Error;
+pub use kv::PagedKv;
+pub use matmul::{Weight, matmul};
+pub use pool::Pool;
 pub use quant::{dequantize, quantize, supported};

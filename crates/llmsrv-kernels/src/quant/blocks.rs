@@ -3,6 +3,8 @@
 //! In the packed formats byte `j` of a block holds element `j` in its low and element `j + 16` in its
 //! high half.
 
+use half::slice::{HalfBitsSliceExt as _, HalfFloatSliceExt as _};
+
 use super::half;
 
 pub(super) fn f32(bytes: &[u8], out: &mut [f32]) {
@@ -12,6 +14,14 @@ pub(super) fn f32(bytes: &[u8], out: &mut [f32]) {
 }
 
 pub(super) fn f16(bytes: &[u8], out: &mut [f32]) {
+    // Many at once where the bytes are aligned, as they are in KV memory and in model files.
+    if let Ok(bits) = bytemuck::try_cast_slice::<u8, u16>(bytes)
+        && cfg!(target_endian = "little")
+    {
+        return bits
+            .reinterpret_cast::<half::f16>()
+            .convert_to_f32_slice(out);
+    }
     for (value, bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
         *value = half(*bytes);
     }
