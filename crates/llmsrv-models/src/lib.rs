@@ -1,1 +1,147 @@
-//! Weights and forward passes of the supported model families
+//! Weights and forward passes of the supported model families.
+//!
+//! [`load`] turns a GGUF file into a [`Model`](llmsrv_engine::Model) for the engine. Read in this
+//! order: `arch` (what distinguishes decoders, as data), `families` (metadata to that data),
+//! `source` and `weights` (checked access to tensors), `decoder` (the one forward pass), `ops`
+//! (what it runs on), `model` (the engine's view).
+
+mod arch;
+mod decoder;
+mod families;
+mod model;
+mod ops;
+mod rope;
+mod routing;
+mod source;
+mod weights;
+
+use std::{path::Path, sync::Arc};
+
+use llmsrv_engine::{LoadError, LoadOptions, Loaded, Model, ModelSpec};
+use llmsrv_gguf::{GgufFile, TensorType};
+use llmsrv_tokenizer::Tokenizer;
+use tracing::warn;
+
+pub use crate::families::architectures;
+use crate::{
+    arch::ArchConfig,
+    model::{BLOCK_SIZE, Decoder},
+    ops::{Ops, candle, candle::CandleOps, cpu::CpuOps},
+    source::{Source, invalid},
+    weights::Weights,
+};
+
+/// Loads the model of a GGUF file.
+///
+/// Weights that the CPU computes with stay in the file, which is mapped into memory.
+///
+/// # Errors
+/// [`LoadError::Invalid`] if the file contradicts itself or lacks something, in one line that names
+/// the key or tensor; [`LoadError::Unsupported`] if it is sound but of an unknown architecture or
+/// type, or if the device cannot be used.
+pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
+    let file = Arc::new(GgufFile::open(path).map_err(unreadable)?);
+    let metadata = file.metadata();
+    let architecture = metadata
+        .architecture()
+        .ok_or_else(|| invalid("general.architecture is missing".into()))?;
+    let source = Source::new(file.clone(), architecture);
+    let arch = families::read(architecture, &source)?;
+    let tokenizer = Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?;
+    let n_vocab = tokenizer.vocab_size();
+    let kv_type = kv_type(&options.kv_cache_type, arch.head_dim)?;
+
+    let model = match device(&options.device)? {
+        None => {
+            let ops = CpuOps::new(&arch, kv_type, options.n_threads)
+                .map_err(|error| LoadError::Unsupported(error.to_string()))?;
+            build(&source, arch, n_vocab, kv_type, ops)?
+        }
+        Some(device) => {
+            // Candle has no arithmetic on quantised activations.
+            let kv_type = match kv_type {
+                TensorType::F32 => TensorType::F32,
+                _ => TensorType::F16,
+            };
+            let ops = CandleOps::new(device, &arch, kv_type);
+            build(&source, arch, n_vocab, kv_type, ops)?
+        }
+    };
+    Ok(Loaded {
+        model,
+        tokenizer: Arc::new(tokenizer),
+    })
+}
+
+/// Loads the weights onto the device of `ops`.
+fn build<O>(
+    source: &Source,
+    arch: ArchConfig,
+    n_vocab: usize,
+    kv_type: TensorType,
+    mut ops: O,
+) -> Result<Box<dyn Model>, LoadError>
+where
+    O: Ops + 'static,
+    O::Matrix: Send,
+    O::Vector: Send,
+{
+    let weights = Weights::load(source, &arch, n_vocab, &mut ops)?;
+    let row_bytes = arch.kv_width() / kv_type.block_len() * kv_type.block_bytes();
+    let spec = ModelSpec {
+        vocab_size: n_vocab,
+        block_size: BLOCK_SIZE,
+        context_length: arch.context_length,
+        kv_block_bytes: 2 * arch.layers.len() * BLOCK_SIZE * row_bytes,
+        weight_bytes: source.tensor_bytes(),
+    };
+    Ok(Box::new(Decoder::new(spec, arch, weights, ops)))
+}
+
+/// Returns the device to compute on; `None` = this program's own kernels on the CPU.
+fn device(name: &str) -> Result<Option<candle::Device>, LoadError> {
+    match name {
+        "cpu" => Ok(None),
+        "auto" => Ok(candle::best().and_then(|name| candle::open(name).inspect_err(no_gpu).ok())),
+        name => candle::open(name).map(Some),
+    }
+}
+
+fn no_gpu(error: &LoadError) {
+    warn!(%error, "computing on the CPU");
+}
+
+/// Returns how keys and values are stored. Heads that cannot be cut into whole blocks of a
+/// quantised type are stored as f16.
+fn kv_type(name: &str, head_dim: usize) -> Result<TensorType, LoadError> {
+    let dtype = match name {
+        "f32" => TensorType::F32,
+        "f16" => TensorType::F16,
+        "q8_0" => TensorType::Q8_0,
+        "q4_0" => TensorType::Q4_0,
+        other => {
+            return Err(LoadError::Unsupported(format!(
+                "KV cache type {other:?} (known: f32, f16, q8_0, q4_0)"
+            )));
+        }
+    };
+    if head_dim.is_multiple_of(dtype.block_len()) {
+        return Ok(dtype);
+    }
+    warn!(asked = name, head_dim, "KV cache of f16 instead");
+    Ok(TensorType::F16)
+}
+
+fn unreadable(error: llmsrv_gguf::Error) -> LoadError {
+    match error {
+        llmsrv_gguf::Error::Io(error) => LoadError::Io(error),
+        error => invalid(error.to_string()),
+    }
+}
+
+fn no_tokenizer(error: llmsrv_tokenizer::Error) -> LoadError {
+    match error {
+        llmsrv_tokenizer::Error::UnsupportedModel(_) => LoadError::Unsupported(error.to_string()),
+        error => invalid(error.to_string()),
+    }
+}

@@ -1,0 +1,195 @@
+//! The forward pass of every decoder, top to bottom.
+//!
+//! What differs between families is data in [`ArchConfig`]; what differs between devices is
+//! behind [`Ops`]. Shapes in comments: `n` rows of the step, `w` width of the residual stream.
+
+use llmsrv_engine::{ModelError, StepPlan};
+
+use crate::{
+    arch::{ArchConfig, ExpertsConfig},
+    ops::{Attention, Ops},
+    routing::Choices,
+    weights::{FeedForward, Gated, Linear, Weights},
+};
+
+/// Computes one step: keys and values of all rows go to the KV cache, logits of the wanted rows to
+/// `logits`. The plan has been checked.
+pub(crate) fn forward<O: Ops>(
+    arch: &ArchConfig,
+    weights: &Weights<O>,
+    ops: &mut O,
+    plan: &StepPlan,
+    logits: &mut [f32],
+) -> Result<(), ModelError> {
+    let angles = arch
+        .ropes
+        .iter()
+        .map(|rope| ops.angles(rope, &plan.positions))
+        .collect::<Result<Vec<_>, _>>()?;
+    let temperatures: Option<Vec<f32>> = arch.query_temperature.map(|temperature| {
+        let steps = plan
+            .positions
+            .iter()
+            .map(|p| *p as usize / temperature.span);
+        let factor = |step: usize| 1.0 + temperature.scale * (1.0 + step as f32).ln();
+        steps.map(factor).collect()
+    });
+
+    // [n, w]
+    let mut x = ops.embed(&weights.embedding, &plan.tokens, arch.embedding_scale)?;
+
+    for (idx, (config, layer)) in arch.layers.iter().zip(&weights.layers).enumerate() {
+        // Attention.
+        let normed = norm(ops, &x, layer.attention_norm.as_ref(), arch.norm_eps)?;
+        let input = normed.as_ref().unwrap_or(&x);
+        let mut query = linear(ops, input, &layer.query)?; // [n, heads * head_dim]
+        let mut key = linear(ops, input, &layer.key)?; // [n, kv_heads * head_dim]
+        let value = linear(ops, input, &layer.value)?;
+        drop(normed);
+        if let Some(weight) = &layer.query_norm {
+            query = ops.rms_norm(&query, weight, arch.norm_eps)?;
+        }
+        if let Some(weight) = &layer.key_norm {
+            key = ops.rms_norm(&key, weight, arch.norm_eps)?;
+        }
+        if let Some(angles) = config.rope.and_then(|rope| angles.get(rope)) {
+            query = ops.rotate(query, angles, arch.head_dim)?;
+            key = ops.rotate(key, angles, arch.head_dim)?;
+        }
+        if let Some(factors) = &temperatures {
+            query = ops.scale_rows(query, factors)?;
+        }
+        ops.append_kv(idx, &key, &value, plan)?;
+        drop((key, value));
+
+        // Nothing after the last keys and values matters for rows without logits.
+        let is_last = idx + 1 == arch.layers.len();
+        if is_last && plan.logit_rows.is_empty() {
+            return Ok(());
+        }
+        let attention = Attention {
+            n_heads: arch.n_heads,
+            n_kv_heads: arch.n_kv_heads,
+            head_dim: arch.head_dim,
+            scale: arch.attention_scale,
+            softcap: arch.attention_softcap,
+            window: config.window,
+        };
+        let mut attended = ops.attend(idx, &query, plan, &attention)?; // [n, heads * head_dim]
+        drop(query);
+        if is_last && plan.logit_rows.len() < plan.tokens.len() {
+            attended = ops.take_rows(&attended, &plan.logit_rows)?;
+            x = ops.take_rows(&x, &plan.logit_rows)?;
+        }
+        let mut delta = linear(ops, &attended, &layer.attention_output)?; // [n, w]
+        drop(attended);
+        if let Some(weight) = &layer.attention_post_norm {
+            delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
+        }
+        x = ops.add(x, &delta, arch.residual_scale)?;
+        drop(delta);
+
+        // Feed-forward.
+        let normed = norm(ops, &x, layer.feed_forward_norm.as_ref(), arch.norm_eps)?;
+        let input = normed.as_ref().unwrap_or(&x);
+        let mut delta = match &layer.feed_forward {
+            FeedForward::Dense(network) => gated(arch, ops, input, network)?,
+            FeedForward::Experts {
+                config,
+                router,
+                experts,
+                shared,
+            } => {
+                let scores = ops.linear(input, router, None)?; // [n, experts]
+                let routed = mixture(arch, ops, input, &scores, config, experts)?;
+                match shared {
+                    None => routed,
+                    Some((network, gate)) => {
+                        let mut common = gated(arch, ops, input, network)?;
+                        if let Some(gate) = gate {
+                            let gate = ops.linear(input, gate, None)?; // [n, 1]
+                            common = ops.sigmoid_gate(common, &gate)?;
+                        }
+                        ops.add(routed, &common, 1.0)?
+                    }
+                }
+            }
+        };
+        drop(normed);
+        if let Some(weight) = &layer.feed_forward_post_norm {
+            delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
+        }
+        x = ops.add(x, &delta, arch.residual_scale)?;
+    }
+
+    let x = ops.rms_norm(&x, &weights.output_norm, arch.norm_eps)?;
+    let x = linear(ops, &x, &weights.output)?; // [logit rows, vocabulary]
+    ops.read(&x, logits)?;
+    let (scale, cap) = (arch.logit_scale, arch.logit_softcap);
+    for logit in logits.iter_mut() {
+        *logit *= scale;
+        if let Some(cap) = cap {
+            *logit = cap * (*logit / cap).tanh();
+        }
+    }
+    Ok(())
+}
+
+fn norm<O: Ops>(
+    ops: &mut O,
+    x: &O::Tensor,
+    weight: Option<&O::Vector>,
+    eps: f32,
+) -> Result<Option<O::Tensor>, ModelError> {
+    let normed = weight.map(|weight| ops.rms_norm(x, weight, eps));
+    normed.transpose()
+}
+
+fn linear<O: Ops>(
+    ops: &mut O,
+    x: &O::Tensor,
+    weights: &Linear<O>,
+) -> Result<O::Tensor, ModelError> {
+    ops.linear(x, &weights.matrix, weights.bias.as_ref())
+}
+
+fn gated<O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    x: &O::Tensor,
+    network: &Gated<O>,
+) -> Result<O::Tensor, ModelError> {
+    let gate = linear(ops, x, &network.gate)?;
+    let up = linear(ops, x, &network.up)?;
+    let hidden = ops.gated(gate, &up, arch.activation)?;
+    drop(up);
+    linear(ops, &hidden, &network.down)
+}
+
+/// Sends every row through its experts. Experts run in ascending order, each over the rows that
+/// chose it, so the sum of a row does not depend on the other rows.
+fn mixture<O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    x: &O::Tensor,
+    scores: &O::Tensor,
+    config: &ExpertsConfig,
+    experts: &[Gated<O>],
+) -> Result<O::Tensor, ModelError> {
+    let n_rows = ops.n_rows(x);
+    let mut host_scores = vec![0.0; n_rows * config.n_experts];
+    ops.read(scores, &mut host_scores)?;
+    let choices = Choices::new(&host_scores, config);
+    let mut sum = ops.zeros(n_rows, arch.width)?;
+    for (expert, network) in experts.iter().enumerate() {
+        let (rows, factors) = choices.of(expert);
+        if rows.is_empty() {
+            continue;
+        }
+        let input = ops.take_rows(x, rows)?;
+        let output = gated(arch, ops, &input, network)?;
+        let output = ops.scale_rows(output, factors)?;
+        sum = ops.add_to_rows(sum, rows, &output)?;
+    }
+    Ok(sum)
+}

@@ -1,0 +1,77 @@
+//! Gemma 1 to 3: scaled embeddings, GELU; from 2 on norms around every part and sliding windows.
+//!
+//! The files store norm weights with the 1 of Gemma's `1 + w` added.
+
+use llmsrv_engine::LoadError;
+
+use super::{base, rope, set_windows};
+use crate::{
+    arch::{Activation, ArchConfig, QkNorm},
+    rope::{RopeStyle, Scaling},
+    source::Source,
+};
+
+/// Gemma 1.
+pub(super) fn gemma(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = base(source, RopeStyle::Halves)?;
+    arch.embedding_scale = (arch.width as f32).sqrt();
+    arch.activation = Activation::Gelu;
+    Ok(arch)
+}
+
+/// Gemma 2: every other layer has a window, scores and logits are capped.
+pub(super) fn gemma2(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = gemma(source)?;
+    arch.post_norm = true;
+    arch.attention_softcap = source
+        .positive("attn_logit_softcapping")?
+        .or(Some(ATTENTION_CAP));
+    arch.logit_softcap = source
+        .positive("final_logit_softcapping")?
+        .or(Some(LOGIT_CAP));
+    scale_by_width(&mut arch, LAYERS_OF_GEMMA2_27B);
+    let window = source
+        .optional_count("attention.sliding_window")?
+        .unwrap_or(4096);
+    set_windows(&mut arch, source, window, 2)?;
+    Ok(arch)
+}
+
+/// Gemma 3: five of six layers have a window and a rotation of their own.
+pub(super) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = gemma(source)?;
+    arch.post_norm = true;
+    arch.qk_norm = Some(QkNorm::Head);
+    arch.logit_softcap = source.positive("final_logit_softcapping")?;
+    scale_by_width(&mut arch, LAYERS_OF_GEMMA3_27B);
+    let Some(window) = source.optional_count("attention.sliding_window")? else {
+        return Ok(arch);
+    };
+    set_windows(&mut arch, source, window, 6)?;
+    let mut local = rope(
+        source,
+        RopeStyle::Halves,
+        arch.head_dim,
+        arch.context_length,
+    )?;
+    local.base = source.positive("rope.freq_base_swa")?.unwrap_or(10_000.0);
+    local.scaling = Scaling::Linear(1.0);
+    arch.ropes.push(local.build());
+    for layer in &mut arch.layers {
+        layer.rope = Some(usize::from(layer.window.is_some()));
+    }
+    Ok(arch)
+}
+
+/// The 27 B models scale scores by the width for each head, not by the length of a head. No key
+/// says so; the number of layers identifies them.
+fn scale_by_width(arch: &mut ArchConfig, n_layers: usize) {
+    if arch.layers.len() == n_layers {
+        arch.attention_scale = 1.0 / ((arch.width / arch.n_heads) as f32).sqrt();
+    }
+}
+
+const ATTENTION_CAP: f32 = 50.0;
+const LOGIT_CAP: f32 = 30.0;
+const LAYERS_OF_GEMMA2_27B: usize = 46;
+const LAYERS_OF_GEMMA3_27B: usize = 62;

@@ -1,0 +1,32 @@
+//! Llama, what is stored under that name (Mistral, Mixtral, TinyLlama, SmolLM 2 and many more), and
+//! families that differ in nothing but their name.
+
+use llmsrv_engine::LoadError;
+
+use super::base;
+use crate::{
+    arch::{ArchConfig, Temperature},
+    rope::RopeStyle,
+    source::{Source, invalid},
+};
+
+/// Llama 1 to 3, InternLM 2, dense ERNIE 4.5; experts make it Mixtral.
+pub(super) fn llama(source: &Source) -> Result<ArchConfig, LoadError> {
+    base(source, RopeStyle::Interleaved)
+}
+
+/// Ministral 3: queries are sharpened with the distance from the start.
+pub(super) fn mistral3(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = base(source, RopeStyle::Interleaved)?;
+    let key = "attention.temperature_scale";
+    if let Some(scale) = source.number(key)?.filter(|scale| *scale != 0.0) {
+        let span = source
+            .optional_count("rope.scaling.original_context_length")?
+            .ok_or_else(|| {
+                let key = source.full("rope.scaling.original_context_length");
+                invalid(format!("{key} is missing"))
+            })?;
+        arch.query_temperature = Some(Temperature { scale, span });
+    }
+    Ok(arch)
+}

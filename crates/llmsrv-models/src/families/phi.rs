@@ -1,0 +1,25 @@
+//! Phi 3 and 4: query, key and value in one tensor, gate and up in another, LongRoPE.
+
+use llmsrv_engine::LoadError;
+
+use super::base;
+use crate::{
+    arch::{ArchConfig, FeedForwardConfig},
+    rope::RopeStyle,
+    source::Source,
+};
+
+/// Phi 3, 3.5 and 4. All layers have the same window, if there is one.
+pub(super) fn phi3(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = base(source, RopeStyle::Halves)?;
+    if let FeedForwardConfig::Dense { fused_gate_up, .. } = &mut arch.feed_forward {
+        *fused_gate_up = true;
+    }
+    let window = source
+        .optional_count("attention.sliding_window")?
+        .filter(|window| *window < arch.context_length);
+    for layer in &mut arch.layers {
+        layer.window = window;
+    }
+    Ok(arch)
+}

@@ -1,0 +1,112 @@
+//! A decoder as the engine sees it: checks each plan, then computes it.
+
+use llmsrv_engine::{Model, ModelError, ModelSpec, StepPlan};
+
+use crate::{arch::ArchConfig, decoder, ops::Ops, weights::Weights};
+
+/// Positions in one KV block.
+pub(crate) const BLOCK_SIZE: usize = 32;
+
+/// A loaded decoder on the device of `O`.
+pub(crate) struct Decoder<O: Ops> {
+    spec: ModelSpec,
+    arch: ArchConfig,
+    weights: Weights<O>,
+    ops: O,
+    n_blocks: usize,
+}
+
+impl<O: Ops> Decoder<O> {
+    /// Joins what the loader made.
+    pub(crate) fn new(
+        spec: ModelSpec,
+        arch: ArchConfig,
+        weights: Weights<O>,
+        ops: O,
+    ) -> Decoder<O> {
+        Decoder {
+            spec,
+            arch,
+            weights,
+            ops,
+            n_blocks: 0,
+        }
+    }
+
+    /// Checks everything that the arithmetic relies on.
+    fn check(&self, plan: &StepPlan, logits: &[f32]) -> Result<(), &'static str> {
+        let n_rows = plan.tokens.len();
+        if plan.positions.len() != n_rows {
+            return Err("a position for each token is needed");
+        }
+        if plan
+            .tokens
+            .iter()
+            .any(|token| *token as usize >= self.spec.vocab_size)
+        {
+            return Err("a token is not in the vocabulary");
+        }
+        let mut next_row = 0;
+        for span in &plan.spans {
+            if span.rows.start != next_row || span.rows.is_empty() || span.rows.end > n_rows {
+                return Err("spans do not cover the rows in order");
+            }
+            next_row = span.rows.end;
+            if span.blocks.len() < span.kv_len().div_ceil(self.spec.block_size) {
+                return Err("a span has too few KV blocks");
+            }
+            if span
+                .blocks
+                .iter()
+                .any(|block| block.0 as usize >= self.n_blocks)
+            {
+                return Err("a KV block was not reserved");
+            }
+            let positions = plan.positions.get(span.rows.clone()).unwrap_or_default();
+            if !positions
+                .iter()
+                .copied()
+                .eq((span.start..).take(positions.len()))
+            {
+                return Err("positions of a span do not ascend from its start");
+            }
+        }
+        let ascending = plan.logit_rows.is_sorted_by(|a, b| a < b);
+        let last = plan.logit_rows.last().map_or(0, |row| *row as usize + 1);
+        if next_row != n_rows || !ascending || last > n_rows {
+            return Err("rows without a span, or logits without a row");
+        }
+        if logits.len() != plan.logit_rows.len() * self.spec.vocab_size {
+            return Err("the logits have another length than the plan asks for");
+        }
+        Ok(())
+    }
+}
+
+impl<O> Model for Decoder<O>
+where
+    O: Ops,
+    O::Matrix: Send,
+    O::Vector: Send,
+{
+    fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
+        if n_blocks > self.n_blocks {
+            self.ops.reserve_blocks(n_blocks)?;
+            self.n_blocks = n_blocks;
+        }
+        Ok(())
+    }
+
+    fn forward(&mut self, plan: &StepPlan, logits: &mut [f32]) -> Result<(), ModelError> {
+        let checked = self.check(plan, logits);
+        checked.map_err(|reason| ModelError::Compute(format!("invalid plan: {reason}")))?;
+        if plan.tokens.is_empty() {
+            return Ok(());
+        }
+        decoder::forward(&self.arch, &self.weights, &mut self.ops, plan, logits)
+    }
+}

@@ -1,0 +1,458 @@
+//! The decoder's operations on candle tensors: CUDA, Metal, or plainly on the CPU.
+//!
+//! On the CPU all weights are f32 and every operation is the textbook one, which makes this the
+//! second opinion in tests. On a GPU quantised weights stay quantised.
+
+pub(crate) use candle_core::Device;
+use candle_core::{
+    D, DType, Module, Tensor,
+    quantized::{GgmlDType, QMatMul, QStorage, QTensor},
+};
+use llmsrv_engine::{LoadError, ModelError, Span, StepPlan};
+use llmsrv_gguf::TensorType;
+
+use super::{Attention, Ops};
+use crate::{
+    arch::{Activation, ArchConfig},
+    model::BLOCK_SIZE,
+    rope::{Rope, RopeStyle},
+    source::FileMatrix,
+};
+
+/// Candle on one device, with the KV cache of one model.
+pub(crate) struct CandleOps {
+    device: Device,
+    kv_type: DType,
+    kv_width: usize,
+    n_layers: usize,
+    /// Keys and values of each layer, `[blocks * BLOCK_SIZE, kv_width]`; empty without blocks.
+    kv: Vec<(Tensor, Tensor)>,
+}
+
+/// A weight matrix on the device.
+pub(crate) enum Matrix {
+    /// f32, transposed: `[inputs, outputs]`.
+    Plain(Tensor),
+    /// As in the file.
+    Quantized(QMatMul),
+}
+
+/// Cosines and sines, `[rows, 1, pairs]`.
+pub(crate) struct Angles {
+    style: RopeStyle,
+    cos: Tensor,
+    sin: Tensor,
+}
+
+impl CandleOps {
+    /// Prepares for a model whose keys and values are stored as `kv_type`, f16 or f32.
+    pub(crate) fn new(device: Device, arch: &ArchConfig, kv_type: TensorType) -> CandleOps {
+        CandleOps {
+            device,
+            kv_type: match kv_type {
+                TensorType::F16 => DType::F16,
+                _ => DType::F32,
+            },
+            kv_width: arch.kv_width(),
+            n_layers: arch.layers.len(),
+            kv: Vec::new(),
+        }
+    }
+
+    fn stored(&self, layer: usize) -> Result<&(Tensor, Tensor), ModelError> {
+        let stored = self.kv.get(layer);
+        stored.ok_or_else(|| ModelError::Compute("no KV block was reserved".into()))
+    }
+
+    fn indices(&self, indices: &[u32]) -> candle_core::Result<Tensor> {
+        Tensor::new(indices, &self.device)
+    }
+
+    fn attend_span(
+        &self,
+        (keys, values): &(Tensor, Tensor),
+        query: &Tensor,
+        span: &Span,
+        attention: &Attention,
+    ) -> candle_core::Result<Tensor> {
+        let Attention {
+            n_heads,
+            n_kv_heads,
+            head_dim,
+            ..
+        } = *attention;
+        let (n, group) = (span.rows.len(), n_heads / n_kv_heads);
+        let start = span.start as usize;
+        let window = attention.window.unwrap_or(usize::MAX);
+        // Positions that at least one query of the span sees.
+        let first = (start + 1).saturating_sub(window);
+        let seen: Vec<u32> = (first..span.kv_len()).map(|p| slot(span, p)).collect();
+        let n_seen = seen.len();
+        let seen = self.indices(&seen)?;
+        let gather = |stored: &Tensor| {
+            stored
+                .index_select(&seen, 0)?
+                .to_dtype(DType::F32)?
+                .reshape((n_seen, n_kv_heads, head_dim))?
+                .transpose(0, 1)?
+                .contiguous()
+        };
+        let (keys, values) = (gather(keys)?, gather(values)?);
+        let query = query
+            .narrow(0, span.rows.start, n)?
+            .reshape((n, n_kv_heads, group, head_dim))?
+            .permute((1, 2, 0, 3))?
+            .contiguous()?
+            .reshape((n_kv_heads, group * n, head_dim))?;
+        let scores = query.matmul(&keys.t()?)?;
+        let scores = (scores * f64::from(attention.scale))?;
+        let scores = match attention.softcap.map(f64::from) {
+            Some(cap) => ((scores / cap)?.tanh()? * cap)?,
+            None => scores,
+        };
+        let visible = |row: usize, idx: usize| {
+            let (at, seen) = (start + row, first + idx);
+            seen <= at && at - seen < window
+        };
+        let mask: Vec<f32> = (0..n * n_seen)
+            .map(|i| {
+                if visible(i / n_seen, i % n_seen) {
+                    0.0
+                } else {
+                    f32::NEG_INFINITY
+                }
+            })
+            .collect();
+        let mask = Tensor::from_vec(mask, (1, n, n_seen), &self.device)?;
+        let scores = scores.reshape((n_heads, n, n_seen))?.broadcast_add(&mask)?;
+        let exp = scores
+            .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
+            .exp()?;
+        let shares = exp.broadcast_div(&exp.sum_keepdim(D::Minus1)?)?;
+        shares
+            .reshape((n_kv_heads, group * n, n_seen))?
+            .matmul(&values)?
+            .reshape((n_heads, n, head_dim))?
+            .transpose(0, 1)?
+            .contiguous()?
+            .reshape((n, n_heads * head_dim))
+    }
+}
+
+/// Row of the KV tensors that holds `position` of a sequence.
+fn slot(span: &Span, position: usize) -> u32 {
+    let block = span.blocks.get(position / BLOCK_SIZE).map_or(0, |b| b.0);
+    block * BLOCK_SIZE as u32 + (position % BLOCK_SIZE) as u32
+}
+
+impl Ops for CandleOps {
+    type Tensor = Tensor;
+    type Matrix = Matrix;
+    type Vector = Tensor;
+    type Angles = Angles;
+
+    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
+        let shape = (source.n_rows, source.n_cols);
+        let bytes = source.bytes();
+        // Candle reads the blocks in place and insists on their alignment.
+        let aligned = bytes.as_ptr().align_offset(4) == 0;
+        let quantized = block_type(source.dtype());
+        if let (false, true, Some(dtype)) = (self.device.is_cpu(), aligned, quantized) {
+            let storage = QStorage::from_data(bytes.into(), &self.device, dtype);
+            let tensor = storage.and_then(|storage| QTensor::new(storage, shape));
+            let matrix = tensor.and_then(QMatMul::from_qtensor).map_err(failed)?;
+            return Ok(Matrix::Quantized(matrix));
+        }
+        let mut values = vec![0.0; source.n_rows * source.n_cols];
+        llmsrv_kernels::dequantize(source.dtype(), bytes, &mut values)
+            .map_err(|error| ModelError::Compute(error.to_string()))?;
+        let matrix = Tensor::from_vec(values, shape, &self.device).and_then(|matrix| matrix.t());
+        Ok(Matrix::Plain(matrix.map_err(failed)?))
+    }
+
+    fn vector(&mut self, values: Vec<f32>) -> Result<Tensor, ModelError> {
+        let len = values.len();
+        Tensor::from_vec(values, len, &self.device).map_err(failed)
+    }
+
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
+        let n_stored = self
+            .kv
+            .first()
+            .map_or(0, |(keys, _)| keys.dims().first().copied().unwrap_or(0));
+        let n_new = (n_blocks * BLOCK_SIZE).saturating_sub(n_stored);
+        let zeros = || Tensor::zeros((n_new, self.kv_width), self.kv_type, &self.device);
+        let grown = (0..self.n_layers).map(|layer| match self.kv.get(layer) {
+            None => Ok((zeros()?, zeros()?)),
+            Some((keys, values)) => Ok((
+                Tensor::cat(&[keys, &zeros()?], 0)?,
+                Tensor::cat(&[values, &zeros()?], 0)?,
+            )),
+        });
+        let grown = grown.collect::<candle_core::Result<_>>();
+        self.kv = grown.map_err(|_| ModelError::OutOfMemory(n_blocks))?;
+        Ok(())
+    }
+
+    fn embed(
+        &mut self,
+        table: &FileMatrix,
+        tokens: &[u32],
+        scale: f32,
+    ) -> Result<Tensor, ModelError> {
+        let mut rows = vec![0.0; tokens.len() * table.n_cols];
+        for (row, token) in rows.chunks_exact_mut(table.n_cols).zip(tokens) {
+            table.read_row(*token as usize, row);
+        }
+        let shape = (tokens.len(), table.n_cols);
+        let rows = Tensor::from_vec(rows, shape, &self.device);
+        rows.and_then(|rows| rows * f64::from(scale))
+            .map_err(failed)
+    }
+
+    fn angles(&mut self, rope: &Rope, positions: &[u32]) -> Result<Angles, ModelError> {
+        let shape = (positions.len(), 1, rope.frequencies.len());
+        let of = |function: fn(f64) -> f64| {
+            let turns = positions.iter().flat_map(|position| {
+                let angle = move |frequency: &f32| f64::from(*position) * f64::from(*frequency);
+                rope.frequencies.iter().map(angle)
+            });
+            let values = turns.map(|angle| function(angle) as f32 * rope.magnitude);
+            Tensor::from_vec(values.collect(), shape, &self.device).map_err(failed)
+        };
+        Ok(Angles {
+            style: rope.style,
+            cos: of(f64::cos)?,
+            sin: of(f64::sin)?,
+        })
+    }
+
+    fn rms_norm(&mut self, x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor, ModelError> {
+        let normed = || {
+            let stretches = x.reshape(((), weight.elem_count()))?;
+            let mean_square = stretches.sqr()?.mean_keepdim(1)?;
+            stretches
+                .broadcast_div(&(mean_square + f64::from(eps))?.sqrt()?)?
+                .broadcast_mul(weight)?
+                .reshape(x.shape())
+        };
+        normed().map_err(failed)
+    }
+
+    fn linear(
+        &mut self,
+        x: &Tensor,
+        matrix: &Matrix,
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor, ModelError> {
+        let product = match matrix {
+            Matrix::Plain(matrix) => x.matmul(matrix),
+            Matrix::Quantized(matrix) => matrix.forward(x),
+        };
+        let sum = product.and_then(|product| match bias {
+            Some(bias) => product.broadcast_add(bias),
+            None => Ok(product),
+        });
+        sum.map_err(failed)
+    }
+
+    fn rotate(
+        &mut self,
+        x: Tensor,
+        angles: &Angles,
+        head_dim: usize,
+    ) -> Result<Tensor, ModelError> {
+        let rotated = || {
+            let Angles { style, cos, sin } = angles;
+            let n_pairs = cos.dim(2)?;
+            let n_rows = x.dim(0)?;
+            let heads = x.reshape((n_rows, (), head_dim))?;
+            let (a, b) = match style {
+                RopeStyle::Halves => (
+                    heads.narrow(2, 0, n_pairs)?,
+                    heads.narrow(2, n_pairs, n_pairs)?,
+                ),
+                RopeStyle::Interleaved => {
+                    let pairs = heads.narrow(2, 0, 2 * n_pairs)?.contiguous()?;
+                    let pairs = pairs.reshape((n_rows, (), n_pairs, 2))?;
+                    (
+                        pairs.narrow(3, 0, 1)?.squeeze(3)?,
+                        pairs.narrow(3, 1, 1)?.squeeze(3)?,
+                    )
+                }
+            };
+            let turned_a = (a.broadcast_mul(cos)? - b.broadcast_mul(sin)?)?;
+            let turned_b = (b.broadcast_mul(cos)? + a.broadcast_mul(sin)?)?;
+            let turned = match style {
+                RopeStyle::Halves => Tensor::cat(&[turned_a, turned_b], 2)?,
+                RopeStyle::Interleaved => {
+                    Tensor::stack(&[turned_a, turned_b], 3)?.flatten_from(2)?
+                }
+            };
+            let n_rest = head_dim - 2 * n_pairs;
+            let all = match n_rest {
+                0 => turned,
+                _ => Tensor::cat(&[turned, heads.narrow(2, 2 * n_pairs, n_rest)?], 2)?,
+            };
+            all.contiguous()?.reshape(x.shape())
+        };
+        rotated().map_err(failed)
+    }
+
+    fn append_kv(
+        &mut self,
+        layer: usize,
+        key: &Tensor,
+        value: &Tensor,
+        plan: &StepPlan,
+    ) -> Result<(), ModelError> {
+        let append = |stored: &Tensor, new: &Tensor| -> candle_core::Result<()> {
+            let new = new.to_dtype(self.kv_type)?.contiguous()?;
+            for span in &plan.spans {
+                let mut row = span.rows.start;
+                while row < span.rows.end {
+                    // A run ends with its block.
+                    let position = span.start as usize + (row - span.rows.start);
+                    let room = BLOCK_SIZE - position % BLOCK_SIZE;
+                    let n = room.min(span.rows.end - row);
+                    let at = slot(span, position) as usize;
+                    stored.slice_set(&new.narrow(0, row, n)?, 0, at)?;
+                    row += n;
+                }
+            }
+            Ok(())
+        };
+        let (keys, values) = self.stored(layer)?;
+        append(keys, key).map_err(failed)?;
+        append(values, value).map_err(failed)
+    }
+
+    fn attend(
+        &mut self,
+        layer: usize,
+        query: &Tensor,
+        plan: &StepPlan,
+        attention: &Attention,
+    ) -> Result<Tensor, ModelError> {
+        let stored = self.stored(layer)?;
+        let spans = plan.spans.iter();
+        let parts = spans.map(|span| self.attend_span(stored, query, span, attention));
+        let parts = parts.collect::<candle_core::Result<Vec<_>>>();
+        parts
+            .and_then(|parts| Tensor::cat(&parts, 0))
+            .map_err(failed)
+    }
+
+    fn gated(
+        &mut self,
+        gate: Tensor,
+        up: &Tensor,
+        activation: Activation,
+    ) -> Result<Tensor, ModelError> {
+        let active = match activation {
+            Activation::Silu => gate.silu(),
+            Activation::Gelu => gate.gelu(),
+        };
+        active.and_then(|active| active * up).map_err(failed)
+    }
+
+    fn add(&mut self, x: Tensor, y: &Tensor, scale: f32) -> Result<Tensor, ModelError> {
+        let scaled = y * f64::from(scale);
+        scaled.and_then(|scaled| x + scaled).map_err(failed)
+    }
+
+    fn scale_rows(&mut self, x: Tensor, factors: &[f32]) -> Result<Tensor, ModelError> {
+        let factors = Tensor::new(factors, &self.device).and_then(|list| list.unsqueeze(1));
+        factors
+            .and_then(|factors| x.broadcast_mul(&factors))
+            .map_err(failed)
+    }
+
+    fn sigmoid_gate(&mut self, x: Tensor, gate: &Tensor) -> Result<Tensor, ModelError> {
+        let open = || (gate.neg()?.exp()? + 1.0)?.recip();
+        open()
+            .and_then(|open| x.broadcast_mul(&open))
+            .map_err(failed)
+    }
+
+    fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Tensor, ModelError> {
+        Tensor::zeros((n_rows, width), DType::F32, &self.device).map_err(failed)
+    }
+
+    fn take_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {
+        let rows = self.indices(rows);
+        rows.and_then(|rows| x.index_select(&rows, 0))
+            .map_err(failed)
+    }
+
+    fn add_to_rows(&mut self, x: Tensor, rows: &[u32], y: &Tensor) -> Result<Tensor, ModelError> {
+        let rows = self.indices(rows);
+        rows.and_then(|rows| x.index_add(&rows, y, 0))
+            .map_err(failed)
+    }
+
+    fn n_rows(&self, x: &Tensor) -> usize {
+        x.dims().first().copied().unwrap_or(0)
+    }
+
+    fn read(&mut self, x: &Tensor, out: &mut [f32]) -> Result<(), ModelError> {
+        let values = x.flatten_all().and_then(|x| x.to_vec1::<f32>());
+        let values = values.map_err(failed)?;
+        if values.len() != out.len() {
+            return Err(ModelError::Compute("a result has the wrong size".into()));
+        }
+        out.copy_from_slice(&values);
+        Ok(())
+    }
+}
+
+/// Opens the device that a configuration names: `candle`, `cuda` or `metal`.
+pub(crate) fn open(name: &str) -> Result<Device, LoadError> {
+    match name {
+        "candle" => Ok(Device::Cpu),
+        "cuda" if cfg!(feature = "cuda") => Device::new_cuda(0).map_err(no_device),
+        "metal" if cfg!(feature = "metal") => Device::new_metal(0).map_err(no_device),
+        "cuda" | "metal" => Err(LoadError::Unsupported(format!(
+            "this program was built without {name}"
+        ))),
+        other => Err(LoadError::Unsupported(format!(
+            "device {other:?} (known: auto, cpu, cuda, metal, candle)"
+        ))),
+    }
+}
+
+/// Returns the GPU that this build can use on this machine, if any.
+pub(crate) fn best() -> Option<&'static str> {
+    if candle_core::utils::cuda_is_available() {
+        Some("cuda")
+    } else if candle_core::utils::metal_is_available() {
+        Some("metal")
+    } else {
+        None
+    }
+}
+
+/// The types that candle multiplies without unpacking.
+fn block_type(dtype: TensorType) -> Option<GgmlDType> {
+    Some(match dtype {
+        TensorType::Q4_0 => GgmlDType::Q4_0,
+        TensorType::Q4_1 => GgmlDType::Q4_1,
+        TensorType::Q5_0 => GgmlDType::Q5_0,
+        TensorType::Q5_1 => GgmlDType::Q5_1,
+        TensorType::Q8_0 => GgmlDType::Q8_0,
+        TensorType::Q2_K => GgmlDType::Q2K,
+        TensorType::Q3_K => GgmlDType::Q3K,
+        TensorType::Q4_K => GgmlDType::Q4K,
+        TensorType::Q5_K => GgmlDType::Q5K,
+        TensorType::Q6_K => GgmlDType::Q6K,
+        _ => return None,
+    })
+}
+
+fn failed(error: candle_core::Error) -> ModelError {
+    ModelError::Compute(error.to_string())
+}
+
+fn no_device(error: candle_core::Error) -> LoadError {
+    LoadError::Unsupported(format!("the device cannot be opened: {error}"))
+}

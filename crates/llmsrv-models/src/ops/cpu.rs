@@ -1,0 +1,282 @@
+//! The decoder's operations on the CPU: kernels over reused buffers, weights in the mapped file.
+
+use llmsrv_engine::{ModelError, StepPlan};
+use llmsrv_gguf::TensorType;
+use llmsrv_kernels::{self as kernels, Pairs, PagedKv, Pool, Query, Weight};
+
+use super::{
+    Attention, Ops,
+    buffers::{Buffer, Buffers},
+};
+use crate::{
+    arch::{Activation, ArchConfig},
+    model::BLOCK_SIZE,
+    rope::{Rope, RopeStyle},
+    source::FileMatrix,
+};
+
+/// Kernels with the KV cache of one model.
+pub(crate) struct CpuOps {
+    buffers: Buffers,
+    kv: PagedKv,
+    pool: Pool,
+}
+
+/// Cosines and sines: one row for each row of the step, one element for each pair.
+pub(crate) struct Angles {
+    pairs: Pairs,
+    cos: Buffer,
+    sin: Buffer,
+}
+
+impl CpuOps {
+    /// Prepares an empty KV cache and `n_threads` threads; 0 = one for each core.
+    pub(crate) fn new(
+        arch: &ArchConfig,
+        kv_type: TensorType,
+        n_threads: usize,
+    ) -> Result<CpuOps, ModelError> {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let n_threads = if n_threads == 0 { cores() } else { n_threads };
+        let kv = PagedKv::new(arch.layers.len(), BLOCK_SIZE, arch.kv_width(), kv_type);
+        Ok(CpuOps {
+            buffers: Buffers::default(),
+            kv: kv.map_err(failed)?,
+            pool: Pool::new(n_threads),
+        })
+    }
+}
+
+impl Ops for CpuOps {
+    type Tensor = Buffer;
+    type Matrix = FileMatrix;
+    type Vector = Vec<f32>;
+    type Angles = Angles;
+
+    fn matrix(&mut self, source: FileMatrix) -> Result<FileMatrix, ModelError> {
+        Ok(source)
+    }
+
+    fn vector(&mut self, values: Vec<f32>) -> Result<Vec<f32>, ModelError> {
+        Ok(values)
+    }
+
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
+        let reserved = self.kv.reserve(n_blocks);
+        reserved.map_err(|_| ModelError::OutOfMemory(n_blocks))
+    }
+
+    fn embed(
+        &mut self,
+        table: &FileMatrix,
+        tokens: &[u32],
+        scale: f32,
+    ) -> Result<Buffer, ModelError> {
+        let mut x = self.buffers.take(tokens.len(), table.n_cols);
+        for (row, token) in tokens.iter().enumerate() {
+            table.read_row(*token as usize, x.row_mut(row));
+        }
+        for value in x.values_mut() {
+            *value *= scale;
+        }
+        Ok(x)
+    }
+
+    fn angles(&mut self, rope: &Rope, positions: &[u32]) -> Result<Angles, ModelError> {
+        let n_pairs = rope.frequencies.len();
+        let mut cos = self.buffers.take(positions.len(), n_pairs);
+        let mut sin = self.buffers.take(positions.len(), n_pairs);
+        for (row, position) in positions.iter().enumerate() {
+            let (cos, sin) = (cos.row_mut(row), sin.row_mut(row));
+            for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(&rope.frequencies) {
+                // In f64, because at position 100 000 an f32 angle is off by a hundredth.
+                let (s, c) = (f64::from(*position) * f64::from(*frequency)).sin_cos();
+                (*cos, *sin) = (c as f32 * rope.magnitude, s as f32 * rope.magnitude);
+            }
+        }
+        let pairs = match rope.style {
+            RopeStyle::Interleaved => Pairs::Neighbours,
+            RopeStyle::Halves => Pairs::Halves,
+        };
+        Ok(Angles { pairs, cos, sin })
+    }
+
+    fn rms_norm(&mut self, x: &Buffer, weight: &Vec<f32>, eps: f32) -> Result<Buffer, ModelError> {
+        let mut out = self.buffers.take(x.n_rows(), x.width());
+        kernels::rms_norm(x.values(), weight, eps, out.values_mut());
+        Ok(out)
+    }
+
+    fn linear(
+        &mut self,
+        x: &Buffer,
+        matrix: &FileMatrix,
+        bias: Option<&Vec<f32>>,
+    ) -> Result<Buffer, ModelError> {
+        let mut out = self.buffers.take(x.n_rows(), matrix.n_rows);
+        let weight = Weight {
+            ty: matrix.dtype(),
+            rows: matrix.n_rows,
+            cols: matrix.n_cols,
+            bytes: matrix.bytes(),
+        };
+        kernels::matmul(&weight, x.values(), out.values_mut(), &self.pool).map_err(failed)?;
+        if let Some(bias) = bias {
+            for row in 0..out.n_rows() {
+                kernels::add_scaled(out.row_mut(row), bias, 1.0);
+            }
+        }
+        Ok(out)
+    }
+
+    fn rotate(
+        &mut self,
+        mut x: Buffer,
+        angles: &Angles,
+        head_dim: usize,
+    ) -> Result<Buffer, ModelError> {
+        for row in 0..x.n_rows() {
+            let (cos, sin) = (angles.cos.row(row), angles.sin.row(row));
+            kernels::rotate(x.row_mut(row), head_dim, angles.pairs, cos, sin);
+        }
+        Ok(x)
+    }
+
+    fn append_kv(
+        &mut self,
+        layer: usize,
+        key: &Buffer,
+        value: &Buffer,
+        plan: &StepPlan,
+    ) -> Result<(), ModelError> {
+        for span in &plan.spans {
+            for (row, position) in span.rows.clone().zip(span.start as usize..) {
+                let Some(block) = span.blocks.get(position / BLOCK_SIZE) else {
+                    return Err(ModelError::Compute("a span has too few blocks".into()));
+                };
+                let slot = position % BLOCK_SIZE;
+                self.kv
+                    .write(layer, block.0, slot, key.row(row), value.row(row))
+                    .map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn attend(
+        &mut self,
+        layer: usize,
+        query: &Buffer,
+        plan: &StepPlan,
+        attention: &Attention,
+    ) -> Result<Buffer, ModelError> {
+        let mut out = self.buffers.take(query.n_rows(), query.width());
+        let blocks: Vec<Vec<u32>> = plan
+            .spans
+            .iter()
+            .map(|span| span.blocks.iter().map(|block| block.0).collect())
+            .collect();
+        let rows: Vec<Query<'_>> = plan
+            .spans
+            .iter()
+            .zip(&blocks)
+            .flat_map(|(span, blocks)| {
+                let positions = (span.start as usize..).take(span.rows.len());
+                positions.map(move |position| Query { position, blocks })
+            })
+            .collect();
+        let attention = kernels::Attention {
+            n_heads: attention.n_heads,
+            n_kv_heads: attention.n_kv_heads,
+            head_dim: attention.head_dim,
+            scale: attention.scale,
+            softcap: attention.softcap,
+            window: attention.window,
+        };
+        let (query, result) = (query.values(), out.values_mut());
+        kernels::attend(
+            &self.kv, layer, query, &rows, &attention, result, &self.pool,
+        )
+        .map_err(failed)?;
+        Ok(out)
+    }
+
+    fn gated(
+        &mut self,
+        mut gate: Buffer,
+        up: &Buffer,
+        activation: Activation,
+    ) -> Result<Buffer, ModelError> {
+        match activation {
+            Activation::Silu => kernels::silu_mul(gate.values_mut(), up.values()),
+            Activation::Gelu => kernels::gelu_mul(gate.values_mut(), up.values()),
+        }
+        Ok(gate)
+    }
+
+    fn add(&mut self, mut x: Buffer, y: &Buffer, scale: f32) -> Result<Buffer, ModelError> {
+        kernels::add_scaled(x.values_mut(), y.values(), scale);
+        Ok(x)
+    }
+
+    fn scale_rows(&mut self, mut x: Buffer, factors: &[f32]) -> Result<Buffer, ModelError> {
+        for (row, factor) in factors.iter().enumerate() {
+            for value in x.row_mut(row) {
+                *value *= factor;
+            }
+        }
+        Ok(x)
+    }
+
+    fn sigmoid_gate(&mut self, mut x: Buffer, gate: &Buffer) -> Result<Buffer, ModelError> {
+        for (row, gate) in gate.values().iter().enumerate() {
+            let factor = kernels::sigmoid(*gate);
+            for value in x.row_mut(row) {
+                *value *= factor;
+            }
+        }
+        Ok(x)
+    }
+
+    fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Buffer, ModelError> {
+        let mut x = self.buffers.take(n_rows, width);
+        x.values_mut().fill(0.0);
+        Ok(x)
+    }
+
+    fn take_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer, ModelError> {
+        let mut out = self.buffers.take(rows.len(), x.width());
+        for (to, from) in rows.iter().enumerate() {
+            out.row_mut(to).copy_from_slice(x.row(*from as usize));
+        }
+        Ok(out)
+    }
+
+    fn add_to_rows(
+        &mut self,
+        mut x: Buffer,
+        rows: &[u32],
+        y: &Buffer,
+    ) -> Result<Buffer, ModelError> {
+        for (from, to) in rows.iter().enumerate() {
+            kernels::add_scaled(x.row_mut(*to as usize), y.row(from), 1.0);
+        }
+        Ok(x)
+    }
+
+    fn n_rows(&self, x: &Buffer) -> usize {
+        x.n_rows()
+    }
+
+    fn read(&mut self, x: &Buffer, out: &mut [f32]) -> Result<(), ModelError> {
+        if x.values().len() != out.len() {
+            return Err(ModelError::Compute("a result has the wrong size".into()));
+        }
+        out.copy_from_slice(x.values());
+        Ok(())
+    }
+}
+
+fn failed(error: kernels::Error) -> ModelError {
+    ModelError::Compute(error.to_string())
+}

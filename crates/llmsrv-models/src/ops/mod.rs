@@ -1,0 +1,153 @@
+//! The arithmetic that the decoder is written in.
+//!
+//! A tensor is a matrix of f32: one row for each token of the step. Operations that take a tensor
+//! by value reuse its memory for the result. [`cpu`] runs on the kernels of this program,
+//! [`candle`] on candle's tensors (CUDA, Metal, and as the second opinion in tests).
+
+pub(crate) mod buffers;
+pub(crate) mod candle;
+pub(crate) mod cpu;
+
+use llmsrv_engine::{ModelError, StepPlan};
+
+use crate::{arch::Activation, rope::Rope, source::FileMatrix};
+
+/// The operations of a decoder on one device.
+///
+/// Shapes are checked when a model is loaded, so an error is a failure of the device.
+pub(crate) trait Ops: Send {
+    /// Rows of activations.
+    type Tensor;
+    /// A weight matrix.
+    type Matrix;
+    /// Weights of one row: of a norm, or a bias.
+    type Vector;
+    /// Cosines and sines of one rotation for all rows of a step.
+    type Angles;
+
+    /// Puts a weight matrix onto the device.
+    fn matrix(&mut self, source: FileMatrix) -> Result<Self::Matrix, ModelError>;
+
+    /// Puts a vector onto the device.
+    fn vector(&mut self, values: Vec<f32>) -> Result<Self::Vector, ModelError>;
+
+    /// Makes room for KV blocks `0..n_blocks` and keeps those that exist.
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError>;
+
+    /// Looks up the rows of `table` named by `tokens`, times `scale`.
+    fn embed(
+        &mut self,
+        table: &FileMatrix,
+        tokens: &[u32],
+        scale: f32,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Computes the angles of `rope` at `positions`.
+    fn angles(&mut self, rope: &Rope, positions: &[u32]) -> Result<Self::Angles, ModelError>;
+
+    /// Divides each stretch of `weight.len()` elements by its root mean square and multiplies it
+    /// with `weight`.
+    fn rms_norm(
+        &mut self,
+        x: &Self::Tensor,
+        weight: &Self::Vector,
+        eps: f32,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Multiplies the rows of `x` with the rows of `matrix` and adds `bias`.
+    fn linear(
+        &mut self,
+        x: &Self::Tensor,
+        matrix: &Self::Matrix,
+        bias: Option<&Self::Vector>,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Rotates every head of `head_dim` elements.
+    fn rotate(
+        &mut self,
+        x: Self::Tensor,
+        angles: &Self::Angles,
+        head_dim: usize,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Stores keys and values of the rows of the step in the blocks of their sequences.
+    fn append_kv(
+        &mut self,
+        layer: usize,
+        key: &Self::Tensor,
+        value: &Self::Tensor,
+        plan: &StepPlan,
+    ) -> Result<(), ModelError>;
+
+    /// Attends from every query to the stored positions of its sequence up to its own.
+    fn attend(
+        &mut self,
+        layer: usize,
+        query: &Self::Tensor,
+        plan: &StepPlan,
+        attention: &Attention,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Computes `activation(gate) * up`.
+    fn gated(
+        &mut self,
+        gate: Self::Tensor,
+        up: &Self::Tensor,
+        activation: Activation,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Computes `x + scale * y`.
+    fn add(
+        &mut self,
+        x: Self::Tensor,
+        y: &Self::Tensor,
+        scale: f32,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Multiplies each row with its factor.
+    fn scale_rows(&mut self, x: Self::Tensor, factors: &[f32]) -> Result<Self::Tensor, ModelError>;
+
+    /// Multiplies each row with the sigmoid of the one element in the same row of `gate`.
+    fn sigmoid_gate(
+        &mut self,
+        x: Self::Tensor,
+        gate: &Self::Tensor,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Makes `n_rows` rows of `width` zeros.
+    fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Self::Tensor, ModelError>;
+
+    /// Copies the rows with these indices.
+    fn take_rows(&mut self, x: &Self::Tensor, rows: &[u32]) -> Result<Self::Tensor, ModelError>;
+
+    /// Adds row `i` of `y` to row `rows[i]` of `x`. No row is named twice.
+    fn add_to_rows(
+        &mut self,
+        x: Self::Tensor,
+        rows: &[u32],
+        y: &Self::Tensor,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Returns the number of rows.
+    fn n_rows(&self, x: &Self::Tensor) -> usize;
+
+    /// Copies all elements to `out`, which has exactly as many.
+    fn read(&mut self, x: &Self::Tensor, out: &mut [f32]) -> Result<(), ModelError>;
+}
+
+/// How queries meet keys in one layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Attention {
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key and value heads.
+    pub n_kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// Bounds the scores.
+    pub softcap: Option<f32>,
+    /// Positions that a query sees, its own included.
+    pub window: Option<usize>,
+}

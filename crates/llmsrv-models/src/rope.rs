@@ -1,0 +1,187 @@
+//! Rotary position embedding: every published scaling becomes a list of frequencies and a factor.
+//!
+//! Pair `i` of a head is rotated by `position * frequencies[i]` and multiplied by `magnitude`.
+//! Linear scaling divides frequencies; YaRN (<https://arxiv.org/abs/2309.00071>) divides the slow
+//! ones only and raises the magnitude; LongRoPE and Llama 3 bring one divisor for each pair.
+
+/// Which two elements of a head are rotated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RopeStyle {
+    /// Neighbours: `2 i` and `2 i + 1`.
+    Interleaved,
+    /// Halves: `i` and `i + n / 2`.
+    Halves,
+}
+
+/// One rotation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rope {
+    /// Which elements form a pair.
+    pub style: RopeStyle,
+    /// Radians for each position of each pair; twice as many elements of a head are rotated, the
+    /// rest stays as it is.
+    pub frequencies: Vec<f32>,
+    /// Multiplies the rotated elements.
+    pub magnitude: f32,
+}
+
+/// What is common to the rotations of one model.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RopeSettings {
+    /// Which elements form a pair.
+    pub style: RopeStyle,
+    /// Elements of a head that are rotated; even.
+    pub n_rotated: usize,
+    /// The slowest pair turns about `base` times slower than the first.
+    pub base: f32,
+    /// How the model was stretched to longer contexts.
+    pub scaling: Scaling,
+    /// A divisor for the frequency of each pair.
+    pub divisors: Option<Vec<f32>>,
+    /// Multiplies the magnitude.
+    pub magnitude: f32,
+}
+
+/// How a model was stretched beyond the context it was first trained for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scaling {
+    /// All frequencies are divided by a factor; 1 = not stretched.
+    Linear(f32),
+    /// YaRN.
+    Yarn(Yarn),
+}
+
+/// The parameters of YaRN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Yarn {
+    /// How many times longer the context became.
+    pub factor: f32,
+    /// Context before.
+    pub original_context: usize,
+    /// Pairs that turn more often than this within the original context stay as they are.
+    pub beta_fast: f32,
+    /// Pairs that turn less often are divided by `factor`; between the two, a ramp.
+    pub beta_slow: f32,
+    /// Strength of the change of fast pairs; 1 by the paper.
+    pub extrapolation: f32,
+    /// Divides the growth of the magnitude (`mscale_all_dim` of DeepSeek); 0 = does not.
+    pub log_multiplier: f32,
+}
+
+impl RopeSettings {
+    /// Computes the frequencies.
+    pub(crate) fn build(&self) -> Rope {
+        let n_pairs = self.n_rotated / 2;
+        let base = f64::from(self.base);
+        let frequency = |pair: usize| {
+            let divisor = self.divisors.as_ref().and_then(|list| list.get(pair));
+            base.powf(-2.0 * pair as f64 / self.n_rotated as f64)
+                / f64::from(*divisor.unwrap_or(&1.0))
+        };
+        let (frequencies, magnitude) = match self.scaling {
+            Scaling::Linear(factor) => {
+                let scale = |pair| (frequency(pair) / f64::from(factor)) as f32;
+                ((0..n_pairs).map(scale).collect(), 1.0)
+            }
+            Scaling::Yarn(yarn) => {
+                let (low, high) = yarn.ramp(self.n_rotated, base);
+                let scale = |pair| {
+                    let along = (pair as f64 - low) / (high - low).max(0.001);
+                    let keep = (1.0 - along.clamp(0.0, 1.0)) * f64::from(yarn.extrapolation);
+                    let slow = frequency(pair) / f64::from(yarn.factor);
+                    (slow * (1.0 - keep) + frequency(pair) * keep) as f32
+                };
+                ((0..n_pairs).map(scale).collect(), yarn.magnitude())
+            }
+        };
+        Rope {
+            style: self.style,
+            frequencies,
+            magnitude: magnitude * self.magnitude,
+        }
+    }
+}
+
+impl Yarn {
+    /// The pairs between which the ramp runs.
+    fn ramp(&self, n_rotated: usize, base: f64) -> (f64, f64) {
+        let pair_of = |turns: f32| {
+            let wavelength =
+                self.original_context as f64 / (f64::from(turns) * std::f64::consts::TAU);
+            n_rotated as f64 * wavelength.ln() / (2.0 * base.ln())
+        };
+        let low = pair_of(self.beta_fast).floor().max(0.0);
+        let high = pair_of(self.beta_slow).ceil().min(n_rotated as f64 - 1.0);
+        (low, high)
+    }
+
+    fn magnitude(&self) -> f32 {
+        let growth = |multiplier: f32| match self.factor {
+            factor if factor > 1.0 => 1.0 + 0.1 * multiplier * factor.ln(),
+            _ => 1.0,
+        };
+        match self.log_multiplier {
+            0.0 => growth(1.0),
+            multiplier => growth(1.0) / growth(multiplier),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(scaling: Scaling) -> RopeSettings {
+        RopeSettings {
+            style: RopeStyle::Halves,
+            n_rotated: 8,
+            base: 10_000.0,
+            scaling,
+            divisors: None,
+            magnitude: 1.0,
+        }
+    }
+
+    #[test]
+    fn plain_frequencies_are_powers_of_the_base() {
+        let rope = settings(Scaling::Linear(1.0)).build();
+        assert_eq!(rope.frequencies, [1.0, 0.1, 0.01, 0.001]);
+        assert_eq!(rope.magnitude, 1.0);
+    }
+
+    #[test]
+    fn divisors_and_linear_scaling_both_divide() {
+        let mut settings = settings(Scaling::Linear(4.0));
+        settings.divisors = Some(vec![1.0, 2.0, 1.0, 5.0]);
+        let expected = [0.25, 0.0125, 0.0025, 0.000_05];
+        for (found, expected) in settings.build().frequencies.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-8, "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn yarn_keeps_the_fast_pairs_and_divides_the_slow_ones() {
+        let mut settings = settings(Scaling::Yarn(Yarn {
+            factor: 4.0,
+            original_context: 4096,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            extrapolation: 1.0,
+            log_multiplier: 0.0,
+        }));
+        settings.n_rotated = 64;
+        let yarn = settings.build();
+        settings.scaling = Scaling::Linear(1.0);
+        let plain = settings.build();
+        assert_eq!(yarn.frequencies[0], plain.frequencies[0]);
+        assert!((yarn.frequencies[31] * 4.0 / plain.frequencies[31] - 1.0).abs() < 1e-6);
+        assert!((yarn.magnitude - (1.0 + 0.1 * 4f32.ln())).abs() < 1e-6);
+        let ratio: Vec<f32> = yarn
+            .frequencies
+            .iter()
+            .zip(&plain.frequencies)
+            .map(|(yarn, plain)| yarn / plain)
+            .collect();
+        assert!(ratio.is_sorted_by(|a, b| a >= b), "{ratio:?}");
+    }
+}

@@ -1,0 +1,327 @@
+//! Checked access to a model file: every complaint is one line that names the key or the tensor.
+
+use std::{cell::RefCell, collections::HashSet, ops::Range, sync::Arc};
+
+use llmsrv_engine::LoadError;
+use llmsrv_gguf::{GgufFile, TensorInfo, TensorType};
+
+/// A model file of one architecture.
+pub(crate) struct Source {
+    file: Arc<GgufFile>,
+    architecture: String,
+    used: RefCell<HashSet<String>>,
+}
+
+/// Some rows of a matrix in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct FileMatrix {
+    /// The file that holds the values.
+    pub file: Arc<GgufFile>,
+    /// The tensor of which this is a part.
+    pub tensor: Arc<TensorInfo>,
+    /// Number of rows: elements of the product.
+    pub n_rows: usize,
+    /// Elements of a row: elements of the input.
+    pub n_cols: usize,
+    /// Where the rows are within the tensor.
+    range: Range<usize>,
+}
+
+impl Source {
+    /// Wraps a file whose `general.architecture` is `architecture`.
+    pub(crate) fn new(file: Arc<GgufFile>, architecture: &str) -> Source {
+        Source {
+            file,
+            architecture: architecture.to_owned(),
+            used: RefCell::default(),
+        }
+    }
+
+    /// Returns a required number of things: at least 1 and at most 2^31 - 1.
+    pub(crate) fn count(&self, key: &str) -> Result<usize, LoadError> {
+        match self.optional_count(key)? {
+            Some(count) => Ok(count),
+            None => Err(invalid(format!("{} is missing", self.full(key)))),
+        }
+    }
+
+    /// Returns a number of things; 0 counts as absent. A list of equal numbers, one for each
+    /// layer, is taken as that number.
+    pub(crate) fn optional_count(&self, key: &str) -> Result<Option<usize>, LoadError> {
+        let key = self.full(key);
+        let metadata = self.file.metadata();
+        if metadata.get(&key).is_none() {
+            return Ok(None);
+        }
+        let count = match (metadata.u64(&key), metadata.i64s(&key)) {
+            (Some(count), _) => count,
+            (None, Some(list)) => {
+                let first = list.first().copied().unwrap_or(0);
+                if list.iter().any(|item| *item != first) {
+                    let message = format!("{key} differs between layers");
+                    return Err(LoadError::Unsupported(message));
+                }
+                u64::try_from(first).map_err(|_| invalid(format!("{key} is negative")))?
+            }
+            (None, None) => return Err(invalid(format!("{key} is not a whole number"))),
+        };
+        match i32::try_from(count) {
+            Ok(0) => Ok(None),
+            Ok(count) => Ok(Some(count as usize)),
+            Err(_) => Err(invalid(format!("{key} is {count}, which is too large"))),
+        }
+    }
+
+    /// Returns a finite number.
+    pub(crate) fn number(&self, key: &str) -> Result<Option<f32>, LoadError> {
+        let key = self.full(key);
+        let metadata = self.file.metadata();
+        if metadata.get(&key).is_none() {
+            return Ok(None);
+        }
+        let number = match (metadata.f64(&key), metadata.u64(&key)) {
+            (Some(number), _) => number as f32,
+            (None, Some(number)) => number as f32,
+            (None, None) => return Err(invalid(format!("{key} is not a number"))),
+        };
+        if number.is_finite() {
+            Ok(Some(number))
+        } else {
+            Err(invalid(format!("{key} is not finite")))
+        }
+    }
+
+    /// Returns a finite number above 0; 0 counts as absent.
+    pub(crate) fn positive(&self, key: &str) -> Result<Option<f32>, LoadError> {
+        match self.number(key)? {
+            Some(number) if number < 0.0 => Err(invalid(format!("{} is negative", self.full(key)))),
+            number => Ok(number.filter(|number| *number > 0.0)),
+        }
+    }
+
+    /// Returns a text.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.file.metadata().str(&self.full(key))
+    }
+
+    /// Returns a yes or no.
+    pub(crate) fn flag(&self, key: &str) -> Option<bool> {
+        self.file.metadata().bool(&self.full(key))
+    }
+
+    /// Returns a list of yes and no, one for each layer.
+    pub(crate) fn flags(&self, key: &str) -> Option<Vec<bool>> {
+        self.file.metadata().bools(&self.full(key))
+    }
+
+    /// Returns the full name of a key of this architecture.
+    pub(crate) fn full(&self, key: &str) -> String {
+        format!("{}.{key}", self.architecture)
+    }
+
+    /// Returns how many tensors the file has.
+    pub(crate) fn n_tensors(&self) -> usize {
+        self.file.header().tensors.len()
+    }
+
+    /// Returns the size of all tensors in bytes.
+    pub(crate) fn tensor_bytes(&self) -> u64 {
+        let tensors = self.file.header().tensors.iter();
+        tensors.fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes))
+    }
+
+    /// Returns whether the file has a tensor.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.file.tensor(name).is_some()
+    }
+
+    /// Returns the values of a required vector.
+    pub(crate) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
+        match self.optional_vector(name, len)? {
+            Some(values) => Ok(values),
+            None => Err(missing(name)),
+        }
+    }
+
+    /// Returns the values of a vector.
+    pub(crate) fn optional_vector(
+        &self,
+        name: &str,
+        len: usize,
+    ) -> Result<Option<Vec<f32>>, LoadError> {
+        let Some(tensor) = self.file.tensor(name) else {
+            return Ok(None);
+        };
+        self.check(tensor, &[len])?;
+        let mut values = vec![0.0; len];
+        llmsrv_kernels::dequantize(tensor.dtype, self.file.data(tensor), &mut values)
+            .map_err(|error| invalid(format!("tensor {name}: {error}")))?;
+        Ok(Some(values))
+    }
+
+    /// Returns a required matrix of `n_rows` rows.
+    pub(crate) fn matrix(
+        &self,
+        name: &str,
+        n_rows: usize,
+        n_cols: usize,
+    ) -> Result<FileMatrix, LoadError> {
+        let tensor = self.file.tensor(name).ok_or_else(|| missing(name))?;
+        // A matrix of one row may be stored as a vector.
+        if n_rows == 1 && tensor.shape.len() == 1 {
+            self.check(tensor, &[n_cols])?;
+        } else {
+            self.check(tensor, &[n_cols, n_rows])?;
+        }
+        self.file_matrix(tensor, n_rows, n_cols)
+    }
+
+    /// Returns the matrices of a required stack of `n` of them.
+    pub(crate) fn matrices(
+        &self,
+        name: &str,
+        n: usize,
+        n_rows: usize,
+        n_cols: usize,
+    ) -> Result<Vec<FileMatrix>, LoadError> {
+        let tensor = self.file.tensor(name).ok_or_else(|| missing(name))?;
+        self.check(tensor, &[n_cols, n_rows, n])?;
+        let all = self.file_matrix(tensor, n_rows.saturating_mul(n), n_cols)?;
+        Ok((0..n)
+            .map(|index| all.rows(index * n_rows..(index + 1) * n_rows))
+            .collect())
+    }
+
+    /// Returns the embedding table: the first `n_rows` rows of a matrix that may have more.
+    pub(crate) fn table(
+        &self,
+        name: &str,
+        n_rows: usize,
+        n_cols: usize,
+    ) -> Result<FileMatrix, LoadError> {
+        let tensor = self.file.tensor(name).ok_or_else(|| missing(name))?;
+        match tensor.shape.get(1).copied().map(usize::try_from) {
+            Some(Ok(rows)) if rows >= n_rows => {
+                Ok(self.matrix(name, rows, n_cols)?.rows(0..n_rows))
+            }
+            _ => Err(wrong_shape(tensor, &[n_cols, n_rows])),
+        }
+    }
+
+    /// Refuses a file with tensors of the language model that nobody asked for: its results would
+    /// be wrong. Tensors of encoders for images and sound are left alone.
+    pub(crate) fn check_all_used(&self) -> Result<(), LoadError> {
+        let used = self.used.borrow();
+        let foreign = ["v.", "a.", "mm.", "rope_freqs.", "rope_factors_"];
+        for tensor in &self.file.header().tensors {
+            let name = tensor.name.as_str();
+            if !used.contains(name) && !foreign.iter().any(|prefix| name.starts_with(prefix)) {
+                return Err(LoadError::Unsupported(format!(
+                    "tensor {name} has no meaning in architecture {}",
+                    self.architecture
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks type and shape, and remembers that the tensor has a use.
+    fn check(&self, tensor: &TensorInfo, shape: &[usize]) -> Result<(), LoadError> {
+        // Trailing dimensions of 1 mean nothing.
+        let same = (0..tensor.shape.len().max(shape.len())).all(|dim| {
+            let found = tensor.shape.get(dim).copied().unwrap_or(1);
+            let wanted = shape.get(dim).copied().unwrap_or(1);
+            found == wanted as u64
+        });
+        if !same {
+            return Err(wrong_shape(tensor, shape));
+        }
+        if !llmsrv_kernels::supported(tensor.dtype) {
+            let (name, dtype) = (&tensor.name, tensor.dtype.name());
+            let message = format!("tensor {name} is of type {dtype}");
+            return Err(LoadError::Unsupported(message));
+        }
+        self.used.borrow_mut().insert(tensor.name.clone());
+        Ok(())
+    }
+
+    fn file_matrix(
+        &self,
+        tensor: &TensorInfo,
+        n_rows: usize,
+        n_cols: usize,
+    ) -> Result<FileMatrix, LoadError> {
+        let row_bytes = row_bytes(tensor.dtype, n_cols)
+            .ok_or_else(|| invalid(format!("tensor {} has a broken row", tensor.name)))?;
+        let n_bytes = self.file.data(tensor).len();
+        if row_bytes.checked_mul(n_rows) != Some(n_bytes) {
+            let name = &tensor.name;
+            return Err(invalid(format!("tensor {name} has {n_bytes} bytes")));
+        }
+        Ok(FileMatrix {
+            file: self.file.clone(),
+            tensor: Arc::new(tensor.clone()),
+            n_rows,
+            n_cols,
+            range: 0..n_bytes,
+        })
+    }
+}
+
+impl FileMatrix {
+    /// Returns how the values are stored.
+    pub(crate) fn dtype(&self) -> TensorType {
+        self.tensor.dtype
+    }
+
+    /// Returns the stored values.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let bytes = self.file.data(&self.tensor);
+        bytes.get(self.range.clone()).unwrap_or_default()
+    }
+
+    /// Returns some of the rows. Rows beyond the end do not exist.
+    pub(crate) fn rows(&self, rows: Range<usize>) -> FileMatrix {
+        let rows = rows.start.min(self.n_rows)..rows.end.min(self.n_rows);
+        let row_bytes = self.range.len() / self.n_rows.max(1);
+        let start = self.range.start + rows.start * row_bytes;
+        FileMatrix {
+            file: self.file.clone(),
+            tensor: self.tensor.clone(),
+            n_rows: rows.len(),
+            n_cols: self.n_cols,
+            range: start..start + rows.len() * row_bytes,
+        }
+    }
+
+    /// Writes the values of one row to `out`, which is as long as a row; zeros if there is no
+    /// such row.
+    pub(crate) fn read_row(&self, row: usize, out: &mut [f32]) {
+        let row_bytes = self.range.len() / self.n_rows.max(1);
+        let bytes = self.bytes().get(row * row_bytes..(row + 1) * row_bytes);
+        let read = bytes.map(|bytes| llmsrv_kernels::dequantize(self.dtype(), bytes, out));
+        if !matches!(read, Some(Ok(()))) {
+            out.fill(0.0);
+        }
+    }
+}
+
+/// Makes the error of a file that contradicts itself.
+pub(crate) fn invalid(message: String) -> LoadError {
+    LoadError::Invalid(message)
+}
+
+fn missing(name: &str) -> LoadError {
+    invalid(format!("tensor {name} is missing"))
+}
+
+fn wrong_shape(tensor: &TensorInfo, wanted: &[usize]) -> LoadError {
+    let (name, found) = (&tensor.name, &tensor.shape);
+    invalid(format!("tensor {name} has shape {found:?}, not {wanted:?}"))
+}
+
+fn row_bytes(dtype: TensorType, n_cols: usize) -> Option<usize> {
+    let block_len = dtype.block_len();
+    (block_len > 0 && n_cols.is_multiple_of(block_len))
+        .then(|| (n_cols / block_len).checked_mul(dtype.block_bytes()))?
+}

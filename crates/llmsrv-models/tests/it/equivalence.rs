@@ -1,0 +1,170 @@
+//! The same prefix gives bit-identical logits, however it was computed.
+
+use crate::tiny::{CASES, Case, Random, plan};
+use llmsrv_engine::{BlockId, LoadOptions, Model, Span, StepPlan};
+use proptest::prelude::*;
+
+fn load(case: &Case, kv_cache_type: &str) -> Box<dyn Model> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = case.write(folder.path());
+    let options = LoadOptions {
+        kv_cache_type: kv_cache_type.into(),
+        n_threads: 2,
+        device: "cpu".into(),
+    };
+    llmsrv_models::load(&path, &options).unwrap().model
+}
+
+/// One sequence that is computed piece by piece.
+struct Sequence {
+    tokens: Vec<u32>,
+    blocks: Vec<BlockId>,
+    done: usize,
+    logits: Vec<Vec<f32>>,
+}
+
+impl Sequence {
+    /// A random prompt whose blocks are every `n_sequences`th, so that no two are neighbours.
+    fn new(seed: usize, len: usize, n_sequences: usize, block_size: usize) -> Sequence {
+        let mut random = Random::new(&format!("{len} {seed}"));
+        Sequence {
+            tokens: (0..len).map(|_| random.next() as u32 % 90).collect(),
+            blocks: (0..len.div_ceil(block_size))
+                .rev()
+                .map(|idx| BlockId((idx * n_sequences + seed) as u32))
+                .collect(),
+            done: 0,
+            logits: Vec::new(),
+        }
+    }
+}
+
+/// Computes one step with the next tokens of several sequences.
+fn step(model: &mut dyn Model, pieces: &mut [(&mut Sequence, usize)]) {
+    let mut plan = StepPlan::default();
+    for (sequence, n) in pieces.iter() {
+        let range = sequence.done..sequence.done + n;
+        let first_row = plan.tokens.len();
+        plan.tokens.extend(&sequence.tokens[range.clone()]);
+        plan.positions.extend(range.clone().map(|p| p as u32));
+        plan.spans.push(Span {
+            rows: first_row..plan.tokens.len(),
+            start: range.start as u32,
+            blocks: sequence.blocks.clone(),
+        });
+    }
+    plan.logit_rows = (0..plan.tokens.len() as u32).collect();
+    let n_vocab = model.spec().vocab_size;
+    let mut logits = vec![0.0; plan.logit_rows.len() * n_vocab];
+    model.forward(&plan, &mut logits).unwrap();
+    let mut rows = logits.chunks(n_vocab).map(<[f32]>::to_vec);
+    for (sequence, n) in pieces.iter_mut() {
+        sequence.logits.extend(rows.by_ref().take(*n));
+        sequence.done += *n;
+    }
+}
+
+/// Computes every sequence alone, in one step.
+fn alone(model: &mut dyn Model, sequences: &mut [Sequence]) -> Vec<Vec<Vec<f32>>> {
+    for sequence in sequences.iter_mut() {
+        let n = sequence.tokens.len();
+        step(model, &mut [(sequence, n)]);
+    }
+    let logits = sequences.iter_mut().map(|sequence| {
+        sequence.done = 0;
+        std::mem::take(&mut sequence.logits)
+    });
+    logits.collect()
+}
+
+fn check(case: &Case, kv_cache_type: &str, lengths: &[usize], pieces: &[usize]) {
+    let mut model = load(case, kv_cache_type);
+    let block_size = model.spec().block_size;
+    let n = lengths.len();
+    let mut sequences: Vec<Sequence> = lengths
+        .iter()
+        .enumerate()
+        .map(|(seed, len)| Sequence::new(seed, *len, n, block_size))
+        .collect();
+    let longest = lengths.iter().max().unwrap();
+    model
+        .reserve_blocks(longest.div_ceil(block_size) * n)
+        .unwrap();
+    let expected = alone(&mut *model, &mut sequences);
+    let mut piece = pieces.iter().copied().cycle();
+    while sequences.iter().any(|s| s.done < s.tokens.len()) {
+        let mut parts: Vec<(&mut Sequence, usize)> = sequences
+            .iter_mut()
+            .filter(|sequence| sequence.done < sequence.tokens.len())
+            .map(|sequence| {
+                let left = sequence.tokens.len() - sequence.done;
+                (sequence, piece.next().unwrap().min(left))
+            })
+            .collect();
+        step(&mut *model, &mut parts);
+    }
+    for (sequence, expected) in sequences.iter().zip(&expected) {
+        for (position, (found, expected)) in sequence.logits.iter().zip(expected).enumerate() {
+            let same = found
+                .iter()
+                .zip(expected)
+                .all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{} {kv_cache_type}: position {position}", case.name);
+        }
+    }
+}
+
+#[test]
+fn batches_and_pieces_change_no_bit() {
+    for case in CASES {
+        check(case, "f32", &[40, 33, 1], &[1]);
+        check(case, "f16", &[40, 33, 1], &[7, 1, 16, 3]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn any_cut_changes_no_bit(
+        case in 0..CASES.len(),
+        kv_cache_type in prop::sample::select(vec!["f32", "f16", "q8_0", "q4_0"]),
+        lengths in prop::collection::vec(1usize..100, 1..5),
+        pieces in prop::collection::vec(1usize..40, 1..6),
+    ) {
+        check(&CASES[case], kv_cache_type, &lengths, &pieces);
+    }
+}
+
+/// Rows without logits are computed all the same.
+#[test]
+fn logits_of_the_last_row_alone_are_the_same() {
+    for case in CASES {
+        let mut model = load(case, "f16");
+        model.reserve_blocks(2).unwrap();
+        let [tokens, _] = case.prompts();
+        let blocks = [BlockId(0), BlockId(1)];
+        let n_vocab = model.spec().vocab_size;
+        let mut all = vec![0.0; tokens.len() * n_vocab];
+        model
+            .forward(&plan(&tokens, 0, &blocks, true), &mut all)
+            .unwrap();
+        let mut last = vec![0.0; n_vocab];
+        model
+            .forward(&plan(&tokens, 0, &blocks, false), &mut last)
+            .unwrap();
+        assert_eq!(all[all.len() - n_vocab..], last, "{}", case.name);
+        // A step that only fills the cache.
+        let mut silent = plan(&tokens[..20], 0, &blocks, true);
+        silent.logit_rows.clear();
+        model.forward(&silent, &mut []).unwrap();
+        model
+            .forward(&plan(&tokens[20..], 20, &blocks, false), &mut last)
+            .unwrap();
+        assert_eq!(all[all.len() - n_vocab..], last, "{}", case.name);
+    }
+}

@@ -1,0 +1,384 @@
+//! Files that lie: every one gives an error of one line or a model that computes something.
+
+use std::{fs, path::Path};
+
+use crate::tiny::{CASES, Case, File, VOCAB, all_logits, plan};
+use llmsrv_engine::{LoadError, LoadOptions, Loaded};
+use llmsrv_gguf::TensorType;
+use proptest::prelude::*;
+
+fn case(name: &str) -> &'static Case {
+    CASES.iter().find(|case| case.name == name).unwrap()
+}
+
+fn load_as(path: &Path, device: &str, kv_cache_type: &str) -> Result<Loaded, LoadError> {
+    let options = LoadOptions {
+        kv_cache_type: kv_cache_type.into(),
+        n_threads: 1,
+        device: device.into(),
+    };
+    llmsrv_models::load(path, &options)
+}
+
+fn load(bytes: &[u8]) -> Result<Loaded, LoadError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, bytes).unwrap();
+    load_as(&path, "cpu", "f16")
+}
+
+/// A change of a good file.
+type Lie = fn(&mut File);
+
+/// The model, what is changed, and what the error says.
+const LIES: &[(&str, Lie, &str)] = &[
+    (
+        "llama",
+        |file| file.metadata.set("llama.block_count", 1u64 << 60),
+        "invalid model file: llama.block_count is 1152921504606846976, which is too large",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.block_count", 1u32 << 30),
+        "invalid model file: llama.block_count is 1073741824, more than the tensors of the file",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.block_count", 4u32),
+        "invalid model file: tensor blk.3.attn_q.weight is missing",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.block_count", 2u32),
+        "unsupported model: tensor blk.2.attn_norm.weight has no meaning in architecture llama",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.block_count", "three"),
+        "invalid model file: llama.block_count is not a whole number",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.block_count", -3i32),
+        "invalid model file: llama.block_count is not a whole number",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.attention.head_count", 0u32),
+        "invalid model file: llama.attention.head_count is missing",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.attention.head_count", 65u32),
+        "invalid model file: llama.attention.head_count_kv is 2, which does not divide 65 heads",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.attention.head_count", 1u32 << 30),
+        "invalid model file: llama.attention.head_count is 1073741824, more than 64",
+    ),
+    (
+        "llama",
+        |file| {
+            file.metadata
+                .set("llama.attention.head_count_kv", vec![2u32, 2, 1]);
+        },
+        "unsupported model: llama.attention.head_count_kv differs between layers",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.attention.key_length", 1u32 << 30),
+        "invalid model file: llama.attention.key_length is 1073741824, which is too large",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.attention.value_length", 8u32),
+        "unsupported model: keys and values of different length",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.rope.dimension_count", 15u32),
+        "invalid model file: llama.rope.dimension_count is 15 in heads of 16",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.rope.dimension_count", 18u32),
+        "invalid model file: llama.rope.dimension_count is 18 in heads of 16",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.embedding_length", 128u32),
+        "invalid model file: tensor blk.0.attn_q.weight has shape [64, 64], not [128, 128]",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.context_length", 0u32),
+        "invalid model file: llama.context_length is missing",
+    ),
+    (
+        "llama",
+        |file| {
+            let key = "llama.attention.layer_norm_rms_epsilon";
+            file.metadata.set(key, f32::NAN);
+        },
+        "invalid model file: llama.attention.layer_norm_rms_epsilon is not finite",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.rope.freq_base", -1.0f32),
+        "invalid model file: llama.rope.freq_base is negative",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("llama.rope.scaling.type", "magic"),
+        "unsupported model: llama.rope.scaling.type is \"magic\"",
+    ),
+    (
+        "llama",
+        |file| {
+            file.tensors
+                .retain(|tensor| tensor.name != "output_norm.weight");
+        },
+        "invalid model file: tensor output_norm.weight is missing",
+    ),
+    (
+        "llama",
+        |file| file.tensor("blk.1.ffn_down.weight").shape.reverse(),
+        "invalid model file: tensor blk.1.ffn_down.weight has shape [64, 96], not [96, 64]",
+    ),
+    (
+        "llama",
+        |file| file.tensor("blk.1.attn_norm.weight").dtype = TensorType::I32,
+        "unsupported model: tensor blk.1.attn_norm.weight is of type I32",
+    ),
+    (
+        "llama",
+        |file| {
+            let tensor = file.tensor("token_embd.weight");
+            tensor.shape[1] -= 1;
+            tensor.bytes.truncate(95 * 64 * 4);
+        },
+        "invalid model file: tensor token_embd.weight has shape [64, 95], not [64, 96]",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("general.architecture", "clippy"),
+        "unsupported model: architecture \"clippy\" (known: ernie4_5, gemma, gemma2, gemma3, glm4, \
+         granite, granitemoe, internlm2, llama, mistral3, olmo2, olmoe, phi3, qwen2, qwen2moe, \
+         qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, smollm3)",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("general.architecture", 7u32),
+        "invalid model file: general.architecture is missing",
+    ),
+    (
+        "llama",
+        |file| file.metadata.set("tokenizer.ggml.model", "clippy"),
+        "unsupported model: unsupported tokenizer model \"clippy\"",
+    ),
+    (
+        "mixtral",
+        |file| file.metadata.set("llama.expert_used_count", 7u32),
+        "invalid model file: llama.expert_used_count is 7 of 6 experts",
+    ),
+    (
+        "mixtral",
+        |file| file.metadata.set("llama.expert_count", 1u32 << 30),
+        "invalid model file: tensor blk.0.ffn_gate_inp.weight has shape [64, 6], not \
+         [64, 1073741824]",
+    ),
+    (
+        "qwen2moe",
+        |file| {
+            let name = "blk.0.ffn_gate_inp_shexp.weight";
+            file.tensors.retain(|tensor| tensor.name != name);
+        },
+        "invalid model file: tensor blk.0.ffn_gate_inp_shexp.weight is missing",
+    ),
+    (
+        "gemma3_listed",
+        |file| {
+            let key = "gemma3.attention.sliding_window_pattern";
+            file.metadata.set(key, vec![true]);
+        },
+        "invalid model file: gemma3.attention.sliding_window_pattern has 1 entries for 3 layers",
+    ),
+    (
+        "phi3",
+        |file| file.tensor("blk.0.attn_qkv.weight").shape = vec![128, 64],
+        "invalid model file: tensor blk.0.attn_qkv.weight has shape [128, 64], not [64, 128]",
+    ),
+    (
+        "granite",
+        |file| file.metadata.set("granite.logit_scale", 0.0f32),
+        "invalid model file: granite.logit_scale is missing",
+    ),
+];
+
+#[test]
+fn lies_are_named() {
+    for (name, lie, expected) in LIES {
+        let mut file = case(name).file();
+        lie(&mut file);
+        let error = load(&file.bytes()).err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), Some(*expected));
+    }
+}
+
+#[test]
+fn files_that_are_not_there_or_not_models_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = load_as(&folder.path().join("none"), "cpu", "f16");
+    assert!(matches!(missing, Err(LoadError::Io(_))));
+    assert!(matches!(load(b""), Err(LoadError::Invalid(_))));
+    assert!(matches!(load(b"GGUF"), Err(LoadError::Invalid(_))));
+}
+
+#[test]
+fn unknown_options_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = case("llama").write(folder.path());
+    for (device, kv_cache_type, expected) in [
+        (
+            "abacus",
+            "f16",
+            "unsupported model: device \"abacus\" (known: auto, cpu, cuda, metal, candle)",
+        ),
+        (
+            "cpu",
+            "q1",
+            "unsupported model: KV cache type \"q1\" (known: f32, f16, q8_0, q4_0)",
+        ),
+    ] {
+        let error = load_as(&path, device, kv_cache_type).err();
+        assert_eq!(
+            error.map(|error| error.to_string()).as_deref(),
+            Some(expected)
+        );
+    }
+    // Heads of 16 elements do not fill a block of 32, so the cache falls back to f16.
+    let mut loaded = load_as(&path, "cpu", "q8_0").unwrap();
+    assert_eq!(loaded.model.spec().kv_block_bytes, 3 * 2 * 32 * 2 * 32);
+    all_logits(&mut *loaded.model, &[1, 2, 3]);
+    load_as(&path, "auto", "f16").unwrap();
+}
+
+/// More rows in the table than tokens, as padded vocabularies have: the rest is never predicted.
+#[test]
+fn padding_rows_of_the_vocabulary_are_left_out() {
+    let mut file = case("llama_tied_biased").file();
+    let expected = all_logits(
+        &mut *load(&case("llama_tied_biased").bytes()).unwrap().model,
+        &[5],
+    );
+    let table = file.tensor("token_embd.weight");
+    table.shape[1] += 32;
+    table.bytes.extend(vec![0; 32 * 64 * 4]);
+    let mut loaded = load(&file.bytes()).unwrap();
+    assert_eq!(loaded.model.spec().vocab_size, VOCAB);
+    assert_eq!(all_logits(&mut *loaded.model, &[5]), expected);
+}
+
+/// Encoders for images and sound may be in the same file.
+#[test]
+fn tensors_of_other_parts_are_left_alone() {
+    let mut file = case("gemma3").file();
+    let mut more = case("gemma3").file().tensors;
+    more.truncate(1);
+    more[0].name = "v.patch_embd.weight".into();
+    file.tensors.append(&mut more);
+    load(&file.bytes()).unwrap();
+}
+
+#[test]
+fn broken_plans_are_errors() {
+    use llmsrv_engine::{BlockId, StepPlan};
+    let mut model = load(&case("llama").bytes()).unwrap().model;
+    model.reserve_blocks(2).unwrap();
+    let blocks = [BlockId(0), BlockId(1)];
+    let good = || plan(&[1, 2, 3], 4, &blocks, false);
+    let breaks: [fn(&mut StepPlan); 11] = [
+        |plan| plan.tokens[1] = 96,
+        |plan| plan.tokens[1] = u32::MAX,
+        |plan| plan.positions[0] = 9,
+        |plan| plan.positions.truncate(2),
+        |plan| plan.spans.clear(),
+        |plan| plan.spans[0].rows = 0..2,
+        |plan| plan.spans[0].rows = 1..3,
+        |plan| plan.spans[0].blocks.clear(),
+        |plan| plan.spans[0].blocks[0] = BlockId(2),
+        |plan| plan.spans[0].start = u32::MAX,
+        |plan| plan.logit_rows = vec![3],
+    ];
+    for (idx, break_it) in breaks.iter().enumerate() {
+        let mut plan = good();
+        break_it(&mut plan);
+        let mut logits = vec![0.0; plan.logit_rows.len() * VOCAB];
+        assert!(model.forward(&plan, &mut logits).is_err(), "{idx}");
+    }
+    assert!(model.forward(&good(), &mut [0.0; 95]).is_err());
+    assert!(model.forward(&StepPlan::default(), &mut []).is_ok());
+    assert!(model.forward(&good(), &mut vec![0.0; 96]).is_ok());
+}
+
+/// Loads damaged bytes and, if that works, computes a step.
+fn try_all(bytes: &[u8]) {
+    if let Ok(mut loaded) = load(bytes) {
+        let spec = loaded.model.spec();
+        if spec.vocab_size > 3 && spec.kv_block_bytes < 1 << 24 {
+            all_logits(&mut *loaded.model, &[0, 3, 1]);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 96,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// The header of a tiny model is about 6 kB; damage there matters most.
+    #[test]
+    fn damaged_bytes_do_no_harm(
+        case in 0..CASES.len(),
+        damage in prop::collection::vec((0usize..6000, any::<u8>()), 1..4),
+    ) {
+        let mut bytes = CASES[case].bytes();
+        for (at, value) in damage {
+            bytes[at] = value;
+        }
+        try_all(&bytes);
+    }
+
+    #[test]
+    fn damaged_numbers_do_no_harm(
+        case in 0..CASES.len(),
+        which in any::<prop::sample::Index>(),
+        value in prop_oneof![0u32..300, any::<u32>(), Just(f32::NAN.to_bits()), Just(0x7f80_0000)],
+    ) {
+        // Replaces the value of a whole u32 or f32 key.
+        let mut file = CASES[case].file();
+        let prefix = format!("{}.", CASES[case].architecture);
+        let keys: Vec<(String, bool)> = file
+            .metadata
+            .iter()
+            .filter(|(key, _)| key.starts_with(&prefix))
+            .map(|(key, value)| (key.to_owned(), matches!(value, llmsrv_gguf::Value::F32(_))))
+            .collect();
+        let (key, is_float) = which.get(&keys);
+        if *is_float {
+            file.metadata.set(key, f32::from_bits(value));
+        } else {
+            file.metadata.set(key, value);
+        }
+        try_all(&file.bytes());
+    }
+
+    #[test]
+    fn cut_files_do_no_harm(case in 0..CASES.len(), at in any::<prop::sample::Index>()) {
+        let bytes = CASES[case].bytes();
+        try_all(&bytes[..at.index(bytes.len())]);
+    }
+}

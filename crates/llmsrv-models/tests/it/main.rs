@@ -1,0 +1,10 @@
+//! Tests of whole models.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod equivalence;
+mod families;
+mod hostile;
+mod quantized;
+mod reference;
+mod tiny;

@@ -1,0 +1,176 @@
+//! The embedded model against a float32 forward pass that was written independently.
+
+use std::{fs, path::Path};
+
+use crate::tiny::{argmax, plan};
+use llmsrv_engine::{BlockId, LoadOptions, Loaded};
+use llmsrv_tokenizer::Special;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Reference {
+    stop_ids: Vec<u32>,
+    cases: Vec<ReferenceCase>,
+}
+
+#[derive(Deserialize)]
+struct ReferenceCase {
+    name: String,
+    prompt: String,
+    prompt_ids: Vec<u32>,
+    top5_next: Vec<(u32, f32)>,
+    greedy_ids: Vec<u32>,
+    min_top1_top2_gap: f32,
+}
+
+/// Largest relative error of a logit.
+const TOLERANCE: f32 = 1e-3;
+/// Below this gap of the best two logits, another order of additions may choose differently.
+const CLEAR_GAP: f32 = 0.3;
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn load(path: &Path, device: &str, kv_cache_type: &str) -> Loaded {
+    let options = LoadOptions {
+        kv_cache_type: kv_cache_type.into(),
+        n_threads: 2,
+        device: device.into(),
+    };
+    llmsrv_models::load(path, &options).unwrap()
+}
+
+/// Checks prompt ids, the five best next tokens and their logits, and the greedy continuation.
+/// Returns a summary.
+fn check(mut loaded: Loaded, reference: &str, max_new: usize, label: &str) -> String {
+    let reference: Reference = serde_json::from_str(reference).unwrap();
+    let model = &mut *loaded.model;
+    let n_vocab = model.spec().vocab_size;
+    let n_blocks = 256usize.div_ceil(model.spec().block_size);
+    model.reserve_blocks(n_blocks).unwrap();
+    let blocks: Vec<BlockId> = (0..n_blocks as u32).map(BlockId).collect();
+    let mut logits = vec![0.0; n_vocab];
+    let (mut worst, mut n_equal, mut unequal) = (0.0f32, 0, Vec::new());
+    for case in &reference.cases {
+        let ids = loaded.tokenizer.encode(&case.prompt, Special::Parse);
+        assert_eq!(ids, case.prompt_ids, "{label} {}", case.name);
+        model
+            .forward(&plan(&ids, 0, &blocks, false), &mut logits)
+            .unwrap();
+        let mut order: Vec<u32> = (0..n_vocab as u32).collect();
+        order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
+        let scale = case.top5_next[0].1.abs();
+        for (rank, (id, logit)) in case.top5_next.iter().enumerate() {
+            let found = logits[*id as usize];
+            let error = (found - logit).abs() / scale;
+            worst = worst.max(error);
+            assert!(error < TOLERANCE, "{label} {}: {found} {logit}", case.name);
+            let ours = logits[order[rank] as usize];
+            assert!(
+                order[rank] == *id || (ours - found).abs() < TOLERANCE * scale,
+                "{label} {}: rank {rank}",
+                case.name
+            );
+        }
+        let mut generated = Vec::new();
+        let mut position = ids.len();
+        while generated.len() < case.greedy_ids.len().min(max_new) {
+            let token = argmax(&logits) as u32;
+            generated.push(token);
+            if reference.stop_ids.contains(&token) {
+                break;
+            }
+            model
+                .forward(&plan(&[token], position, &blocks, false), &mut logits)
+                .unwrap();
+            position += 1;
+        }
+        let expected = &case.greedy_ids[..case.greedy_ids.len().min(max_new)];
+        if generated == expected {
+            n_equal += 1;
+        } else {
+            unequal.push((case.name.as_str(), case.min_top1_top2_gap));
+            assert!(case.min_top1_top2_gap < CLEAR_GAP, "{label} {}", case.name);
+        }
+    }
+    format!(
+        "{label}: largest relative error {worst:.2e}, {n_equal} of {} continuations equal, \
+         others: {unequal:?}",
+        reference.cases.len()
+    )
+}
+
+#[test]
+fn embedded_model_agrees_with_the_reference() {
+    let path = root().join("assets/embedded/model.gguf");
+    let reference = include_str!("../fixtures/Q8_0.json");
+    for (device, kv_type, max_new) in [("cpu", "f32", 48), ("cpu", "f16", 48), ("candle", "f32", 4)]
+    {
+        let label = format!("Q8_0 {device} {kv_type}");
+        let loaded = load(&path, device, kv_type);
+        println!("{}", check(loaded, reference, max_new, &label));
+    }
+}
+
+#[test]
+fn f16_model_agrees_with_the_reference() {
+    let path = root().join("../shared/model/llmsrv-tiny-code-F16.gguf");
+    if !path.exists() {
+        println!("NOT TESTED: the F16 file is not beside the repository ({path:?})");
+        return;
+    }
+    let reference = include_str!("../fixtures/F16.json");
+    for kv_type in ["f32", "f16"] {
+        let label = format!("F16 cpu {kv_type}");
+        let loaded = load(&path, "cpu", kv_type);
+        println!("{}", check(loaded, reference, 48, &label));
+    }
+}
+
+/// The other quantisations of the same model run, and mostly say the same.
+#[test]
+fn other_quantisations_stay_close() {
+    let reference: Reference = serde_json::from_str(include_str!("../fixtures/F16.json")).unwrap();
+    for name in ["Q6_K", "Q4_K_M", "Q4_0"] {
+        let path = root().join(format!("../shared/model/llmsrv-tiny-code-{name}.gguf"));
+        if !path.exists() {
+            println!("NOT TESTED: no {name} file beside the repository ({path:?})");
+            continue;
+        }
+        let mut loaded = load(&path, "cpu", "f16");
+        let model = &mut *loaded.model;
+        let mut logits = vec![0.0; model.spec().vocab_size];
+        let mut n_equal = 0;
+        for case in &reference.cases {
+            let n_blocks = case.prompt_ids.len().div_ceil(model.spec().block_size);
+            model.reserve_blocks(n_blocks).unwrap();
+            let blocks: Vec<BlockId> = (0..n_blocks as u32).map(BlockId).collect();
+            let step = plan(&case.prompt_ids, 0, &blocks, false);
+            model.forward(&step, &mut logits).unwrap();
+            n_equal += usize::from(argmax(&logits) as u32 == case.top5_next[0].0);
+        }
+        println!(
+            "{name}: {n_equal} of {} next tokens equal",
+            reference.cases.len()
+        );
+        assert!(
+            n_equal * 10 >= reference.cases.len() * 8,
+            "{name}: {n_equal}"
+        );
+    }
+}
+
+#[test]
+fn fixtures_are_those_beside_the_model() {
+    let folder = root().join("../shared/model/reference");
+    for (name, copy) in [
+        ("F16.json", include_str!("../fixtures/F16.json")),
+        ("Q8_0.json", include_str!("../fixtures/Q8_0.json")),
+    ] {
+        match fs::read_to_string(folder.join(name)) {
+            Ok(original) => assert_eq!(original, copy),
+            Err(_) => println!("NOT TESTED: {name} is not beside the repository"),
+        }
+    }
+}

@@ -1,0 +1,858 @@
+//! Tiny models with random weights, one or more for each family, made from a table.
+//!
+//! The bytes of a file depend on nothing but its row in [`CASES`], so that expected logits of
+//! another program can be kept beside the tests.
+
+use std::path::PathBuf;
+
+use llmsrv_engine::{BlockId, Model, Span, StepPlan};
+use llmsrv_gguf::{Metadata, TensorType, Writer};
+
+/// Tokens in the vocabulary of every tiny model.
+pub(crate) const VOCAB: usize = 96;
+
+/// A tiny model.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    /// Name of the test and of the file with the expected logits.
+    pub(crate) name: &'static str,
+    /// `general.architecture`.
+    pub(crate) architecture: &'static str,
+    /// Keys behind `<architecture>.`.
+    pub(crate) keys: &'static [(&'static str, Key)],
+    /// What the file is made of.
+    pub(crate) parts: Parts,
+}
+
+/// What a file is made of.
+pub(crate) struct File {
+    pub(crate) metadata: Metadata,
+    pub(crate) tensors: Vec<FileTensor>,
+}
+
+/// A tensor of a file.
+pub(crate) struct FileTensor {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) dtype: TensorType,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl File {
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        let mut writer = Writer::new(self.metadata);
+        for tensor in self.tensors {
+            let FileTensor {
+                name,
+                shape,
+                dtype,
+                bytes,
+            } = tensor;
+            writer.tensor(&name, &shape, dtype, bytes).unwrap();
+        }
+        writer.to_bytes().unwrap()
+    }
+
+    pub(crate) fn tensor(&mut self, name: &str) -> &mut FileTensor {
+        let found = self.tensors.iter_mut().find(|tensor| tensor.name == name);
+        found.unwrap()
+    }
+}
+
+/// A value of the metadata.
+#[derive(Clone, Copy)]
+pub(crate) enum Key {
+    U(u32),
+    F(f32),
+    S(&'static str),
+    B(bool),
+    Bools(&'static [bool]),
+    Us(&'static [u32]),
+}
+
+/// Sizes and the choice of tensors.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts {
+    pub(crate) n_layers: usize,
+    pub(crate) width: usize,
+    pub(crate) n_heads: usize,
+    pub(crate) n_kv_heads: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) hidden: usize,
+    pub(crate) tied: bool,
+    pub(crate) fused_qkv: bool,
+    pub(crate) fused_gate_up: bool,
+    pub(crate) pre_norm: bool,
+    pub(crate) post_norm: bool,
+    pub(crate) qk_norm: QkNorm,
+    /// Of query, key and value.
+    pub(crate) qkv_bias: bool,
+    /// Of everything else that may have one.
+    pub(crate) other_bias: bool,
+    /// Number of experts; 0 = none.
+    pub(crate) n_experts: usize,
+    /// Hidden elements of the shared expert; 0 = none.
+    pub(crate) shared: usize,
+    pub(crate) shared_gate: bool,
+    /// Lists of divisors of the rotation, `head_dim / 2` long.
+    pub(crate) divisors: &'static [&'static str],
+    /// Type of the matrices.
+    pub(crate) dtype: TensorType,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum QkNorm {
+    None,
+    Head,
+    Row,
+}
+
+const PLAIN: Parts = Parts {
+    n_layers: 3,
+    width: 64,
+    n_heads: 4,
+    n_kv_heads: 2,
+    head_dim: 16,
+    hidden: 96,
+    tied: false,
+    fused_qkv: false,
+    fused_gate_up: false,
+    pre_norm: true,
+    post_norm: false,
+    qk_norm: QkNorm::None,
+    qkv_bias: false,
+    other_bias: false,
+    n_experts: 0,
+    shared: 0,
+    shared_gate: false,
+    divisors: &[],
+    dtype: TensorType::F32,
+};
+
+const EXPERTS: Parts = Parts {
+    n_experts: 6,
+    hidden: 48,
+    ..PLAIN
+};
+
+const GEMMA: Parts = Parts {
+    head_dim: 32,
+    tied: true,
+    ..PLAIN
+};
+
+use Key::{B, Bools, F, S, U, Us};
+
+/// The tiny models that are compared with another program.
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "llama",
+        architecture: "llama",
+        keys: &[],
+        parts: PLAIN,
+    },
+    Case {
+        name: "llama_tied_biased",
+        architecture: "llama",
+        keys: &[("rope.freq_base", F(500_000.0))],
+        parts: Parts {
+            tied: true,
+            qkv_bias: true,
+            other_bias: true,
+            n_kv_heads: 1,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "llama_fused",
+        architecture: "llama",
+        keys: &[],
+        parts: Parts {
+            fused_qkv: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "llama3_frequencies",
+        architecture: "llama",
+        keys: &[("rope.freq_base", F(500_000.0))],
+        parts: Parts {
+            divisors: &["rope_freqs.weight"],
+            n_kv_heads: 4,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "llama_linear",
+        architecture: "llama",
+        keys: &[
+            ("rope.scaling.type", S("linear")),
+            ("rope.scaling.factor", F(4.0)),
+        ],
+        parts: PLAIN,
+    },
+    Case {
+        name: "llama_yarn",
+        architecture: "llama",
+        keys: &[
+            ("rope.scaling.type", S("yarn")),
+            ("rope.scaling.factor", F(8.0)),
+            ("rope.scaling.original_context_length", U(1500)),
+        ],
+        parts: PLAIN,
+    },
+    Case {
+        name: "mixtral",
+        architecture: "llama",
+        keys: &[("expert_used_count", U(2))],
+        parts: EXPERTS,
+    },
+    Case {
+        name: "mistral3",
+        architecture: "mistral3",
+        keys: &[
+            ("rope.scaling.type", S("yarn")),
+            ("rope.scaling.factor", F(16.0)),
+            ("rope.scaling.original_context_length", U(8)),
+            ("rope.scaling.yarn_beta_fast", F(16.0)),
+            ("rope.scaling.yarn_beta_slow", F(2.0)),
+            ("rope.scaling.yarn_log_multiplier", F(0.7)),
+            ("attention.temperature_scale", F(0.1)),
+        ],
+        parts: PLAIN,
+    },
+    Case {
+        name: "qwen2",
+        architecture: "qwen2",
+        keys: &[("rope.freq_base", F(1_000_000.0))],
+        parts: Parts {
+            qkv_bias: true,
+            tied: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "qwen2_yarn",
+        architecture: "qwen2",
+        keys: &[
+            ("rope.scaling.type", S("yarn")),
+            ("rope.scaling.factor", F(4.0)),
+            ("rope.scaling.original_context_length", U(32)),
+            ("rope.scaling.attn_factor", F(1.25)),
+        ],
+        parts: Parts {
+            qkv_bias: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "qwen2moe",
+        architecture: "qwen2moe",
+        keys: &[
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_feed_forward_length", U(80)),
+        ],
+        parts: Parts {
+            qkv_bias: true,
+            shared: 80,
+            shared_gate: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "qwen3",
+        architecture: "qwen3",
+        keys: &[("rope.freq_base", F(1_000_000.0))],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            tied: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "qwen3moe",
+        architecture: "qwen3moe",
+        keys: &[
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+        ],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "gemma",
+        architecture: "gemma",
+        keys: &[],
+        parts: Parts {
+            n_kv_heads: 1,
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "gemma2",
+        architecture: "gemma2",
+        keys: &[
+            ("attention.sliding_window", U(7)),
+            ("attn_logit_softcapping", F(8.0)),
+            ("final_logit_softcapping", F(12.0)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            post_norm: true,
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "gemma3",
+        architecture: "gemma3",
+        keys: &[
+            ("attention.sliding_window", U(12)),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("rope.scaling.type", S("linear")),
+            ("rope.scaling.factor", F(8.0)),
+        ],
+        parts: Parts {
+            n_layers: 7,
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "gemma3_listed",
+        architecture: "gemma3",
+        keys: &[
+            ("attention.sliding_window", U(9)),
+            (
+                "attention.sliding_window_pattern",
+                Bools(&[false, true, true]),
+            ),
+            ("rope.freq_base_swa", F(5_000.0)),
+        ],
+        parts: Parts {
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "phi3",
+        architecture: "phi3",
+        keys: &[("rope.dimension_count", U(16))],
+        parts: Parts {
+            fused_qkv: true,
+            fused_gate_up: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "phi3_long",
+        architecture: "phi3",
+        keys: &[
+            ("rope.dimension_count", U(16)),
+            ("rope.scaling.type", S("longrope")),
+            ("rope.scaling.original_context_length", U(64)),
+            ("rope.scaling.attn_factor", F(1.19)),
+        ],
+        parts: Parts {
+            fused_qkv: true,
+            fused_gate_up: true,
+            divisors: &["rope_factors_long.weight", "rope_factors_short.weight"],
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "phi3_short",
+        architecture: "phi3",
+        keys: &[
+            ("rope.dimension_count", U(16)),
+            ("rope.scaling.original_context_length", U(512)),
+        ],
+        parts: Parts {
+            fused_qkv: true,
+            fused_gate_up: true,
+            tied: true,
+            divisors: &["rope_factors_long.weight", "rope_factors_short.weight"],
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "phi3_partial",
+        architecture: "phi3",
+        keys: &[("rope.dimension_count", U(12))],
+        parts: Parts {
+            fused_qkv: true,
+            fused_gate_up: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "granite",
+        architecture: "granite",
+        keys: &[
+            ("embedding_scale", F(6.0)),
+            ("residual_scale", F(0.22)),
+            ("attention.scale", F(0.1)),
+            ("logit_scale", F(4.0)),
+        ],
+        parts: Parts {
+            tied: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "granite_nope",
+        architecture: "granite",
+        keys: &[
+            ("logit_scale", F(2.0)),
+            ("rope.scaling.finetuned", B(false)),
+        ],
+        parts: PLAIN,
+    },
+    Case {
+        name: "granitemoe",
+        architecture: "granitemoe",
+        keys: &[
+            ("embedding_scale", F(6.0)),
+            ("residual_scale", F(0.3)),
+            ("attention.scale", F(0.2)),
+            ("logit_scale", F(3.0)),
+            ("expert_used_count", U(3)),
+            ("expert_shared_feed_forward_length", U(40)),
+        ],
+        parts: Parts {
+            shared: 40,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "smollm3",
+        architecture: "smollm3",
+        keys: &[("rope.freq_base", F(2_000_000.0))],
+        parts: Parts {
+            n_layers: 5,
+            tied: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "olmo2",
+        architecture: "olmo2",
+        keys: &[],
+        parts: Parts {
+            pre_norm: false,
+            post_norm: true,
+            qk_norm: QkNorm::Row,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "olmo3",
+        architecture: "olmo2",
+        keys: &[
+            ("attention.sliding_window", U(6)),
+            ("rope.scaling.type", S("yarn")),
+            ("rope.scaling.attn_factor", F(1.3)),
+            ("rope.scaling.factor", F(8.0)),
+            ("rope.scaling.original_context_length", U(64)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            pre_norm: false,
+            post_norm: true,
+            qk_norm: QkNorm::Row,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "glm4",
+        architecture: "glm4",
+        keys: &[("rope.dimension_count", U(8))],
+        parts: Parts {
+            post_norm: true,
+            qkv_bias: true,
+            fused_gate_up: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "internlm2",
+        architecture: "internlm2",
+        keys: &[],
+        parts: PLAIN,
+    },
+    Case {
+        name: "ernie4_5",
+        architecture: "ernie4_5",
+        keys: &[],
+        parts: Parts {
+            tied: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "qwen2vl",
+        architecture: "qwen2vl",
+        keys: &[("rope.dimension_sections", Us(&[2, 3, 3, 0]))],
+        parts: Parts {
+            qkv_bias: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "qwen3vl",
+        architecture: "qwen3vl",
+        keys: &[("rope.dimension_sections", Us(&[6, 5, 5, 0]))],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "qwen3vlmoe",
+        architecture: "qwen3vlmoe",
+        keys: &[
+            ("rope.dimension_sections", Us(&[6, 5, 5, 0])),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+        ],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "olmoe",
+        architecture: "olmoe",
+        keys: &[("expert_used_count", U(2))],
+        parts: Parts {
+            qk_norm: QkNorm::Row,
+            n_kv_heads: 4,
+            ..EXPERTS
+        },
+    },
+];
+
+/// A model whose rows are long enough for every quantised type.
+pub(crate) fn wide(dtype: TensorType) -> Case {
+    Case {
+        name: "wide",
+        architecture: "llama",
+        keys: &[("expert_used_count", U(2))],
+        parts: Parts {
+            n_layers: 2,
+            width: 256,
+            head_dim: 64,
+            hidden: 256,
+            n_experts: 3,
+            dtype,
+            ..PLAIN
+        },
+    }
+}
+
+impl Case {
+    /// Makes the file.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.file().bytes()
+    }
+
+    /// Makes the parts of the file.
+    pub(crate) fn file(&self) -> File {
+        let tensors = self.tensors().into_iter().map(|(name, shape)| {
+            let vector = shape.len() == 1 || name.contains("gate_inp");
+            let dtype = if vector {
+                TensorType::F32
+            } else {
+                self.parts.dtype
+            };
+            let values = self.values(&name, &shape);
+            FileTensor {
+                bytes: encode(dtype, &values),
+                name,
+                shape,
+                dtype,
+            }
+        });
+        File {
+            metadata: self.metadata(),
+            tensors: tensors.collect(),
+        }
+    }
+
+    /// Writes the file into `folder`.
+    pub(crate) fn write(&self, folder: &std::path::Path) -> PathBuf {
+        let path = folder.join(format!("{}.gguf", self.name));
+        std::fs::write(&path, self.bytes()).unwrap();
+        path
+    }
+
+    /// Returns two prompts: one longer than all windows, one short.
+    pub(crate) fn prompts(&self) -> [Vec<u32>; 2] {
+        let mut random = Random::new(self.name);
+        [40, 7].map(|n| (0..n).map(|_| random.next() as u32 % 90).collect())
+    }
+
+    fn metadata(&self) -> Metadata {
+        let parts = &self.parts;
+        let mut metadata = Metadata::new();
+        metadata.set("general.architecture", self.architecture);
+        metadata.set("general.name", "tiny");
+        let mut set = |key: &str, value: Key| {
+            let key = format!("{}.{key}", self.architecture);
+            match value {
+                Key::U(value) => metadata.set(&key, value),
+                Key::F(value) => metadata.set(&key, value),
+                Key::S(value) => metadata.set(&key, value),
+                Key::B(value) => metadata.set(&key, value),
+                Key::Bools(value) => metadata.set(&key, value.to_vec()),
+                Key::Us(value) => metadata.set(&key, value.to_vec()),
+            }
+        };
+        set("block_count", U(parts.n_layers as u32));
+        set("context_length", U(512));
+        set("embedding_length", U(parts.width as u32));
+        set("feed_forward_length", U(parts.hidden as u32));
+        set("attention.head_count", U(parts.n_heads as u32));
+        set("attention.head_count_kv", U(parts.n_kv_heads as u32));
+        set("attention.layer_norm_rms_epsilon", F(1e-5));
+        if parts.head_dim * parts.n_heads != parts.width {
+            set("attention.key_length", U(parts.head_dim as u32));
+            set("attention.value_length", U(parts.head_dim as u32));
+        }
+        if parts.n_experts > 0 {
+            set("expert_count", U(parts.n_experts as u32));
+        }
+        for (key, value) in self.keys {
+            set(key, *value);
+        }
+        let letters = ('!'..='~').map(|letter| letter.to_string());
+        let tokens: Vec<String> = letters.chain(["ab".into(), "<end>".into()]).collect();
+        let mut kinds = vec![1i32; VOCAB];
+        kinds[VOCAB - 1] = 3;
+        metadata.set("tokenizer.ggml.model", "gpt2");
+        metadata.set("tokenizer.ggml.pre", "gpt-2");
+        metadata.set("tokenizer.ggml.tokens", tokens);
+        metadata.set("tokenizer.ggml.token_type", kinds);
+        metadata.set("tokenizer.ggml.merges", vec!["a b".to_owned()]);
+        metadata.set("tokenizer.ggml.eos_token_id", VOCAB as u32 - 1);
+        metadata.set("tokenizer.ggml.add_bos_token", false);
+        metadata
+    }
+
+    /// Names and shapes, row length first.
+    fn tensors(&self) -> Vec<(String, Vec<u64>)> {
+        let parts = &self.parts;
+        let (width, hidden, vocab) = (parts.width, parts.hidden, VOCAB);
+        let (query, kv) = (
+            parts.n_heads * parts.head_dim,
+            parts.n_kv_heads * parts.head_dim,
+        );
+        let mut list: Vec<(String, Vec<usize>)> = Vec::new();
+        let mut add = |name: &str, shape: &[usize]| list.push((name.to_owned(), shape.to_vec()));
+        add("token_embd.weight", &[width, vocab]);
+        add("output_norm.weight", &[width]);
+        if !parts.tied {
+            add("output.weight", &[width, vocab]);
+        }
+        for name in parts.divisors {
+            let n_rotated = self
+                .keys
+                .iter()
+                .find(|(key, _)| *key == "rope.dimension_count");
+            let n_rotated = match n_rotated {
+                Some((_, U(n))) => *n as usize,
+                _ => parts.head_dim,
+            };
+            add(name, &[n_rotated / 2]);
+        }
+        for layer in 0..parts.n_layers {
+            let mut add = |name: &str, shape: &[usize]| add(&format!("blk.{layer}.{name}"), shape);
+            if parts.pre_norm {
+                add("attn_norm.weight", &[width]);
+                add("ffn_norm.weight", &[width]);
+            }
+            if parts.post_norm {
+                add("post_attention_norm.weight", &[width]);
+                add("post_ffw_norm.weight", &[width]);
+            }
+            if parts.fused_qkv {
+                add("attn_qkv.weight", &[width, query + 2 * kv]);
+            } else {
+                for (name, rows) in [("attn_q", query), ("attn_k", kv), ("attn_v", kv)] {
+                    add(&format!("{name}.weight"), &[width, rows]);
+                    if parts.qkv_bias {
+                        add(&format!("{name}.bias"), &[rows]);
+                    }
+                }
+            }
+            match parts.qk_norm {
+                QkNorm::None => {}
+                QkNorm::Head => {
+                    add("attn_q_norm.weight", &[parts.head_dim]);
+                    add("attn_k_norm.weight", &[parts.head_dim]);
+                }
+                QkNorm::Row => {
+                    add("attn_q_norm.weight", &[query]);
+                    add("attn_k_norm.weight", &[kv]);
+                }
+            }
+            add("attn_output.weight", &[query, width]);
+            if parts.other_bias {
+                add("attn_output.bias", &[width]);
+            }
+            if parts.n_experts > 0 {
+                let n = parts.n_experts;
+                add("ffn_gate_inp.weight", &[width, n]);
+                add("ffn_gate_exps.weight", &[width, hidden, n]);
+                add("ffn_up_exps.weight", &[width, hidden, n]);
+                add("ffn_down_exps.weight", &[hidden, width, n]);
+                if parts.shared > 0 {
+                    add("ffn_gate_shexp.weight", &[width, parts.shared]);
+                    add("ffn_up_shexp.weight", &[width, parts.shared]);
+                    add("ffn_down_shexp.weight", &[parts.shared, width]);
+                }
+                if parts.shared_gate {
+                    add("ffn_gate_inp_shexp.weight", &[width]);
+                }
+            } else if parts.fused_gate_up {
+                add("ffn_up.weight", &[width, 2 * hidden]);
+                add("ffn_down.weight", &[hidden, width]);
+            } else {
+                for (name, shape) in [
+                    ("ffn_gate", [width, hidden]),
+                    ("ffn_up", [width, hidden]),
+                    ("ffn_down", [hidden, width]),
+                ] {
+                    add(&format!("{name}.weight"), &shape);
+                    if parts.other_bias {
+                        add(&format!("{name}.bias"), &shape[1..]);
+                    }
+                }
+            }
+        }
+        let as_u64 = |(name, shape): (String, Vec<usize>)| {
+            (name, shape.into_iter().map(|dim| dim as u64).collect())
+        };
+        list.into_iter().map(as_u64).collect()
+    }
+
+    /// Random values of a size that keeps activations near one.
+    fn values(&self, name: &str, shape: &[u64]) -> Vec<f32> {
+        let mut random = Random::new(&format!("{} {name}", self.name));
+        let len: u64 = shape.iter().product();
+        let (middle, spread) = match name {
+            "token_embd.weight" => (0.0, 1.0),
+            name if name.starts_with("rope_") => (3.0, 2.0),
+            name if name.contains("norm") => (1.0, 0.4),
+            name if name.ends_with("bias") => (0.0, 0.3),
+            // Scores that differ, so that attention is not a plain average.
+            name if name.contains("attn_q.") || name.contains("attn_k.") => {
+                (0.0, 4.0 / (shape[0] as f32).sqrt())
+            }
+            _ => (0.0, 1.7 / (shape[0] as f32).sqrt()),
+        };
+        (0..len).map(|_| middle + spread * random.unit()).collect()
+    }
+}
+
+/// Packs values.
+pub(crate) fn encode(dtype: TensorType, values: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; values.len() / dtype.block_len() * dtype.block_bytes()];
+    llmsrv_kernels::quantize(dtype, values, &mut bytes).unwrap();
+    bytes
+}
+
+/// A xorshift generator: <https://www.jstatsoft.org/article/view/v008i14>.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: &str) -> Random {
+        Random(fingerprint(seed.as_bytes()) | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 16
+    }
+
+    /// Returns a number from -1 to 1.
+    pub(crate) fn unit(&mut self) -> f32 {
+        (self.next() % (1 << 24)) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
+/// FNV-1a of 64 bits.
+pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Makes a plan for one sequence.
+pub(crate) fn plan(tokens: &[u32], start: usize, blocks: &[BlockId], all_logits: bool) -> StepPlan {
+    let rows = tokens.len() as u32;
+    StepPlan {
+        tokens: tokens.to_vec(),
+        positions: (start as u32..).take(tokens.len()).collect(),
+        spans: vec![Span {
+            rows: 0..tokens.len(),
+            start: start as u32,
+            blocks: blocks.to_vec(),
+        }],
+        logit_rows: if all_logits {
+            (0..rows).collect()
+        } else {
+            vec![rows - 1]
+        },
+    }
+}
+
+/// Computes the logits of all positions of a prompt in one step.
+pub(crate) fn all_logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
+    let spec = model.spec().clone();
+    let n_blocks = tokens.len().div_ceil(spec.block_size);
+    model.reserve_blocks(n_blocks).unwrap();
+    let blocks: Vec<BlockId> = (0..n_blocks as u32).map(BlockId).collect();
+    let mut logits = vec![0.0; tokens.len() * spec.vocab_size];
+    model
+        .forward(&plan(tokens, 0, &blocks, true), &mut logits)
+        .unwrap();
+    logits
+        .chunks(spec.vocab_size)
+        .map(<[f32]>::to_vec)
+        .collect()
+}
+
+/// The largest difference of two rows, relative to the largest value of the second.
+pub(crate) fn difference(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len());
+    let largest = expected.iter().fold(1e-6, |max: f32, x| max.max(x.abs()));
+    let worst = found
+        .iter()
+        .zip(expected)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, |max: f32, x| {
+            if x.is_nan() {
+                f32::INFINITY
+            } else {
+                max.max(x)
+            }
+        });
+    worst / largest
+}
+
+/// Index of the largest value.
+pub(crate) fn argmax(row: &[f32]) -> usize {
+    let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+    best.unwrap().0
+}

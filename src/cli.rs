@@ -1,0 +1,246 @@
+//! What can be typed: names, help and shapes of all commands. Types only; nothing happens here.
+
+mod config;
+mod misc;
+mod models;
+mod run;
+mod serve;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use config::{ConfigAction, ConfigArgs};
+pub use misc::{CompletionsArgs, GenerateArgs, ShellArg, VersionArgs};
+pub use models::{CpArgs, ListArgs, PsArgs, RmArgs, ShowArgs, StopArgs};
+pub use run::{RunArgs, ThinkArg};
+pub use serve::ServeArgs;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "llmsrv",
+    version,
+    about = "A local language-model server in one binary",
+    long_about = "A local language-model server in one binary.\n\n\
+        It serves models to every client of the Ollama and OpenAI APIs, and talks to them from the \
+        command line. A small demonstration model is built in, so the first answer needs no download.",
+    after_help = "Examples:\n  \
+        llmsrv run                       Chat with the built-in model\n  \
+        llmsrv run default \"Hello!\"      Ask one question\n  \
+        llmsrv serve                     Serve clients on 127.0.0.1:11434\n  \
+        llmsrv list                      Show the models\n\n\
+        `llmsrv help COMMAND` explains a command, with examples.",
+    after_long_help = HELP_MORE,
+    max_term_width = 100,
+    disable_help_subcommand = false,
+    propagate_version = false
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Options of every command.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Global options")]
+pub struct GlobalArgs {
+    /// Address of the server: host, :port, host:port, [v6]:port or a URL
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    pub host: Option<String>,
+    /// Port of the server
+    #[arg(short, long, global = true, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Folder of the models
+    #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub models: Option<String>,
+    /// Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Settings file instead of the usual one
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Also read NAME=value lines from this file; the environment is stronger
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub env_file: Option<PathBuf>,
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "more")]
+    pub quiet: bool,
+    /// Log more: -v debug, -vv trace
+    #[arg(short = 'v', id = "more", global = true, action = clap::ArgAction::Count)]
+    pub more: u8,
+    /// Colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: ColorArg,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorArg {
+    /// On terminals, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve models over HTTP
+    #[command(long_about = serve::ABOUT)]
+    Serve(ServeArgs),
+    /// Chat with a model, or ask it one thing
+    #[command(long_about = run::ABOUT)]
+    Run(RunArgs),
+    /// List the models
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    /// Show what is known of a model
+    Show(ShowArgs),
+    /// List the loaded models
+    Ps(PsArgs),
+    /// Unload a model from memory
+    Stop(StopArgs),
+    /// Copy a model under a new name
+    Cp(CpArgs),
+    /// Remove models
+    Rm(RmArgs),
+    /// Print every setting, its value and where it came from
+    #[command(long_about = config::ABOUT)]
+    Config(ConfigArgs),
+    /// Print the script that makes a shell complete commands and model names
+    Completions(CompletionsArgs),
+    /// Print versions of the program and of the running server
+    Version(VersionArgs),
+    /// Write man pages, completions and the settings reference
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+}
+
+impl Command {
+    /// Tells whether results, and therefore errors, are wanted as JSON.
+    pub fn wants_json(&self) -> bool {
+        match self {
+            Command::List(args) => args.json,
+            Command::Show(args) => args.json,
+            Command::Ps(args) => args.json,
+            Command::Config(args) => args.json,
+            Command::Version(args) => args.json,
+            Command::Serve(_)
+            | Command::Run(_)
+            | Command::Stop(_)
+            | Command::Cp(_)
+            | Command::Rm(_)
+            | Command::Completions(_)
+            | Command::Generate(_) => false,
+        }
+    }
+}
+
+/// Returns the parser with the commands grouped in its help.
+pub fn command() -> clap::Command {
+    let command = <Cli as clap::CommandFactory>::command();
+    let header = *command.get_styles().get_header();
+    let literal = *command.get_styles().get_literal();
+    let mut list = Vec::new();
+    for (title, names) in GROUPS {
+        list.push(format!("{header}{title}:{header:#}"));
+        for name in *names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map_or_else(|| "Explain a command".to_owned(), ToString::to_string);
+            list.push(format!("  {literal}{name:<12}{literal:#} {about}"));
+        }
+        list.push(String::new());
+    }
+    let list = list.join("\n");
+    command.help_template(format!(
+        "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}\n\
+         {header}Options of all commands:{header:#}\n{{options}}{{after-help}}"
+    ))
+}
+
+/// The commands by what people want to do.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Talk to models", &["run", "serve"]),
+    ("Manage models", &["list", "show", "cp", "rm"]),
+    ("Loaded models", &["ps", "stop"]),
+    ("The program", &["config", "completions", "version", "help"]),
+];
+
+const HELP_MORE: &str = "\
+Examples:
+  llmsrv run                               Chat with the built-in model
+  llmsrv run default \"Hello!\"              Ask one question
+  git diff | llmsrv run default \"Review:\"  Ask about what a command prints
+  llmsrv serve                             Serve clients on 127.0.0.1:11434
+  llmsrv serve --host 0.0.0.0 -p 8080      Serve the whole network on port 8080
+  llmsrv list --json                       List the models for a script
+  llmsrv config                            Print every setting and where it came from
+
+  curl http://127.0.0.1:11434/api/generate -d '{\"model\": \"default\", \"prompt\": \"Hello!\"}'
+
+Results go to stdout, everything else to stderr. Commands talk to the running server; when there is \
+none, those that can do their work themselves.
+
+Exit status:
+  0    success
+  1    failure
+  2    wrong use of the command line
+  69   the server cannot be reached
+  75   the server is busy: try again
+  78   the settings are wrong
+  128+N  ended by signal N
+
+Settings come from flags, the environment (LLMSRV_*, with OLLAMA_* as a fallback), a file named by \
+--env-file, and $XDG_CONFIG_HOME/llmsrv/config.toml; `llmsrv config` shows them all.";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn no_argument_of_a_command_has_the_id_of_a_global_one() {
+        let command = command();
+        let global: BTreeSet<&str> =
+            command.get_arguments().filter(|arg| arg.is_global_set()).map(|arg| arg.get_id().as_str()).collect();
+        assert!(global.contains("models"));
+        for sub in command.get_subcommands() {
+            for arg in sub.get_arguments() {
+                assert!(!global.contains(arg.get_id().as_str()), "{}: {}", sub.get_name(), arg.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn every_visible_command_is_in_one_group() {
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        grouped.retain(|name| *name != "help");
+        let unique: BTreeSet<&str> = grouped.iter().copied().collect();
+        let command = command();
+        let visible: BTreeSet<&str> =
+            command.get_subcommands().filter(|c| !c.is_hide_set()).map(clap::Command::get_name).collect();
+        assert_eq!(unique, visible);
+        assert_eq!(unique.len(), grouped.len());
+    }
+
+    #[test]
+    fn every_visible_command_has_examples_of_itself() {
+        for sub in command().get_subcommands().filter(|c| !c.is_hide_set()) {
+            let name = sub.get_name();
+            let text = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(text.contains("Examples:") && text.contains(&format!("llmsrv {name}")), "{name}");
+        }
+    }
+}

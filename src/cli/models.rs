@@ -1,0 +1,103 @@
+//! Commands that look at models or manage them.
+
+use clap::Args;
+use clap_complete::ArgValueCompleter;
+
+use crate::complete;
+
+/// Arguments of `list`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    llmsrv list                          All models, newest first\n  \
+    llmsrv list qwen                     Models whose name starts with qwen\n  \
+    llmsrv list --json | jq -r '.models[].name'")]
+pub struct ListArgs {
+    /// Only models whose name starts with this
+    #[arg(value_name = "PREFIX", add = ArgValueCompleter::new(complete::models))]
+    pub prefix: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `show`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    llmsrv show default                  The most important facts\n  \
+    llmsrv show default --template       Only the prompt template\n  \
+    llmsrv show default --verbose        All metadata of the model file\n  \
+    llmsrv show default --json           Everything, for a script")]
+pub struct ShowArgs {
+    /// The model
+    #[arg(value_name = "MODEL", add = ArgValueCompleter::new(complete::models))]
+    pub model: String,
+    /// Only the Modelfile
+    #[arg(long, group = "part")]
+    pub modelfile: bool,
+    /// Only the parameters
+    #[arg(long, group = "part")]
+    pub parameters: bool,
+    /// Only the prompt template
+    #[arg(long, group = "part")]
+    pub template: bool,
+    /// Only the system prompt
+    #[arg(long, group = "part")]
+    pub system: bool,
+    /// Only the licence
+    #[arg(long, group = "part")]
+    pub license: bool,
+    /// Also all metadata and tensors
+    #[arg(long)]
+    pub verbose: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with = "part")]
+    pub json: bool,
+}
+
+/// Arguments of `ps`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    llmsrv ps                            What is in memory, and until when\n  \
+    llmsrv ps --host gpu-box:11434       The same on another machine\n  \
+    llmsrv ps --json | jq '.models[].size'")]
+pub struct PsArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `stop`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    llmsrv stop default                  Free the memory of a model now\n  \
+    llmsrv ps                            See which models are loaded")]
+pub struct StopArgs {
+    /// The model
+    #[arg(value_name = "MODEL", add = ArgValueCompleter::new(complete::models))]
+    pub model: String,
+}
+
+/// Arguments of `cp`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    llmsrv cp default mine               The copy shares the files of the original\n  \
+    llmsrv cp mine mine:backup           A second tag")]
+pub struct CpArgs {
+    /// The model
+    #[arg(value_name = "SOURCE", add = ArgValueCompleter::new(complete::models))]
+    pub source: String,
+    /// Its new name
+    #[arg(value_name = "DESTINATION")]
+    pub destination: String,
+}
+
+/// Arguments of `rm`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    llmsrv rm mine                       Remove a model and the files only it uses\n  \
+    llmsrv rm mine:backup other          Remove several")]
+pub struct RmArgs {
+    /// The models
+    #[arg(value_name = "MODEL", required = true, add = ArgValueCompleter::new(complete::models))]
+    pub names: Vec<String>,
+}

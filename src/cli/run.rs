@@ -1,0 +1,76 @@
+//! `llmsrv run`
+
+use clap::{Args, ValueEnum};
+use clap_complete::ArgValueCompleter;
+
+use crate::complete;
+
+/// The first part of the long help.
+pub const ABOUT: &str = "Chat with a model, or ask it one thing.\n\n\
+    With a prompt (as arguments, from a pipe, or both) the answer goes to stdout and the command \
+    ends. Without one it starts a chat; type /help there. It uses the running server; when there \
+    is none, it runs the model itself.";
+
+/// Arguments of `run`.
+#[derive(Args, Debug, Default)]
+#[command(
+    after_help = "Examples:\n  \
+        llmsrv run                                     Chat with the built-in model\n  \
+        llmsrv run default \"Why is the sky blue?\"      Ask one question\n  \
+        llmsrv run default < question.txt              Take the prompt from a file\n  \
+        git diff | llmsrv run default \"Review this:\"   Both: the prompt, then the text\n  \
+        llmsrv run default --format json \"Three colours as a JSON list\"\n  \
+        llmsrv run default --option temperature=0 --verbose \"Hello!\""
+)]
+pub struct RunArgs {
+    /// Model to use
+    #[arg(value_name = "MODEL", default_value = "default", add = ArgValueCompleter::new(complete::models))]
+    pub model: String,
+    /// What to ask; without it and without a pipe a chat starts
+    #[arg(value_name = "PROMPT")]
+    pub prompt: Vec<String>,
+    /// System prompt
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Form of the answer: `json`, or a JSON Schema
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
+    /// Set an option of the model, such as temperature=0 (may be repeated)
+    #[arg(short, long = "option", value_name = "NAME=VALUE")]
+    pub options: Vec<String>,
+    /// How long the model stays loaded afterwards, such as 30m; -1 = forever
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub keepalive: Option<String>,
+    /// Let the model think first
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub think: Option<ThinkArg>,
+    /// Do not let the model think first
+    #[arg(long, conflicts_with = "think")]
+    pub nothink: bool,
+    /// Do not show what the model thinks
+    #[arg(long)]
+    pub hidethinking: bool,
+    /// Do not wrap lines at the width of the terminal
+    #[arg(long)]
+    pub nowordwrap: bool,
+    /// Print timings after the answer
+    #[arg(long)]
+    pub verbose: bool,
+}
+
+/// How much to think.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ThinkArg {
+    /// Yes
+    True,
+    /// No
+    False,
+    /// A little
+    Low,
+    /// Some
+    Medium,
+    /// A lot
+    High,
+    /// As much as it can
+    Max,
+}

@@ -1,0 +1,48 @@
+//! From a parsed command line to the function that does it.
+
+mod completions;
+mod config;
+mod cp;
+mod generate;
+mod list;
+mod ps;
+mod rm;
+mod run;
+mod serve;
+mod show;
+mod stop;
+mod version;
+
+pub use show::overview;
+pub use version::VERSION;
+
+use crate::{
+    cli::{self, Cli, Command},
+    context::Context,
+    failure::Failure,
+    term,
+};
+
+/// Does what was asked.
+pub fn dispatch(parsed: Cli) -> Result<(), Failure> {
+    let global = parsed.global;
+    let Some(command) = parsed.command else {
+        term::line(cli::command().render_help().ansi())?;
+        return Ok(());
+    };
+    let plain = |global| Context::load(global, Vec::new());
+    match command {
+        Command::Serve(args) => serve::run(&Context::load(global, serve::flags(&args))?),
+        Command::Run(args) => run::run(&plain(global)?, args),
+        Command::List(args) => list::run(&plain(global)?, &args),
+        Command::Show(args) => show::run(&plain(global)?, &args),
+        Command::Ps(args) => ps::run(&plain(global)?, &args),
+        Command::Stop(args) => stop::run(&plain(global)?, &args),
+        Command::Cp(args) => cp::run(&plain(global)?, &args),
+        Command::Rm(args) => rm::run(&plain(global)?, &args),
+        Command::Config(args) => config::run(global, &args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Version(args) => version::run(&plain(global)?, &args),
+        Command::Generate(args) => generate::run(&args),
+    }
+}

@@ -1,0 +1,85 @@
+//! `llmsrv ps`
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    cli::PsArgs,
+    connect::{running, runtime},
+    context::Context,
+    failure::Failure,
+    format, logging, term,
+};
+
+/// Prints the models in the memory of the running server.
+pub fn run(context: &Context, args: &PsArgs) -> Result<(), Failure> {
+    logging::start(context.config(), logging::Style::Command)?;
+    let loaded: Value = runtime()?.block_on(async { running(context).await?.get("/api/ps").await })?;
+    if args.json {
+        term::json(&loaded)?;
+        return Ok(());
+    }
+    let loaded: Loaded = serde_json::from_value(loaded)?;
+    let now = Timestamp::now();
+    let rows: Vec<Vec<String>> = loaded
+        .models
+        .iter()
+        .map(|model| {
+            vec![
+                model.name.clone(),
+                model.digest.chars().take(12).collect(),
+                format::size(model.size),
+                processor(model.size, model.size_vram),
+                model.context_length.to_string(),
+                model.expires_at.parse().map_or_else(|_| "-".to_owned(), |at| format::until(at, now)),
+            ]
+        })
+        .collect();
+    term::line(term::table(&["NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL"], &rows))?;
+    Ok(())
+}
+
+/// What is printed of the answer; a server of another kind may leave fields out.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Loaded {
+    models: Vec<Model>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Model {
+    name: String,
+    digest: String,
+    size: u64,
+    size_vram: u64,
+    context_length: u64,
+    expires_at: String,
+}
+
+/// Says which part of a model is in the memory of a GPU.
+fn processor(size: u64, size_vram: u64) -> String {
+    match (size, size_vram) {
+        (_, 0) => "100% CPU".to_owned(),
+        (size, vram) if vram >= size => "100% GPU".to_owned(),
+        (size, vram) => {
+            let cpu = ((size - vram) as f64 / size as f64 * 100.0).round();
+            format!("{cpu:.0}%/{:.0}% CPU/GPU", 100.0 - cpu)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up() {
+        for (size, vram, text) in
+            [(100, 0, "100% CPU"), (100, 100, "100% GPU"), (100, 150, "100% GPU"), (300, 100, "67%/33% CPU/GPU"), (0, 0, "100% CPU")]
+        {
+            assert_eq!(processor(size, vram), text);
+        }
+    }
+}

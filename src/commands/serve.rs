@@ -1,0 +1,207 @@
+//! `llmsrv serve`: the server in the foreground.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use anyhow::Context as _;
+use llmsrv_api::client::Client;
+use llmsrv_config::{Address, Flag, ServerConfig};
+use serde_json::{Value, json};
+use tokio::{
+    net::TcpListener,
+    runtime::Builder,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+};
+
+use crate::{
+    cli::ServeArgs,
+    commands::VERSION,
+    context::Context,
+    failure::{Code, Failure},
+    local::{self, Prune},
+    logging, term,
+};
+
+/// Most threads for connections; the arithmetic has its own.
+const MAX_WORKERS: usize = 4;
+
+/// Turns the arguments into settings.
+pub fn flags(args: &ServeArgs) -> Vec<Flag> {
+    [
+        ("LLMSRV_PRELOAD", "--preload", &args.preload),
+        ("LLMSRV_KEEP_ALIVE", "--keep-alive", &args.keep_alive),
+        ("LLMSRV_NUM_PARALLEL", "--parallel", &args.parallel),
+    ]
+    .into_iter()
+    .filter_map(|(setting, flag, value)| Some(Flag { setting, flag, value: value.clone()? }))
+    .collect()
+}
+
+/// Serves until a signal.
+pub fn run(context: &Context) -> Result<(), Failure> {
+    logging::start(context.config(), logging::Style::Server)?;
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS);
+    let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
+    let result = runtime.block_on(serve(context));
+    // A load that still runs must not keep the program.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(context: &Context) -> Result<(), Failure> {
+    let config = &context.config().server;
+    // Before anything slow: a signal during the start counts.
+    let mut signals = Signals::new()?;
+    let listener = listen(&config.host).await?;
+    let address = listener.local_addr()?;
+    let store = local::open_store(config, Prune::Yes)?;
+    announce(context, address, &store);
+    let app = local::app(local::settings(config), store);
+
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = tokio::spawn(llmsrv_server::serve(listener, app, async {
+        let _ = stopped.await;
+    }));
+    tokio::spawn(preload(base_url(address), config.clone()));
+    let mut server = server;
+    tokio::select! {
+        ended = &mut server => return Ok(ended?.context("the server failed")?),
+        name = signals.next() => tracing::info!(signal = name, "stopping"),
+    }
+    let _ = stop.send(());
+    let grace = async {
+        match config.grace {
+            Some(grace) => tokio::time::sleep(grace).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        ended = &mut server => ended?.context("the server failed")?,
+        () = grace => tracing::warn!("requests were still running after the grace period"),
+        name = signals.next() => tracing::warn!(signal = name, "stopping at once"),
+    }
+    Ok(())
+}
+
+/// Takes the address; when that fails, says what to do about it.
+async fn listen(address: &Address) -> Result<TcpListener, Failure> {
+    let bound = if address.host.is_empty() {
+        // Every interface, of both families where the machine has both.
+        match TcpListener::bind(("::", address.port)).await {
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => TcpListener::bind(("0.0.0.0", address.port)).await,
+            bound => bound,
+        }
+    } else {
+        TcpListener::bind((address.host.trim_end_matches('.'), address.port)).await
+    };
+    let error = match bound {
+        Ok(listener) => return Ok(listener),
+        Err(error) => error,
+    };
+    let other_port = address.port.checked_add(1).unwrap_or(8080);
+    let (kind, authority) = (error.kind(), address.authority());
+    if kind == io::ErrorKind::AddrInUse {
+        let who = who_listens(address).await;
+        return Err(Failure::new(Code::Failed, format!("cannot listen on {authority}: {who}"))
+            .hint(format!("stop it, or choose another port: `llmsrv serve -p {other_port}`")));
+    }
+    let failure = Failure::from(anyhow::Error::new(error).context(format!("cannot listen on {authority}")));
+    Err(match kind {
+        io::ErrorKind::PermissionDenied => {
+            failure.hint("ports below 1024 need special rights; choose another one with -p")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            failure.hint("this machine does not have that address; `--host 0.0.0.0` listens on all it has")
+        }
+        _ => failure,
+    })
+}
+
+/// Asks whoever has the port what it is.
+async fn who_listens(address: &Address) -> String {
+    let client = Client::new(&Address { tls: false, ..address.clone() }.url(), None);
+    let version = async { client.ok()?.version().await.ok() };
+    match tokio::time::timeout(Duration::from_secs(1), version).await {
+        Ok(Some(version)) => format!("a server of version {version} listens there already"),
+        _ => "another program listens there already".to_owned(),
+    }
+}
+
+/// Says where the server is and what it has.
+fn announce(context: &Context, address: SocketAddr, store: &llmsrv_store::Store) {
+    // `default` stands for one of the others.
+    let models = store.list().map_or(0, |models| models.iter().filter(|model| model.stands_for.is_none()).count());
+    let url = base_url(address);
+    let folder = store.root().display();
+    if context.config().server.log_json {
+        tracing::info!(url, version = VERSION, models, folder = %folder, "listening");
+    } else if !context.global.quiet {
+        let plural = if models == 1 { "" } else { "s" };
+        let strong = term::STRONG;
+        term::note(format_args!(
+            "llmsrv {VERSION} listens on {strong}{url}{strong:#} ({models} model{plural} in {folder})"
+        ));
+    }
+}
+
+/// Returns the URL that reaches a listener from this machine.
+fn base_url(address: SocketAddr) -> String {
+    Address { tls: false, host: address.ip().to_string(), port: address.port(), path: String::new() }.url()
+}
+
+/// Loads the models of the setting, one after the other, for good.
+async fn preload(url: String, config: ServerConfig) {
+    for model in &config.preload {
+        let load = async {
+            let key = config.api_keys.first().map(|key| key.expose().to_owned());
+            let request = json!({ "model": model, "keep_alive": -1, "stream": false });
+            Client::new(&url, key)?.post::<Value>("/api/generate", &request).await
+        };
+        match load.await {
+            Ok(_) => tracing::info!(model, "preloaded"),
+            Err(error) => tracing::warn!(model, %error, "cannot preload"),
+        }
+    }
+}
+
+/// The signals that end a server.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Waits for the next one and returns its name.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_taken_port_is_explained() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = Address::parse(&taken.local_addr().unwrap().to_string()).unwrap();
+        let failure = listen(&address).await.unwrap_err();
+        assert_eq!(failure.code, Code::Failed);
+        assert!(failure.to_string().contains(&address.authority()), "{failure}");
+        assert!(failure.hint.unwrap().contains("-p"));
+    }
+
+    #[tokio::test]
+    async fn every_interface_is_reached_from_this_machine() {
+        let listener = listen(&Address::parse(":0").unwrap()).await.unwrap();
+        let url = base_url(listener.local_addr().unwrap());
+        assert!(url.starts_with("http://127.0.0.1:") || url.starts_with("http://[::1]:"), "{url}");
+    }
+}

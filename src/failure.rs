@@ -1,0 +1,88 @@
+//! Why a command failed: the exit status, the causes, and what the user can do about it.
+
+use std::{fmt, io};
+
+use llmsrv_api::client;
+
+/// Exit statuses, listed for users in the help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// It did not work.
+    Failed = 1,
+    /// Wrong use of the command line.
+    Usage = 2,
+    /// The server cannot be reached.
+    Unreachable = 69,
+    /// The server is busy.
+    TryAgain = 75,
+    /// The settings are wrong.
+    Config = 78,
+}
+
+impl Code {
+    /// Returns the word for JSON errors.
+    pub fn word(self) -> &'static str {
+        match self {
+            Code::Failed => "failed",
+            Code::Usage => "usage",
+            Code::Unreachable => "unreachable",
+            Code::TryAgain => "busy",
+            Code::Config => "config",
+        }
+    }
+}
+
+/// A failed command.
+#[derive(Debug)]
+pub struct Failure {
+    /// Exit status.
+    pub code: Code,
+    /// What happened and why.
+    pub error: anyhow::Error,
+    /// What the user can do.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure without a deeper cause.
+    pub fn new(code: Code, message: impl fmt::Display) -> Failure {
+        Failure { code, error: anyhow::anyhow!("{message}"), hint: None }
+    }
+
+    /// Says what the user can do.
+    pub fn hint(self, hint: impl Into<String>) -> Failure {
+        Failure { hint: Some(hint.into()), ..self }
+    }
+
+    /// Tells whether whoever read our output has left, which is nobody's failure.
+    pub fn is_broken_pipe(&self) -> bool {
+        self.error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|error| {
+            error.kind() == io::ErrorKind::BrokenPipe
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    /// Writes the error and its causes in one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.error)
+    }
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        let error = error.into();
+        let (code, hint) = match error.downcast_ref::<client::Error>() {
+            Some(client::Error::Unreachable { .. }) => (
+                Code::Unreachable,
+                Some("start a server with `llmsrv serve`, or name another one with --host or LLMSRV_HOST"),
+            ),
+            Some(client::Error::Status { status: 503, .. }) => (Code::TryAgain, None),
+            Some(client::Error::Status { status: 401, .. }) => {
+                (Code::Failed, Some("put the server's key into LLMSRV_API_KEY"))
+            }
+            _ => (Code::Failed, None),
+        };
+        Failure { code, error, hint: hint.map(str::to_owned) }
+    }
+}

@@ -1,0 +1,127 @@
+//! Putting the server together from its parts, and a server for this process alone.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use llmsrv_config::ServerConfig;
+use llmsrv_engine::{LoadOptions, Loader};
+use llmsrv_server::{App, Settings};
+use llmsrv_store::{ModelName, OpenOptions, Store};
+use rand::TryRngCore as _;
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+
+use crate::{
+    commands::VERSION,
+    context::Context,
+    embedded,
+    failure::{Code, Failure},
+};
+
+/// Opens the store and puts the built-in model into it.
+pub fn open_store(config: &ServerConfig, prune: Prune) -> Result<Store, Failure> {
+    let default_model = match &config.default_model {
+        None => None,
+        Some(name) => Some(name.parse::<ModelName>().map_err(|error| {
+            Failure::new(Code::Config, format!("LLMSRV_DEFAULT_MODEL: {error}"))
+        })?),
+    };
+    let options = OpenOptions {
+        fallback: config.models_fallback.clone(),
+        prune: prune == Prune::Yes && !config.no_prune,
+        default_model,
+    };
+    let unusable = || format!("cannot use the models folder {}", config.models.display());
+    let store = Store::open(&config.models, options).with_context(unusable)?;
+    if !config.no_embedded {
+        embedded::install(&store).map_err(|failure| Failure { error: failure.error.context(unusable()), ..failure })?;
+    }
+    Ok(store)
+}
+
+/// Whether to remove files that no model needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prune {
+    /// A server does it when it starts.
+    Yes,
+    /// A command has no time for it.
+    No,
+}
+
+/// Builds the server over a store.
+pub fn app(settings: Settings, store: Store) -> App {
+    let loader: Loader = Arc::new(llmsrv_models::load);
+    App::new(settings, store, loader)
+}
+
+/// Says the settings in the server's own words.
+pub fn settings(config: &ServerConfig) -> Settings {
+    Settings {
+        origins: config.origins.clone(),
+        api_keys: config.api_keys.iter().map(|key| key.expose().to_owned()).collect(),
+        keep_alive: config.keep_alive,
+        load_timeout: config.load_timeout,
+        num_parallel: config.num_parallel,
+        max_loaded_models: config.max_loaded_models,
+        max_queue: config.max_queue,
+        context_length: config.context_length,
+        load: LoadOptions {
+            kv_cache_type: config.kv_cache_type.clone(),
+            n_threads: config.threads,
+            device: config.device.clone(),
+        },
+        version: config.version_string.clone().unwrap_or_else(|| format!("0.33.0-llmsrv.{VERSION}")),
+        listens_on_loopback: config.host.is_loopback(),
+        log_requests: config.log_requests,
+    }
+}
+
+/// A server inside this process, on a free loopback port, with a key that nobody else knows.
+pub struct Local {
+    url: String,
+    key: String,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<()>,
+}
+
+impl Local {
+    /// Starts it.
+    pub async fn start(context: &Context) -> Result<Local, Failure> {
+        let config = &context.config().server;
+        let store = open_store(config, Prune::No)?;
+        let mut bytes = [0_u8; 16];
+        rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
+        let key = format!("{:032x}", u128::from_ne_bytes(bytes));
+        let settings =
+            Settings { api_keys: vec![key.clone()], listens_on_loopback: true, ..settings(config) };
+        let app = app(settings, store);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = tokio::spawn(async move {
+            let stopped = async {
+                // An error means that the command has ended, too.
+                let _ = stopped.await;
+            };
+            if let Err(error) = llmsrv_server::serve(listener, app, stopped).await {
+                tracing::error!(%error, "server inside the command");
+            }
+        });
+        Ok(Local { url, key, stop, server })
+    }
+
+    /// Returns the address of the server.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns the key it asks for.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Ends it.
+    pub async fn stop(self) {
+        let _ = self.stop.send(());
+        let _ = self.server.await;
+    }
+}

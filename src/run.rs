@@ -1,0 +1,269 @@
+//! A conversation with a model: what `llmsrv run` keeps between answers.
+
+pub mod chat;
+pub mod options;
+pub mod slash;
+mod wrap;
+
+use std::{io, time::Duration};
+
+use llmsrv_api::{
+    client::{self, Client},
+    native::{ChatResponse, Message, Metrics},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{failure::Failure, format, run::wrap::Wrapper, term};
+
+/// A model, what was said, and how answers are wanted.
+pub struct Session {
+    pub client: Client,
+    pub model: String,
+    pub messages: Vec<Message>,
+    pub system: Option<String>,
+    pub options: Map<String, Value>,
+    pub format: Option<Value>,
+    pub think: Option<Value>,
+    pub keep_alive: Option<String>,
+    pub verbose: bool,
+    pub hide_thinking: bool,
+    pub word_wrap: bool,
+}
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The model had no more to say.
+    Whole,
+    /// The user did not want more.
+    Stopped,
+}
+
+impl Session {
+    /// Starts a conversation.
+    pub fn new(client: Client, model: String) -> Session {
+        Session {
+            client,
+            model,
+            messages: Vec::new(),
+            system: None,
+            options: Map::new(),
+            format: None,
+            think: None,
+            keep_alive: None,
+            verbose: false,
+            hide_thinking: false,
+            word_wrap: true,
+        }
+    }
+
+    /// Loads the model, so that mistakes show before anything is typed.
+    pub async fn load(&self) -> Result<(), Failure> {
+        let _spinner = term::Spinner::start("loading the model");
+        let request = self.request(&[]);
+        let loaded: Result<Value, client::Error> = self.client.post("/api/chat", &request).await;
+        loaded.map(drop).map_err(|error| self.failure(error))
+    }
+
+    /// Asks, prints the answer as it comes, and remembers both. When `stop` is ready first, the
+    /// answer ends where it is; what was said so far is remembered.
+    pub async fn answer(&mut self, prompt: String, stop: impl Future<Output = ()>) -> Result<Ended, Failure> {
+        self.messages.push(Message { role: "user".to_owned(), content: prompt, ..Message::default() });
+        match self.stream(stop).await {
+            Ok((answer, ended)) => {
+                self.messages.push(answer);
+                Ok(ended)
+            }
+            Err(failure) => {
+                // The next question must not carry one that was never answered.
+                self.messages.pop();
+                Err(failure)
+            }
+        }
+    }
+
+    async fn stream(&self, stop: impl Future<Output = ()>) -> Result<(Message, Ended), Failure> {
+        let mut printer = Printer::new(self);
+        let mut answer = Message { role: "assistant".to_owned(), ..Message::default() };
+        let mut stop = std::pin::pin!(stop);
+        let mut spinner = Some(term::Spinner::start("thinking"));
+        let request = self.request(&self.messages);
+        let mut lines = tokio::select! {
+            lines = self.client.stream::<ChatResponse>("/api/chat", &request) => lines.map_err(|error| self.failure(error))?,
+            () = &mut stop => return Ok((answer, Ended::Stopped)),
+        };
+        let last = loop {
+            let line = tokio::select! {
+                line = lines.next() => line,
+                () = &mut stop => {
+                    spinner.take();
+                    printer.finish()?;
+                    return Ok((answer, Ended::Stopped));
+                }
+            };
+            let chunk = match line {
+                Some(Ok(chunk)) => chunk,
+                Some(Err(error)) => {
+                    spinner.take();
+                    printer.finish()?;
+                    return Err(self.failure(error));
+                }
+                None => break None,
+            };
+            if !chunk.message.content.is_empty() || !chunk.message.thinking.is_empty() {
+                spinner.take();
+            }
+            printer.print(&chunk.message)?;
+            answer.thinking += &chunk.message.thinking;
+            answer.content += &chunk.message.content;
+            answer.tool_calls.extend(chunk.message.tool_calls.iter().cloned());
+            if chunk.done {
+                break Some(chunk);
+            }
+        };
+        spinner.take();
+        printer.finish()?;
+        let Some(last) = last else {
+            return Err(self.failure(client::Error::Stream("the answer was cut off".to_owned())));
+        };
+        if last.metrics.prompt_truncated > 0 {
+            let tokens = last.metrics.prompt_truncated;
+            term::warning(format_args!("{tokens} tokens did not fit the context and were left out"));
+        }
+        if self.verbose {
+            term::note(timings(&last.metrics, last.done_reason.as_deref()));
+        }
+        Ok((answer, Ended::Whole))
+    }
+
+    /// Builds the request for `messages`; without any it only loads the model.
+    fn request(&self, messages: &[Message]) -> Value {
+        let system = self.system.as_ref().filter(|_| !messages.is_empty());
+        let system = system.map(|text| Message { role: "system".into(), content: text.clone(), ..Message::default() });
+        let messages: Vec<&Message> = system.iter().chain(messages).collect();
+        let mut request = json!({ "model": self.model, "messages": messages, "options": self.options });
+        for (name, value) in [
+            ("format", self.format.clone()),
+            ("think", self.think.clone()),
+            ("keep_alive", self.keep_alive.clone().map(Value::String)),
+        ] {
+            if let Some(value) = value {
+                request[name] = value;
+            }
+        }
+        request
+    }
+
+    fn failure(&self, error: client::Error) -> Failure {
+        let missing = matches!(error, client::Error::Status { status: 404, .. });
+        let failure = Failure::from(anyhow::Error::new(error).context(format!("cannot run {}", self.model)));
+        if missing { failure.hint("`llmsrv list` shows the models there are") } else { failure }
+    }
+}
+
+/// Lays out the timings of an answer.
+fn timings(metrics: &Metrics, reason: Option<&str>) -> String {
+    let rate = |count: u64, nanos: u64| {
+        let seconds = Duration::from_nanos(nanos).as_secs_f64();
+        if seconds > 0.0 { format!("{:.2} tokens/s", count as f64 / seconds) } else { "-".to_owned() }
+    };
+    let rows = [
+        ("total duration", format::nanos(metrics.total_duration)),
+        ("load duration", format::nanos(metrics.load_duration)),
+        ("prompt eval count", format!("{} tokens", metrics.prompt_eval_count)),
+        ("prompt eval duration", format::nanos(metrics.prompt_eval_duration)),
+        ("prompt eval rate", rate(metrics.prompt_eval_count, metrics.prompt_eval_duration)),
+        ("eval count", format!("{} tokens", metrics.eval_count)),
+        ("eval duration", format::nanos(metrics.eval_duration)),
+        ("eval rate", rate(metrics.eval_count, metrics.eval_duration)),
+        ("done reason", reason.unwrap_or("-").to_owned()),
+    ];
+    let lines: Vec<String> = rows.iter().map(|(name, value)| format!("{:<22}{value}", format!("{name}:"))).collect();
+    lines.join("\n")
+}
+
+/// Prints an answer piece by piece: thinking faint, words wrapped, a line end at the end.
+struct Printer {
+    wrapper: Wrapper,
+    hide_thinking: bool,
+    part: Part,
+    ends_with_line_end: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Nothing,
+    Thinking,
+    Content,
+}
+
+impl Printer {
+    fn new(session: &Session) -> Printer {
+        Printer {
+            wrapper: Wrapper::new(term::width().filter(|_| session.word_wrap)),
+            // In a pipe only the answer itself is wanted.
+            hide_thinking: session.hide_thinking || !term::stdout_is_terminal(),
+            part: Part::Nothing,
+            ends_with_line_end: true,
+        }
+    }
+
+    fn print(&mut self, message: &Message) -> io::Result<()> {
+        if !message.thinking.is_empty() && !self.hide_thinking {
+            self.change(Part::Thinking)?;
+            let text = self.wrapper.push(&message.thinking);
+            self.emit(&text)?;
+        }
+        if !message.content.is_empty() {
+            self.change(Part::Content)?;
+            let text = self.wrapper.push(&message.content);
+            self.emit(&text)?;
+        }
+        for call in &message.tool_calls {
+            self.change(Part::Content)?;
+            let arguments = Value::Object(call.function.arguments.clone());
+            self.emit(&format!("{}({arguments})\n", call.function.name))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the answer.
+    fn finish(&mut self) -> io::Result<()> {
+        let rest = self.wrapper.finish();
+        self.emit(&rest)?;
+        if !self.ends_with_line_end {
+            self.ends_with_line_end = true;
+            term::piece("\n")?;
+        }
+        self.part = Part::Nothing;
+        Ok(())
+    }
+
+    /// Separates thinking from what is said aloud.
+    fn change(&mut self, part: Part) -> io::Result<()> {
+        if self.part == Part::Thinking && part == Part::Content {
+            self.finish()?;
+            term::piece("\n")?;
+        }
+        self.part = part;
+        Ok(())
+    }
+
+    fn emit(&mut self, text: &str) -> io::Result<()> {
+        use term::FAINT;
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.ends_with_line_end = text.ends_with('\n');
+        let text = printable(text);
+        if self.part == Part::Thinking { term::piece(format_args!("{FAINT}{text}{FAINT:#}")) } else { term::piece(text) }
+    }
+}
+
+/// Removes control characters, which could take over a terminal; a pipe gets the text as it is.
+fn printable(text: &str) -> String {
+    if !term::stdout_is_terminal() {
+        return text.to_owned();
+    }
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}

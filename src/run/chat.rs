@@ -1,0 +1,288 @@
+//! A chat in a terminal: reads lines, understands commands, prints answers.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use rustyline::{
+    Config, Editor, Helper,
+    completion::Completer,
+    error::ReadlineError,
+    highlight::Highlighter,
+    hint::Hinter,
+    history::FileHistory,
+    validate::Validator,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    commands::overview,
+    context::Context,
+    failure::Failure,
+    run::{
+        Ended, Session, options,
+        slash::{COMMANDS, Input, Lines, Set, ShowPart, parse},
+    },
+    term,
+};
+
+/// Chats until the user ends it.
+pub async fn run(context: &Context, session: &mut Session) -> Result<(), Failure> {
+    session.load().await?;
+    let mut chat = Chat::new(context)?;
+    let (faint, model) = (term::FAINT, &session.model);
+    term::note(format_args!("{faint}Chatting with {model}. /help explains, Ctrl-D ends.{faint:#}"));
+    while let Some(input) = chat.read().await? {
+        match parse(&input) {
+            Input::Text(text) if text.trim().is_empty() => {}
+            Input::Text(text) => answer(session, text).await,
+            Input::Bye => break,
+            Input::Help => help()?,
+            Input::Clear => {
+                session.messages.clear();
+                term::note("The conversation is forgotten.");
+            }
+            Input::Set(Set::History(keep)) => chat.keep_history = keep,
+            Input::Set(set) => match apply(session, set) {
+                Ok(said) => term::note(said),
+                Err(wrong) => term::note(wrong),
+            },
+            Input::Show(part) => {
+                if let Err(failure) = show(session, part).await {
+                    term::failure(&failure, false);
+                }
+            }
+            Input::Load(model) => load(session, model).await,
+            Input::Wrong(wrong) => term::note(wrong),
+        }
+    }
+    Ok(())
+}
+
+/// Answers; a failed answer does not end the chat.
+async fn answer(session: &mut Session, text: String) {
+    let stop = async {
+        // Without the signal the answer cannot be stopped early, which is no reason to fail.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    match session.answer(text, stop).await {
+        Ok(Ended::Whole | Ended::Stopped) => term::note(""),
+        Err(failure) => term::failure(&failure, false),
+    }
+}
+
+async fn load(session: &mut Session, model: String) {
+    let before = std::mem::replace(&mut session.model, model);
+    match session.load().await {
+        Ok(()) => {
+            session.messages.clear();
+            term::note(format_args!("Chatting with {}.", session.model));
+        }
+        Err(failure) => {
+            session.model = before;
+            term::failure(&failure, false);
+        }
+    }
+}
+
+/// Changes the session; returns what to say.
+fn apply(session: &mut Session, set: Set) -> Result<String, String> {
+    Ok(match set {
+        Set::Parameter(name, values) => {
+            options::set(&mut session.options, &name, &values)?;
+            format!("{name} is {}", session.options.get(&name).unwrap_or(&Value::Null))
+        }
+        Set::System(text) => {
+            session.system = Some(text);
+            "The system prompt is set.".to_owned()
+        }
+        Set::Think(level) => {
+            session.think = Some(match level.as_deref() {
+                None => Value::Bool(false),
+                Some("true") => Value::Bool(true),
+                Some(level) => Value::String(level.to_owned()),
+            });
+            if level.is_some() { "The model thinks first." } else { "The model does not think first." }.to_owned()
+        }
+        Set::Format(format) => {
+            session.format = format.map(Value::String);
+            if session.format.is_some() { "Answers are JSON." } else { "Answers have any form." }.to_owned()
+        }
+        Set::Verbose(verbose) => {
+            session.verbose = verbose;
+            if verbose { "Timings are printed." } else { "Timings are not printed." }.to_owned()
+        }
+        Set::WordWrap(wrap) => {
+            session.word_wrap = wrap;
+            if wrap { "Lines are wrapped." } else { "Lines are not wrapped." }.to_owned()
+        }
+        Set::History(_) => String::new(),
+    })
+}
+
+async fn show(session: &Session, part: ShowPart) -> Result<(), Failure> {
+    let request = json!({ "model": session.model });
+    let shown: Value = session.client.post("/api/show", &request).await?;
+    let text = |key: &str| shown[key].as_str().unwrap_or_default().trim_end().to_owned();
+    let text = match part {
+        ShowPart::Info => overview(&shown, false),
+        ShowPart::License => text("license"),
+        ShowPart::Modelfile => text("modelfile"),
+        ShowPart::Template => text("template"),
+        ShowPart::System => session.system.clone().unwrap_or_else(|| text("system")),
+        ShowPart::Parameters => {
+            let own = session.options.iter().map(|(name, value)| format!("{name:<30} {value} (this chat)"));
+            std::iter::once(text("parameters")).chain(own).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+        }
+    };
+    if text.is_empty() {
+        term::note("There is nothing to show.");
+    } else {
+        term::line(text)?;
+    }
+    Ok(())
+}
+
+fn help() -> Result<(), Failure> {
+    let strong = term::STRONG;
+    for (usage, about) in COMMANDS {
+        term::line(format_args!("  {strong}{usage:<28}{strong:#} {about}"))?;
+    }
+    term::line("\nText between \"\"\" and \"\"\" may have several lines. Ctrl-C stops an answer.")?;
+    Ok(())
+}
+
+/// The line editor and where its history is kept.
+struct Chat {
+    editor: Option<Editor<Hints, FileHistory>>,
+    history: PathBuf,
+    keep_history: bool,
+}
+
+impl Chat {
+    fn new(context: &Context) -> Result<Chat, Failure> {
+        let config = Config::builder().auto_add_history(false).max_history_size(1000)?.build();
+        let mut editor = Editor::with_config(config).context("cannot use this terminal")?;
+        editor.set_helper(Some(Hints));
+        let history = context.config().host.state_dir.join("history");
+        // The first chat has no history; one that cannot be read is not worth failing for.
+        let _ = editor.load_history(&history);
+        Ok(Chat { editor: Some(editor), history, keep_history: !context.config().client.no_history })
+    }
+
+    /// Reads one input, which may have several lines; nothing at the end.
+    async fn read(&mut self) -> Result<Option<String>, Failure> {
+        let mut lines = Lines::default();
+        loop {
+            let prompt = if lines.is_open() { "... " } else { ">>> " };
+            match self.line(prompt).await? {
+                Ok(line) => {
+                    if let Some(input) = lines.push(&line) {
+                        self.remember(&input);
+                        return Ok(Some(input));
+                    }
+                }
+                Err(ReadlineError::Interrupted) if lines.is_open() => lines.clear(),
+                Err(ReadlineError::Interrupted) => term::note("Ctrl-D or /bye ends the chat."),
+                Err(ReadlineError::Eof) => return Ok(None),
+                // The window changed its size; the line is read again.
+                Err(ReadlineError::Signal(_)) => {}
+                Err(error) => return Err(anyhow::Error::new(error).context("cannot read from the terminal").into()),
+            }
+        }
+    }
+
+    /// Reads a line without keeping the runtime's threads from their work.
+    async fn line(&mut self, prompt: &'static str) -> Result<Result<String, ReadlineError>, Failure> {
+        let Some(mut editor) = self.editor.take() else { return Ok(Err(ReadlineError::Eof)) };
+        let (editor, line) = tokio::task::spawn_blocking(move || {
+            let line = editor.readline(prompt);
+            (editor, line)
+        })
+        .await?;
+        self.editor = Some(editor);
+        Ok(line)
+    }
+
+    fn remember(&mut self, input: &str) {
+        let Some(editor) = &mut self.editor else { return };
+        if !self.keep_history || input.trim().is_empty() {
+            return;
+        }
+        let added = editor.add_history_entry(input).unwrap_or(false);
+        let folder = self.history.parent().map(std::fs::create_dir_all);
+        if added && !matches!(folder, Some(Err(_))) {
+            // A history that cannot be kept is a small loss.
+            let _ = editor.append_history(&self.history);
+        }
+    }
+}
+
+/// What the line editor offers while typing.
+struct Hints;
+
+impl Helper for Hints {}
+impl Validator for Hints {}
+
+impl Highlighter for Hints {
+    fn highlight_hint<'h>(&self, hint: &'h str) -> std::borrow::Cow<'h, str> {
+        let faint = term::FAINT;
+        format!("{faint}{hint}{faint:#}").into()
+    }
+}
+
+impl Hinter for Hints {
+    type Hint = String;
+
+    fn hint(&self, line: &str, _cursor: usize, _context: &rustyline::Context<'_>) -> Option<String> {
+        line.is_empty().then(|| "Send a message (/? for help)".to_owned())
+    }
+}
+
+impl Completer for Hints {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        cursor: usize,
+        _context: &rustyline::Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let typed = line.get(..cursor).unwrap_or(line);
+        if !typed.starts_with('/') {
+            return Ok((cursor, Vec::new()));
+        }
+        let words = COMMANDS.iter().map(|(usage, _)| fixed_words(usage)).chain(SHOW.iter().map(|show| (*show).to_owned()));
+        Ok((0, words.filter(|word| word.starts_with(typed)).collect()))
+    }
+}
+
+/// The further forms of `/show`.
+const SHOW: &[&str] =
+    &["/show license", "/show modelfile", "/show parameters", "/show system", "/show template"];
+
+/// Returns the part of a usage that is typed as it stands.
+fn fixed_words(usage: &str) -> String {
+    let fixed = |word: &&str| !word.starts_with('[') && word.chars().any(char::is_lowercase);
+    usage.split(' ').take_while(fixed).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use rustyline::history::DefaultHistory;
+
+    use super::*;
+
+    #[test]
+    fn tab_completes_commands() {
+        let history = DefaultHistory::new();
+        let context = rustyline::Context::new(&history);
+        let complete = |typed: &str| Hints.complete(typed, typed.len(), &context).unwrap().1;
+        assert_eq!(complete("/b"), ["/bye"]);
+        assert_eq!(complete("/set no"), ["/set nothink", "/set noformat"]);
+        assert_eq!(complete("/show t"), ["/show template"]);
+        assert_eq!(complete("/set par"), ["/set parameter"]);
+        assert!(complete("hello").is_empty());
+    }
+}

@@ -1,0 +1,165 @@
+//! The only place that prints: results to stdout, everything else to stderr, colours where they are
+//! wanted.
+
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::{cli::ColorArg, failure::Failure};
+
+/// Names of things in output.
+pub const STRONG: Style = Style::new().bold();
+/// What matters less.
+pub const FAINT: Style = Style::new().dimmed();
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+const HINT: Style = AnsiColor::Cyan.on_default().bold();
+
+/// Decides about colours for the rest of the program.
+pub fn set_color(color: ColorArg) {
+    match color {
+        // The streams look at NO_COLOR, CLICOLOR_FORCE, TERM and the terminal themselves.
+        ColorArg::Auto => {}
+        ColorArg::Always => ColorChoice::Always.write_global(),
+        ColorArg::Never => ColorChoice::Never.write_global(),
+    }
+}
+
+/// Writes a line of results.
+pub fn line(text: impl Display) -> io::Result<()> {
+    writeln!(anstream::stdout().lock(), "{text}")
+}
+
+/// Writes a piece of results at once, without ending the line.
+pub fn piece(text: impl Display) -> io::Result<()> {
+    let mut stdout = anstream::stdout().lock();
+    write!(stdout, "{text}")?;
+    stdout.flush()
+}
+
+/// Writes JSON for a script: never coloured, one value.
+pub fn json(value: &serde_json::Value) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{value:#}")
+}
+
+/// Writes a line that is not a result.
+pub fn note(text: impl Display) {
+    // Whoever closed stderr does not want to be told.
+    let _ = writeln!(anstream::stderr().lock(), "{text}");
+}
+
+/// Warns of something that does not stop the program.
+pub fn warning(text: impl Display) {
+    note(format_args!("{WARNING}warning:{WARNING:#} {text}"));
+}
+
+/// Reports a failed command.
+pub fn failure(failure: &Failure, as_json: bool) {
+    if as_json {
+        let mut value = serde_json::json!({ "error": failure.to_string(), "code": failure.code.word() });
+        if let Some(hint) = &failure.hint {
+            value["hint"] = hint.as_str().into();
+        }
+        let _ = writeln!(io::stderr().lock(), "{value}");
+        return;
+    }
+    let mut last = String::new();
+    for cause in failure.error.chain().map(ToString::to_string) {
+        if last.is_empty() {
+            note(format_args!("{ERROR}error:{ERROR:#} {cause}"));
+        } else if !last.ends_with(&cause) {
+            note(format_args!("  {FAINT}because:{FAINT:#} {cause}"));
+        }
+        last = cause;
+    }
+    if let Some(hint) = &failure.hint {
+        note(format_args!("{HINT}hint:{HINT:#} {hint}"));
+    }
+}
+
+/// Tells whether a person sees stdout.
+pub fn stdout_is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Tells whether a person types stdin.
+pub fn stdin_is_terminal() -> bool {
+    io::stdin().is_terminal()
+}
+
+/// Returns the columns of the terminal that stdout is, if it is one.
+pub fn width() -> Option<usize> {
+    if !stdout_is_terminal() {
+        return None;
+    }
+    terminal_size::terminal_size().map(|(width, _)| width.0 as usize).filter(|width| *width > 0)
+}
+
+/// Tells whether stderr shows colours.
+pub fn stderr_has_color() -> bool {
+    AutoStream::choice(&io::stderr()) != ColorChoice::Never
+}
+
+/// Shows that something takes a while; nothing appears where stderr is no terminal or when it is
+/// done at once. Ends when dropped.
+pub struct Spinner(ProgressBar);
+
+impl Spinner {
+    /// Starts to turn.
+    pub fn start(message: &'static str) -> Spinner {
+        let bar = ProgressBar::new_spinner();
+        // A hidden bar draws nothing; indicatif hides it itself where stderr is no terminal.
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
+        bar.set_message(message);
+        bar.enable_steady_tick(Duration::from_millis(120));
+        Spinner(bar)
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Lays out columns: two spaces or more between them, no borders, so that `awk` can read them.
+pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = header.iter().map(|cell| cell.len()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(unicode_width::UnicodeWidthStr::width(cell.as_str()));
+        }
+    }
+    let header: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
+    let lines = std::iter::once(&header).chain(rows).map(|row| {
+        let mut line = String::new();
+        for (width, cell) in widths.iter().zip(row) {
+            line += cell;
+            let missing = width.saturating_sub(unicode_width::UnicodeWidthStr::width(cell.as_str()));
+            line += &" ".repeat(missing + 4);
+        }
+        line.trim_end().to_owned()
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_whatever_they_hold() {
+        let rows = vec![vec!["a".into(), "1 KB".into()], vec!["größer".into(), "模型".into()]];
+        let text = table(&["NAME", "SIZE"], &rows);
+        assert_eq!(text, "NAME      SIZE\na         1 KB\ngrößer    模型");
+    }
+}
