@@ -151,7 +151,9 @@ pub fn command() -> clap::Command {
     for (title, names) in GROUPS {
         list.push(format!("{header}{title}:{header:#}"));
         for name in *names {
-            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = command
+                .find_subcommand(name)
+                .and_then(clap::Command::get_about);
             let about = about.map_or_else(|| "Explain a command".to_owned(), ToString::to_string);
             list.push(format!("  {literal}{name:<12}{literal:#} {about}"));
         }
@@ -213,24 +215,39 @@ mod tests {
     #[test]
     fn no_argument_of_a_command_has_the_id_of_a_global_one() {
         let command = command();
-        let global: BTreeSet<&str> =
-            command.get_arguments().filter(|arg| arg.is_global_set()).map(|arg| arg.get_id().as_str()).collect();
+        let global: BTreeSet<&str> = command
+            .get_arguments()
+            .filter(|arg| arg.is_global_set())
+            .map(|arg| arg.get_id().as_str())
+            .collect();
         assert!(global.contains("models"));
         for sub in command.get_subcommands() {
             for arg in sub.get_arguments() {
-                assert!(!global.contains(arg.get_id().as_str()), "{}: {}", sub.get_name(), arg.get_id());
+                assert!(
+                    !global.contains(arg.get_id().as_str()),
+                    "{}: {}",
+                    sub.get_name(),
+                    arg.get_id()
+                );
             }
         }
     }
 
     #[test]
     fn every_visible_command_is_in_one_group() {
-        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let mut grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
         grouped.retain(|name| *name != "help");
         let unique: BTreeSet<&str> = grouped.iter().copied().collect();
         let command = command();
-        let visible: BTreeSet<&str> =
-            command.get_subcommands().filter(|c| !c.is_hide_set()).map(clap::Command::get_name).collect();
+        let visible: BTreeSet<&str> = command
+            .get_subcommands()
+            .filter(|c| !c.is_hide_set())
+            .map(clap::Command::get_name)
+            .collect();
         assert_eq!(unique, visible);
         assert_eq!(unique.len(), grouped.len());
     }
@@ -239,8 +256,14 @@ mod tests {
     fn every_visible_command_has_examples_of_itself() {
         for sub in command().get_subcommands().filter(|c| !c.is_hide_set()) {
             let name = sub.get_name();
-            let text = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(text.contains("Examples:") && text.contains(&format!("llmsrv {name}")), "{name}");
+            let text = sub
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(
+                text.contains("Examples:") && text.contains(&format!("llmsrv {name}")),
+                "{name}"
+            );
         }
     }
 }

@@ -10,19 +10,28 @@ const MOST: usize = 1000;
 
 /// Returns the models whose name starts with what is typed.
 pub fn models(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(typed) = typed.to_str() else { return Vec::new() };
+    let Some(typed) = typed.to_str() else {
+        return Vec::new();
+    };
     // Settings that are wrong are reported by commands, not while typing.
-    let Ok(loaded) = Inputs::from_process(Request::default()).and_then(|inputs| load(&inputs)) else {
+    let Ok(loaded) = Inputs::from_process(Request::default()).and_then(|inputs| load(&inputs))
+    else {
         return Vec::new();
     };
     let server = loaded.config.server;
     let stores = std::iter::once(server.models).chain(server.models_fallback);
-    let mut names: Vec<String> = stores.flat_map(|store| names(&store.join("manifests"))).collect();
+    let mut names: Vec<String> = stores
+        .flat_map(|store| names(&store.join("manifests")))
+        .collect();
     // It stands for one of the others, or for the built-in model.
     names.push("default".to_owned());
     names.sort();
     names.dedup();
-    names.into_iter().filter(|name| name.starts_with(typed)).map(CompletionCandidate::new).collect()
+    names
+        .into_iter()
+        .filter(|name| name.starts_with(typed))
+        .map(CompletionCandidate::new)
+        .collect()
 }
 
 /// Returns the shortest form of each name below a folder `host/namespace/model/tag`. The tag
@@ -41,7 +50,11 @@ fn names(manifests: &Path) -> Vec<String> {
                         ("registry.ollama.ai", namespace) => format!("{namespace}/"),
                         (host, namespace) => format!("{host}/{namespace}/"),
                     };
-                    let tag = if tag == "latest" { String::new() } else { format!(":{tag}") };
+                    let tag = if tag == "latest" {
+                        String::new()
+                    } else {
+                        format!(":{tag}")
+                    };
                     found.push(format!("{prefix}{model}{tag}"));
                 }
             }
@@ -52,7 +65,9 @@ fn names(manifests: &Path) -> Vec<String> {
 
 /// Returns the names in a folder that could be parts of a model's name.
 fn entries(folder: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
     entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| !name.starts_with('.'))
@@ -79,7 +94,10 @@ mod tests {
         }
         let mut found = names(dir.path());
         found.sort();
-        assert_eq!(found, ["ann/mine", "default", "hf.co/user/repo:Q4_K_M", "qwen:1b"]);
+        assert_eq!(
+            found,
+            ["ann/mine", "default", "hf.co/user/repo:Q4_K_M", "qwen:1b"]
+        );
         assert_eq!(names(Path::new("/nowhere/at/all")), Vec::<String>::new());
     }
 }

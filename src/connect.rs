@@ -17,11 +17,17 @@ impl Connection {
     /// one in this process that only this process can use.
     pub async fn open(context: &Context) -> Result<Connection, Failure> {
         match running(context).await {
-            Ok(client) => Ok(Connection { client, local: None }),
+            Ok(client) => Ok(Connection {
+                client,
+                local: None,
+            }),
             Err(client::Error::Unreachable { .. }) if context.config().server.host.is_local() => {
                 let local = Local::start(context).await?;
                 let client = Client::new(local.url(), Some(local.key().to_owned()))?;
-                Ok(Connection { client, local: Some(local) })
+                Ok(Connection {
+                    client,
+                    local: Some(local),
+                })
             }
             Err(error) => Err(error.into()),
         }
@@ -43,7 +49,11 @@ impl Connection {
 /// Connects to the running server.
 pub async fn running(context: &Context) -> Result<Client, client::Error> {
     let config = context.config();
-    let key = config.client.api_key.as_ref().map(|key| key.expose().to_owned());
+    let key = config
+        .client
+        .api_key
+        .as_ref()
+        .map(|key| key.expose().to_owned());
     let client = Client::new(&config.server.host.url(), key)?;
     match client.version().await {
         // A server that refuses is there; the real call says why it refuses.
@@ -55,5 +65,8 @@ pub async fn running(context: &Context) -> Result<Client, client::Error> {
 /// Starts what runs the calls of a command.
 pub fn runtime() -> Result<Runtime, Failure> {
     // One thread for the command, one for the server that may be inside this process.
-    Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+    Ok(Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?)
 }

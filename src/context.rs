@@ -43,24 +43,49 @@ pub fn request(global: &GlobalArgs) -> Result<Request, Failure> {
         let (key, value) = assignment.split_once('=').unwrap_or((assignment, ""));
         let setting = find(key.trim()).ok_or_else(|| unknown(key))?;
         if !assignment.contains('=') {
-            return Err(Failure::new(Code::Usage, format!("--set {assignment} has no value"))
-                .hint(format!("write `--set {key}=VALUE`")));
+            return Err(
+                Failure::new(Code::Usage, format!("--set {assignment} has no value"))
+                    .hint(format!("write `--set {key}=VALUE`")),
+            );
         }
-        flags.push(Flag { setting: setting.name, flag: "--set", value: value.to_owned() });
+        flags.push(Flag {
+            setting: setting.name,
+            flag: "--set",
+            value: value.to_owned(),
+        });
     }
     let mut flag = |setting, flag, value: Option<String>| {
-        flags.extend(value.map(|value| Flag { setting, flag, value }));
+        flags.extend(value.map(|value| Flag {
+            setting,
+            flag,
+            value,
+        }));
     };
     flag("LLMSRV_HOST", "--host", global.host.clone());
     flag("LLMSRV_MODELS", "--models", global.models.clone());
-    flag("LLMSRV_DEBUG", "-v", (global.more > 0).then(|| global.more.min(2).to_string()));
-    flag("LLMSRV_LOG", "--quiet", global.quiet.then(|| "error".to_owned()));
-    Ok(Request { config_file: global.config.clone(), env_file: global.env_file.clone(), flags, port: global.port })
+    flag(
+        "LLMSRV_DEBUG",
+        "-v",
+        (global.more > 0).then(|| global.more.min(2).to_string()),
+    );
+    flag(
+        "LLMSRV_LOG",
+        "--quiet",
+        global.quiet.then(|| "error".to_owned()),
+    );
+    Ok(Request {
+        config_file: global.config.clone(),
+        env_file: global.env_file.clone(),
+        flags,
+        port: global.port,
+    })
 }
 
 /// Finds a setting by its key in the settings file or by its variable.
 fn find(key: &str) -> Option<&'static Setting> {
-    SETTINGS.iter().find(|setting| setting.path().as_deref() == Some(key) || setting.name == key)
+    SETTINGS
+        .iter()
+        .find(|setting| setting.path().as_deref() == Some(key) || setting.name == key)
 }
 
 fn unknown(key: &str) -> Failure {
@@ -69,11 +94,19 @@ fn unknown(key: &str) -> Failure {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`llmsrv config` lists all settings".to_owned(),
     };
-    Failure::new(Code::Usage, format!("--set {key}: there is no such setting")).hint(hint)
+    Failure::new(
+        Code::Usage,
+        format!("--set {key}: there is no such setting"),
+    )
+    .hint(hint)
 }
 
 fn settings_failure(errors: Errors) -> Failure {
-    let code = if errors.0.iter().all(llmsrv_config::Error::is_usage) { Code::Usage } else { Code::Config };
+    let code = if errors.0.iter().all(llmsrv_config::Error::is_usage) {
+        Code::Usage
+    } else {
+        Code::Config
+    };
     let hint = match code {
         Code::Usage => "`llmsrv config` lists all settings",
         _ => "`llmsrv config path` prints where the settings file is",
@@ -82,7 +115,11 @@ fn settings_failure(errors: Errors) -> Failure {
         [error] => error.to_string(),
         several => {
             let lines: Vec<String> = several.iter().map(|error| format!("\n  {error}")).collect();
-            format!("the settings have {} mistakes:{}", lines.len(), lines.concat())
+            format!(
+                "the settings have {} mistakes:{}",
+                lines.len(),
+                lines.concat()
+            )
         }
     };
     Failure::new(code, message).hint(hint)
@@ -93,17 +130,27 @@ mod tests {
     use super::*;
 
     fn set(assignment: &str) -> Result<Vec<Flag>, Failure> {
-        request(&GlobalArgs { set: vec![assignment.into()], ..GlobalArgs::default() }).map(|request| request.flags)
+        request(&GlobalArgs {
+            set: vec![assignment.into()],
+            ..GlobalArgs::default()
+        })
+        .map(|request| request.flags)
     }
 
     #[test]
     fn settings_are_set_by_key_or_variable() {
         for assignment in ["server.keep_alive=1h", "LLMSRV_KEEP_ALIVE=1h"] {
             let flags = set(assignment).unwrap();
-            assert_eq!((flags[0].setting, flags[0].value.as_str()), ("LLMSRV_KEEP_ALIVE", "1h"));
+            assert_eq!(
+                (flags[0].setting, flags[0].value.as_str()),
+                ("LLMSRV_KEEP_ALIVE", "1h")
+            );
         }
         let failure = set("server.keepalive=1h").unwrap_err();
-        assert_eq!((failure.code, failure.hint.as_deref()), (Code::Usage, Some("did you mean `server.keep_alive`?")));
+        assert_eq!(
+            (failure.code, failure.hint.as_deref()),
+            (Code::Usage, Some("did you mean `server.keep_alive`?"))
+        );
         assert_eq!(set("server.keep_alive").unwrap_err().code, Code::Usage);
     }
 
@@ -118,6 +165,10 @@ mod tests {
         };
         let flags = request(&global).unwrap().flags;
         assert_eq!(flags.len(), 4);
-        assert!(flags.iter().all(|flag| Setting::find(flag.setting).is_some()));
+        assert!(
+            flags
+                .iter()
+                .all(|flag| Setting::find(flag.setting).is_some())
+        );
     }
 }

@@ -18,7 +18,10 @@ pub fn install(store: &Store) -> Result<(), Failure> {
 
 /// This program was built without a model.
 #[cfg(not(feature = "embedded-model"))]
-#[expect(clippy::unnecessary_wraps, reason = "the same signature as with the feature")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the same signature as with the feature"
+)]
 pub fn install(_store: &Store) -> Result<(), Failure> {
     Ok(())
 }

@@ -46,19 +46,27 @@ pub struct Failure {
 impl Failure {
     /// A failure without a deeper cause.
     pub fn new(code: Code, message: impl fmt::Display) -> Failure {
-        Failure { code, error: anyhow::anyhow!("{message}"), hint: None }
+        Failure {
+            code,
+            error: anyhow::anyhow!("{message}"),
+            hint: None,
+        }
     }
 
     /// Says what the user can do.
     pub fn hint(self, hint: impl Into<String>) -> Failure {
-        Failure { hint: Some(hint.into()), ..self }
+        Failure {
+            hint: Some(hint.into()),
+            ..self
+        }
     }
 
     /// Tells whether whoever read our output has left, which is nobody's failure.
     pub fn is_broken_pipe(&self) -> bool {
-        self.error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|error| {
-            error.kind() == io::ErrorKind::BrokenPipe
-        })
+        self.error
+            .chain()
+            .filter_map(|cause| cause.downcast_ref::<io::Error>())
+            .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
@@ -75,14 +83,21 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
         let (code, hint) = match error.downcast_ref::<client::Error>() {
             Some(client::Error::Unreachable { .. }) => (
                 Code::Unreachable,
-                Some("start a server with `llmsrv serve`, or name another one with --host or LLMSRV_HOST"),
+                Some(
+                    "start a server with `llmsrv serve`, or name another one with --host or LLMSRV_HOST",
+                ),
             ),
             Some(client::Error::Status { status: 503, .. }) => (Code::TryAgain, None),
-            Some(client::Error::Status { status: 401, .. }) => {
-                (Code::Failed, Some("put the server's key into LLMSRV_API_KEY"))
-            }
+            Some(client::Error::Status { status: 401, .. }) => (
+                Code::Failed,
+                Some("put the server's key into LLMSRV_API_KEY"),
+            ),
             _ => (Code::Failed, None),
         };
-        Failure { code, error, hint: hint.map(str::to_owned) }
+        Failure {
+            code,
+            error,
+            hint: hint.map(str::to_owned),
+        }
     }
 }

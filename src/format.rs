@@ -13,7 +13,11 @@ pub fn size(bytes: u64) -> String {
         unit_idx += 1;
     }
     let unit = UNITS.get(unit_idx).unwrap_or(&"");
-    if unit_idx > 0 && value < 9.95 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
+    if unit_idx > 0 && value < 9.95 {
+        format!("{value:.1} {unit}")
+    } else {
+        format!("{value:.0} {unit}")
+    }
 }
 
 /// Writes how long ago a moment was: `3 minutes ago`.
@@ -51,7 +55,10 @@ fn span(seconds: i64) -> String {
         ("minute", 60),
         ("second", 1),
     ];
-    let (name, length) = UNITS.iter().find(|(_, length)| seconds >= *length).unwrap_or(&("second", 1));
+    let (name, length) = UNITS
+        .iter()
+        .find(|(_, length)| seconds >= *length)
+        .unwrap_or(&("second", 1));
     let count = seconds / length;
     format!("{count} {name}{}", if count == 1 { "" } else { "s" })
 }
@@ -59,7 +66,11 @@ fn span(seconds: i64) -> String {
 /// Writes nanoseconds as seconds: `1.23s`, or `45.6ms` below one.
 pub fn nanos(nanos: u64) -> String {
     let milliseconds = nanos as f64 / 1e6;
-    if milliseconds < 1000.0 { format!("{milliseconds:.1}ms") } else { format!("{:.2}s", milliseconds / 1000.0) }
+    if milliseconds < 1000.0 {
+        format!("{milliseconds:.1}ms")
+    } else {
+        format!("{:.2}s", milliseconds / 1000.0)
+    }
 }
 
 #[cfg(test)]
@@ -99,7 +110,10 @@ mod tests {
         }
         assert_eq!(until(at(299), now), "4 minutes from now");
         assert_eq!(until(at(-1), now), "Stopping...");
-        assert_eq!(until("2500-01-01T00:00:00Z".parse().unwrap(), now), "Forever");
+        assert_eq!(
+            until("2500-01-01T00:00:00Z".parse().unwrap(), now),
+            "Forever"
+        );
     }
 
     #[test]

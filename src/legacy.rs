@@ -5,18 +5,36 @@ use std::ffi::{OsStr, OsString};
 use crate::failure::{Code, Failure};
 
 /// Actions that used to be flags, and that this version does not have yet.
-const UNAVAILABLE: &[&str] = &["--stop", "--status", "--test", "--examples", "--install-model", "--logs"];
+const UNAVAILABLE: &[&str] = &[
+    "--stop",
+    "--status",
+    "--test",
+    "--examples",
+    "--install-model",
+    "--logs",
+];
 
 /// Rewrites the arguments (the program's name first): a port and nothing else means `serve`.
 pub fn translate(args: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let typed = args.get(1..).unwrap_or_default();
-    let first_is_flag = typed.first().is_some_and(|arg| arg.as_encoded_bytes().starts_with(b"-"));
+    let first_is_flag = typed
+        .first()
+        .is_some_and(|arg| arg.as_encoded_bytes().starts_with(b"-"));
     if !first_is_flag {
         return Ok(args);
     }
-    if let Some(flag) = typed.iter().filter_map(|arg| arg.to_str()).find(|arg| UNAVAILABLE.contains(arg)) {
-        return Err(Failure::new(Code::Usage, format!("{flag} is not available in this version"))
-            .hint("`llmsrv help` lists the commands; `llmsrv serve` runs the server in the foreground"));
+    if let Some(flag) = typed
+        .iter()
+        .filter_map(|arg| arg.to_str())
+        .find(|arg| UNAVAILABLE.contains(arg))
+    {
+        return Err(Failure::new(
+            Code::Usage,
+            format!("{flag} is not available in this version"),
+        )
+        .hint(
+            "`llmsrv help` lists the commands; `llmsrv serve` runs the server in the foreground",
+        ));
     }
     if is_port_only(typed) {
         let mut translated = args;
@@ -42,7 +60,10 @@ mod tests {
     use super::*;
 
     fn translated(typed: &str) -> Result<String, String> {
-        let args = std::iter::once("llmsrv").chain(typed.split_whitespace()).map(OsString::from).collect();
+        let args = std::iter::once("llmsrv")
+            .chain(typed.split_whitespace())
+            .map(OsString::from)
+            .collect();
         match translate(args) {
             Ok(args) => Ok(args.join(OsStr::new(" ")).into_string().unwrap()),
             Err(failure) => Err(failure.to_string()),
@@ -60,7 +81,10 @@ mod tests {
             ("-p 8080 list", "llmsrv -p 8080 list"),
             ("-p", "llmsrv -p"),
             ("--help", "llmsrv --help"),
-            ("run default what does --stop mean", "llmsrv run default what does --stop mean"),
+            (
+                "run default what does --stop mean",
+                "llmsrv run default what does --stop mean",
+            ),
         ] {
             assert_eq!(translated(typed).as_deref(), Ok(parsed), "{typed}");
         }
@@ -68,8 +92,16 @@ mod tests {
 
     #[test]
     fn actions_of_other_versions_are_refused_by_name() {
-        for typed in ["--stop", "--status -p 80", "-p 80 --logs", "--install-model"] {
-            assert!(translated(typed).unwrap_err().contains("not available"), "{typed}");
+        for typed in [
+            "--stop",
+            "--status -p 80",
+            "-p 80 --logs",
+            "--install-model",
+        ] {
+            assert!(
+                translated(typed).unwrap_err().contains("not available"),
+                "{typed}"
+            );
         }
     }
 }

@@ -33,7 +33,10 @@ pub fn open_store(config: &ServerConfig, prune: Prune) -> Result<Store, Failure>
     let unusable = || format!("cannot use the models folder {}", config.models.display());
     let store = Store::open(&config.models, options).with_context(unusable)?;
     if !config.no_embedded {
-        embedded::install(&store).map_err(|failure| Failure { error: failure.error.context(unusable()), ..failure })?;
+        embedded::install(&store).map_err(|failure| Failure {
+            error: failure.error.context(unusable()),
+            ..failure
+        })?;
     }
     Ok(store)
 }
@@ -57,7 +60,11 @@ pub fn app(settings: Settings, store: Store) -> App {
 pub fn settings(config: &ServerConfig) -> Settings {
     Settings {
         origins: config.origins.clone(),
-        api_keys: config.api_keys.iter().map(|key| key.expose().to_owned()).collect(),
+        api_keys: config
+            .api_keys
+            .iter()
+            .map(|key| key.expose().to_owned())
+            .collect(),
         keep_alive: config.keep_alive,
         load_timeout: config.load_timeout,
         num_parallel: config.num_parallel,
@@ -69,7 +76,10 @@ pub fn settings(config: &ServerConfig) -> Settings {
             n_threads: config.threads,
             device: config.device.clone(),
         },
-        version: config.version_string.clone().unwrap_or_else(|| format!("0.33.0-llmsrv.{VERSION}")),
+        version: config
+            .version_string
+            .clone()
+            .unwrap_or_else(|| format!("0.33.0-llmsrv.{VERSION}")),
         listens_on_loopback: config.host.is_loopback(),
         log_requests: config.log_requests,
     }
@@ -91,8 +101,11 @@ impl Local {
         let mut bytes = [0_u8; 16];
         rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
         let key = format!("{:032x}", u128::from_ne_bytes(bytes));
-        let settings =
-            Settings { api_keys: vec![key.clone()], listens_on_loopback: true, ..settings(config) };
+        let settings = Settings {
+            api_keys: vec![key.clone()],
+            listens_on_loopback: true,
+            ..settings(config)
+        };
         let app = app(settings, store);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -106,7 +119,12 @@ impl Local {
                 tracing::error!(%error, "server inside the command");
             }
         });
-        Ok(Local { url, key, stop, server })
+        Ok(Local {
+            url,
+            key,
+            stop,
+            server,
+        })
     }
 
     /// Returns the address of the server.

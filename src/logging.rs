@@ -27,8 +27,12 @@ pub fn start(config: &Config, style: Style) -> Result<(), Failure> {
         (None, Verbosity::Info, Style::Server) => "warn,llmsrv=info",
         (None, Verbosity::Info, Style::Command) => "off",
     };
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| Failure::new(Code::Config, format!("LLMSRV_LOG: `{filter}` is no log filter: {error}")))?;
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        Failure::new(
+            Code::Config,
+            format!("LLMSRV_LOG: `{filter}` is no log filter: {error}"),
+        )
+    })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -1,6 +1,9 @@
 //! The command line of llmsrv.
 
-#![allow(unreachable_pub, reason = "in a program `pub` marks what a file offers to the others")]
+#![allow(
+    unreachable_pub,
+    reason = "in a program `pub` marks what a file offers to the others"
+)]
 
 mod cli;
 mod commands;
@@ -31,7 +34,10 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     term::set_color(parsed.global.color);
-    let as_json = parsed.command.as_ref().is_some_and(cli::Command::wants_json);
+    let as_json = parsed
+        .command
+        .as_ref()
+        .is_some_and(cli::Command::wants_json);
     match commands::dispatch(parsed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
@@ -40,8 +46,11 @@ fn main() -> ExitCode {
 }
 
 fn parse() -> Result<Cli, ExitCode> {
-    let args = legacy::translate(std::env::args_os().collect()).map_err(|failure| exit(&failure, false))?;
-    let parsed = cli::command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
+    let args = legacy::translate(std::env::args_os().collect())
+        .map_err(|failure| exit(&failure, false))?;
+    let parsed = cli::command()
+        .try_get_matches_from(args)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         // Help and version are results; whoever closed the pipe does not want to hear of it.
         let _ = error.print();

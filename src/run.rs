@@ -67,8 +67,16 @@ impl Session {
 
     /// Asks, prints the answer as it comes, and remembers both. When `stop` is ready first, the
     /// answer ends where it is; what was said so far is remembered.
-    pub async fn answer(&mut self, prompt: String, stop: impl Future<Output = ()>) -> Result<Ended, Failure> {
-        self.messages.push(Message { role: "user".to_owned(), content: prompt, ..Message::default() });
+    pub async fn answer(
+        &mut self,
+        prompt: String,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Ended, Failure> {
+        self.messages.push(Message {
+            role: "user".to_owned(),
+            content: prompt,
+            ..Message::default()
+        });
         match self.stream(stop).await {
             Ok((answer, ended)) => {
                 self.messages.push(answer);
@@ -84,7 +92,10 @@ impl Session {
 
     async fn stream(&self, stop: impl Future<Output = ()>) -> Result<(Message, Ended), Failure> {
         let mut printer = Printer::new(self);
-        let mut answer = Message { role: "assistant".to_owned(), ..Message::default() };
+        let mut answer = Message {
+            role: "assistant".to_owned(),
+            ..Message::default()
+        };
         let mut stop = std::pin::pin!(stop);
         let mut spinner = Some(term::Spinner::start("thinking"));
         let request = self.request(&self.messages);
@@ -116,7 +127,9 @@ impl Session {
             printer.print(&chunk.message)?;
             answer.thinking += &chunk.message.thinking;
             answer.content += &chunk.message.content;
-            answer.tool_calls.extend(chunk.message.tool_calls.iter().cloned());
+            answer
+                .tool_calls
+                .extend(chunk.message.tool_calls.iter().cloned());
             if chunk.done {
                 break Some(chunk);
             }
@@ -128,7 +141,9 @@ impl Session {
         };
         if last.metrics.prompt_truncated > 0 {
             let tokens = last.metrics.prompt_truncated;
-            term::warning(format_args!("{tokens} tokens did not fit the context and were left out"));
+            term::warning(format_args!(
+                "{tokens} tokens did not fit the context and were left out"
+            ));
         }
         if self.verbose {
             term::note(timings(&last.metrics, last.done_reason.as_deref()));
@@ -139,9 +154,14 @@ impl Session {
     /// Builds the request for `messages`; without any it only loads the model.
     fn request(&self, messages: &[Message]) -> Value {
         let system = self.system.as_ref().filter(|_| !messages.is_empty());
-        let system = system.map(|text| Message { role: "system".into(), content: text.clone(), ..Message::default() });
+        let system = system.map(|text| Message {
+            role: "system".into(),
+            content: text.clone(),
+            ..Message::default()
+        });
         let messages: Vec<&Message> = system.iter().chain(messages).collect();
-        let mut request = json!({ "model": self.model, "messages": messages, "options": self.options });
+        let mut request =
+            json!({ "model": self.model, "messages": messages, "options": self.options });
         for (name, value) in [
             ("format", self.format.clone()),
             ("think", self.think.clone()),
@@ -156,8 +176,13 @@ impl Session {
 
     fn failure(&self, error: client::Error) -> Failure {
         let missing = matches!(error, client::Error::Status { status: 404, .. });
-        let failure = Failure::from(anyhow::Error::new(error).context(format!("cannot run {}", self.model)));
-        if missing { failure.hint("`llmsrv list` shows the models there are") } else { failure }
+        let failure =
+            Failure::from(anyhow::Error::new(error).context(format!("cannot run {}", self.model)));
+        if missing {
+            failure.hint("`llmsrv list` shows the models there are")
+        } else {
+            failure
+        }
     }
 }
 
@@ -165,20 +190,36 @@ impl Session {
 fn timings(metrics: &Metrics, reason: Option<&str>) -> String {
     let rate = |count: u64, nanos: u64| {
         let seconds = Duration::from_nanos(nanos).as_secs_f64();
-        if seconds > 0.0 { format!("{:.2} tokens/s", count as f64 / seconds) } else { "-".to_owned() }
+        if seconds > 0.0 {
+            format!("{:.2} tokens/s", count as f64 / seconds)
+        } else {
+            "-".to_owned()
+        }
     };
     let rows = [
         ("total duration", format::nanos(metrics.total_duration)),
         ("load duration", format::nanos(metrics.load_duration)),
-        ("prompt eval count", format!("{} tokens", metrics.prompt_eval_count)),
-        ("prompt eval duration", format::nanos(metrics.prompt_eval_duration)),
-        ("prompt eval rate", rate(metrics.prompt_eval_count, metrics.prompt_eval_duration)),
+        (
+            "prompt eval count",
+            format!("{} tokens", metrics.prompt_eval_count),
+        ),
+        (
+            "prompt eval duration",
+            format::nanos(metrics.prompt_eval_duration),
+        ),
+        (
+            "prompt eval rate",
+            rate(metrics.prompt_eval_count, metrics.prompt_eval_duration),
+        ),
         ("eval count", format!("{} tokens", metrics.eval_count)),
         ("eval duration", format::nanos(metrics.eval_duration)),
         ("eval rate", rate(metrics.eval_count, metrics.eval_duration)),
         ("done reason", reason.unwrap_or("-").to_owned()),
     ];
-    let lines: Vec<String> = rows.iter().map(|(name, value)| format!("{:<22}{value}", format!("{name}:"))).collect();
+    let lines: Vec<String> = rows
+        .iter()
+        .map(|(name, value)| format!("{:<22}{value}", format!("{name}:")))
+        .collect();
     lines.join("\n")
 }
 
@@ -256,7 +297,11 @@ impl Printer {
         }
         self.ends_with_line_end = text.ends_with('\n');
         let text = printable(text);
-        if self.part == Part::Thinking { term::piece(format_args!("{FAINT}{text}{FAINT:#}")) } else { term::piece(text) }
+        if self.part == Part::Thinking {
+            term::piece(format_args!("{FAINT}{text}{FAINT:#}"))
+        } else {
+            term::piece(text)
+        }
     }
 }
 
@@ -265,5 +310,7 @@ fn printable(text: &str) -> String {
     if !term::stdout_is_terminal() {
         return text.to_owned();
     }
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+    text.chars()
+        .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
+        .collect()
 }

@@ -62,7 +62,8 @@ pub fn warning(text: impl Display) {
 /// Reports a failed command.
 pub fn failure(failure: &Failure, as_json: bool) {
     if as_json {
-        let mut value = serde_json::json!({ "error": failure.to_string(), "code": failure.code.word() });
+        let mut value =
+            serde_json::json!({ "error": failure.to_string(), "code": failure.code.word() });
         if let Some(hint) = &failure.hint {
             value["hint"] = hint.as_str().into();
         }
@@ -98,7 +99,9 @@ pub fn width() -> Option<usize> {
     if !stdout_is_terminal() {
         return None;
     }
-    terminal_size::terminal_size().map(|(width, _)| width.0 as usize).filter(|width| *width > 0)
+    terminal_size::terminal_size()
+        .map(|(width, _)| width.0 as usize)
+        .filter(|width| *width > 0)
 }
 
 /// Tells whether stderr shows colours.
@@ -144,7 +147,8 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
         let mut line = String::new();
         for (width, cell) in widths.iter().zip(row) {
             line += cell;
-            let missing = width.saturating_sub(unicode_width::UnicodeWidthStr::width(cell.as_str()));
+            let missing =
+                width.saturating_sub(unicode_width::UnicodeWidthStr::width(cell.as_str()));
             line += &" ".repeat(missing + 4);
         }
         line.trim_end().to_owned()
@@ -158,7 +162,10 @@ mod tests {
 
     #[test]
     fn columns_line_up_whatever_they_hold() {
-        let rows = vec![vec!["a".into(), "1 KB".into()], vec!["größer".into(), "模型".into()]];
+        let rows = vec![
+            vec!["a".into(), "1 KB".into()],
+            vec!["größer".into(), "模型".into()],
+        ];
         let text = table(&["NAME", "SIZE"], &rows);
         assert_eq!(text, "NAME      SIZE\na         1 KB\ngrößer    模型");
     }

@@ -13,15 +13,13 @@ pub const ABOUT: &str = "Chat with a model, or ask it one thing.\n\n\
 
 /// Arguments of `run`.
 #[derive(Args, Debug, Default)]
-#[command(
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
         llmsrv run                                     Chat with the built-in model\n  \
         llmsrv run default \"Why is the sky blue?\"      Ask one question\n  \
         llmsrv run default < question.txt              Take the prompt from a file\n  \
         git diff | llmsrv run default \"Review this:\"   Both: the prompt, then the text\n  \
         llmsrv run default --format json \"Three colours as a JSON list\"\n  \
-        llmsrv run default --option temperature=0 --verbose \"Hello!\""
-)]
+        llmsrv run default --option temperature=0 --verbose \"Hello!\"")]
 pub struct RunArgs {
     /// Model to use
     #[arg(value_name = "MODEL", default_value = "default", add = ArgValueCompleter::new(complete::models))]

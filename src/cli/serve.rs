@@ -9,14 +9,12 @@ pub const ABOUT: &str = "Serve models over HTTP.\n\n\
 
 /// Arguments of `serve`.
 #[derive(Args, Debug, Default)]
-#[command(
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
         llmsrv serve                              Listen on 127.0.0.1:11434\n  \
         llmsrv serve -p 8080                      Listen on another port\n  \
         llmsrv serve --host 0.0.0.0               Listen on every interface\n  \
         llmsrv serve --preload default            Load a model at the start\n  \
-        LLMSRV_KEEP_ALIVE=-1 llmsrv serve         Never unload an idle model"
-)]
+        LLMSRV_KEEP_ALIVE=-1 llmsrv serve         Never unload an idle model")]
 pub struct ServeArgs {
     /// Models to load at the start, between commas
     #[arg(long, value_name = "MODELS")]

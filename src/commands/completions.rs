@@ -18,9 +18,9 @@ pub fn run(args: &CompletionsArgs) -> Result<(), Failure> {
         ShellArg::Elvish => "elvish",
     };
     let shells = Shells::builtins();
-    let completer = shells
-        .completer(name)
-        .ok_or_else(|| Failure::new(Code::Failed, format!("no completions are known for {name}")))?;
+    let completer = shells.completer(name).ok_or_else(|| {
+        Failure::new(Code::Failed, format!("no completions are known for {name}"))
+    })?;
     let mut script = Vec::new();
     completer.write_registration("COMPLETE", "llmsrv", "llmsrv", "llmsrv", &mut script)?;
     term::line(String::from_utf8_lossy(&script).trim_end())?;

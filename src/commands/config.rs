@@ -20,9 +20,16 @@ pub fn run(global: GlobalArgs, args: &ConfigArgs) -> Result<(), Failure> {
         Some(ConfigAction::Check) => {
             let context = Context::load(global, Vec::new())?;
             let from = context.loaded.file.as_ref();
-            let file = from.map_or_else(|| "no settings file".to_owned(), |path| path.display().to_string());
+            let file = from.map_or_else(
+                || "no settings file".to_owned(),
+                |path| path.display().to_string(),
+            );
             let oddities = context.loaded.warnings.len();
-            let verdict = if oddities == 0 { "no mistakes" } else { "no mistakes, but see the warnings" };
+            let verdict = if oddities == 0 {
+                "no mistakes"
+            } else {
+                "no mistakes, but see the warnings"
+            };
             term::line(format_args!("{verdict} ({file})"))?;
         }
         None => {
@@ -44,9 +51,21 @@ pub fn run(global: GlobalArgs, args: &ConfigArgs) -> Result<(), Failure> {
 fn as_cells(row: &Resolved) -> Vec<String> {
     let setting = row.setting;
     let value = row.show();
-    let value = if value.is_empty() { "-".to_owned() } else { value };
-    let reserved = if setting.status == Status::Reserved { " (reserved)" } else { "" };
-    vec![setting.path().unwrap_or_else(|| setting.name.to_owned()), value, format!("{}{reserved}", row.origin)]
+    let value = if value.is_empty() {
+        "-".to_owned()
+    } else {
+        value
+    };
+    let reserved = if setting.status == Status::Reserved {
+        " (reserved)"
+    } else {
+        ""
+    };
+    vec![
+        setting.path().unwrap_or_else(|| setting.name.to_owned()),
+        value,
+        format!("{}{reserved}", row.origin),
+    ]
 }
 
 fn as_json(row: &Resolved) -> serde_json::Value {

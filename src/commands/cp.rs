@@ -15,11 +15,17 @@ pub fn run(context: &Context, args: &CpArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
     runtime()?.block_on(async {
         let connection = Connection::open(context).await?;
-        let copied = connection.client.copy(&args.source, &args.destination).await;
+        let copied = connection
+            .client
+            .copy(&args.source, &args.destination)
+            .await;
         connection.close().await;
         copied.with_context(|| format!("cannot copy {} to {}", args.source, args.destination))?;
         if !context.global.quiet {
-            term::note(format_args!("copied {} to {}", args.source, args.destination));
+            term::note(format_args!(
+                "copied {} to {}",
+                args.source, args.destination
+            ));
         }
         Ok(())
     })

@@ -14,7 +14,9 @@ use crate::{
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let folder = |name: &str| {
         let path = args.out.join(name);
-        fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display())).map(|()| path)
+        fs::create_dir_all(&path)
+            .with_context(|| format!("cannot create {}", path.display()))
+            .map(|()| path)
     };
     man_pages(&folder("man")?)?;
     completions(&folder("completions")?)?;
@@ -27,12 +29,19 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
 fn man_pages(folder: &Path) -> Result<(), Failure> {
     // `help` needs no page of its own.
     let command = cli::command().disable_help_subcommand(true);
-    clap_mangen::generate_to(command, folder).with_context(|| format!("cannot write {}", folder.display()))?;
+    clap_mangen::generate_to(command, folder)
+        .with_context(|| format!("cannot write {}", folder.display()))?;
     Ok(())
 }
 
 fn completions(folder: &Path) -> Result<(), Failure> {
-    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell, Shell::Elvish] {
+    for shell in [
+        Shell::Bash,
+        Shell::Zsh,
+        Shell::Fish,
+        Shell::PowerShell,
+        Shell::Elvish,
+    ] {
         clap_complete::generate_to(shell, &mut cli::command(), "llmsrv", folder)
             .with_context(|| format!("cannot write {}", folder.display()))?;
     }

@@ -23,7 +23,13 @@ pub fn run(context: &Context, args: &ListArgs) -> Result<(), Failure> {
         Ok::<_, Failure>(listed?)
     })?;
     if let Some(models) = listed["models"].as_array_mut() {
-        models.retain(|model| model["name"].as_str().unwrap_or_default().to_lowercase().starts_with(&prefix));
+        models.retain(|model| {
+            model["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_lowercase()
+                .starts_with(&prefix)
+        });
     }
     if args.json {
         term::json(&listed)?;
@@ -36,7 +42,10 @@ pub fn run(context: &Context, args: &ListArgs) -> Result<(), Failure> {
         .iter()
         .map(|model| {
             let id = model.digest.chars().take(12).collect();
-            let modified = model.modified_at.parse().map_or_else(|_| "-".to_owned(), |at| format::ago(at, now));
+            let modified = model
+                .modified_at
+                .parse()
+                .map_or_else(|_| "-".to_owned(), |at| format::ago(at, now));
             vec![model.name.clone(), id, format::size(model.size), modified]
         })
         .collect();

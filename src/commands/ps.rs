@@ -15,7 +15,8 @@ use crate::{
 /// Prints the models in the memory of the running server.
 pub fn run(context: &Context, args: &PsArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
-    let loaded: Value = runtime()?.block_on(async { running(context).await?.get("/api/ps").await })?;
+    let loaded: Value =
+        runtime()?.block_on(async { running(context).await?.get("/api/ps").await })?;
     if args.json {
         term::json(&loaded)?;
         return Ok(());
@@ -32,11 +33,17 @@ pub fn run(context: &Context, args: &PsArgs) -> Result<(), Failure> {
                 format::size(model.size),
                 processor(model.size, model.size_vram),
                 model.context_length.to_string(),
-                model.expires_at.parse().map_or_else(|_| "-".to_owned(), |at| format::until(at, now)),
+                model
+                    .expires_at
+                    .parse()
+                    .map_or_else(|_| "-".to_owned(), |at| format::until(at, now)),
             ]
         })
         .collect();
-    term::line(term::table(&["NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL"], &rows))?;
+    term::line(term::table(
+        &["NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL"],
+        &rows,
+    ))?;
     Ok(())
 }
 
@@ -76,9 +83,13 @@ mod tests {
 
     #[test]
     fn shares_add_up() {
-        for (size, vram, text) in
-            [(100, 0, "100% CPU"), (100, 100, "100% GPU"), (100, 150, "100% GPU"), (300, 100, "67%/33% CPU/GPU"), (0, 0, "100% CPU")]
-        {
+        for (size, vram, text) in [
+            (100, 0, "100% CPU"),
+            (100, 100, "100% GPU"),
+            (100, 150, "100% GPU"),
+            (300, 100, "67%/33% CPU/GPU"),
+            (0, 0, "100% CPU"),
+        ] {
             assert_eq!(processor(size, vram), text);
         }
     }

@@ -22,7 +22,9 @@ pub fn run(context: &Context, args: &RmArgs) -> Result<(), Failure> {
             match connection.client.delete(model).await {
                 Ok(()) if context.global.quiet => {}
                 Ok(()) => term::note(format_args!("removed {model}")),
-                Err(error) => failures.push(Failure::from(anyhow::Error::new(error).context(format!("cannot remove {model}")))),
+                Err(error) => failures.push(Failure::from(
+                    anyhow::Error::new(error).context(format!("cannot remove {model}")),
+                )),
             }
         }
         connection.close().await;
@@ -32,8 +34,14 @@ pub fn run(context: &Context, args: &RmArgs) -> Result<(), Failure> {
             Some(failure) if !several => Err(failure),
             Some(last) => {
                 failures.push(last);
-                let lines: Vec<String> = failures.iter().map(|failure| format!("\n  {failure}")).collect();
-                Err(Failure::new(Code::Failed, format!("{} models remain:{}", lines.len(), lines.concat())))
+                let lines: Vec<String> = failures
+                    .iter()
+                    .map(|failure| format!("\n  {failure}"))
+                    .collect();
+                Err(Failure::new(
+                    Code::Failed,
+                    format!("{} models remain:{}", lines.len(), lines.concat()),
+                ))
             }
         }
     })

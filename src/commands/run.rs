@@ -22,7 +22,11 @@ const MAX_PIPED: u64 = 64 << 20;
 pub fn run(context: &Context, args: RunArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
     let interactive = args.prompt.is_empty() && term::stdin_is_terminal();
-    let prompt = if interactive { None } else { Some(prompt(&args.prompt)?) };
+    let prompt = if interactive {
+        None
+    } else {
+        Some(prompt(&args.prompt)?)
+    };
     let setup = Setup::parse(&args)?;
     let runtime = runtime()?;
     let result = runtime.block_on(async {
@@ -30,7 +34,10 @@ pub fn run(context: &Context, args: RunArgs) -> Result<(), Failure> {
         let mut session = Session::new(connection.client.clone(), args.model.clone());
         setup.apply(&mut session, &args);
         let result = match prompt {
-            Some(prompt) => session.answer(prompt, std::future::pending()).await.map(drop),
+            Some(prompt) => session
+                .answer(prompt, std::future::pending())
+                .await
+                .map(drop),
             None => chat::run(context, &mut session).await,
         };
         connection.close().await;
@@ -49,9 +56,16 @@ fn prompt(words: &[String]) -> Result<String, Failure> {
     }
     if !term::stdin_is_terminal() {
         let mut bytes = Vec::new();
-        std::io::stdin().lock().take(MAX_PIPED + 1).read_to_end(&mut bytes).context("cannot read stdin")?;
+        std::io::stdin()
+            .lock()
+            .take(MAX_PIPED + 1)
+            .read_to_end(&mut bytes)
+            .context("cannot read stdin")?;
         if bytes.len() as u64 > MAX_PIPED {
-            return Err(Failure::new(Code::Failed, format!("stdin is longer than {MAX_PIPED} bytes")));
+            return Err(Failure::new(
+                Code::Failed,
+                format!("stdin is longer than {MAX_PIPED} bytes"),
+            ));
         }
         let text = String::from_utf8(bytes).context("stdin is not text (UTF-8)")?;
         if !text.trim().is_empty() {
@@ -81,8 +95,16 @@ impl Setup {
                 .ok_or_else(|| usage(format!("--option {option} is not of the form NAME=VALUE")))?;
             options::set(&mut set, name.trim(), &[value.to_owned()]).map_err(usage)?;
         }
-        let format = args.format.as_deref().map(options::format).transpose().map_err(usage)?;
-        Ok(Setup { options: set, format })
+        let format = args
+            .format
+            .as_deref()
+            .map(options::format)
+            .transpose()
+            .map_err(usage)?;
+        Ok(Setup {
+            options: set,
+            format,
+        })
     }
 
     fn apply(self, session: &mut Session, args: &RunArgs) {

@@ -33,15 +33,26 @@ pub fn flags(args: &ServeArgs) -> Vec<Flag> {
         ("LLMSRV_NUM_PARALLEL", "--parallel", &args.parallel),
     ]
     .into_iter()
-    .filter_map(|(setting, flag, value)| Some(Flag { setting, flag, value: value.clone()? }))
+    .filter_map(|(setting, flag, value)| {
+        Some(Flag {
+            setting,
+            flag,
+            value: value.clone()?,
+        })
+    })
     .collect()
 }
 
 /// Serves until a signal.
 pub fn run(context: &Context) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Server)?;
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS);
-    let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
+    let workers = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(MAX_WORKERS);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()?;
     let result = runtime.block_on(serve(context));
     // A load that still runs must not keep the program.
     runtime.shutdown_background();
@@ -88,7 +99,9 @@ async fn listen(address: &Address) -> Result<TcpListener, Failure> {
     let bound = if address.host.is_empty() {
         // Every interface, of both families where the machine has both.
         match TcpListener::bind(("::", address.port)).await {
-            Err(error) if error.kind() != io::ErrorKind::AddrInUse => TcpListener::bind(("0.0.0.0", address.port)).await,
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                TcpListener::bind(("0.0.0.0", address.port)).await
+            }
             bound => bound,
         }
     } else {
@@ -102,24 +115,35 @@ async fn listen(address: &Address) -> Result<TcpListener, Failure> {
     let (kind, authority) = (error.kind(), address.authority());
     if kind == io::ErrorKind::AddrInUse {
         let who = who_listens(address).await;
-        return Err(Failure::new(Code::Failed, format!("cannot listen on {authority}: {who}"))
-            .hint(format!("stop it, or choose another port: `llmsrv serve -p {other_port}`")));
+        return Err(
+            Failure::new(Code::Failed, format!("cannot listen on {authority}: {who}")).hint(
+                format!("stop it, or choose another port: `llmsrv serve -p {other_port}`"),
+            ),
+        );
     }
-    let failure = Failure::from(anyhow::Error::new(error).context(format!("cannot listen on {authority}")));
+    let failure =
+        Failure::from(anyhow::Error::new(error).context(format!("cannot listen on {authority}")));
     Err(match kind {
         io::ErrorKind::PermissionDenied => {
             failure.hint("ports below 1024 need special rights; choose another one with -p")
         }
-        io::ErrorKind::AddrNotAvailable => {
-            failure.hint("this machine does not have that address; `--host 0.0.0.0` listens on all it has")
-        }
+        io::ErrorKind::AddrNotAvailable => failure.hint(
+            "this machine does not have that address; `--host 0.0.0.0` listens on all it has",
+        ),
         _ => failure,
     })
 }
 
 /// Asks whoever has the port what it is.
 async fn who_listens(address: &Address) -> String {
-    let client = Client::new(&Address { tls: false, ..address.clone() }.url(), None);
+    let client = Client::new(
+        &Address {
+            tls: false,
+            ..address.clone()
+        }
+        .url(),
+        None,
+    );
     let version = async { client.ok()?.version().await.ok() };
     match tokio::time::timeout(Duration::from_secs(1), version).await {
         Ok(Some(version)) => format!("a server of version {version} listens there already"),
@@ -130,7 +154,12 @@ async fn who_listens(address: &Address) -> String {
 /// Says where the server is and what it has.
 fn announce(context: &Context, address: SocketAddr, store: &llmsrv_store::Store) {
     // `default` stands for one of the others.
-    let models = store.list().map_or(0, |models| models.iter().filter(|model| model.stands_for.is_none()).count());
+    let models = store.list().map_or(0, |models| {
+        models
+            .iter()
+            .filter(|model| model.stands_for.is_none())
+            .count()
+    });
     let url = base_url(address);
     let folder = store.root().display();
     if context.config().server.log_json {
@@ -146,7 +175,13 @@ fn announce(context: &Context, address: SocketAddr, store: &llmsrv_store::Store)
 
 /// Returns the URL that reaches a listener from this machine.
 fn base_url(address: SocketAddr) -> String {
-    Address { tls: false, host: address.ip().to_string(), port: address.port(), path: String::new() }.url()
+    Address {
+        tls: false,
+        host: address.ip().to_string(),
+        port: address.port(),
+        path: String::new(),
+    }
+    .url()
 }
 
 /// Loads the models of the setting, one after the other, for good.
@@ -155,7 +190,9 @@ async fn preload(url: String, config: ServerConfig) {
         let load = async {
             let key = config.api_keys.first().map(|key| key.expose().to_owned());
             let request = json!({ "model": model, "keep_alive": -1, "stream": false });
-            Client::new(&url, key)?.post::<Value>("/api/generate", &request).await
+            Client::new(&url, key)?
+                .post::<Value>("/api/generate", &request)
+                .await
         };
         match load.await {
             Ok(_) => tracing::info!(model, "preloaded"),
@@ -172,7 +209,10 @@ struct Signals {
 
 impl Signals {
     fn new() -> io::Result<Signals> {
-        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
 
     /// Waits for the next one and returns its name.
@@ -194,7 +234,10 @@ mod tests {
         let address = Address::parse(&taken.local_addr().unwrap().to_string()).unwrap();
         let failure = listen(&address).await.unwrap_err();
         assert_eq!(failure.code, Code::Failed);
-        assert!(failure.to_string().contains(&address.authority()), "{failure}");
+        assert!(
+            failure.to_string().contains(&address.authority()),
+            "{failure}"
+        );
         assert!(failure.hint.unwrap().contains("-p"));
     }
 
@@ -202,6 +245,9 @@ mod tests {
     async fn every_interface_is_reached_from_this_machine() {
         let listener = listen(&Address::parse(":0").unwrap()).await.unwrap();
         let url = base_url(listener.local_addr().unwrap());
-        assert!(url.starts_with("http://127.0.0.1:") || url.starts_with("http://[::1]:"), "{url}");
+        assert!(
+            url.starts_with("http://127.0.0.1:") || url.starts_with("http://[::1]:"),
+            "{url}"
+        );
     }
 }

@@ -50,7 +50,9 @@ pub fn run(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
 pub fn overview(shown: &Value, verbose: bool) -> String {
     let mut sections = vec![section("Model", pairs(&facts(shown)))];
     let capabilities = shown["capabilities"].as_array().into_iter().flatten();
-    let capabilities: Vec<String> = capabilities.filter_map(|name| name.as_str().map(str::to_owned)).collect();
+    let capabilities: Vec<String> = capabilities
+        .filter_map(|name| name.as_str().map(str::to_owned))
+        .collect();
     sections.push(section("Capabilities", capabilities));
     let text = |key: &str| shown[key].as_str().unwrap_or_default();
     let parameters: Vec<(String, String)> = text("parameters")
@@ -63,13 +65,22 @@ pub fn overview(shown: &Value, verbose: bool) -> String {
     sections.push(section("License", first_lines(text("license"))));
     if verbose {
         let info = shown["model_info"].as_object().into_iter().flatten();
-        let info: Vec<(String, String)> = info.map(|(key, value)| (key.clone(), value.to_string())).collect();
+        let info: Vec<(String, String)> = info
+            .map(|(key, value)| (key.clone(), value.to_string()))
+            .collect();
         sections.push(section("Metadata", pairs(&info)));
         let tensors = shown["tensors"].as_array().into_iter().flatten();
         let tensors: Vec<(String, String)> = tensors
             .map(|tensor| {
                 let name = tensor["name"].as_str().unwrap_or_default().to_owned();
-                (name, format!("{} {}", tensor["type"].as_str().unwrap_or_default(), tensor["shape"]))
+                (
+                    name,
+                    format!(
+                        "{} {}",
+                        tensor["type"].as_str().unwrap_or_default(),
+                        tensor["shape"]
+                    ),
+                )
             })
             .collect();
         sections.push(section("Tensors", pairs(&tensors)));
@@ -82,8 +93,15 @@ pub fn overview(shown: &Value, verbose: bool) -> String {
 fn facts(shown: &Value) -> Vec<(String, String)> {
     let details = &shown["details"];
     let info = &shown["model_info"];
-    let architecture = info["general.architecture"].as_str().or(details["family"].as_str()).unwrap_or_default();
-    let number = |key: &str| info[format!("{architecture}.{key}")].as_u64().map(|number| number.to_string());
+    let architecture = info["general.architecture"]
+        .as_str()
+        .or(details["family"].as_str())
+        .unwrap_or_default();
+    let number = |key: &str| {
+        info[format!("{architecture}.{key}")]
+            .as_u64()
+            .map(|number| number.to_string())
+    };
     let text = |key: &str| details[key].as_str().map(str::to_owned);
     [
         ("architecture", Some(architecture.to_owned())),
@@ -108,14 +126,24 @@ fn section(title: &str, lines: Vec<String>) -> String {
 
 /// Lays out names and values in two columns.
 fn pairs(pairs: &[(String, String)]) -> Vec<String> {
-    let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-    pairs.iter().map(|(name, value)| format!("{name:<width$}    {value}")).collect()
+    let width = pairs
+        .iter()
+        .map(|(name, _)| name.len())
+        .max()
+        .unwrap_or_default();
+    pairs
+        .iter()
+        .map(|(name, value)| format!("{name:<width$}    {value}"))
+        .collect()
 }
 
 /// Returns the beginning of a long text.
 fn first_lines(text: &str) -> Vec<String> {
     const MOST: usize = 3;
-    let mut lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    let mut lines = text
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty());
     let mut first: Vec<String> = lines.by_ref().take(MOST).map(str::to_owned).collect();
     if lines.next().is_some() {
         first.push("...".to_owned());
@@ -142,7 +170,11 @@ mod tests {
             stop           \"<|im_end|>\"\n    temperature    0.2\n\n  License\n    MIT\n    four\n    lines\n    ...";
         let plain = |verbose| anstream::adapter::strip_str(&overview(&shown, verbose)).to_string();
         assert_eq!(plain(false), expected);
-        assert!(plain(true).contains("Tensors\n    a    F32 [1,2]"), "{}", plain(true));
+        assert!(
+            plain(true).contains("Tensors\n    a    F32 [1,2]"),
+            "{}",
+            plain(true)
+        );
         assert_eq!(overview(&json!({}), true), "");
     }
 }

@@ -15,7 +15,10 @@ pub fn run(context: &Context, args: &StopArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
     runtime()?.block_on(async {
         let client = running(context).await?;
-        client.unload(&args.model).await.with_context(|| format!("cannot stop {}", args.model))?;
+        client
+            .unload(&args.model)
+            .await
+            .with_context(|| format!("cannot stop {}", args.model))?;
         if !context.global.quiet {
             term::note(format_args!("stopped {}", args.model));
         }

@@ -4,13 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use rustyline::{
-    Config, Editor, Helper,
-    completion::Completer,
-    error::ReadlineError,
-    highlight::Highlighter,
-    hint::Hinter,
-    history::FileHistory,
-    validate::Validator,
+    Config, Editor, Helper, completion::Completer, error::ReadlineError, highlight::Highlighter,
+    hint::Hinter, history::FileHistory, validate::Validator,
 };
 use serde_json::{Value, json};
 
@@ -30,7 +25,9 @@ pub async fn run(context: &Context, session: &mut Session) -> Result<(), Failure
     session.load().await?;
     let mut chat = Chat::new(context)?;
     let (faint, model) = (term::FAINT, &session.model);
-    term::note(format_args!("{faint}Chatting with {model}. /help explains, Ctrl-D ends.{faint:#}"));
+    term::note(format_args!(
+        "{faint}Chatting with {model}. /help explains, Ctrl-D ends.{faint:#}"
+    ));
     while let Some(input) = chat.read().await? {
         match parse(&input) {
             Input::Text(text) if text.trim().is_empty() => {}
@@ -91,7 +88,10 @@ fn apply(session: &mut Session, set: Set) -> Result<String, String> {
     Ok(match set {
         Set::Parameter(name, values) => {
             options::set(&mut session.options, &name, &values)?;
-            format!("{name} is {}", session.options.get(&name).unwrap_or(&Value::Null))
+            format!(
+                "{name} is {}",
+                session.options.get(&name).unwrap_or(&Value::Null)
+            )
         }
         Set::System(text) => {
             session.system = Some(text);
@@ -103,19 +103,39 @@ fn apply(session: &mut Session, set: Set) -> Result<String, String> {
                 Some("true") => Value::Bool(true),
                 Some(level) => Value::String(level.to_owned()),
             });
-            if level.is_some() { "The model thinks first." } else { "The model does not think first." }.to_owned()
+            if level.is_some() {
+                "The model thinks first."
+            } else {
+                "The model does not think first."
+            }
+            .to_owned()
         }
         Set::Format(format) => {
             session.format = format.map(Value::String);
-            if session.format.is_some() { "Answers are JSON." } else { "Answers have any form." }.to_owned()
+            if session.format.is_some() {
+                "Answers are JSON."
+            } else {
+                "Answers have any form."
+            }
+            .to_owned()
         }
         Set::Verbose(verbose) => {
             session.verbose = verbose;
-            if verbose { "Timings are printed." } else { "Timings are not printed." }.to_owned()
+            if verbose {
+                "Timings are printed."
+            } else {
+                "Timings are not printed."
+            }
+            .to_owned()
         }
         Set::WordWrap(wrap) => {
             session.word_wrap = wrap;
-            if wrap { "Lines are wrapped." } else { "Lines are not wrapped." }.to_owned()
+            if wrap {
+                "Lines are wrapped."
+            } else {
+                "Lines are not wrapped."
+            }
+            .to_owned()
         }
         Set::History(_) => String::new(),
     })
@@ -124,7 +144,13 @@ fn apply(session: &mut Session, set: Set) -> Result<String, String> {
 async fn show(session: &Session, part: ShowPart) -> Result<(), Failure> {
     let request = json!({ "model": session.model });
     let shown: Value = session.client.post("/api/show", &request).await?;
-    let text = |key: &str| shown[key].as_str().unwrap_or_default().trim_end().to_owned();
+    let text = |key: &str| {
+        shown[key]
+            .as_str()
+            .unwrap_or_default()
+            .trim_end()
+            .to_owned()
+    };
     let text = match part {
         ShowPart::Info => overview(&shown, false),
         ShowPart::License => text("license"),
@@ -132,8 +158,15 @@ async fn show(session: &Session, part: ShowPart) -> Result<(), Failure> {
         ShowPart::Template => text("template"),
         ShowPart::System => session.system.clone().unwrap_or_else(|| text("system")),
         ShowPart::Parameters => {
-            let own = session.options.iter().map(|(name, value)| format!("{name:<30} {value} (this chat)"));
-            std::iter::once(text("parameters")).chain(own).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+            let own = session
+                .options
+                .iter()
+                .map(|(name, value)| format!("{name:<30} {value} (this chat)"));
+            std::iter::once(text("parameters"))
+                .chain(own)
+                .filter(|line| !line.is_empty())
+                .collect::<Vec<_>>()
+                .join("\n")
         }
     };
     if text.is_empty() {
@@ -162,13 +195,20 @@ struct Chat {
 
 impl Chat {
     fn new(context: &Context) -> Result<Chat, Failure> {
-        let config = Config::builder().auto_add_history(false).max_history_size(1000)?.build();
+        let config = Config::builder()
+            .auto_add_history(false)
+            .max_history_size(1000)?
+            .build();
         let mut editor = Editor::with_config(config).context("cannot use this terminal")?;
         editor.set_helper(Some(Hints));
         let history = context.config().host.state_dir.join("history");
         // The first chat has no history; one that cannot be read is not worth failing for.
         let _ = editor.load_history(&history);
-        Ok(Chat { editor: Some(editor), history, keep_history: !context.config().client.no_history })
+        Ok(Chat {
+            editor: Some(editor),
+            history,
+            keep_history: !context.config().client.no_history,
+        })
     }
 
     /// Reads one input, which may have several lines; nothing at the end.
@@ -188,14 +228,23 @@ impl Chat {
                 Err(ReadlineError::Eof) => return Ok(None),
                 // The window changed its size; the line is read again.
                 Err(ReadlineError::Signal(_)) => {}
-                Err(error) => return Err(anyhow::Error::new(error).context("cannot read from the terminal").into()),
+                Err(error) => {
+                    return Err(anyhow::Error::new(error)
+                        .context("cannot read from the terminal")
+                        .into());
+                }
             }
         }
     }
 
     /// Reads a line without keeping the runtime's threads from their work.
-    async fn line(&mut self, prompt: &'static str) -> Result<Result<String, ReadlineError>, Failure> {
-        let Some(mut editor) = self.editor.take() else { return Ok(Err(ReadlineError::Eof)) };
+    async fn line(
+        &mut self,
+        prompt: &'static str,
+    ) -> Result<Result<String, ReadlineError>, Failure> {
+        let Some(mut editor) = self.editor.take() else {
+            return Ok(Err(ReadlineError::Eof));
+        };
         let (editor, line) = tokio::task::spawn_blocking(move || {
             let line = editor.readline(prompt);
             (editor, line)
@@ -206,7 +255,9 @@ impl Chat {
     }
 
     fn remember(&mut self, input: &str) {
-        let Some(editor) = &mut self.editor else { return };
+        let Some(editor) = &mut self.editor else {
+            return;
+        };
         if !self.keep_history || input.trim().is_empty() {
             return;
         }
@@ -235,8 +286,14 @@ impl Highlighter for Hints {
 impl Hinter for Hints {
     type Hint = String;
 
-    fn hint(&self, line: &str, _cursor: usize, _context: &rustyline::Context<'_>) -> Option<String> {
-        line.is_empty().then(|| "Send a message (/? for help)".to_owned())
+    fn hint(
+        &self,
+        line: &str,
+        _cursor: usize,
+        _context: &rustyline::Context<'_>,
+    ) -> Option<String> {
+        line.is_empty()
+            .then(|| "Send a message (/? for help)".to_owned())
     }
 }
 
@@ -253,19 +310,31 @@ impl Completer for Hints {
         if !typed.starts_with('/') {
             return Ok((cursor, Vec::new()));
         }
-        let words = COMMANDS.iter().map(|(usage, _)| fixed_words(usage)).chain(SHOW.iter().map(|show| (*show).to_owned()));
+        let words = COMMANDS
+            .iter()
+            .map(|(usage, _)| fixed_words(usage))
+            .chain(SHOW.iter().map(|show| (*show).to_owned()));
         Ok((0, words.filter(|word| word.starts_with(typed)).collect()))
     }
 }
 
 /// The further forms of `/show`.
-const SHOW: &[&str] =
-    &["/show license", "/show modelfile", "/show parameters", "/show system", "/show template"];
+const SHOW: &[&str] = &[
+    "/show license",
+    "/show modelfile",
+    "/show parameters",
+    "/show system",
+    "/show template",
+];
 
 /// Returns the part of a usage that is typed as it stands.
 fn fixed_words(usage: &str) -> String {
     let fixed = |word: &&str| !word.starts_with('[') && word.chars().any(char::is_lowercase);
-    usage.split(' ').take_while(fixed).collect::<Vec<_>>().join(" ")
+    usage
+        .split(' ')
+        .take_while(fixed)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]

@@ -31,12 +31,15 @@ pub fn format(text: &str) -> Result<Value, String> {
         return Ok(Value::String("json".to_owned()));
     }
     let content = match text.strip_prefix('@') {
-        Some(path) => std::fs::read_to_string(path).map_err(|error| format!("cannot read the schema {path}: {error}"))?,
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read the schema {path}: {error}"))?,
         None => text.to_owned(),
     };
     match serde_json::from_str(&content) {
         Ok(schema @ Value::Object(_)) => Ok(schema),
-        _ => Err(format!("the format must be `json`, a JSON Schema or @FILE, not `{text}`")),
+        _ => Err(format!(
+            "the format must be `json`, a JSON Schema or @FILE, not `{text}`"
+        )),
     }
 }
 
@@ -49,9 +52,13 @@ mod tests {
     #[test]
     fn values_get_the_type_they_look_like() {
         let mut options = Map::new();
-        for (name, values) in
-            [("temperature", &["0.5"][..]), ("seed", &["42"]), ("use_mmap", &["false"]), ("stop", &["1", "b"]), ("x", &["y"])]
-        {
+        for (name, values) in [
+            ("temperature", &["0.5"][..]),
+            ("seed", &["42"]),
+            ("use_mmap", &["false"]),
+            ("stop", &["1", "b"]),
+            ("x", &["y"]),
+        ] {
             let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
             set(&mut options, name, &values).unwrap();
         }
@@ -65,12 +72,18 @@ mod tests {
     #[test]
     fn formats_are_json_or_a_schema() {
         assert_eq!(format("json"), Ok(json!("json")));
-        assert_eq!(format("{\"type\":\"object\"}"), Ok(json!({"type": "object"})));
+        assert_eq!(
+            format("{\"type\":\"object\"}"),
+            Ok(json!({"type": "object"}))
+        );
         for text in ["xml", "[1]", "@/nowhere/at/all.json", ""] {
             assert!(format(text).is_err(), "{text}");
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "{\"type\":\"array\"}").unwrap();
-        assert_eq!(format(&format!("@{}", file.path().display())), Ok(json!({"type": "array"})));
+        assert_eq!(
+            format(&format!("@{}", file.path().display())),
+            Ok(json!({"type": "array"}))
+        );
     }
 }

@@ -59,16 +59,31 @@ pub enum ShowPart {
 
 /// All commands, for `/help` and for completion.
 pub const COMMANDS: &[(&str, &str)] = &[
-    ("/set parameter NAME VALUE", "Set an option, such as temperature 0"),
+    (
+        "/set parameter NAME VALUE",
+        "Set an option, such as temperature 0",
+    ),
     ("/set system TEXT", "Set the system prompt"),
-    ("/set think [LEVEL]", "Let the model think: low, medium, high, max"),
+    (
+        "/set think [LEVEL]",
+        "Let the model think: low, medium, high, max",
+    ),
     ("/set nothink", "Do not let the model think"),
     ("/set format json", "Want answers in JSON"),
     ("/set noformat", "Want answers in any form"),
-    ("/set verbose", "Print timings after answers (/set quiet: do not)"),
+    (
+        "/set verbose",
+        "Print timings after answers (/set quiet: do not)",
+    ),
     ("/set wordwrap", "Wrap lines (/set nowordwrap: do not)"),
-    ("/set history", "Keep what is typed (/set nohistory: do not)"),
-    ("/show info", "Show the model; also license, modelfile, parameters, system, template"),
+    (
+        "/set history",
+        "Keep what is typed (/set nohistory: do not)",
+    ),
+    (
+        "/show info",
+        "Show the model; also license, modelfile, parameters, system, template",
+    ),
     ("/load MODEL", "Change to another model"),
     ("/clear", "Forget the conversation"),
     ("/help", "Show this help; also /?"),
@@ -81,7 +96,9 @@ pub fn parse(input: &str) -> Input {
     if !trimmed.starts_with('/') {
         return Input::Text(input.to_owned());
     }
-    let (command, rest) = trimmed.split_once(char::is_whitespace).unwrap_or((trimmed, ""));
+    let (command, rest) = trimmed
+        .split_once(char::is_whitespace)
+        .unwrap_or((trimmed, ""));
     let rest = rest.trim();
     match command {
         "/bye" | "/exit" | "/quit" => Input::Bye,
@@ -99,11 +116,15 @@ pub fn parse(input: &str) -> Input {
             "parameters" => Input::Show(ShowPart::Parameters),
             "system" => Input::Show(ShowPart::System),
             "template" => Input::Show(ShowPart::Template),
-            _ => Input::Wrong("usage: /show info|license|modelfile|parameters|system|template".to_owned()),
+            _ => Input::Wrong(
+                "usage: /show info|license|modelfile|parameters|system|template".to_owned(),
+            ),
         },
         // "/etc/passwd is ..." is about a file.
         command if command[1..].contains('/') => Input::Text(input.to_owned()),
-        command => Input::Wrong(format!("unknown command {command}; /help lists the commands")),
+        command => Input::Wrong(format!(
+            "unknown command {command}; /help lists the commands"
+        )),
     }
 }
 
@@ -121,7 +142,9 @@ fn set(rest: &str) -> Input {
         ("system", "") => return Input::Wrong("usage: /set system TEXT".to_owned()),
         ("system", text) => Set::System(unquote(text).to_owned()),
         ("think", "") => Set::Think(Some("true".to_owned())),
-        ("think", level @ ("low" | "medium" | "high" | "max" | "true")) => Set::Think(Some(level.to_owned())),
+        ("think", level @ ("low" | "medium" | "high" | "max" | "true")) => {
+            Set::Think(Some(level.to_owned()))
+        }
         ("nothink", "") | ("think", "false") => Set::Think(None),
         ("format", "json") => Set::Format(Some("json".to_owned())),
         ("noformat", "") => Set::Format(None),
@@ -131,7 +154,11 @@ fn set(rest: &str) -> Input {
         ("nowordwrap", "") => Set::WordWrap(false),
         ("history", "") => Set::History(true),
         ("nohistory", "") => Set::History(false),
-        _ => return Input::Wrong(format!("unknown setting `/set {rest}`; /help lists the commands")),
+        _ => {
+            return Input::Wrong(format!(
+                "unknown setting `/set {rest}`; /help lists the commands"
+            ));
+        }
     };
     Input::Set(set)
 }
@@ -172,7 +199,9 @@ impl Lines {
             self.open = Some(text);
             return None;
         }
-        let Some(at) = line.find(QUOTES).filter(|at| opens(&line[..*at])) else { return Some(line.to_owned()) };
+        let Some(at) = line.find(QUOTES).filter(|at| opens(&line[..*at])) else {
+            return Some(line.to_owned());
+        };
         let after = &line[at + QUOTES.len()..];
         if let Some(inner) = after.trim_end().strip_suffix(QUOTES) {
             return Some(format!("{}{inner}", &line[..at]));
@@ -193,7 +222,13 @@ fn opens(before: &str) -> bool {
 /// Removes the opening quotes, and the line end right after them.
 fn finish(text: &str) -> String {
     let (before, after) = text.split_once(QUOTES).unwrap_or(("", text));
-    format!("{before}{}", after.strip_prefix('\n').unwrap_or(after).trim_end_matches('\n'))
+    format!(
+        "{before}{}",
+        after
+            .strip_prefix('\n')
+            .unwrap_or(after)
+            .trim_end_matches('\n')
+    )
 }
 
 #[cfg(test)]
@@ -208,23 +243,46 @@ mod tests {
             ("Hello", Input::Text("Hello".into())),
             ("/bye", Input::Bye),
             (" /? ", Input::Help),
-            ("/set parameter temperature 0.5", Input::Set(Set::Parameter("temperature".into(), vec!["0.5".into()]))),
+            (
+                "/set parameter temperature 0.5",
+                Input::Set(Set::Parameter("temperature".into(), vec!["0.5".into()])),
+            ),
             (
                 "/set parameter stop a b",
                 Input::Set(Set::Parameter("stop".into(), vec!["a".into(), "b".into()])),
             ),
-            ("/set system Be brief.", Input::Set(Set::System("Be brief.".into()))),
-            ("/set system \"Be brief.\"", Input::Set(Set::System("Be brief.".into()))),
+            (
+                "/set system Be brief.",
+                Input::Set(Set::System("Be brief.".into())),
+            ),
+            (
+                "/set system \"Be brief.\"",
+                Input::Set(Set::System("Be brief.".into())),
+            ),
             ("/set nothink", Input::Set(Set::Think(None))),
-            ("/set think high", Input::Set(Set::Think(Some("high".into())))),
+            (
+                "/set think high",
+                Input::Set(Set::Think(Some("high".into()))),
+            ),
             ("/show", Input::Show(ShowPart::Info)),
             ("/show template", Input::Show(ShowPart::Template)),
             ("/load other:1b", Input::Load("other:1b".into())),
-            ("/etc/passwd is what?", Input::Text("/etc/passwd is what?".into())),
+            (
+                "/etc/passwd is what?",
+                Input::Text("/etc/passwd is what?".into()),
+            ),
         ] {
             assert_eq!(parse(typed), input, "{typed}");
         }
-        for typed in ["/", "/set", "/set parameter x", "/set sytem x", "/show x", "/load", "/byebye"] {
+        for typed in [
+            "/",
+            "/set",
+            "/set parameter x",
+            "/set sytem x",
+            "/show x",
+            "/load",
+            "/byebye",
+        ] {
             assert!(matches!(parse(typed), Input::Wrong(_)), "{typed}");
         }
     }
@@ -232,8 +290,14 @@ mod tests {
     #[test]
     fn every_listed_command_is_understood() {
         for (usage, _) in COMMANDS {
-            let typed = usage.replace(['[', ']'], "").replace("NAME VALUE", "seed 1").replace("LEVEL", "low");
-            assert!(!matches!(parse(&typed), Input::Wrong(_) | Input::Text(_)), "{usage}");
+            let typed = usage
+                .replace(['[', ']'], "")
+                .replace("NAME VALUE", "seed 1")
+                .replace("LEVEL", "low");
+            assert!(
+                !matches!(parse(&typed), Input::Wrong(_) | Input::Text(_)),
+                "{usage}"
+            );
         }
     }
 
@@ -241,14 +305,23 @@ mod tests {
     fn quoted_text_spans_lines() {
         let collect = |typed: &[&str]| {
             let mut lines = Lines::default();
-            typed.iter().filter_map(|line| lines.push(line)).collect::<Vec<_>>()
+            typed
+                .iter()
+                .filter_map(|line| lines.push(line))
+                .collect::<Vec<_>>()
         };
         assert_eq!(collect(&["one", "two"]), ["one", "two"]);
         assert_eq!(collect(&["\"\"\"one", "two\"\"\"", "x"]), ["one\ntwo", "x"]);
         assert_eq!(collect(&["\"\"\"", "one", "\"\"\""]), ["one"]);
         assert_eq!(collect(&["\"\"\"one\"\"\""]), ["one"]);
-        assert_eq!(collect(&["/set system \"\"\"a", "b\"\"\""]), ["/set system a\nb"]);
-        assert_eq!(collect(&["what is \"\"\" in Python?"]), ["what is \"\"\" in Python?"]);
+        assert_eq!(
+            collect(&["/set system \"\"\"a", "b\"\"\""]),
+            ["/set system a\nb"]
+        );
+        assert_eq!(
+            collect(&["what is \"\"\" in Python?"]),
+            ["what is \"\"\" in Python?"]
+        );
     }
 
     proptest! {

@@ -37,7 +37,9 @@ impl Wrapper {
 
     /// Takes a piece of text and returns what can be printed.
     pub fn push(&mut self, text: &str) -> String {
-        let Some(width) = self.width else { return text.to_owned() };
+        let Some(width) = self.width else {
+            return text.to_owned();
+        };
         let mut out = String::new();
         for c in text.chars() {
             match c {
@@ -117,13 +119,17 @@ mod tests {
     fn words_move_to_the_next_line_whole() {
         let text = "The quick brown fox jumps over it";
         assert_eq!(wrap(20, &[text]), "The quick brown fox\njumps over it");
-        assert_eq!(wrap(20, &["The quick bro", "wn fox ju", "mps over it"]), wrap(20, &[text]));
+        assert_eq!(
+            wrap(20, &["The quick bro", "wn fox ju", "mps over it"]),
+            wrap(20, &[text])
+        );
         assert_eq!(wrap(20, &["a  b\n\n  c "]), "a  b\n\n  c ");
     }
 
     #[test]
     fn code_is_left_alone() {
-        let text = "```\na line of code that is longer than the width\n```\nthese words are wrapped again";
+        let text =
+            "```\na line of code that is longer than the width\n```\nthese words are wrapped again";
         assert_eq!(
             wrap(20, &[text]),
             "```\na line of code that is longer than the width\n```\nthese words are\nwrapped again"
