@@ -1,0 +1,407 @@
+
+using namespace System.Management.Automation
+using namespace System.Management.Automation.Language
+
+Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
+    param($wordToComplete, $commandAst, $cursorPosition)
+
+    $commandElements = $commandAst.CommandElements
+    $command = @(
+        'llmsrv'
+        for ($i = 1; $i -lt $commandElements.Count; $i++) {
+            $element = $commandElements[$i]
+            if ($element -isnot [StringConstantExpressionAst] -or
+                $element.StringConstantType -ne [StringConstantType]::BareWord -or
+                $element.Value.StartsWith('-') -or
+                $element.Value -eq $wordToComplete) {
+                break
+        }
+        $element.Value
+    }) -join ';'
+
+    $completions = @(switch ($command) {
+        'llmsrv' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('serve', 'serve', [CompletionResultType]::ParameterValue, 'Serve models over HTTP')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Chat with a model, or ask it one thing')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List the models')
+            [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the models')
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show what is known of a model')
+            [CompletionResult]::new('ps', 'ps', [CompletionResultType]::ParameterValue, 'List the loaded models')
+            [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Unload a model from memory')
+            [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
+            [CompletionResult]::new('rm', 'rm', [CompletionResultType]::ParameterValue, 'Remove models')
+            [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Print every setting, its value and where it came from')
+            [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the script that makes a shell complete commands and model names')
+            [CompletionResult]::new('version', 'version', [CompletionResultType]::ParameterValue, 'Print versions of the program and of the running server')
+            [CompletionResult]::new('generate', 'generate', [CompletionResultType]::ParameterValue, 'Write man pages, completions and the settings reference')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'llmsrv;serve' {
+            [CompletionResult]::new('--preload', '--preload', [CompletionResultType]::ParameterName, 'Models to load at the start, between commas')
+            [CompletionResult]::new('--keep-alive', '--keep-alive', [CompletionResultType]::ParameterName, 'How long an idle model stays loaded, such as 30m; -1 = forever')
+            [CompletionResult]::new('--parallel', '--parallel', [CompletionResultType]::ParameterName, 'Requests one model answers at the same time')
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;run' {
+            [CompletionResult]::new('--system', '--system', [CompletionResultType]::ParameterName, 'System prompt')
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Form of the answer: `json`, or a JSON Schema')
+            [CompletionResult]::new('-o', '-o', [CompletionResultType]::ParameterName, 'Set an option of the model, such as temperature=0 (may be repeated)')
+            [CompletionResult]::new('--option', '--option', [CompletionResultType]::ParameterName, 'Set an option of the model, such as temperature=0 (may be repeated)')
+            [CompletionResult]::new('--keepalive', '--keepalive', [CompletionResultType]::ParameterName, 'How long the model stays loaded afterwards, such as 30m; -1 = forever')
+            [CompletionResult]::new('--think', '--think', [CompletionResultType]::ParameterName, 'Let the model think first')
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--nothink', '--nothink', [CompletionResultType]::ParameterName, 'Do not let the model think first')
+            [CompletionResult]::new('--hidethinking', '--hidethinking', [CompletionResultType]::ParameterName, 'Do not show what the model thinks')
+            [CompletionResult]::new('--nowordwrap', '--nowordwrap', [CompletionResultType]::ParameterName, 'Do not wrap lines at the width of the terminal')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Print timings after the answer')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;list' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print JSON')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;ls' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print JSON')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;show' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--modelfile', '--modelfile', [CompletionResultType]::ParameterName, 'Only the Modelfile')
+            [CompletionResult]::new('--parameters', '--parameters', [CompletionResultType]::ParameterName, 'Only the parameters')
+            [CompletionResult]::new('--template', '--template', [CompletionResultType]::ParameterName, 'Only the prompt template')
+            [CompletionResult]::new('--system', '--system', [CompletionResultType]::ParameterName, 'Only the system prompt')
+            [CompletionResult]::new('--license', '--license', [CompletionResultType]::ParameterName, 'Only the licence')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Also all metadata and tensors')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print JSON')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;ps' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print JSON')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;stop' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;cp' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;rm' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;config' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--changed', '--changed', [CompletionResultType]::ParameterName, 'Only settings that are not the default')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print JSON')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('check', 'check', [CompletionResultType]::ParameterValue, 'Look for mistakes in all places settings come from')
+            [CompletionResult]::new('path', 'path', [CompletionResultType]::ParameterValue, 'Print where the settings file is, or would be')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'llmsrv;config;check' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;config;path' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;config;help' {
+            [CompletionResult]::new('check', 'check', [CompletionResultType]::ParameterValue, 'Look for mistakes in all places settings come from')
+            [CompletionResult]::new('path', 'path', [CompletionResultType]::ParameterValue, 'Print where the settings file is, or would be')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'llmsrv;config;help;check' {
+            break
+        }
+        'llmsrv;config;help;path' {
+            break
+        }
+        'llmsrv;config;help;help' {
+            break
+        }
+        'llmsrv;completions' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;version' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print JSON')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;generate' {
+            [CompletionResult]::new('--out', '--out', [CompletionResultType]::ParameterName, 'Folder below which man/, completions/ and docs/ are written')
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;help' {
+            [CompletionResult]::new('serve', 'serve', [CompletionResultType]::ParameterValue, 'Serve models over HTTP')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Chat with a model, or ask it one thing')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List the models')
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show what is known of a model')
+            [CompletionResult]::new('ps', 'ps', [CompletionResultType]::ParameterValue, 'List the loaded models')
+            [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Unload a model from memory')
+            [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
+            [CompletionResult]::new('rm', 'rm', [CompletionResultType]::ParameterValue, 'Remove models')
+            [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Print every setting, its value and where it came from')
+            [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the script that makes a shell complete commands and model names')
+            [CompletionResult]::new('version', 'version', [CompletionResultType]::ParameterValue, 'Print versions of the program and of the running server')
+            [CompletionResult]::new('generate', 'generate', [CompletionResultType]::ParameterValue, 'Write man pages, completions and the settings reference')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'llmsrv;help;serve' {
+            break
+        }
+        'llmsrv;help;run' {
+            break
+        }
+        'llmsrv;help;list' {
+            break
+        }
+        'llmsrv;help;show' {
+            break
+        }
+        'llmsrv;help;ps' {
+            break
+        }
+        'llmsrv;help;stop' {
+            break
+        }
+        'llmsrv;help;cp' {
+            break
+        }
+        'llmsrv;help;rm' {
+            break
+        }
+        'llmsrv;help;config' {
+            [CompletionResult]::new('check', 'check', [CompletionResultType]::ParameterValue, 'Look for mistakes in all places settings come from')
+            [CompletionResult]::new('path', 'path', [CompletionResultType]::ParameterValue, 'Print where the settings file is, or would be')
+            break
+        }
+        'llmsrv;help;config;check' {
+            break
+        }
+        'llmsrv;help;config;path' {
+            break
+        }
+        'llmsrv;help;completions' {
+            break
+        }
+        'llmsrv;help;version' {
+            break
+        }
+        'llmsrv;help;generate' {
+            break
+        }
+        'llmsrv;help;help' {
+            break
+        }
+    })
+
+    $completions.Where{ $_.CompletionText -like "$wordToComplete*" } |
+        Sort-Object -Property ListItemText
+}

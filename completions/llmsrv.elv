@@ -1,0 +1,366 @@
+
+use builtin;
+use str;
+
+set edit:completion:arg-completer[llmsrv] = {|@words|
+    fn spaces {|n|
+        builtin:repeat $n ' ' | str:join ''
+    }
+    fn cand {|text desc|
+        edit:complex-candidate $text &display=$text' '(spaces (- 14 (wcswidth $text)))$desc
+    }
+    var command = 'llmsrv'
+    for word $words[1..-1] {
+        if (str:has-prefix $word '-') {
+            break
+        }
+        set command = $command';'$word
+    }
+    var completions = [
+        &'llmsrv'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+            cand -V 'Print version'
+            cand --version 'Print version'
+            cand serve 'Serve models over HTTP'
+            cand run 'Chat with a model, or ask it one thing'
+            cand list 'List the models'
+            cand ls 'List the models'
+            cand show 'Show what is known of a model'
+            cand ps 'List the loaded models'
+            cand stop 'Unload a model from memory'
+            cand cp 'Copy a model under a new name'
+            cand rm 'Remove models'
+            cand config 'Print every setting, its value and where it came from'
+            cand completions 'Print the script that makes a shell complete commands and model names'
+            cand version 'Print versions of the program and of the running server'
+            cand generate 'Write man pages, completions and the settings reference'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'llmsrv;serve'= {
+            cand --preload 'Models to load at the start, between commas'
+            cand --keep-alive 'How long an idle model stays loaded, such as 30m; -1 = forever'
+            cand --parallel 'Requests one model answers at the same time'
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;run'= {
+            cand --system 'System prompt'
+            cand --format 'Form of the answer: `json`, or a JSON Schema'
+            cand -o 'Set an option of the model, such as temperature=0 (may be repeated)'
+            cand --option 'Set an option of the model, such as temperature=0 (may be repeated)'
+            cand --keepalive 'How long the model stays loaded afterwards, such as 30m; -1 = forever'
+            cand --think 'Let the model think first'
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --nothink 'Do not let the model think first'
+            cand --hidethinking 'Do not show what the model thinks'
+            cand --nowordwrap 'Do not wrap lines at the width of the terminal'
+            cand --verbose 'Print timings after the answer'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;list'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --json 'Print JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;ls'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --json 'Print JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;show'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --modelfile 'Only the Modelfile'
+            cand --parameters 'Only the parameters'
+            cand --template 'Only the prompt template'
+            cand --system 'Only the system prompt'
+            cand --license 'Only the licence'
+            cand --verbose 'Also all metadata and tensors'
+            cand --json 'Print JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;ps'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --json 'Print JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;stop'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;cp'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;rm'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;config'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --changed 'Only settings that are not the default'
+            cand --json 'Print JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+            cand check 'Look for mistakes in all places settings come from'
+            cand path 'Print where the settings file is, or would be'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'llmsrv;config;check'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;config;path'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;config;help'= {
+            cand check 'Look for mistakes in all places settings come from'
+            cand path 'Print where the settings file is, or would be'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'llmsrv;config;help;check'= {
+        }
+        &'llmsrv;config;help;path'= {
+        }
+        &'llmsrv;config;help;help'= {
+        }
+        &'llmsrv;completions'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;version'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --json 'Print JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;generate'= {
+            cand --out 'Folder below which man/, completions/ and docs/ are written'
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;help'= {
+            cand serve 'Serve models over HTTP'
+            cand run 'Chat with a model, or ask it one thing'
+            cand list 'List the models'
+            cand show 'Show what is known of a model'
+            cand ps 'List the loaded models'
+            cand stop 'Unload a model from memory'
+            cand cp 'Copy a model under a new name'
+            cand rm 'Remove models'
+            cand config 'Print every setting, its value and where it came from'
+            cand completions 'Print the script that makes a shell complete commands and model names'
+            cand version 'Print versions of the program and of the running server'
+            cand generate 'Write man pages, completions and the settings reference'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'llmsrv;help;serve'= {
+        }
+        &'llmsrv;help;run'= {
+        }
+        &'llmsrv;help;list'= {
+        }
+        &'llmsrv;help;show'= {
+        }
+        &'llmsrv;help;ps'= {
+        }
+        &'llmsrv;help;stop'= {
+        }
+        &'llmsrv;help;cp'= {
+        }
+        &'llmsrv;help;rm'= {
+        }
+        &'llmsrv;help;config'= {
+            cand check 'Look for mistakes in all places settings come from'
+            cand path 'Print where the settings file is, or would be'
+        }
+        &'llmsrv;help;config;check'= {
+        }
+        &'llmsrv;help;config;path'= {
+        }
+        &'llmsrv;help;completions'= {
+        }
+        &'llmsrv;help;version'= {
+        }
+        &'llmsrv;help;generate'= {
+        }
+        &'llmsrv;help;help'= {
+        }
+    ]
+    $completions[$command]
+}
