@@ -1,6 +1,6 @@
 //! Settings of the commands that talk to a server.
 
-use crate::{Secret, source::Values};
+use crate::{Secret, values::Values};
 
 /// `[client]`
 #[derive(Clone, Debug)]

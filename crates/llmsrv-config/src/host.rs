@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::source::Values;
+use crate::values::Values;
 
 /// `[host]`
 #[derive(Clone, Debug)]

@@ -11,6 +11,7 @@ mod env_file;
 mod error;
 mod folders;
 mod host;
+mod inputs;
 mod logkit;
 mod nearest;
 pub mod registry;
@@ -19,17 +20,19 @@ mod server;
 mod source;
 mod toml_file;
 pub mod value;
+mod values;
 
 pub use address::Address;
 pub use client::ClientConfig;
 pub use error::{Error, Errors, Warning};
 pub use folders::Folders;
 pub use host::HostConfig;
+pub use inputs::{Flag, Inputs, Request, TextFile};
 pub use logkit::{Ambient, LogkitConfig};
 pub use nearest::nearest;
 pub use registry::{Kind, SETTINGS, Secrecy, Section, Setting, Status};
 pub use server::{ServerConfig, Verbosity};
-pub use source::{Flag, Inputs, Loaded, Origin, Request, Resolved, TextFile, load};
+pub use source::{Loaded, Origin, Resolved, load};
 pub use value::{Secret, Value};
 
 /// The settings, typed.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use crate::{Secret, source::Values};
+use crate::{Secret, values::Values};
 
 /// `[logkit]`
 #[derive(Clone, Debug)]

@@ -228,8 +228,8 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_LOAD_TIMEOUT", "load_timeout", Kind::Duration, "5m",
         "How long loading a model may take; 0 or negative = no limit")
         .alias(&["OLLAMA_LOAD_TIMEOUT"]),
-    row(Server, "LLMSRV_NUM_PARALLEL", "num_parallel", Kind::Integer { min: 1, max: 4096 }, "1",
-        "Requests one model answers at the same time")
+    row(Server, "LLMSRV_NUM_PARALLEL", "num_parallel", Kind::Integer { min: 0, max: 4096 }, "0",
+        "Requests one model answers at the same time; 0 = automatic, 4")
         .alias(&["OLLAMA_NUM_PARALLEL"]),
     row(Server, "LLMSRV_MAX_LOADED_MODELS", "max_loaded_models", COUNT, "0",
         "Models loaded at the same time; 0 = automatic")

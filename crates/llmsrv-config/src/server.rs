@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use crate::{
     Address, Folders, Origin, Secret,
-    source::{Limit, Values},
+    values::{Limit, Values},
 };
 
 /// `[server]`
@@ -30,7 +30,7 @@ pub struct ServerConfig {
     pub keep_alive: Option<Duration>,
     /// How long loading may take; `None` = no limit.
     pub load_timeout: Option<Duration>,
-    /// Requests one model answers at the same time, at least 1.
+    /// Requests one model answers at the same time; 0 = automatic.
     pub num_parallel: usize,
     /// Models loaded at the same time; 0 = automatic.
     pub max_loaded_models: usize,

@@ -5,9 +5,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use crate::{
-    Error, Origin, SETTINGS, Section, Setting, nearest,
-    source::{Entry, TextFile},
-    value::Raw,
+    Error, Origin, SETTINGS, Section, Setting, TextFile, nearest, source::Entry, value::Raw,
 };
 
 /// Reads the file; what is wrong goes to `errors`, what is right is returned.

@@ -1,0 +1,81 @@
+//! The resolved table, read by name and type: how the typed structs are filled.
+
+use std::{path::PathBuf, time::Duration};
+
+use crate::{Address, Resolved, Value};
+
+/// The resolved table, read by name and type.
+pub(crate) struct Values<'a>(pub(crate) &'a [Resolved]);
+
+impl Values<'_> {
+    /// Returns the value of a setting.
+    ///
+    /// # Panics
+    /// When the table has no such row or its kind does not fit `T`: a mistake in this crate that
+    /// every load shows, not one that input can cause.
+    pub(crate) fn read<T: FromValue>(&self, name: &str) -> T {
+        let row = self.0.iter().find(|row| row.setting.name == name);
+        row.and_then(|row| T::from_value(&row.value))
+            .unwrap_or_else(|| panic!("{name} is no such row of the table"))
+    }
+}
+
+/// Types that settings are read as.
+pub(crate) trait FromValue: Sized {
+    fn from_value(value: &Value) -> Option<Self>;
+}
+
+macro_rules! from_value {
+    ($($type:ty: $pattern:pat => $value:expr;)*) => {
+        $(impl FromValue for $type {
+            fn from_value(value: &Value) -> Option<Self> {
+                match value {
+                    $pattern => $value,
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+
+from_value! {
+    bool: Value::Switch(on) => Some(*on);
+    u8: Value::Integer(number) => (*number).try_into().ok();
+    u16: Value::Integer(number) => (*number).try_into().ok();
+    usize: Value::Integer(number) => (*number).try_into().ok();
+    u64: Value::Bytes(bytes) => Some(*bytes);
+    Address: Value::Address(address) => Some(address.clone());
+    String: Value::Text(text) => Some(text.clone());
+    PathBuf: Value::Path(path) => Some(path.clone());
+}
+
+impl FromValue for Vec<String> {
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::List(items) => Some(items.clone()),
+            Value::Unset => Some(Vec::new()),
+            _ => None,
+        }
+    }
+}
+
+/// A time; `None` inside = forever.
+pub(crate) struct Limit(pub(crate) Option<Duration>);
+
+impl FromValue for Limit {
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Duration(duration) => Some(Limit(*duration)),
+            _ => None,
+        }
+    }
+}
+
+impl<T: FromValue> FromValue for Option<T> {
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Unset => Some(None),
+            value => T::from_value(value).map(Some),
+        }
+    }
+}
