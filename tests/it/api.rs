@@ -16,7 +16,13 @@ async fn a_plain_curl_is_answered_with_code() {
         .output()
         .expect("curl is installed by the test command");
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(answer["response"].as_str().unwrap().contains("def reverse_string"), "{answer}");
+    assert!(
+        answer["response"]
+            .as_str()
+            .unwrap()
+            .contains("def reverse_string"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -24,8 +30,13 @@ async fn the_answer_has_every_field_of_the_table() {
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
     let before = jiff::Timestamp::now();
-    let answer =
-        server.post("/api/generate", &json!({"model": "default", "prompt": REVERSE, "stream": false})).await.ok();
+    let answer = server
+        .post(
+            "/api/generate",
+            &json!({"model": "default", "prompt": REVERSE, "stream": false}),
+        )
+        .await
+        .ok();
 
     assert_eq!(answer["model"], "default");
     assert_eq!(answer["done"], true);
@@ -33,19 +44,32 @@ async fn the_answer_has_every_field_of_the_table() {
     let created = answer["created_at"].as_str().unwrap();
     assert!(created.ends_with('Z') && created.contains('.'), "{created}");
     assert!(created.parse::<jiff::Timestamp>().unwrap() >= before);
-    for field in
-        ["total_duration", "load_duration", "prompt_eval_count", "prompt_eval_duration", "eval_count", "eval_duration"]
-    {
+    for field in [
+        "total_duration",
+        "load_duration",
+        "prompt_eval_count",
+        "prompt_eval_duration",
+        "eval_count",
+        "eval_duration",
+    ] {
         assert!(answer[field].as_u64().unwrap() > 0, "{field}: {answer}");
     }
-    let count = answer["prompt_eval_count"].as_u64().unwrap() + answer["eval_count"].as_u64().unwrap();
+    let count =
+        answer["prompt_eval_count"].as_u64().unwrap() + answer["eval_count"].as_u64().unwrap();
     let context = answer["context"].as_array().unwrap();
-    assert!((context.len() as u64).abs_diff(count) <= 1, "context {} of {count} tokens", context.len());
+    assert!(
+        (context.len() as u64).abs_diff(count) <= 1,
+        "context {} of {count} tokens",
+        context.len()
+    );
     let parts: u64 = ["load_duration", "prompt_eval_duration", "eval_duration"]
         .iter()
         .map(|field| answer[field].as_u64().unwrap())
         .sum();
-    assert!(parts <= answer["total_duration"].as_u64().unwrap(), "{answer}");
+    assert!(
+        parts <= answer["total_duration"].as_u64().unwrap(),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -59,10 +83,17 @@ async fn a_stream_says_the_same_in_pieces() {
 
     assert!(lines.len() > 10, "{} lines", lines.len());
     let (last, pieces) = lines.split_last().unwrap();
-    assert!(pieces.iter().all(|line| line["done"] == false && line["model"] == "default"));
+    assert!(
+        pieces
+            .iter()
+            .all(|line| line["done"] == false && line["model"] == "default")
+    );
     assert_eq!(last["done"], true);
     assert_eq!(last["eval_count"], whole["eval_count"]);
-    let text: String = lines.iter().map(|line| line["response"].as_str().unwrap()).collect();
+    let text: String = lines
+        .iter()
+        .map(|line| line["response"].as_str().unwrap())
+        .collect();
     assert_eq!(text, whole["response"].as_str().unwrap());
 }
 
@@ -88,7 +119,10 @@ async fn a_chat_holds_several_turns() {
             assert!(content.contains(expected), "{question}: {content}");
         }
         let tokens = answer["prompt_eval_count"].as_u64().unwrap();
-        assert!(tokens > prompt_tokens, "earlier turns are part of the prompt");
+        assert!(
+            tokens > prompt_tokens,
+            "earlier turns are part of the prompt"
+        );
         prompt_tokens = tokens;
         messages.push(answer["message"].clone());
     }
@@ -98,7 +132,13 @@ async fn a_chat_holds_several_turns() {
 async fn context_of_an_answer_continues_the_conversation() {
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
-    let first = server.post("/api/generate", &json!({"model": "default", "prompt": "Hello!", "stream": false})).await.ok();
+    let first = server
+        .post(
+            "/api/generate",
+            &json!({"model": "default", "prompt": "Hello!", "stream": false}),
+        )
+        .await
+        .ok();
     let second = server
         .post(
             "/api/generate",
@@ -107,7 +147,10 @@ async fn context_of_an_answer_continues_the_conversation() {
         .await
         .ok();
     let used = first["context"].as_array().unwrap().len() as u64;
-    assert!(second["prompt_eval_count"].as_u64().unwrap() > used, "{second}");
+    assert!(
+        second["prompt_eval_count"].as_u64().unwrap() > used,
+        "{second}"
+    );
 }
 
 #[tokio::test]
@@ -115,24 +158,67 @@ async fn models_are_listed_shown_copied_and_deleted() {
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
     let tags = server.get("/api/tags").await.ok();
-    let names: Vec<&str> = tags["models"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> = tags["models"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["name"].as_str().unwrap())
+        .collect();
     assert!(names.contains(&"default:latest"), "{names:?}");
-    assert_eq!(names.len(), 2, "the embedded model under its name and as default: {names:?}");
+    assert_eq!(
+        names.len(),
+        2,
+        "the embedded model under its name and as default: {names:?}"
+    );
 
-    let shown = server.post("/api/show", &json!({"model": "default"})).await.ok();
+    let shown = server
+        .post("/api/show", &json!({"model": "default"}))
+        .await
+        .ok();
     assert_eq!(shown["details"]["family"], "llama");
     assert_eq!(shown["details"]["quantization_level"], "Q8_0");
     assert_eq!(shown["model_info"]["general.architecture"], "llama");
-    assert!(shown["parameters"].as_str().unwrap().contains("temperature"), "{shown}");
-    assert!(shown["capabilities"].as_array().unwrap().contains(&json!("completion")));
+    assert!(
+        shown["parameters"]
+            .as_str()
+            .unwrap()
+            .contains("temperature"),
+        "{shown}"
+    );
+    assert!(
+        shown["capabilities"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("completion"))
+    );
 
-    let copied = server.post("/api/copy", &json!({"source": "default", "destination": "mine"})).await;
+    let copied = server
+        .post(
+            "/api/copy",
+            &json!({"source": "default", "destination": "mine"}),
+        )
+        .await;
     assert_eq!((copied.status, copied.text.as_str()), (200, ""));
-    let delete = server.http.delete(format!("{}/api/delete", server.url)).body(r#"{"model":"mine"}"#);
+    let delete = server
+        .http
+        .delete(format!("{}/api/delete", server.url))
+        .body(r#"{"model":"mine"}"#);
     let deleted = crate::util::Reply::of(delete).await;
     assert_eq!((deleted.status, deleted.text.as_str()), (200, ""));
-    assert_eq!(server.post("/api/show", &json!({"model": "mine"})).await.status, 404);
-    assert_eq!(server.get("/api/tags").await.ok()["models"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        server
+            .post("/api/show", &json!({"model": "mine"}))
+            .await
+            .status,
+        404
+    );
+    assert_eq!(
+        server.get("/api/tags").await.ok()["models"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
 }
 
 #[tokio::test]
@@ -140,12 +226,24 @@ async fn a_loaded_model_is_in_ps_until_it_is_unloaded() {
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
     assert_eq!(server.get("/api/ps").await.ok()["models"], json!([]));
-    let load = server.post("/api/generate", &json!({"model": "default"})).await.ok();
-    assert_eq!((&load["done_reason"], &load["done"]), (&json!("load"), &json!(true)));
+    let load = server
+        .post("/api/generate", &json!({"model": "default"}))
+        .await
+        .ok();
+    assert_eq!(
+        (&load["done_reason"], &load["done"]),
+        (&json!("load"), &json!(true))
+    );
     let ps = server.get("/api/ps").await.ok();
     assert_eq!(ps["models"].as_array().unwrap().len(), 1, "{ps}");
     assert!(ps["models"][0]["size"].as_u64().unwrap() > 1_000_000);
-    let unload = server.post("/api/generate", &json!({"model": "default", "keep_alive": 0})).await.ok();
+    let unload = server
+        .post(
+            "/api/generate",
+            &json!({"model": "default", "keep_alive": 0}),
+        )
+        .await
+        .ok();
     assert_eq!(unload["done_reason"], "unload");
     assert_eq!(server.get("/api/ps").await.ok()["models"], json!([]));
 }

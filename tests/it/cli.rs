@@ -9,7 +9,13 @@ use crate::util::{Output, Sandbox};
 #[test]
 fn a_first_prompt_needs_no_server_and_no_set_up() {
     let sandbox = Sandbox::new();
-    let output = sandbox.run(&["run", "default", "Write a Python function that reverses a string."]).ok();
+    let output = sandbox
+        .run(&[
+            "run",
+            "default",
+            "Write a Python function that reverses a string.",
+        ])
+        .ok();
     assert!(output.stdout.contains("def reverse_string"), "{output:?}");
     assert!(output.stdout.ends_with('\n'));
 }
@@ -28,16 +34,31 @@ fn a_prompt_comes_from_a_pipe_too() {
     child.stdin.take().unwrap().write_all(b"Hello!").unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("built-in model"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("built-in model"),
+        "{output:?}"
+    );
 }
 
 #[tokio::test]
 async fn run_uses_the_running_server() {
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
-    let output = Output::of(sandbox.command().args(["run", "default", "Hello!"]).env("LLMSRV_HOST", server.host())).ok();
+    let output = Output::of(
+        sandbox
+            .command()
+            .args(["run", "default", "Hello!"])
+            .env("LLMSRV_HOST", server.host()),
+    )
+    .ok();
     assert!(output.stdout.contains("built-in model"), "{output:?}");
-    let listed = Output::of(sandbox.command().args(["ps", "--json"]).env("LLMSRV_HOST", server.host())).ok();
+    let listed = Output::of(
+        sandbox
+            .command()
+            .args(["ps", "--json"])
+            .env("LLMSRV_HOST", server.host()),
+    )
+    .ok();
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
     assert_eq!(listed["models"].as_array().unwrap().len(), 1, "{listed}");
 }
@@ -47,7 +68,10 @@ fn models_can_be_managed_without_a_server() {
     let sandbox = Sandbox::new();
     sandbox.run(&["cp", "default", "mine"]).ok();
     let listed = sandbox.run(&["list"]).ok().stdout;
-    assert!(listed.lines().next().unwrap().starts_with("NAME"), "{listed}");
+    assert!(
+        listed.lines().next().unwrap().starts_with("NAME"),
+        "{listed}"
+    );
     assert!(listed.contains("mine:latest"), "{listed}");
     let shown = sandbox.run(&["show", "mine"]).ok().stdout;
     assert!(shown.contains("llama") && shown.contains("Q8_0"), "{shown}");
@@ -69,7 +93,11 @@ fn mistakes_get_one_clear_error_and_the_right_code() {
         (&["run", "../../etc/passwd", "hi"], 1, "etc/passwd"),
         (&["ps"], 69, "127.0.0.1:9"),
         (&["completions", "tcsh"], 2, "tcsh"),
-        (&["--config", "/nowhere/at/all.toml", "list"], 78, "all.toml"),
+        (
+            &["--config", "/nowhere/at/all.toml", "list"],
+            78,
+            "all.toml",
+        ),
         (&["--stop"], 2, "--stop"),
     ] {
         let output = sandbox.run(args);
@@ -84,10 +112,24 @@ fn mistakes_get_one_clear_error_and_the_right_code() {
 fn every_command_teaches_with_an_example() {
     let sandbox = Sandbox::new();
     let help = sandbox.run(&["--help"]).ok().stdout;
-    for command in ["serve", "run", "list", "show", "ps", "rm", "cp", "config", "version", "completions"] {
+    for command in [
+        "serve",
+        "run",
+        "list",
+        "show",
+        "ps",
+        "rm",
+        "cp",
+        "config",
+        "version",
+        "completions",
+    ] {
         assert!(help.contains(command), "{command}: {help}");
         let page = sandbox.run(&[command, "--help"]).ok().stdout;
-        assert!(page.contains("Examples") && page.contains(&format!("llmsrv {command}")), "{page}");
+        assert!(
+            page.contains("Examples") && page.contains(&format!("llmsrv {command}")),
+            "{page}"
+        );
     }
 }
 
@@ -97,12 +139,23 @@ fn config_names_every_value_and_its_origin() {
     let file = sandbox.path().join("config/llmsrv/config.toml");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, "[server]\nkeep_alive = \"7m\"\nmax_queue = 9\n").unwrap();
-    let output =
-        Output::of(sandbox.command().args(["config", "--json"]).env("LLMSRV_MAX_QUEUE", "11").env("OLLAMA_NUM_PARALLEL", "3"))
-            .ok();
+    let output = Output::of(
+        sandbox
+            .command()
+            .args(["config", "--json"])
+            .env("LLMSRV_MAX_QUEUE", "11")
+            .env("OLLAMA_NUM_PARALLEL", "3"),
+    )
+    .ok();
     let config: Value = serde_json::from_str(&output.stdout).unwrap();
     let text = config.to_string();
-    for part in ["LLMSRV_KEEP_ALIVE", "LLMSRV_MAX_QUEUE", "OLLAMA_NUM_PARALLEL", "config.toml", "LOGKIT_LEVEL"] {
+    for part in [
+        "LLMSRV_KEEP_ALIVE",
+        "LLMSRV_MAX_QUEUE",
+        "OLLAMA_NUM_PARALLEL",
+        "config.toml",
+        "LOGKIT_LEVEL",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     sandbox.run(&["config", "check"]).ok();
@@ -111,24 +164,42 @@ fn config_names_every_value_and_its_origin() {
     let output = sandbox.run(&["config", "check"]);
     assert_eq!(output.code, 78, "{output:?}");
     let said = output.stdout + &output.stderr;
-    assert!(said.contains("config.toml:2") && said.contains("config.toml:4"), "{said}");
-    assert!(said.contains("max_queue"), "the nearest known key is named: {said}");
+    assert!(
+        said.contains("config.toml:2") && said.contains("config.toml:4"),
+        "{said}"
+    );
+    assert!(
+        said.contains("max_queue"),
+        "the nearest known key is named: {said}"
+    );
 }
 
 #[test]
 fn environment_mistakes_name_the_variable() {
     let sandbox = Sandbox::new();
-    let output = Output::of(sandbox.command().arg("list").env("LLMSRV_MAX_QUEUE", "many"));
+    let output = Output::of(
+        sandbox
+            .command()
+            .arg("list")
+            .env("LLMSRV_MAX_QUEUE", "many"),
+    );
     assert_eq!(output.code, 78, "{output:?}");
     assert!(output.stderr.contains("LLMSRV_MAX_QUEUE"), "{output:?}");
     let output = Output::of(sandbox.command().arg("list").env("LLMSRV_MODLES", "x")).ok();
-    assert!(output.stderr.contains("LLMSRV_MODLES") && output.stderr.contains("LLMSRV_MODELS"), "{output:?}");
+    assert!(
+        output.stderr.contains("LLMSRV_MODLES") && output.stderr.contains("LLMSRV_MODELS"),
+        "{output:?}"
+    );
 }
 
 #[tokio::test]
 async fn legacy_spellings_reach_their_commands() {
     let sandbox = Sandbox::new();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let mut child = sandbox
         .command()
         .args(["-p", &port.to_string()])
@@ -141,7 +212,10 @@ async fn legacy_spellings_reach_their_commands() {
     let url = format!("http://127.0.0.1:{port}/api/version");
     let deadline = std::time::Instant::now() + crate::util::PATIENCE;
     while reqwest::get(&url).await.is_err() {
-        assert!(std::time::Instant::now() < deadline, "nothing answers on {port}");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "nothing answers on {port}"
+        );
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     child.kill().unwrap();
@@ -152,9 +226,17 @@ async fn legacy_spellings_reach_their_commands() {
 async fn a_busy_port_is_explained() {
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
-    let output = Output::of(sandbox.command().arg("serve").env("LLMSRV_HOST", server.host()));
+    let output = Output::of(
+        sandbox
+            .command()
+            .arg("serve")
+            .env("LLMSRV_HOST", server.host()),
+    );
     assert_eq!(output.code, 1, "{output:?}");
-    assert!(output.stderr.contains(server.host()) && output.stderr.contains("hint:"), "{output:?}");
+    assert!(
+        output.stderr.contains(server.host()) && output.stderr.contains("hint:"),
+        "{output:?}"
+    );
 }
 
 #[test]
@@ -162,7 +244,14 @@ fn completions_know_commands_and_model_names() {
     let sandbox = Sandbox::new();
     sandbox.run(&["list"]).ok();
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        assert!(sandbox.run(&["completions", shell]).ok().stdout.contains("llmsrv"), "{shell}");
+        assert!(
+            sandbox
+                .run(&["completions", shell])
+                .ok()
+                .stdout
+                .contains("llmsrv"),
+            "{shell}"
+        );
     }
     let output = Output::of(
         sandbox
@@ -179,9 +268,16 @@ fn completions_know_commands_and_model_names() {
 #[test]
 fn a_closed_pipe_is_a_quiet_end() {
     let sandbox = Sandbox::new();
-    let line = format!("{} list | true; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_llmsrv"));
+    let line = format!(
+        "{} list | true; exit ${{PIPESTATUS[0]}}",
+        env!("CARGO_BIN_EXE_llmsrv")
+    );
     let mut shell = std::process::Command::new("bash");
-    shell.args(["-c", &line]).env("HOME", sandbox.path()).env("XDG_DATA_HOME", sandbox.path()).env("LLMSRV_HOST", "127.0.0.1:9");
+    shell
+        .args(["-c", &line])
+        .env("HOME", sandbox.path())
+        .env("XDG_DATA_HOME", sandbox.path())
+        .env("LLMSRV_HOST", "127.0.0.1:9");
     let output = Output::of(&mut shell);
     assert!([0, 141].contains(&output.code), "{output:?}");
     assert_eq!(output.stderr, "");
@@ -190,7 +286,12 @@ fn a_closed_pipe_is_a_quiet_end() {
 #[test]
 fn an_empty_store_without_the_embedded_model_says_what_to_do() {
     let sandbox = Sandbox::new();
-    let output = Output::of(sandbox.command().args(["run", "default", "hi"]).env("LLMSRV_NO_EMBEDDED", "1"));
+    let output = Output::of(
+        sandbox
+            .command()
+            .args(["run", "default", "hi"])
+            .env("LLMSRV_NO_EMBEDDED", "1"),
+    );
     assert_eq!(output.code, 1, "{output:?}");
     assert!(output.stderr.contains("hint:"), "{output:?}");
 }

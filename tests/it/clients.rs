@@ -16,7 +16,9 @@ fn clients() -> Option<PathBuf> {
 }
 
 fn script(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/clients")
+        .join(name)
 }
 
 #[test]
@@ -42,6 +44,11 @@ fn the_official_javascript_client_works_unmodified() {
     // Modules are looked for beside the script.
     let copy = clients.join("js_client.mjs");
     std::fs::copy(script("js_client.mjs"), &copy).unwrap();
-    let output = Output::of(Command::new("node").arg(&copy).env("OLLAMA_HOST", &server.url)).ok();
+    let output = Output::of(
+        Command::new("node")
+            .arg(&copy)
+            .env("OLLAMA_HOST", &server.url),
+    )
+    .ok();
     assert!(output.stdout.contains("ok errors"), "{output:?}");
 }

@@ -21,14 +21,25 @@ async fn a_seed_fixes_the_text_alone_and_in_company() {
     let server = sandbox.serve_with(&[], &[("LLMSRV_NUM_PARALLEL", "8")]);
     let prompt = "Write a Python function that reverses a string.";
     let expected = text(&server, prompt, 42).await;
-    assert_ne!(expected, text(&server, prompt, 43).await, "the seed matters");
+    assert_ne!(
+        expected,
+        text(&server, prompt, 43).await,
+        "the seed matters"
+    );
     for _ in 0..10 {
         assert_eq!(text(&server, prompt, 42).await, expected);
     }
     for round in 0..10 {
         let others = (0..7).map(|i| {
             let server = &server;
-            async move { text(server, &format!("{i} {} why is the sky blue", "very ".repeat(i * 9)), round * 7 + i as u64).await }
+            async move {
+                text(
+                    server,
+                    &format!("{i} {} why is the sky blue", "very ".repeat(i * 9)),
+                    round * 7 + i as u64,
+                )
+                .await
+            }
         });
         let (mine, _) = tokio::join!(text(&server, prompt, 42), join_all(others));
         assert_eq!(mine, expected, "round {round}");

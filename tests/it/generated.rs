@@ -8,17 +8,25 @@ use crate::util::Sandbox;
 fn committed_files_are_what_the_program_generates() {
     let sandbox = Sandbox::new();
     let out = sandbox.path().join("out");
-    sandbox.run(&["generate", "--out", out.to_str().unwrap()]).ok();
+    sandbox
+        .run(&["generate", "--out", out.to_str().unwrap()])
+        .ok();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let fresh = files(&out);
     assert!(fresh.len() > 15, "{:?}", fresh.keys());
     for (name, text) in &fresh {
         let committed = fs::read_to_string(root.join(name)).unwrap_or_default();
-        assert!(*text == committed, "{name} is out of step: run `cargo run -- generate --out .`");
+        assert!(
+            *text == committed,
+            "{name} is out of step: run `cargo run -- generate --out .`"
+        );
     }
     for folder in ["man", "completions"] {
         for name in files(&root.join(folder)).into_keys() {
-            assert!(fresh.contains_key(&format!("{folder}/{name}")), "{folder}/{name} is not generated any more");
+            assert!(
+                fresh.contains_key(&format!("{folder}/{name}")),
+                "{folder}/{name} is not generated any more"
+            );
         }
     }
 }

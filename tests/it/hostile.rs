@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::util::{Sandbox, Server};
 
@@ -10,7 +10,9 @@ use crate::util::{Sandbox, Server};
 fn plant(models: &Path, name: &str, gguf: &[u8]) {
     let blob = |bytes: &[u8]| {
         let digest = llmsrv_store::Digest::of(bytes);
-        let path = models.join("blobs").join(digest.to_string().replace(':', "-"));
+        let path = models
+            .join("blobs")
+            .join(digest.to_string().replace(':', "-"));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
         json!({"digest": digest.to_string(), "size": bytes.len()})
@@ -25,7 +27,10 @@ fn plant(models: &Path, name: &str, gguf: &[u8]) {
         "config": config,
         "layers": [weights],
     });
-    let path = models.join("manifests/registry.ollama.ai/library").join(name).join("latest");
+    let path = models
+        .join("manifests/registry.ollama.ai/library")
+        .join(name)
+        .join("latest");
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, manifest.to_string()).unwrap();
 }
@@ -43,7 +48,12 @@ fn damaged() -> Vec<(String, Vec<u8>)> {
         files.push((format!("cut-{len}"), MODEL[..len].to_vec()));
     }
     // Version, tensor count, key count, first key length.
-    for (at, what) in [(4, "version"), (8, "tensors"), (16, "keys"), (24, "key-len")] {
+    for (at, what) in [
+        (4, "version"),
+        (8, "tensors"),
+        (16, "keys"),
+        (24, "key-len"),
+    ] {
         let mut bytes = MODEL.to_vec();
         bytes[at..at + 4].copy_from_slice(&[0xff; 4]);
         files.push((format!("lie-{what}"), bytes));
@@ -54,15 +64,37 @@ fn damaged() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-async fn assert_serves(server: &Server) {
-    let answer = server.post("/api/generate", &json!({"model": "default", "prompt": "Hello!", "stream": false})).await.ok();
-    assert!(answer["response"].as_str().unwrap().contains("llmsrv"), "{answer}");
+/// The built-in model's own name: `default` means the newest of the user's models, so a planted one.
+fn built_in(sandbox: &Sandbox) -> String {
+    let listed: Value =
+        serde_json::from_str(&sandbox.run(&["list", "--json"]).ok().stdout).unwrap();
+    let models = listed["models"].as_array().unwrap();
+    let names = models.iter().map(|model| model["name"].as_str().unwrap());
+    names
+        .into_iter()
+        .find(|name| *name != "default:latest")
+        .unwrap()
+        .to_owned()
+}
+
+async fn assert_serves(server: &Server, model: &str) {
+    let answer = server
+        .post(
+            "/api/generate",
+            &json!({"model": model, "prompt": "Hello!", "stream": false}),
+        )
+        .await
+        .ok();
+    assert!(
+        answer["response"].as_str().unwrap().contains("llmsrv"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
 async fn damaged_models_give_json_errors_and_the_server_goes_on() {
     let sandbox = Sandbox::new();
-    sandbox.run(&["list"]).ok();
+    let built_in = built_in(&sandbox);
     for (name, bytes) in damaged() {
         plant(&sandbox.models(), &name, &bytes);
     }
@@ -73,14 +105,23 @@ async fn damaged_models_give_json_errors_and_the_server_goes_on() {
             let reply = server.post(path, &request).await;
             assert!((400..600).contains(&reply.status), "{name}: {reply:?}");
             let error = reply.json()["error"].as_str().unwrap().to_owned();
-            assert!(!error.is_empty() && !error.contains('\n'), "{name}: {error}");
-            assert!(!error.contains(&*sandbox.path().to_string_lossy()), "no path leaves the server: {error}");
+            assert!(
+                !error.is_empty() && !error.contains('\n'),
+                "{name}: {error}"
+            );
+            assert!(
+                !error.contains(&*sandbox.path().to_string_lossy()),
+                "no path leaves the server: {error}"
+            );
         }
         let shown = server.post("/api/show", &json!({"model": name})).await;
-        assert!(shown.status != 200 || shown.json()["details"].is_object(), "{shown:?}");
+        assert!(
+            shown.status != 200 || shown.json()["details"].is_object(),
+            "{shown:?}"
+        );
     }
     server.get("/api/tags").await.ok();
-    assert_serves(&server).await;
+    assert_serves(&server, &built_in).await;
 }
 
 #[test]
@@ -91,7 +132,11 @@ fn the_command_line_reports_a_damaged_model_in_one_line() {
     let output = sandbox.run(&["run", "broken", "hello"]);
     assert_eq!(output.code, 1, "{output:?}");
     assert_eq!(output.stdout, "");
-    let errors: Vec<&str> = output.stderr.lines().filter(|line| line.starts_with("error:")).collect();
+    let errors: Vec<&str> = output
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("error:"))
+        .collect();
     assert_eq!(errors.len(), 1, "{output:?}");
 }
 
@@ -99,7 +144,7 @@ fn the_command_line_reports_a_damaged_model_in_one_line() {
 async fn a_model_with_the_wrong_digest_is_still_parsed_without_trust() {
     // Bits flipped all over the data part: the weights are nonsense, the server must not care.
     let sandbox = Sandbox::new();
-    sandbox.run(&["list"]).ok();
+    let built_in = built_in(&sandbox);
     let mut bytes = MODEL.to_vec();
     let len = bytes.len();
     for at in (len / 10..len).step_by(997) {
@@ -107,7 +152,15 @@ async fn a_model_with_the_wrong_digest_is_still_parsed_without_trust() {
     }
     plant(&sandbox.models(), "noise", &bytes);
     let server = sandbox.serve();
-    let reply = server.post("/api/generate", &json!({"model": "noise", "prompt": "x", "options": {"num_predict": 5}})).await;
-    assert!(reply.status == 200 || reply.json()["error"].is_string(), "{reply:?}");
-    assert_serves(&server).await;
+    let reply = server
+        .post(
+            "/api/generate",
+            &json!({"model": "noise", "prompt": "x", "options": {"num_predict": 5}}),
+        )
+        .await;
+    assert!(
+        reply.status == 200 || reply.json()["error"].is_string(),
+        "{reply:?}"
+    );
+    assert_serves(&server, &built_in).await;
 }

@@ -24,7 +24,12 @@ fn a_killed_first_start_leaves_a_store_that_opens() {
 
         let output = sandbox.run(&["list", "--json"]).ok();
         let models: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
-        let names: Vec<&str> = models["models"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
+        let names: Vec<&str> = models["models"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|m| m["name"].as_str().unwrap())
+            .collect();
         assert_eq!(names.len(), 2, "round {round}: {names:?}");
         if round % 10 == 0 {
             let answer = sandbox.run(&["run", "default", "Hello!"]).ok();

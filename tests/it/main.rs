@@ -2,6 +2,16 @@
 //!
 //! One file for each area; [`util`] has the sandbox and the server every test starts from.
 
+#![expect(
+    unreachable_pub,
+    reason = "one test crate: everything in it is private"
+)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking and says why"
+)]
+
 mod api;
 mod cli;
 mod clients;

@@ -12,16 +12,38 @@ const EDGES: &[(&str, &[&str])] = &[
     ("llmsrv-kernels", &["llmsrv-gguf"]),
     ("llmsrv-tokenizer", &["llmsrv-gguf"]),
     ("llmsrv-engine", &["llmsrv-tokenizer"]),
-    ("llmsrv-models", &["llmsrv-engine", "llmsrv-gguf", "llmsrv-kernels", "llmsrv-tokenizer"]),
+    (
+        "llmsrv-models",
+        &[
+            "llmsrv-engine",
+            "llmsrv-gguf",
+            "llmsrv-kernels",
+            "llmsrv-tokenizer",
+        ],
+    ),
     ("llmsrv-chat", &["llmsrv-api"]),
     ("llmsrv-store", &["llmsrv-gguf"]),
     (
         "llmsrv-server",
-        &["llmsrv-api", "llmsrv-chat", "llmsrv-engine", "llmsrv-gguf", "llmsrv-store", "llmsrv-tokenizer"],
+        &[
+            "llmsrv-api",
+            "llmsrv-chat",
+            "llmsrv-engine",
+            "llmsrv-gguf",
+            "llmsrv-store",
+            "llmsrv-tokenizer",
+        ],
     ),
     (
         "llmsrv",
-        &["llmsrv-api", "llmsrv-config", "llmsrv-engine", "llmsrv-models", "llmsrv-server", "llmsrv-store"],
+        &[
+            "llmsrv-api",
+            "llmsrv-config",
+            "llmsrv-engine",
+            "llmsrv-models",
+            "llmsrv-server",
+            "llmsrv-store",
+        ],
     ),
 ];
 
@@ -52,20 +74,34 @@ fn crates_import_only_what_the_table_allows() {
         .unwrap();
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
-    assert_eq!(packages.len(), EDGES.len(), "every crate has a row in EDGES");
+    assert_eq!(
+        packages.len(),
+        EDGES.len(),
+        "every crate has a row in EDGES"
+    );
     for package in packages {
         let name = package["name"].as_str().unwrap();
-        let allowed = EDGES.iter().find(|(row, _)| *row == name).unwrap_or_else(|| panic!("{name} has no row")).1;
+        let allowed = EDGES
+            .iter()
+            .find(|(row, _)| *row == name)
+            .unwrap_or_else(|| panic!("{name} has no row"))
+            .1;
         for dependency in package["dependencies"].as_array().unwrap() {
             if !dependency["kind"].is_null() {
                 continue; // tests and build scripts may use more
             }
             let dependency = dependency["name"].as_str().unwrap();
             if dependency.starts_with("llmsrv") {
-                assert!(allowed.contains(&dependency), "{name} may not import {dependency}");
+                assert!(
+                    allowed.contains(&dependency),
+                    "{name} may not import {dependency}"
+                );
             }
             if let Some((_, homes)) = FENCED.iter().find(|(fenced, _)| *fenced == dependency) {
-                assert!(homes.contains(&name), "{dependency} belongs to {homes:?}, not to {name}");
+                assert!(
+                    homes.contains(&name),
+                    "{dependency} belongs to {homes:?}, not to {name}"
+                );
             }
         }
     }
@@ -78,10 +114,16 @@ fn only_the_config_crate_reads_the_environment_and_unsafe_stays_fenced() {
         let text = fs::read_to_string(root().join(&path)).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
         if !path.starts_with("crates/llmsrv-config/") {
-            assert!(!code.contains("env::var"), "{path} reads the environment; llmsrv-config does that");
+            assert!(
+                !code.contains("env::var"),
+                "{path} reads the environment; llmsrv-config does that"
+            );
         }
         if !unsafe_homes.iter().any(|home| path.starts_with(home)) {
-            assert!(!code.contains("unsafe {") && !code.contains("unsafe fn"), "{path} has unsafe code");
+            assert!(
+                !code.contains("unsafe {") && !code.contains("unsafe fn"),
+                "{path} has unsafe code"
+            );
         }
     }
 }
@@ -92,19 +134,39 @@ fn every_test_file_is_part_of_the_suite() {
     for entry in fs::read_dir(root().join("tests/it")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let module = name.trim_end_matches(".rs");
-        assert!(module == "main" || main.contains(&format!("mod {module};")), "tests/it/{name} is not in main.rs");
+        assert!(
+            module == "main" || main.contains(&format!("mod {module};")),
+            "tests/it/{name} is not in main.rs"
+        );
     }
 }
 
 #[test]
 fn relative_links_in_the_documents_lead_somewhere() {
-    let mut documents: Vec<_> = ["README.md", "CHANGELOG.md"].map(|name| root().join(name)).to_vec();
-    documents.extend(fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()));
-    for document in documents.iter().filter(|path| path.extension().is_some_and(|e| e == "md")) {
+    let mut documents: Vec<_> = ["README.md", "CHANGELOG.md"]
+        .map(|name| root().join(name))
+        .to_vec();
+    documents.extend(
+        fs::read_dir(root().join("docs"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path()),
+    );
+    for document in documents
+        .iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+    {
         let text = fs::read_to_string(document).unwrap();
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next()) {
+        for link in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split([')', '#', ' ']).next())
+        {
             if !link.is_empty() && !link.contains("://") {
-                assert!(document.parent().unwrap().join(link).exists(), "{}: broken link {link}", document.display());
+                assert!(
+                    document.parent().unwrap().join(link).exists(),
+                    "{}: broken link {link}",
+                    document.display()
+                );
             }
         }
     }
@@ -112,11 +174,26 @@ fn relative_links_in_the_documents_lead_somewhere() {
 
 /// Paths of our own Rust sources without tests and benches, relative to the root.
 fn sources() -> BTreeSet<String> {
-    let output = Command::new("git").args(["ls-files", "*.rs"]).current_dir(root()).output().unwrap();
+    let output = Command::new("git")
+        .args(["ls-files", "*.rs"])
+        .current_dir(root())
+        .output()
+        .unwrap();
     String::from_utf8(output.stdout)
         .unwrap()
         .lines()
-        .filter(|path| !["/tests/", "tests/", "/benches/", "benches/", "fuzz/", "/examples/"].iter().any(|f| path.contains(f)))
+        .filter(|path| {
+            ![
+                "/tests/",
+                "tests/",
+                "/benches/",
+                "benches/",
+                "fuzz/",
+                "/examples/",
+            ]
+            .iter()
+            .any(|f| path.contains(f))
+        })
         .map(str::to_owned)
         .collect()
 }

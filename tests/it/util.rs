@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 /// How long a test waits for something that should happen at once.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A temporary home directory: nothing of the user's reaches the program under test.
 pub struct Sandbox {
@@ -20,7 +20,9 @@ pub struct Sandbox {
 
 impl Sandbox {
     pub fn new() -> Sandbox {
-        Sandbox { dir: tempfile::tempdir().unwrap() }
+        Sandbox {
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -61,7 +63,11 @@ impl Sandbox {
     /// Starts `llmsrv serve` on a free loopback port and waits until it listens.
     pub fn serve_with(&self, args: &[&str], env: &[(&str, &str)]) -> Server {
         let mut command = self.command();
-        command.arg("serve").args(args).env("LLMSRV_HOST", "127.0.0.1:0").envs(env.iter().copied());
+        command
+            .arg("serve")
+            .args(args)
+            .env("LLMSRV_HOST", "127.0.0.1:0")
+            .envs(env.iter().copied());
         Server::start(command)
     }
 }
@@ -101,7 +107,12 @@ pub struct Server {
 
 impl Server {
     fn start(mut command: Command) -> Server {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (found, address) = mpsc::channel();
         std::thread::spawn(move || {
@@ -109,14 +120,22 @@ impl Server {
             for line in stderr.lines().map_while(Result::ok) {
                 eprintln!("[server] {line}");
                 if let Some(at) = line.find("http://127.0.0.1:") {
-                    let url: String =
-                        line[at..].chars().take_while(|c| !c.is_whitespace() && *c != '\u{1b}').collect();
+                    let url: String = line[at..]
+                        .chars()
+                        .take_while(|c| !c.is_whitespace() && *c != '\u{1b}')
+                        .collect();
                     let _ = found.send(url.trim_end_matches(['/', '.', ',']).to_owned());
                 }
             }
         });
-        let url = address.recv_timeout(PATIENCE).expect("the server announces its address");
-        Server { child, url, http: reqwest::Client::builder().no_proxy().build().unwrap() }
+        let url = address
+            .recv_timeout(PATIENCE)
+            .expect("the server announces its address");
+        Server {
+            child,
+            url,
+            http: reqwest::Client::builder().no_proxy().build().unwrap(),
+        }
     }
 
     pub fn pid(&self) -> u32 {
@@ -133,7 +152,12 @@ impl Server {
     }
 
     pub async fn post(&self, path: &str, body: &Value) -> Reply {
-        Reply::of(self.http.post(format!("{}{path}", self.url)).body(body.to_string())).await
+        Reply::of(
+            self.http
+                .post(format!("{}{path}", self.url))
+                .body(body.to_string()),
+        )
+        .await
     }
 
     /// Posts a streaming request and returns all lines.
@@ -141,18 +165,28 @@ impl Server {
         let reply = self.post(path, body).await;
         assert_eq!(reply.status, 200, "{reply:?}");
         assert_eq!(reply.content_type, "application/x-ndjson");
-        reply.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        reply
+            .text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     /// Sends a signal and waits for the end; returns the exit code.
     pub fn end(mut self, signal: &str) -> i32 {
-        Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap();
+        Command::new("kill")
+            .args([signal, &self.pid().to_string()])
+            .status()
+            .unwrap();
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code().unwrap_or(-1);
             }
-            assert!(Instant::now() < deadline, "the server does not end after {signal}");
+            assert!(
+                Instant::now() < deadline,
+                "the server does not end after {signal}"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -181,7 +215,11 @@ impl Reply {
             .get("content-type")
             .map(|value| value.to_str().unwrap().to_owned())
             .unwrap_or_default();
-        Reply { status: response.status().as_u16(), content_type, text: response.text().await.unwrap() }
+        Reply {
+            status: response.status().as_u16(),
+            content_type,
+            text: response.text().await.unwrap(),
+        }
     }
 
     #[track_caller]

@@ -86,7 +86,7 @@ impl KeepAlive {
     }
 }
 
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// Units and their seconds.
 const UNITS: &[(&str, f64)] = &[

@@ -101,7 +101,7 @@ pub fn attend(
         SCRATCH.with_borrow_mut(|scratch| {
             attend_group(
                 kv, layer, kv_head, query, &rows[row], attention, scratch, out,
-            )
+            );
         });
     });
     Ok(())
@@ -188,7 +188,9 @@ fn attend_group(
     }
     for (state, out) in states.iter().zip(out.chunks_exact_mut(head_dim)) {
         let inverse = 1.0 / state.sum;
-        out.iter_mut().for_each(|value| *value *= inverse);
+        for value in out {
+            *value *= inverse;
+        }
     }
 }
 
@@ -203,7 +205,9 @@ impl State {
         };
         self.max = max;
         self.sum *= before;
-        out.iter_mut().for_each(|value| *value *= before);
+        for value in &mut *out {
+            *value *= before;
+        }
         for (score, value) in scores.iter().zip(values.chunks_exact(out.len())) {
             let weight = (score - max).exp();
             self.sum += weight;

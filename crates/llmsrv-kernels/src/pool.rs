@@ -74,7 +74,9 @@ mod tests {
             for parallel in [false, true] {
                 let mut values = vec![0; 1003];
                 pool.for_each_chunk_mut(&mut values, 10, parallel, |index, chunk| {
-                    chunk.iter_mut().for_each(|value| *value += index + 1);
+                    for value in chunk {
+                        *value += index + 1;
+                    }
                 });
                 assert!(
                     values

@@ -1,6 +1,8 @@
 //! Quantised formats: unpacking bit for bit as an independent implementation, packing within the
 //! error that its steps allow.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{Error, dequantize, quantize, supported};
 use proptest::prelude::*;

@@ -27,7 +27,7 @@ pub struct Settings {
     pub keep_alive: Option<Duration>,
     /// How long loading may take; `None` = no limit.
     pub load_timeout: Option<Duration>,
-    /// Requests one model answers at the same time.
+    /// Requests one model answers at the same time; 0 = automatic.
     pub num_parallel: usize,
     /// Models loaded at the same time; 0 = automatic.
     pub max_loaded_models: usize,
@@ -46,6 +46,16 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Returns how many requests one model answers at the same time. They are computed together over
+    /// shared memory, so more than one costs nothing until it is used.
+    pub(crate) fn parallel(&self) -> usize {
+        if self.num_parallel == 0 {
+            DEFAULT_PARALLEL
+        } else {
+            self.num_parallel
+        }
+    }
+
     /// Returns the context in tokens for what a request asks.
     pub(crate) fn context(&self, asked: Option<i64>) -> usize {
         let default = if self.context_length == 0 {
@@ -161,6 +171,7 @@ pub async fn serve(
 /// As the reference server on a machine without a large GPU.
 const DEFAULT_CONTEXT: usize = 4096;
 const MIN_CONTEXT: usize = 4;
+const DEFAULT_PARALLEL: usize = 4;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEADERS: usize = 100;
 const MAX_HEADER_BYTES: u32 = 64 * 1024;

@@ -58,10 +58,10 @@ async fn admit(app: &App, request: Request, next: Next) -> Response {
     if (settings.listens_on_loopback || origin.is_some()) && !host_is_ours(&host) {
         return StatusCode::FORBIDDEN.into_response();
     }
-    if let Some(origin) = &origin {
-        if !origin_allowed(origin, &host, &settings.origins) {
-            return StatusCode::FORBIDDEN.into_response();
-        }
+    if let Some(origin) = &origin
+        && !origin_allowed(origin, &host, &settings.origins)
+    {
+        return StatusCode::FORBIDDEN.into_response();
     }
     if request.method() == Method::OPTIONS {
         let mut response = StatusCode::NO_CONTENT.into_response();

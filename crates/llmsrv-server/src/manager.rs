@@ -77,8 +77,7 @@ pub(crate) struct Lease {
     manager: Arc<Manager>,
     slot: Arc<Slot>,
     pub(crate) model: Arc<ReadyModel>,
-    /// The name given was not the model's own.
-    _turn: Option<OwnedSemaphorePermit>,
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 /// A loaded model in a list.
@@ -156,7 +155,7 @@ impl Manager {
                     manager: self.clone(),
                     slot,
                     model,
-                    _turn: Some(turn),
+                    turn: Some(turn),
                 })
             }
             Ok(State::Failed(error)) => Err(error),
@@ -167,7 +166,7 @@ impl Manager {
     }
 
     /// Unloads a model; one that is used leaves when its last request has ended.
-    pub(crate) async fn unload(self: &Arc<Self>, digest: &str) {
+    pub(crate) fn unload(self: &Arc<Self>, digest: &str) {
         let Some(slot) = self.slots().get(digest).cloned() else {
             return;
         };
@@ -179,7 +178,7 @@ impl Manager {
                 return;
             }
         }
-        self.remove(&slot).await;
+        self.remove(&slot);
     }
 
     /// Lists loaded and loading models, those that stay longest first.
@@ -249,13 +248,12 @@ impl Manager {
                     evictable(&slots)
                 }
             };
-            match evicted {
-                Some(slot) => self.remove(&slot).await,
-                None => {
-                    waiting.enter()?;
-                    // A model that leaves, or one that is used by others, ends with a release.
-                    let _ = tokio::time::timeout(Duration::from_millis(200), released).await;
-                }
+            if let Some(slot) = evicted {
+                self.remove(&slot);
+            } else {
+                waiting.enter()?;
+                // A model that leaves, or one that is used by others, ends with a release.
+                let _ = tokio::time::timeout(Duration::from_millis(200), released).await;
             }
         }
     }
@@ -271,7 +269,7 @@ impl Manager {
             digest,
             stored: stored.clone(),
             state,
-            turns: Arc::new(Semaphore::new(self.settings.num_parallel.max(1))),
+            turns: Arc::new(Semaphore::new(self.settings.parallel())),
             use_: Mutex::new(Use {
                 active: 1,
                 keep_alive: keep_alive.map_or(self.settings.keep_alive, |keep_alive| keep_alive.0),
@@ -304,16 +302,11 @@ impl Manager {
         slot
     }
 
-    /// Takes a slot out of the list and waits until its memory is free.
-    async fn remove(&self, slot: &Arc<Slot>) {
+    /// Takes a slot out of the list; its memory is free when nobody holds it any more.
+    fn remove(&self, slot: &Arc<Slot>) {
         slot.use_().leaving = true;
         self.forget(slot);
-        let ready = match &*slot.state.borrow() {
-            State::Ready(model) => Some(model.engine.ending()),
-            State::Loading | State::Failed(_) => None,
-        };
         tracing::info!(model = %slot.stored.entry.name, "model unloaded");
-        drop(ready);
         self.released.notify_waiters();
     }
 
@@ -363,7 +356,7 @@ impl Manager {
                 expired
             };
             if expired {
-                manager.remove(&slot).await;
+                manager.remove(&slot);
             }
         });
     }
@@ -393,7 +386,7 @@ impl Slot {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self._turn = None;
+        self.turn = None;
         self.manager.leave(&self.slot);
     }
 }
@@ -485,7 +478,7 @@ fn load(settings: &Settings, loader: &Loader, stored: StoredModel) -> Result<Rea
     let wanted = settings.context(None).min(spec.context_length);
     let room = available_memory().unwrap_or(u64::MAX) / 2 / (spec.kv_block_bytes.max(1) as u64);
     let options = EngineOptions {
-        max_sequences: settings.num_parallel.max(1),
+        max_sequences: settings.parallel(),
         kv_blocks: blocks_for(wanted),
         max_kv_blocks: usize::try_from(room)
             .unwrap_or(usize::MAX)

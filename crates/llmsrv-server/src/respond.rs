@@ -36,7 +36,7 @@ pub(crate) async fn answer(app: App, job: Job) -> Result<Response, ApiError> {
     };
     let stored = app.manager.find(&job.model).await?;
     if job.is_unload() {
-        app.manager.unload(&stored.entry.digest.hex()).await;
+        app.manager.unload(&stored.entry.digest.hex());
         return Ok(json(&writer.object(
             Vec::new(),
             Vec::new(),

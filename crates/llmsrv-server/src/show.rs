@@ -184,7 +184,7 @@ fn meta_value(value: &MetaValue, verbose: bool) -> Value {
         MetaValue::Bool(value) => json!(value),
         MetaValue::String(value) => json!(value),
         MetaValue::Array(array) if array.len() > SHOWN_ELEMENTS && !verbose => json!([]),
-        MetaValue::Array(array) => meta_array(array, verbose),
+        MetaValue::Array(array) => meta_array(array),
         value => match value.integer() {
             Some(value) => {
                 u64::try_from(value).map_or_else(|_| json!(value as i64), |value| json!(value))
@@ -194,7 +194,7 @@ fn meta_value(value: &MetaValue, verbose: bool) -> Value {
     }
 }
 
-fn meta_array(array: &Array, verbose: bool) -> Value {
+fn meta_array(array: &Array) -> Value {
     match array {
         Array::U8(values) => json!(values),
         Array::I8(values) => json!(values),
@@ -205,10 +205,7 @@ fn meta_array(array: &Array, verbose: bool) -> Value {
         Array::F32(values) => json!(values),
         Array::Bool(values) => json!(values),
         Array::Strings(values) => values.iter().map(String::from_utf8_lossy).collect(),
-        Array::Nested(values) => values
-            .iter()
-            .map(|array| meta_array(array, verbose))
-            .collect(),
+        Array::Nested(values) => values.iter().map(meta_array).collect(),
         Array::U64(values) => json!(values),
         Array::I64(values) => json!(values),
         Array::F64(values) => json!(values),

@@ -62,19 +62,18 @@ fn check(ty: TensorType, n_bytes: usize, n_values: usize) -> Result<(), Error> {
 /// The functions of a format. They rely on the lengths that [`check`] has seen.
 struct Format {
     ty: TensorType,
-    unpack: fn(&[u8], &mut [f32]),
-    pack: Option<fn(&[f32], &mut [u8])>,
+    unpack: Unpack,
+    pack: Option<Pack>,
 }
+
+type Unpack = fn(&[u8], &mut [f32]);
+type Pack = fn(&[f32], &mut [u8]);
 
 fn format(ty: TensorType) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.ty == ty)
 }
 
-const fn row(
-    ty: TensorType,
-    unpack: fn(&[u8], &mut [f32]),
-    pack: Option<fn(&[f32], &mut [u8])>,
-) -> Format {
+const fn row(ty: TensorType, unpack: Unpack, pack: Option<Pack>) -> Format {
     Format { ty, unpack, pack }
 }
 
