@@ -1,6 +1,6 @@
 //! Weights and forward passes of the supported model families.
 //!
-//! [`load`] turns a GGUF file into a [`Model`](llmsrv_engine::Model) for the engine. Read in this
+//! [`load`] turns a GGUF file into a [`Model`] for the engine. Read in this
 //! order: `arch` (what distinguishes decoders, as data), `families` (metadata to that data),
 //! `source` and `weights` (checked access to tensors), `decoder` (the one forward pass), `ops`
 //! (what it runs on), `model` (the engine's view).

@@ -1,7 +1,7 @@
 //! The decoder's operations on candle tensors: CUDA, Metal, or plainly on the CPU.
 //!
-//! On the CPU all weights are f32 and every operation is the textbook one, which makes this the
-//! second opinion in tests. On a GPU quantised weights stay quantised.
+//! On the CPU all weights are unpacked by candle and every operation is the textbook one, which makes
+//! this the second opinion in tests. On a GPU quantised weights stay quantised.
 
 pub(crate) use candle_core::Device;
 use candle_core::{
@@ -156,18 +156,23 @@ impl Ops for CandleOps {
         let bytes = source.bytes();
         // Candle reads the blocks in place and insists on their alignment.
         let aligned = bytes.as_ptr().align_offset(4) == 0;
-        let quantized = block_type(source.dtype());
-        if let (false, true, Some(dtype)) = (self.device.is_cpu(), aligned, quantized) {
+        let plain = if let Some(dtype) = block_type(source.dtype()).filter(|_| aligned) {
             let storage = QStorage::from_data(bytes.into(), &self.device, dtype);
-            let tensor = storage.and_then(|storage| QTensor::new(storage, shape));
-            let matrix = tensor.and_then(QMatMul::from_qtensor).map_err(failed)?;
-            return Ok(Matrix::Quantized(matrix));
-        }
-        let mut values = vec![0.0; source.n_rows * source.n_cols];
-        llmsrv_kernels::dequantize(source.dtype(), bytes, &mut values)
-            .map_err(|error| ModelError::Compute(error.to_string()))?;
-        let matrix = Tensor::from_vec(values, shape, &self.device).and_then(|matrix| matrix.t());
-        Ok(Matrix::Plain(matrix.map_err(failed)?))
+            let packed = storage.and_then(|storage| QTensor::new(storage, shape));
+            let packed = packed.map_err(failed)?;
+            if !self.device.is_cpu() {
+                let matrix = QMatMul::from_qtensor(packed).map_err(failed)?;
+                return Ok(Matrix::Quantized(matrix));
+            }
+            packed.dequantize(&self.device)
+        } else {
+            let mut values = vec![0.0; source.n_rows * source.n_cols];
+            llmsrv_kernels::dequantize(source.dtype(), bytes, &mut values)
+                .map_err(|error| ModelError::Compute(error.to_string()))?;
+            Tensor::from_vec(values, shape, &self.device)
+        };
+        let transposed = plain.and_then(|matrix| matrix.t());
+        Ok(Matrix::Plain(transposed.map_err(failed)?))
     }
 
     fn vector(&mut self, values: Vec<f32>) -> Result<Tensor, ModelError> {

@@ -2,7 +2,7 @@
 
 use llmsrv_engine::{ModelError, StepPlan};
 use llmsrv_gguf::TensorType;
-use llmsrv_kernels::{self as kernels, Pairs, PagedKv, Pool, Query, Weight};
+use llmsrv_kernels::{self as kernels, PagedKv, Pairs, Pool, Query, Weight};
 
 use super::{
     Attention, Ops,
