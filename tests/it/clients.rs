@@ -1,6 +1,6 @@
 //! The official Python and JavaScript clients, unmodified.
 //!
-//! `tests/run` installs them and names the folder in `LLMSRV_TEST_CLIENTS`; without it these tests
+//! `tests/run` installs them and names the folder in `TEST_CLIENTS`; without it these tests
 //! say loudly that they did nothing.
 
 use std::{path::PathBuf, process::Command};
@@ -8,9 +8,9 @@ use std::{path::PathBuf, process::Command};
 use crate::util::{Output, Sandbox};
 
 fn clients() -> Option<PathBuf> {
-    let folder = std::env::var_os("LLMSRV_TEST_CLIENTS").map(PathBuf::from);
+    let folder = std::env::var_os("TEST_CLIENTS").map(PathBuf::from);
     if folder.is_none() {
-        eprintln!("SKIPPED: the client tests need LLMSRV_TEST_CLIENTS; run `tests/run`");
+        eprintln!("SKIPPED: the client tests need TEST_CLIENTS; run `tests/run`");
     }
     folder
 }
