@@ -99,6 +99,17 @@ impl Source {
         }
     }
 
+    /// Returns the first of several keys that is above 0: programs that write model files do not
+    /// agree on every name.
+    pub(crate) fn first_positive(&self, keys: &[&str]) -> Result<Option<f32>, LoadError> {
+        for key in keys {
+            if let Some(number) = self.positive(key)? {
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns a text.
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
         self.file.metadata().str(&self.full(key))
@@ -135,6 +146,12 @@ impl Source {
         self.file.tensor(name).is_some()
     }
 
+    /// Returns the number of rows of a tensor.
+    pub(crate) fn n_rows(&self, name: &str) -> Option<usize> {
+        let tensor = self.file.tensor(name)?;
+        tensor.shape.get(1).copied()?.try_into().ok()
+    }
+
     /// Returns the values of a required vector.
     pub(crate) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
         match self.optional_vector(name, len)? {
@@ -143,13 +160,14 @@ impl Source {
         }
     }
 
-    /// Returns the values of a vector.
+    /// Returns the values of a vector; one without elements counts as absent.
     pub(crate) fn optional_vector(
         &self,
         name: &str,
         len: usize,
     ) -> Result<Option<Vec<f32>>, LoadError> {
-        let Some(tensor) = self.file.tensor(name) else {
+        let tensor = self.file.tensor(name);
+        let Some(tensor) = tensor.filter(|tensor| tensor.n_elements() > 0) else {
             return Ok(None);
         };
         self.check(tensor, &[len])?;

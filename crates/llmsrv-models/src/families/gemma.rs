@@ -38,7 +38,7 @@ pub(super) fn gemma2(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Gemma 3: five of six layers have a window and a rotation of their own.
-pub(super) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(crate) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
     let mut arch = gemma(source)?;
     arch.post_norm = true;
     arch.qk_norm = Some(QkNorm::Head);
@@ -48,15 +48,37 @@ pub(super) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
         return Ok(arch);
     };
     set_windows(&mut arch, source, window, 6)?;
-    let mut local = rope(
-        source,
-        RopeStyle::Halves,
-        arch.head_dim,
-        arch.context_length,
-    )?;
-    local.base = source.positive("rope.freq_base_swa")?.unwrap_or(10_000.0);
+
+    let settings = || {
+        rope(
+            source,
+            RopeStyle::Halves,
+            arch.head_dim,
+            arch.context_length,
+        )
+    };
+    let mut global = settings()?;
+    global.base = source
+        .first_positive(&["rope.freq_base", "rope.global.freq_base"])?
+        .unwrap_or(1_000_000.0);
+    let mut local = settings()?;
+    local.base = source
+        .first_positive(&["rope.freq_base_swa", "rope.local.freq_base"])?
+        .unwrap_or(10_000.0);
     local.scaling = Scaling::Linear(1.0);
-    arch.ropes.push(local.build());
+
+    // The first files of these sizes lack the factor, or have a cap that the model does not.
+    match arch.layers.len() {
+        LAYERS_OF_GEMMA3_4B | LAYERS_OF_GEMMA3_12B | LAYERS_OF_GEMMA3_27B
+            if global.scaling == Scaling::Linear(1.0) =>
+        {
+            global.scaling = Scaling::Linear(8.0);
+        }
+        LAYERS_OF_GEMMA3_1B => arch.logit_softcap = None,
+        _ => {}
+    }
+
+    arch.ropes = vec![global.build(), local.build()];
     for layer in &mut arch.layers {
         layer.rope = Some(usize::from(layer.window.is_some()));
     }
@@ -74,4 +96,7 @@ fn scale_by_width(arch: &mut ArchConfig, n_layers: usize) {
 const ATTENTION_CAP: f32 = 50.0;
 const LOGIT_CAP: f32 = 30.0;
 const LAYERS_OF_GEMMA2_27B: usize = 46;
+const LAYERS_OF_GEMMA3_1B: usize = 26;
+const LAYERS_OF_GEMMA3_4B: usize = 34;
+const LAYERS_OF_GEMMA3_12B: usize = 48;
 const LAYERS_OF_GEMMA3_27B: usize = 62;

@@ -18,8 +18,8 @@ pub(super) fn llama(source: &Source) -> Result<ArchConfig, LoadError> {
 /// Ministral 3: queries are sharpened with the distance from the start.
 pub(super) fn mistral3(source: &Source) -> Result<ArchConfig, LoadError> {
     let mut arch = base(source, RopeStyle::Interleaved)?;
-    let key = "attention.temperature_scale";
-    if let Some(scale) = source.number(key)?.filter(|scale| *scale != 0.0) {
+    let keys = ["attention.temperature_scale", "rope.scaling_beta"];
+    if let Some(scale) = source.first_positive(&keys)? {
         let span = source
             .optional_count("rope.scaling.original_context_length")?
             .ok_or_else(|| {

@@ -25,7 +25,7 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 21] = [
+const FAMILIES: [(&str, Family); 22] = [
     ("ernie4_5", llama::llama),
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
@@ -40,6 +40,7 @@ const FAMILIES: [(&str, Family); 21] = [
     ("olmoe", olmo::olmoe),
     ("phi3", phi::phi3),
     ("qwen2", qwen::qwen2),
+    ("qwen25vl", qwen::qwen2),
     ("qwen2moe", qwen::qwen2moe),
     ("qwen2vl", qwen::qwen2),
     ("qwen3", qwen::qwen3),
@@ -117,10 +118,7 @@ fn base(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
         head_dim,
         norm_eps: source
             .positive("attention.layer_norm_rms_epsilon")?
-            .ok_or_else(|| {
-                let key = source.full("attention.layer_norm_rms_epsilon");
-                invalid(format!("{key} is missing"))
-            })?,
+            .unwrap_or(1e-6),
         pre_norm: true,
         post_norm: false,
         qk_norm: None,
@@ -157,15 +155,19 @@ fn feed_forward(source: &Source) -> Result<FeedForwardConfig, LoadError> {
         let key = source.full("expert_used_count");
         return Err(invalid(format!("{key} is {n_used} of {n_experts} experts")));
     }
+    // Where the key is missing, `feed_forward_length` may be that of a dense sibling.
     let width = match source.optional_count("expert_feed_forward_length")? {
         Some(width) => width,
-        None => source.count("feed_forward_length")?,
+        None => match source.n_rows("blk.0.ffn_up_exps.weight") {
+            Some(width) => width,
+            None => source.count("feed_forward_length")?,
+        },
     };
     Ok(FeedForwardConfig::Experts(ExpertsConfig {
         n_experts,
         n_used,
         width,
-        normalize: true,
+        normalize: source.flag("norm_top_k_prob").unwrap_or(true),
         weight_scale: source.positive("expert_weights_scale")?.unwrap_or(1.0),
         shared: None,
     }))
@@ -196,21 +198,27 @@ fn rope(
     };
     let scaling = match source.text("rope.scaling.type").unwrap_or("linear") {
         "none" => Scaling::Linear(1.0),
-        "linear" | "longrope" => Scaling::Linear(factor),
+        "" | "linear" | "longrope" => Scaling::Linear(factor),
         "yarn" => Scaling::Yarn(Yarn {
             factor,
             original_context,
             beta_fast: source
-                .positive("rope.scaling.yarn_beta_fast")?
+                .first_positive(&["rope.scaling.yarn_beta_fast", "rope.scaling.beta_fast"])?
                 .unwrap_or(32.0),
             beta_slow: source
-                .positive("rope.scaling.yarn_beta_slow")?
+                .first_positive(&["rope.scaling.yarn_beta_slow", "rope.scaling.beta_slow"])?
                 .unwrap_or(1.0),
             extrapolation: source
-                .positive("rope.scaling.yarn_ext_factor")?
+                .first_positive(&[
+                    "rope.scaling.yarn_ext_factor",
+                    "rope.scaling.extrapolation_factor",
+                ])?
                 .unwrap_or(1.0),
             log_multiplier: source
-                .number("rope.scaling.yarn_log_multiplier")?
+                .first_positive(&[
+                    "rope.scaling.yarn_log_multiplier",
+                    "rope.scaling.mscale_all_dim",
+                ])?
                 .unwrap_or(0.0),
         }),
         other => {

@@ -2,8 +2,9 @@
 
 use std::{fs, path::Path};
 
-use crate::tiny::{CASES, Case, all_logits, argmax, difference, fingerprint};
-use llmsrv_engine::{LoadOptions, Loaded};
+use crate::tiny::{CASES, Case, File, all_logits, argmax, difference, fingerprint};
+use llmsrv_engine::{LoadError, LoadOptions, Loaded};
+use llmsrv_gguf::Metadata;
 use serde::{Deserialize, Serialize};
 
 /// What `fixtures/make.py` writes.
@@ -35,14 +36,19 @@ const N_CTX: usize = 512;
 const TOLERANCE: f32 = 1e-3;
 
 fn load(case: &Case, device: &str) -> Loaded {
+    load_bytes(&case.bytes(), device).unwrap_or_else(|error| panic!("{}: {error}", case.name))
+}
+
+fn load_bytes(bytes: &[u8], device: &str) -> Result<Loaded, LoadError> {
     let folder = tempfile::tempdir().unwrap();
-    let path = case.write(folder.path());
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, bytes).unwrap();
     let options = LoadOptions {
         kv_cache_type: "f32".into(),
         n_threads: 2,
         device: device.into(),
     };
-    llmsrv_models::load(&path, &options).unwrap_or_else(|error| panic!("{}: {error}", case.name))
+    llmsrv_models::load(&path, &options)
 }
 
 #[test]
@@ -105,7 +111,13 @@ fn all_families_agree_with_llama_cpp() {
 #[test]
 fn every_architecture_has_a_case() {
     for architecture in llmsrv_models::architectures() {
-        let case = CASES.iter().find(|case| case.architecture == architecture);
+        // A second name of the language part of Qwen 2.5 VL.
+        let name = if architecture == "qwen25vl" {
+            "qwen2vl"
+        } else {
+            architecture
+        };
+        let case = CASES.iter().find(|case| case.architecture == name);
         assert!(case.is_some(), "{architecture}");
     }
 }
@@ -121,6 +133,75 @@ fn cpu_and_candle_agree() {
             assert!(difference < 1e-4, "{} {position}: {difference}", case.name);
         }
     }
+}
+
+/// Programs that write model files do not agree on every key; what one leaves out or calls by
+/// another name gives the same model.
+#[test]
+fn other_spellings_give_the_same_model() {
+    let named = |name: &str| *CASES.iter().find(|case| case.name == name).unwrap();
+    let check_case = |case: &Case, change: &dyn Fn(&mut File)| {
+        let [prompt, _] = case.prompts();
+        let expected = all_logits(&mut *load(case, "cpu").model, &prompt);
+        let mut file = case.file();
+        change(&mut file);
+        let found = all_logits(
+            &mut *load_bytes(&file.bytes(), "cpu").unwrap().model,
+            &prompt,
+        );
+        assert_eq!(found, expected, "{}", case.name);
+    };
+    let check = |name: &str, change: &dyn Fn(&mut File)| check_case(&named(name), change);
+    // The architecture's name is the first half of its keys.
+    let renamed = |file: &mut File, pairs: &[(&str, &str)]| {
+        let mut metadata = Metadata::new();
+        for (key, value) in file.metadata.iter() {
+            let mut key = key.to_owned();
+            for (from, to) in pairs {
+                key = key.replace(from, to);
+            }
+            metadata.set(key, value.clone());
+        }
+        file.metadata = metadata;
+    };
+    check("gemma3", &|file| {
+        let from_to = [("gemma3.rope.freq_base", "gemma3.rope.global.freq_base")];
+        renamed(file, &from_to);
+    });
+    check("gemma3_listed", &|file| {
+        renamed(file, &[("rope.freq_base_swa", "rope.local.freq_base")]);
+    });
+    // Sizes whose first files lack the factor, or have a cap too many.
+    let mut case = named("gemma3");
+    case.parts.n_layers = 34;
+    check_case(&case, &|file| {
+        renamed(file, &[("scaling.factor", "unknown")]);
+    });
+    case.parts.n_layers = 26;
+    check_case(&case, &|file| {
+        file.metadata.set("gemma3.final_logit_softcapping", 1.0f32);
+    });
+    check("mistral3", &|file| {
+        let from_to = [
+            ("scaling.yarn_beta", "scaling.beta"),
+            ("yarn_log_multiplier", "mscale_all_dim"),
+            ("attention.temperature_scale", "rope.scaling_beta"),
+        ];
+        renamed(file, &from_to);
+    });
+    check("llama", &|file| {
+        file.metadata.set("llama.rope.scaling.type", "");
+        file.metadata.set("llama.rope.scaling.factor", 0.0f32);
+    });
+    check("qwen2vl", &|file| {
+        renamed(file, &[("qwen2vl.", "qwen25vl.")]);
+        file.metadata.set("general.architecture", "qwen25vl");
+    });
+    check("qwen3moe", &|file| {
+        renamed(file, &[("expert_feed_forward_length", "unknown")]);
+        file.metadata.set("qwen3moe.feed_forward_length", 999u32);
+        file.metadata.set("qwen3moe.norm_top_k_prob", true);
+    });
 }
 
 #[test]

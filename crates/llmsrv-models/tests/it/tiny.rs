@@ -332,6 +332,7 @@ pub(crate) const CASES: &[Case] = &[
                 "attention.sliding_window_pattern",
                 Bools(&[false, true, true]),
             ),
+            ("rope.freq_base", F(50_000.0)),
             ("rope.freq_base_swa", F(5_000.0)),
         ],
         parts: Parts {
