@@ -4,7 +4,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    clippy::missing_panics_doc,
     reason = "a benchmark prints, and stops when it cannot measure"
 )]
 #![allow(missing_docs, reason = "a program")]
