@@ -74,7 +74,7 @@ fn host_with(
             put(LayerKind::Model, &gguf),
             put(LayerKind::Template, template.as_bytes()),
             put(
-                LayerKind::Params,
+                LayerKind::Parameters,
                 br#"{"temperature":0,"stop":["<|im_end|>"]}"#,
             ),
         ];
