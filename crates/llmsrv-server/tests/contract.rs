@@ -613,7 +613,8 @@ async fn a_full_queue_is_refused_and_the_others_are_answered() {
         ..settings()
     };
     let host = host_with(one, || FakeOptions {
-        step_delay: Duration::from_millis(20),
+        answer: Answer::Text("ok".into()),
+        step_delay: Duration::from_millis(400),
         ..FakeOptions::default()
     });
     host.post("/api/generate", json!({"model": "plain"})).await;
