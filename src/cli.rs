@@ -1,4 +1,8 @@
 //! What can be typed: names, help and shapes of all commands. Types only; nothing happens here.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "help texts have brackets that are no links"
+)]
 
 mod config;
 mod misc;

@@ -8,7 +8,7 @@ mod clock;
 mod dialect;
 mod error;
 mod guard;
-mod job;
+pub mod job;
 mod library;
 mod manager;
 mod prompt;
