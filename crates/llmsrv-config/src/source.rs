@@ -434,7 +434,7 @@ mod tests {
                 server.num_parallel,
                 server.flash_attention
             ),
-            (512, 1, None)
+            (512, 0, None)
         );
         assert!(loaded.warnings.is_empty());
         assert!(
@@ -499,7 +499,10 @@ mod tests {
         let Errors(errors) = load(&inputs(
             "[server]\nmax_queue = \"many\"\nnope = 1\n",
             "LLMSRV_KEEP_ALIVE=soon\nnonsense\n",
-            &[("LLMSRV_NUM_PARALLEL", "0"), ("LOGKIT_REDACT", "perhaps")],
+            &[
+                ("LLMSRV_NUM_PARALLEL", "4097"),
+                ("LOGKIT_REDACT", "perhaps"),
+            ],
             &[("LLMSRV_HOST", "host:99999")],
         ))
         .unwrap_err();
@@ -513,7 +516,7 @@ mod tests {
                 ".env:2: the line is not of the form NAME=value",
                 "c.toml:2: server.max_queue must be a whole number from 0, not `many`",
                 "c.toml:3: unknown setting `server.nope`",
-                "environment: LLMSRV_NUM_PARALLEL must be a whole number from 1 to 4096, not `0`",
+                "environment: LLMSRV_NUM_PARALLEL must be a whole number from 0 to 4096, not `4097`",
                 "environment: LOGKIT_REDACT must be true or false, not `perhaps`",
             ]
         );
