@@ -331,7 +331,8 @@ impl<'a> Reader<'a> {
         let bytes = shape
             .iter()
             .try_fold(1_u64, |product, size| product.checked_mul(*size))
-            .filter(|_| shape[0].is_multiple_of(dtype.block_len() as u64))
+            // Without a size of zero no part of the product is larger than the whole.
+            .filter(|_| !shape.contains(&0) && shape[0].is_multiple_of(dtype.block_len() as u64))
             .and_then(|n_elements| dtype.bytes_for(n_elements))
             .ok_or_else(|| {
                 Error::Invalid(format!(
