@@ -21,6 +21,10 @@ pub struct Job {
     pub keep_alive: Option<KeepAlive>,
     /// What the answer must match.
     pub grammar: Option<GrammarSpec>,
+    /// Which tools the model may or must call.
+    pub tool_choice: ToolChoice,
+    /// What is added to the logits of tokens, by id.
+    pub logit_bias: Vec<(u32, f32)>,
     /// What the request says about thinking.
     pub think: Option<Think>,
     /// Drop old messages when the prompt is too long.
@@ -33,6 +37,20 @@ pub struct Job {
     pub stream: bool,
     /// Return the prompt and run nothing.
     pub render_only: bool,
+}
+
+/// Which tools a model may or must call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// None; the tools stay in the prompt.
+    None,
+    /// What the model likes.
+    #[default]
+    Auto,
+    /// At least one, any of them.
+    Required,
+    /// The one with this name.
+    Named(String),
 }
 
 /// What a model is given.

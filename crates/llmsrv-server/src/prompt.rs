@@ -80,7 +80,10 @@ pub(crate) fn start(
     let thinks = think.is_some_and(Think::is_on);
     let request = GenRequest {
         tokens,
-        params: sampling(&options),
+        params: SamplingParams {
+            logit_bias: job.logit_bias.clone(),
+            ..sampling(&options)
+        },
         num_ctx: n_ctx,
         max_tokens: options
             .num_predict

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     clock,
     error::ApiError,
-    job::{Generate, Input, Job},
+    job::{Generate, Input, Job, ToolChoice},
 };
 
 /// Parses a request of `/api/generate`.
@@ -80,6 +80,8 @@ fn job(mut fields: Fields, input: Input) -> Result<Job, ApiError> {
             .transpose()
             .map_err(ApiError::bad_request)?,
         grammar: fields.take("format").map_or(Ok(None), grammar)?,
+        tool_choice: ToolChoice::default(),
+        logit_bias: Vec::new(),
         think: fields
             .take("think")
             .map(|value| think(&value))
