@@ -59,8 +59,12 @@ async fn status() -> Response {
 async fn unknown(method: Method, uri: Uri) -> Response {
     let path = uri.path();
     let trimmed = path.trim_end_matches('/');
-    // Never to another host: a path may begin with one slash only.
-    if trimmed.len() < path.len() && !trimmed.is_empty() && !trimmed.starts_with("//") {
+    // Never to another host: browsers read `//host` and `/\host` as one.
+    let plain = trimmed
+        .as_bytes()
+        .get(1)
+        .is_some_and(u8::is_ascii_alphanumeric);
+    if trimmed.len() < path.len() && plain {
         let target = uri
             .query()
             .map_or_else(|| trimmed.to_owned(), |query| format!("{trimmed}?{query}"));

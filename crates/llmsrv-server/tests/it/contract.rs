@@ -1,171 +1,17 @@
 //! The contract of the native API over a fake model: statuses, texts and shapes, as tables.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use axum::body::Body;
-use http::{Method, Request, Response};
+use http::{Method, Request};
 use http_body_util::BodyExt as _;
-use llmsrv_engine::{
-    LoadError, LoadOptions,
-    fake::{self, Answer, FakeOptions},
-};
-use llmsrv_gguf::{Metadata, Writer};
-use llmsrv_server::{App, Settings};
-use llmsrv_store::{Layer, LayerKind, Manifest, OpenOptions, Store};
+use llmsrv_engine::fake::{Answer, FakeOptions};
+use llmsrv_server::Settings;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-/// A server over a temporary store.
-struct Host {
-    app: App,
-    _folder: tempfile::TempDir,
-}
-
-const TEMPLATES: &[(&str, &str)] = &[
-    (
-        "plain",
-        "{{ range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n{{ end }}<|im_start|>assistant\n",
-    ),
-    ("broken", "{{ .Prompt }}"),
-    ("filler", "<pre>{{ .Prompt }}<suf>{{ .Suffix }}<mid>"),
-    (
-        "thinker",
-        "{{ range .Messages }}{{ .Role }}:{{ if .Thinking }}<think>{{ .Thinking }}</think>{{ end }}{{ .Content }}\n{{ end }}",
-    ),
-    (
-        "caller",
-        "{{ if .Tools }}{{ .Tools }}{{ end }}{{ range .Messages }}{{ .Role }}:{{ .Content }}{{ range .ToolCalls }}<tool_call>{\"name\":\"{{ .Function.Name }}\",\"arguments\":{{ .Function.Arguments }}}</tool_call>{{ end }}\n{{ end }}",
-    ),
-];
-
-fn settings() -> Settings {
-    Settings {
-        origins: Vec::new(),
-        api_keys: Vec::new(),
-        keep_alive: Some(Duration::from_mins(5)),
-        load_timeout: None,
-        num_parallel: 0,
-        max_loaded_models: 0,
-        max_queue: 512,
-        context_length: 0,
-        load: LoadOptions::default(),
-        version: "0.33.0-llmsrv.test".into(),
-        listens_on_loopback: true,
-        log_requests: false,
-    }
-}
-
-fn host_with(
-    settings: Settings,
-    options: impl Fn() -> FakeOptions + Send + Sync + 'static,
-) -> Host {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), OpenOptions::default()).unwrap();
-    for (name, template) in TEMPLATES {
-        let mut metadata = Metadata::new();
-        metadata.set("general.architecture", "llama");
-        metadata.set("general.basename", *name);
-        metadata.set("tokenizer.ggml.tokens", vec!["a", "b", "c", "d", "e", "f"]);
-        let gguf = Writer::new(metadata).to_bytes().unwrap();
-        let put = |kind, bytes: &[u8]| -> Layer { store.put_layer(kind, &mut &bytes[..]).unwrap() };
-        let layers = vec![
-            put(LayerKind::Model, &gguf),
-            put(LayerKind::Template, template.as_bytes()),
-            put(
-                LayerKind::Parameters,
-                br#"{"temperature":0,"stop":["<|im_end|>"]}"#,
-            ),
-        ];
-        let config = put(LayerKind::Config, br#"{"model_format":"gguf","model_family":"llama","model_type":"1B","file_type":"F16"}"#);
-        store
-            .put_manifest(
-                &name.parse().unwrap(),
-                &Manifest::new(config, layers).to_bytes(),
-            )
-            .unwrap();
-    }
-    let loader: llmsrv_engine::Loader = Arc::new(move |path, _| {
-        let file = llmsrv_gguf::GgufFile::open(path).unwrap();
-        if file.metadata().str("general.basename") == Some("broken") {
-            return Err(LoadError::Io(std::io::Error::other(format!(
-                "{} is gone",
-                path.display()
-            ))));
-        }
-        Ok(fake::loaded(options()))
-    });
-    Host {
-        app: App::new(settings, store, loader),
-        _folder: folder,
-    }
-}
-
-fn host() -> Host {
-    host_with(settings(), FakeOptions::default)
-}
-
-fn saying(text: &'static str) -> Host {
-    host_with(settings(), move || FakeOptions {
-        answer: Answer::Text(text.into()),
-        ..FakeOptions::default()
-    })
-}
-
-impl Host {
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: impl Into<Body>,
-    ) -> Response<Body> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "localhost:11434");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        self.app
-            .router()
-            .oneshot(request.body(body.into()).unwrap())
-            .await
-            .unwrap()
-    }
-
-    async fn text(&self, method: Method, path: &str, body: impl Into<Body>) -> (u16, String) {
-        let response = self.send(method, path, &[], body).await;
-        let status = response.status().as_u16();
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        (status, String::from_utf8(bytes.to_vec()).unwrap())
-    }
-
-    async fn get(&self, path: &str) -> Value {
-        serde_json::from_str(&self.text(Method::GET, path, "").await.1).unwrap()
-    }
-
-    async fn post(&self, path: &str, body: Value) -> (u16, Value) {
-        let (status, text) = self.text(Method::POST, path, body.to_string()).await;
-        (
-            status,
-            serde_json::from_str(&text).unwrap_or(Value::String(text)),
-        )
-    }
-
-    /// Asks `plain` or another model for a whole answer.
-    async fn ask(&self, mut body: Value) -> (u16, Value) {
-        if body.get("model").is_none() {
-            body["model"] = json!("plain");
-        }
-        if body.get("prompt").is_none() {
-            body["prompt"] = json!("x");
-        }
-        body["stream"] = json!(false);
-        self.post("/api/generate", body).await
-    }
-}
+use crate::host::{host, host_with, saying, settings};
 
 #[tokio::test]
 async fn fixed_answers() {
