@@ -158,6 +158,8 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // Some paths word it otherwise.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -17,6 +17,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use crate::{
     app::{App, Settings},
+    dialect::Family,
     error::ApiError,
 };
 
@@ -38,7 +39,13 @@ pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, ApiError> {
 pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = admit(&app, request, next).await;
+    let mut response = admit(&app, request, next).await;
+    let family = Family::of(&path);
+    if family != Family::Native
+        && let Some(error) = response.extensions_mut().remove::<ApiError>()
+    {
+        *response.body_mut() = Body::from(family.error(&error).to_string());
+    }
     let ms = started.elapsed().as_millis() as u64;
     tracing::debug!(%method, path, status = response.status().as_u16(), ms, "request");
     response

@@ -27,6 +27,8 @@ pub struct Job {
     pub logit_bias: Vec<(u32, f32)>,
     /// What the request says about thinking.
     pub think: Option<Think>,
+    /// Do not think on a model that cannot, rather than refuse.
+    pub think_if_able: bool,
     /// Drop old messages when the prompt is too long.
     pub truncate: bool,
     /// Discard old tokens when the context is full.
@@ -87,6 +89,26 @@ pub struct Generate {
 }
 
 impl Job {
+    /// A request that says no more than this; streaming is left to the dialect.
+    pub fn new(model: String, input: Input) -> Job {
+        Job {
+            model,
+            input,
+            options: Map::new(),
+            keep_alive: None,
+            grammar: None,
+            tool_choice: ToolChoice::default(),
+            logit_bias: Vec::new(),
+            think: None,
+            think_if_able: false,
+            truncate: true,
+            shift: true,
+            logprobs: None,
+            stream: false,
+            render_only: false,
+        }
+    }
+
     /// Tells whether the model is only to be loaded or unloaded.
     pub fn is_empty(&self) -> bool {
         match &self.input {

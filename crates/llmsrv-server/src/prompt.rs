@@ -19,6 +19,7 @@ use crate::{
 /// A prompt on its way.
 pub(crate) struct Started {
     pub(crate) generation: Generation,
+    pub(crate) prompt_tokens: usize,
     /// Tells content, thinking and calls apart; `None` = all is content.
     pub(crate) splitter: Option<OutputSplitter>,
     /// Tokens cut from the prompt.
@@ -78,6 +79,7 @@ pub(crate) fn start(
         OutputSplitter::new(template, tail(&rendered.text), tools, think)
     });
     let thinks = think.is_some_and(Think::is_on);
+    let prompt_tokens = tokens.len();
     let request = GenRequest {
         tokens,
         params: SamplingParams {
@@ -109,6 +111,7 @@ pub(crate) fn start(
     })?;
     Ok(Started {
         generation,
+        prompt_tokens,
         splitter,
         n_truncated,
     })
@@ -132,6 +135,16 @@ pub(crate) fn rendered(
         .tokenizer()
         .decode_with_special(&rendered.context);
     Ok((before + &rendered.text, rendered.n_images))
+}
+
+/// Counts the tokens of a job's prompt, uncut.
+pub(crate) fn count(job: &Job, model: &ReadyModel, settings: &Settings) -> Result<usize, ApiError> {
+    let whole = Job {
+        truncate: false,
+        ..job.clone()
+    };
+    let (text, _) = rendered(&whole, model, settings)?;
+    Ok(encode(model.engine.tokenizer(), &text, true).len())
 }
 
 fn own_template(job: &Job) -> Result<Option<Template>, ApiError> {
@@ -173,6 +186,7 @@ fn check(job: &Job, model: &ReadyModel, template: &Template) -> Result<Option<Th
         return Err(ApiError::does_not_support(&job.model, "images"));
     }
     match job.think {
+        Some(think) if think.is_on() && !can.thinking && job.think_if_able => Ok(None),
         Some(think) if think.is_on() && !can.thinking => {
             Err(ApiError::does_not_support(&job.model, "thinking"))
         }

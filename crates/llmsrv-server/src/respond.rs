@@ -1,4 +1,4 @@
-//! From the engine's events to the answer's bytes, as a stream of lines or as one object.
+//! From the engine's events to the answer's bytes, as a stream or as one object.
 
 use std::{
     convert::Infallible,
@@ -12,39 +12,38 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::stream;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use llmsrv_api::native::Metrics;
 use llmsrv_chat::{OutputSplitter, Piece};
-use llmsrv_engine::{Event, Finish, FinishReason, Generation, TokenInfo};
+use llmsrv_engine::{Event, Finish, FinishReason, Generation};
 use serde_json::Value;
 
 use crate::{
     app::App,
     clock,
-    dialect::native::{End, Writer},
+    dialect::{End, Frames, Framing, Reason, Said, Writer, native},
     error::ApiError,
-    job::{Input, Job},
-    library, prompt,
+    job::Job,
+    library,
+    manager::Lease,
+    prompt,
 };
 
 /// Answers a request for text.
-pub(crate) async fn answer(app: App, job: Job) -> Result<Response, ApiError> {
+pub(crate) async fn answer(
+    app: App,
+    job: Job,
+    mut writer: Box<dyn Writer>,
+) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let writer = Writer {
-        model: job.model.clone(),
-        chat: matches!(job.input, Input::Chat { .. }),
-    };
     let stored = app.manager.find(&job.model).await?;
+    let mut without_text = |reason| {
+        let end = End::without_text(reason);
+        Ok(json(&writer.whole(Said::default(), &end)))
+    };
     if job.is_unload() {
         app.manager.unload(&stored.entry.digest.hex());
-        return Ok(json(&writer.object(
-            Vec::new(),
-            Vec::new(),
-            Some(End {
-                reason: "unload",
-                ..End::default()
-            }),
-        )));
+        return without_text(Reason::Unload);
     }
     let lease = app.manager.lease(stored, job.keep_alive).await?;
     let load_duration = arrived.elapsed();
@@ -52,14 +51,7 @@ pub(crate) async fn answer(app: App, job: Job) -> Result<Response, ApiError> {
         if lease.model.stored.entry.config.embeds_only {
             return Err(ApiError::does_not_support(&job.model, job.verb()));
         }
-        return Ok(json(&writer.object(
-            Vec::new(),
-            Vec::new(),
-            Some(End {
-                reason: "load",
-                ..End::default()
-            }),
-        )));
+        return without_text(Reason::Load);
     }
     let job = Arc::new(job);
     let (model, settings) = (lease.model.clone(), app.settings.clone());
@@ -68,22 +60,21 @@ pub(crate) async fn answer(app: App, job: Job) -> Result<Response, ApiError> {
             let job = job.clone();
             library::blocking(move || prompt::rendered(&job, &model, &settings)).await??
         };
-        return Ok(json(&writer.rendered(&rendered.0, rendered.1)));
+        return Ok(json(&native::rendered(&job, &rendered.0, rendered.1)));
     }
     let started = {
         let job = job.clone();
         library::blocking(move || prompt::start(&job, &model, &settings)).await??
     };
-    let mut speech = Speech {
+    let speech = Speech {
         generation: started.generation,
         splitter: started.splitter,
         writer,
-        job: job.clone(),
         arrived,
         load_duration,
+        prompt_tokens: started.prompt_tokens,
         n_truncated: started.n_truncated,
         ended: false,
-        held: None,
         _lease: lease,
     };
     if job.stream {
@@ -110,84 +101,123 @@ fn with_type(body: Body, content_type: &'static str) -> Response {
 }
 
 /// One answer on its way. Dropping it, as when the client goes away, ends the generation.
-struct Speech<L> {
+struct Speech {
     generation: Generation,
     splitter: Option<OutputSplitter>,
-    writer: Writer,
-    job: Arc<Job>,
+    writer: Box<dyn Writer>,
     arrived: Instant,
     load_duration: Duration,
+    prompt_tokens: usize,
     n_truncated: usize,
     ended: bool,
-    /// An object that was made before the answer began.
-    held: Option<Value>,
-    _lease: L,
+    _lease: Lease,
 }
 
-/// What one event of the engine gives.
-struct Part {
-    pieces: Vec<Piece>,
-    tokens: Vec<TokenInfo>,
-    end: Option<Box<Finish>>,
-}
-
-impl<L: Send + 'static> Speech<L> {
-    /// Answers line by line. An error before the first line is an answer of its own.
+impl Speech {
+    /// Answers bit by bit. An error before the first bit is an answer of its own.
     async fn stream(mut self) -> Result<Response, ApiError> {
-        self.held = self.next_object().await?;
-        let lines = stream::unfold(self, |mut speech| async move {
-            let object = match speech.held.take() {
-                Some(object) => object,
-                None => match speech.next_object().await {
-                    Ok(Some(object)) => object,
-                    Ok(None) => return None,
-                    Err(error) => error.line(),
-                },
+        let framing = self.writer.framing();
+        let mut first = Frames::default();
+        match self.next_in_time(framing).await {
+            Some(said) => {
+                let said = said?;
+                self.writer.begin(self.prompt_tokens, &mut first);
+                self.write(said, &mut first);
+            }
+            None => {
+                self.writer.begin(self.prompt_tokens, &mut first);
+                first.raw(PING);
+            }
+        }
+        let frames = stream::unfold((self, Some(first)), move |(mut speech, first)| async move {
+            let frames = match first {
+                Some(frames) => frames,
+                None => speech.next_frames(framing).await?,
             };
-            Some((
-                Ok::<_, Infallible>(Bytes::from(format!("{object}\n"))),
-                speech,
-            ))
+            Some((Ok::<_, Infallible>(Bytes::from(frames.0)), (speech, None)))
         });
-        Ok(with_type(Body::from_stream(lines), "application/x-ndjson"))
+        let mut response = with_type(
+            Body::from_stream(frames),
+            match framing {
+                Framing::Lines => "application/x-ndjson",
+                Framing::Events => "text/event-stream",
+            },
+        );
+        if framing == Framing::Events {
+            let headers = response.headers_mut();
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            // Some proxies hold streams back unless they are told not to.
+            headers.insert(
+                HeaderName::from_static("x-accel-buffering"),
+                HeaderValue::from_static("no"),
+            );
+        }
+        Ok(response)
     }
 
     /// Answers with everything in one object.
-    async fn whole(&mut self) -> Result<Response, ApiError> {
-        let (mut pieces, mut tokens) = (Vec::new(), Vec::new());
-        while let Some(part) = self.next_part().await? {
-            pieces.extend(part.pieces);
-            tokens.extend(part.tokens);
-            if let Some(finish) = part.end {
-                let end = self.end(*finish);
-                return Ok(json(&self.writer.object(pieces, tokens, Some(end))));
+    async fn whole(mut self) -> Result<Response, ApiError> {
+        let mut all = Said::default();
+        while let Some((said, end)) = self.next().await? {
+            all.pieces.extend(said.pieces);
+            all.tokens.extend(said.tokens);
+            if let Some(end) = end {
+                return Ok(json(&self.writer.whole(all, &end)));
             }
         }
         Err(ApiError::internal("the model stopped working; try again"))
     }
 
-    /// Waits for the next object that has something to say.
-    async fn next_object(&mut self) -> Result<Option<Value>, ApiError> {
-        while let Some(part) = self.next_part().await? {
-            let Some(finish) = part.end else {
-                if part.pieces.is_empty() && part.tokens.is_empty() {
-                    continue;
-                }
-                return Ok(Some(self.writer.object(part.pieces, part.tokens, None)));
-            };
-            // Calls come before the end, each text in one place.
-            let end = self.end(*finish);
-            let last = self.writer.object(Vec::new(), Vec::new(), Some(end));
-            if part.pieces.is_empty() && part.tokens.is_empty() {
-                return Ok(Some(last));
-            }
-            self.held = Some(last);
-            return Ok(Some(self.writer.object(part.pieces, part.tokens, None)));
+    /// Waits for the next bytes; `None` after the last.
+    async fn next_frames(&mut self, framing: Framing) -> Option<Frames> {
+        let mut frames = Frames::default();
+        if self.ended {
+            return None;
         }
-        Ok(None)
+        match self.next_in_time(framing).await {
+            Some(Ok(said)) => self.write(said, &mut frames),
+            Some(Err(error)) => self.writer.error(&error, &mut frames),
+            None => frames.raw(PING),
+        }
+        Some(frames)
     }
 
-    async fn next_part(&mut self) -> Result<Option<Part>, ApiError> {
+    fn write(&mut self, (said, end): (Said, Option<End>), out: &mut Frames) {
+        if !said.is_empty() {
+            self.writer.part(said, out);
+        }
+        if let Some(end) = end {
+            self.writer.end(&end, out);
+        }
+    }
+
+    /// Waits for something to write; `None` when a client that can be told should hear that the
+    /// server still works on it.
+    async fn next_in_time(
+        &mut self,
+        framing: Framing,
+    ) -> Option<Result<(Said, Option<End>), ApiError>> {
+        let next = async {
+            loop {
+                match self.next().await {
+                    Ok(Some((said, None))) if said.is_empty() => {}
+                    Ok(Some(next)) => return Ok(next),
+                    Ok(None) => {
+                        return Err(ApiError::internal("the model stopped working; try again"));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        match framing {
+            Framing::Lines => Some(next.await),
+            Framing::Events => tokio::time::timeout(PING_EVERY, next).await.ok(),
+        }
+    }
+
+    /// Waits for what the model says next; `None` after the end. Nothing is lost when the wait is
+    /// given up.
+    async fn next(&mut self) -> Result<Option<(Said, Option<End>)>, ApiError> {
         if self.ended {
             return Ok(None);
         }
@@ -198,34 +228,22 @@ impl<L: Send + 'static> Speech<L> {
                     None if text.is_empty() => Vec::new(),
                     None => vec![Piece::Content(text)],
                 };
-                Ok(Some(Part {
-                    pieces,
-                    tokens,
-                    end: None,
-                }))
+                Ok(Some((Said { pieces, tokens }, None)))
             }
             Some(Event::Done(finish)) => {
                 self.ended = true;
-                let pieces = self
-                    .splitter
-                    .as_mut()
-                    .map(OutputSplitter::finish)
-                    .unwrap_or_default();
-                Ok(Some(Part {
-                    pieces,
+                let splitter = self.splitter.as_mut();
+                let said = Said {
+                    pieces: splitter.map(OutputSplitter::finish).unwrap_or_default(),
                     tokens: Vec::new(),
-                    end: Some(finish),
-                }))
+                };
+                Ok(Some((said, Some(self.end(*finish)))))
             }
             Some(Event::Error(text)) => {
                 self.ended = true;
                 Err(ApiError::internal(text))
             }
-            Some(_) => Ok(Some(Part {
-                pieces: Vec::new(),
-                tokens: Vec::new(),
-                end: None,
-            })),
+            Some(_) => Ok(Some((Said::default(), None))),
             None => {
                 self.ended = true;
                 Err(ApiError::internal("the model stopped working; try again"))
@@ -234,17 +252,13 @@ impl<L: Send + 'static> Speech<L> {
     }
 
     fn end(&self, finish: Finish) -> End {
-        let raw = matches!(&self.job.input, Input::Generate(generate) if generate.raw);
         End {
             reason: match finish.reason {
-                FinishReason::Stop => "stop",
-                FinishReason::Length => "length",
+                FinishReason::Stop => Reason::Stop,
+                FinishReason::Length => Reason::Length,
             },
-            context: if raw || self.writer.chat {
-                Vec::new()
-            } else {
-                finish.context
-            },
+            stop_text: finish.stop_text,
+            context: finish.context,
             metrics: Metrics {
                 total_duration: clock::nanos(self.arrived.elapsed()),
                 load_duration: clock::nanos(self.load_duration),
@@ -254,6 +268,11 @@ impl<L: Send + 'static> Speech<L> {
                 eval_duration: clock::nanos(finish.eval_duration),
                 prompt_truncated: self.n_truncated as u64,
             },
+            cached_tokens: finish.cached_tokens as u64,
         }
     }
 }
+
+/// A comment, which readers of server-sent events skip.
+const PING: &str = ": ping\n\n";
+const PING_EVERY: Duration = Duration::from_secs(15);

@@ -4,15 +4,16 @@ use llmsrv_api::{
     keep_alive::KeepAlive,
     lenient::Fields,
     native::{
-        ChatResponse, GenerateResponse, LogProb, Message, Metrics, Tool, ToolCall,
-        ToolCallFunction, ToolFunction,
+        ChatResponse, GenerateResponse, LogProb, Message, Tool, ToolCall, ToolCallFunction,
+        ToolFunction,
     },
     options::Options,
 };
-use llmsrv_chat::{Piece, Think};
+use llmsrv_chat::Think;
 use llmsrv_engine::{GrammarSpec, TokenInfo};
 use serde_json::{Value, json};
 
+use super::{End, Frames, Framing, Reason, Said, Writer};
 use crate::{
     clock,
     error::ApiError,
@@ -74,23 +75,42 @@ fn job(mut fields: Fields, input: Input) -> Result<Job, ApiError> {
         model,
         input,
         options,
-        keep_alive: fields
-            .take("keep_alive")
-            .map(|value| KeepAlive::parse(&value))
-            .transpose()
-            .map_err(ApiError::bad_request)?,
+        keep_alive: keep_alive(&mut fields)?,
         grammar: fields.take("format").map_or(Ok(None), grammar)?,
         tool_choice: ToolChoice::default(),
-        logit_bias: Vec::new(),
+        logit_bias: logit_bias(&mut fields)?,
         think: fields
             .take("think")
             .map(|value| think(&value))
             .transpose()?,
+        think_if_able: false,
         truncate: fields.bool("truncate")?.unwrap_or(true),
         shift: fields.bool("shift")?.unwrap_or(true),
         logprobs: fields.bool("logprobs")?.unwrap_or(false).then_some(top),
         stream: fields.bool("stream")?.unwrap_or(true),
         render_only: fields.bool("_debug_render_only")?.unwrap_or(false),
+    })
+}
+
+/// Takes the time a model stays loaded.
+pub(crate) fn keep_alive(fields: &mut Fields) -> Result<Option<KeepAlive>, ApiError> {
+    let value = fields.take("keep_alive");
+    let parsed = value.map(|value| KeepAlive::parse(&value)).transpose();
+    parsed.map_err(ApiError::bad_request)
+}
+
+/// Takes what is to be added to the logits of tokens: an object from ids to numbers.
+pub(crate) fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>, ApiError> {
+    let given = fields.object("logit_bias")?.unwrap_or_default();
+    let one = |(id, bias): (&String, &Value)| {
+        let bias = bias
+            .as_f64()
+            .filter(|bias| (-100.0..=100.0).contains(bias))?;
+        Some((id.parse().ok()?, bias as f32))
+    };
+    let biases = given.iter().map(one).collect::<Option<Vec<_>>>();
+    biases.ok_or_else(|| {
+        ApiError::bad_request("logit_bias must map token ids to numbers from -100 to 100")
     })
 }
 
@@ -110,33 +130,34 @@ fn token_ids(values: Vec<Value>) -> Result<Vec<u32>, ApiError> {
         .ok_or_else(|| ApiError::bad_request("context must be a list of token ids"))
 }
 
-/// Reads images so far that a broken one is refused at once.
 fn images(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
-    use base64::Engine as _;
     let images = fields.texts("images")?;
-    for image in &images {
-        let data = match image
-            .strip_prefix("data:")
-            .and_then(|rest| rest.split_once(','))
-        {
-            Some((_, data)) => data,
-            None => image,
-        };
-        base64::engine::general_purpose::STANDARD
-            .decode(data)
-            .map_err(|error| {
-                let at = match error {
-                    base64::DecodeError::InvalidByte(at, _)
-                    | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-                    _ => data.len(),
-                };
-                ApiError::bad_request(format!("illegal base64 data at input byte {at}"))
-            })?;
-    }
+    images.iter().try_for_each(|image| check_image(image))?;
     Ok(images)
 }
 
-fn grammar(format: Value) -> Result<Option<GrammarSpec>, ApiError> {
+/// Reads an image so far that a broken one is refused at once.
+pub(crate) fn check_image(image: &str) -> Result<(), ApiError> {
+    use base64::Engine as _;
+    let data = match image
+        .strip_prefix("data:")
+        .and_then(|rest| rest.split_once(','))
+    {
+        Some((_, data)) => data,
+        None => image,
+    };
+    let decoded = base64::engine::general_purpose::STANDARD.decode(data);
+    decoded.map(drop).map_err(|error| {
+        let at = match error {
+            base64::DecodeError::InvalidByte(at, _)
+            | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+            _ => data.len(),
+        };
+        ApiError::bad_request(format!("illegal base64 data at input byte {at}"))
+    })
+}
+
+pub(crate) fn grammar(format: Value) -> Result<Option<GrammarSpec>, ApiError> {
     match format {
         Value::String(text) if text.is_empty() => Ok(None),
         Value::String(text) if text == "json" => Ok(Some(GrammarSpec::Json)),
@@ -145,7 +166,7 @@ fn grammar(format: Value) -> Result<Option<GrammarSpec>, ApiError> {
     }
 }
 
-fn think(value: &Value) -> Result<Think, ApiError> {
+pub(crate) fn think(value: &Value) -> Result<Think, ApiError> {
     match value {
         Value::Bool(true) => Ok(Think::On),
         Value::Bool(false) => Ok(Think::Off),
@@ -214,107 +235,125 @@ fn tool(mut fields: Fields) -> Result<Tool, ApiError> {
     })
 }
 
-/// Writes pieces of one answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Writer {
-    pub(crate) model: String,
-    pub(crate) chat: bool,
+/// Writes answers of `/api/generate` and `/api/chat`.
+pub(crate) struct NativeWriter {
+    model: String,
+    chat: bool,
+    raw: bool,
 }
 
-/// What the last object of an answer says.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct End {
-    pub(crate) reason: &'static str,
-    pub(crate) context: Vec<u32>,
-    pub(crate) metrics: Metrics,
-}
-
-impl Writer {
-    /// Writes an object with these pieces; the last one has an `end`.
-    pub(crate) fn object(
-        &self,
-        pieces: Vec<Piece>,
-        tokens: Vec<TokenInfo>,
-        end: Option<End>,
-    ) -> Value {
-        let mut message = Message {
-            role: "assistant".into(),
-            ..Message::default()
-        };
-        for piece in pieces {
-            match piece {
-                Piece::Content(text) => message.content.push_str(&text),
-                Piece::Thinking(text) => message.thinking.push_str(&text),
-                Piece::ToolCall(call) => message.tool_calls.push(call),
-            }
+impl NativeWriter {
+    pub(crate) fn new(job: &Job) -> NativeWriter {
+        NativeWriter {
+            model: job.model.clone(),
+            chat: matches!(job.input, Input::Chat { .. }),
+            raw: matches!(&job.input, Input::Generate(generate) if generate.raw),
         }
+    }
+
+    /// Writes an object with what was said; the last one has an `end`.
+    fn object(&self, said: Said, end: Option<&End>) -> Value {
+        let said = said.gather();
         let done = end.is_some();
-        let End {
-            reason,
-            context,
-            metrics,
-        } = end.unwrap_or_default();
-        let done_reason = done.then(|| reason.to_owned());
-        let logprobs = tokens.into_iter().map(logprob).collect();
+        let done_reason = end.map(|end| reason(end.reason).to_owned());
+        let metrics = end.map(|end| end.metrics).unwrap_or_default();
+        let logprobs = said.tokens.iter().map(logprob).collect();
         let (model, created_at) = (self.model.clone(), clock::now());
         let object = if self.chat {
             serde_json::to_value(ChatResponse {
                 model,
                 created_at,
-                message,
+                message: Message {
+                    role: "assistant".into(),
+                    content: said.content,
+                    thinking: said.thinking,
+                    tool_calls: said.calls,
+                    ..Message::default()
+                },
                 done,
                 done_reason,
                 logprobs,
                 metrics,
             })
         } else {
+            let context = end.filter(|_| !self.raw).map(|end| end.context.clone());
             serde_json::to_value(GenerateResponse {
                 model,
                 created_at,
-                response: message.content,
-                thinking: message.thinking,
-                tool_calls: message.tool_calls,
+                response: said.content,
+                thinking: said.thinking,
+                tool_calls: said.calls,
                 done,
                 done_reason,
-                context,
+                context: context.unwrap_or_default(),
                 logprobs,
                 metrics,
             })
         };
         object.unwrap_or_else(|error| json!({ "error": error.to_string() }))
     }
+}
 
-    /// Writes the answer to a request that shows its prompt.
-    pub(crate) fn rendered(&self, prompt: &str, n_images: usize) -> Value {
-        let mut object = json!({
-            "model": self.model,
-            "created_at": clock::now(),
-        });
-        if self.chat {
-            object["message"] = json!({"role": "assistant", "content": ""});
-        } else {
-            object["response"] = json!("");
-        }
-        object["done"] = json!(false);
-        object["_debug_info"] = json!({"rendered_template": prompt, "image_count": n_images});
-        object
+impl Writer for NativeWriter {
+    fn framing(&self) -> Framing {
+        Framing::Lines
+    }
+
+    fn part(&mut self, said: Said, out: &mut Frames) {
+        out.line(&self.object(said, None));
+    }
+
+    /// Calls and text came before: the end says nothing more.
+    fn end(&mut self, end: &End, out: &mut Frames) {
+        out.line(&self.object(Said::default(), Some(end)));
+    }
+
+    fn error(&mut self, error: &ApiError, out: &mut Frames) {
+        out.line(&error.line());
+    }
+
+    fn whole(&mut self, said: Said, end: &End) -> Value {
+        self.object(said, Some(end))
     }
 }
 
-fn logprob(token: TokenInfo) -> LogProb {
-    let one = |logprob, bytes: Vec<u8>| LogProb {
-        token: String::from_utf8_lossy(&bytes).into_owned(),
+/// Writes the answer to a request that shows its prompt.
+pub(crate) fn rendered(job: &Job, prompt: &str, n_images: usize) -> Value {
+    let mut object = json!({ "model": job.model, "created_at": clock::now() });
+    if matches!(job.input, Input::Chat { .. }) {
+        object["message"] = json!({"role": "assistant", "content": ""});
+    } else {
+        object["response"] = json!("");
+    }
+    object["done"] = json!(false);
+    object["_debug_info"] = json!({"rendered_template": prompt, "image_count": n_images});
+    object
+}
+
+fn reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Stop => "stop",
+        Reason::Length => "length",
+        Reason::Load => "load",
+        Reason::Unload => "unload",
+    }
+}
+
+/// Writes the probability of a token.
+pub(crate) fn logprob(token: &TokenInfo) -> LogProb {
+    let one = |logprob, bytes: &[u8]| LogProb {
+        token: String::from_utf8_lossy(bytes).into_owned(),
         logprob,
-        bytes,
+        bytes: bytes.to_vec(),
         top_logprobs: None,
     };
     let top = token
         .top
-        .into_iter()
-        .map(|(_, logprob, bytes)| one(logprob, bytes))
+        .iter()
+        .map(|(_, logprob, bytes)| one(*logprob, bytes))
         .collect();
     LogProb {
         top_logprobs: Some(top),
-        ..one(token.logprob, token.bytes)
+        ..one(token.logprob, &token.bytes)
     }
 }

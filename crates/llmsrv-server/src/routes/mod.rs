@@ -12,6 +12,7 @@ use axum::{
 };
 use http::StatusCode;
 use serde_json::json;
+use tower_http::decompression::RequestDecompressionLayer;
 
 use crate::{app::App, respond};
 
@@ -29,10 +30,19 @@ pub(crate) fn router(app: App) -> Router {
         .route("/api/delete", delete(models::delete))
         .route("/api/generate", post(text::generate))
         .route("/api/chat", post(text::chat))
+        .route("/v1/models", get(models::openai_list))
+        .route("/v1/models/{*model}", get(models::openai_model))
+        .route("/v1/chat/completions", post(text::openai_chat))
+        .route("/v1/completions", post(text::completions))
+        .route("/v1/responses", post(text::responses))
+        .route("/v1/messages", post(text::messages))
+        .route("/v1/messages/count_tokens", post(text::count_tokens))
         .fallback(unknown)
         .method_not_allowed_fallback(|| async {
             (StatusCode::METHOD_NOT_ALLOWED, "405 method not allowed")
         })
+        // Some clients compress what they send. The limits on bodies count what it becomes.
+        .layer(RequestDecompressionLayer::new())
         .with_state(app)
 }
 

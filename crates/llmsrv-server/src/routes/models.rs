@@ -1,12 +1,19 @@
 //! The models there are and those that run.
 
-use axum::{body::Body, extract::State, http::StatusCode, response::Response};
+use std::time::SystemTime;
+
+use axum::{
+    body::Body,
+    extract::{Path, State},
+    http::StatusCode,
+    response::Response,
+};
 use llmsrv_api::{
     lenient::Fields,
     native::{ListedModel, RunningModel},
 };
 use llmsrv_store::{Error as StoreError, ModelName};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     app::App,
@@ -34,6 +41,41 @@ pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
         })
         .collect();
     Ok(respond::json(&json!({ "models": models })))
+}
+
+/// The models in the form of the OpenAI API.
+pub(super) async fn openai_list(State(app): State<App>) -> Result<Response, ApiError> {
+    let store = app.store.clone();
+    let listed = blocking(move || store.list()).await??;
+    let models: Vec<Value> = listed
+        .iter()
+        .map(|entry| openai_entry(&entry.name.to_string(), &entry.name, entry.modified))
+        .collect();
+    Ok(respond::json(&json!({"object": "list", "data": models})))
+}
+
+/// One model in that form; its name may hold slashes.
+pub(super) async fn openai_model(
+    State(app): State<App>,
+    Path(sent): Path<String>,
+) -> Result<Response, ApiError> {
+    let stored = app.manager.find(&sent).await?;
+    let entry = &stored.entry;
+    Ok(respond::json(&openai_entry(
+        &sent,
+        &entry.name,
+        entry.modified,
+    )))
+}
+
+fn openai_entry(id: &str, name: &ModelName, modified: SystemTime) -> Value {
+    let created = modified.duration_since(SystemTime::UNIX_EPOCH);
+    json!({
+        "id": id,
+        "object": "model",
+        "created": created.map_or(0, |since| since.as_secs()),
+        "owned_by": name.namespace(),
+    })
 }
 
 pub(super) async fn ps(State(app): State<App>) -> Response {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod contract;
+mod dialects;
 mod host;
 mod limits;
 mod loading;

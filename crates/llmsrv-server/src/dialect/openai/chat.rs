@@ -1,0 +1,334 @@
+//! `/v1/chat/completions`.
+
+use llmsrv_api::{
+    lenient::Fields,
+    native::{Message, Tool, ToolCall},
+};
+use serde_json::{Map, Value, json};
+
+use super::{FINGERPRINT, common, include_usage, response_format, seconds, usage};
+use crate::{
+    dialect::{End, Family, Frames, Framing, Said, Writer, id24, native, parts},
+    error::ApiError,
+    job::{Input, Job, ToolChoice},
+};
+
+/// Parses a request.
+pub(crate) fn parse_chat(body: &[u8]) -> Result<(Job, ChatWriter), ApiError> {
+    let mut fields = Fields::parse(body)?;
+    let model = native::model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
+    let messages = fields.objects("messages")?;
+    if messages.is_empty() {
+        return Err(ApiError::bad_request("[] is too short - 'messages'"));
+    }
+    let mut messages = messages
+        .into_iter()
+        .map(message)
+        .collect::<Result<Vec<_>, _>>()?;
+    parts::link_calls(&mut messages);
+    let tools = fields
+        .objects("tools")?
+        .into_iter()
+        .map(tool)
+        .collect::<Result<Vec<_>, _>>()?;
+    let choice = tool_choice(fields.take("tool_choice"), &tools)?;
+
+    let mut job = Job::new(model, Input::Chat { messages, tools });
+    job.tool_choice = choice;
+    common(&mut fields, &mut job)?;
+    let format = fields.object("response_format")?;
+    job.grammar = format.map_or(Ok(None), response_format)?;
+    job.think = think(&mut fields)?;
+    let top = fields.integer("top_logprobs")?.unwrap_or(0);
+    let top = usize::try_from(top).ok().filter(|top| *top <= 20);
+    let top = top.ok_or_else(|| ApiError::bad_request("top_logprobs must be between 0 and 20"))?;
+    job.logprobs = fields.bool("logprobs")?.unwrap_or(false).then_some(top);
+    let writer = ChatWriter {
+        id: format!("chatcmpl-{}", id24()),
+        model: job.model.clone(),
+        created: seconds(),
+        include_usage: include_usage(&mut fields)?,
+        begun: false,
+        n_calls: 0,
+    };
+    Ok((job, writer))
+}
+
+fn message(mut fields: Fields) -> Result<Message, ApiError> {
+    let role = fields.text("role")?.unwrap_or_default().to_lowercase();
+    let mut message = Message {
+        role: if role == "developer" {
+            "system".into()
+        } else {
+            role
+        },
+        ..Message::default()
+    };
+    for call in fields.objects("tool_calls")? {
+        message.tool_calls.push(tool_call(call)?);
+    }
+    match fields.take("content") {
+        Some(Value::String(text)) => message.content = text,
+        Some(Value::Array(parts)) => {
+            for part in parts {
+                content_part(part, &mut message)?;
+            }
+        }
+        None if !message.tool_calls.is_empty() => {}
+        None => return Err(ApiError::bad_request("invalid message content type: <nil>")),
+        Some(_) => return Err(ApiError::bad_request("invalid message content type")),
+    }
+    for name in ["reasoning", "reasoning_content"] {
+        if let Some(text) = fields.text(name)? {
+            message.thinking = text;
+        }
+    }
+    message.tool_call_id = fields.text("tool_call_id")?.unwrap_or_default();
+    if message.role == "tool" {
+        message.tool_name = fields.text("name")?.unwrap_or_default();
+    }
+    Ok(message)
+}
+
+fn content_part(part: Value, message: &mut Message) -> Result<(), ApiError> {
+    let invalid = || ApiError::bad_request("invalid message format");
+    let Value::Object(part) = part else {
+        return Err(invalid());
+    };
+    let mut part = Fields::from(part);
+    match part.text("type")?.as_deref() {
+        Some("text") => {
+            let text = part.text("text")?.ok_or_else(invalid)?;
+            if !message.content.is_empty() {
+                message.content.push('\n');
+            }
+            message.content.push_str(&text);
+        }
+        Some("image_url") => {
+            let url = match part.take("image_url") {
+                Some(Value::String(url)) => Some(url),
+                Some(Value::Object(inner)) => Fields::from(inner).text("url")?,
+                _ => None,
+            };
+            message
+                .images
+                .push(parts::image(&url.ok_or_else(invalid)?)?);
+        }
+        Some("input_audio") => {
+            return Err(ApiError::bad_request("audio input is not supported"));
+        }
+        _ => return Err(invalid()),
+    }
+    Ok(())
+}
+
+fn tool_call(mut fields: Fields) -> Result<ToolCall, ApiError> {
+    let mut function = Fields::from(fields.object("function")?.unwrap_or_default());
+    let name = function.text("name")?.unwrap_or_default();
+    let id = fields.text("id")?.unwrap_or_default();
+    match function.take("arguments") {
+        Some(Value::String(arguments)) => parts::call(id, name, &arguments),
+        None => parts::call(id, name, ""),
+        Some(_) => Err(ApiError::bad_request("invalid tool call arguments")),
+    }
+}
+
+fn tool(mut fields: Fields) -> Result<Tool, ApiError> {
+    let kind = fields.text("type")?.unwrap_or_else(|| "function".into());
+    if kind != "function" {
+        return Err(ApiError::bad_request(format!(
+            "tools of type {kind:?} are not supported"
+        )));
+    }
+    let mut function = Fields::from(fields.object("function")?.unwrap_or_default());
+    let name = function.text("name")?.filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| ApiError::bad_request("a tool needs function.name"))?;
+    let description = function.text("description")?;
+    Ok(parts::tool(name, description, function.take("parameters")))
+}
+
+fn tool_choice(choice: Option<Value>, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
+    let choice = match choice {
+        None => return Ok(ToolChoice::Auto),
+        Some(Value::String(word)) => match word.as_str() {
+            "auto" => return Ok(ToolChoice::Auto),
+            "none" => return Ok(ToolChoice::None),
+            "required" => ToolChoice::Required,
+            _ => {
+                return Err(ApiError::bad_request(format!(
+                    "invalid tool_choice: {word:?} (must be \"none\", \"auto\", \"required\" or a function)"
+                )));
+            }
+        },
+        Some(Value::Object(choice)) => {
+            let mut choice = Fields::from(choice);
+            let mut function = Fields::from(choice.object("function")?.unwrap_or_default());
+            let name = function.text("name")?;
+            let name =
+                name.ok_or_else(|| ApiError::bad_request("tool_choice needs function.name"))?;
+            ToolChoice::Named(name)
+        }
+        Some(_) => return Err(ApiError::bad_request("invalid tool_choice")),
+    };
+    parts::check_choice(choice, tools)
+}
+
+/// Takes what several clients say about thinking.
+fn think(fields: &mut Fields) -> Result<Option<llmsrv_chat::Think>, ApiError> {
+    if let Some(value) = fields.take("think") {
+        return native::think(&value).map(Some);
+    }
+    let reasoning = fields.object("reasoning")?.unwrap_or_default();
+    let effort = fields
+        .text("reasoning_effort")?
+        .or(Fields::from(reasoning).text("effort")?);
+    if let Some(effort) = effort {
+        return parts::effort(&effort).map(Some);
+    }
+    let kwargs = fields.object("chat_template_kwargs")?.unwrap_or_default();
+    match Fields::from(kwargs).bool("enable_thinking")? {
+        Some(false) => Ok(Some(llmsrv_chat::Think::Off)),
+        _ => Ok(None),
+    }
+}
+
+/// Writes an answer.
+pub(crate) struct ChatWriter {
+    id: String,
+    model: String,
+    created: i64,
+    include_usage: bool,
+    /// The role has been said.
+    begun: bool,
+    n_calls: usize,
+}
+
+impl ChatWriter {
+    fn chunk(&self, choices: Value) -> Value {
+        json!({
+            "id": self.id,
+            "object": "chat.completion.chunk",
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": FINGERPRINT,
+            "choices": choices,
+        })
+    }
+
+    fn delta(&mut self, mut delta: Map<String, Value>, logprobs: Value, out: &mut Frames) {
+        if !std::mem::replace(&mut self.begun, true) {
+            let first = [("role", json!("assistant")), ("content", json!(""))];
+            let mut with_role: Map<String, Value> =
+                first.map(|(k, v)| (k.to_owned(), v)).into_iter().collect();
+            with_role.append(&mut delta);
+            delta = with_role;
+        }
+        let mut choice = json!({"index": 0, "delta": delta, "finish_reason": null});
+        if !logprobs.is_null() {
+            choice["logprobs"] = logprobs;
+        }
+        out.data(&self.chunk(json!([choice])));
+    }
+
+    fn finish_reason(&self, end: &End) -> &'static str {
+        match (parts::is_cut(end), self.n_calls) {
+            (true, _) => "length",
+            (false, 0) => "stop",
+            (false, _) => "tool_calls",
+        }
+    }
+
+    fn calls(&mut self, calls: &[ToolCall]) -> Value {
+        let written = calls.iter().map(|call| {
+            let index = self.n_calls;
+            self.n_calls += 1;
+            json!({
+                "id": call.id,
+                "index": index,
+                "type": "function",
+                "function": {
+                    "name": call.function.name,
+                    "arguments": Value::Object(call.function.arguments.clone()).to_string(),
+                },
+            })
+        });
+        written.collect()
+    }
+}
+
+impl Writer for ChatWriter {
+    fn framing(&self) -> Framing {
+        Framing::Events
+    }
+
+    fn part(&mut self, said: Said, out: &mut Frames) {
+        let said = said.gather();
+        let mut delta = Map::new();
+        if !said.thinking.is_empty() {
+            delta.insert("reasoning".into(), json!(said.thinking));
+            delta.insert("reasoning_content".into(), json!(said.thinking));
+        }
+        if !said.content.is_empty() {
+            delta.insert("content".into(), json!(said.content));
+        }
+        if !said.calls.is_empty() {
+            delta.insert("tool_calls".into(), self.calls(&said.calls));
+        }
+        self.delta(delta, logprobs(&said.tokens), out);
+    }
+
+    fn end(&mut self, end: &End, out: &mut Frames) {
+        if !self.begun {
+            self.delta(Map::new(), Value::Null, out);
+        }
+        let reason = self.finish_reason(end);
+        out.data(&self.chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}])));
+        if self.include_usage {
+            let mut last = self.chunk(json!([]));
+            last["usage"] = usage(end);
+            out.data(&last);
+        }
+        out.raw("data: [DONE]\n\n");
+    }
+
+    fn error(&mut self, error: &ApiError, out: &mut Frames) {
+        out.data(&Family::OpenAi.error(error));
+    }
+
+    fn whole(&mut self, said: Said, end: &End) -> Value {
+        let said = said.gather();
+        let mut message = json!({"role": "assistant", "content": said.content});
+        if !said.thinking.is_empty() {
+            message["reasoning"] = json!(said.thinking);
+            message["reasoning_content"] = json!(said.thinking);
+        }
+        if !said.calls.is_empty() {
+            message["tool_calls"] = self.calls(&said.calls);
+        }
+        let mut choice = json!({
+            "index": 0,
+            "message": message,
+            "finish_reason": self.finish_reason(end),
+        });
+        let logprobs = logprobs(&said.tokens);
+        if !logprobs.is_null() {
+            choice["logprobs"] = logprobs;
+        }
+        json!({
+            "id": self.id,
+            "object": "chat.completion",
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": FINGERPRINT,
+            "choices": [choice],
+            "usage": usage(end),
+        })
+    }
+}
+
+fn logprobs(tokens: &[llmsrv_engine::TokenInfo]) -> Value {
+    if tokens.is_empty() {
+        return Value::Null;
+    }
+    json!({"content": tokens.iter().map(native::logprob).collect::<Vec<_>>()})
+}

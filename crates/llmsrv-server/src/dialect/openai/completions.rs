@@ -1,0 +1,150 @@
+//! `/v1/completions`.
+
+use llmsrv_api::lenient::Fields;
+use llmsrv_engine::TokenInfo;
+use serde_json::{Map, Value, json};
+
+use super::{FINGERPRINT, common, include_usage, seconds, usage};
+use crate::{
+    dialect::{End, Family, Frames, Framing, Said, Writer, id24, native, parts},
+    error::ApiError,
+    job::{Generate, Input, Job},
+};
+
+/// Parses a request.
+pub(crate) fn parse_completion(body: &[u8]) -> Result<(Job, CompletionWriter), ApiError> {
+    let mut fields = Fields::parse(body)?;
+    let model = native::model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
+    let prompt = match fields.take("prompt") {
+        None => String::new(),
+        Some(Value::String(text)) => text,
+        Some(Value::Array(mut texts)) if texts.len() == 1 && texts[0].is_string() => {
+            match texts.swap_remove(0) {
+                Value::String(text) => text,
+                _ => String::new(),
+            }
+        }
+        Some(_) => return Err(ApiError::bad_request("prompt must be one string")),
+    };
+    let echo = fields.bool("echo")?.unwrap_or(false);
+    let generate = Generate {
+        prompt: prompt.clone(),
+        suffix: fields.text("suffix")?.unwrap_or_default(),
+        ..Generate::default()
+    };
+    let mut job = Job::new(model, Input::Generate(generate));
+    common(&mut fields, &mut job)?;
+    if fields.integer("best_of")?.is_some_and(|best| best != 1) {
+        return Err(ApiError::bad_request("best_of must be 1"));
+    }
+    let top = fields.integer("logprobs")?;
+    job.logprobs = match top.map(usize::try_from) {
+        None => None,
+        Some(Ok(top)) if top <= 20 => Some(top),
+        Some(_) => return Err(ApiError::bad_request("logprobs must be between 0 and 20")),
+    };
+    let writer = CompletionWriter {
+        id: format!("cmpl-{}", id24()),
+        model: job.model.clone(),
+        created: seconds(),
+        include_usage: include_usage(&mut fields)?,
+        echo: if echo { prompt } else { String::new() },
+        n_chars: 0,
+    };
+    Ok((job, writer))
+}
+
+/// Writes an answer.
+pub(crate) struct CompletionWriter {
+    id: String,
+    model: String,
+    created: i64,
+    include_usage: bool,
+    /// Text to say before the answer.
+    echo: String,
+    /// Characters of the answer so far.
+    n_chars: usize,
+}
+
+impl CompletionWriter {
+    fn object(&self, choices: Value) -> Value {
+        json!({
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": FINGERPRINT,
+            "choices": choices,
+        })
+    }
+
+    fn choice(&mut self, said: Said, end: Option<&End>) -> Value {
+        let said = said.gather();
+        let reason = end.map(|end| if parts::is_cut(end) { "length" } else { "stop" });
+        let logprobs = self.logprobs(&said.tokens);
+        let text = std::mem::take(&mut self.echo) + &said.content;
+        json!({"index": 0, "text": text, "logprobs": logprobs, "finish_reason": reason})
+    }
+
+    /// Four lists side by side, as this older interface has them.
+    fn logprobs(&mut self, tokens: &[TokenInfo]) -> Value {
+        if tokens.is_empty() {
+            return Value::Null;
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (mut texts, mut values, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
+        for token in tokens {
+            let top = token.top.iter();
+            let top: Map<String, Value> = top
+                .map(|(_, logprob, bytes)| (text(bytes), json!(logprob)))
+                .collect();
+            offsets.push(self.n_chars);
+            self.n_chars += text(&token.bytes).chars().count();
+            texts.push(text(&token.bytes));
+            values.push(token.logprob);
+            tops.push(top);
+        }
+        json!({"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets})
+    }
+}
+
+impl Writer for CompletionWriter {
+    fn framing(&self) -> Framing {
+        Framing::Events
+    }
+
+    fn part(&mut self, said: Said, out: &mut Frames) {
+        let choice = self.choice(said, None);
+        let mut chunk = self.object(json!([choice]));
+        if self.include_usage {
+            chunk["usage"] = usage(&End::default());
+        }
+        out.data(&chunk);
+    }
+
+    fn end(&mut self, end: &End, out: &mut Frames) {
+        let choice = self.choice(Said::default(), Some(end));
+        let mut chunk = self.object(json!([choice]));
+        if self.include_usage {
+            chunk["usage"] = usage(&End::default());
+        }
+        out.data(&chunk);
+        if self.include_usage {
+            let mut last = self.object(json!([]));
+            last["usage"] = usage(end);
+            out.data(&last);
+        }
+        out.raw("data: [DONE]\n\n");
+    }
+
+    fn error(&mut self, error: &ApiError, out: &mut Frames) {
+        out.data(&Family::OpenAi.error(error));
+    }
+
+    fn whole(&mut self, said: Said, end: &End) -> Value {
+        let choice = self.choice(said, Some(end));
+        let mut object = self.object(json!([choice]));
+        object["usage"] = usage(end);
+        object
+    }
+}

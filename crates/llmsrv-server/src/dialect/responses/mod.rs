@@ -1,0 +1,7 @@
+//! The Responses dialect of OpenAI: `/v1/responses`, without memory of earlier responses
+//! (<https://platform.openai.com/docs/api-reference/responses>).
+
+mod parse;
+mod write;
+
+pub(crate) use parse::parse_response;

@@ -1,0 +1,289 @@
+//! From what the model says to a response and its events.
+
+use llmsrv_api::native::ToolCall;
+use llmsrv_chat::Piece;
+use serde_json::{Value, json};
+
+use crate::{
+    dialect::{End, Family, Frames, Framing, Said, Writer, id24, openai::seconds, parts},
+    error::ApiError,
+};
+
+/// Writes a response.
+pub(crate) struct ResponseWriter {
+    id: String,
+    model: String,
+    created_at: i64,
+    /// What the response repeats of its request.
+    echo: Value,
+    /// Number of the next event.
+    sequence_number: u64,
+    /// Items that are complete.
+    output: Vec<Value>,
+    /// The item that is being written.
+    open: Option<Open>,
+}
+
+/// A text on its way.
+struct Open {
+    kind: Kind,
+    id: String,
+    text: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Reasoning,
+    Message,
+}
+
+impl ResponseWriter {
+    pub(super) fn new(model: &str, echo: Value) -> ResponseWriter {
+        ResponseWriter {
+            id: format!("resp_{}", id24()),
+            model: model.to_owned(),
+            created_at: seconds(),
+            echo,
+            sequence_number: 0,
+            output: Vec::new(),
+            open: None,
+        }
+    }
+
+    fn response(&self, status: &str) -> Value {
+        let mut response = json!({
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created_at,
+            "completed_at": null,
+            "status": status,
+            "background": false,
+            "error": null,
+            "incomplete_details": null,
+            "model": self.model,
+            "output": self.output,
+            "usage": null,
+        });
+        if let (Some(response), Some(echo)) = (response.as_object_mut(), self.echo.as_object()) {
+            response.extend(echo.clone());
+        }
+        response
+    }
+
+    /// The whole response at its end, and the word for how it ended.
+    fn ended(&self, end: &End) -> (&'static str, Value) {
+        let cut = parts::is_cut(end);
+        let status = if cut { "incomplete" } else { "completed" };
+        let mut response = self.response(status);
+        if cut {
+            response["incomplete_details"] = json!({"reason": "max_output_tokens"});
+        } else {
+            response["completed_at"] = json!(seconds());
+        }
+        let (input, output) = (end.metrics.prompt_eval_count, end.metrics.eval_count);
+        response["usage"] = json!({
+            "input_tokens": input,
+            "input_tokens_details": {"cached_tokens": end.cached_tokens},
+            "output_tokens": output,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": input + output,
+        });
+        (status, response)
+    }
+
+    fn event(&mut self, name: &str, mut payload: Value, out: &mut Frames) {
+        payload["type"] = json!(name);
+        payload["sequence_number"] = json!(self.sequence_number);
+        self.sequence_number += 1;
+        out.event(name, &payload);
+    }
+
+    /// An event about the item that is being written.
+    fn item_event(&mut self, name: &str, item_id: &str, mut payload: Value, out: &mut Frames) {
+        payload["item_id"] = json!(item_id);
+        payload["output_index"] = json!(self.output.len());
+        self.event(name, payload, out);
+    }
+
+    fn added(&mut self, item: &Value, out: &mut Frames) {
+        let payload = json!({"output_index": self.output.len(), "item": item});
+        self.event("response.output_item.added", payload, out);
+    }
+
+    fn done(&mut self, item: Value, out: &mut Frames) {
+        let payload = json!({"output_index": self.output.len(), "item": item});
+        self.event("response.output_item.done", payload, out);
+        self.output.push(item);
+    }
+
+    fn text(&mut self, kind: Kind, text: &str, out: &mut Frames) {
+        if self.open.as_ref().is_none_or(|open| open.kind != kind) {
+            self.close(out);
+            let open = Open {
+                kind,
+                id: item_id(kind),
+                text: String::new(),
+            };
+            self.added(&item(&open, "in_progress"), out);
+            if kind == Kind::Message {
+                let payload = json!({"content_index": 0, "part": part("")});
+                self.item_event("response.content_part.added", &open.id, payload, out);
+            }
+            self.open = Some(open);
+        }
+        let Some(open) = &mut self.open else { return };
+        open.text.push_str(text);
+        let id = open.id.clone();
+        match kind {
+            Kind::Reasoning => {
+                let payload = json!({"summary_index": 0, "delta": text});
+                self.item_event("response.reasoning_summary_text.delta", &id, payload, out);
+            }
+            Kind::Message => {
+                let payload = json!({"content_index": 0, "delta": text, "logprobs": []});
+                self.item_event("response.output_text.delta", &id, payload, out);
+            }
+        }
+    }
+
+    fn close(&mut self, out: &mut Frames) {
+        let Some(open) = self.open.take() else { return };
+        match open.kind {
+            Kind::Reasoning => {
+                let payload = json!({"summary_index": 0, "text": open.text});
+                self.item_event(
+                    "response.reasoning_summary_text.done",
+                    &open.id,
+                    payload,
+                    out,
+                );
+            }
+            Kind::Message => {
+                let payload = json!({"content_index": 0, "text": open.text, "logprobs": []});
+                self.item_event("response.output_text.done", &open.id, payload, out);
+                let payload = json!({"content_index": 0, "part": part(&open.text)});
+                self.item_event("response.content_part.done", &open.id, payload, out);
+            }
+        }
+        self.done(item(&open, "completed"), out);
+    }
+
+    fn call(&mut self, call: &ToolCall, out: &mut Frames) {
+        self.close(out);
+        let id = format!("fc_{}", id24());
+        self.added(&function_call(&id, call, "in_progress", ""), out);
+        let arguments = Value::Object(call.function.arguments.clone()).to_string();
+        let payload = json!({"delta": arguments});
+        self.item_event("response.function_call_arguments.delta", &id, payload, out);
+        let payload = json!({"name": call.function.name, "arguments": arguments});
+        self.item_event("response.function_call_arguments.done", &id, payload, out);
+        self.done(function_call(&id, call, "completed", &arguments), out);
+    }
+
+    fn piece(&mut self, piece: &Piece, out: &mut Frames) {
+        match piece {
+            Piece::Content(text) => self.text(Kind::Message, text, out),
+            Piece::Thinking(text) => self.text(Kind::Reasoning, text, out),
+            Piece::ToolCall(call) => self.call(call, out),
+        }
+    }
+}
+
+impl Writer for ResponseWriter {
+    fn framing(&self) -> Framing {
+        Framing::Events
+    }
+
+    fn begin(&mut self, _prompt_tokens: usize, out: &mut Frames) {
+        for name in ["response.created", "response.in_progress"] {
+            let payload = json!({"response": self.response("in_progress")});
+            self.event(name, payload, out);
+        }
+    }
+
+    fn part(&mut self, said: Said, out: &mut Frames) {
+        for piece in &said.pieces {
+            self.piece(piece, out);
+        }
+    }
+
+    fn end(&mut self, end: &End, out: &mut Frames) {
+        self.close(out);
+        let (status, response) = self.ended(end);
+        let name = format!("response.{status}");
+        self.event(&name, json!({"response": response}), out);
+    }
+
+    fn error(&mut self, error: &ApiError, out: &mut Frames) {
+        let mut payload = Family::OpenAi.error(error);
+        payload["message"] = json!(error.to_string());
+        payload["code"] = payload["error"]["type"].clone();
+        payload["param"] = Value::Null;
+        self.event("error", payload, out);
+    }
+
+    /// The same as the stream, with nobody listening to the events.
+    fn whole(&mut self, said: Said, end: &End) -> Value {
+        let said = said.gather();
+        let mut unheard = Frames::default();
+        if !said.thinking.is_empty() {
+            self.text(Kind::Reasoning, &said.thinking, &mut unheard);
+        }
+        if !said.content.is_empty() {
+            self.text(Kind::Message, &said.content, &mut unheard);
+        }
+        for call in &said.calls {
+            self.call(call, &mut unheard);
+        }
+        self.close(&mut unheard);
+        self.ended(end).1
+    }
+}
+
+fn item_id(kind: Kind) -> String {
+    match kind {
+        Kind::Reasoning => format!("rs_{}", id24()),
+        Kind::Message => format!("msg_{}", id24()),
+    }
+}
+
+fn item(open: &Open, status: &str) -> Value {
+    let complete = status == "completed";
+    match open.kind {
+        Kind::Reasoning => {
+            let summary = json!([{"type": "summary_text", "text": open.text}]);
+            let mut item = json!({
+                "id": open.id,
+                "type": "reasoning",
+                "summary": if complete { summary } else { json!([]) },
+            });
+            if complete {
+                // Clients send it back as it is; there is nothing to hide here.
+                item["encrypted_content"] = json!(open.text);
+            }
+            item
+        }
+        Kind::Message => json!({
+            "id": open.id,
+            "type": "message",
+            "status": status,
+            "role": "assistant",
+            "content": if complete { json!([part(&open.text)]) } else { json!([]) },
+        }),
+    }
+}
+
+fn part(text: &str) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+}
+
+fn function_call(id: &str, call: &ToolCall, status: &str, arguments: &str) -> Value {
+    json!({
+        "id": id,
+        "type": "function_call",
+        "status": status,
+        "call_id": call.id,
+        "name": call.function.name,
+        "arguments": arguments,
+    })
+}
