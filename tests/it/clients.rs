@@ -1,4 +1,4 @@
-//! The official Python and JavaScript clients, unmodified.
+//! The clients that people use, unmodified: official ones of three APIs, and LangChain.
 //!
 //! `tests/run` installs them and names the folder in `TEST_CLIENTS`; without it these tests
 //! say loudly that they did nothing.
@@ -21,19 +21,40 @@ fn script(name: &str) -> PathBuf {
         .join(name)
 }
 
-#[test]
-fn the_official_python_client_works_unmodified() {
+/// Runs a script of ours that drives a client of Python; its last part is called `last`.
+fn python(name: &str, last: &str) {
     let Some(clients) = clients() else { return };
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
     let output = Output::of(
         Command::new(clients.join("venv/bin/python"))
-            .args(["-X", "dev", "-W", "ignore::ResourceWarning"])
-            .arg(script("python_client.py"))
-            .env("OLLAMA_HOST", &server.url),
+            .args(["-X", "dev", "-W", "ignore"])
+            .arg(script(name))
+            .env("OLLAMA_HOST", &server.url)
+            .env("LLMSRV_URL", &server.url),
     )
     .ok();
-    assert!(output.stdout.contains("ok concurrent"), "{output:?}");
+    assert!(output.stdout.contains(last), "{output:?}");
+}
+
+#[test]
+fn the_official_python_client_works_unmodified() {
+    python("python_client.py", "ok concurrent");
+}
+
+#[test]
+fn the_openai_sdk_works_unmodified() {
+    python("openai_sdk.py", "ok concurrent");
+}
+
+#[test]
+fn the_anthropic_sdk_works_unmodified() {
+    python("anthropic_sdk.py", "ok errors");
+}
+
+#[test]
+fn langchain_works_unmodified() {
+    python("langchain_client.py", "ok batch");
 }
 
 #[test]
