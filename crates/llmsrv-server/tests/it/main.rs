@@ -9,3 +9,4 @@ mod loading;
 mod models;
 mod sockets;
 mod text;
+mod upstream;
