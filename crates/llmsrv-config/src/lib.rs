@@ -12,9 +12,11 @@ mod error;
 mod folders;
 mod host;
 mod inputs;
+pub mod keys;
 mod logkit;
 mod nearest;
 pub mod registry;
+mod reload;
 pub mod render;
 mod server;
 mod source;
@@ -31,11 +33,12 @@ pub use host::HostConfig;
 pub use inputs::{Flag, Inputs, Request, TextFile};
 pub use logkit::{Ambient, LogkitConfig};
 pub use nearest::nearest;
-pub use registry::{Kind, SETTINGS, Secrecy, Section, Setting, Status};
+pub use registry::{Change, Kind, SETTINGS, Secrecy, Section, Setting, Status};
+pub use reload::Changes;
 pub use server::{ServerConfig, Verbosity};
 pub use source::{Loaded, Origin, Resolved, load};
 pub use upstream::UpstreamConfig;
-pub use value::{Secret, Value};
+pub use value::{Rate, Secret, Value};
 
 /// The settings, typed.
 #[derive(Clone, Debug)]

@@ -53,6 +53,8 @@ pub enum Kind {
     Duration,
     /// A size such as `8GiB`.
     Bytes,
+    /// So many in a time, such as `60/min`.
+    Rate,
     /// Where a server listens.
     Address,
     /// One of these words.
@@ -77,6 +79,7 @@ impl Kind {
             Kind::Integer { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Duration => "a time".into(),
             Kind::Bytes => "a size".into(),
+            Kind::Rate => "a rate".into(),
             Kind::Address => "an address".into(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
             Kind::Text => "a text".into(),
@@ -106,6 +109,15 @@ pub enum Status {
     Reserved,
 }
 
+/// When a running server takes up a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// When it is told to read its settings again.
+    Reload,
+    /// When it is started again.
+    Restart,
+}
+
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -125,6 +137,8 @@ pub struct Setting {
     pub secrecy: Secrecy,
     /// Whether it has an effect.
     pub status: Status,
+    /// When a running server takes up a change.
+    pub change: Change,
     /// One line for people.
     pub help: &'static str,
 }
@@ -169,6 +183,13 @@ impl Setting {
             ..self
         }
     }
+
+    const fn live(self) -> Setting {
+        Setting {
+            change: Change::Reload,
+            ..self
+        }
+    }
 }
 
 const fn row(
@@ -188,6 +209,7 @@ const fn row(
         default,
         secrecy: Secrecy::Open,
         status: Status::Active,
+        change: Change::Restart,
         help,
     }
 }
@@ -213,9 +235,21 @@ pub const SETTINGS: &[Setting] = &[
         .alias(&["OLLAMA_MODELS"]),
     row(Server, "LLMSRV_ORIGINS", "origins", Kind::List, "",
         "Origins of web pages that may call the server, besides the local ones; one * in each, * alone allows all")
-        .alias(&["OLLAMA_ORIGINS"]),
+        .alias(&["OLLAMA_ORIGINS"]).live(),
     row(Server, "LLMSRV_API_KEYS", "api_keys", Kind::List, "",
-        "Keys of which every request must carry one; none = no check").hidden(),
+        "Keys, each with the role admin, of which every request must carry one; see also the keys file").hidden().live(),
+    row(Server, "LLMSRV_KEYS_FILE", "keys_file", Kind::Path, "{config}/keys.toml",
+        "File of hashed keys that `llmsrv key` writes; once it is there every request needs a key").live(),
+    row(Server, "LLMSRV_ALLOW_REMOTE_MANAGEMENT", "allow_remote_management", Kind::Switch, "false",
+        "Let other machines change the models while there are no keys").live(),
+    row(Server, "LLMSRV_RATE_LIMIT", "rate_limit", Kind::Rate, "",
+        "Requests of one key, or one address without a key, such as 60/min; more get status 429").live(),
+    row(Server, "LLMSRV_MAX_CONNECTIONS", "max_connections", Kind::Integer { min: 1, max: 1_000_000 }, "1024",
+        "Connections open at the same time; more wait until one ends"),
+    row(Server, "LLMSRV_TLS_CERT", "tls_cert", Kind::Path, "",
+        "Certificate chain in PEM form: serve https; a new one is used as soon as the file changes").live(),
+    row(Server, "LLMSRV_TLS_KEY", "tls_key", Kind::Path, "",
+        "Private key of the certificate in PEM form").live(),
     row(Server, "LLMSRV_DEFAULT_MODEL", "default_model", Kind::Text, "",
         "Model that the name `default` stands for; unset = your newest one, else the built-in one"),
     row(Server, "LLMSRV_NO_EMBEDDED", "no_embedded", Kind::Switch, "false",
@@ -224,22 +258,22 @@ pub const SETTINGS: &[Setting] = &[
         "Models to load when the server starts; they stay loaded until they are stopped"),
     row(Server, "LLMSRV_KEEP_ALIVE", "keep_alive", Kind::Duration, "5m",
         "How long an idle model stays loaded; negative = forever, 0 = unload at once")
-        .alias(&["OLLAMA_KEEP_ALIVE"]),
+        .alias(&["OLLAMA_KEEP_ALIVE"]).live(),
     row(Server, "LLMSRV_LOAD_TIMEOUT", "load_timeout", Kind::Duration, "5m",
         "How long loading a model may take; 0 or negative = no limit")
-        .alias(&["OLLAMA_LOAD_TIMEOUT"]),
+        .alias(&["OLLAMA_LOAD_TIMEOUT"]).live(),
     row(Server, "LLMSRV_NUM_PARALLEL", "num_parallel", Kind::Integer { min: 0, max: 4096 }, "0",
         "Requests one model answers at the same time; 0 = automatic, 4")
-        .alias(&["OLLAMA_NUM_PARALLEL"]),
+        .alias(&["OLLAMA_NUM_PARALLEL"]).live(),
     row(Server, "LLMSRV_MAX_LOADED_MODELS", "max_loaded_models", COUNT, "0",
         "Models loaded at the same time; 0 = automatic")
-        .alias(&["OLLAMA_MAX_LOADED_MODELS"]),
+        .alias(&["OLLAMA_MAX_LOADED_MODELS"]).live(),
     row(Server, "LLMSRV_MAX_QUEUE", "max_queue", COUNT, "512",
         "Requests that may wait; more are refused with status 503")
-        .alias(&["OLLAMA_MAX_QUEUE"]),
+        .alias(&["OLLAMA_MAX_QUEUE"]).live(),
     row(Server, "LLMSRV_CONTEXT_LENGTH", "context_length", COUNT, "0",
         "Context in tokens when neither request nor model says; 0 = by memory")
-        .alias(&["OLLAMA_CONTEXT_LENGTH"]),
+        .alias(&["OLLAMA_CONTEXT_LENGTH"]).live(),
     row(Server, "LLMSRV_KV_CACHE_TYPE", "kv_cache_type", Kind::Choice(&["f32", "f16", "q8_0", "q4_0"]), "f16",
         "Number format of the KV cache")
         .alias(&["OLLAMA_KV_CACHE_TYPE"]),
@@ -273,17 +307,17 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_GRACE", "grace", Kind::Duration, "10s",
         "How long running requests may go on after a signal to stop"),
     row(Server, "LLMSRV_VERSION_STRING", "version_string", Kind::Text, "",
-        "What /api/version reports, for clients that insist on a number"),
+        "What /api/version reports, for clients that insist on a number").live(),
     row(Server, "LLMSRV_DEBUG", "debug", Kind::Verbosity, "0",
         "Log more: 1 = debug, 2 = trace")
-        .alias(&["OLLAMA_DEBUG"]),
+        .alias(&["OLLAMA_DEBUG"]).live(),
     row(Server, "LLMSRV_LOG", "log", Kind::Text, "",
-        "Log filter such as `info,llmsrv_server=debug`; stronger than the level"),
+        "Log filter such as `info,llmsrv_server=debug`; stronger than the level").live(),
     row(Server, "LLMSRV_LOG_FORMAT", "log_format", Kind::Choice(&["text", "json"]), "text",
         "Form of the log lines on stderr"),
     row(Server, "LLMSRV_DEBUG_LOG_REQUESTS", "debug_log_requests", Kind::Switch, "false",
         "Log the bodies of requests")
-        .alias(&["OLLAMA_DEBUG_LOG_REQUESTS"]),
+        .alias(&["OLLAMA_DEBUG_LOG_REQUESTS"]).live(),
 
     row(Client, "LLMSRV_API_KEY", "api_key", Kind::Text, "",
         "Key that the commands send to the server")

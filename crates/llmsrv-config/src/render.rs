@@ -2,7 +2,7 @@
 
 use crate::{
     Kind, Resolved, SETTINGS, Secrecy, Section, Setting, Status, Value, folders::PLACEHOLDERS,
-    upstream,
+    registry::Change, upstream,
 };
 
 impl Resolved {
@@ -101,6 +101,8 @@ fn markdown_row(setting: &Setting) -> String {
     };
     let reserved = if setting.status == Status::Reserved {
         " (reserved)"
+    } else if setting.change == Change::Reload {
+        " (live)"
     } else {
         ""
     };
@@ -143,7 +145,7 @@ keep_alive = \"30m\"
 origins = [\"https://chat.example.com\"]
 ```
 
-*Reserved* settings are known and checked, and have no effect in this version.
+*Reserved* settings are known and checked, and have no effect in this version. A running server takes up changes of *live* settings when it gets the signal SIGHUP, and says which others wait for the next start.
 ";
 
 const KINDS: &str = "## Values
@@ -153,6 +155,7 @@ const KINDS: &str = "## Values
 | true or false | `1`/`0`, `true`/`false`, `yes`/`no`, `on`/`off`. In `LLMSRV_*` and `OLLAMA_*` variables any other word counts as true, with a warning |
 | a time | `30s`, `5m`, `1h30m`, `1.5h`, `2d`, `500ms`; a bare number is seconds; negative = forever |
 | a size | `512MiB`, `8GB`, `2g` (steps of 1024 unless it ends in `B` alone), or bytes |
+| a rate | `10/s`, `60/min`, `1000/h`, `5000/d` |
 | an address | `host`, `:port` (every interface), `host:port`, `[v6]:port`, `http://host` (port 80), `https://host` (port 443), each with an optional path; port 0 = any free one. A bad port in a variable becomes the default port, with a warning |
 | a list | texts between commas; in the settings file an array |
 | a path | a leading `~` is the home directory |
@@ -169,6 +172,7 @@ pub fn kind_word(kind: Kind) -> &'static str {
         Kind::Verbosity | Kind::Integer { .. } => "integer",
         Kind::Duration => "duration",
         Kind::Bytes => "bytes",
+        Kind::Rate => "rate",
         Kind::Address => "address",
         Kind::Choice(_) => "choice",
         Kind::Text => "text",

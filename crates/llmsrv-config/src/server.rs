@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use crate::{
-    Address, Folders, Origin, Secret,
+    Address, Folders, Origin, Rate, Secret,
     values::{Limit, Values},
 };
 
@@ -18,8 +18,20 @@ pub struct ServerConfig {
     pub models_fallback: Option<PathBuf>,
     /// Origins of web pages allowed besides the built-in list.
     pub origins: Vec<String>,
-    /// Keys of which every request must carry one; empty = no check.
+    /// Keys of which every request must carry one, each with all rights.
     pub api_keys: Vec<Secret>,
+    /// File of hashed keys; when it is there, every request needs a key.
+    pub keys_file: PathBuf,
+    /// Other machines may change the models while there are no keys.
+    pub allow_remote_management: bool,
+    /// Requests of one client; `None` = no limit.
+    pub rate_limit: Option<Rate>,
+    /// Connections open at the same time.
+    pub max_connections: usize,
+    /// Certificate chain in PEM form.
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the certificate in PEM form.
+    pub tls_key: Option<PathBuf>,
     /// Model that the name `default` stands for; `None` = the user's newest, else the built-in one.
     pub default_model: Option<String>,
     /// The built-in model is not put into the store.
@@ -108,6 +120,12 @@ impl ServerConfig {
                 .into_iter()
                 .map(Secret::new)
                 .collect(),
+            keys_file: values.read("LLMSRV_KEYS_FILE"),
+            allow_remote_management: values.read("LLMSRV_ALLOW_REMOTE_MANAGEMENT"),
+            rate_limit: values.read("LLMSRV_RATE_LIMIT"),
+            max_connections: values.read("LLMSRV_MAX_CONNECTIONS"),
+            tls_cert: values.read("LLMSRV_TLS_CERT"),
+            tls_key: values.read("LLMSRV_TLS_KEY"),
             default_model: values.read("LLMSRV_DEFAULT_MODEL"),
             no_embedded: values.read("LLMSRV_NO_EMBEDDED"),
             preload: values.read("LLMSRV_PRELOAD"),

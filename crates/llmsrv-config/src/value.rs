@@ -1,6 +1,6 @@
 //! From text to a value: one parser for each [`Kind`], none of which panics.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use crate::{Address, Folders, Kind, address::Mistake};
 
@@ -17,6 +17,8 @@ pub enum Value {
     Duration(Option<Duration>),
     /// A size in bytes.
     Bytes(u64),
+    /// So many in a time.
+    Rate(Rate),
     /// Where a server listens.
     Address(Address),
     /// Any text.
@@ -25,6 +27,15 @@ pub enum Value {
     List(Vec<String>),
     /// A file or folder.
     Path(PathBuf),
+}
+
+/// So many events in a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// How many, at least one.
+    pub count: NonZeroU32,
+    /// In what time: a second, a minute, an hour or a day.
+    pub per: Duration,
 }
 
 /// A setting as a layer gives it, not parsed yet.
@@ -119,6 +130,7 @@ pub fn parse(
         }
         Kind::Duration => Value::Duration(duration(text)?),
         Kind::Bytes => Value::Bytes(bytes(text)?),
+        Kind::Rate => Value::Rate(rate(text)?),
         Kind::Address => match Address::parse(text) {
             Ok(address) => Value::Address(address),
             Err(Mistake::Port { port, address }) if manner == Manner::Lenient => {
@@ -295,6 +307,39 @@ pub fn show_bytes(bytes: u64) -> String {
     }
 }
 
+/// Reads `60/min`: a number, a slash, and `s`, `min`, `h` or `d` (or the whole words).
+pub fn rate(text: &str) -> Result<Rate, String> {
+    let wrong = || format!("must be a rate such as 10/s, 60/min or 1000/h, not `{text}`");
+    let (count, unit) = text.split_once('/').ok_or_else(wrong)?;
+    let count = count.trim().parse().map_err(|_| wrong())?;
+    let unit = unit.trim().to_ascii_lowercase();
+    let (_, seconds) = RATE_UNITS
+        .iter()
+        .find(|(words, _)| words.contains(&unit.as_str()))
+        .ok_or_else(wrong)?;
+    Ok(Rate {
+        count,
+        per: Duration::from_secs(*seconds),
+    })
+}
+
+/// Writes a rate so that [`rate`] reads it back.
+pub fn show_rate(rate: Rate) -> String {
+    let unit = RATE_UNITS
+        .iter()
+        .find(|(_, seconds)| rate.per.as_secs() == *seconds)
+        .map_or("s", |(words, _)| words[0]);
+    format!("{}/{unit}", rate.count)
+}
+
+/// The words of a unit, the shortest first, and its seconds.
+const RATE_UNITS: &[(&[&str], u64)] = &[
+    (&["s", "sec", "second"], 1),
+    (&["min", "m", "minute"], 60),
+    (&["h", "hour"], 3600),
+    (&["d", "day"], 86_400),
+];
+
 /// Multiplies a decimal number by `scale`, exactly, cutting what is below one.
 fn decimal(number: &str, scale: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -357,6 +402,7 @@ impl Value {
             Value::Integer(number) => number.to_string(),
             Value::Duration(duration) => show_duration(*duration),
             Value::Bytes(bytes) => show_bytes(*bytes),
+            Value::Rate(rate) => show_rate(*rate),
             Value::Address(address) => address.to_string(),
             Value::Text(text) => text.clone(),
             Value::List(items) => items.join(","),
@@ -473,6 +519,27 @@ mod tests {
     }
 
     #[test]
+    fn rates() {
+        for (text, count, seconds) in [
+            ("10/s", 10, 1),
+            ("60/min", 60, 60),
+            (" 5 / Hour ", 5, 3600),
+            ("1/day", 1, 86_400),
+        ] {
+            let read = rate(text.trim()).unwrap();
+            assert_eq!(
+                (read.count.get(), read.per.as_secs()),
+                (count, seconds),
+                "{text}"
+            );
+            assert_eq!(rate(&show_rate(read)), Ok(read));
+        }
+        for wrong in ["60", "0/min", "-1/s", "x/s", "60/week", "/", "4294967296/s"] {
+            assert!(rate(wrong).unwrap_err().contains("60/min"), "{wrong}");
+        }
+    }
+
+    #[test]
     fn secrets_stay_out_of_debug_output() {
         assert!(!format!("{:?}", Secret::new("hunter2".into())).contains("hunter2"));
     }
@@ -483,6 +550,7 @@ mod tests {
         Kind::Integer { min: 0, max: 100 },
         Kind::Duration,
         Kind::Bytes,
+        Kind::Rate,
         Kind::Address,
         Kind::Choice(&["a", "b"]),
         Kind::Text,

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::{Address, Resolved, Value};
+use crate::{Address, Resolved, Value, value::Rate};
 
 /// The resolved table, read by name and type.
 pub(crate) struct Values<'a>(pub(crate) &'a [Resolved]);
@@ -44,6 +44,7 @@ from_value! {
     u16: Value::Integer(number) => (*number).try_into().ok();
     usize: Value::Integer(number) => (*number).try_into().ok();
     u64: Value::Bytes(bytes) => Some(*bytes);
+    Rate: Value::Rate(rate) => Some(*rate);
     Address: Value::Address(address) => Some(address.clone());
     String: Value::Text(text) => Some(text.clone());
     PathBuf: Value::Path(path) => Some(path.clone());
