@@ -42,6 +42,7 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand stop 'Unload a model from memory'
             cand cp 'Copy a model under a new name'
             cand rm 'Remove models'
+            cand key 'Make, list and remove the keys of those who may call the server'
             cand config 'Print every setting, its value and where it came from'
             cand completions 'Print the script that makes a shell complete commands and model names'
             cand version 'Print versions of the program and of the running server'
@@ -206,6 +207,103 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand -h 'Print help (see more with ''--help'')'
             cand --help 'Print help (see more with ''--help'')'
         }
+        &'llmsrv;key'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+            cand add 'Make a key and print it; it cannot be shown again'
+            cand list 'List the keys'
+            cand ls 'List the keys'
+            cand rm 'Remove a key: it stops working'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'llmsrv;key;add'= {
+            cand --role 'What it allows'
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;key;list'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --json 'Print JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;key;ls'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --json 'Print JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;key;rm'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;key;help'= {
+            cand add 'Make a key and print it; it cannot be shown again'
+            cand list 'List the keys'
+            cand rm 'Remove a key: it stops working'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'llmsrv;key;help;add'= {
+        }
+        &'llmsrv;key;help;list'= {
+        }
+        &'llmsrv;key;help;rm'= {
+        }
+        &'llmsrv;key;help;help'= {
+        }
         &'llmsrv;config'= {
             cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
             cand -p 'Port of the server'
@@ -323,6 +421,7 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand stop 'Unload a model from memory'
             cand cp 'Copy a model under a new name'
             cand rm 'Remove models'
+            cand key 'Make, list and remove the keys of those who may call the server'
             cand config 'Print every setting, its value and where it came from'
             cand completions 'Print the script that makes a shell complete commands and model names'
             cand version 'Print versions of the program and of the running server'
@@ -344,6 +443,17 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
         &'llmsrv;help;cp'= {
         }
         &'llmsrv;help;rm'= {
+        }
+        &'llmsrv;help;key'= {
+            cand add 'Make a key and print it; it cannot be shown again'
+            cand list 'List the keys'
+            cand rm 'Remove a key: it stops working'
+        }
+        &'llmsrv;help;key;add'= {
+        }
+        &'llmsrv;help;key;list'= {
+        }
+        &'llmsrv;help;key;rm'= {
         }
         &'llmsrv;help;config'= {
             cand check 'Look for mistakes in all places settings come from'

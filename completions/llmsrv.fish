@@ -46,6 +46,7 @@ complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "ps" -d 'List the load
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "stop" -d 'Unload a model from memory'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "cp" -d 'Copy a model under a new name'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "rm" -d 'Remove models'
+complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "config" -d 'Print every setting, its value and where it came from'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "version" -d 'Print versions of the program and of the running server'
@@ -186,6 +187,80 @@ never\t'Never'"
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand rm" -s q -l quiet -d 'Say nothing but errors'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand rm" -s v -d 'Log more: -v debug, -vv trace'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand rm" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -f -a "add" -d 'Make a key and print it; it cannot be shown again'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -f -a "list" -d 'List the keys'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -f -a "ls" -d 'List the keys'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -f -a "rm" -d 'Remove a key: it stops working'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from add" -l role -d 'What it allows' -r -f -a "infer\t'Ask models and list them'
+manage\t'Also pull, push, create, copy and delete models'
+admin\t'Everything'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from add" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from add" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from add" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from add" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from add" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from add" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from add" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from add" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from add" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from list" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from list" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from list" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from list" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from list" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from list" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from list" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from list" -l json -d 'Print JSON'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from list" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from ls" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from ls" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from ls" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from ls" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from ls" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from ls" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from ls" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from ls" -l json -d 'Print JSON'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from ls" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from ls" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from ls" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from rm" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from rm" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from rm" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from rm" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from rm" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from rm" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from rm" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from rm" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from rm" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from rm" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from help" -f -a "add" -d 'Make a key and print it; it cannot be shown again'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the keys'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from help" -f -a "rm" -d 'Remove a key: it stops working'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand config; and not __fish_seen_subcommand_from check path help" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand config; and not __fish_seen_subcommand_from check path help" -s p -l port -d 'Port of the server' -r
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand config; and not __fish_seen_subcommand_from check path help" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
@@ -268,18 +343,22 @@ never\t'Never'"
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s q -l quiet -d 'Say nothing but errors'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s v -d 'Log more: -v debug, -vv trace'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "serve" -d 'Serve models over HTTP'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "run" -d 'Chat with a model, or ask it one thing'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "list" -d 'List the models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "show" -d 'Show what is known of a model'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "ps" -d 'List the loaded models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "stop" -d 'Unload a model from memory'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "cp" -d 'Copy a model under a new name'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "rm" -d 'Remove models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "config" -d 'Print every setting, its value and where it came from'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "version" -d 'Print versions of the program and of the running server'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "generate" -d 'Write man pages, completions and the settings reference'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm config completions version generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "serve" -d 'Serve models over HTTP'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "run" -d 'Chat with a model, or ask it one thing'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "list" -d 'List the models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "show" -d 'Show what is known of a model'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "ps" -d 'List the loaded models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "stop" -d 'Unload a model from memory'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "cp" -d 'Copy a model under a new name'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "rm" -d 'Remove models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "config" -d 'Print every setting, its value and where it came from'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "version" -d 'Print versions of the program and of the running server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "generate" -d 'Write man pages, completions and the settings reference'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "add" -d 'Make a key and print it; it cannot be shown again'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "list" -d 'List the keys'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "rm" -d 'Remove a key: it stops working'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "check" -d 'Look for mistakes in all places settings come from'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "path" -d 'Print where the settings file is, or would be'

@@ -5,6 +5,7 @@
 )]
 
 mod config;
+mod key;
 mod misc;
 mod models;
 mod run;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use config::{ConfigAction, ConfigArgs};
+pub use key::{KeyAction, KeyArgs, RoleArg};
 pub use misc::{CompletionsArgs, GenerateArgs, ShellArg, VersionArgs};
 pub use models::{CpArgs, ListArgs, PsArgs, RmArgs, ShowArgs, StopArgs};
 pub use run::{RunArgs, ThinkArg};
@@ -114,6 +116,9 @@ pub enum Command {
     Cp(CpArgs),
     /// Remove models
     Rm(RmArgs),
+    /// Make, list and remove the keys of those who may call the server
+    #[command(long_about = key::ABOUT)]
+    Key(KeyArgs),
     /// Print every setting, its value and where it came from
     #[command(long_about = config::ABOUT)]
     Config(ConfigArgs),
@@ -133,6 +138,7 @@ impl Command {
             Command::List(args) => args.json,
             Command::Show(args) => args.json,
             Command::Ps(args) => args.json,
+            Command::Key(args) => args.wants_json(),
             Command::Config(args) => args.json,
             Command::Version(args) => args.json,
             Command::Serve(_)
@@ -175,7 +181,10 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Talk to models", &["run", "serve"]),
     ("Manage models", &["list", "show", "cp", "rm"]),
     ("Loaded models", &["ps", "stop"]),
-    ("The program", &["config", "completions", "version", "help"]),
+    (
+        "The program",
+        &["key", "config", "completions", "version", "help"],
+    ),
 ];
 
 const HELP_MORE: &str = "\

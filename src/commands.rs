@@ -4,6 +4,7 @@ mod completions;
 mod config;
 mod cp;
 mod generate;
+mod key;
 mod list;
 mod ps;
 mod rm;
@@ -40,6 +41,7 @@ pub fn dispatch(parsed: Cli) -> Result<(), Failure> {
         Command::Stop(args) => stop::run(&plain(global)?, &args),
         Command::Cp(args) => cp::run(&plain(global)?, &args),
         Command::Rm(args) => rm::run(&plain(global)?, &args),
+        Command::Key(args) => key::run(&plain(global)?, args),
         Command::Config(args) => config::run(global, &args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&plain(global)?, &args),

@@ -54,7 +54,10 @@ pub async fn running(context: &Context) -> Result<Client, client::Error> {
         .api_key
         .as_ref()
         .map(|key| key.expose().to_owned());
-    let client = Client::new(&config.server.host.url(), key)?;
+    let mut address = config.server.host.clone();
+    // The settings of a server on this machine say that it speaks https.
+    address.tls |= config.server.tls_cert.is_some() && address.is_local();
+    let client = Client::new(&address.url(), key)?;
     match client.version().await {
         // A server that refuses is there; the real call says why it refuses.
         Ok(_) | Err(client::Error::Status { .. }) => Ok(client),

@@ -1,6 +1,8 @@
 //! What every command starts from: the settings, loaded once.
 
-use llmsrv_config::{Config, Errors, Flag, Inputs, Loaded, Request, SETTINGS, Setting, nearest};
+use llmsrv_config::{
+    Config, Errors, Flag, Folders, Inputs, Loaded, Request, SETTINGS, Setting, nearest,
+};
 
 use crate::{
     cli::GlobalArgs,
@@ -14,26 +16,41 @@ pub struct Context {
     pub global: GlobalArgs,
     /// The settings and where each came from.
     pub loaded: Loaded,
+    /// Flags of the command itself.
+    flags: Vec<Flag>,
 }
 
 impl Context {
     /// Loads the settings; `flags` are those of the command itself. Warnings are printed.
     pub fn load(global: GlobalArgs, flags: Vec<Flag>) -> Result<Context, Failure> {
-        let mut request = request(&global)?;
-        request.flags.extend(flags);
-        let loaded = Inputs::from_process(request)
-            .and_then(|inputs| llmsrv_config::load(&inputs))
-            .map_err(settings_failure)?;
+        let (loaded, _) = load(&global, &flags)?;
         if !global.quiet {
             loaded.warnings.iter().for_each(term::warning);
         }
-        Ok(Context { global, loaded })
+        Ok(Context {
+            global,
+            loaded,
+            flags,
+        })
+    }
+
+    /// Reads the settings again, as they would be if the program was started now.
+    pub fn read_again(&self) -> Result<(Loaded, Folders), Failure> {
+        load(&self.global, &self.flags)
     }
 
     /// Returns the typed settings.
     pub fn config(&self) -> &Config {
         &self.loaded.config
     }
+}
+
+fn load(global: &GlobalArgs, flags: &[Flag]) -> Result<(Loaded, Folders), Failure> {
+    let mut request = request(global)?;
+    request.flags.extend(flags.iter().cloned());
+    let inputs = Inputs::from_process(request).map_err(settings_failure)?;
+    let loaded = llmsrv_config::load(&inputs).map_err(settings_failure)?;
+    Ok((loaded, inputs.folders))
 }
 
 /// Turns the global options into settings.

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use llmsrv_config::{ServerConfig, UpstreamConfig};
+use llmsrv_config::{
+    Config, Secret, ServerConfig, UpstreamConfig,
+    keys::{self, KeyFile},
+};
 use llmsrv_engine::{LoadOptions, Loader};
-use llmsrv_server::{App, Settings, Upstream};
+use llmsrv_server::{ApiKey, App, Keys, Rate, Role, Security, Settings, Upstream};
 use llmsrv_store::{ModelName, OpenOptions, Store};
 use rand::TryRngCore as _;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
@@ -56,8 +59,35 @@ pub fn app(settings: Settings, store: Store) -> App {
     App::new(settings, store, loader)
 }
 
+/// Collects the keys of the settings and of the keys file.
+pub fn keys(config: &ServerConfig) -> Result<Keys, Failure> {
+    let entries = KeyFile::new(&config.keys_file)
+        .read()
+        .map_err(|error| Failure {
+            code: Code::Config,
+            error: anyhow::Error::new(error).context("cannot use the keys file"),
+            hint: Some("it says who may call the server: repair it, or remove it".to_owned()),
+        })?;
+    if entries.is_none() && config.api_keys.is_empty() {
+        return Ok(Keys::default());
+    }
+    let from_file = entries.into_iter().flatten().map(|entry| ApiKey {
+        name: entry.name.into(),
+        role: match entry.role {
+            keys::Role::Infer => Role::Infer,
+            keys::Role::Manage => Role::Manage,
+            keys::Role::Admin => Role::Admin,
+        },
+        digest: entry.sha256,
+    });
+    let plain = config.api_keys.iter().map(Secret::expose);
+    Ok(Keys::required(
+        ApiKey::plain(plain).chain(from_file).collect(),
+    ))
+}
+
 /// Says the servers behind this one in the server's own words.
-pub fn upstreams(configs: &[UpstreamConfig]) -> Result<Vec<Upstream>, Failure> {
+fn upstreams(configs: &[UpstreamConfig]) -> Result<Vec<Upstream>, Failure> {
     let upstream = |config: &UpstreamConfig| {
         let models = config.models.iter().map(|(ours, theirs)| {
             let name = ours.parse::<ModelName>().map_err(|error| {
@@ -86,14 +116,20 @@ pub fn upstreams(configs: &[UpstreamConfig]) -> Result<Vec<Upstream>, Failure> {
 }
 
 /// Says the settings in the server's own words.
-pub fn settings(config: &ServerConfig) -> Settings {
-    Settings {
+pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
+    let upstreams = upstreams(&config.upstreams)?;
+    let config = &config.server;
+    Ok(Settings {
         origins: config.origins.clone(),
-        api_keys: config
-            .api_keys
-            .iter()
-            .map(|key| key.expose().to_owned())
-            .collect(),
+        security: Security {
+            keys,
+            allow_remote_management: config.allow_remote_management,
+            rate_limit: config.rate_limit.map(|rate| Rate {
+                count: rate.count,
+                per: rate.per,
+            }),
+            max_connections: config.max_connections,
+        },
         keep_alive: config.keep_alive,
         load_timeout: config.load_timeout,
         num_parallel: config.num_parallel,
@@ -111,8 +147,8 @@ pub fn settings(config: &ServerConfig) -> Settings {
             .unwrap_or_else(|| format!("0.33.0-llmsrv.{VERSION}")),
         listens_on_loopback: config.host.is_loopback(),
         log_requests: config.log_requests,
-        upstreams: Vec::new(),
-    }
+        upstreams,
+    })
 }
 
 /// A server inside this process, on a free loopback port, with a key that nobody else knows.
@@ -131,12 +167,9 @@ impl Local {
         let mut bytes = [0_u8; 16];
         rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
         let key = format!("{:032x}", u128::from_ne_bytes(bytes));
-        let settings = Settings {
-            api_keys: vec![key.clone()],
-            listens_on_loopback: true,
-            upstreams: upstreams(&context.config().upstreams)?,
-            ..settings(config)
-        };
+        let mut settings = settings(context.config(), Keys::plain([key.as_str()]))?;
+        settings.listens_on_loopback = true;
+        settings.security.rate_limit = None;
         let app = app(settings, store);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);

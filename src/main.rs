@@ -16,6 +16,7 @@ mod format;
 mod legacy;
 mod local;
 mod logging;
+mod reload;
 mod run;
 mod term;
 

@@ -4,9 +4,8 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
 use llmsrv_api::client::Client;
-use llmsrv_config::{Address, Flag, ServerConfig};
-use llmsrv_server::Settings;
-use serde_json::{Value, json};
+use llmsrv_config::{Address, Flag};
+use llmsrv_server::{App, Tls};
 use tokio::{
     net::TcpListener,
     runtime::Builder,
@@ -20,7 +19,9 @@ use crate::{
     context::Context,
     failure::{Code, Failure},
     local::{self, Prune},
-    logging, term,
+    logging,
+    reload::{self, Reloader},
+    term,
 };
 
 /// Most threads for connections; the arithmetic has its own.
@@ -46,7 +47,7 @@ pub fn flags(args: &ServeArgs) -> Vec<Flag> {
 
 /// Serves until a signal.
 pub fn run(context: &Context) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Server)?;
+    let log = logging::start(context.config(), logging::Style::Server)?;
     let workers = std::thread::available_parallelism()
         .map_or(1, usize::from)
         .min(MAX_WORKERS);
@@ -54,35 +55,46 @@ pub fn run(context: &Context) -> Result<(), Failure> {
         .worker_threads(workers)
         .enable_all()
         .build()?;
-    let result = runtime.block_on(serve(context));
+    let result = runtime.block_on(serve(context, log));
     // A load that still runs must not keep the program.
     runtime.shutdown_background();
     result
 }
 
-async fn serve(context: &Context) -> Result<(), Failure> {
+async fn serve(context: &Context, log: logging::Control) -> Result<(), Failure> {
     let config = &context.config().server;
     // Before anything slow: a signal during the start counts.
     let mut signals = Signals::new()?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let (keys, tls) = (local::keys(config)?, reload::tls(config)?);
     let listener = listen(&config.host).await?;
     let address = listener.local_addr()?;
     let store = local::open_store(config, Prune::Yes)?;
-    announce(context, address, &store);
-    let settings = Settings {
-        upstreams: local::upstreams(&context.config().upstreams)?,
-        ..local::settings(config)
-    };
-    let app = local::app(settings, store);
+    let scheme = Scheme::of(tls.as_ref());
+    announce(context, address, scheme, &store);
+    if !config.host.is_loopback() && !keys.are_required() {
+        tracing::warn!(
+            "every machine that reaches this address can use the models; `llmsrv key add` asks for keys"
+        );
+    }
+    let app = local::app(local::settings(context.config(), keys.clone())?, store);
+    let reloader = Reloader::new(context, app.clone(), tls.clone(), keys, log);
 
     let (stop, stopped) = oneshot::channel::<()>();
-    let server = tokio::spawn(llmsrv_server::serve(listener, app, async {
+    tokio::spawn(preload(app.clone(), config.preload.clone()));
+    let stopped = async {
         let _ = stopped.await;
-    }));
-    tokio::spawn(preload(base_url(address), config.clone()));
-    let mut server = server;
+    };
+    let mut server = tokio::spawn(async move {
+        match tls {
+            Some(tls) => llmsrv_server::serve_tls(listener, tls, app, stopped).await,
+            None => llmsrv_server::serve(listener, app, stopped).await,
+        }
+    });
     tokio::select! {
         ended = &mut server => return Ok(ended?.context("the server failed")?),
         name = signals.next() => tracing::info!(signal = name, "stopping"),
+        () = reloader.run(&mut hangup) => tracing::info!("stopping with the terminal"),
     }
     let _ = stop.send(());
     let grace = async {
@@ -157,7 +169,7 @@ async fn who_listens(address: &Address) -> String {
 }
 
 /// Says where the server is and what it has.
-fn announce(context: &Context, address: SocketAddr, store: &llmsrv_store::Store) {
+fn announce(context: &Context, address: SocketAddr, scheme: Scheme, store: &llmsrv_store::Store) {
     // `default` stands for one of the others.
     let models = store.list().map_or(0, |models| {
         models
@@ -165,7 +177,7 @@ fn announce(context: &Context, address: SocketAddr, store: &llmsrv_store::Store)
             .filter(|model| model.stands_for.is_none())
             .count()
     });
-    let url = base_url(address);
+    let url = base_url(address, scheme);
     let folder = store.root().display();
     if context.config().server.log_json {
         tracing::info!(url, version = VERSION, models, folder = %folder, "listening");
@@ -178,10 +190,23 @@ fn announce(context: &Context, address: SocketAddr, store: &llmsrv_store::Store)
     }
 }
 
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    fn of(tls: Option<&Tls>) -> Scheme {
+        tls.map_or(Scheme::Http, |_| Scheme::Https)
+    }
+}
+
 /// Returns the URL that reaches a listener from this machine.
-fn base_url(address: SocketAddr) -> String {
+fn base_url(address: SocketAddr, scheme: Scheme) -> String {
     Address {
-        tls: false,
+        tls: scheme == Scheme::Https,
         host: address.ip().to_string(),
         port: address.port(),
         path: String::new(),
@@ -190,17 +215,10 @@ fn base_url(address: SocketAddr) -> String {
 }
 
 /// Loads the models of the setting, one after the other, for good.
-async fn preload(url: String, config: ServerConfig) {
-    for model in &config.preload {
-        let load = async {
-            let key = config.api_keys.first().map(|key| key.expose().to_owned());
-            let request = json!({ "model": model, "keep_alive": -1, "stream": false });
-            Client::new(&url, key)?
-                .post::<Value>("/api/generate", &request)
-                .await
-        };
-        match load.await {
-            Ok(_) => tracing::info!(model, "preloaded"),
+async fn preload(app: App, models: Vec<String>) {
+    for model in &models {
+        match app.preload(model).await {
+            Ok(()) => tracing::info!(model, "preloaded"),
             Err(error) => tracing::warn!(model, %error, "cannot preload"),
         }
     }
@@ -249,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn every_interface_is_reached_from_this_machine() {
         let listener = listen(&Address::parse(":0").unwrap()).await.unwrap();
-        let url = base_url(listener.local_addr().unwrap());
+        let url = base_url(listener.local_addr().unwrap(), Scheme::Http);
         assert!(
             url.starts_with("http://127.0.0.1:") || url.starts_with("http://[::1]:"),
             "{url}"

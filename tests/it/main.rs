@@ -19,5 +19,6 @@ mod determinism;
 mod generated;
 mod hostile;
 mod interrupted;
+mod secure;
 mod tidy;
 mod util;

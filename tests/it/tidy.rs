@@ -52,12 +52,14 @@ const FENCED: &[(&str, &[&str])] = &[
     ("axum", &["llmsrv-server"]),
     ("candle-core", &["llmsrv-models"]),
     ("clap", &["llmsrv"]),
+    ("governor", &["llmsrv-server"]),
     ("gotmpl", &["llmsrv-chat"]),
     ("llguidance", &["llmsrv-engine"]),
     ("memmap2", &["llmsrv-gguf"]),
     ("minijinja", &["llmsrv-chat"]),
     ("rayon", &["llmsrv-kernels"]),
     ("reqwest", &["llmsrv-api", "llmsrv-server"]),
+    ("tokio-rustls", &["llmsrv-server"]),
     ("toml", &["llmsrv-config", "llmsrv-store"]),
 ];
 

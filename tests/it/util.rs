@@ -4,7 +4,7 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::mpsc,
+    sync::{Arc, Mutex, mpsc},
     time::{Duration, Instant},
 };
 
@@ -100,7 +100,8 @@ impl Output {
 /// A running server; killed when dropped.
 pub struct Server {
     child: Child,
-    /// `http://127.0.0.1:<port>`
+    log: Arc<Mutex<String>>,
+    /// `http://127.0.0.1:<port>`, or https
     pub url: String,
     pub http: reqwest::Client,
 }
@@ -115,11 +116,15 @@ impl Server {
             .unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (found, address) = mpsc::channel();
+        let log = Arc::new(Mutex::new(String::new()));
+        let written = log.clone();
         std::thread::spawn(move || {
             // Reads to the end so that the server never blocks on a full pipe.
             for line in stderr.lines().map_while(Result::ok) {
                 eprintln!("[server] {line}");
-                if let Some(at) = line.find("http://127.0.0.1:") {
+                *written.lock().unwrap() += &format!("{line}\n");
+                let start = ["http://127.0.0.1:", "https://127.0.0.1:"];
+                if let Some(at) = start.iter().find_map(|start| line.find(start)) {
                     let url: String = line[at..]
                         .chars()
                         .take_while(|c| !c.is_whitespace() && *c != '\u{1b}')
@@ -133,6 +138,7 @@ impl Server {
             .expect("the server announces its address");
         Server {
             child,
+            log,
             url,
             http: reqwest::Client::builder().no_proxy().build().unwrap(),
         }
@@ -144,7 +150,30 @@ impl Server {
 
     /// Host and port as `LLMSRV_HOST` takes them.
     pub fn host(&self) -> &str {
-        self.url.trim_start_matches("http://")
+        let (_, host) = self.url.split_once("://").unwrap();
+        host
+    }
+
+    /// What the server has written so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until the server has written `text` for the `count`th time.
+    pub fn wait_for_log(&self, text: &str, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.log().matches(text).count() < count {
+            assert!(Instant::now() < deadline, "no `{text}` in: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: &str) {
+        Command::new("kill")
+            .args([signal, &self.pid().to_string()])
+            .status()
+            .unwrap();
     }
 
     pub async fn get(&self, path: &str) -> Reply {
@@ -174,10 +203,7 @@ impl Server {
 
     /// Sends a signal and waits for the end; returns the exit code.
     pub fn end(mut self, signal: &str) -> i32 {
-        Command::new("kill")
-            .args([signal, &self.pid().to_string()])
-            .status()
-            .unwrap();
+        self.signal(signal);
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use crate::{Error, Origin, Secret, TextFile, nearest, toml_file::line_of, value::duration};
 
 /// One server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamConfig {
     /// The name of its table.
     pub name: String,

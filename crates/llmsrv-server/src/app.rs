@@ -1,23 +1,20 @@
-//! The server as a whole: its settings, its shared state, and serving connections.
+//! The server as a whole: its settings and its shared state.
 
-use std::{convert::Infallible, io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, middleware};
-use http::Request;
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto::Builder, graceful::GracefulShutdown},
-};
+use arc_swap::{ArcSwap, ArcSwapOption};
+use axum::{Router, extract::FromRef, middleware};
+use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_engine::{LoadOptions, Loader};
 use llmsrv_store::Store;
-use tokio::{net::TcpListener, task::JoinSet};
-use tower::ServiceExt as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
     error::ApiError,
     guard,
+    keys::Keys,
     manager::Manager,
+    rate::{Limiter, Rate},
     routes,
     upstream::{Upstream, Upstreams},
 };
@@ -27,8 +24,8 @@ use crate::{
 pub struct Settings {
     /// Origins of web pages allowed besides the built-in list.
     pub origins: Vec<String>,
-    /// Keys of which every request must carry one; empty = no check.
-    pub api_keys: Vec<String>,
+    /// Who may do what, and how much.
+    pub security: Security,
     /// How long an idle model stays loaded; `None` = for ever.
     pub keep_alive: Option<Duration>,
     /// How long loading may take; `None` = no limit.
@@ -51,6 +48,51 @@ pub struct Settings {
     pub log_requests: bool,
     /// Servers that answer for some models.
     pub upstreams: Vec<Upstream>,
+}
+
+/// Who may do what, and how much.
+#[derive(Clone, Debug)]
+pub struct Security {
+    /// Keys of which every request must carry one.
+    pub keys: Keys,
+    /// Other machines may change the models while there are no keys.
+    pub allow_remote_management: bool,
+    /// Requests of one client; `None` = no limit.
+    pub rate_limit: Option<Rate>,
+    /// Connections open at the same time.
+    pub max_connections: usize,
+}
+
+impl Default for Security {
+    fn default() -> Security {
+        Security {
+            keys: Keys::default(),
+            allow_remote_management: false,
+            rate_limit: None,
+            max_connections: DEFAULT_CONNECTIONS,
+        }
+    }
+}
+
+impl Default for Settings {
+    /// Those of a server for this machine alone.
+    fn default() -> Settings {
+        Settings {
+            origins: Vec::new(),
+            security: Security::default(),
+            keep_alive: Some(DEFAULT_KEEP_ALIVE),
+            load_timeout: None,
+            num_parallel: 0,
+            max_loaded_models: 0,
+            max_queue: DEFAULT_QUEUE,
+            context_length: 0,
+            load: LoadOptions::default(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            listens_on_loopback: true,
+            log_requests: false,
+            upstreams: Vec::new(),
+        }
+    }
 }
 
 impl Settings {
@@ -78,33 +120,96 @@ impl Settings {
     }
 }
 
-/// The server; cheap to clone.
+/// The server; cheap to clone. A request has one of its own, whose settings are those of the moment
+/// it began.
 #[derive(Clone)]
 pub struct App {
     pub(crate) settings: Arc<Settings>,
     pub(crate) store: Arc<Store>,
     pub(crate) manager: Arc<Manager>,
     pub(crate) upstreams: Arc<Upstreams>,
+    pub(crate) live: Arc<Live>,
+}
+
+/// What can be replaced while the server runs.
+pub(crate) struct Live {
+    settings: ArcSwap<Settings>,
+    limiter: ArcSwapOption<Limiter>,
+}
+
+impl Live {
+    fn new(settings: Settings) -> Live {
+        let limiter = settings.security.rate_limit.map(Limiter::new).map(Arc::new);
+        Live {
+            settings: ArcSwap::from_pointee(settings),
+            limiter: ArcSwapOption::new(limiter),
+        }
+    }
+
+    /// Returns the settings that hold now.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    /// Returns what counts requests, if anything does.
+    pub(crate) fn limiter(&self) -> Option<Arc<Limiter>> {
+        self.limiter.load_full()
+    }
+}
+
+/// What the router holds.
+#[derive(Clone)]
+pub(crate) struct Shared(pub(crate) App);
+
+impl FromRef<Shared> for App {
+    fn from_ref(Shared(app): &Shared) -> App {
+        App {
+            settings: app.live.settings(),
+            ..app.clone()
+        }
+    }
 }
 
 impl App {
     /// Makes a server over a store of models.
     pub fn new(settings: Settings, store: Store, loader: Loader) -> App {
-        let (settings, store) = (Arc::new(settings), Arc::new(store));
-        let manager = Arc::new(Manager::new(settings.clone(), store.clone(), loader));
-        let upstreams = Arc::new(Upstreams::new(&settings.upstreams));
+        let (live, store) = (Arc::new(Live::new(settings)), Arc::new(store));
+        let manager = Arc::new(Manager::new(live.clone(), store.clone(), loader));
+        let upstreams = Arc::new(Upstreams::new(&live.settings().upstreams));
         App {
-            settings,
+            settings: live.settings(),
             store,
             manager,
             upstreams,
+            live,
         }
+    }
+
+    /// Replaces the settings. Requests that run go on with the old ones, loaded models as they are.
+    pub fn reload(&self, settings: Settings) {
+        let rate = settings.security.rate_limit;
+        self.live.settings.store(Arc::new(settings));
+        // The count of an unchanged limit goes on.
+        if rate != self.live.limiter().map(|limiter| limiter.rate) {
+            let limiter = rate.map(Limiter::new).map(Arc::new);
+            self.live.limiter.store(limiter);
+        }
+    }
+
+    /// Loads a model to stay until somebody stops it.
+    pub async fn preload(&self, name: &str) -> Result<(), ApiError> {
+        let stored = self.manager.find(name).await?;
+        self.manager.lease(stored, Some(KeepAlive(None))).await?;
+        Ok(())
     }
 
     /// Returns the service that answers requests.
     pub fn router(&self) -> Router {
         routes::router(self.clone())
-            .layer(middleware::from_fn_with_state(self.clone(), guard::check))
+            .layer(middleware::from_fn_with_state(
+                Shared(self.clone()),
+                guard::check,
+            ))
             .layer(CatchPanicLayer::custom(|_| {
                 tracing::error!("a request handler panicked");
                 axum::response::IntoResponse::into_response(ApiError::internal("internal error"))
@@ -119,74 +224,10 @@ impl App {
     }
 }
 
-/// Serves connections until `shutdown`, then until the running requests have ended.
-pub async fn serve(
-    listener: TcpListener,
-    app: App,
-    shutdown: impl Future<Output = ()>,
-) -> io::Result<()> {
-    let router = app.router();
-    let upstreams = app.upstreams.clone();
-    // Ends with this function.
-    let mut background = JoinSet::new();
-    background.spawn(async move { upstreams.watch().await });
-    let connections = GracefulShutdown::new();
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_headers(MAX_HEADERS);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_header_list_size(MAX_HEADER_BYTES);
-    let mut shutdown = std::pin::pin!(shutdown);
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = &mut shutdown => break,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Too many open files, for example: others may close theirs.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        // Tokens are small and must not wait for each other.
-        let _ = stream.set_nodelay(true);
-        let router = router.clone();
-        let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-            let router = router.clone();
-            async move {
-                router
-                    .oneshot(request.map(Body::new))
-                    .await
-                    .map_err(|never: Infallible| match never {})
-            }
-        });
-        let connection = builder
-            .serve_connection(TokioIo::new(stream), service)
-            .into_owned();
-        let connection = connections.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection ended early");
-            }
-        });
-    }
-    drop(listener);
-    connections.shutdown().await;
-    Ok(())
-}
-
 /// As the reference server on a machine without a large GPU.
 const DEFAULT_CONTEXT: usize = 4096;
 const MIN_CONTEXT: usize = 4;
 const DEFAULT_PARALLEL: usize = 4;
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-const MAX_HEADERS: usize = 100;
-const MAX_HEADER_BYTES: u32 = 64 * 1024;
+const DEFAULT_CONNECTIONS: usize = 1024;
+const DEFAULT_QUEUE: usize = 512;
+const DEFAULT_KEEP_ALIVE: Duration = Duration::from_mins(5);

@@ -41,6 +41,14 @@ impl ApiError {
         }
     }
 
+    /// A refusal of the guards, whose texts stand where they refuse.
+    pub(crate) fn refused(status: StatusCode, text: impl Into<String>) -> ApiError {
+        ApiError {
+            status,
+            text: text.into(),
+        }
+    }
+
     pub(crate) fn model_required() -> ApiError {
         ApiError::bad_request("model is required")
     }

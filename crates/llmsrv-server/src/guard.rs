@@ -1,5 +1,5 @@
-//! What is refused before a request is read: foreign web pages, foreign host names, missing keys,
-//! bodies that are too large.
+//! What is refused before a request is read: foreign web pages, foreign host names, callers without
+//! the right to call, and too many calls.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -7,51 +7,59 @@ use std::{
 };
 
 use axum::{
-    body::{Body, Bytes},
-    extract::{Request, State},
+    body::Body,
+    extract::{MatchedPath, Request, State},
     http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
+pub(crate) use crate::body::{BODY_BYTES, TEXT_BODY_BYTES, read};
 use crate::{
+    access::{self, Need, Peer},
     app::{App, Settings},
+    body::Paced,
     dialect::Family,
     error::ApiError,
+    keys::ApiKey,
+    rate::Client,
+    refusal::Refusal,
+    request_log::{Line, Record},
 };
 
-/// Bodies of requests for text may carry images.
-pub(crate) const TEXT_BODY_BYTES: usize = 128 << 20;
-/// Bodies of everything else.
-pub(crate) const BODY_BYTES: usize = 1 << 20;
-
-/// Reads a body of bounded size.
-pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, ApiError> {
-    match Limited::new(body, limit).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
-        Err(_) => Err(ApiError::bad_request("the request body ended early")),
-    }
-}
-
-/// Lets a request through, or answers it.
+/// Lets a request through, or answers it; and logs it.
 pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let mut response = admit(&app, request, next).await;
-    let family = Family::of(&path);
+    let peer = request.extensions().get::<Peer>().copied();
+    let route = request.extensions().get::<MatchedPath>();
+    let need = access::need(route.map(MatchedPath::as_str));
+    let key = access::key_of(request.headers(), &app.settings.security).cloned();
+    let line = Line::new(Record {
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        client: peer.map(|Peer(address)| address.ip()),
+        key: key.as_ref().map(|key| key.name.clone()),
+        started: Instant::now(),
+        probe: need == Need::Nothing,
+    });
+    let waits = request.headers().contains_key(header::EXPECT);
+    let request = request.map(|body| Body::new(Paced::new(body, waits)));
+    let family = Family::of(request.uri().path());
+    let mut response = admit(&app, request, need, key, next).await;
     if family != Family::Native
         && let Some(error) = response.extensions_mut().remove::<ApiError>()
     {
         *response.body_mut() = Body::from(family.error(&error).to_string());
     }
-    let ms = started.elapsed().as_millis() as u64;
-    tracing::debug!(%method, path, status = response.status().as_u16(), ms, "request");
-    response
+    line.watch(response)
 }
 
-async fn admit(app: &App, request: Request, next: Next) -> Response {
+async fn admit(
+    app: &App,
+    request: Request,
+    need: Need,
+    key: Option<ApiKey>,
+    next: Next,
+) -> Response {
     let settings = &app.settings;
     let headers = request.headers();
     let host = request
@@ -70,33 +78,58 @@ async fn admit(app: &App, request: Request, next: Next) -> Response {
     {
         return StatusCode::FORBIDDEN.into_response();
     }
-    if request.method() == Method::OPTIONS {
-        let mut response = StatusCode::NO_CONTENT.into_response();
-        if let Some(origin) = &origin {
-            allow(response.headers_mut(), origin, settings);
-            let headers = response.headers_mut();
-            headers.insert(
-                header::ACCESS_CONTROL_ALLOW_METHODS,
-                HeaderValue::from_static(ALLOWED_METHODS),
-            );
-            headers.insert(
-                header::ACCESS_CONTROL_ALLOW_HEADERS,
-                HeaderValue::from_static(ALLOWED_HEADERS),
-            );
-            headers.insert(
-                header::ACCESS_CONTROL_MAX_AGE,
-                HeaderValue::from_static("43200"),
-            );
+    let mut response = if request.method() == Method::OPTIONS {
+        preflight(origin.is_some())
+    } else {
+        match entitled(app, &request, need, key.as_ref()) {
+            Ok(()) => next.run(request).await,
+            Err(refusal) => refusal.into_response(),
         }
-        return response;
-    }
-    let open = matches!(request.uri().path(), "/" | "/health");
-    if !open && !settings.api_keys.is_empty() && !has_key(headers, &settings.api_keys) {
-        return ApiError::unauthorized().into_response();
-    }
-    let mut response = next.run(request).await;
+    };
     if let Some(origin) = &origin {
         allow(response.headers_mut(), origin, settings);
+    }
+    response
+}
+
+/// Decides by who calls, how often, and what for.
+fn entitled(app: &App, request: &Request, need: Need, key: Option<&ApiKey>) -> Result<(), Refusal> {
+    let security = &app.settings.security;
+    if request.uri().path().len() > MAX_PATH_BYTES {
+        let text = format!("the path is longer than {MAX_PATH_BYTES} bytes");
+        return Err(ApiError::refused(StatusCode::URI_TOO_LONG, text).into());
+    }
+    if need == Need::Nothing {
+        return Ok(());
+    }
+    let peer = request.extensions().get::<Peer>().copied();
+    if let Some(limiter) = app.live.limiter() {
+        let client = match (key, peer) {
+            (Some(key), _) => Client::Key(key.name.clone()),
+            (None, Some(Peer(address))) => Client::at(address.ip()),
+            (None, None) => Client::at(Ipv4Addr::LOCALHOST.into()),
+        };
+        limiter.check(&client).map_err(Refusal::too_many)?;
+    }
+    if security.keys.are_required() && key.is_none() {
+        return Err(ApiError::unauthorized().into());
+    }
+    let local = access::is_local(request.headers(), peer, &app.settings);
+    Ok(access::check(need, key, local, security)?)
+}
+
+/// Answers the question of a browser whether a page may call.
+fn preflight(has_origin: bool) -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    if has_origin {
+        let headers = response.headers_mut();
+        for (name, value) in [
+            (header::ACCESS_CONTROL_ALLOW_METHODS, ALLOWED_METHODS),
+            (header::ACCESS_CONTROL_ALLOW_HEADERS, ALLOWED_HEADERS),
+            (header::ACCESS_CONTROL_MAX_AGE, "43200"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
     }
     response
 }
@@ -196,30 +229,8 @@ fn own_name() -> Option<String> {
     Some(name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty())
 }
 
-/// Looks for a key where clients put it, comparing in a time that does not tell how much was right.
-fn has_key(headers: &HeaderMap, keys: &[String]) -> bool {
-    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
-        let (scheme, key) = value.as_bytes().split_at_checked("Bearer ".len())?;
-        scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key)
-    });
-    let given = [bearer, headers.get("x-api-key").map(HeaderValue::as_bytes)];
-    let mut found = false;
-    for given in given.into_iter().flatten() {
-        for key in keys {
-            found |= same(given.trim_ascii(), key.as_bytes());
-        }
-    }
-    found
-}
-
-fn same(a: &[u8], b: &[u8]) -> bool {
-    let difference = a
-        .iter()
-        .zip(b)
-        .fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)));
-    a.len() == b.len() && difference == 0
-}
-
+/// Longer than any name of a model or digest.
+const MAX_PATH_BYTES: usize = 8 * 1024;
 const LOCAL_HOSTS: &[&str] = &["localhost", "127.0.0.1", "0.0.0.0"];
 const BUILT_IN_ORIGINS: &[&str] = &[
     "app://*",
@@ -298,19 +309,5 @@ mod tests {
             "here",
             &["*".to_owned()]
         ));
-    }
-
-    #[test]
-    fn keys() {
-        let keys = ["secret".to_owned()];
-        let with = |name: &'static str, value: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(name, HeaderValue::from_str(value).unwrap());
-            has_key(&headers, &keys)
-        };
-        assert!(with("authorization", "Bearer secret") && with("authorization", "bearer secret"));
-        assert!(with("x-api-key", "secret"));
-        assert!(!with("authorization", "Bearer secre") && !with("authorization", "Basic secret"));
-        assert!(!with("x-api-key", "secretx") && !with("x-api-key", ""));
     }
 }

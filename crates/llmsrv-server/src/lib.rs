@@ -3,22 +3,34 @@
 //! A request is parsed into a [`job::Job`], gets a lease on a loaded model, becomes a prompt, and the
 //! engine's events become the answer. The crate knows no tensors: a loader is handed to it.
 
+mod access;
 mod app;
+mod body;
 mod clock;
+mod connections;
 mod dialect;
 mod error;
 mod guard;
 pub mod job;
+pub mod keys;
 mod library;
 mod manager;
 mod prompt;
+mod rate;
+mod refusal;
+mod request_log;
 mod respond;
 mod routes;
 mod show;
+mod tls;
 mod upstream;
 mod voice;
 
-pub use app::{App, Settings, serve};
+pub use app::{App, Security, Settings};
+pub use connections::{serve, serve_tls};
 pub use dialect::native::{parse_chat, parse_generate};
 pub use error::ApiError;
 pub use upstream::Upstream;
+pub use keys::{ApiKey, Keys, Role};
+pub use rate::Rate;
+pub use tls::{Tls, TlsError};

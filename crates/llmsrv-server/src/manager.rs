@@ -21,7 +21,11 @@ use llmsrv_gguf::GgufFile;
 use llmsrv_store::{ModelName, Store, StoredModel};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::{app::Settings, error::ApiError, library};
+use crate::{
+    app::{Live, Settings},
+    error::ApiError,
+    library,
+};
 
 /// A loaded model and how to speak to it.
 pub(crate) struct ReadyModel {
@@ -32,7 +36,7 @@ pub(crate) struct ReadyModel {
 
 /// Knows all loaded models.
 pub(crate) struct Manager {
-    settings: Arc<Settings>,
+    live: Arc<Live>,
     store: Arc<Store>,
     loader: Loader,
     slots: Mutex<HashMap<String, Arc<Slot>>>,
@@ -89,9 +93,9 @@ pub(crate) struct Running {
 }
 
 impl Manager {
-    pub(crate) fn new(settings: Arc<Settings>, store: Arc<Store>, loader: Loader) -> Manager {
+    pub(crate) fn new(live: Arc<Live>, store: Arc<Store>, loader: Loader) -> Manager {
         Manager {
-            settings,
+            live,
             store,
             loader,
             slots: Mutex::default(),
@@ -141,7 +145,7 @@ impl Manager {
         };
         let mut state = slot.state.clone();
         let wait = state.wait_for(|state| !matches!(state, State::Loading));
-        let ready = match self.settings.load_timeout {
+        let ready = match self.live.settings().load_timeout {
             Some(limit) => tokio::time::timeout(limit, wait)
                 .await
                 .map_err(|_| ApiError::internal("timed out waiting for the model to load"))?,
@@ -232,7 +236,7 @@ impl Manager {
                 {
                     return Ok(slot.clone());
                 }
-                let limit = match self.settings.max_loaded_models {
+                let limit = match self.live.settings().max_loaded_models {
                     0 => DEFAULT_LOADED_MODELS,
                     limit => limit,
                 };
@@ -264,15 +268,16 @@ impl Manager {
         digest: String,
         keep_alive: Option<KeepAlive>,
     ) -> Arc<Slot> {
+        let settings = self.live.settings();
         let (sender, state) = watch::channel(State::Loading);
         let slot = Arc::new(Slot {
             digest,
             stored: stored.clone(),
             state,
-            turns: Arc::new(Semaphore::new(self.settings.parallel())),
+            turns: Arc::new(Semaphore::new(settings.parallel())),
             use_: Mutex::new(Use {
                 active: 1,
-                keep_alive: keep_alive.map_or(self.settings.keep_alive, |keep_alive| keep_alive.0),
+                keep_alive: keep_alive.map_or(settings.keep_alive, |keep_alive| keep_alive.0),
                 last_used: Instant::now(),
                 epoch: 0,
                 leaving: false,
@@ -280,7 +285,7 @@ impl Manager {
         });
         let (manager, loading) = (self.clone(), slot.clone());
         tokio::spawn(async move {
-            let (settings, loader) = (manager.settings.clone(), manager.loader.clone());
+            let loader = manager.loader.clone();
             let name = stored.entry.name.clone();
             let started = Instant::now();
             let result = library::blocking(move || load(&settings, &loader, stored)).await;
@@ -422,7 +427,7 @@ impl Waiting<'_> {
         if self.counted {
             return Ok(());
         }
-        let limit = self.manager.settings.max_queue;
+        let limit = self.manager.live.settings().max_queue;
         let enter = |waiting: usize| (waiting < limit).then_some(waiting + 1);
         self.manager
             .waiting

@@ -178,6 +178,7 @@ impl Family {
                 let (kind, code) = match error.status() {
                     StatusCode::UNAUTHORIZED => ("invalid_request_error", Some("invalid_api_key")),
                     StatusCode::NOT_FOUND => ("not_found_error", None),
+                    StatusCode::TOO_MANY_REQUESTS => ("api_error", Some("rate_limit_exceeded")),
                     status if status.is_client_error() => ("invalid_request_error", None),
                     _ => ("api_error", None),
                 };

@@ -14,7 +14,10 @@ use http::StatusCode;
 use serde_json::json;
 use tower_http::decompression::RequestDecompressionLayer;
 
-use crate::{app::App, respond};
+use crate::{
+    app::{App, Shared},
+    respond,
+};
 
 /// Builds the table of paths.
 pub(crate) fn router(app: App) -> Router {
@@ -43,7 +46,7 @@ pub(crate) fn router(app: App) -> Router {
         })
         // Some clients compress what they send. The limits on bodies count what it becomes.
         .layer(RequestDecompressionLayer::new())
-        .with_state(app)
+        .with_state(Shared(app))
 }
 
 async fn root() -> &'static str {

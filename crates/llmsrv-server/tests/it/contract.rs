@@ -6,7 +6,7 @@ use axum::body::Body;
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use llmsrv_engine::fake::{Answer, FakeOptions};
-use llmsrv_server::Settings;
+use llmsrv_server::{Keys, Security, Settings};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -612,7 +612,10 @@ async fn foreign_pages_hosts_and_strangers_are_refused() {
     }
     let locked = host_with(
         Settings {
-            api_keys: vec!["secret".into()],
+            security: Security {
+                keys: Keys::plain(["secret"]),
+                ..Security::default()
+            },
             ..settings()
         },
         FakeOptions::default,

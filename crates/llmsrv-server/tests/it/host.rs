@@ -10,7 +10,7 @@ use llmsrv_engine::{
     fake::{self, Answer, FakeOptions},
 };
 use llmsrv_gguf::{Metadata, Writer};
-use llmsrv_server::{App, Settings};
+use llmsrv_server::{App, Security, Settings};
 use llmsrv_store::{Layer, LayerKind, Manifest, OpenOptions, Store};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -45,7 +45,7 @@ const TEMPLATES: &[(&str, &str)] = &[
 pub(crate) fn settings() -> Settings {
     Settings {
         origins: Vec::new(),
-        api_keys: Vec::new(),
+        security: Security::default(),
         keep_alive: Some(Duration::from_mins(5)),
         load_timeout: None,
         num_parallel: 0,

@@ -7,6 +7,8 @@ mod host;
 mod limits;
 mod loading;
 mod models;
+mod security;
 mod sockets;
 mod text;
+mod tls;
 mod upstream;

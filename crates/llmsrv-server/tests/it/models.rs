@@ -3,7 +3,7 @@
 use http::Method;
 use http_body_util::BodyExt as _;
 use llmsrv_engine::fake::FakeOptions;
-use llmsrv_server::Settings;
+use llmsrv_server::{Keys, Security, Settings};
 use serde_json::{Value, json};
 
 use crate::host::{Host, host, host_with, settings};
@@ -114,7 +114,10 @@ async fn a_preflight_tells_what_is_allowed() {
 
     let open = Settings {
         origins: vec!["*".into()],
-        api_keys: vec!["secret".into()],
+        security: Security {
+            keys: Keys::plain(["secret"]),
+            ..Security::default()
+        },
         listens_on_loopback: false,
         ..settings()
     };

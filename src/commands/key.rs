@@ -1,0 +1,96 @@
+//! `llmsrv key`: works on the keys file itself, so it needs no server and no rights but those of
+//! the file.
+
+use jiff::{Timestamp, Unit};
+use llmsrv_config::keys::{KeyEntry, KeyFile, Role};
+use rand::TryRngCore as _;
+use serde_json::json;
+
+use crate::{
+    cli::{KeyAction, KeyArgs, RoleArg},
+    context::Context,
+    failure::{Code, Failure},
+    format, term,
+};
+
+/// Makes, lists or removes keys.
+pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
+    let path = &context.config().server.keys_file;
+    let file = KeyFile::new(path);
+    let quiet = context.global.quiet;
+    match args.action {
+        KeyAction::Add { name, role } => {
+            let key = new_key()?;
+            file.add(KeyEntry {
+                name,
+                role: match role {
+                    RoleArg::Infer => Role::Infer,
+                    RoleArg::Manage => Role::Manage,
+                    RoleArg::Admin => Role::Admin,
+                },
+                sha256: llmsrv_server::keys::digest(key.as_bytes()),
+                created: Timestamp::now().round(Unit::Second)?.to_string(),
+            })?;
+            term::line(&key)?;
+            if !quiet {
+                term::note("This is the only time the key is shown.");
+            }
+        }
+        KeyAction::List { json: as_json } => list(&file, as_json)?,
+        KeyAction::Rm { name } => {
+            let left = file.remove(&name).map_err(|error| {
+                Failure::new(Code::Failed, error).hint("`llmsrv key list` shows the names")
+            })?;
+            if !quiet {
+                term::note(format_args!("removed {name}"));
+                if left == 0 {
+                    term::note(format_args!(
+                        "No key is left: the server refuses every request until there is one. \
+                         Remove {} and start the server again to serve without keys.",
+                        path.display()
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
+    let entries = file.read()?;
+    if as_json {
+        let keys: Vec<_> = entries
+            .iter()
+            .flatten()
+            .map(|entry| json!({"name": entry.name, "role": entry.role, "created": entry.created}))
+            .collect();
+        term::json(&json!({ "required": entries.is_some(), "keys": keys }))?;
+        return Ok(());
+    }
+    let now = Timestamp::now();
+    let rows: Vec<Vec<String>> = entries
+        .iter()
+        .flatten()
+        .map(|entry| {
+            let role = match entry.role {
+                Role::Infer => "infer",
+                Role::Manage => "manage",
+                Role::Admin => "admin",
+            };
+            let created = entry.created.parse();
+            let created = created.map_or_else(|_| "-".to_owned(), |at| format::ago(at, now));
+            vec![entry.name.clone(), role.to_owned(), created]
+        })
+        .collect();
+    term::line(term::table(&["NAME", "ROLE", "CREATED"], &rows))?;
+    Ok(())
+}
+
+/// Makes a key that nobody can guess: 192 random bits, with a start that scanners for secrets and
+/// people recognise.
+fn new_key() -> Result<String, Failure> {
+    let mut bytes = [0_u8; 24];
+    rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("llmsrv_{digits}"))
+}
