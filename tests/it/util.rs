@@ -122,7 +122,7 @@ impl Server {
             // Reads to the end so that the server never blocks on a full pipe.
             for line in stderr.lines().map_while(Result::ok) {
                 eprintln!("[server] {line}");
-                *written.lock().unwrap() += &format!("{line}\n");
+                written.lock().unwrap().extend([line.as_str(), "\n"]);
                 let start = ["http://127.0.0.1:", "https://127.0.0.1:"];
                 if let Some(at) = start.iter().find_map(|start| line.find(start)) {
                     let url: String = line[at..]

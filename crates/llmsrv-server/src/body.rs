@@ -212,7 +212,7 @@ struct TooSlow;
 /// Looks through whatever decodes the body.
 fn is_too_slow(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |cause| cause.source());
-    causes.any(|cause| cause.is::<TooSlow>())
+    causes.any(<dyn std::error::Error>::is::<TooSlow>)
 }
 
 /// How long the first bytes may take.

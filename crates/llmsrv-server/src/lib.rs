@@ -30,7 +30,7 @@ pub use app::{App, Security, Settings};
 pub use connections::{serve, serve_tls};
 pub use dialect::native::{parse_chat, parse_generate};
 pub use error::ApiError;
-pub use upstream::Upstream;
 pub use keys::{ApiKey, Keys, Role};
 pub use rate::Rate;
 pub use tls::{Tls, TlsError};
+pub use upstream::Upstream;
