@@ -6,6 +6,7 @@
 mod app;
 mod clock;
 mod dialect;
+mod embed;
 mod error;
 mod guard;
 pub mod job;
