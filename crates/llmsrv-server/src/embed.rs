@@ -20,33 +20,41 @@ pub(crate) struct EmbedJob {
     /// Name as the client sent it.
     pub(crate) model: String,
     /// What is to be turned into vectors; nothing = only load the model.
-    pub(crate) inputs: Vec<EmbedText>,
+    pub(crate) inputs: Inputs,
     /// Cut what is too long for the context.
     pub(crate) truncate: bool,
     /// Options, their types checked.
     pub(crate) options: Map<String, Value>,
     pub(crate) keep_alive: Option<KeepAlive>,
-    /// What the vectors are for.
-    pub(crate) purpose: Purpose,
 }
 
-/// One input.
+/// What becomes vectors.
+#[derive(Debug)]
+pub(crate) enum Inputs {
+    /// Texts whose vectors are to be compared.
+    Texts(Vec<EmbedText>),
+    /// A query and documents that may answer it; each pair becomes scores.
+    Pairs {
+        query: String,
+        documents: Arc<[String]>,
+    },
+}
+
+/// One text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EmbedText {
     Text(String),
     /// Taken as they are.
     Tokens(Vec<u32>),
-    /// A query and a document that may answer it.
-    Pair(Arc<str>, String),
 }
 
-/// What vectors are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// To be compared with others.
-    Compare,
-    /// Scores of pairs.
-    Rank,
+impl Inputs {
+    fn len(&self) -> usize {
+        match self {
+            Inputs::Texts(texts) => texts.len(),
+            Inputs::Pairs { documents, .. } => documents.len(),
+        }
+    }
 }
 
 /// What came of a request.
@@ -65,7 +73,8 @@ pub(crate) struct Embedded {
 pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> {
     let arrived = Instant::now();
     let stored = find(app, &job.model).await?;
-    if job.inputs.is_empty() && job.keep_alive.is_some_and(KeepAlive::is_zero) {
+    let n_inputs = job.inputs.len();
+    if n_inputs == 0 && job.keep_alive.is_some_and(KeepAlive::is_zero) {
         app.manager.unload(&stored.entry.digest.hex());
         return Ok(Embedded::default());
     }
@@ -73,11 +82,11 @@ pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> 
     let load_duration = arrived.elapsed();
     let model = lease.model.clone();
     let spec = suited(&job, &model)?;
-    if job.inputs.is_empty() {
+    if n_inputs == 0 {
         return Ok(Embedded::default());
     }
-    let n_inputs = job.inputs.len();
     let most = MAX_VECTOR_BYTES / (spec.width.max(1) * size_of::<f32>());
+    let most = most.min(MAX_INPUTS);
     if n_inputs > most {
         return Err(ApiError::bad_request(format!(
             "{n_inputs} inputs are too many for one request; send at most {most} at a time"
@@ -86,11 +95,7 @@ pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> 
     let n_ctx = context(app, &job, &model)?;
     let name = job.model.clone();
     let tokens = library::blocking(move || {
-        let tokenizer = model.engine.tokenizer();
-        let inputs = job.inputs.iter().enumerate();
-        inputs
-            .map(|(idx, input)| encode(tokenizer, input, n_ctx, job.truncate, idx))
-            .collect::<Result<Vec<_>, ApiError>>()
+        encode(model.engine.tokenizer(), &job.inputs, n_ctx, job.truncate)
     });
     let (tokens, cut): (Vec<_>, Vec<usize>) = tokens.await??.into_iter().unzip();
     let n_truncated = cut.iter().sum();
@@ -143,12 +148,12 @@ async fn find(app: &App, sent: &str) -> Result<StoredModel, ApiError> {
 fn suited(job: &EmbedJob, model: &ReadyModel) -> Result<EmbeddingSpec, ApiError> {
     let spec = model.engine.spec().embedding;
     let spec = spec.ok_or_else(|| ApiError::does_not_support(&job.model, "embeddings"))?;
-    match (job.purpose, spec.pooling) {
-        (Purpose::Compare, Pooling::Rank) => Err(ApiError::bad_request(format!(
+    match (&job.inputs, spec.pooling) {
+        (Inputs::Texts(_), Pooling::Rank) => Err(ApiError::bad_request(format!(
             "{:?} is a reranker and does not support embeddings; use /v1/rerank",
             job.model
         ))),
-        (Purpose::Rank, Pooling::Mean | Pooling::Cls | Pooling::Last) => {
+        (Inputs::Pairs { .. }, Pooling::Mean | Pooling::Cls | Pooling::Last) => {
             Err(ApiError::bad_request(format!(
                 "{:?} does not support rerank: it has no ranking head; use a reranker model, or \
                  compare the vectors of /v1/embeddings",
@@ -170,42 +175,64 @@ fn context(app: &App, job: &EmbedJob, model: &ReadyModel) -> Result<usize, ApiEr
     Ok(asked.min(model.engine.context_limit()))
 }
 
-/// Returns the tokens of an input, and how many were cut off.
+/// Returns the tokens of each input, and how many were cut off.
 fn encode(
     tokenizer: &Tokenizer,
-    input: &EmbedText,
+    inputs: &Inputs,
     n_ctx: usize,
     truncate: bool,
-    idx: usize,
-) -> Result<(Vec<u32>, usize), ApiError> {
-    let (tokens, n_cut) = match input {
+) -> Result<Vec<(Vec<u32>, usize)>, ApiError> {
+    match inputs {
+        Inputs::Texts(texts) => {
+            let encoded = texts.iter().map(|text| encode_text(tokenizer, text, n_ctx));
+            check(encoded, tokenizer, truncate)
+        }
+        Inputs::Pairs { query, documents } => {
+            let pairs = Pairs::new(tokenizer, query, n_ctx)?;
+            let encoded = documents.iter().map(|text| pairs.with(tokenizer, text));
+            check(encoded, tokenizer, truncate)
+        }
+    }
+}
+
+/// Refuses what is cut against the client's will, and more tokens than there is memory for.
+fn check(
+    encoded: impl Iterator<Item = (Vec<u32>, usize)>,
+    tokenizer: &Tokenizer,
+    truncate: bool,
+) -> Result<Vec<(Vec<u32>, usize)>, ApiError> {
+    let mut checked = Vec::new();
+    let mut n_tokens = 0;
+    for (idx, (mut tokens, n_cut)) in encoded.enumerate() {
+        if n_cut > 0 && !truncate {
+            return Err(input_too_long());
+        }
+        if tokens.is_empty() {
+            // A text without tokens is its end, for models that have no mark for the begin.
+            let mark = tokenizer.bos().or_else(|| tokenizer.eos());
+            let empty = || ApiError::bad_request(format!("input {idx} is empty"));
+            tokens.push(mark.ok_or_else(empty)?);
+        }
+        n_tokens += tokens.len();
+        if n_tokens > MAX_TOKENS {
+            return Err(ApiError::bad_request(format!(
+                "the inputs have more than {MAX_TOKENS} tokens; send fewer at a time"
+            )));
+        }
+        checked.push((tokens, n_cut));
+    }
+    Ok(checked)
+}
+
+fn encode_text(tokenizer: &Tokenizer, text: &EmbedText, n_ctx: usize) -> (Vec<u32>, usize) {
+    match text {
         EmbedText::Text(text) => {
             let tokens = tokenizer.encode(text, Special::ParseAndAdd);
             let end = tokens.last().copied().filter(|_| tokenizer.adds_eos());
             cut(tokens, end, n_ctx)
         }
         EmbedText::Tokens(tokens) => cut(tokens.clone(), None, n_ctx),
-        EmbedText::Pair(query, document) => pair(tokenizer, query, document, n_ctx)?,
-    };
-    if n_cut > 0 && !truncate {
-        return Err(ApiError::bad_request(
-            "the input length exceeds the context length",
-        ));
     }
-    let tokens = if tokens.is_empty() {
-        // A text without tokens is its end, for models that have no mark for the begin.
-        tokenizer
-            .bos()
-            .or_else(|| tokenizer.eos())
-            .into_iter()
-            .collect()
-    } else {
-        tokens
-    };
-    if tokens.is_empty() {
-        return Err(ApiError::bad_request(format!("input {idx} is empty")));
-    }
-    Ok((tokens, n_cut))
 }
 
 /// Keeps the head of what is too long, and its end mark.
@@ -218,52 +245,70 @@ fn cut(mut tokens: Vec<u32>, end: Option<u32>, n_ctx: usize) -> (Vec<u32>, usize
     (tokens, n_cut)
 }
 
-/// Joins query and document as rerankers were trained: `[CLS] query [SEP] document [SEP]` for
+/// Joins a query with documents as rerankers were trained: `[CLS] query [SEP] document [SEP]` for
 /// WordPiece (<https://arxiv.org/abs/1810.04805>), `<s> query </s></s> document </s>` for the others
-/// (<https://arxiv.org/abs/1907.11692>). Marks inside the texts are ordinary text. What is too long
-/// loses the end of its document.
-fn pair(
-    tokenizer: &Tokenizer,
-    query: &str,
-    document: &str,
-    n_ctx: usize,
-) -> Result<(Vec<u32>, usize), ApiError> {
-    let vocab = tokenizer.vocab();
-    let begin = vocab.bos.filter(|_| tokenizer.adds_bos());
-    let separator = vocab.separator.or(vocab.eos);
-    let end = match vocab.algorithm {
-        Algorithm::WordPiece => separator,
-        Algorithm::Bpe | Algorithm::Spm | Algorithm::Unigram => {
-            vocab.eos.filter(|_| tokenizer.adds_eos())
-        }
-    };
-    let query_end = end.filter(|_| vocab.algorithm != Algorithm::WordPiece);
+/// (<https://arxiv.org/abs/1907.11692>). Marks inside the texts are ordinary text.
+struct Pairs {
+    /// All before the document.
+    head: Vec<u32>,
+    /// After the document.
+    end: Option<u32>,
+    /// Most tokens of a document.
+    room: usize,
+}
 
-    let mut tokens: Vec<u32> = begin.into_iter().collect();
-    tokens.extend(tokenizer.encode(query, Special::Plain));
-    tokens.extend(query_end);
-    tokens.extend(separator);
-    let room = n_ctx.checked_sub(tokens.len() + usize::from(end.is_some()));
-    let room = room.filter(|room| *room > 0).ok_or_else(|| {
-        ApiError::bad_request("the query leaves no room for a document in the context length")
-    })?;
-    let document = tokenizer.encode(document, Special::Plain);
-    let n_cut = document.len().saturating_sub(room);
-    tokens.extend(document.into_iter().take(room));
-    tokens.extend(end);
-    Ok((tokens, n_cut))
+impl Pairs {
+    fn new(tokenizer: &Tokenizer, query: &str, n_ctx: usize) -> Result<Pairs, ApiError> {
+        let vocab = tokenizer.vocab();
+        let separator = vocab.separator.or(vocab.eos);
+        let is_word_piece = vocab.algorithm == Algorithm::WordPiece;
+        let end = if is_word_piece {
+            separator
+        } else {
+            vocab.eos.filter(|_| tokenizer.adds_eos())
+        };
+        let mut head: Vec<u32> = vocab
+            .bos
+            .filter(|_| tokenizer.adds_bos())
+            .into_iter()
+            .collect();
+        head.extend(tokenizer.encode(query, Special::Plain));
+        head.extend(end.filter(|_| !is_word_piece));
+        head.extend(separator);
+        let room = n_ctx.checked_sub(head.len() + usize::from(end.is_some()));
+        let room = room.filter(|room| *room > 0).ok_or_else(|| {
+            ApiError::bad_request("the query leaves no room for a document in the context length")
+        })?;
+        Ok(Pairs { head, end, room })
+    }
+
+    /// Returns the tokens of a pair, and how many the document lost at its end.
+    fn with(&self, tokenizer: &Tokenizer, document: &str) -> (Vec<u32>, usize) {
+        let document = tokenizer.encode(document, Special::Plain);
+        let n_cut = document.len().saturating_sub(self.room);
+        let mut tokens = self.head.clone();
+        tokens.extend(document.into_iter().take(self.room));
+        tokens.extend(self.end);
+        (tokens, n_cut)
+    }
 }
 
 fn refused(error: SubmitError) -> ApiError {
     match error {
         SubmitError::Closed => ApiError::internal("the model stopped working; try again"),
-        SubmitError::PromptLength { .. } => {
-            ApiError::bad_request("the input length exceeds the context length")
-        }
+        SubmitError::PromptLength { .. } => input_too_long(),
         error => ApiError::bad_request(error.to_string()),
     }
 }
 
+fn input_too_long() -> ApiError {
+    ApiError::bad_request("the input length exceeds the context length")
+}
+
+/// Bounds the bookkeeping of a request.
+const MAX_INPUTS: usize = 1 << 16;
+/// Bounds the memory of a query that is joined with many documents.
+const MAX_TOKENS: usize = 1 << 24;
 /// Bounds the memory of an answer; written as text it takes about three times as much.
 const MAX_VECTOR_BYTES: usize = 64 << 20;
 /// A shorter vector has no direction.

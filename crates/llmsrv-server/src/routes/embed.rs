@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use base64::Engine as _;
-use http::{HeaderValue, header};
+use http::{HeaderValue, Uri, header};
 use llmsrv_api::{
     embed::{
         EmbedResponse, EmbedUsage, Embedding, EmbeddingList, EmbeddingResponse, RerankDocument,
@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::{
     app::App,
     dialect::native::model_name,
-    embed::{self, EmbedJob, EmbedText, Embedded, Purpose},
+    embed::{self, EmbedJob, EmbedText, Embedded, Inputs},
     error::ApiError,
     guard::read,
     library,
@@ -39,7 +39,7 @@ pub(super) async fn embed(State(app): State<App>, body: Body) -> Result<Response
         Some(input) => texts(input).ok_or_else(invalid_input_type)?,
     };
     let dimensions = dimensions(&mut fields)?;
-    let job = job(fields, inputs, Purpose::Compare)?;
+    let job = job(fields, Inputs::Texts(inputs))?;
     let model = job.model.clone();
     let Embedded {
         vectors,
@@ -70,7 +70,7 @@ pub(super) async fn embeddings(State(app): State<App>, body: Body) -> Result<Res
     let mut fields = fields(&app, "/api/embeddings", body).await?;
     let prompt = fields.text("prompt")?.filter(|text| !text.is_empty());
     let inputs = prompt.map(EmbedText::Text).into_iter().collect();
-    let embedded = embed::run(&app, job(fields, inputs, Purpose::Compare)?).await?;
+    let embedded = embed::run(&app, job(fields, Inputs::Texts(inputs))?).await?;
     let vector = embedded.vectors.into_iter().next().unwrap_or_default();
     json(EmbeddingResponse {
         embedding: vector.into_iter().map(f64::from).collect(),
@@ -100,7 +100,7 @@ pub(super) async fn openai(State(app): State<App>, body: Body) -> Result<Respons
             .ok_or_else(invalid_input_type)?,
     };
     let dimensions = dimensions(&mut fields)?;
-    let job = job(fields, inputs, Purpose::Compare)?;
+    let job = job(fields, Inputs::Texts(inputs))?;
     let model = job.model.clone();
     let embedded = embed::run(&app, job).await?;
     let usage = usage(&embedded);
@@ -128,20 +128,23 @@ pub(super) async fn openai(State(app): State<App>, body: Body) -> Result<Respons
 }
 
 /// `/api/rerank` and `/v1/rerank`.
-pub(super) async fn rerank(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
-    let mut fields = fields(&app, "/v1/rerank", body).await?;
-    let query: Arc<str> = fields
-        .text("query")?
-        .filter(|query| !query.is_empty())
-        .ok_or_else(|| ApiError::bad_request("query is required"))?
-        .into();
+pub(super) async fn rerank(
+    State(app): State<App>,
+    uri: Uri,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let mut fields = fields(&app, uri.path(), body).await?;
+    let query = fields.text("query")?.filter(|query| !query.is_empty());
+    let query = query.ok_or_else(|| ApiError::bad_request("query is required"))?;
     let documents = fields
         .list("documents")?
         .ok_or_else(|| ApiError::bad_request("documents is required"))?;
     let documents = documents.into_iter().map(document);
-    let documents = documents.collect::<Option<Vec<String>>>().ok_or_else(|| {
-        ApiError::bad_request("documents must be a list of strings or of objects with a text")
-    })?;
+    let documents = documents
+        .collect::<Option<Arc<[String]>>>()
+        .ok_or_else(|| {
+            ApiError::bad_request("documents must be a list of strings or of objects with a text")
+        })?;
     let n_best = match fields.integer("top_n")? {
         None => usize::MAX,
         Some(n) => usize::try_from(n)
@@ -151,8 +154,11 @@ pub(super) async fn rerank(State(app): State<App>, body: Body) -> Result<Respons
     };
     let with_documents = fields.bool("return_documents")?.unwrap_or(false);
     let raw = fields.bool("raw_scores")?.unwrap_or(false);
-    let pair = |document: &String| EmbedText::Pair(query.clone(), document.clone());
-    let job = job(fields, documents.iter().map(pair).collect(), Purpose::Rank)?;
+    let inputs = Inputs::Pairs {
+        query,
+        documents: documents.clone(),
+    };
+    let job = job(fields, inputs)?;
     let model = job.model.clone();
     let embedded = embed::run(&app, job).await?;
     let score = |vector: &Vec<f32>| {
@@ -183,14 +189,14 @@ pub(super) async fn rerank(State(app): State<App>, body: Body) -> Result<Respons
     .await
 }
 
-async fn fields(app: &App, path: &'static str, body: Body) -> Result<Fields, ApiError> {
+async fn fields(app: &App, path: &str, body: Body) -> Result<Fields, ApiError> {
     let body = read(body, EMBED_BODY_BYTES).await?;
     app.log_body(path, &body);
     Ok(Fields::parse(&body)?)
 }
 
 /// Reads what all requests have.
-fn job(mut fields: Fields, inputs: Vec<EmbedText>, purpose: Purpose) -> Result<EmbedJob, ApiError> {
+fn job(mut fields: Fields, inputs: Inputs) -> Result<EmbedJob, ApiError> {
     let model = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
     let options = fields.object("options")?.unwrap_or_default();
     Options::default().merge(&options)?;
@@ -202,7 +208,6 @@ fn job(mut fields: Fields, inputs: Vec<EmbedText>, purpose: Purpose) -> Result<E
         truncate: fields.bool("truncate")?.unwrap_or(true),
         options,
         keep_alive: keep_alive.transpose().map_err(ApiError::bad_request)?,
-        purpose,
     })
 }
 

@@ -604,14 +604,24 @@ async fn documents_are_ordered_by_relevance() {
 #[tokio::test]
 async fn too_many_inputs_and_too_large_bodies_are_refused() {
     let host = embedder();
-    // 64 MiB of vectors of 8 elements.
-    let body = json!({"model": "embedder", "input": vec!["a"; (2 << 20) + 1]});
+    let body = json!({"model": "embedder", "input": vec!["a"; (1 << 16) + 1]});
     let (status, answer) = host.post("/api/embed", body).await;
     assert_eq!(
         (status, answer),
         (
             400,
-            json!({"error": "2097153 inputs are too many for one request; send at most 2097152 at a time"})
+            json!({"error": "65537 inputs are too many for one request; send at most 65536 at a time"})
+        )
+    );
+    let host = reranker();
+    let body =
+        json!({"model": "embedder", "query": "q".repeat(4000), "documents": vec!["d"; 5000]});
+    let (status, answer) = host.post("/api/rerank", body).await;
+    assert_eq!(
+        (status, answer),
+        (
+            400,
+            json!({"error": "the inputs have more than 16777216 tokens; send fewer at a time"})
         )
     );
     let large = format!(
