@@ -2,6 +2,7 @@
 
 #[cfg(feature = "client")]
 pub mod client;
+pub mod embed;
 pub mod keep_alive;
 pub mod lenient;
 pub mod native;

@@ -6,15 +6,17 @@
 
 use std::{
     borrow::{Borrow, BorrowMut},
+    collections::VecDeque,
     sync::{Arc, Mutex, PoisonError, mpsc},
 };
 
 use llmsrv_tokenizer::Tokenizer;
 
 use crate::{
-    EngineOptions, FinishReason, Model, ModelError, Stats,
+    EmbeddingSpec, EngineOptions, FinishReason, Model, ModelError, Stats,
     blocks::Blocks,
-    handle::Submission,
+    embed::{self, Collector, EmbedInput},
+    handle::{Submission, Work},
     reply::{Next, Reply, Tools},
     sample::{Candidates, LogProbs},
     scheduler::{Scheduler, Step},
@@ -28,9 +30,14 @@ pub(crate) struct Engine {
     scheduler: Scheduler,
     blocks: Blocks,
     n_reserved: usize,
-    /// All requests, oldest first.
+    /// Those that become text, oldest first; then those that become vectors, likewise.
     requests: Vec<Request>,
+    /// Inputs to become vectors, oldest first. A few at a time join the requests, so that a long list
+    /// of them does not keep a later request from its turn.
+    inputs: VecDeque<EmbedInput>,
     step: Step,
+    /// The part of the step that is for vectors.
+    embed_step: Step,
     logits: Vec<f32>,
     memory: Memory,
     stats: Stats,
@@ -40,7 +47,13 @@ pub(crate) struct Engine {
 /// One request: its part of the plan and its part of the output.
 struct Request {
     sequence: Sequence,
-    reply: Reply,
+    output: Output,
+}
+
+/// What the tokens of a request become.
+enum Output {
+    Text(Box<Reply>),
+    Vector(Collector),
 }
 
 /// Working memory of the replies.
@@ -74,7 +87,9 @@ impl Engine {
             ),
             n_reserved: 0,
             requests: Vec::new(),
+            inputs: VecDeque::new(),
             step: Step::default(),
+            embed_step: Step::default(),
             logits: Vec::new(),
             memory: Memory::default(),
             stats: Stats::default(),
@@ -83,22 +98,37 @@ impl Engine {
     }
 
     /// Serves requests until nobody can send one any more and all are answered.
-    pub(crate) fn serve(&mut self, submissions: &mpsc::Receiver<Submission>) {
+    pub(crate) fn serve(&mut self, submissions: &mpsc::Receiver<Work>) {
         if let Err(error) = self.reserve() {
             tracing::warn!(%error, "KV blocks cannot be reserved");
         }
         loop {
-            if self.requests.is_empty() {
-                let Ok(submission) = submissions.recv() else {
+            if self.requests.is_empty() && self.inputs.is_empty() {
+                let Ok(work) = submissions.recv() else {
                     return;
                 };
-                self.admit(submission);
+                self.take(work);
             }
-            while let Ok(submission) = submissions.try_recv() {
-                self.admit(submission);
+            while let Ok(work) = submissions.try_recv() {
+                self.take(work);
             }
             self.step();
         }
+    }
+
+    fn take(&mut self, work: Work) {
+        match work {
+            Work::Generate(submission) => self.admit(*submission),
+            Work::Embed(inputs) => self.admit_inputs(inputs),
+        }
+    }
+
+    /// Takes inputs to be embedded into their queue.
+    pub(crate) fn admit_inputs(&mut self, inputs: Vec<EmbedInput>) {
+        self.stats.requests += 1;
+        let n_tokens: usize = inputs.iter().map(|input| input.tokens.len()).sum();
+        self.stats.prompt_tokens += n_tokens as u64;
+        self.inputs.extend(inputs);
     }
 
     /// Takes a request into the queue.
@@ -113,34 +143,126 @@ impl Engine {
                 &mut self.memory.tools(&self.tokenizer),
             );
         } else {
-            self.requests.push(Request {
+            let n_texts = self
+                .requests
+                .partition_point(|request| matches!(request.output, Output::Text(_)));
+            let request = Request {
                 sequence: Sequence::new(tokens),
-                reply,
-            });
+                output: Output::Text(Box::new(reply)),
+            };
+            self.requests.insert(n_texts, request);
         }
     }
 
     /// Computes one step for all sequences that fit into it. Returns whether there is more to do.
     pub(crate) fn step(&mut self) -> bool {
-        self.remove(|request| request.reply.is_cancelled());
-        self.scheduler
-            .plan(&mut self.requests, &mut self.blocks, &mut self.step);
+        self.remove(|request| request.output.is_cancelled());
+        self.inputs.retain(|input| !input.result.is_closed());
+        match self.model.spec().embedding {
+            Some(spec) if spec.bidirectional => self.embed_whole(spec),
+            spec => {
+                let n_vectors = spec.map_or(0, |spec| self.start_embeddings(spec));
+                if !self.requests.is_empty() {
+                    self.compute(n_vectors);
+                }
+            }
+        }
+        self.publish();
+        !self.requests.is_empty() || !self.inputs.is_empty()
+    }
+
+    /// Plans a step and computes it. `n_vectors` of the requests are to become vectors: they do not
+    /// take the places of those that become text.
+    fn compute(&mut self, n_vectors: usize) {
+        let scheduler = Scheduler {
+            max_sequences: self.scheduler.max_sequences + n_vectors,
+            ..self.scheduler
+        };
+        scheduler.plan(&mut self.requests, &mut self.blocks, &mut self.step);
         self.stats.preemptions += self.step.n_preempted as u64;
         if self.step.sequences.is_empty() {
             // Not even the oldest fits: less memory could be had than was promised.
             self.fail_first("not enough memory for the KV cache");
-        } else if let Err(error) = self.reserve() {
+            return;
+        }
+        if let Err(error) = self.reserve() {
             // Planned again with the blocks there are.
             tracing::warn!(%error, n_blocks = self.n_reserved, "the KV cache stays smaller");
-        } else {
+            return;
+        }
+        let requests = &self.requests;
+        embed::split(
+            &mut self.step,
+            &mut self.embed_step,
+            |seq_idx| match &requests.get(seq_idx)?.output {
+                Output::Vector(collector) => Some(collector),
+                Output::Text(_) => None,
+            },
+        );
+        if !self.step.sequences.is_empty() {
             match self.forward() {
                 Ok(()) => self.commit(),
-                Err(error) => self.fail_step(&error),
+                Err(error) => fail(&self.step, &mut self.requests, &error),
             }
-            self.stats.steps += 1;
         }
-        self.publish();
-        !self.requests.is_empty()
+        if !self.embed_step.sequences.is_empty() {
+            match self.forward_embeddings() {
+                Ok(()) => self.commit_embeddings(),
+                Err(error) => fail(&self.embed_step, &mut self.requests, &error),
+            }
+        }
+        self.stats.steps += 1;
+        self.remove(|request| request.sequence.has_ended());
+    }
+
+    /// Lets the oldest inputs become requests. Returns how many requests are to become vectors.
+    fn start_embeddings(&mut self, spec: EmbeddingSpec) -> usize {
+        let is_vector = |request: &&Request| matches!(request.output, Output::Vector(_));
+        let n_vectors = self.requests.iter().filter(is_vector).count();
+        let n_new = MAX_VECTORS.saturating_sub(n_vectors).min(self.inputs.len());
+        for input in self.inputs.drain(..n_new) {
+            let (collector, tokens) = Collector::new(input, spec);
+            self.requests.push(Request {
+                sequence: collector.sequence(tokens),
+                output: Output::Vector(collector),
+            });
+        }
+        n_vectors + n_new
+    }
+
+    /// Computes as many of the oldest inputs as fit into a step, but at least one.
+    fn embed_whole(&mut self, spec: EmbeddingSpec) {
+        let mut n_tokens = 0;
+        let n_inputs = self.inputs.iter().take_while(|input| {
+            n_tokens += input.tokens.len();
+            n_tokens <= self.scheduler.step_tokens
+        });
+        let n_inputs = n_inputs.count().max(1).min(self.inputs.len());
+        let mut batch: Vec<_> = self
+            .inputs
+            .drain(..n_inputs)
+            .map(|input| Collector::new(input, spec))
+            .collect();
+        if batch.is_empty() {
+            return;
+        }
+        let plan = embed::plan_whole(&batch);
+        let collectors = batch.iter_mut().map(|(collector, _)| collector);
+        self.logits.resize(plan.logit_rows.len() * spec.width, 0.0);
+        match self.model.embed(&plan, &mut self.logits) {
+            Ok(()) => {
+                let mut rest = &self.logits[..];
+                for (span, collector) in plan.spans.iter().zip(collectors) {
+                    rest = collector.take(span, rest);
+                }
+                self.stats.embeddings += n_inputs as u64;
+            }
+            Err(error) => {
+                tracing::error!(%error, "step failed");
+                collectors.for_each(|collector| collector.fail(error.to_string()));
+            }
+        }
+        self.stats.steps += 1;
     }
 
     /// Gives the model the blocks that the pool has grown by. When it has not the memory for all
@@ -183,8 +305,10 @@ impl Engine {
             "step"
         );
         for &seq_idx in &self.step.sequences {
-            let Request { sequence, reply } = &mut self.requests[seq_idx];
-            if reply.note_planned(sequence.computed()) {
+            let Request { sequence, output } = &mut self.requests[seq_idx];
+            if let Output::Text(reply) = output
+                && reply.note_planned(sequence.computed())
+            {
                 self.stats.prefix_hit_tokens += sequence.computed() as u64;
             }
         }
@@ -193,13 +317,28 @@ impl Engine {
         self.model.forward(plan, &mut self.logits)
     }
 
+    fn forward_embeddings(&mut self) -> Result<(), ModelError> {
+        let plan = &self.embed_step.plan;
+        tracing::trace!(
+            inputs = plan.spans.len(),
+            tokens = plan.tokens.len(),
+            "embedding step"
+        );
+        let width = self.model.spec().embedding.map_or(0, |spec| spec.width);
+        self.logits.resize(plan.logit_rows.len() * width, 0.0);
+        self.model.embed(plan, &mut self.logits)
+    }
+
     /// Notes what is computed now, and lets each sequence that has caught up choose its next token.
     fn commit(&mut self) {
         let mut rows = self.logits.chunks_exact_mut(self.model.spec().vocab_size);
         let mut tools = self.memory.tools(&self.tokenizer);
         for (span, &seq_idx) in self.step.plan.spans.iter().zip(&self.step.sequences) {
-            let Request { sequence, reply } = &mut self.requests[seq_idx];
+            let Request { sequence, output } = &mut self.requests[seq_idx];
             sequence.commit(span.rows.len(), &mut self.blocks);
+            let Output::Text(reply) = output else {
+                continue;
+            };
             if sequence.pending() > 0 {
                 continue;
             }
@@ -214,23 +353,31 @@ impl Engine {
                 Next::End => sequence.end(),
             }
         }
-        self.remove(|request| request.sequence.has_ended());
     }
 
-    /// Fails the sequences of a step that could not be computed.
-    fn fail_step(&mut self, error: &ModelError) {
-        tracing::error!(%error, "step failed");
-        for &seq_idx in &self.step.sequences {
-            let Request { sequence, reply } = &mut self.requests[seq_idx];
-            reply.fail(error.to_string());
-            sequence.end();
+    /// Notes what is computed now, and ends each sequence whose vector is complete.
+    fn commit_embeddings(&mut self) {
+        let Step {
+            plan, sequences, ..
+        } = &self.embed_step;
+        let mut rest = &self.logits[..];
+        for (span, &seq_idx) in plan.spans.iter().zip(sequences) {
+            let Request { sequence, output } = &mut self.requests[seq_idx];
+            let Output::Vector(collector) = output else {
+                continue;
+            };
+            rest = collector.take(span, rest);
+            sequence.commit(span.rows.len(), &mut self.blocks);
+            if sequence.pending() == 0 {
+                self.stats.embeddings += 1;
+                sequence.end();
+            }
         }
-        self.remove(|request| request.sequence.has_ended());
     }
 
     fn fail_first(&mut self, message: &str) {
-        if let Some(Request { sequence, reply }) = self.requests.first_mut() {
-            reply.fail(message.into());
+        if let Some(Request { sequence, output }) = self.requests.first_mut() {
+            output.fail(message);
             sequence.end();
         }
         self.remove(|request| request.sequence.has_ended());
@@ -261,7 +408,7 @@ impl Engine {
             .iter()
             .filter(|request| request.sequence.is_running())
             .count();
-        self.stats.waiting = self.requests.len() - self.stats.running;
+        self.stats.waiting = self.requests.len() + self.inputs.len() - self.stats.running;
         self.stats.kv_blocks_used = self.blocks.used();
         self.stats.kv_blocks_cached = self.blocks.cached();
         self.stats.kv_blocks_total = self.blocks.total();
@@ -269,6 +416,32 @@ impl Engine {
             .published
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = self.stats;
+    }
+}
+
+/// Fails the sequences of a step that could not be computed.
+fn fail(step: &Step, requests: &mut [Request], error: &ModelError) {
+    tracing::error!(%error, "step failed");
+    for &seq_idx in &step.sequences {
+        let Request { sequence, output } = &mut requests[seq_idx];
+        output.fail(&error.to_string());
+        sequence.end();
+    }
+}
+
+impl Output {
+    fn is_cancelled(&self) -> bool {
+        match self {
+            Output::Text(reply) => reply.is_cancelled(),
+            Output::Vector(collector) => collector.is_cancelled(),
+        }
+    }
+
+    fn fail(&mut self, message: &str) {
+        match self {
+            Output::Text(reply) => reply.fail(message.into()),
+            Output::Vector(collector) => collector.fail(message.into()),
+        }
     }
 }
 
@@ -299,6 +472,9 @@ impl BorrowMut<Sequence> for Request {
         &mut self.sequence
     }
 }
+
+/// Inputs that are embedded together beside the generations.
+const MAX_VECTORS: usize = 16;
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,9 @@ use std::{sync::Arc, thread, time::Duration};
 
 use llmsrv_tokenizer::{Algorithm, Special, TokenKind, Tokenizer, Vocab};
 
-use crate::{BlockId, Loaded, Model, ModelError, ModelSpec, StepPlan, TokenId};
+use crate::{
+    BlockId, EmbeddingSpec, Loaded, Model, ModelError, ModelSpec, Pooling, StepPlan, TokenId,
+};
 
 /// What the fake model says.
 #[derive(Clone, Debug)]
@@ -46,6 +48,25 @@ pub struct FakeOptions {
     pub fail_on: Option<String>,
     /// The model panics when a sequence contains this text.
     pub panic_on: Option<String>,
+    /// How it makes vectors. Their values depend on every token that a row sees, except those of
+    /// [`Pooling::Rank`]: how many bytes of what comes before the first end mark are also after it.
+    pub embedding: Option<EmbeddingSpec>,
+    /// Vectors are not a number when a sequence contains this text.
+    pub nan_on: Option<String>,
+}
+
+impl FakeOptions {
+    /// A model that makes nothing but vectors.
+    pub fn embedding_only(pooling: Pooling) -> FakeOptions {
+        FakeOptions {
+            embedding: Some(EmbeddingSpec {
+                width: if pooling == Pooling::Rank { 1 } else { WIDTH },
+                pooling,
+                bidirectional: true,
+            }),
+            ..FakeOptions::default()
+        }
+    }
 }
 
 impl Default for FakeOptions {
@@ -59,6 +80,12 @@ impl Default for FakeOptions {
             memory_blocks: usize::MAX,
             fail_on: None,
             panic_on: None,
+            embedding: Some(EmbeddingSpec {
+                width: WIDTH,
+                pooling: Pooling::Last,
+                bidirectional: false,
+            }),
+            nan_on: None,
         }
     }
 }
@@ -130,6 +157,7 @@ impl FakeModel {
             context_length: options.context_length,
             kv_block_bytes: options.block_size * size_of::<Slot>(),
             weight_bytes: options.weight_bytes,
+            embedding: options.embedding,
         };
         FakeModel {
             options,
@@ -211,6 +239,7 @@ impl Model for FakeModel {
     }
 
     fn forward(&mut self, plan: &StepPlan, logits: &mut [f32]) -> Result<(), ModelError> {
+        assert!(self.spec.generates(), "the model makes only vectors");
         check(
             plan,
             self.spec.block_size,
@@ -221,10 +250,75 @@ impl Model for FakeModel {
             plan.logit_rows.len() * self.spec.vocab_size,
             "size of the logits"
         );
+        let rows = self.compute(plan)?;
+        let outputs = logits.chunks_exact_mut(self.spec.vocab_size);
+        for ((tokens, value), output) in rows.iter().zip(outputs) {
+            self.say(tokens, *value, output);
+        }
+        Ok(())
+    }
+
+    fn embed(&mut self, plan: &StepPlan, rows: &mut [f32]) -> Result<(), ModelError> {
+        let Some(spec) = self.spec.embedding else {
+            return Err(ModelError::NoEmbeddings);
+        };
+        assert_eq!(
+            rows.len(),
+            plan.logit_rows.len() * spec.width,
+            "size of the rows"
+        );
+        if spec.bidirectional {
+            let whole = |span: &crate::Span| span.start == 0 && span.blocks.is_empty();
+            assert!(plan.spans.iter().all(whole), "inputs are computed whole");
+            // Memory of its own for this step.
+            let mut own = plan.clone();
+            let mut n_blocks = 0;
+            for span in &mut own.spans {
+                let n = span.kv_len().div_ceil(self.spec.block_size) as u32;
+                span.blocks = (n_blocks..n_blocks + n).map(BlockId).collect();
+                n_blocks += n;
+            }
+            self.reserve_blocks(n_blocks as usize)?;
+            check(&own, self.spec.block_size, n_blocks as usize);
+            own.logit_rows = own
+                .spans
+                .iter()
+                .map(|span| span.rows.end as u32 - 1)
+                .collect();
+            let ends = self.compute(&own)?;
+            let mut outputs = rows.chunks_exact_mut(spec.width);
+            for (span, (tokens, value)) in plan.spans.iter().zip(&ends) {
+                let wanted = plan.logit_rows.iter();
+                for row in wanted.filter(|row| span.rows.contains(&(**row as usize))) {
+                    let output = outputs.next().expect("one output for each wanted row");
+                    let position = *row as usize - span.rows.start;
+                    self.vector(tokens, mix(value ^ position as u64), output);
+                }
+            }
+        } else {
+            check(
+                plan,
+                self.spec.block_size,
+                self.kv.len() / self.spec.block_size,
+            );
+            let computed = self.compute(plan)?;
+            let outputs = rows.chunks_exact_mut(spec.width);
+            for ((tokens, value), output) in computed.iter().zip(outputs) {
+                self.vector(tokens, *value, output);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FakeModel {
+    /// Stores all rows of a checked plan. Returns for each wanted row the tokens up to it and a value
+    /// that depends on all that is stored for them.
+    fn compute(&mut self, plan: &StepPlan) -> Result<Vec<(Vec<TokenId>, u64)>, ModelError> {
         if !self.options.step_delay.is_zero() {
             thread::sleep(self.options.step_delay);
         }
-        let mut outputs = logits.chunks_exact_mut(self.spec.vocab_size);
+        let mut wanted = Vec::new();
         for span in &plan.spans {
             let start = span.start as usize;
             let (mut tokens, mut value) = self.read(&span.blocks, start);
@@ -242,28 +336,43 @@ impl Model for FakeModel {
                 tokens.push(token);
                 value = mix(value ^ stored.value);
                 if plan.logit_rows.contains(&(row as u32)) {
-                    let output = outputs.next().expect("one output for each wanted row");
-                    self.say(&tokens, value, output);
+                    wanted.push((tokens.clone(), value));
                 }
             }
-            let contains = |text: &Option<String>| {
-                text.as_ref().is_some_and(|text| {
-                    self.tokenizer
-                        .decode_with_special(&tokens)
-                        .contains(text.as_str())
-                })
-            };
             assert!(
-                !contains(&self.options.panic_on),
+                !self.contains(&tokens, self.options.panic_on.as_deref()),
                 "the fake model was told to panic"
             );
-            if contains(&self.options.fail_on) {
+            if self.contains(&tokens, self.options.fail_on.as_deref()) {
                 return Err(ModelError::Compute(
                     "the fake model was told to fail".into(),
                 ));
             }
         }
-        Ok(())
+        Ok(wanted)
+    }
+
+    fn contains(&self, tokens: &[TokenId], text: Option<&str>) -> bool {
+        text.is_some_and(|text| self.tokenizer.decode_with_special(tokens).contains(text))
+    }
+
+    fn vector(&self, tokens: &[TokenId], value: u64, output: &mut [f32]) {
+        let is_rank = self
+            .spec
+            .embedding
+            .is_some_and(|spec| spec.pooling == Pooling::Rank);
+        let text = self.tokenizer.decode_with_special(tokens);
+        let (before, after) = text.split_once(END).unwrap_or((text.as_str(), ""));
+        let n_shared = before.chars().filter(|c| after.contains(*c)).count();
+        for (idx, output) in (0..).zip(output) {
+            *output = if self.contains(tokens, self.options.nan_on.as_deref()) {
+                f32::NAN
+            } else if is_rank {
+                n_shared as f32
+            } else {
+                (mix(value ^ idx) % 4096) as f32 / 2048.0 - 1.0
+            };
+        }
     }
 }
 
@@ -352,6 +461,8 @@ fn byte_letter(byte: u8) -> char {
     char::from_u32(0x100 + n_before as u32).unwrap_or_default()
 }
 
+/// Elements of a vector.
+const WIDTH: usize = 8;
 const ENDLESS: &str = "and the river went on to the sea, and the wind went on over the hills, ";
 
 #[cfg(test)]

@@ -8,11 +8,12 @@ use std::{
 use llmsrv_tokenizer::Tokenizer;
 use tokio::sync::{
     mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    watch,
+    oneshot, watch,
 };
 
 use crate::{
-    Event, GenRequest, Loaded, ModelSpec, SubmitError,
+    Embeddings, Event, GenRequest, Loaded, ModelSpec, SubmitError, TokenId,
+    embed::EmbedInput,
     engine::Engine,
     grammar::{Constraint, Grammars},
 };
@@ -69,6 +70,8 @@ pub struct Stats {
     pub generated_tokens: u64,
     /// Sequences that gave up their blocks for an older one.
     pub preemptions: u64,
+    /// Inputs turned into vectors; their tokens count as tokens of prompts.
+    pub embeddings: u64,
 }
 
 /// Starts the engine of `loaded` on a thread of its own, which ends when the last [`Handle`] is
@@ -117,7 +120,7 @@ pub fn spawn(loaded: Loaded, options: EngineOptions) -> Handle {
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
-    submissions: mpsc::Sender<Submission>,
+    submissions: mpsc::Sender<Work>,
     alive: watch::Receiver<Life>,
 }
 
@@ -135,6 +138,9 @@ impl Handle {
     /// with a grammar goes through its pool of blocking threads. `num_ctx` is cut to
     /// [`Handle::context_limit`].
     pub fn submit(&self, mut request: GenRequest) -> Result<Generation, SubmitError> {
+        if !self.shared.spec.generates() {
+            return Err(SubmitError::NoText);
+        }
         request.num_ctx = request.num_ctx.min(self.shared.context_limit);
         let n_tokens = request.tokens.len();
         if n_tokens == 0 || n_tokens >= request.num_ctx {
@@ -143,14 +149,7 @@ impl Handle {
                 num_ctx: request.num_ctx,
             });
         }
-        let vocab_size = self.shared.spec.vocab_size;
-        if let Some(&unknown) = request
-            .tokens
-            .iter()
-            .find(|&&token| token as usize >= vocab_size)
-        {
-            return Err(SubmitError::UnknownToken(unknown));
-        }
+        self.check_vocabulary(&request.tokens)?;
         let constraint = match &request.grammar {
             Some(grammar) => Some(
                 self.shared
@@ -169,12 +168,51 @@ impl Handle {
             events,
         };
         self.submissions
-            .send(submission)
+            .send(Work::Generate(Box::new(submission)))
             .map_err(|_| SubmitError::Closed)?;
         Ok(Generation {
             events: receiver,
             ended: false,
         })
+    }
+
+    /// Asks for one vector for each input, as the model makes it: neither cut nor normalised.
+    ///
+    /// An input has at least one token and at most [`Handle::context_limit`]. Inputs are computed
+    /// beside running generations, a bounded number of tokens in each step.
+    pub fn embed(&self, inputs: Vec<Vec<TokenId>>) -> Result<Embeddings, SubmitError> {
+        if self.shared.spec.embedding.is_none() {
+            return Err(SubmitError::NoEmbeddings);
+        }
+        for tokens in &inputs {
+            if tokens.is_empty() || tokens.len() > self.shared.context_limit {
+                return Err(SubmitError::PromptLength {
+                    tokens: tokens.len(),
+                    num_ctx: self.shared.context_limit,
+                });
+            }
+            self.check_vocabulary(tokens)?;
+        }
+        if !self.is_alive() {
+            return Err(SubmitError::Closed);
+        }
+        let (work, results) = inputs
+            .into_iter()
+            .map(|tokens| {
+                let (result, receiver) = oneshot::channel();
+                (EmbedInput { tokens, result }, receiver)
+            })
+            .unzip();
+        self.submissions
+            .send(Work::Embed(work))
+            .map_err(|_| SubmitError::Closed)?;
+        Ok(Embeddings { results })
+    }
+
+    fn check_vocabulary(&self, tokens: &[TokenId]) -> Result<(), SubmitError> {
+        let vocab_size = self.shared.spec.vocab_size;
+        let unknown = tokens.iter().find(|token| **token as usize >= vocab_size);
+        unknown.map_or(Ok(()), |token| Err(SubmitError::UnknownToken(*token)))
     }
 
     /// Returns the engine's figures as of its last step.
@@ -260,6 +298,12 @@ impl Generation {
         self.ended = !matches!(event, Event::Text { .. });
         event
     }
+}
+
+/// What is sent to the engine thread.
+pub(crate) enum Work {
+    Generate(Box<Submission>),
+    Embed(Vec<EmbedInput>),
 }
 
 /// A checked request on its way to the engine thread.

@@ -5,12 +5,13 @@
 //! towards the arithmetic), `handle` (what other threads hold), `engine` (the loop), then the parts
 //! of the loop: [`sequence`], [`blocks`] and [`scheduler`] choose what is computed, [`sample`] and
 //! `grammar` choose tokens, [`detok`] and [`stop`] make text of them, `reply` joins these for one
-//! request.
+//! request. `embed` is the shorter way of texts that become vectors.
 
 pub mod model;
 pub mod plan;
 pub mod request;
 
+mod embed;
 mod engine;
 mod handle;
 
@@ -27,8 +28,11 @@ pub mod stop;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
 
+pub use embed::{EmbedError, Embeddings};
 pub use handle::{Ending, EngineOptions, Generation, Handle, Stats, spawn};
-pub use model::{LoadError, LoadOptions, Loaded, Loader, Model, ModelError, ModelSpec};
+pub use model::{
+    EmbeddingSpec, LoadError, LoadOptions, Loaded, Loader, Model, ModelError, ModelSpec, Pooling,
+};
 pub use plan::{BlockId, Span, StepPlan};
 pub use request::{
     Event, Finish, FinishReason, GenRequest, GrammarSpec, SamplingParams, SubmitError, TokenInfo,

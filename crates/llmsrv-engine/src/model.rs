@@ -19,6 +19,41 @@ pub struct ModelSpec {
     pub kv_block_bytes: usize,
     /// Memory of the weights, in bytes.
     pub weight_bytes: u64,
+    /// How it makes a vector of a text; `None` = not at all.
+    pub embedding: Option<EmbeddingSpec>,
+}
+
+impl ModelSpec {
+    /// Returns whether the model can say which token comes next.
+    pub fn generates(&self) -> bool {
+        self.embedding.is_none_or(|spec| !spec.bidirectional)
+    }
+}
+
+/// How a model makes one vector of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EmbeddingSpec {
+    /// Elements of a vector: hidden values, or the scores of [`Pooling::Rank`].
+    pub width: usize,
+    /// Which rows the vector is made of.
+    pub pooling: Pooling,
+    /// Every token sees all others: an input is computed whole and without KV cache, and the model
+    /// generates no text.
+    pub bidirectional: bool,
+}
+
+/// How the rows of a text become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The mean of all rows.
+    Mean,
+    /// The row of the first token.
+    Cls,
+    /// The row of the last token.
+    Last,
+    /// Scores that a classifier gives to the row of the first token (of the last one, where tokens
+    /// see only what was before them). The text is a query and a document.
+    Rank,
 }
 
 /// A model that computes one step at a time. Exactly one thread owns it.
@@ -35,6 +70,15 @@ pub trait Model: Send {
     /// The result of a row must not depend on the other spans of the plan, nor on how the
     /// sequence was cut into steps: the same prefix gives bit-identical logits.
     fn forward(&mut self, plan: &StepPlan, logits: &mut [f32]) -> Result<(), ModelError>;
+
+    /// As [`Model::forward`], but writes what [`ModelSpec::embedding`] speaks of for the wanted rows:
+    /// `[plan.logit_rows.len() * width]`. Pooling is left to the caller, classifying is done.
+    ///
+    /// For a bidirectional model every span is a whole input (`start` is 0) and has no blocks.
+    fn embed(&mut self, plan: &StepPlan, rows: &mut [f32]) -> Result<(), ModelError> {
+        let _ = (plan, rows);
+        Err(ModelError::NoEmbeddings)
+    }
 }
 
 /// A step that could not be computed.
@@ -47,6 +91,12 @@ pub enum ModelError {
     /// The device or tensor library failed.
     #[error("computation failed: {0}")]
     Compute(String),
+    /// The model makes no vectors.
+    #[error("the model does not support embeddings")]
+    NoEmbeddings,
+    /// The model makes nothing but vectors.
+    #[error("the model does not generate text")]
+    NoText,
 }
 
 /// How a model is to be loaded.

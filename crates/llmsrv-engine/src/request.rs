@@ -169,6 +169,12 @@ pub enum SubmitError {
     /// The grammar or schema cannot be enforced.
     #[error("invalid format: {0}")]
     Grammar(String),
+    /// The model makes no vectors.
+    #[error("the model does not support embeddings")]
+    NoEmbeddings,
+    /// The model makes nothing but vectors.
+    #[error("the model does not generate text")]
+    NoText,
     /// The engine thread has ended (a panic or an unload).
     #[error("the model is not loaded any more")]
     Closed,

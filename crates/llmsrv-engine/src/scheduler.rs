@@ -73,7 +73,7 @@ impl Scheduler {
 }
 
 impl Step {
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.spare_tables
             .extend(self.plan.spans.drain(..).map(|span| span.blocks));
         self.plan.tokens.clear();

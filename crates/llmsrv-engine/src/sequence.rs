@@ -12,6 +12,8 @@ pub struct Sequence {
     computed: usize,
     blocks: Vec<BlockId>,
     ended: bool,
+    /// Not even what the prefix cache has is left out.
+    in_full: bool,
 }
 
 impl Sequence {
@@ -23,11 +25,19 @@ impl Sequence {
         }
     }
 
+    /// Makes a sequence of which every token is computed, whatever the prefix cache has.
+    pub fn computed_in_full(tokens: Vec<TokenId>) -> Sequence {
+        Sequence {
+            in_full: true,
+            ..Sequence::new(tokens)
+        }
+    }
+
     /// Gets the blocks for all tokens, first from the prefix cache if it has none yet. Changes
     /// nothing and returns `false` when there is no room.
     pub fn acquire(&mut self, blocks: &mut Blocks) -> bool {
         let starts = self.blocks.is_empty();
-        if starts {
+        if starts && !self.in_full {
             self.computed = blocks.find_prefix(&self.tokens, &mut self.blocks);
         }
         let n_missing = self

@@ -14,6 +14,25 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     }
 }
 
+/// Moves each stretch of `weight.len()` elements of `x` to the mean 0 and the variance 1, multiplies it
+/// with `weight` and adds `bias` (<https://arxiv.org/abs/1607.06450>).
+pub fn layer_norm(x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32, out: &mut [f32]) {
+    let width = weight.len().max(1);
+    for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+        let mean = x.iter().sum::<f32>() / width as f32;
+        for (out, x) in out.iter_mut().zip(x) {
+            *out = x - mean;
+        }
+        let scale = 1.0 / (dot(out, out) / width as f32 + eps).sqrt();
+        for (out, weight) in out.iter_mut().zip(weight) {
+            *out *= scale * weight;
+        }
+        for (out, bias) in out.iter_mut().zip(bias.unwrap_or_default()) {
+            *out += bias;
+        }
+    }
+}
+
 /// Adds `scale * y` to `x`.
 pub fn add_scaled(x: &mut [f32], y: &[f32], scale: f32) {
     for (x, y) in x.iter_mut().zip(y) {
@@ -31,10 +50,20 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
 /// Replaces `gate` by `gelu(gate) * up`, with the tanh approximation (<https://arxiv.org/abs/1606.08415>).
 pub fn gelu_mul(gate: &mut [f32], up: &[f32]) {
     for (gate, up) in gate.iter_mut().zip(up) {
-        let x = *gate;
-        let inner = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
-        *gate = 0.5 * x * (1.0 + inner.tanh()) * up;
+        *gate = gelu_of(*gate) * up;
     }
+}
+
+/// Replaces each element by its GELU, with the same approximation.
+pub fn gelu(x: &mut [f32]) {
+    for x in x {
+        *x = gelu_of(*x);
+    }
+}
+
+fn gelu_of(x: f32) -> f32 {
+    let inner = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
+    0.5 * x * (1.0 + inner.tanh())
 }
 
 /// Returns `1 / (1 + exp(-x))`.
@@ -98,15 +127,28 @@ mod tests {
                     prop_assert!(close(*out, f64::from(*x) / (mean + f64::from(eps)).sqrt() * f64::from(*weight)));
                 }
             }
+            let bias: Vec<f32> = (0..8).map(|i| i as f32 / 4.0 - 1.0).collect();
+            layer_norm(&x, &weight, Some(&bias), eps, &mut out);
+            for (stretch, out) in x.chunks(8).zip(out.chunks(8)) {
+                let mean = stretch.iter().map(|x| f64::from(*x)).sum::<f64>() / 8.0;
+                let variance = stretch.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / 8.0;
+                for (i, (x, out)) in stretch.iter().zip(out).enumerate() {
+                    let expected = (f64::from(*x) - mean) / (variance + f64::from(eps)).sqrt() * f64::from(weight[i]) + f64::from(bias[i]);
+                    // A variance near 0 magnifies the rounding of the mean.
+                    prop_assert!((f64::from(*out) - expected).abs() <= 1e-4 * expected.abs().max(1.0));
+                }
+            }
             let up: Vec<f32> = x.iter().rev().copied().collect();
-            let (mut silu, mut gelu) = (x.clone(), x.clone());
+            let (mut silu, mut gated, mut plain) = (x.clone(), x.clone(), x.clone());
             silu_mul(&mut silu, &up);
-            gelu_mul(&mut gelu, &up);
+            gelu_mul(&mut gated, &up);
+            gelu(&mut plain);
             for i in 0..24 {
                 let (x, up) = (f64::from(x[i]), f64::from(up[i]));
                 prop_assert!(close(silu[i], x / (1.0 + (-x).exp()) * up));
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
-                prop_assert!(close(gelu[i], 0.5 * x * (1.0 + inner.tanh()) * up));
+                prop_assert!(close(plain[i], 0.5 * x * (1.0 + inner.tanh())));
+                prop_assert!(close(gated[i], 0.5 * x * (1.0 + inner.tanh()) * up));
             }
         }
     }

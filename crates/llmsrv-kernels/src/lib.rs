@@ -11,12 +11,16 @@ mod kv;
 mod matmul;
 mod pool;
 pub mod quant;
+mod whole;
 
 pub use attention::{Attention, Query, attend};
 pub use dot::{Tier, dot, dot_at};
-pub use elementwise::{Pairs, add_scaled, gelu_mul, rms_norm, rotate, sigmoid, silu_mul};
+pub use elementwise::{
+    Pairs, add_scaled, gelu, gelu_mul, layer_norm, rms_norm, rotate, sigmoid, silu_mul,
+};
 pub use error::Error;
 pub use kv::PagedKv;
 pub use matmul::{Weight, matmul};
 pub use pool::Pool;
 pub use quant::{dequantize, quantize, supported};
+pub use whole::{WholeAttention, attend_whole};

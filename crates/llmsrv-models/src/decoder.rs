@@ -21,6 +21,42 @@ pub(crate) fn forward<O: Ops>(
     plan: &StepPlan,
     logits: &mut [f32],
 ) -> Result<(), ModelError> {
+    let Some(x) = hidden(arch, weights, ops, plan)? else {
+        return Ok(());
+    };
+    let x = linear(ops, &x, &weights.output)?; // [logit rows, vocabulary]
+    ops.read(&x, logits)?;
+    let (scale, cap) = (arch.logit_scale, arch.logit_softcap);
+    for logit in logits.iter_mut() {
+        *logit *= scale;
+        if let Some(cap) = cap {
+            *logit = cap * (*logit / cap).tanh();
+        }
+    }
+    Ok(())
+}
+
+/// As [`forward`], but writes what the logits would be made of: `[wanted rows, w]`.
+pub(crate) fn embed<O: Ops>(
+    arch: &ArchConfig,
+    weights: &Weights<O>,
+    ops: &mut O,
+    plan: &StepPlan,
+    rows: &mut [f32],
+) -> Result<(), ModelError> {
+    match hidden(arch, weights, ops, plan)? {
+        Some(x) => ops.read(&x, rows),
+        None => Ok(()),
+    }
+}
+
+/// Runs all layers; returns the wanted rows after the last norm, if any are wanted.
+fn hidden<O: Ops>(
+    arch: &ArchConfig,
+    weights: &Weights<O>,
+    ops: &mut O,
+    plan: &StepPlan,
+) -> Result<Option<O::Tensor>, ModelError> {
     let angles = arch
         .ropes
         .iter()
@@ -65,7 +101,7 @@ pub(crate) fn forward<O: Ops>(
         // Nothing after the last keys and values matters for rows without logits.
         let is_last = idx + 1 == arch.layers.len();
         if is_last && plan.logit_rows.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let attention = Attention {
             n_heads: arch.n_heads,
@@ -122,17 +158,8 @@ pub(crate) fn forward<O: Ops>(
         x = ops.add(x, &delta, arch.residual_scale)?;
     }
 
-    let x = ops.rms_norm(&x, &weights.output_norm, arch.norm_eps)?;
-    let x = linear(ops, &x, &weights.output)?; // [logit rows, vocabulary]
-    ops.read(&x, logits)?;
-    let (scale, cap) = (arch.logit_scale, arch.logit_softcap);
-    for logit in logits.iter_mut() {
-        *logit *= scale;
-        if let Some(cap) = cap {
-            *logit = cap * (*logit / cap).tanh();
-        }
-    }
-    Ok(())
+    ops.rms_norm(&x, &weights.output_norm, arch.norm_eps)
+        .map(Some)
 }
 
 fn norm<O: Ops>(
@@ -145,7 +172,8 @@ fn norm<O: Ops>(
     normed.transpose()
 }
 
-fn linear<O: Ops>(
+/// Computes a product with its bias.
+pub(crate) fn linear<O: Ops>(
     ops: &mut O,
     x: &O::Tensor,
     weights: &Linear<O>,

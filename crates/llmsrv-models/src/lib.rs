@@ -3,10 +3,12 @@
 //! [`load`] turns a GGUF file into a [`Model`] for the engine. Read in this
 //! order: `arch` (what distinguishes decoders, as data), `families` (metadata to that data),
 //! `source` and `weights` (checked access to tensors), `decoder` (the one forward pass), `ops`
-//! (what it runs on), `model` (the engine's view).
+//! (what it runs on), `model` (the engine's view). `encoder` has the same parts for models that make
+//! vectors of texts and nothing else.
 
 mod arch;
 mod decoder;
+mod encoder;
 mod families;
 mod model;
 mod ops;
@@ -17,19 +19,20 @@ mod weights;
 
 use std::{path::Path, sync::Arc};
 
-use llmsrv_engine::{LoadError, LoadOptions, Loaded, Model, ModelSpec};
+use llmsrv_engine::{EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Pooling};
 use llmsrv_gguf::{GgufFile, TensorType};
 use llmsrv_tokenizer::Tokenizer;
 use tracing::warn;
 
-pub use crate::families::architectures;
 use crate::{
     arch::ArchConfig,
+    encoder::Encoder,
     model::{BLOCK_SIZE, Decoder},
     ops::{Ops, candle, candle::CandleOps, cpu::CpuOps},
     source::{Source, invalid},
     weights::Weights,
 };
+pub use crate::{encoder::architectures as encoders, families::architectures};
 
 /// Loads the model of a GGUF file.
 ///
@@ -46,8 +49,27 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         .architecture()
         .ok_or_else(|| invalid("general.architecture is missing".into()))?;
     let source = Source::new(file.clone(), architecture);
+    let tokenizer = || Tokenizer::from_metadata(metadata).map_err(no_tokenizer);
+    if let Some(config) = encoder::read(architecture, &source)? {
+        let tokenizer = tokenizer()?;
+        let model: Box<dyn Model> = match device(&options.device)? {
+            None => {
+                let ops = CpuOps::without_cache(options.n_threads)
+                    .map_err(|error| LoadError::Unsupported(error.to_string()))?;
+                Box::new(Encoder::load(&source, config, &tokenizer, ops)?)
+            }
+            Some(device) => {
+                let ops = CandleOps::without_cache(device);
+                Box::new(Encoder::load(&source, config, &tokenizer, ops)?)
+            }
+        };
+        return Ok(Loaded {
+            model,
+            tokenizer: Arc::new(tokenizer),
+        });
+    }
     let arch = families::read(architecture, &source)?;
-    let tokenizer = Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?;
+    let tokenizer = tokenizer()?;
     let n_vocab = tokenizer.vocab_size();
     let kv_type = kv_type(&options.kv_cache_type, arch.head_dim)?;
 
@@ -94,8 +116,29 @@ where
         context_length: arch.context_length,
         kv_block_bytes: 2 * arch.layers.len() * BLOCK_SIZE * row_bytes,
         weight_bytes: source.tensor_bytes(),
+        embedding: Some(embedding(source, &arch)?),
     };
     Ok(Box::new(Decoder::new(spec, arch, weights, ops)))
+}
+
+/// Returns how a decoder makes a vector of a text: the last token has seen all of it.
+fn embedding(source: &Source, arch: &ArchConfig) -> Result<EmbeddingSpec, LoadError> {
+    if source.flag("attention.causal") == Some(false) {
+        return Err(LoadError::Unsupported(
+            "a decoder whose tokens see those after them".into(),
+        ));
+    }
+    let pooling = match encoder::pooling(source)? {
+        Some(Pooling::Rank) => {
+            return Err(LoadError::Unsupported("a decoder that ranks pairs".into()));
+        }
+        pooling => pooling.unwrap_or(Pooling::Last),
+    };
+    Ok(EmbeddingSpec {
+        width: arch.width,
+        pooling,
+        bidirectional: false,
+    })
 }
 
 /// Returns the device to compute on; `None` = this program's own kernels on the CPU.

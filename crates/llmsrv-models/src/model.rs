@@ -34,7 +34,7 @@ impl<O: Ops> Decoder<O> {
     }
 
     /// Checks everything that the arithmetic relies on.
-    fn check(&self, plan: &StepPlan, logits: &[f32]) -> Result<(), &'static str> {
+    fn check(&self, plan: &StepPlan, out: &[f32], width: usize) -> Result<(), &'static str> {
         let n_rows = plan.tokens.len();
         if plan.positions.len() != n_rows {
             return Err("a position for each token is needed");
@@ -76,8 +76,8 @@ impl<O: Ops> Decoder<O> {
         if next_row != n_rows || !ascending || last > n_rows {
             return Err("rows without a span, or logits without a row");
         }
-        if logits.len() != plan.logit_rows.len() * self.spec.vocab_size {
-            return Err("the logits have another length than the plan asks for");
+        if out.len() != plan.logit_rows.len() * width {
+            return Err("the result has another length than the plan asks for");
         }
         Ok(())
     }
@@ -102,11 +102,20 @@ where
     }
 
     fn forward(&mut self, plan: &StepPlan, logits: &mut [f32]) -> Result<(), ModelError> {
-        let checked = self.check(plan, logits);
+        let checked = self.check(plan, logits, self.spec.vocab_size);
         checked.map_err(|reason| ModelError::Compute(format!("invalid plan: {reason}")))?;
         if plan.tokens.is_empty() {
             return Ok(());
         }
         decoder::forward(&self.arch, &self.weights, &mut self.ops, plan, logits)
+    }
+
+    fn embed(&mut self, plan: &StepPlan, rows: &mut [f32]) -> Result<(), ModelError> {
+        let checked = self.check(plan, rows, self.arch.width);
+        checked.map_err(|reason| ModelError::Compute(format!("invalid plan: {reason}")))?;
+        if plan.tokens.is_empty() {
+            return Ok(());
+        }
+        decoder::embed(&self.arch, &self.weights, &mut self.ops, plan, rows)
     }
 }

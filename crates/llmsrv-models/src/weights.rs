@@ -303,6 +303,6 @@ impl<O: Ops> Loader<'_, O> {
 }
 
 /// A device that cannot take the weights, which is no fault of the file.
-fn device(error: ModelError) -> LoadError {
+pub(crate) fn device(error: ModelError) -> LoadError {
     LoadError::Unsupported(error.to_string())
 }

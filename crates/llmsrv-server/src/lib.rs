@@ -9,6 +9,7 @@ mod body;
 mod clock;
 mod connections;
 mod dialect;
+mod embed;
 mod error;
 mod guard;
 pub mod job;

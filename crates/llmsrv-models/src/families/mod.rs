@@ -17,6 +17,7 @@ use llmsrv_engine::LoadError;
 
 use crate::{
     arch::{Activation, ArchConfig, ExpertsConfig, FeedForwardConfig, LayerConfig},
+    encoder,
     rope::{RopeSettings, RopeStyle, Scaling, Yarn},
     source::{Source, invalid},
 };
@@ -53,7 +54,7 @@ const FAMILIES: [(&str, Family); 22] = [
 /// Far above every published model; bounds what is computed before the tensors are checked.
 const LARGEST_HEAD: usize = 1 << 14;
 
-/// Returns the names of the known architectures, sorted.
+/// Returns the names of the known decoders, sorted.
 pub fn architectures() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
 }
@@ -61,7 +62,7 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
 /// Reads the hyperparameters of a file of `architecture`.
 pub(crate) fn read(architecture: &str, source: &Source) -> Result<ArchConfig, LoadError> {
     let Some((_, family)) = FAMILIES.iter().find(|(name, _)| *name == architecture) else {
-        let known: Vec<&str> = architectures().collect();
+        let known: Vec<&str> = architectures().chain(encoder::architectures()).collect();
         return Err(LoadError::Unsupported(format!(
             "architecture {architecture:?} (known: {})",
             known.join(", ")
@@ -174,7 +175,7 @@ fn feed_forward(source: &Source) -> Result<FeedForwardConfig, LoadError> {
 }
 
 /// Reads the rotation of the layers that see the whole context.
-fn rope(
+pub(crate) fn rope(
     source: &Source,
     style: RopeStyle,
     head_dim: usize,

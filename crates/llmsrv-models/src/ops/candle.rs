@@ -11,7 +11,7 @@ use candle_core::{
 use llmsrv_engine::{LoadError, ModelError, Span, StepPlan};
 use llmsrv_gguf::TensorType;
 
-use super::{Attention, Ops};
+use super::{Attention, Ops, WholeAttention};
 use crate::{
     arch::{Activation, ArchConfig},
     model::BLOCK_SIZE,
@@ -55,6 +55,17 @@ impl CandleOps {
             },
             kv_width: arch.kv_width(),
             n_layers: arch.layers.len(),
+            kv: Vec::new(),
+        }
+    }
+
+    /// Prepares for a model without KV cache.
+    pub(crate) fn without_cache(device: Device) -> CandleOps {
+        CandleOps {
+            device,
+            kv_type: DType::F32,
+            kv_width: 0,
+            n_layers: 0,
             kv: Vec::new(),
         }
     }
@@ -244,6 +255,27 @@ impl Ops for CandleOps {
         normed().map_err(failed)
     }
 
+    fn layer_norm(
+        &mut self,
+        x: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        eps: f32,
+    ) -> Result<Tensor, ModelError> {
+        let normed = || {
+            let centred = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+            let variance = centred.sqr()?.mean_keepdim(D::Minus1)?;
+            let normed = centred
+                .broadcast_div(&(variance + f64::from(eps))?.sqrt()?)?
+                .broadcast_mul(weight)?;
+            match bias {
+                Some(bias) => normed.broadcast_add(bias),
+                None => Ok(normed),
+            }
+        };
+        normed().map_err(failed)
+    }
+
     fn linear(
         &mut self,
         x: &Tensor,
@@ -346,6 +378,56 @@ impl Ops for CandleOps {
         parts
             .and_then(|parts| Tensor::cat(&parts, 0))
             .map_err(failed)
+    }
+
+    fn attend_whole(
+        &mut self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        plan: &StepPlan,
+        attention: &WholeAttention<'_>,
+    ) -> Result<Tensor, ModelError> {
+        let parts = plan.spans.iter().map(|span| {
+            let (first, n) = (span.rows.start, span.rows.len());
+            // [heads, rows, elements]
+            let heads = |x: &Tensor| {
+                x.narrow(0, first, n)?
+                    .reshape((n, attention.n_heads, attention.head_dim))?
+                    .transpose(0, 1)?
+                    .contiguous()
+            };
+            let scores = heads(query)?.matmul(&heads(key)?.t()?)?;
+            let mut scores = (scores * f64::from(attention.scale))?;
+            if let Some(slopes) = attention.slopes {
+                let distance = |i: usize| (i / n).abs_diff(i % n) as f32;
+                let bias = slopes
+                    .iter()
+                    .flat_map(|slope| (0..n * n).map(move |i| -slope * distance(i)));
+                let shape = (attention.n_heads, n, n);
+                scores = (scores + Tensor::from_vec(bias.collect(), shape, &self.device)?)?;
+            }
+            let exp = scores
+                .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
+                .exp()?;
+            exp.broadcast_div(&exp.sum_keepdim(D::Minus1)?)?
+                .matmul(&heads(value)?)?
+                .transpose(0, 1)?
+                .contiguous()?
+                .reshape((n, attention.n_heads * attention.head_dim))
+        });
+        let parts = parts.collect::<candle_core::Result<Vec<_>>>();
+        parts
+            .and_then(|parts| Tensor::cat(&parts, 0))
+            .map_err(failed)
+    }
+
+    fn gelu(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
+        x.gelu().map_err(failed)
+    }
+
+    fn tanh(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
+        x.tanh().map_err(failed)
     }
 
     fn gated(

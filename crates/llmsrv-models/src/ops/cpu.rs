@@ -5,7 +5,7 @@ use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{self as kernels, PagedKv, Pairs, Pool, Query, Weight};
 
 use super::{
-    Attention, Ops,
+    Attention, Ops, WholeAttention,
     buffers::{Buffer, Buffers},
 };
 use crate::{
@@ -42,6 +42,17 @@ impl CpuOps {
         Ok(CpuOps {
             buffers: Buffers::default(),
             kv: kv.map_err(failed)?,
+            pool: Pool::new(n_threads),
+        })
+    }
+}
+
+impl CpuOps {
+    /// Prepares for a model without KV cache.
+    pub(crate) fn without_cache(n_threads: usize) -> Result<CpuOps, ModelError> {
+        Ok(CpuOps {
+            buffers: Buffers::default(),
+            kv: PagedKv::new(0, BLOCK_SIZE, 0, TensorType::F32).map_err(failed)?,
             pool: Pool::new(n_threads),
         })
     }
@@ -104,6 +115,19 @@ impl Ops for CpuOps {
     fn rms_norm(&mut self, x: &Buffer, weight: &Vec<f32>, eps: f32) -> Result<Buffer, ModelError> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         kernels::rms_norm(x.values(), weight, eps, out.values_mut());
+        Ok(out)
+    }
+
+    fn layer_norm(
+        &mut self,
+        x: &Buffer,
+        weight: &Vec<f32>,
+        bias: Option<&Vec<f32>>,
+        eps: f32,
+    ) -> Result<Buffer, ModelError> {
+        let mut out = self.buffers.take(x.n_rows(), x.width());
+        let bias = bias.map(Vec::as_slice);
+        kernels::layer_norm(x.values(), weight, bias, eps, out.values_mut());
         Ok(out)
     }
 
@@ -199,6 +223,41 @@ impl Ops for CpuOps {
         )
         .map_err(failed)?;
         Ok(out)
+    }
+
+    fn attend_whole(
+        &mut self,
+        query: &Buffer,
+        key: &Buffer,
+        value: &Buffer,
+        plan: &StepPlan,
+        attention: &WholeAttention<'_>,
+    ) -> Result<Buffer, ModelError> {
+        let mut out = self.buffers.take(query.n_rows(), query.width());
+        let sequences: Vec<_> = plan.spans.iter().map(|span| span.rows.clone()).collect();
+        kernels::attend_whole(
+            query.values(),
+            key.values(),
+            value.values(),
+            &sequences,
+            attention,
+            out.values_mut(),
+            &self.pool,
+        )
+        .map_err(failed)?;
+        Ok(out)
+    }
+
+    fn gelu(&mut self, mut x: Buffer) -> Result<Buffer, ModelError> {
+        kernels::gelu(x.values_mut());
+        Ok(x)
+    }
+
+    fn tanh(&mut self, mut x: Buffer) -> Result<Buffer, ModelError> {
+        for value in x.values_mut() {
+            *value = value.tanh();
+        }
+        Ok(x)
     }
 
     fn gated(

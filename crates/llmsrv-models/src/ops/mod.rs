@@ -9,6 +9,7 @@ pub(crate) mod candle;
 pub(crate) mod cpu;
 
 use llmsrv_engine::{ModelError, StepPlan};
+pub(crate) use llmsrv_kernels::WholeAttention;
 
 use crate::{arch::Activation, rope::Rope, source::FileMatrix};
 
@@ -54,6 +55,15 @@ pub(crate) trait Ops: Send {
         eps: f32,
     ) -> Result<Self::Tensor, ModelError>;
 
+    /// Moves each row to the mean 0 and the variance 1, multiplies it with `weight` and adds `bias`.
+    fn layer_norm(
+        &mut self,
+        x: &Self::Tensor,
+        weight: &Self::Vector,
+        bias: Option<&Self::Vector>,
+        eps: f32,
+    ) -> Result<Self::Tensor, ModelError>;
+
     /// Multiplies the rows of `x` with the rows of `matrix` and adds `bias`.
     fn linear(
         &mut self,
@@ -87,6 +97,22 @@ pub(crate) trait Ops: Send {
         plan: &StepPlan,
         attention: &Attention,
     ) -> Result<Self::Tensor, ModelError>;
+
+    /// Attends from every row of a span to every row of it; nothing is stored.
+    fn attend_whole(
+        &mut self,
+        query: &Self::Tensor,
+        key: &Self::Tensor,
+        value: &Self::Tensor,
+        plan: &StepPlan,
+        attention: &WholeAttention<'_>,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Computes the GELU of each element (tanh approximation).
+    fn gelu(&mut self, x: Self::Tensor) -> Result<Self::Tensor, ModelError>;
+
+    /// Computes the hyperbolic tangent of each element.
+    fn tanh(&mut self, x: Self::Tensor) -> Result<Self::Tensor, ModelError>;
 
     /// Computes `activation(gate) * up`.
     fn gated(

@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod embeddings;
 mod equivalence;
 mod families;
 mod hostile;
 mod quantized;
 mod reference;
 mod tiny;
+mod tiny_encoder;

@@ -1,5 +1,6 @@
 //! Which path does what. Each function turns bytes into a call and a result into bytes.
 
+mod embed;
 mod models;
 mod text;
 
@@ -40,6 +41,11 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/responses", post(text::responses))
         .route("/v1/messages", post(text::messages))
         .route("/v1/messages/count_tokens", post(text::count_tokens))
+        .route("/api/embed", post(embed::embed))
+        .route("/api/embeddings", post(embed::embeddings))
+        .route("/api/rerank", post(embed::rerank))
+        .route("/v1/embeddings", post(embed::openai))
+        .route("/v1/rerank", post(embed::rerank))
         .fallback(unknown)
         .method_not_allowed_fallback(|| async {
             (StatusCode::METHOD_NOT_ALLOWED, "405 method not allowed")

@@ -121,6 +121,28 @@ pub(crate) fn host() -> Host {
     host_with(settings(), FakeOptions::default)
 }
 
+/// A server that also has `embedder`, a model that makes nothing but vectors.
+pub(crate) fn embedding(options: impl Fn() -> FakeOptions + Send + Sync + 'static) -> Host {
+    let host = host_with(settings(), options);
+    let store = Store::open(host._folder.path(), OpenOptions::default()).unwrap();
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", "bert");
+    metadata.set("bert.pooling_type", 1u32);
+    metadata.set("tokenizer.ggml.tokens", vec!["a", "b"]);
+    let gguf = Writer::new(metadata).to_bytes().unwrap();
+    let put = |kind, bytes: &[u8]| -> Layer { store.put_layer(kind, &mut &bytes[..]).unwrap() };
+    let layers = vec![put(LayerKind::Model, &gguf)];
+    let config = put(
+        LayerKind::Config,
+        br#"{"model_format":"gguf","model_family":"bert","model_type":"23M","file_type":"F16"}"#,
+    );
+    let manifest = Manifest::new(config, layers).to_bytes();
+    store
+        .put_manifest(&"embedder".parse().unwrap(), &manifest)
+        .unwrap();
+    host
+}
+
 pub(crate) fn saying(text: &'static str) -> Host {
     host_with(settings(), move || FakeOptions {
         answer: Answer::Text(text.into()),

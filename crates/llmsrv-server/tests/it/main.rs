@@ -3,6 +3,7 @@
 
 mod contract;
 mod dialects;
+mod embed;
 mod host;
 mod limits;
 mod loading;

@@ -1,0 +1,113 @@
+//! Answers with vectors and with scores: `/api/embed`, `/api/embeddings`, `/v1/embeddings`, and both
+//! paths of `rerank`.
+
+use serde::Serialize;
+
+/// Answer of `/api/embed`. Durations in nanoseconds; zero is left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EmbedResponse {
+    /// The model, as the client named it.
+    pub model: String,
+    /// One vector of length 1 for each input, in their order.
+    pub embeddings: Vec<Vec<f32>>,
+    /// From the request's arrival to its answer.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub total_duration: u64,
+    /// Until the model was ready.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub load_duration: u64,
+    /// Tokens of all inputs.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub prompt_eval_count: u64,
+    /// Tokens that were cut from inputs longer than the context.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub prompt_truncated: u64,
+}
+
+/// Answer of `/api/embeddings`, the older form for one text.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EmbeddingResponse {
+    /// The vector as the model made it; empty if there was no text.
+    pub embedding: Vec<f64>,
+}
+
+/// Answer of `/v1/embeddings`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EmbeddingList {
+    /// `list`.
+    pub object: &'static str,
+    /// One entry for each input.
+    pub data: Vec<Embedding>,
+    /// The model, as the client named it.
+    pub model: String,
+    /// What it cost.
+    pub usage: EmbedUsage,
+}
+
+/// One entry of an [`EmbeddingList`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Embedding {
+    /// `embedding`.
+    pub object: &'static str,
+    /// The vector.
+    pub embedding: Vector,
+    /// Place of its input in the request.
+    pub index: usize,
+}
+
+/// A vector as the client asked for it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Vector {
+    /// Numbers.
+    Floats(Vec<f32>),
+    /// Base64 of little-endian f32.
+    Base64(String),
+}
+
+/// Tokens of a request without generated text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EmbedUsage {
+    /// Tokens of all inputs.
+    pub prompt_tokens: u64,
+    /// The same.
+    pub total_tokens: u64,
+}
+
+/// Answer of `/v1/rerank` and `/api/rerank`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RerankResponse {
+    /// The model, as the client named it.
+    pub model: String,
+    /// Best first.
+    pub results: Vec<RerankResult>,
+    /// What it cost.
+    pub usage: EmbedUsage,
+}
+
+/// How well one document answers the query.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RerankResult {
+    /// Place of the document in the request.
+    pub index: usize,
+    /// From 0 to 1, or the model's own score if that was asked for.
+    pub relevance_score: f32,
+    /// The document, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub document: Option<RerankDocument>,
+}
+
+/// A document in an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RerankDocument {
+    /// Its text.
+    pub text: String,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}

@@ -1,0 +1,162 @@
+//! The forward pass of every encoder, top to bottom.
+//!
+//! Shapes in comments: `n` rows of the step, `w` width of the residual stream.
+
+use llmsrv_engine::{ModelError, StepPlan};
+
+use super::{
+    config::{EncoderConfig, Positions},
+    weights::{EncoderWeights, Head, Network, Norm, Plain},
+};
+use crate::{
+    arch::ExpertsConfig,
+    decoder::linear,
+    ops::{Ops, WholeAttention},
+    routing::Choices,
+};
+
+/// Computes whole inputs and writes the wanted rows to `out`: of the last layer, or their scores if
+/// the model has a head. `types` are the token types of all rows. The plan has been checked.
+pub(crate) fn forward<O: Ops>(
+    config: &EncoderConfig,
+    weights: &EncoderWeights<O>,
+    ops: &mut O,
+    plan: &StepPlan,
+    types: &[u32],
+    out: &mut [f32],
+) -> Result<(), ModelError> {
+    let eps = config.norm_eps;
+    let angles = match &config.positions {
+        Positions::Rotation(rope) => Some(ops.angles(rope, &plan.positions)?),
+        Positions::Table | Positions::Slopes(_) => None,
+    };
+    let attention = WholeAttention {
+        n_heads: config.n_heads,
+        head_dim: config.head_dim,
+        scale: 1.0 / (config.head_dim as f32).sqrt(),
+        slopes: match &config.positions {
+            Positions::Slopes(slopes) => Some(slopes),
+            Positions::Table | Positions::Rotation(_) => None,
+        },
+    };
+
+    // [n, w]
+    let mut x = ops.embed(&weights.tokens, &plan.tokens, 1.0)?;
+    if let Some(table) = &weights.types {
+        let types = ops.embed(table, types, 1.0)?;
+        x = ops.add(x, &types, 1.0)?;
+    }
+    if let Some(table) = &weights.positions {
+        let positions = ops.embed(table, &plan.positions, 1.0)?;
+        x = ops.add(x, &positions, 1.0)?;
+    }
+    x = norm(ops, &x, &weights.norm, eps)?;
+
+    for (idx, layer) in weights.layers.iter().enumerate() {
+        // Attention.
+        let mut query = linear(ops, &x, &layer.query)?;
+        let mut key = linear(ops, &x, &layer.key)?;
+        let value = linear(ops, &x, &layer.value)?;
+        if let Some(weights) = &layer.query_norm {
+            query = norm(ops, &query, weights, eps)?;
+        }
+        if let Some(weights) = &layer.key_norm {
+            key = norm(ops, &key, weights, eps)?;
+        }
+        if let Some(angles) = &angles {
+            query = ops.rotate(query, angles, config.head_dim)?;
+            key = ops.rotate(key, angles, config.head_dim)?;
+        }
+        let mut attended = ops.attend_whole(&query, &key, &value, plan, &attention)?;
+        drop((query, key, value));
+        // After the last meeting of rows only the wanted ones matter.
+        let is_last = idx + 1 == weights.layers.len();
+        if is_last && plan.logit_rows.len() < plan.tokens.len() {
+            attended = ops.take_rows(&attended, &plan.logit_rows)?;
+            x = ops.take_rows(&x, &plan.logit_rows)?;
+        }
+        let delta = linear(ops, &attended, &layer.attention_output)?;
+        drop(attended);
+        let sum = ops.add(delta, &x, 1.0)?;
+        let mut between = norm(ops, &sum, &layer.attention_norm, eps)?;
+        drop(sum);
+        if let Some(weights) = &layer.second_norm {
+            let sum = ops.add(between, &x, 1.0)?;
+            between = norm(ops, &sum, weights, eps)?;
+        }
+
+        // Feed-forward.
+        let delta = match &layer.network {
+            Network::Plain(network) => plain(ops, &between, network)?,
+            Network::Gated { gate, up, down } => {
+                let gate = linear(ops, &between, gate)?;
+                let up = linear(ops, &between, up)?;
+                let hidden = ops.gated(gate, &up, config.activation)?;
+                drop(up);
+                linear(ops, &hidden, down)?
+            }
+            Network::Experts {
+                config: chosen,
+                router,
+                experts,
+            } => mixture(ops, &between, config.width, router, chosen, experts)?,
+        };
+        let sum = ops.add(delta, &between, 1.0)?;
+        x = norm(ops, &sum, &layer.output_norm, eps)?;
+    }
+
+    if let Some(Head { dense, output, .. }) = &weights.head {
+        if let Some(dense) = dense {
+            let hidden = linear(ops, &x, dense)?;
+            x = ops.tanh(hidden)?;
+        }
+        if let Some(output) = output {
+            x = linear(ops, &x, output)?;
+        }
+    }
+    ops.read(&x, out)
+}
+
+fn norm<O: Ops>(
+    ops: &mut O,
+    x: &O::Tensor,
+    weights: &Norm<O>,
+    eps: f32,
+) -> Result<O::Tensor, ModelError> {
+    ops.layer_norm(x, &weights.weight, weights.bias.as_ref(), eps)
+}
+
+fn plain<O: Ops>(ops: &mut O, x: &O::Tensor, network: &Plain<O>) -> Result<O::Tensor, ModelError> {
+    let hidden = linear(ops, x, &network.up)?;
+    let hidden = ops.gelu(hidden)?;
+    linear(ops, &hidden, &network.down)
+}
+
+/// Sends every row through its experts, in ascending order, so the sum of a row does not depend on
+/// the other rows.
+fn mixture<O: Ops>(
+    ops: &mut O,
+    x: &O::Tensor,
+    width: usize,
+    router: &O::Matrix,
+    config: &ExpertsConfig,
+    experts: &[Plain<O>],
+) -> Result<O::Tensor, ModelError> {
+    let n_rows = ops.n_rows(x);
+    let scores = ops.linear(x, router, None)?;
+    let mut host_scores = vec![0.0; n_rows * config.n_experts];
+    ops.read(&scores, &mut host_scores)?;
+    let choices = Choices::new(&host_scores, config);
+    let mut sum = ops.zeros(n_rows, width)?;
+    for (expert, network) in experts.iter().enumerate() {
+        let (rows, factors) = choices.of(expert);
+        if rows.is_empty() {
+            continue;
+        }
+        let input = ops.take_rows(x, rows)?;
+        let output = plain(ops, &input, network)?;
+        let output = ops.scale_rows(output, factors)?;
+        sum = ops.add_to_rows(sum, rows, &output)?;
+    }
+    Ok(sum)
+}

@@ -1,0 +1,308 @@
+//! The weights of an encoder: which tensors a configuration needs, and of what shape.
+
+use llmsrv_engine::{LoadError, Pooling};
+
+use super::config::{EncoderConfig, Positions};
+use crate::{
+    arch::ExpertsConfig,
+    ops::Ops,
+    source::{FileMatrix, Source, invalid},
+    weights::{Linear, device},
+};
+
+/// All weights of an encoder on the device of `O`.
+pub(crate) struct EncoderWeights<O: Ops> {
+    /// One row for each token.
+    pub tokens: FileMatrix,
+    /// One row for each type of token.
+    pub types: Option<FileMatrix>,
+    /// One row for each position.
+    pub positions: Option<FileMatrix>,
+    /// Of the sum of those.
+    pub norm: Norm<O>,
+    /// The layers, first to last.
+    pub layers: Vec<EncoderLayer<O>>,
+    /// Makes scores of a row.
+    pub head: Option<Head<O>>,
+}
+
+/// A norm to the mean 0 and the variance 1.
+pub(crate) struct Norm<O: Ops> {
+    /// Multiplies.
+    pub weight: O::Vector,
+    /// Added.
+    pub bias: Option<O::Vector>,
+}
+
+/// One layer.
+pub(crate) struct EncoderLayer<O: Ops> {
+    /// To the queries of all heads.
+    pub query: Linear<O>,
+    /// To the keys of all heads.
+    pub key: Linear<O>,
+    /// To the values of all heads.
+    pub value: Linear<O>,
+    /// Of the queries.
+    pub query_norm: Option<Norm<O>>,
+    /// Of the keys.
+    pub key_norm: Option<Norm<O>>,
+    /// From all heads back to the residual stream.
+    pub attention_output: Linear<O>,
+    /// Of the sum after attention.
+    pub attention_norm: Norm<O>,
+    /// Of the sum of that and the layer's input.
+    pub second_norm: Option<Norm<O>>,
+    /// The second part of the layer.
+    pub network: Network<O>,
+    /// Of the sum after the second part.
+    pub output_norm: Norm<O>,
+}
+
+/// The feed-forward part of a layer.
+pub(crate) enum Network<O: Ops> {
+    /// `down(activation(up(x)))`.
+    Plain(Plain<O>),
+    /// `down(activation(gate(x)) * up(x))`.
+    Gated {
+        gate: Linear<O>,
+        up: Linear<O>,
+        down: Linear<O>,
+    },
+    /// Several plain ones, chosen for each row.
+    Experts {
+        config: ExpertsConfig,
+        router: O::Matrix,
+        experts: Vec<Plain<O>>,
+    },
+}
+
+/// A network without gate.
+pub(crate) struct Plain<O: Ops> {
+    /// To what is activated.
+    pub up: Linear<O>,
+    /// Back to the residual stream.
+    pub down: Linear<O>,
+}
+
+/// A classifier: `output(tanh(dense(x)))`.
+pub(crate) struct Head<O: Ops> {
+    /// Before the hyperbolic tangent.
+    pub dense: Option<Linear<O>>,
+    /// To the scores.
+    pub output: Option<Linear<O>>,
+    /// Number of scores.
+    pub n_scores: usize,
+}
+
+impl<O: Ops> EncoderWeights<O> {
+    /// Finds all weights that `config` needs. `n_vocab` is the number of tokens.
+    pub(crate) fn load(
+        source: &Source,
+        config: &EncoderConfig,
+        n_vocab: usize,
+        ops: &mut O,
+    ) -> Result<EncoderWeights<O>, LoadError> {
+        let width = config.width;
+        let mut loader = Loader {
+            source,
+            config,
+            ops,
+        };
+        let layers = (0..config.n_layers).map(|idx| loader.layer(idx));
+        let layers = layers.collect::<Result<_, _>>()?;
+        let types = "token_types.weight";
+        let types = source
+            .has(types)
+            .then(|| source.matrix(types, source.n_rows(types).unwrap_or(1), width));
+        let positions = (config.positions == Positions::Table)
+            .then(|| source.table("position_embd.weight", config.context_length, width));
+        let head = loader.head()?;
+        if config.pooling == Pooling::Rank && head.is_none() {
+            return Err(invalid("tensor cls.output.weight is missing".into()));
+        }
+        let weights = EncoderWeights {
+            tokens: source.table("token_embd.weight", n_vocab, width)?,
+            types: types.transpose()?,
+            positions: positions.transpose()?,
+            norm: loader.norm("token_embd_norm", width)?,
+            layers,
+            head: head.filter(|_| config.pooling == Pooling::Rank),
+        };
+        source.check_all_used()?;
+        Ok(weights)
+    }
+
+    /// Returns the number of token types that have a meaning.
+    pub(crate) fn n_types(&self) -> usize {
+        self.types.as_ref().map_or(0, |types| types.n_rows)
+    }
+}
+
+struct Loader<'a, O: Ops> {
+    source: &'a Source,
+    config: &'a EncoderConfig,
+    ops: &'a mut O,
+}
+
+impl<O: Ops> Loader<'_, O> {
+    fn layer(&mut self, idx: usize) -> Result<EncoderLayer<O>, LoadError> {
+        let width = self.config.width;
+        let name = |part: &str| format!("blk.{idx}.{part}");
+        let [query, key, value] = if self.source.has(&name("attn_qkv.weight")) {
+            self.stacked(&name("attn_qkv"), [width; 3])?
+        } else {
+            [
+                self.linear(&name("attn_q"), width, width)?,
+                self.linear(&name("attn_k"), width, width)?,
+                self.linear(&name("attn_v"), width, width)?,
+            ]
+        };
+        Ok(EncoderLayer {
+            query,
+            key,
+            value,
+            query_norm: self.optional_norm(&name("attn_q_norm"))?,
+            key_norm: self.optional_norm(&name("attn_k_norm"))?,
+            attention_output: self.linear(&name("attn_output"), width, width)?,
+            attention_norm: self.norm(&name("attn_output_norm"), width)?,
+            second_norm: self.optional_norm(&name("attn_norm_2"))?,
+            network: self.network(idx)?,
+            output_norm: self.norm(&name("layer_output_norm"), width)?,
+        })
+    }
+
+    fn network(&mut self, idx: usize) -> Result<Network<O>, LoadError> {
+        let (width, hidden) = (self.config.width, self.config.hidden);
+        let name = |part: &str| format!("blk.{idx}.{part}");
+        if let Some(config) = self.config.experts_of(idx) {
+            let n = config.n_experts;
+            let router = self.source.matrix(&name("ffn_gate_inp.weight"), n, width)?;
+            let ups = self
+                .source
+                .matrices(&name("ffn_up_exps.weight"), n, hidden, width)?;
+            let downs = self
+                .source
+                .matrices(&name("ffn_down_exps.weight"), n, width, hidden)?;
+            let experts = ups.into_iter().zip(downs).map(|(up, down)| {
+                Ok(Plain {
+                    up: self.bare(up)?,
+                    down: self.bare(down)?,
+                })
+            });
+            let experts = experts.collect::<Result<_, LoadError>>()?;
+            return Ok(Network::Experts {
+                config,
+                router: self.upload(router)?,
+                experts,
+            });
+        }
+        let down = self.linear(&name("ffn_down"), width, hidden)?;
+        if self.source.has(&name("ffn_gate.weight")) {
+            let gate = self.linear(&name("ffn_gate"), hidden, width)?;
+            let up = self.linear(&name("ffn_up"), hidden, width)?;
+            return Ok(Network::Gated { gate, up, down });
+        }
+        // Twice as many rows are a gate above the rest.
+        if self.source.n_rows(&name("ffn_up.weight")) == Some(2 * hidden) {
+            let [gate, up] = self.stacked(&name("ffn_up"), [hidden; 2])?;
+            return Ok(Network::Gated { gate, up, down });
+        }
+        let up = self.linear(&name("ffn_up"), hidden, width)?;
+        Ok(Network::Plain(Plain { up, down }))
+    }
+
+    fn head(&mut self) -> Result<Option<Head<O>>, LoadError> {
+        let width = self.config.width;
+        let n_rows = |name: &str| {
+            let rows = || self.source.n_rows(name).unwrap_or(1);
+            self.source.has(name).then(rows)
+        };
+        let (n_dense, n_output) = (n_rows("cls.weight"), n_rows("cls.output.weight"));
+        let Some(n_scores) = n_output.or(n_dense) else {
+            return Ok(None);
+        };
+        let dense = n_dense.map(|n| self.linear("cls", n, width)).transpose()?;
+        let output = n_output
+            .map(|n| self.linear("cls.output", n, n_dense.unwrap_or(width)))
+            .transpose()?;
+        Ok(Some(Head {
+            dense,
+            output,
+            n_scores,
+        }))
+    }
+
+    /// Loads `name.weight` and, if there is one, `name.bias`.
+    fn linear(&mut self, name: &str, n_rows: usize, n_cols: usize) -> Result<Linear<O>, LoadError> {
+        let [linear] = self.stacked_cols(name, [n_rows], n_cols)?;
+        Ok(linear)
+    }
+
+    /// Loads one tensor as matrices that lie one above the other.
+    fn stacked<const N: usize>(
+        &mut self,
+        name: &str,
+        heights: [usize; N],
+    ) -> Result<[Linear<O>; N], LoadError> {
+        self.stacked_cols(name, heights, self.config.width)
+    }
+
+    fn stacked_cols<const N: usize>(
+        &mut self,
+        name: &str,
+        heights: [usize; N],
+        n_cols: usize,
+    ) -> Result<[Linear<O>; N], LoadError> {
+        let n_rows = heights.iter().sum();
+        let stack = self
+            .source
+            .matrix(&format!("{name}.weight"), n_rows, n_cols)?;
+        let bias = self
+            .source
+            .optional_vector(&format!("{name}.bias"), n_rows)?;
+        let mut parts = Vec::with_capacity(N);
+        let mut start = 0;
+        for height in heights {
+            let rows = start..start + height;
+            start = rows.end;
+            let bias = bias.as_ref().and_then(|bias| bias.get(rows.clone()));
+            let bias = bias.map(|bias| self.ops.vector(bias.to_vec()));
+            parts.push(Linear {
+                matrix: self.upload(stack.rows(rows))?,
+                bias: bias.transpose().map_err(device)?,
+            });
+        }
+        parts
+            .try_into()
+            .map_err(|_| invalid(format!("tensor {name}.weight cannot be cut")))
+    }
+
+    fn bare(&mut self, matrix: FileMatrix) -> Result<Linear<O>, LoadError> {
+        Ok(Linear {
+            matrix: self.upload(matrix)?,
+            bias: None,
+        })
+    }
+
+    fn norm(&mut self, name: &str, len: usize) -> Result<Norm<O>, LoadError> {
+        let weight = self.source.vector(&format!("{name}.weight"), len)?;
+        let bias = self.source.optional_vector(&format!("{name}.bias"), len)?;
+        let bias = bias.map(|bias| self.ops.vector(bias));
+        Ok(Norm {
+            weight: self.ops.vector(weight).map_err(device)?,
+            bias: bias.transpose().map_err(device)?,
+        })
+    }
+
+    fn optional_norm(&mut self, name: &str) -> Result<Option<Norm<O>>, LoadError> {
+        let norm = self
+            .source
+            .has(&format!("{name}.weight"))
+            .then(|| self.norm(name, self.config.width));
+        norm.transpose()
+    }
+
+    fn upload(&mut self, matrix: FileMatrix) -> Result<O::Matrix, LoadError> {
+        self.ops.matrix(matrix).map_err(device)
+    }
+}

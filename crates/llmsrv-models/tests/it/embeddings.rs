@@ -1,0 +1,287 @@
+//! Vectors of encoders and decoders against llama.cpp, and against candle's tensors.
+
+use std::{fs, path::Path};
+
+use llmsrv_engine::{EngineOptions, LoadError, LoadOptions, Loaded, Pooling, spawn};
+use llmsrv_tokenizer::Special;
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    tiny::{CASES, File, Random, difference, fingerprint},
+    tiny_encoder::{ENCODERS, EncoderCase},
+};
+
+/// What `fixtures/make_embeddings.py` writes.
+#[derive(Deserialize)]
+struct Expected {
+    fingerprint: String,
+    vectors: Vec<Vec<f32>>,
+}
+
+/// What `fixtures/make_embeddings.py` reads.
+#[derive(Serialize)]
+struct Inputs {
+    inputs: Vec<Vec<u32>>,
+}
+
+/// llama.cpp reads GELU from a table of f16 values.
+const TOLERANCE: f32 = 2e-3;
+
+/// Decoders and their pooling; 0 = not in the file.
+const DECODERS: [(&str, u32); 4] = [("llama", 0), ("qwen3", 3), ("qwen2", 1), ("gemma3", 2)];
+
+fn load(bytes: &[u8], device: &str) -> Result<Loaded, LoadError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, bytes).unwrap();
+    let options = LoadOptions {
+        kv_cache_type: "f32".into(),
+        n_threads: 2,
+        device: device.into(),
+    };
+    llmsrv_models::load(&path, &options)
+}
+
+fn encoder(name: &str) -> EncoderCase {
+    *ENCODERS.iter().find(|case| case.name == name).unwrap()
+}
+
+/// Every model with its inputs.
+fn files() -> Vec<(String, File, Vec<Vec<u32>>)> {
+    let encoders = ENCODERS
+        .iter()
+        .map(|case| (case.name.to_owned(), case.file(), case.inputs()));
+    let decoders = DECODERS.iter().map(|(name, pooling)| {
+        let case = CASES.iter().find(|case| case.name == *name).unwrap();
+        let mut file = case.file();
+        if *pooling > 0 {
+            let key = format!("{}.pooling_type", case.architecture);
+            file.metadata.set(key, *pooling);
+        }
+        (format!("decoder_{name}"), file, case.prompts().to_vec())
+    });
+    encoders.chain(decoders).collect()
+}
+
+/// Computes all inputs together.
+fn vectors(loaded: Loaded, inputs: &[Vec<u32>], step_tokens: usize) -> Vec<Vec<f32>> {
+    let options = EngineOptions {
+        step_tokens,
+        ..EngineOptions::default()
+    };
+    let handle = spawn(loaded, options);
+    let vectors = handle.embed(inputs.to_vec()).unwrap();
+    vectors.blocking_wait().unwrap()
+}
+
+#[test]
+fn all_vectors_agree_with_llama_cpp() {
+    let mut worst = (0.0, String::new(), "");
+    for (name, file, inputs) in files() {
+        let bytes = file.bytes();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/fixtures/embeddings")
+            .join(format!("{name}.json"));
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        let expected: Expected = serde_json::from_str(&text).unwrap();
+        let found = format!("{:016x}", fingerprint(&bytes));
+        assert_eq!(found, expected.fingerprint, "{name}: make it again");
+        assert_eq!(expected.vectors.len(), inputs.len());
+        for device in ["cpu", "candle"] {
+            let loaded = load(&bytes, device).unwrap_or_else(|error| panic!("{name}: {error}"));
+            for (found, expected) in vectors(loaded, &inputs, 512).iter().zip(&expected.vectors) {
+                let difference = difference(found, expected);
+                assert!(
+                    difference <= TOLERANCE,
+                    "{name} {device}: differs by {difference}"
+                );
+                if difference > worst.0 {
+                    worst = (difference, name.clone(), device);
+                }
+            }
+        }
+    }
+    println!("largest difference: {worst:?}");
+}
+
+#[test]
+fn every_encoder_has_a_case() {
+    for architecture in llmsrv_models::encoders() {
+        let case = ENCODERS
+            .iter()
+            .find(|case| case.architecture == architecture);
+        assert!(case.is_some(), "{architecture}");
+    }
+}
+
+#[test]
+fn cpu_and_candle_agree() {
+    for (name, file, inputs) in files() {
+        let bytes = file.bytes();
+        let cpu = vectors(load(&bytes, "cpu").unwrap(), &inputs, 512);
+        let candle = vectors(load(&bytes, "candle").unwrap(), &inputs, 512);
+        for (cpu, candle) in cpu.iter().zip(&candle) {
+            let difference = difference(cpu, candle);
+            assert!(difference < 1e-4, "{name}: {difference}");
+        }
+    }
+}
+
+/// In a cross-encoder for pairs, what follows the separator has the other token type.
+#[test]
+fn the_second_text_of_a_pair_has_its_own_type() {
+    let pairs = EncoderCase {
+        pooling: 4,
+        head: Some((1, true)),
+        ..encoder("bert")
+    };
+    let score = |file: File, input: &[u32]| {
+        vectors(load(&file.bytes(), "cpu").unwrap(), &[input.to_vec()], 512)[0][0]
+    };
+    let equal_types = || {
+        let mut file = pairs.file();
+        let types = &mut file.tensor("token_types.weight").bytes;
+        let half = types.len() / 2;
+        types.copy_within(..half, half);
+        file
+    };
+    let pair = [2, 10, 11, 3, 12, 13, 3];
+    let alone = [2, 10, 11, 12, 13];
+    assert!((score(pairs.file(), &pair) - score(equal_types(), &pair)).abs() > 1e-3);
+    assert_eq!(
+        score(pairs.file(), &alone).to_bits(),
+        score(equal_types(), &alone).to_bits()
+    );
+    // Not where vectors are compared: there a text may hold a separator, and is still one text.
+    let mean = encoder("bert");
+    let mut same = mean.file();
+    let types = &mut same.tensor("token_types.weight").bytes;
+    let half = types.len() / 2;
+    types.copy_within(..half, half);
+    assert_eq!(
+        score(mean.file(), &pair).to_bits(),
+        score(same, &pair).to_bits()
+    );
+}
+
+#[test]
+fn an_encoder_says_what_it_is() {
+    let loaded = load(&encoder("xlm_roberta_rank_plain").file().bytes(), "cpu").unwrap();
+    let spec = loaded.model.spec().clone();
+    let embedding = spec.embedding.unwrap();
+    assert_eq!(
+        (embedding.width, embedding.pooling, embedding.bidirectional),
+        (3, Pooling::Rank, true)
+    );
+    assert!(!spec.generates() && spec.kv_block_bytes == 0);
+    let ids = loaded.tokenizer.encode("*+", Special::ParseAndAdd);
+    assert_eq!((ids.first(), ids.last()), (Some(&2), Some(&3)));
+    // A file that names no pooling.
+    let case = EncoderCase {
+        pooling: 0,
+        ..encoder("bert")
+    };
+    let loaded = load(&case.file().bytes(), "cpu").unwrap();
+    assert_eq!(
+        loaded.model.spec().embedding.unwrap().pooling,
+        Pooling::Mean
+    );
+}
+
+#[test]
+fn files_that_lie_are_refused_in_one_line() {
+    let refuse = |change: &dyn Fn(&mut File), expected: &str| {
+        let mut file = encoder("bert").file();
+        change(&mut file);
+        let error = load(&file.bytes(), "cpu")
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+    };
+    let set = |key: &'static str, value: u32| move |file: &mut File| file.metadata.set(key, value);
+    refuse(
+        &set("bert.block_count", 999),
+        "bert.block_count is 999, more than the tensors of the file",
+    );
+    refuse(
+        &set("bert.attention.head_count", 7),
+        "bert.attention.head_count is 7, which does not divide 64",
+    );
+    refuse(&set("bert.attention.head_count_kv", 2), "fewer key heads");
+    refuse(&set("bert.pooling_type", 9), "bert.pooling_type is 9");
+    refuse(
+        &set("bert.pooling_type", 4),
+        "tensor cls.output.weight is missing",
+    );
+    refuse(
+        &set("bert.context_length", 500),
+        "tensor position_embd.weight has shape",
+    );
+    refuse(
+        &set("bert.feed_forward_length", 100),
+        "tensor blk.0.ffn_down.weight has shape",
+    );
+    refuse(
+        &|file| file.metadata.set("bert.attention.causal", true),
+        "tokens see only what was before",
+    );
+    refuse(
+        &|file| {
+            file.tensors
+                .retain(|t| t.name != "blk.2.layer_output_norm.weight")
+        },
+        "tensor blk.2.layer_output_norm.weight is missing",
+    );
+    refuse(
+        &|file| file.tensor("blk.1.attn_q.bias").name = "blk.1.attn_x.bias".into(),
+        "tensor blk.1.attn_x.bias has no meaning in architecture bert",
+    );
+    let mut moe = encoder("nomic_bert_moe").file();
+    moe.metadata.set("nomic-bert-moe.expert_used_count", 7u32);
+    let error = load(&moe.bytes(), "cpu")
+        .map(|_| ())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("is 7 of 6 experts"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10))]
+
+    /// A vector does not depend, by a single bit, on what it is computed beside, nor on the size of steps.
+    #[test]
+    fn a_vector_is_what_it_is_alone(
+        which in 0..ENCODERS.len() + DECODERS.len(),
+        lengths in prop::collection::vec(1usize..70, 1..6),
+        step_tokens in 1usize..150,
+        seed: u32,
+    ) {
+        let (name, file, _) = files().swap_remove(which);
+        let bytes = file.bytes();
+        let mut random = Random::new(&seed.to_string());
+        let inputs: Vec<Vec<u32>> = lengths
+            .iter()
+            .map(|n| (0..*n).map(|_| random.next() as u32 % 90).collect())
+            .collect();
+        let together = vectors(load(&bytes, "cpu").unwrap(), &inputs, step_tokens);
+        for (input, together) in inputs.iter().zip(&together) {
+            let alone = vectors(load(&bytes, "cpu").unwrap(), std::slice::from_ref(input), 512);
+            prop_assert_eq!(&alone[0], together, "{}", name);
+        }
+    }
+}
+
+#[test]
+#[ignore = "writes the input of fixtures/make_embeddings.py"]
+fn write_embedding_files() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tiny-embeddings");
+    fs::create_dir_all(&folder).unwrap();
+    for (name, file, inputs) in files() {
+        fs::write(folder.join(format!("{name}.gguf")), file.bytes()).unwrap();
+        let inputs = serde_json::to_string(&Inputs { inputs }).unwrap();
+        fs::write(folder.join(format!("{name}.inputs.json")), inputs).unwrap();
+    }
+    println!("{}", folder.display());
+}

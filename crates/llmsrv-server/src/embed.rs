@@ -1,0 +1,315 @@
+//! From texts to vectors: tokens, truncation, the engine, and checks of what comes back.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use http::StatusCode;
+use llmsrv_api::{keep_alive::KeepAlive, options::Options};
+use llmsrv_engine::{EmbeddingSpec, Pooling, SubmitError};
+use llmsrv_store::StoredModel;
+use llmsrv_tokenizer::{Algorithm, Special, Tokenizer};
+use serde_json::{Map, Value};
+
+use crate::{app::App, error::ApiError, library, manager::ReadyModel};
+
+/// A request for vectors that is right in itself.
+#[derive(Debug)]
+pub(crate) struct EmbedJob {
+    /// Name as the client sent it.
+    pub(crate) model: String,
+    /// What is to be turned into vectors; nothing = only load the model.
+    pub(crate) inputs: Inputs,
+    /// Cut what is too long for the context.
+    pub(crate) truncate: bool,
+    /// Options, their types checked.
+    pub(crate) options: Map<String, Value>,
+    pub(crate) keep_alive: Option<KeepAlive>,
+}
+
+/// What becomes vectors.
+#[derive(Debug)]
+pub(crate) enum Inputs {
+    /// Texts whose vectors are to be compared.
+    Texts(Vec<EmbedText>),
+    /// A query and documents that may answer it; each pair becomes scores.
+    Pairs {
+        query: String,
+        documents: Arc<[String]>,
+    },
+}
+
+/// One text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EmbedText {
+    Text(String),
+    /// Taken as they are.
+    Tokens(Vec<u32>),
+}
+
+impl Inputs {
+    fn len(&self) -> usize {
+        match self {
+            Inputs::Texts(texts) => texts.len(),
+            Inputs::Pairs { documents, .. } => documents.len(),
+        }
+    }
+}
+
+/// What came of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Embedded {
+    /// One for each input, as the model made it.
+    pub(crate) vectors: Vec<Vec<f32>>,
+    /// Tokens computed.
+    pub(crate) n_tokens: usize,
+    /// Tokens cut from inputs that were too long.
+    pub(crate) n_truncated: usize,
+    pub(crate) load_duration: Duration,
+}
+
+/// Loads the model and turns the inputs into vectors. Dropping the future cancels the work.
+pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> {
+    let arrived = Instant::now();
+    let stored = find(app, &job.model).await?;
+    let n_inputs = job.inputs.len();
+    if n_inputs == 0 && job.keep_alive.is_some_and(KeepAlive::is_zero) {
+        app.manager.unload(&stored.entry.digest.hex());
+        return Ok(Embedded::default());
+    }
+    let lease = app.manager.lease(stored, job.keep_alive).await?;
+    let load_duration = arrived.elapsed();
+    let model = lease.model.clone();
+    let spec = suited(&job, &model)?;
+    if n_inputs == 0 {
+        return Ok(Embedded::default());
+    }
+    let most = MAX_VECTOR_BYTES / (spec.width.max(1) * size_of::<f32>());
+    let most = most.min(MAX_INPUTS);
+    if n_inputs > most {
+        return Err(ApiError::bad_request(format!(
+            "{n_inputs} inputs are too many for one request; send at most {most} at a time"
+        )));
+    }
+    let n_ctx = context(app, &job, &model)?;
+    let name = job.model.clone();
+    let tokens = library::blocking(move || {
+        encode(model.engine.tokenizer(), &job.inputs, n_ctx, job.truncate)
+    });
+    let (tokens, cut): (Vec<_>, Vec<usize>) = tokens.await??.into_iter().unzip();
+    let n_truncated = cut.iter().sum();
+    if n_truncated > 0 {
+        let n_inputs = cut.iter().filter(|cut| **cut > 0).count();
+        tracing::warn!(model = %name, n_inputs, n_truncated, n_ctx, "inputs were cut to fit the context");
+    }
+    let n_tokens = tokens.iter().map(Vec::len).sum();
+    let vectors = lease.model.engine.embed(tokens).map_err(refused)?;
+    let vectors = vectors.wait().await.map_err(|error| {
+        tracing::error!(model = %name, %error, "embedding failed");
+        ApiError::internal(error.to_string())
+    })?;
+    if vectors.iter().flatten().any(|value| !value.is_finite()) {
+        return Err(ApiError::bad_request(
+            "embedding contains NaN or Inf values",
+        ));
+    }
+    Ok(Embedded {
+        vectors,
+        n_tokens,
+        n_truncated,
+        load_duration,
+    })
+}
+
+/// Keeps the first elements where fewer are asked for, and gives the vector the length 1.
+pub(crate) fn normalised(mut vector: Vec<f32>, dimensions: Option<usize>) -> Vec<f32> {
+    vector.truncate(dimensions.unwrap_or(usize::MAX));
+    let square: f64 = vector.iter().map(|value| f64::from(*value).powi(2)).sum();
+    let scale = 1.0 / square.sqrt().max(SHORTEST);
+    for value in &mut vector {
+        *value = (f64::from(*value) * scale) as f32;
+    }
+    vector
+}
+
+/// Finds a model in the store. The text for an unknown one is not that of text generation.
+async fn find(app: &App, sent: &str) -> Result<StoredModel, ApiError> {
+    let found = app.manager.find(sent).await;
+    found.map_err(|error| match error.status() {
+        StatusCode::NOT_FOUND => {
+            ApiError::not_found(format!("model {sent:?} not found, try pulling it first"))
+        }
+        _ => error,
+    })
+}
+
+/// Refuses a model that is made for something else.
+fn suited(job: &EmbedJob, model: &ReadyModel) -> Result<EmbeddingSpec, ApiError> {
+    let spec = model.engine.spec().embedding;
+    let spec = spec.ok_or_else(|| ApiError::does_not_support(&job.model, "embeddings"))?;
+    match (&job.inputs, spec.pooling) {
+        (Inputs::Texts(_), Pooling::Rank) => Err(ApiError::bad_request(format!(
+            "{:?} is a reranker and does not support embeddings; use /v1/rerank",
+            job.model
+        ))),
+        (Inputs::Pairs { .. }, Pooling::Mean | Pooling::Cls | Pooling::Last) => {
+            Err(ApiError::bad_request(format!(
+                "{:?} does not support rerank: it has no ranking head; use a reranker model, or \
+                 compare the vectors of /v1/embeddings",
+                job.model
+            )))
+        }
+        _ => Ok(spec),
+    }
+}
+
+/// Returns the most tokens that an input may have.
+fn context(app: &App, job: &EmbedJob, model: &ReadyModel) -> Result<usize, ApiError> {
+    let mut options = Options::default();
+    if let Err(error) = options.merge(&model.stored.parameters) {
+        tracing::warn!(model = %model.stored.entry.name, %error, "a parameter of the model");
+    }
+    options.merge(&job.options)?;
+    let asked = app.settings.context(options.num_ctx);
+    Ok(asked.min(model.engine.context_limit()))
+}
+
+/// Returns the tokens of each input, and how many were cut off.
+fn encode(
+    tokenizer: &Tokenizer,
+    inputs: &Inputs,
+    n_ctx: usize,
+    truncate: bool,
+) -> Result<Vec<(Vec<u32>, usize)>, ApiError> {
+    match inputs {
+        Inputs::Texts(texts) => {
+            let encoded = texts.iter().map(|text| encode_text(tokenizer, text, n_ctx));
+            check(encoded, tokenizer, truncate)
+        }
+        Inputs::Pairs { query, documents } => {
+            let pairs = Pairs::new(tokenizer, query, n_ctx)?;
+            let encoded = documents.iter().map(|text| pairs.with(tokenizer, text));
+            check(encoded, tokenizer, truncate)
+        }
+    }
+}
+
+/// Refuses what is cut against the client's will, and more tokens than there is memory for.
+fn check(
+    encoded: impl Iterator<Item = (Vec<u32>, usize)>,
+    tokenizer: &Tokenizer,
+    truncate: bool,
+) -> Result<Vec<(Vec<u32>, usize)>, ApiError> {
+    let mut checked = Vec::new();
+    let mut n_tokens = 0;
+    for (idx, (mut tokens, n_cut)) in encoded.enumerate() {
+        if n_cut > 0 && !truncate {
+            return Err(input_too_long());
+        }
+        if tokens.is_empty() {
+            // A text without tokens is its end, for models that have no mark for the begin.
+            let mark = tokenizer.bos().or_else(|| tokenizer.eos());
+            let empty = || ApiError::bad_request(format!("input {idx} is empty"));
+            tokens.push(mark.ok_or_else(empty)?);
+        }
+        n_tokens += tokens.len();
+        if n_tokens > MAX_TOKENS {
+            return Err(ApiError::bad_request(format!(
+                "the inputs have more than {MAX_TOKENS} tokens; send fewer at a time"
+            )));
+        }
+        checked.push((tokens, n_cut));
+    }
+    Ok(checked)
+}
+
+fn encode_text(tokenizer: &Tokenizer, text: &EmbedText, n_ctx: usize) -> (Vec<u32>, usize) {
+    match text {
+        EmbedText::Text(text) => {
+            let tokens = tokenizer.encode(text, Special::ParseAndAdd);
+            let end = tokens.last().copied().filter(|_| tokenizer.adds_eos());
+            cut(tokens, end, n_ctx)
+        }
+        EmbedText::Tokens(tokens) => cut(tokens.clone(), None, n_ctx),
+    }
+}
+
+/// Keeps the head of what is too long, and its end mark.
+fn cut(mut tokens: Vec<u32>, end: Option<u32>, n_ctx: usize) -> (Vec<u32>, usize) {
+    let n_cut = tokens.len().saturating_sub(n_ctx);
+    if n_cut > 0 {
+        tokens.truncate(n_ctx - usize::from(end.is_some()));
+        tokens.extend(end);
+    }
+    (tokens, n_cut)
+}
+
+/// Joins a query with documents as rerankers were trained: `[CLS] query [SEP] document [SEP]` for
+/// WordPiece (<https://arxiv.org/abs/1810.04805>), `<s> query </s></s> document </s>` for the others
+/// (<https://arxiv.org/abs/1907.11692>). Marks inside the texts are ordinary text.
+struct Pairs {
+    /// All before the document.
+    head: Vec<u32>,
+    /// After the document.
+    end: Option<u32>,
+    /// Most tokens of a document.
+    room: usize,
+}
+
+impl Pairs {
+    fn new(tokenizer: &Tokenizer, query: &str, n_ctx: usize) -> Result<Pairs, ApiError> {
+        let vocab = tokenizer.vocab();
+        let separator = vocab.separator.or(vocab.eos);
+        let is_word_piece = vocab.algorithm == Algorithm::WordPiece;
+        let end = if is_word_piece {
+            separator
+        } else {
+            vocab.eos.filter(|_| tokenizer.adds_eos())
+        };
+        let mut head: Vec<u32> = vocab
+            .bos
+            .filter(|_| tokenizer.adds_bos())
+            .into_iter()
+            .collect();
+        head.extend(tokenizer.encode(query, Special::Plain));
+        head.extend(end.filter(|_| !is_word_piece));
+        head.extend(separator);
+        let room = n_ctx.checked_sub(head.len() + usize::from(end.is_some()));
+        let room = room.filter(|room| *room > 0).ok_or_else(|| {
+            ApiError::bad_request("the query leaves no room for a document in the context length")
+        })?;
+        Ok(Pairs { head, end, room })
+    }
+
+    /// Returns the tokens of a pair, and how many the document lost at its end.
+    fn with(&self, tokenizer: &Tokenizer, document: &str) -> (Vec<u32>, usize) {
+        let document = tokenizer.encode(document, Special::Plain);
+        let n_cut = document.len().saturating_sub(self.room);
+        let mut tokens = self.head.clone();
+        tokens.extend(document.into_iter().take(self.room));
+        tokens.extend(self.end);
+        (tokens, n_cut)
+    }
+}
+
+fn refused(error: SubmitError) -> ApiError {
+    match error {
+        SubmitError::Closed => ApiError::internal("the model stopped working; try again"),
+        SubmitError::PromptLength { .. } => input_too_long(),
+        error => ApiError::bad_request(error.to_string()),
+    }
+}
+
+fn input_too_long() -> ApiError {
+    ApiError::bad_request("the input length exceeds the context length")
+}
+
+/// Bounds the bookkeeping of a request.
+const MAX_INPUTS: usize = 1 << 16;
+/// Bounds the memory of a query that is joined with many documents.
+const MAX_TOKENS: usize = 1 << 24;
+/// Bounds the memory of an answer; written as text it takes about three times as much.
+const MAX_VECTOR_BYTES: usize = 64 << 20;
+/// A shorter vector has no direction.
+const SHORTEST: f64 = 1e-12;
