@@ -21,4 +21,5 @@ mod hostile;
 mod interrupted;
 mod secure;
 mod tidy;
+mod upstream;
 mod util;

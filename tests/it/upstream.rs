@@ -1,0 +1,173 @@
+//! Other servers behind ours: two of ours, and llama.cpp's where `tests/run` installed it.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::util::{PATIENCE, Sandbox, Server};
+
+/// A front server with these tables in its settings.
+fn front(sandbox: &Sandbox, tables: &str) -> Server {
+    let folder = sandbox.path().join("config/llmsrv");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("config.toml"), tables).unwrap();
+    sandbox.serve()
+}
+
+fn table(name: &str, url: &str, models: &str) -> String {
+    format!(
+        "[upstream.{name}]\nurl = \"{url}/v1\"\nmodels = {models}\nhealth_interval = \"1s\"\nidle_timeout = \"5s\"\n"
+    )
+}
+
+fn chat(model: &str) -> Value {
+    json!({"model": model, "stream": false, "options": {"temperature": 0}, "messages": [{"role": "user", "content": "Hello!"}]})
+}
+
+#[tokio::test]
+async fn servers_die_idle_and_in_mid_stream_and_the_client_hears_of_it() {
+    let (one, two, sandbox) = (Sandbox::new(), Sandbox::new(), Sandbox::new());
+    let (first, second) = (one.serve(), two.serve());
+    let llama = Llama::start(&one).await;
+    let mut tables = table("one", &first.url, "{ far = \"default\" }")
+        + &table(
+            "two",
+            &second.url,
+            "{ far = \"default\", long = \"default\" }",
+        );
+    if let Some(llama) = &llama {
+        tables += &table(
+            "llama",
+            &llama.url,
+            "{ far = \"embedded\", theirs = \"embedded\" }",
+        );
+    }
+    let front = front(&sandbox, &tables);
+
+    let direct = first.post("/api/chat", &chat("default")).await.ok();
+    let expected = &direct["message"]["content"];
+    for _ in 0..4 {
+        let answer = front.post("/api/chat", &chat("far")).await.ok();
+        assert_eq!(&answer["message"]["content"], expected);
+    }
+    let openai = json!({"model": "far", "temperature": 0, "messages": [{"role": "user", "content": "Hello!"}]});
+    let answer = front.post("/v1/chat/completions", &openai).await.ok();
+    assert_eq!(&answer["choices"][0]["message"]["content"], expected);
+    if llama.is_some() {
+        let answer = front.post("/api/chat", &chat("theirs")).await.ok();
+        assert_eq!(
+            &answer["message"]["content"], expected,
+            "the same model, another engine"
+        );
+        assert!(
+            answer["eval_count"].as_u64().unwrap() > 0 || !answer["message"]["content"].is_null()
+        );
+    }
+
+    // In mid-stream: the client gets a last line that says so, soon.
+    let endless = json!({"model": "long", "options": {"temperature": 2, "top_k": 0, "top_p": 1, "num_predict": 30000, "stop": ["\u{0}"]}, "messages": [{"role": "user", "content": "Count for ever"}]});
+    let response = front
+        .http
+        .post(format!("{}/api/chat", front.url))
+        .body(endless.to_string())
+        .send()
+        .await
+        .unwrap();
+    let mut stream = response.bytes_stream();
+    let mut text = stream.next().await.unwrap().unwrap().to_vec();
+    let killed = Instant::now();
+    second.end("-KILL");
+    while let Some(bytes) = stream.next().await {
+        text.extend_from_slice(&bytes.unwrap());
+    }
+    assert!(killed.elapsed() < Duration::from_secs(20), "it hung");
+    let text = String::from_utf8(text).unwrap();
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert!(
+        last["error"].as_str().unwrap().contains("upstream two"),
+        "{last}"
+    );
+
+    // While idle: the others go on.
+    for _ in 0..3 {
+        let answer = front.post("/api/chat", &chat("far")).await.ok();
+        assert_eq!(&answer["message"]["content"], expected);
+    }
+    first.end("-KILL");
+    let reply = front.post("/api/chat", &chat("far")).await;
+    if llama.is_some() {
+        assert_eq!(&reply.ok()["message"]["content"], expected);
+    } else {
+        assert_eq!(reply.status, 502, "{reply:?}");
+        assert!(
+            reply.json()["error"]
+                .as_str()
+                .unwrap()
+                .contains("cannot be reached")
+        );
+    }
+    let reply = front.post("/api/chat", &chat("long")).await;
+    assert_eq!(reply.status, 502, "{reply:?}");
+}
+
+/// The server of llama-cpp-python over the embedded model; killed when dropped.
+struct Llama {
+    child: Child,
+    url: String,
+}
+
+impl Llama {
+    async fn start(sandbox: &Sandbox) -> Option<Llama> {
+        let Some(clients) = std::env::var_os("TEST_CLIENTS").map(PathBuf::from) else {
+            eprintln!("SKIPPED: llama.cpp's server needs TEST_CLIENTS; run `tests/run`");
+            return None;
+        };
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let model = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("assets/embedded/model.gguf");
+        let mut command = Command::new(clients.join("venv/bin/python"));
+        command
+            .args(["-m", "llama_cpp.server", "--host", "127.0.0.1"])
+            .args(["--port", &port.to_string(), "--model_alias", "embedded"])
+            .args(["--n_threads", "1", "--model"])
+            .arg(model)
+            .current_dir(sandbox.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let llama = Llama {
+            child: command.spawn().unwrap(),
+            url: format!("http://127.0.0.1:{port}"),
+        };
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while http
+            .get(format!("{}/v1/models", llama.url))
+            .send()
+            .await
+            .is_err()
+        {
+            assert!(
+                Instant::now() < deadline,
+                "llama.cpp's server does not start"
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Some(llama)
+    }
+}
+
+impl Drop for Llama {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
