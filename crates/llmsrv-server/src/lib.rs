@@ -18,6 +18,7 @@ mod library;
 mod manager;
 mod memory;
 mod metrics;
+mod openapi;
 mod prompt;
 mod rate;
 mod refusal;

@@ -55,12 +55,10 @@ pub(crate) async fn answer(
 
 /// Makes a JSON answer.
 pub(crate) fn json(value: &Value) -> Response {
-    json_text(value.to_string())
-}
-
-/// Makes an answer of what is JSON already.
-pub(crate) fn json_text(text: String) -> Response {
-    with_type(Body::from(text), "application/json; charset=utf-8")
+    with_type(
+        Body::from(value.to_string()),
+        "application/json; charset=utf-8",
+    )
 }
 
 fn with_type(body: Body, content_type: &'static str) -> Response {

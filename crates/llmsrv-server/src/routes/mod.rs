@@ -19,7 +19,7 @@ use tower_http::decompression::RequestDecompressionLayer;
 use crate::{
     app::{App, Shared},
     metrics::Present,
-    respond,
+    openapi, respond,
 };
 
 /// Builds the table of paths.
@@ -28,6 +28,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/", get(root))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
+        .route("/openapi.json", get(openapi::openapi))
         .route("/api/version", get(version))
         .route("/api/status", get(status))
         .route("/api/tags", get(models::tags))

@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::{body::Body, extract::State, response::Response};
+use axum::{
+    body::Body,
+    extract::State,
+    http::header,
+    response::{IntoResponse as _, Response},
+};
 use llmsrv_api::{keep_alive::KeepAlive, lenient::Fields};
 use llmsrv_tokenizer::{Special, Tokenizer};
 use serde::{Serialize, Serializer};
@@ -34,7 +39,8 @@ pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Respo
         tracing::error!(%error, "tokens cannot be written");
         ApiError::internal("internal error")
     })?;
-    Ok(respond::json_text(body))
+    let kind = "application/json; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
 }
 
 pub(super) async fn detokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {

@@ -9,6 +9,7 @@ mod limits;
 mod loading;
 mod metrics;
 mod models;
+mod openapi;
 mod scheduling;
 mod security;
 mod sockets;

@@ -203,12 +203,7 @@ fn weighing(bytes: usize, name: &str) -> Vec<u8> {
     }
     let mut writer = Writer::new(metadata);
     writer
-        .tensor(
-            "w",
-            &[bytes as u64 / 4],
-            TensorType::F32,
-            vec![0; bytes],
-        )
+        .tensor("w", &[bytes as u64 / 4], TensorType::F32, vec![0; bytes])
         .unwrap();
     writer.to_bytes().unwrap()
 }
