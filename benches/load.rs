@@ -55,7 +55,12 @@ async fn run(time: Duration) {
     ] {
         times.sort_unstable();
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-        println!("{what}: median {:?}, 99 % {:?}, most {:?}", at(0.5), at(0.99), at(1.0));
+        println!(
+            "{what}: median {:?}, 99 % {:?}, most {:?}",
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
     }
     let settled = Duration::from_secs(10).min(time / 2);
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);

@@ -119,7 +119,10 @@ async fn one_stream(server: &Server, client: usize, round: usize, sights: &mut S
             let line: Value = serde_json::from_slice(&rest[..end]).unwrap();
             rest.drain(..=end);
             assert!(line["message"]["content"].is_string(), "{line}");
-            assert_eq!(last.replace(line["done"] == true), if n_lines == 0 { None } else { Some(false) });
+            assert_eq!(
+                last.replace(line["done"] == true),
+                if n_lines == 0 { None } else { Some(false) }
+            );
             let now = Instant::now();
             match before.replace(now) {
                 None => sights.first_line.push(now - asked),
@@ -162,7 +165,10 @@ pub async fn leave_together(server: &Server, n_clients: usize) -> Duration {
     let left = Instant::now();
     drop(streams);
     while running(server).await > 0 {
-        assert!(left.elapsed() < Duration::from_secs(30), "they are computed for nobody");
+        assert!(
+            left.elapsed() < Duration::from_secs(30),
+            "they are computed for nobody"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     left.elapsed()
@@ -193,6 +199,12 @@ pub async fn metric(server: &Server, part: &str) -> f64 {
 fn resident_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let kib: u64 = line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap();
+    let kib: u64 = line
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
     kib * 1024
 }

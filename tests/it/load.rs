@@ -20,7 +20,10 @@ async fn no_stream_of_a_crowd_is_lost_and_memory_stays_flat() {
     let early = sights.most_resident(Duration::ZERO, time / 2);
     let late = sights.most_resident(time / 2, time * 2);
     assert!(late < early + (16 << 20), "{early} bytes became {late}");
-    assert_eq!(metric(&server, r#"answers_total{outcome="done"}"#).await as usize, sights.whole);
+    assert_eq!(
+        metric(&server, r#"answers_total{outcome="done"}"#).await as usize,
+        sights.whole
+    );
     assert_eq!(metric(&server, r#"outcome="failed"}"#).await, 0.0);
 }
 
@@ -38,7 +41,10 @@ async fn nothing_is_computed_for_clients_who_left() {
 async fn a_full_queue_turns_clients_away() {
     let sandbox = Sandbox::new();
     let server = Arc::new(sandbox.serve_with(&["--parallel", "1"], &[("LLMSRV_MAX_QUEUE", "4")]));
-    server.post("/api/generate", &json!({"model": "default"})).await.ok();
+    server
+        .post("/api/generate", &json!({"model": "default"}))
+        .await
+        .ok();
     let sights = stream_for(&server, 32, Duration::from_secs(1)).await;
     assert!(sights.refused > 0 && sights.whole > 0, "{sights:?}");
     assert_eq!(
@@ -52,20 +58,31 @@ async fn a_full_queue_turns_clients_away() {
 async fn a_model_is_loaded_into_exactly_the_memory_it_needs() {
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
-    server.post("/api/generate", &json!({"model": "default"})).await.ok();
+    server
+        .post("/api/generate", &json!({"model": "default"}))
+        .await
+        .ok();
     let weights = metric(&server, "model_weights_bytes{").await;
     // The cache grows only for what runs, so after loading it is that of one context.
     let kv = metric(&server, "model_kv_cache_bytes{").await;
     let taken = metric(&server, "llmsrv_models_memory_bytes").await;
-    assert!(weights > 1e6 && kv > 1e5 && taken == weights + kv, "{weights} {kv} {taken}");
+    assert!(
+        weights > 1e6 && kv > 1e5 && taken == weights + kv,
+        "{weights} {kv} {taken}"
+    );
     for (less, status) in [(0, 200), (1, 500)] {
         let sandbox = Sandbox::new();
         let limit = (taken as u64 - less).to_string();
         let server = sandbox.serve_with(&[], &[("LLMSRV_MEMORY_LIMIT", &limit)]);
-        let reply = server.post("/api/generate", &json!({"model": "default"})).await;
+        let reply = server
+            .post("/api/generate", &json!({"model": "default"}))
+            .await;
         assert_eq!(reply.status, status, "{reply:?}");
         if status == 500 {
-            assert!(reply.text.contains("requires more system memory"), "{reply:?}");
+            assert!(
+                reply.text.contains("requires more system memory"),
+                "{reply:?}"
+            );
         }
     }
 }
@@ -124,7 +141,10 @@ async fn a_stop_waits_no_longer_than_its_grace() {
     let code = tokio::task::spawn_blocking(move || server.end("-TERM")).await;
     assert_eq!(code.unwrap(), 0);
     let took = started.elapsed();
-    assert!(took >= Duration::from_millis(300) && took < Duration::from_secs(20), "{took:?}");
+    assert!(
+        took >= Duration::from_millis(300) && took < Duration::from_secs(20),
+        "{took:?}"
+    );
 }
 
 #[tokio::test]
@@ -133,17 +153,26 @@ async fn tokens_need_no_loaded_model() {
     let server = sandbox.serve();
     let text = "Hello, world! <|im_start|> 日本";
     let answer = server
-        .post("/api/tokenize", &json!({"model": "default", "content": text, "with_pieces": true}))
+        .post(
+            "/api/tokenize",
+            &json!({"model": "default", "content": text, "with_pieces": true}),
+        )
         .await
         .ok();
     let tokens = answer["tokens"].as_array().unwrap();
     assert_eq!(tokens.len(), answer["pieces"].as_array().unwrap().len());
     let back = server
-        .post("/api/detokenize", &json!({"model": "default", "tokens": tokens}))
+        .post(
+            "/api/detokenize",
+            &json!({"model": "default", "tokens": tokens}),
+        )
         .await
         .ok();
     assert_eq!(back["content"], text);
     assert_eq!(server.get("/api/ps").await.ok()["models"], json!([]));
     let reply = Reply::of(server.http.get(format!("{}/health", server.url))).await;
-    assert_eq!((reply.status, reply.text.as_str()), (200, r#"{"status":"ok"}"#));
+    assert_eq!(
+        (reply.status, reply.text.as_str()),
+        (200, r#"{"status":"ok"}"#)
+    );
 }

@@ -4,7 +4,9 @@
 //! come from the wire types; requests are parsed with more patience than a derived parser has, so
 //! theirs are types of their own, which tests hold against the parsers.
 
+mod compatible;
 mod native;
+mod vectors;
 
 use std::sync::LazyLock;
 
@@ -14,8 +16,8 @@ use http::header;
 use utoipa::{
     ToSchema,
     openapi::{
-        Components, Content, HttpMethod, Info, License, OpenApi, OpenApiBuilder, Paths,
-        Ref, RefOr, Required, ResponseBuilder, Schema,
+        Components, Content, HttpMethod, Info, License, OpenApi, OpenApiBuilder, Paths, Ref, RefOr,
+        Required, ResponseBuilder, Schema,
         path::{Operation, OperationBuilder, ParameterBuilder, ParameterIn},
         request_body::RequestBodyBuilder,
         schema::{ObjectBuilder, Type},
@@ -38,13 +40,23 @@ static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
 fn document() -> OpenApi {
     let mut schemas = Schemas::default();
     let mut paths = Paths::new();
-    for row in native::rows(&mut schemas) {
+    let native = native::rows(&mut schemas);
+    let others = compatible::rows(&mut schemas);
+    let vectors = vectors::rows(&mut schemas);
+    for row in native.into_iter().chain(others).chain(vectors) {
         let method = row.method.clone();
         let (path, operation) = row.operation();
         paths.add_path_operation(path, vec![method], operation);
     }
     let mut components = Components::new();
-    components.schemas.extend(schemas.0);
+    for (name, schema) in schemas.0 {
+        let known = components.schemas.get(&name);
+        debug_assert!(
+            known.is_none_or(|known| *known == schema),
+            "two types are {name}"
+        );
+        components.schemas.insert(name, schema);
+    }
     let key = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     components.add_security_scheme(KEY, key);
     let mut info = Info::new("llmsrv", env!("CARGO_PKG_VERSION"));
@@ -161,6 +173,24 @@ impl Row {
     }
 }
 
+/// Adds what a request can be refused with.
+fn refusals(row: Row, error: &RefOr<Schema>, statuses: &[u16]) -> Row {
+    let guards = [403, 429];
+    statuses.iter().chain(&guards).fold(row, |row, &status| {
+        let why = match status {
+            400 => "The request is wrong in itself",
+            401 => "A key is missing",
+            403 => "The key's role is too low, or the caller is foreign; the body may be empty",
+            404 => "There is no such model",
+            413 => "The body is too large",
+            429 => "The client has sent too many requests",
+            503 => "The queue is full, or the server is shutting down",
+            _ => "The server failed",
+        };
+        row.answers(status, why, [(JSON, error.clone())])
+    })
+}
+
 /// A body that is text and not JSON.
 fn text() -> RefOr<Schema> {
     ObjectBuilder::new().schema_type(Type::String).into()
@@ -168,6 +198,7 @@ fn text() -> RefOr<Schema> {
 
 const JSON: &str = "application/json";
 const LINES: &str = "application/x-ndjson";
+const EVENTS: &str = "text/event-stream";
 const KEY: &str = "key";
 
 const DESCRIPTION: &str = "A local language-model server that speaks the Ollama, OpenAI and Anthropic APIs.\n\n\

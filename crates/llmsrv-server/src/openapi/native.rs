@@ -10,7 +10,7 @@ use utoipa::{
     openapi::{HttpMethod, RefOr, Schema},
 };
 
-use super::{JSON, LINES, Row, Schemas, text};
+use super::{JSON, LINES, Row, Schemas, refusals, text};
 
 /// Returns the endpoints.
 pub(super) fn rows(schemas: &mut Schemas) -> Vec<Row> {
@@ -80,21 +80,6 @@ pub(super) fn rows(schemas: &mut Schemas) -> Vec<Row> {
     rows
 }
 
-/// Adds what a request can be refused with.
-fn refusals(row: Row, error: &RefOr<Schema>, statuses: &[u16]) -> Row {
-    statuses.iter().fold(row, |row, &status| {
-        let why = match status {
-            400 => "The request is wrong in itself",
-            401 => "A key is missing",
-            404 => "There is no such model",
-            413 => "The body is too large",
-            503 => "The queue is full, or the server is shutting down",
-            _ => "The server failed",
-        };
-        row.answers(status, why, [(JSON, error.clone())])
-    })
-}
-
 /// An answer that is one object or comes line by line.
 fn both(schema: RefOr<Schema>) -> [(&'static str, RefOr<Schema>); 2] {
     [(JSON, schema.clone()), (LINES, schema)]
@@ -107,7 +92,7 @@ const OPERATION: &str = "Operation";
 
 /// A refusal.
 #[derive(ToSchema)]
-struct Error {
+pub(super) struct Error {
     /// Why.
     error: String,
 }
