@@ -135,6 +135,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
         num_parallel: config.num_parallel,
         max_loaded_models: config.max_loaded_models,
         max_queue: config.max_queue,
+        memory_limit: config.memory_limit,
         context_length: config.context_length,
         load: LoadOptions {
             kv_cache_type: config.kv_cache_type.clone(),

@@ -15,10 +15,13 @@
 mod api;
 mod cli;
 mod clients;
+mod crowd;
 mod determinism;
 mod generated;
 mod hostile;
 mod interrupted;
+mod load;
+mod openapi;
 mod secure;
 mod tidy;
 mod upstream;

@@ -2,9 +2,10 @@
 //! paths of `rerank`.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// Answer of `/api/embed`. Durations in nanoseconds; zero is left out.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct EmbedResponse {
     /// The model, as the client named it.
     pub model: String,
@@ -25,14 +26,14 @@ pub struct EmbedResponse {
 }
 
 /// Answer of `/api/embeddings`, the older form for one text.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct EmbeddingResponse {
     /// The vector as the model made it; empty if there was no text.
     pub embedding: Vec<f64>,
 }
 
 /// Answer of `/v1/embeddings`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct EmbeddingList {
     /// `list`.
     pub object: &'static str,
@@ -45,7 +46,7 @@ pub struct EmbeddingList {
 }
 
 /// One entry of an [`EmbeddingList`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Embedding {
     /// `embedding`.
     pub object: &'static str,
@@ -56,7 +57,7 @@ pub struct Embedding {
 }
 
 /// A vector as the client asked for it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Vector {
     /// Numbers.
@@ -66,7 +67,7 @@ pub enum Vector {
 }
 
 /// Tokens of a request without generated text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct EmbedUsage {
     /// Tokens of all inputs.
     pub prompt_tokens: u64,
@@ -75,7 +76,7 @@ pub struct EmbedUsage {
 }
 
 /// Answer of `/v1/rerank` and `/api/rerank`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct RerankResponse {
     /// The model, as the client named it.
     pub model: String,
@@ -86,7 +87,7 @@ pub struct RerankResponse {
 }
 
 /// How well one document answers the query.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct RerankResult {
     /// Place of the document in the request.
     pub index: usize,
@@ -98,7 +99,7 @@ pub struct RerankResult {
 }
 
 /// A document in an answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RerankDocument {
     /// Its text.
     pub text: String,

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 /// One message of a conversation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Message {
     /// `system`, `user`, `assistant` or `tool`; not checked.
     pub role: String,
@@ -29,7 +30,7 @@ pub struct Message {
 }
 
 /// A call of a tool by the model.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolCall {
     /// `call_` and eight characters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -39,7 +40,7 @@ pub struct ToolCall {
 }
 
 /// Name and arguments of a call.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolCallFunction {
     /// Place in the answer, from 0.
     #[serde(default)]
@@ -48,11 +49,12 @@ pub struct ToolCallFunction {
     pub name: String,
     /// Arguments, keys in the order of the model.
     #[serde(default)]
+    #[schema(value_type = Object)]
     pub arguments: Map<String, Value>,
 }
 
 /// A tool the model may call.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Tool {
     /// `function`.
     #[serde(rename = "type", default)]
@@ -62,7 +64,7 @@ pub struct Tool {
 }
 
 /// Signature of a tool; property order is kept.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolFunction {
     /// Name.
     pub name: String,
@@ -75,7 +77,7 @@ pub struct ToolFunction {
 }
 
 /// A piece of an answer of `/api/generate`, or the whole of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct GenerateResponse {
     /// Name as the client sent it.
     pub model: String,
@@ -106,7 +108,7 @@ pub struct GenerateResponse {
 }
 
 /// A piece of an answer of `/api/chat`, or the whole of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChatResponse {
     /// Name as the client sent it.
     pub model: String,
@@ -128,7 +130,7 @@ pub struct ChatResponse {
 }
 
 /// Figures of an answer; durations in nanoseconds. Zero is left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Metrics {
     /// Since the request arrived.
@@ -163,7 +165,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// Probability of a generated token.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LogProb {
     /// Text of the token, as far as it is text.
     pub token: String,
@@ -173,11 +175,12 @@ pub struct LogProb {
     pub bytes: Vec<u8>,
     /// The most probable alternatives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(no_recursion)]
     pub top_logprobs: Option<Vec<LogProb>>,
 }
 
 /// What lists say about a model.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Details {
     /// Always empty: models know no parents here.
     pub parent_model: String,
@@ -200,7 +203,7 @@ pub struct Details {
 }
 
 /// A model of `/api/tags`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ListedModel {
     /// Shortest name with tag.
     pub name: String,
@@ -217,7 +220,7 @@ pub struct ListedModel {
 }
 
 /// A model of `/api/ps`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunningModel {
     /// Shortest name with tag.
     pub name: String,

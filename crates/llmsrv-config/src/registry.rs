@@ -271,6 +271,8 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_MAX_QUEUE", "max_queue", COUNT, "512",
         "Requests that may wait; more are refused with status 503")
         .alias(&["OLLAMA_MAX_QUEUE"]).live(),
+    row(Server, "LLMSRV_MEMORY_LIMIT", "memory_limit", Kind::Bytes, "",
+        "Memory of all loaded models; unset = nine tenths of what the machine has available"),
     row(Server, "LLMSRV_CONTEXT_LENGTH", "context_length", COUNT, "0",
         "Context in tokens when neither request nor model says; 0 = by memory")
         .alias(&["OLLAMA_CONTEXT_LENGTH"]).live(),

@@ -48,6 +48,8 @@ pub struct ServerConfig {
     pub max_loaded_models: usize,
     /// Requests that may wait.
     pub max_queue: usize,
+    /// Bytes that all loaded models may take; `None` = a share of what the machine has.
+    pub memory_limit: Option<u64>,
     /// Context in tokens when nobody says; 0 = by memory.
     pub context_length: usize,
     /// `f32`, `f16`, `q8_0` or `q4_0`.
@@ -134,6 +136,7 @@ impl ServerConfig {
             num_parallel: values.read("LLMSRV_NUM_PARALLEL"),
             max_loaded_models: values.read("LLMSRV_MAX_LOADED_MODELS"),
             max_queue: values.read("LLMSRV_MAX_QUEUE"),
+            memory_limit: values.read("LLMSRV_MEMORY_LIMIT"),
             context_length: values.read("LLMSRV_CONTEXT_LENGTH"),
             kv_cache_type: values.read("LLMSRV_KV_CACHE_TYPE"),
             flash_attention: values.read("LLMSRV_FLASH_ATTENTION"),

@@ -28,6 +28,8 @@ use crate::{BlockId, TokenId};
 pub struct Blocks {
     block_size: usize,
     bound: usize,
+    /// Size up to which the pool grows rather than forgets content.
+    keep: usize,
     reuse: bool,
     pool: Vec<Block>,
     /// Unused blocks without content.
@@ -70,6 +72,7 @@ impl Blocks {
         let mut blocks = Blocks {
             block_size: block_size.max(1),
             bound: bound.min(u32::MAX as usize),
+            keep: usize::MAX,
             reuse,
             pool: Vec::new(),
             fresh: Vec::new(),
@@ -84,12 +87,21 @@ impl Blocks {
         blocks
     }
 
+    /// Sets the size up to which the pool grows rather than forgets content.
+    #[must_use]
+    pub fn keeping(mut self, n_blocks: usize) -> Blocks {
+        self.keep = n_blocks;
+        self
+    }
+
     /// Appends `n` blocks that nobody else uses to `table`, or nothing when there are not so many.
     pub fn allocate(&mut self, n: usize, table: &mut Vec<BlockId>) -> bool {
         if n > self.available() {
             return false;
         }
-        if n > self.fresh.len() && self.pool.len() < self.bound {
+        let must_grow = n > self.fresh.len() + self.cached();
+        let may_grow = n > self.fresh.len() && self.pool.len() < self.keep;
+        if (must_grow || may_grow) && self.pool.len() < self.bound {
             // By half, so that a long generation does not ask the model again and again.
             let wanted = (n - self.fresh.len()).max(self.pool.len() / 2);
             self.grow(wanted.min(self.bound - self.pool.len()));
@@ -171,6 +183,11 @@ impl Blocks {
         while let Some(id) = table.pop() {
             self.release(id);
         }
+    }
+
+    /// Lets the pool grow to `bound` blocks again.
+    pub fn raise_bound(&mut self, bound: usize) {
+        self.bound = self.bound.max(bound.min(u32::MAX as usize));
     }
 
     /// Lowers the bound to `bound` blocks and forgets the ids above; nobody may use them.
@@ -418,6 +435,35 @@ mod tests {
             (2, 2, 2)
         );
         blocks.assert_consistent(std::iter::empty());
+    }
+
+    #[test]
+    fn beyond_what_it_may_keep_the_pool_grows_only_for_need() {
+        let mut blocks = Blocks::new(1, 0, 8, true).keeping(2);
+        let fill = |blocks: &mut Blocks, n: u32| {
+            let mut table = Vec::new();
+            assert!(blocks.allocate(2, &mut table));
+            blocks.register(&mut table, 0, &[n]);
+            blocks.register(&mut table, 1, &[n]);
+            table
+        };
+        for n in 0..10 {
+            let mut table = fill(&mut blocks, n);
+            blocks.release_all(&mut table);
+            assert_eq!(blocks.total(), 2, "old content is forgotten");
+        }
+        let tables = [fill(&mut blocks, 20), fill(&mut blocks, 21)];
+        assert!(blocks.total() >= 4, "content in use is not");
+        blocks.assert_consistent(tables.iter().map(Vec::as_slice));
+    }
+
+    #[test]
+    fn a_bound_that_fell_rises_again() {
+        let mut blocks = Blocks::new(1, 2, 8, true);
+        blocks.shrink(2);
+        assert!(!blocks.allocate(3, &mut Vec::new()));
+        blocks.raise_bound(4);
+        assert!(blocks.allocate(4, &mut Vec::new()) && blocks.bound() == 4);
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use std::{
 use llmsrv_tokenizer::Tokenizer;
 
 use crate::{
-    EmbeddingSpec, EngineOptions, FinishReason, Model, ModelError, Stats,
+    EmbeddingSpec, EngineOptions, FinishReason, MemoryAccount, Model, ModelError, Stats,
     blocks::Blocks,
     embed::{self, Collector, EmbedInput},
     handle::{Submission, Work},
@@ -29,6 +29,7 @@ pub(crate) struct Engine {
     tokenizer: Arc<Tokenizer>,
     scheduler: Scheduler,
     blocks: Blocks,
+    max_blocks: usize,
     n_reserved: usize,
     /// Those that become text, oldest first; then those that become vectors, likewise.
     requests: Vec<Request>,
@@ -42,6 +43,8 @@ pub(crate) struct Engine {
     memory: Memory,
     stats: Stats,
     published: Arc<Mutex<Stats>>,
+    /// The last member: it is dropped when the model is gone.
+    account: Box<dyn MemoryAccount>,
 }
 
 /// One request: its part of the plan and its part of the output.
@@ -69,6 +72,7 @@ impl Engine {
         model: Box<dyn Model>,
         tokenizer: Arc<Tokenizer>,
         options: EngineOptions,
+        account: Box<dyn MemoryAccount>,
         published: Arc<Mutex<Stats>>,
     ) -> Engine {
         let block_size = model.spec().block_size;
@@ -84,7 +88,9 @@ impl Engine {
                 options.kv_blocks,
                 options.max_kv_blocks,
                 options.prefix_cache,
-            ),
+            )
+            .keeping(options.prefix_cache_blocks),
+            max_blocks: options.max_kv_blocks,
             n_reserved: 0,
             requests: Vec::new(),
             inputs: VecDeque::new(),
@@ -94,6 +100,7 @@ impl Engine {
             memory: Memory::default(),
             stats: Stats::default(),
             published,
+            account,
         }
     }
 
@@ -133,6 +140,10 @@ impl Engine {
 
     /// Takes a request into the queue.
     pub(crate) fn admit(&mut self, submission: Submission) {
+        if self.requests.is_empty() {
+            // Memory that was short may have come back.
+            self.blocks.raise_bound(self.max_blocks);
+        }
         let (mut reply, tokens) = Reply::new(submission);
         self.stats.requests += 1;
         self.stats.prompt_tokens += tokens.len() as u64;
@@ -273,7 +284,15 @@ impl Engine {
         let mut n_more = n_wanted.saturating_sub(self.n_reserved);
         let mut outcome = Ok(());
         while n_more > 0 {
-            match self.model.reserve_blocks(self.n_reserved + n_more) {
+            let bytes = n_more as u64 * self.model.spec().kv_block_bytes as u64;
+            let reserved = if self.account.grow(bytes) {
+                self.model
+                    .reserve_blocks(self.n_reserved + n_more)
+                    .inspect_err(|_| self.account.shrink(bytes))
+            } else {
+                Err(ModelError::OutOfMemory(n_more))
+            };
+            match reserved {
                 Ok(()) => {
                     self.n_reserved += n_more;
                     break;

@@ -31,6 +31,9 @@ pub struct EngineOptions {
     pub max_kv_blocks: usize,
     /// Keep computed prompts and reuse what a new prompt begins with.
     pub prefix_cache: bool,
+    /// KV blocks up to which the pool grows rather than forgets a computed prompt. Beyond, it grows
+    /// only for what running sequences need.
+    pub prefix_cache_blocks: usize,
 }
 
 impl Default for EngineOptions {
@@ -41,8 +44,29 @@ impl Default for EngineOptions {
             kv_blocks: 256,
             max_kv_blocks: 4096,
             prefix_cache: true,
+            prefix_cache_blocks: usize::MAX,
         }
     }
+}
+
+/// Who is asked before the KV cache of a model grows. It is dropped when the model's memory is free.
+pub trait MemoryAccount: Send {
+    /// Takes so many bytes more; `false` = they cannot be had.
+    fn grow(&mut self, bytes: u64) -> bool;
+
+    /// Gives back bytes that were taken and could not be used.
+    fn shrink(&mut self, bytes: u64);
+}
+
+/// All memory that the system gives.
+pub(crate) struct Unlimited;
+
+impl MemoryAccount for Unlimited {
+    fn grow(&mut self, _: u64) -> bool {
+        true
+    }
+
+    fn shrink(&mut self, _: u64) {}
 }
 
 /// Figures of an engine: the present state and totals since it was started.
@@ -77,6 +101,15 @@ pub struct Stats {
 /// Starts the engine of `loaded` on a thread of its own, which ends when the last [`Handle`] is
 /// dropped and the running generations are over.
 pub fn spawn(loaded: Loaded, options: EngineOptions) -> Handle {
+    spawn_within(loaded, options, Box::new(Unlimited))
+}
+
+/// Like [`spawn`], for a model whose KV cache grows only as far as `memory` allows.
+pub fn spawn_within(
+    loaded: Loaded,
+    options: EngineOptions,
+    memory: Box<dyn MemoryAccount>,
+) -> Handle {
     let Loaded { model, tokenizer } = loaded;
     let spec = model.spec().clone();
     let context_limit = spec
@@ -86,7 +119,7 @@ pub fn spawn(loaded: Loaded, options: EngineOptions) -> Handle {
     let (submissions, receiver) = mpsc::channel();
     let (life, alive) = watch::channel(Life::Running);
 
-    let mut engine = Engine::new(model, tokenizer.clone(), options, stats.clone());
+    let mut engine = Engine::new(model, tokenizer.clone(), options, memory, stats.clone());
     let started = thread::Builder::new()
         .name("llmsrv-engine".into())
         .stack_size(STACK_BYTES)

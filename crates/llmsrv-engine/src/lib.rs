@@ -29,7 +29,9 @@ pub mod stop;
 pub mod fake;
 
 pub use embed::{EmbedError, Embeddings};
-pub use handle::{Ending, EngineOptions, Generation, Handle, Stats, spawn};
+pub use handle::{
+    Ending, EngineOptions, Generation, Handle, MemoryAccount, Stats, spawn, spawn_within,
+};
 pub use model::{
     EmbeddingSpec, LoadError, LoadOptions, Loaded, Loader, Model, ModelError, ModelSpec, Pooling,
 };

@@ -1,6 +1,12 @@
 //! The server as a whole: its settings and its shared state.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::{Router, extract::FromRef, middleware};
@@ -14,9 +20,11 @@ use crate::{
     guard,
     keys::Keys,
     manager::Manager,
+    metrics::Metrics,
     rate::{Limiter, Rate},
     routes,
     upstream::{Upstream, Upstreams},
+    vocabularies::Vocabularies,
 };
 
 /// Everything that can be chosen.
@@ -36,6 +44,8 @@ pub struct Settings {
     pub max_loaded_models: usize,
     /// Requests that may wait.
     pub max_queue: usize,
+    /// Bytes that all loaded models may take; `None` = nine tenths of what the machine has left.
+    pub memory_limit: Option<u64>,
     /// Context in tokens when nobody says; 0 = automatic.
     pub context_length: usize,
     /// How models are loaded.
@@ -85,6 +95,7 @@ impl Default for Settings {
             num_parallel: 0,
             max_loaded_models: 0,
             max_queue: DEFAULT_QUEUE,
+            memory_limit: None,
             context_length: 0,
             load: LoadOptions::default(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -127,6 +138,9 @@ pub struct App {
     pub(crate) settings: Arc<Settings>,
     pub(crate) store: Arc<Store>,
     pub(crate) manager: Arc<Manager>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) vocabularies: Arc<Vocabularies>,
+    stopping: Arc<AtomicBool>,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) live: Arc<Live>,
 }
@@ -174,12 +188,16 @@ impl App {
     /// Makes a server over a store of models.
     pub fn new(settings: Settings, store: Store, loader: Loader) -> App {
         let (live, store) = (Arc::new(Live::new(settings)), Arc::new(store));
-        let manager = Arc::new(Manager::new(live.clone(), store.clone(), loader));
+        let metrics = Arc::new(Metrics::new());
+        let manager = Manager::new(live.clone(), store.clone(), loader, metrics.clone());
         let upstreams = Arc::new(Upstreams::new(&live.settings().upstreams));
         App {
             settings: live.settings(),
             store,
-            manager,
+            manager: Arc::new(manager),
+            metrics,
+            vocabularies: Arc::default(),
+            stopping: Arc::default(),
             upstreams,
             live,
         }
@@ -214,6 +232,16 @@ impl App {
                 tracing::error!("a request handler panicked");
                 axum::response::IntoResponse::into_response(ApiError::internal("internal error"))
             }))
+    }
+
+    /// Takes no new requests from now on.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells whether the server is on its way to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     /// Logs the body of a request where that was asked for, before it is worked on.

@@ -101,6 +101,7 @@ async fn accept(
             drop(place);
         });
     }
+    app.stop();
     drop((listener, running));
     connections.shutdown().await;
     Ok(())

@@ -91,6 +91,45 @@ impl ApiError {
         }
     }
 
+    /// The words that clients know, and where the numbers come from.
+    pub(crate) fn model_too_large(name: &str, weights: u64, kv: u64, limit: u64) -> ApiError {
+        ApiError::internal(format!(
+            "model requires more system memory ({}) than is available ({}): '{name}' has weights of {} and needs \
+             {} for its context; use a smaller model or context, free memory, or raise LLMSRV_MEMORY_LIMIT",
+            gib(weights.saturating_add(kv)),
+            gib(limit),
+            gib(weights),
+            gib(kv),
+        ))
+    }
+
+    /// Every place for a model is taken for good.
+    pub(crate) fn no_room(name: &str) -> ApiError {
+        ApiError {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            text: format!(
+                "no room for model '{name}': all loaded models are to stay for ever; unload one (keep_alive 0), or \
+                 raise LLMSRV_MAX_LOADED_MODELS or LLMSRV_MEMORY_LIMIT"
+            ),
+        }
+    }
+
+    /// The client went away.
+    pub(crate) fn canceled() -> ApiError {
+        ApiError {
+            status: StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
+            text: "request canceled".into(),
+        }
+    }
+
+    /// No new work is taken.
+    pub(crate) fn stopping() -> ApiError {
+        ApiError {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            text: "the server is shutting down".into(),
+        }
+    }
+
     pub(crate) fn too_large(limit: usize) -> ApiError {
         ApiError {
             status: StatusCode::PAYLOAD_TOO_LARGE,
@@ -122,6 +161,11 @@ impl ApiError {
     pub(crate) fn line(&self) -> serde_json::Value {
         json!({ "error": self.text })
     }
+}
+
+/// A size as people read it.
+fn gib(bytes: u64) -> String {
+    format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
 impl From<BodyError> for ApiError {

@@ -33,6 +33,9 @@ pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) 
     let route = request.extensions().get::<MatchedPath>();
     let need = access::need(route.map(MatchedPath::as_str));
     let key = access::key_of(request.headers(), &app.settings.security).cloned();
+    let counted = app
+        .metrics
+        .request(route.map(MatchedPath::as_str), request.method());
     let line = Line::new(Record {
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
@@ -50,6 +53,7 @@ pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) 
     {
         *response.body_mut() = Body::from(family.error(&error).to_string());
     }
+    counted.answered(response.status().as_u16());
     line.watch(response)
 }
 
@@ -101,6 +105,10 @@ fn entitled(app: &App, request: &Request, need: Need, key: Option<&ApiKey>) -> R
     }
     if need == Need::Nothing {
         return Ok(());
+    }
+    // On connections that were there before.
+    if app.is_stopping() {
+        return Err(ApiError::stopping().into());
     }
     let peer = request.extensions().get::<Peer>().copied();
     if let Some(limiter) = app.live.limiter() {

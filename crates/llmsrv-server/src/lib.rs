@@ -16,6 +16,9 @@ pub mod job;
 pub mod keys;
 mod library;
 mod manager;
+mod memory;
+mod metrics;
+mod openapi;
 mod prompt;
 mod rate;
 mod refusal;
@@ -25,6 +28,7 @@ mod routes;
 mod show;
 mod tls;
 mod upstream;
+mod vocabularies;
 mod voice;
 
 pub use app::{App, Security, Settings};

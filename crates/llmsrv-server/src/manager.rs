@@ -2,13 +2,17 @@
 //!
 //! A request holds a [`Lease`]; as long as it lives its model stays. Requests of one model run in
 //! the order of their arrival, as many together as the engine may batch; the others wait, and a
-//! waiting room of fixed size turns the rest away.
+//! waiting room of fixed size turns the rest away. Models that need room get it in the order in
+//! which they were first asked for: idle ones leave, least recently used first, and the next one is
+//! loaded when their memory is really free.
+
+mod slot;
 
 use std::{
     collections::HashMap,
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -19,12 +23,16 @@ use llmsrv_chat::Template;
 use llmsrv_engine::{EngineOptions, Handle, LoadError, Loaded, Loader};
 use llmsrv_gguf::GgufFile;
 use llmsrv_store::{ModelName, Store, StoredModel};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use llmsrv_tokenizer::Tokenizer;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use self::slot::{Slot, State};
 use crate::{
     app::{Live, Settings},
     error::ApiError,
     library,
+    memory::{self, Account, Memory, Need},
+    metrics::{Metrics, ModelFigures},
 };
 
 /// A loaded model and how to speak to it.
@@ -39,41 +47,13 @@ pub(crate) struct Manager {
     live: Arc<Live>,
     store: Arc<Store>,
     loader: Loader,
+    metrics: Arc<Metrics>,
+    memory: Arc<Memory>,
     slots: Mutex<HashMap<String, Arc<Slot>>>,
+    /// Held while room is made, so that models get it in their order.
+    room: tokio::sync::Mutex<()>,
     /// Requests that wait for a model or for their turn.
     waiting: AtomicUsize,
-    /// Something was released: room may have come.
-    released: Notify,
-}
-
-/// The place of one model, from the decision to load it until it is gone.
-struct Slot {
-    /// Digest of the manifest.
-    digest: String,
-    stored: StoredModel,
-    state: watch::Receiver<State>,
-    turns: Arc<Semaphore>,
-    use_: Mutex<Use>,
-}
-
-#[derive(Clone)]
-enum State {
-    Loading,
-    Ready(Arc<ReadyModel>),
-    Failed(ApiError),
-}
-
-/// Who uses a model and how long it stays.
-struct Use {
-    /// Leases given out or being waited for.
-    active: usize,
-    /// Idle time; `None` = for ever.
-    keep_alive: Option<Duration>,
-    last_used: Instant,
-    /// Counts changes, so that an old timer knows that it is old.
-    epoch: u64,
-    /// Nobody may use it any more.
-    leaving: bool,
 }
 
 /// A loaded model that will not go away, and a turn to use it.
@@ -93,14 +73,21 @@ pub(crate) struct Running {
 }
 
 impl Manager {
-    pub(crate) fn new(live: Arc<Live>, store: Arc<Store>, loader: Loader) -> Manager {
+    pub(crate) fn new(
+        live: Arc<Live>,
+        store: Arc<Store>,
+        loader: Loader,
+        metrics: Arc<Metrics>,
+    ) -> Manager {
         Manager {
+            memory: Arc::new(Memory::new(live.settings().memory_limit)),
             live,
             store,
             loader,
+            metrics,
             slots: Mutex::default(),
+            room: tokio::sync::Mutex::default(),
             waiting: AtomicUsize::new(0),
-            released: Notify::new(),
         }
     }
 
@@ -121,20 +108,21 @@ impl Manager {
         stored: StoredModel,
         keep_alive: Option<KeepAlive>,
     ) -> Result<Lease, ApiError> {
+        let arrived = Instant::now();
+        let (slot, is_first) = self.enter(stored, keep_alive);
+        // From here on the slot counts this request; dropping the guard gives it back.
+        let entered = Entered {
+            manager: self.clone(),
+            slot: Some(slot.clone()),
+        };
         let mut waiting = Waiting {
             manager: self,
             counted: false,
         };
-        let slot = self.slot(stored, keep_alive, &mut waiting).await?;
-        // From here on the slot counts this request; dropping the guard gives it back.
-        let guard = Entered {
-            manager: self.clone(),
-            slot: Some(slot.clone()),
-        };
+        // A free turn means that nobody waits: the semaphore hands its turns to those who wait.
         let turn = match slot.turns.clone().try_acquire_owned() {
-            Ok(turn) if matches!(*slot.state.borrow(), State::Ready(_)) => turn,
-            other => {
-                drop(other);
+            Ok(turn) => turn,
+            Err(_) => {
                 waiting.enter()?;
                 slot.turns
                     .clone()
@@ -143,30 +131,24 @@ impl Manager {
                     .map_err(|_| ApiError::internal("the model is gone"))?
             }
         };
-        let mut state = slot.state.clone();
-        let wait = state.wait_for(|state| !matches!(state, State::Loading));
-        let ready = match self.live.settings().load_timeout {
-            Some(limit) => tokio::time::timeout(limit, wait)
-                .await
-                .map_err(|_| ApiError::internal("timed out waiting for the model to load"))?,
-            None => wait.await,
+        let model = match slot.ready() {
+            Some(model) => model,
+            None => {
+                // The request that brings the model in does not wait in a queue.
+                if !is_first {
+                    waiting.enter()?;
+                }
+                self.loaded(&slot).await?
+            }
         };
-        let state = ready.map(|state| state.clone());
-        match state {
-            Ok(State::Ready(model)) => {
-                guard.keep();
-                Ok(Lease {
-                    manager: self.clone(),
-                    slot,
-                    model,
-                    turn: Some(turn),
-                })
-            }
-            Ok(State::Failed(error)) => Err(error),
-            Ok(State::Loading) | Err(_) => {
-                Err(ApiError::internal("loading the model was interrupted"))
-            }
-        }
+        self.metrics.waited(arrived.elapsed());
+        entered.keep();
+        Ok(Lease {
+            manager: self.clone(),
+            slot,
+            model,
+            turn: Some(turn),
+        })
     }
 
     /// Unloads a model; one that is used leaves when its last request has ended.
@@ -177,12 +159,23 @@ impl Manager {
         {
             let mut use_ = slot.use_();
             use_.keep_alive = Some(Duration::ZERO);
-            use_.epoch += 1;
-            if use_.active > 0 {
-                return;
-            }
+            use_.pinned = false;
         }
-        self.remove(&slot);
+        if slot.leave_if_idle() {
+            self.remove(&slot);
+        }
+    }
+
+    /// Returns the tokenizer of a loaded model, which counts as a use of it.
+    pub(crate) fn tokenizer(
+        self: &Arc<Self>,
+        digest: &str,
+        keep_alive: Option<KeepAlive>,
+    ) -> Option<Arc<Tokenizer>> {
+        let slot = self.slots().get(digest).cloned()?;
+        let tokenizer = slot.ready()?.engine.tokenizer().clone();
+        slot.enter(keep_alive).then(|| self.leave(&slot))?;
+        Some(tokenizer)
     }
 
     /// Lists loaded and loading models, those that stay longest first.
@@ -197,13 +190,9 @@ impl Manager {
                 } else {
                     Duration::ZERO
                 };
-                let ready = match &*slot.state.borrow() {
-                    State::Ready(model) => Some(model.clone()),
-                    State::Loading | State::Failed(_) => None,
-                };
                 Running {
                     stored: slot.stored.clone(),
-                    ready,
+                    ready: slot.ready(),
                     remaining: use_
                         .keep_alive
                         .map(|keep_alive| keep_alive.saturating_sub(idle)),
@@ -219,100 +208,177 @@ impl Manager {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Finds the slot of a model or makes one, and counts the request in it.
-    async fn slot(
+    /// Counts what the engines did since the last call, and returns what they hold.
+    pub(crate) fn figures(&self) -> Vec<ModelFigures> {
+        let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
+        let figures = slots.iter().filter_map(|slot| {
+            self.count(slot);
+            let ready = slot.ready()?;
+            let (spec, stats) = (ready.engine.spec(), ready.engine.stats());
+            let kv = |n_blocks: usize| n_blocks as u64 * spec.kv_block_bytes as u64;
+            Some(ModelFigures {
+                name: slot.stored.entry.name.to_string(),
+                weights: spec.weight_bytes,
+                kv_reserved: kv(stats.kv_blocks_total),
+                kv_used: kv(stats.kv_blocks_used),
+                kv_cached: kv(stats.kv_blocks_cached),
+                running: stats.running,
+                waiting: stats.waiting,
+            })
+        });
+        figures.collect()
+    }
+
+    /// Returns the bytes all models take and may take.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        (self.memory.taken_bytes(), self.memory.limit())
+    }
+
+    /// Counts a request in the slot of its model, which is made for the first one.
+    fn enter(
         self: &Arc<Self>,
         stored: StoredModel,
         keep_alive: Option<KeepAlive>,
-        waiting: &mut Waiting<'_>,
-    ) -> Result<Arc<Slot>, ApiError> {
+    ) -> (Arc<Slot>, bool) {
+        let mut slots = self.slots();
         let digest = stored.entry.digest.hex();
-        loop {
-            let released = self.released.notified();
-            let evicted = {
-                let mut slots = self.slots();
-                if let Some(slot) = slots.get(&digest)
-                    && slot.enter(keep_alive)
-                {
-                    return Ok(slot.clone());
+        if let Some(slot) = slots.get(&digest)
+            && slot.enter(keep_alive)
+        {
+            return (slot.clone(), false);
+        }
+        let (state, watched) = watch::channel(State::Queued);
+        let slot = Arc::new(Slot::new(
+            stored,
+            watched,
+            self.live.settings().parallel(),
+            self.live.settings().keep_alive,
+            keep_alive,
+        ));
+        slots.insert(digest, slot.clone());
+        tokio::spawn(self.clone().bring_in(slot.clone(), state));
+        (slot, true)
+    }
+
+    /// Waits until the model of a slot is loaded.
+    async fn loaded(&self, slot: &Slot) -> Result<Arc<ReadyModel>, ApiError> {
+        let interrupted = || ApiError::internal("loading the model was interrupted");
+        let mut state = slot.state.clone();
+        let has_room = state.wait_for(|state| !matches!(state, State::Queued));
+        has_room.await.map_err(|_| interrupted())?;
+        let loaded = state.wait_for(|state| !matches!(state, State::Loading));
+        let loaded = match self.live.settings().load_timeout {
+            Some(limit) => tokio::time::timeout(limit, loaded)
+                .await
+                .map_err(|_| ApiError::internal("timed out waiting for the model to load"))?,
+            None => loaded.await,
+        };
+        match &*loaded.map_err(|_| interrupted())? {
+            State::Ready(model) => Ok(model.clone()),
+            State::Failed(error) => Err(error.clone()),
+            State::Queued | State::Loading => Err(interrupted()),
+        }
+    }
+
+    /// Makes room for the model of a slot, loads it and watches over its idle time.
+    async fn bring_in(self: Arc<Self>, slot: Arc<Slot>, state: watch::Sender<State>) {
+        let name = slot.stored.entry.name.clone();
+        let result = async {
+            let account = self.make_room(&slot).await?;
+            state.send_replace(State::Loading);
+            let started = Instant::now();
+            let (settings, loader) = (self.live.settings(), self.loader.clone());
+            let stored = slot.stored.clone();
+            let loading = library::blocking(move || load(&settings, &loader, stored, account));
+            let result = loading.await.and_then(|result| result);
+            self.metrics.loaded(started.elapsed(), result.is_ok());
+            if result.is_ok() {
+                let load_ms = started.elapsed().as_millis() as u64;
+                tracing::info!(model = %name, load_ms, "model loaded");
+            }
+            result
+        };
+        match result.await {
+            Ok(model) => {
+                state.send_replace(State::Ready(Arc::new(model)));
+                tokio::spawn(watch_idle(Arc::downgrade(&self), slot));
+            }
+            Err(error) => {
+                if error != ApiError::canceled() {
+                    tracing::error!(model = %name, %error, "cannot load model");
                 }
-                let limit = match self.live.settings().max_loaded_models {
-                    0 => DEFAULT_LOADED_MODELS,
-                    limit => limit,
-                };
-                let others = slots.values().filter(|slot| slot.digest != digest).count();
-                if others < limit && !slots.contains_key(&digest) {
-                    let slot = self.start_loading(stored, digest.clone(), keep_alive);
-                    slots.insert(digest, slot.clone());
-                    return Ok(slot);
-                }
-                if others < limit {
-                    None
-                } else {
-                    evictable(&slots)
-                }
-            };
-            if let Some(slot) = evicted {
-                self.remove(&slot);
-            } else {
-                waiting.enter()?;
-                // A model that leaves, or one that is used by others, ends with a release.
-                let _ = tokio::time::timeout(Duration::from_millis(200), released).await;
+                // The next request tries again.
+                slot.use_().leaving = true;
+                self.forget(&slot);
+                state.send_replace(State::Failed(error));
             }
         }
     }
 
-    fn start_loading(
-        self: &Arc<Self>,
-        stored: StoredModel,
-        digest: String,
-        keep_alive: Option<KeepAlive>,
-    ) -> Arc<Slot> {
+    /// Waits until the memory for a model is there, asking idle ones to leave.
+    async fn make_room(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<Account, ApiError> {
+        let stored = slot.stored.clone();
         let settings = self.live.settings();
-        let (sender, state) = watch::channel(State::Loading);
-        let slot = Arc::new(Slot {
-            digest,
-            stored: stored.clone(),
-            state,
-            turns: Arc::new(Semaphore::new(settings.parallel())),
-            use_: Mutex::new(Use {
-                active: 1,
-                keep_alive: keep_alive.map_or(settings.keep_alive, |keep_alive| keep_alive.0),
-                last_used: Instant::now(),
-                epoch: 0,
-                leaving: false,
-            }),
-        });
-        let (manager, loading) = (self.clone(), slot.clone());
-        tokio::spawn(async move {
-            let loader = manager.loader.clone();
-            let name = stored.entry.name.clone();
-            let started = Instant::now();
-            let result = library::blocking(move || load(&settings, &loader, stored)).await;
-            let state = match result.and_then(|result| result) {
-                Ok(model) => {
-                    tracing::info!(model = %name, load_ms = started.elapsed().as_millis() as u64, "model loaded");
-                    State::Ready(Arc::new(model))
+        let need = library::blocking(move || need(&settings, &stored)).await?;
+        let max_models = match self.live.settings().max_loaded_models {
+            0 => DEFAULT_LOADED_MODELS,
+            limit => limit,
+        };
+        let _first_in_line = self.room.lock().await;
+        loop {
+            let mut freed = std::pin::pin!(self.memory.freed().notified());
+            freed.as_mut().enable();
+            if slot.leave_if_idle() {
+                return Err(ApiError::canceled());
+            }
+            if let Some(account) = self.memory.open(need, max_models) {
+                slot.set_placed();
+                return Ok(account);
+            }
+            let limit = self.memory.limit();
+            if need.total() > limit {
+                let name = slot.stored.entry.name.to_string();
+                return Err(ApiError::model_too_large(
+                    &name,
+                    need.weights,
+                    need.kv,
+                    limit,
+                ));
+            }
+            let placed = self.placed();
+            let is_leaving = self.memory.n_models() > placed.len();
+            if !is_leaving {
+                if let Some(idle) = evictable(&placed) {
+                    self.metrics.evicted();
+                    self.remove(&idle);
+                    continue;
                 }
-                Err(error) => {
-                    tracing::error!(model = %name, %error, "cannot load model");
-                    // The next request tries again.
-                    loading.use_().leaving = true;
-                    manager.forget(&loading);
-                    State::Failed(error)
+                if placed.iter().all(|slot| slot.use_().pinned) && !placed.is_empty() {
+                    let name = slot.stored.entry.name.to_string();
+                    return Err(ApiError::no_room(&name));
                 }
-            };
-            sender.send_replace(state);
-        });
-        slot
+            }
+            memory::wait_for(freed).await;
+        }
+    }
+
+    /// Slots that have room.
+    fn placed(&self) -> Vec<Arc<Slot>> {
+        let slots = self.slots();
+        slots
+            .values()
+            .filter(|slot| slot.is_placed())
+            .cloned()
+            .collect()
     }
 
     /// Takes a slot out of the list; its memory is free when nobody holds it any more.
     fn remove(&self, slot: &Arc<Slot>) {
         slot.use_().leaving = true;
+        self.count(slot);
         self.forget(slot);
+        slot.idle.notify_one();
         tracing::info!(model = %slot.stored.entry.name, "model unloaded");
-        self.released.notify_waiters();
     }
 
     fn forget(&self, slot: &Arc<Slot>) {
@@ -325,67 +391,73 @@ impl Manager {
         }
     }
 
+    /// Adds what an engine did since it was counted last.
+    fn count(&self, slot: &Slot) {
+        if let Some(ready) = slot.ready() {
+            let mut counted = slot.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            let stats = ready.engine.stats();
+            self.metrics
+                .engine(&slot.stored.entry.name.to_string(), &counted, &stats);
+            *counted = stats;
+        }
+    }
+
     fn slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives back what [`Slot::enter`] counted, and begins the idle time after the last one.
-    fn leave(self: &Arc<Self>, slot: &Arc<Slot>) {
-        let dead = matches!(&*slot.state.borrow(), State::Ready(model) if !model.engine.is_alive());
-        let timer = {
+    fn leave(&self, slot: &Arc<Slot>) {
+        let dead = slot.is_dead();
+        let (is_idle, is_over) = {
             let mut use_ = slot.use_();
             use_.active -= 1;
             use_.last_used = Instant::now();
-            use_.epoch += 1;
-            if dead {
-                use_.leaving = true;
-            }
-            (use_.active == 0 && !use_.leaving).then_some((use_.keep_alive, use_.epoch))
+            let is_idle = use_.active == 0;
+            let is_over = dead || (is_idle && use_.keep_alive == Some(Duration::ZERO));
+            let is_news = is_over && !use_.leaving;
+            use_.leaving |= is_over;
+            (is_idle, is_news)
         };
-        self.released.notify_waiters();
-        if dead {
-            self.forget(slot);
+        if is_over {
+            self.remove(slot);
         }
-        let (Some((Some(idle), epoch)), Ok(runtime)) =
-            (timer, tokio::runtime::Handle::try_current())
-        else {
-            return;
-        };
-        let (manager, slot) = (self.clone(), slot.clone());
-        runtime.spawn(async move {
-            tokio::time::sleep(idle).await;
-            let expired = {
-                let mut use_ = slot.use_();
-                let expired = use_.active == 0 && use_.epoch == epoch;
-                use_.leaving |= expired;
-                expired
-            };
-            if expired {
-                manager.remove(&slot);
-            }
-        });
+        if is_idle {
+            slot.idle.notify_one();
+            self.memory.freed().notify_waiters();
+        }
     }
 }
 
-impl Slot {
-    fn use_(&self) -> MutexGuard<'_, Use> {
-        self.use_.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts one more request, unless the model is leaving or its engine has died.
-    fn enter(&self, keep_alive: Option<KeepAlive>) -> bool {
-        let dead = matches!(&*self.state.borrow(), State::Ready(model) if !model.engine.is_alive());
-        let mut use_ = self.use_();
-        use_.leaving |= dead && use_.active == 0;
-        if use_.leaving || dead {
-            return false;
+/// Lets a model go when it has been idle for its time.
+async fn watch_idle(manager: Weak<Manager>, slot: Arc<Slot>) {
+    loop {
+        let deadline = {
+            let use_ = slot.use_();
+            if use_.leaving {
+                return;
+            }
+            use_.deadline()
+        };
+        let Some(deadline) = deadline else {
+            slot.idle.notified().await;
+            continue;
+        };
+        tokio::select! {
+            () = slot.idle.notified() => continue,
+            () = tokio::time::sleep_until(deadline.into()) => {}
         }
-        use_.active += 1;
-        use_.epoch += 1;
-        if let Some(keep_alive) = keep_alive {
-            use_.keep_alive = keep_alive.0;
+        let is_over = {
+            let mut use_ = slot.use_();
+            let is_over = use_
+                .deadline()
+                .is_some_and(|deadline| deadline <= Instant::now());
+            use_.leaving |= is_over;
+            is_over
+        };
+        if is_over && let Some(manager) = manager.upgrade() {
+            manager.remove(&slot);
         }
-        true
     }
 }
 
@@ -446,20 +518,30 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The idle model that was used longest ago; one that is to stay for ever only if there is no other.
-fn evictable(slots: &HashMap<String, Arc<Slot>>) -> Option<Arc<Slot>> {
-    let idle = slots.values().filter(|slot| {
+/// The idle model that was used longest ago; never one that a request asked to keep for ever.
+fn evictable(placed: &[Arc<Slot>]) -> Option<Arc<Slot>> {
+    let idle = placed.iter().filter(|slot| {
         let use_ = slot.use_();
-        use_.active == 0 && !use_.leaving
+        use_.active == 0 && !use_.leaving && !use_.pinned
     });
-    idle.min_by_key(|slot| {
-        let use_ = slot.use_();
-        (use_.keep_alive.is_none(), use_.last_used)
-    })
-    .cloned()
+    idle.min_by_key(|slot| slot.use_().last_used).cloned()
 }
 
-fn load(settings: &Settings, loader: &Loader, stored: StoredModel) -> Result<ReadyModel, ApiError> {
+/// What loading a model will take: all weights, and keys and values of one context.
+fn need(settings: &Settings, stored: &StoredModel) -> Need {
+    let files = [&stored.weights].into_iter().chain(&stored.shards);
+    let others = stored.projectors.iter().chain(&stored.adapters);
+    let files: Vec<&Path> = files.chain(others).map(AsRef::as_ref).collect();
+    let context = |trained: usize| settings.context(None).min(trained);
+    Need::of_files(&files, context, &settings.load.kv_cache_type)
+}
+
+fn load(
+    settings: &Settings,
+    loader: &Loader,
+    stored: StoredModel,
+    mut account: Account,
+) -> Result<ReadyModel, ApiError> {
     let name = stored.entry.name.to_string();
     if !stored.adapters.is_empty() {
         return Err(ApiError::internal(format!(
@@ -481,16 +563,24 @@ fn load(settings: &Settings, loader: &Loader, stored: StoredModel) -> Result<Rea
     let spec = model.spec();
     let blocks_for = |n_tokens: usize| n_tokens.div_ceil(spec.block_size.max(1));
     let wanted = settings.context(None).min(spec.context_length);
-    let room = available_memory().unwrap_or(u64::MAX) / 2 / (spec.kv_block_bytes.max(1) as u64);
+    let block_bytes = spec.kv_block_bytes.max(1) as u64;
+    account.correct(Need {
+        weights: spec.weight_bytes,
+        kv: blocks_for(wanted) as u64 * block_bytes,
+    });
+    // The account refuses what others have taken meanwhile.
+    let room = account.limit().saturating_sub(spec.weight_bytes) / block_bytes;
     let options = EngineOptions {
         max_sequences: settings.parallel(),
         kv_blocks: blocks_for(wanted),
         max_kv_blocks: usize::try_from(room)
             .unwrap_or(usize::MAX)
-            .clamp(blocks_for(wanted), MAX_BLOCKS),
+            .clamp(blocks_for(wanted), MAX_BLOCKS.max(blocks_for(wanted))),
+        prefix_cache_blocks: blocks_for(wanted).saturating_mul(settings.parallel()),
         ..EngineOptions::default()
     };
-    let engine = llmsrv_engine::spawn(Loaded { model, tokenizer }, options);
+    let loaded = Loaded { model, tokenizer };
+    let engine = llmsrv_engine::spawn_within(loaded, options, Box::new(account));
     Ok(ReadyModel {
         stored,
         engine,
@@ -519,16 +609,6 @@ pub(crate) fn choose_template(stored: &StoredModel, has_token: &dyn Fn(&str) -> 
             Template::builtin(has_token)
         })
         .unwrap_or_else(|error| unreachable!("the built-in templates parse: {error}"))
-}
-
-/// Memory that can be had without swapping, in bytes.
-fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string(Path::new("/proc/meminfo")).ok()?;
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("MemAvailable:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    kib.checked_mul(1024)
 }
 
 /// As the reference server on a machine without GPU.

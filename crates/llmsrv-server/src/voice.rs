@@ -17,7 +17,7 @@ use crate::{
     job::Job,
     library,
     manager::Lease,
-    prompt, upstream,
+    metrics, prompt, upstream,
 };
 
 /// What comes of a request.
@@ -46,6 +46,7 @@ pub(crate) struct Engine {
     load_duration: Duration,
     prompt_tokens: usize,
     n_truncated: usize,
+    watch: metrics::Answer,
     _lease: Lease,
 }
 
@@ -94,6 +95,8 @@ async fn on_this_machine(app: &App, job: Job) -> Result<Outcome, ApiError> {
         let (text, n_images) = rendered.await??;
         return Ok(Outcome::Prompt(text, n_images));
     }
+    let name = lease.model.stored.entry.name.to_string();
+    let watch = app.metrics.answer(&name).since(asked);
     let started = library::blocking(move || prompt::start(&job, &model, &settings)).await??;
     Ok(Outcome::Voice(Voice::Engine(Box::new(Engine {
         generation: started.generation,
@@ -101,6 +104,7 @@ async fn on_this_machine(app: &App, job: Job) -> Result<Outcome, ApiError> {
         load_duration,
         prompt_tokens: started.prompt_tokens,
         n_truncated: started.n_truncated,
+        watch,
         _lease: lease,
     }))))
 }
@@ -126,7 +130,11 @@ impl Voice {
 
 impl Engine {
     async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
-        match self.generation.next().await {
+        let event = self.generation.next().await;
+        if let Some(event) = &event {
+            self.watch.saw(event);
+        }
+        match event {
             Some(Event::Text { text, tokens }) => {
                 let pieces = match &mut self.splitter {
                     Some(splitter) => splitter.push(&text),

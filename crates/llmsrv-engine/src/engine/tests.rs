@@ -3,6 +3,8 @@
 //! The property: whatever runs beside a request, however it is cut into steps, preempted or found
 //! in the prefix cache, its output is the one it has alone.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use proptest::prelude::*;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -11,6 +13,7 @@ use crate::{
     Event, Finish, GenRequest, GrammarSpec, Loaded, SamplingParams, TokenId, TokenInfo,
     fake::{self, Answer, FakeOptions},
     grammar::Grammars,
+    handle::Unlimited,
 };
 
 /// Everything a request gave.
@@ -72,8 +75,16 @@ impl Output {
 }
 
 fn engine(fake: FakeOptions, options: EngineOptions) -> Engine {
+    engine_within(fake, options, Box::new(Unlimited))
+}
+
+fn engine_within(
+    fake: FakeOptions,
+    options: EngineOptions,
+    account: Box<dyn MemoryAccount>,
+) -> Engine {
     let Loaded { model, tokenizer } = fake::loaded(fake);
-    Engine::new(model, tokenizer, options, Arc::default())
+    Engine::new(model, tokenizer, options, account, Arc::default())
 }
 
 /// Gives a request to the engine as a handle does.
@@ -240,6 +251,7 @@ mod equivalence {
                             kv_blocks: if is_small { 1 } else { 100 },
                             max_kv_blocks: 0,
                             prefix_cache: true,
+                            prefix_cache_blocks: [usize::MAX, 2][spare_blocks % 2],
                         },
                         arrivals,
                     },
@@ -522,6 +534,49 @@ fn a_failed_step_fails_its_sequences_only() {
     );
     assert_eq!(Output::read(&mut good).text, "Hello! How can I help you?");
     assert_eq!(engine.blocks.used(), 0);
+}
+
+/// An account with so many bytes left.
+struct Purse(Arc<AtomicU64>);
+
+impl MemoryAccount for Purse {
+    fn grow(&mut self, bytes: u64) -> bool {
+        let take = |left: u64| left.checked_sub(bytes);
+        self.0.fetch_update(Relaxed, Relaxed, take).is_ok()
+    }
+
+    fn shrink(&mut self, bytes: u64) {
+        self.0.fetch_add(bytes, Relaxed);
+    }
+}
+
+#[test]
+fn the_kv_cache_grows_as_far_as_its_account_allows() {
+    let fake = FakeOptions {
+        block_size: 4,
+        memory_blocks: 50,
+        ..FakeOptions::default()
+    };
+    let options = EngineOptions {
+        kv_blocks: 1,
+        max_kv_blocks: 100,
+        ..EngineOptions::default()
+    };
+    let purse = Arc::new(AtomicU64::new(0));
+    let mut engine = engine_within(fake, options, Box::new(Purse(purse.clone())));
+    let block = engine.model.spec().kv_block_bytes as u64;
+    purse.store(2 * block, Relaxed);
+    let output = run(&mut engine, &request("abcdefghijkl"));
+    assert!(output.error.unwrap().contains("not enough memory"));
+    let before = engine.stats.kv_blocks_total as u64;
+    assert_eq!(purse.load(Relaxed), (2 - before) * block);
+
+    purse.store(100 * block, Relaxed);
+    let output = run(&mut engine, &request("abcdefghijkl"));
+    assert!(output.error.is_none(), "{output:?}");
+    let held = engine.stats.kv_blocks_total as u64;
+    assert!(held <= 50, "the model has no memory for more");
+    assert_eq!(purse.load(Relaxed), (100 - (held - before)) * block);
 }
 
 #[test]

@@ -3,11 +3,12 @@
 mod embed;
 mod models;
 mod text;
+mod tokens;
 
 use axum::{
     Router,
     extract::State,
-    http::{Method, Uri, header},
+    http::{HeaderMap, Method, Uri, header},
     response::{IntoResponse, Redirect, Response},
     routing::{delete, get, post},
 };
@@ -17,7 +18,8 @@ use tower_http::decompression::RequestDecompressionLayer;
 
 use crate::{
     app::{App, Shared},
-    respond,
+    metrics::Present,
+    openapi, respond,
 };
 
 /// Builds the table of paths.
@@ -25,6 +27,8 @@ pub(crate) fn router(app: App) -> Router {
     Router::new()
         .route("/", get(root))
         .route("/health", get(health))
+        .route("/metrics", get(metrics))
+        .route("/openapi.json", get(openapi::openapi))
         .route("/api/version", get(version))
         .route("/api/status", get(status))
         .route("/api/tags", get(models::tags))
@@ -34,6 +38,8 @@ pub(crate) fn router(app: App) -> Router {
         .route("/api/delete", delete(models::delete))
         .route("/api/generate", post(text::generate))
         .route("/api/chat", post(text::chat))
+        .route("/api/tokenize", post(tokens::tokenize))
+        .route("/api/detokenize", post(tokens::detokenize))
         .route("/v1/models", get(models::openai_list))
         .route("/v1/models/{*model}", get(models::openai_model))
         .route("/v1/chat/completions", post(text::openai_chat))
@@ -59,8 +65,33 @@ async fn root() -> &'static str {
     "Ollama is running"
 }
 
-async fn health() -> Response {
+/// For those who watch the server: 503 says that it should get no more work.
+async fn health(State(app): State<App>) -> Response {
+    if app.is_stopping() {
+        let mut response = respond::json(&json!({"status": "stopping"}));
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        return response;
+    }
     respond::json(&json!({"status": "ok"}))
+}
+
+async fn metrics(State(app): State<App>, headers: HeaderMap) -> Response {
+    let asked = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok());
+    let open_metrics = asked.is_some_and(|accept| accept.contains("application/openmetrics-text"));
+    let present = Present {
+        models: app.manager.figures(),
+        waiting: app.manager.n_waiting(),
+        memory: app.manager.memory(),
+    };
+    let kind = if open_metrics {
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    } else {
+        "text/plain; version=0.0.4; charset=utf-8"
+    };
+    let text = app.metrics.render(&present, open_metrics);
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
 async fn version(State(app): State<App>) -> Response {

@@ -18,7 +18,7 @@ use tower::ServiceExt as _;
 /// A server over a temporary store.
 pub(crate) struct Host {
     pub(crate) app: App,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 const TEMPLATES: &[(&str, &str)] = &[
@@ -51,6 +51,7 @@ pub(crate) fn settings() -> Settings {
         num_parallel: 0,
         max_loaded_models: 0,
         max_queue: 512,
+        memory_limit: None,
         context_length: 0,
         load: LoadOptions::default(),
         version: "0.33.0-llmsrv.test".into(),
@@ -85,7 +86,9 @@ pub(crate) fn host_loading(settings: Settings, loader: Loader) -> Host {
         let mut metadata = Metadata::new();
         metadata.set("general.architecture", "llama");
         metadata.set("general.basename", *name);
+        metadata.set("tokenizer.ggml.model", "gpt2");
         metadata.set("tokenizer.ggml.tokens", vec!["a", "b", "c", "d", "e", "f"]);
+        metadata.set("tokenizer.ggml.merges", Vec::<&str>::new());
         let gguf = Writer::new(metadata).to_bytes().unwrap();
         let put = |kind, bytes: &[u8]| -> Layer { store.put_layer(kind, &mut &bytes[..]).unwrap() };
         let mut layers = vec![
@@ -113,7 +116,7 @@ pub(crate) fn host_loading(settings: Settings, loader: Loader) -> Host {
     }
     Host {
         app: App::new(settings, store, loader),
-        _folder: folder,
+        folder,
     }
 }
 
@@ -151,6 +154,32 @@ pub(crate) fn saying(text: &'static str) -> Host {
 }
 
 impl Host {
+    /// Puts a model file into the store.
+    pub(crate) fn put(&self, name: &str, gguf: &[u8]) {
+        let store = Store::open(self.folder.path(), OpenOptions::default()).unwrap();
+        let weights = store.put_layer(LayerKind::Model, &mut &gguf[..]).unwrap();
+        let config = br#"{"model_format":"gguf"}"#;
+        let config = store
+            .put_layer(LayerKind::Config, &mut &config[..])
+            .unwrap();
+        let manifest = Manifest::new(config, vec![weights]).to_bytes();
+        store
+            .put_manifest(&name.parse().unwrap(), &manifest)
+            .unwrap();
+    }
+
+    /// Returns the names of the loaded models, sorted.
+    pub(crate) async fn loaded(&self) -> Vec<String> {
+        let ps = self.get("/api/ps").await;
+        let models = ps["models"].as_array().unwrap();
+        let mut names: Vec<String> = models
+            .iter()
+            .map(|model| model["name"].as_str().unwrap().replace(":latest", ""))
+            .collect();
+        names.sort();
+        names
+    }
+
     pub(crate) async fn send(
         &self,
         method: Method,

@@ -1,0 +1,322 @@
+//! How much memory loaded models may take, and how much they take.
+//!
+//! Each model has an [`Account`] from before it is loaded until its memory is really free: its
+//! weights, which stay in the mapped file, and its KV cache, which grows. Nothing grows without
+//! asking its account, so the sum keeps within the limit.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use llmsrv_engine::MemoryAccount;
+use llmsrv_gguf::{GgufFile, TensorType};
+use tokio::sync::Notify;
+
+/// The memory of all models.
+pub(crate) struct Memory {
+    /// What was set; `None` = a share of what the machine has.
+    limit: Option<u64>,
+    taken: Mutex<Taken>,
+    /// A model's memory was given back, or can be.
+    freed: Notify,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    bytes: u64,
+    models: usize,
+}
+
+/// Bytes that a model takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Need {
+    pub(crate) weights: u64,
+    /// KV cache of one context.
+    pub(crate) kv: u64,
+}
+
+/// What one model holds; its drop gives it back.
+pub(crate) struct Account {
+    memory: Arc<Memory>,
+    /// Bytes promised when the model was let in.
+    promised: u64,
+    weights: u64,
+    kv: u64,
+}
+
+impl Memory {
+    pub(crate) fn new(limit: Option<u64>) -> Memory {
+        Memory {
+            limit,
+            taken: Mutex::default(),
+            freed: Notify::new(),
+        }
+    }
+
+    /// Returns how many bytes all models together may take, measured now.
+    ///
+    /// Pages of mapped weights count as available memory, and so do the pages that this process
+    /// has filled itself: what the models hold is part of the result.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.unwrap_or_else(|| {
+            let ours = status_kib("/proc/self/status", "RssAnon:").unwrap_or(0);
+            match available() {
+                Some(available) => available.saturating_add(ours) / 10 * 9,
+                None => u64::MAX,
+            }
+        })
+    }
+
+    /// Opens an account when there are fewer than `max_models` and the memory is there.
+    pub(crate) fn open(self: &Arc<Memory>, need: Need, max_models: usize) -> Option<Account> {
+        let limit = self.limit();
+        let mut taken = self.taken();
+        let fits = need.total() <= limit.saturating_sub(taken.bytes);
+        if taken.models >= max_models || !fits {
+            return None;
+        }
+        taken.models += 1;
+        taken.bytes += need.total();
+        Some(Account {
+            memory: self.clone(),
+            promised: need.total(),
+            weights: need.weights,
+            kv: 0,
+        })
+    }
+
+    /// Returns the bytes that the models hold, promised ones included.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.taken().bytes
+    }
+
+    /// Returns how many models hold memory.
+    pub(crate) fn n_models(&self) -> usize {
+        self.taken().models
+    }
+
+    /// Returns what is told when a model's memory was given back, or can be.
+    pub(crate) fn freed(&self) -> &Notify {
+        &self.freed
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Account {
+    /// Takes over what the loaded model says of itself. It is there already, so it counts even
+    /// where it is more than was promised.
+    pub(crate) fn correct(&mut self, need: Need) {
+        let before = self.bytes();
+        (self.weights, self.promised) = (need.weights, need.total());
+        let after = self.bytes();
+        let mut taken = self.memory.taken();
+        taken.bytes = taken.bytes.saturating_sub(before).saturating_add(after);
+    }
+
+    /// Returns what all models together may take.
+    pub(crate) fn limit(&self) -> u64 {
+        self.memory.limit()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.promised.max(self.weights.saturating_add(self.kv))
+    }
+}
+
+impl MemoryAccount for Account {
+    fn grow(&mut self, bytes: u64) -> bool {
+        let before = self.bytes();
+        self.kv = self.kv.saturating_add(bytes);
+        let more = self.bytes() - before;
+        if more == 0 {
+            return true;
+        }
+        let limit = self.memory.limit();
+        {
+            let mut taken = self.memory.taken();
+            if more <= limit.saturating_sub(taken.bytes) {
+                taken.bytes += more;
+                return true;
+            }
+        }
+        self.kv -= bytes;
+        false
+    }
+
+    fn shrink(&mut self, bytes: u64) {
+        let before = self.bytes();
+        self.kv = self.kv.saturating_sub(bytes);
+        self.memory.taken().bytes -= before - self.bytes();
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        {
+            let mut taken = self.memory.taken();
+            taken.bytes = taken.bytes.saturating_sub(self.bytes());
+            taken.models -= 1;
+        }
+        self.memory.freed.notify_waiters();
+    }
+}
+
+impl Need {
+    pub(crate) fn total(self) -> u64 {
+        self.weights.saturating_add(self.kv)
+    }
+
+    /// Computes what a model of these files takes, from their headers alone. The first file holds
+    /// the hyperparameters. A file that cannot be read needs nothing: loading it will say why.
+    pub(crate) fn of_files(
+        files: &[&Path],
+        context: impl Fn(usize) -> usize,
+        kv_type: &str,
+    ) -> Need {
+        let mut need = Need::default();
+        for (idx, path) in files.iter().enumerate() {
+            let Ok(file) = GgufFile::open(path) else {
+                continue;
+            };
+            let tensors = file.header().tensors.iter();
+            need.weights =
+                tensors.fold(need.weights, |sum, tensor| sum.saturating_add(tensor.bytes));
+            if idx == 0 {
+                need.kv = kv_bytes(&file, &context, kv_type).unwrap_or(0);
+            }
+        }
+        need
+    }
+}
+
+/// Bytes of the keys and values of one context; `None` for a file that does not say.
+fn kv_bytes(file: &GgufFile, context: &impl Fn(usize) -> usize, kv_type: &str) -> Option<u64> {
+    let metadata = file.metadata();
+    let architecture = metadata.architecture()?;
+    let read = |key: &str| metadata.u64(&format!("{architecture}.{key}"));
+    // A list says it for each layer; the sum over all layers is what counts.
+    let n_layers = read("block_count")?.min(MAX_LAYERS);
+    let n_heads = read("attention.head_count").filter(|n| *n > 0);
+    let key = format!("{architecture}.attention.head_count_kv");
+    let n_kv_heads = match metadata.i64s(&key) {
+        Some(layers) => layers.iter().fold(0, |sum: u64, n| {
+            sum.saturating_add(u64::try_from(*n).unwrap_or(0))
+        }),
+        None => metadata.u64(&key).or(n_heads)?.saturating_mul(n_layers),
+    };
+    let key_length = read("attention.key_length").or_else(|| {
+        let width = read("embedding_length")?;
+        Some(width / n_heads?)
+    })?;
+    let value_length = read("attention.value_length").unwrap_or(key_length);
+    let kind = TensorType::ALL
+        .iter()
+        .find(|kind| kind.name().eq_ignore_ascii_case(kv_type))
+        .filter(|kind| key_length.is_multiple_of(kind.block_len() as u64))
+        .unwrap_or(&TensorType::F16);
+    let trained = read("context_length")?;
+    let n_tokens = context(usize::try_from(trained).unwrap_or(usize::MAX)) as u64;
+    let n_elements = n_kv_heads
+        .saturating_mul(key_length.saturating_add(value_length))
+        .saturating_mul(n_tokens);
+    Some(n_elements.saturating_mul(kind.block_bytes() as u64) / kind.block_len() as u64)
+}
+
+/// Returns the memory that can be had without swapping, in bytes: of the machine, or of the
+/// control group this process is in where that is less.
+pub(crate) fn available() -> Option<u64> {
+    let machine = status_kib("/proc/meminfo", "MemAvailable:");
+    match (machine, group_available()) {
+        (Some(machine), Some(group)) => Some(machine.min(group)),
+        (machine, group) => machine.or(group),
+    }
+}
+
+/// Returns the resident memory of this process, in bytes.
+pub(crate) fn resident() -> Option<u64> {
+    status_kib("/proc/self/status", "VmRSS:")
+}
+
+/// Reads a line such as `VmRSS:   1234 kB`, in bytes.
+fn status_kib(path: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// What the control group (version 2) and those around it leave.
+fn group_available() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let root = Path::new("/sys/fs/cgroup");
+    let own: PathBuf = Path::new(own)
+        .components()
+        .filter(|part| matches!(part, std::path::Component::Normal(_)))
+        .collect();
+    own.ancestors()
+        .filter_map(|group| left_in(&root.join(group)))
+        .min()
+}
+
+/// What one control group leaves; its page cache can be dropped and so is available.
+fn left_in(group: &Path) -> Option<u64> {
+    let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
+    let max: u64 = read("memory.max")?.trim().parse().ok()?;
+    let current: u64 = read("memory.current")?.trim().parse().ok()?;
+    let cache: u64 = read("memory.stat")?
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(name, _)| matches!(*name, "active_file" | "inactive_file"))
+        .filter_map(|(_, bytes)| bytes.parse::<u64>().ok())
+        .sum();
+    Some(max.saturating_sub(current.saturating_sub(cache)))
+}
+
+/// Waits until a model's memory was given back, but not for ever: other programs free memory, too.
+pub(crate) async fn wait_for(freed: impl Future<Output = ()>) {
+    let _ = tokio::time::timeout(Duration::from_secs(1), freed).await;
+}
+
+/// Bounds what a lying file can claim.
+const MAX_LAYERS: u64 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_keep_within_the_limit() {
+        let memory = Arc::new(Memory::new(Some(100)));
+        let need = |weights, kv| Need { weights, kv };
+        let mut first = memory.open(need(40, 10), 2).unwrap();
+        assert!(first.grow(10) && memory.taken_bytes() == 50, "promised");
+        assert!(first.grow(20) && memory.taken_bytes() == 70);
+        assert!(!first.grow(31) && memory.taken_bytes() == 70);
+        first.shrink(15);
+        assert_eq!(memory.taken_bytes(), 55);
+        assert!(memory.open(need(46, 0), 2).is_none(), "no memory");
+        let second = memory.open(need(45, 0), 2).unwrap();
+        assert!(memory.open(need(0, 0), 2).is_none(), "too many");
+        assert_eq!((memory.n_models(), memory.taken_bytes()), (2, 100));
+        drop(second);
+        first.correct(need(80, 0));
+        assert_eq!((memory.n_models(), memory.taken_bytes()), (1, 95));
+        drop(first);
+        assert_eq!((memory.n_models(), memory.taken_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn the_machine_is_measured() {
+        let limit = Memory::new(None).limit();
+        assert!(limit > 1 << 20, "{limit}");
+        if Path::new("/proc/self/status").exists() {
+            assert!(limit < u64::MAX && resident().unwrap() > 1 << 20);
+        }
+    }
+}

@@ -1,0 +1,575 @@
+//! The OpenAI and the Anthropic dialect (`/v1/*`).
+#![expect(dead_code, reason = "the types are there for their schemas")]
+
+use llmsrv_api::native::LogProb;
+use serde_json::Value;
+use utoipa::{
+    ToSchema,
+    openapi::{RefOr, Schema},
+};
+
+use super::{
+    EVENTS, JSON, Row, Schemas,
+    native::{KeepAlive, Stop},
+    refusals, text,
+};
+
+/// Returns the endpoints.
+pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
+    let error = s.add::<OpenAiError>();
+    let openai = |row: Row, also: &[u16]| refusals(row, &error, &[also, &[401, 500, 503]].concat());
+    let asks = |row: Row| openai(row, &[400, 404, 413]);
+    let error = s.add::<AnthropicError>();
+    let anthropic = |row: Row| refusals(row, &error, &[400, 401, 404, 413, 500, 503]);
+    vec![
+        openai(
+            Row::get("/v1/models", OPENAI, "List the models on disk"),
+            &[],
+        )
+        .answers(200, "The models", [(JSON, s.add::<OpenAiModels>())]),
+        openai(
+            Row::get("/v1/models/{model}", OPENAI, "Describe a model"),
+            &[400, 404],
+        )
+        .parameter("model", "Name of the model; slashes in it are understood.")
+        .answers(200, "The model", [(JSON, s.add::<OpenAiModel>())]),
+        asks(Row::post(
+            "/v1/chat/completions",
+            OPENAI,
+            "Answer a conversation",
+        ))
+        .takes(s.add::<ChatCompletionRequest>())
+        .answers(
+            200,
+            "The answer, whole or as events",
+            either(s.add::<ChatCompletion>()),
+        ),
+        asks(Row::post("/v1/completions", OPENAI, "Continue a prompt"))
+            .takes(s.add::<CompletionRequest>())
+            .answers(
+                200,
+                "The text, whole or as events",
+                either(s.add::<Completion>()),
+            ),
+        asks(Row::post(
+            "/v1/responses",
+            OPENAI,
+            "Answer a conversation of items",
+        ))
+        .about("Responses are not kept: the whole conversation is sent each time.")
+        .takes(s.add::<ResponseRequest>())
+        .answers(
+            200,
+            "The response, whole or as events",
+            either(s.add::<ResponseObject>()),
+        ),
+        anthropic(Row::post(
+            "/v1/messages",
+            ANTHROPIC,
+            "Answer a conversation",
+        ))
+        .takes(s.add::<MessagesRequest>())
+        .answers(
+            200,
+            "The message, whole or as events",
+            either(s.add::<AnthropicMessage>()),
+        ),
+        anthropic(Row::post(
+            "/v1/messages/count_tokens",
+            ANTHROPIC,
+            "Count the tokens of a prompt",
+        ))
+        .takes(s.add::<CountRequest>())
+        .answers(200, "The number", [(JSON, s.add::<TokenCount>())]),
+    ]
+}
+
+/// An answer that is one object or comes as server-sent events.
+fn either(schema: RefOr<Schema>) -> [(&'static str, RefOr<Schema>); 2] {
+    [(JSON, schema), (EVENTS, text())]
+}
+
+const OPENAI: &str = "OpenAI";
+const ANTHROPIC: &str = "Anthropic";
+
+/// A refusal.
+#[derive(ToSchema)]
+pub(super) struct OpenAiError {
+    error: OpenAiErrorDetail,
+}
+
+#[derive(ToSchema)]
+struct OpenAiErrorDetail {
+    /// Why.
+    message: String,
+    /// `invalid_request_error`, `not_found_error` or `api_error`.
+    r#type: String,
+    #[schema(required)]
+    param: Option<String>,
+    #[schema(required)]
+    code: Option<String>,
+}
+
+/// A refusal.
+#[derive(ToSchema)]
+struct AnthropicError {
+    /// `error`.
+    r#type: String,
+    error: AnthropicErrorDetail,
+    request_id: String,
+}
+
+#[derive(ToSchema)]
+struct AnthropicErrorDetail {
+    /// `invalid_request_error`, `not_found_error`, `overloaded_error` and the like.
+    r#type: String,
+    /// Why.
+    message: String,
+}
+
+#[derive(ToSchema)]
+struct OpenAiModels {
+    /// `list`.
+    object: String,
+    data: Vec<OpenAiModel>,
+}
+
+#[derive(ToSchema)]
+struct OpenAiModel {
+    id: String,
+    /// `model`.
+    object: String,
+    /// Seconds since the epoch.
+    created: u64,
+    owned_by: String,
+}
+
+/// What a client of this dialect says of a conversation.
+#[derive(ToSchema)]
+struct ChatCompletionRequest {
+    /// Name of the model, such as `qwen3:8b`.
+    model: String,
+    #[schema(min_items = 1)]
+    messages: Vec<OpenAiMessage>,
+    tools: Option<Vec<OpenAiTool>>,
+    tool_choice: Option<OpenAiToolChoice>,
+    response_format: Option<ResponseFormat>,
+    /// As events; off by default.
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    /// 1.0 unless it is given.
+    temperature: Option<f32>,
+    /// 1.0 unless it is given.
+    top_p: Option<f32>,
+    frequency_penalty: Option<f32>,
+    presence_penalty: Option<f32>,
+    seed: Option<i64>,
+    stop: Option<Stop>,
+    #[schema(minimum = -1)]
+    max_tokens: Option<i64>,
+    #[schema(minimum = -1)]
+    max_completion_tokens: Option<i64>,
+    /// Only 1 is possible.
+    #[schema(minimum = 1, maximum = 1)]
+    n: Option<i64>,
+    /// A number to add for each of these tokens.
+    #[schema(value_type = Option<Object>)]
+    logit_bias: Option<Value>,
+    logprobs: Option<bool>,
+    #[schema(minimum = 0, maximum = 20)]
+    top_logprobs: Option<i64>,
+    reasoning_effort: Option<Effort>,
+    keep_alive: Option<KeepAlive>,
+    /// Drop old messages when the prompt is too long; this is the default.
+    truncate: Option<bool>,
+}
+
+#[derive(ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Effort {
+    None,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    Xhigh,
+    Max,
+}
+
+#[derive(ToSchema)]
+struct OpenAiMessage {
+    /// `system`, `developer`, `user`, `assistant` or `tool`.
+    role: String,
+    content: OpenAiContent,
+    tool_calls: Option<Vec<OpenAiToolCall>>,
+    tool_call_id: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[serde(untagged)]
+enum OpenAiContent {
+    Text(String),
+    Parts(Vec<TextPart>),
+}
+
+/// A text; images are `image_url` parts.
+#[derive(ToSchema)]
+struct TextPart {
+    r#type: TextPartType,
+    text: String,
+}
+
+#[derive(ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum TextPartType {
+    Text,
+}
+
+#[derive(ToSchema)]
+struct OpenAiToolCall {
+    id: String,
+    index: Option<u64>,
+    /// `function`.
+    r#type: String,
+    function: OpenAiFunctionCall,
+}
+
+#[derive(ToSchema)]
+struct OpenAiFunctionCall {
+    name: String,
+    /// A JSON object as text.
+    arguments: String,
+}
+
+#[derive(ToSchema)]
+struct OpenAiTool {
+    r#type: FunctionType,
+    function: OpenAiFunction,
+}
+
+#[derive(ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum FunctionType {
+    Function,
+}
+
+#[derive(ToSchema)]
+struct OpenAiFunction {
+    #[schema(min_length = 1)]
+    name: String,
+    description: Option<String>,
+    /// JSON Schema of the arguments.
+    #[schema(value_type = Option<Object>)]
+    parameters: Option<Value>,
+}
+
+/// `none`, `auto`, `required`, or a function that must be called.
+#[derive(ToSchema)]
+#[serde(untagged)]
+enum OpenAiToolChoice {
+    Word(String),
+    #[schema(value_type = Object)]
+    Function(Value),
+}
+
+#[derive(ToSchema)]
+struct ResponseFormat {
+    /// `text`, `json_object` or `json_schema`.
+    r#type: String,
+    #[schema(value_type = Option<Object>)]
+    json_schema: Option<Value>,
+}
+
+#[derive(ToSchema)]
+struct StreamOptions {
+    /// End the stream with the number of tokens.
+    include_usage: Option<bool>,
+}
+
+#[derive(ToSchema)]
+struct ChatCompletion {
+    id: String,
+    /// `chat.completion`.
+    object: String,
+    /// Seconds since the epoch.
+    created: i64,
+    model: String,
+    system_fingerprint: String,
+    choices: Vec<ChatChoice>,
+    usage: Usage,
+}
+
+#[derive(ToSchema)]
+struct ChatChoice {
+    index: u64,
+    message: AssistantMessage,
+    /// `stop`, `length` or `tool_calls`.
+    finish_reason: String,
+    logprobs: Option<ChatLogProbs>,
+}
+
+#[derive(ToSchema)]
+struct AssistantMessage {
+    /// `assistant`.
+    role: String,
+    content: String,
+    reasoning: Option<String>,
+    reasoning_content: Option<String>,
+    tool_calls: Option<Vec<OpenAiToolCall>>,
+}
+
+#[derive(ToSchema)]
+struct ChatLogProbs {
+    content: Vec<LogProb>,
+}
+
+#[derive(ToSchema)]
+struct Usage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+    prompt_tokens_details: PromptTokens,
+}
+
+#[derive(ToSchema)]
+struct PromptTokens {
+    cached_tokens: u64,
+}
+
+#[derive(ToSchema)]
+struct CompletionRequest {
+    /// Name of the model, such as `qwen3:8b`.
+    model: String,
+    /// The text to continue.
+    prompt: Option<Stop>,
+    /// Text after the gap that the model fills.
+    suffix: Option<String>,
+    /// Begin the answer with the prompt.
+    echo: Option<bool>,
+    /// As events; off by default.
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    /// 1.0 unless it is given.
+    temperature: Option<f32>,
+    /// 1.0 unless it is given.
+    top_p: Option<f32>,
+    frequency_penalty: Option<f32>,
+    presence_penalty: Option<f32>,
+    seed: Option<i64>,
+    stop: Option<Stop>,
+    #[schema(minimum = -1)]
+    max_tokens: Option<i64>,
+    /// Only 1 is possible.
+    #[schema(minimum = 1, maximum = 1)]
+    n: Option<i64>,
+    /// Only 1 is possible.
+    #[schema(minimum = 1, maximum = 1)]
+    best_of: Option<i64>,
+    /// A number to add for each of these tokens.
+    #[schema(value_type = Option<Object>)]
+    logit_bias: Option<Value>,
+    /// Alternatives reported for each token.
+    #[schema(minimum = 0, maximum = 20)]
+    logprobs: Option<i64>,
+    keep_alive: Option<KeepAlive>,
+    /// Cut a prompt that is too long; this is the default.
+    truncate: Option<bool>,
+}
+
+#[derive(ToSchema)]
+struct Completion {
+    id: String,
+    /// `text_completion`.
+    object: String,
+    /// Seconds since the epoch.
+    created: i64,
+    model: String,
+    system_fingerprint: String,
+    choices: Vec<CompletionChoice>,
+    usage: Usage,
+}
+
+#[derive(ToSchema)]
+struct CompletionChoice {
+    index: u64,
+    text: String,
+    /// `stop` or `length`.
+    #[schema(required)]
+    finish_reason: Option<String>,
+    logprobs: Option<CompletionLogProbs>,
+}
+
+/// Four lists side by side.
+#[derive(ToSchema)]
+struct CompletionLogProbs {
+    tokens: Vec<String>,
+    token_logprobs: Vec<f32>,
+    #[schema(value_type = Vec<Object>)]
+    top_logprobs: Vec<Value>,
+    text_offset: Vec<u64>,
+}
+
+#[derive(ToSchema)]
+struct ResponseRequest {
+    /// Name of the model, such as `qwen3:8b`.
+    model: String,
+    /// A text, or the items so far.
+    input: ResponseInput,
+    /// The system text.
+    instructions: Option<String>,
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<OpenAiToolChoice>,
+    /// How the answer is to look.
+    #[schema(value_type = Option<Object>)]
+    text: Option<Value>,
+    /// How hard to think.
+    #[schema(value_type = Option<Object>)]
+    reasoning: Option<Value>,
+    temperature: Option<f32>,
+    top_p: Option<f32>,
+    #[schema(minimum = 1)]
+    max_output_tokens: Option<i64>,
+    /// `auto` drops old messages when the prompt is too long.
+    truncation: Option<String>,
+    /// As events; off by default.
+    stream: Option<bool>,
+    /// Only false is possible.
+    background: Option<bool>,
+    parallel_tool_calls: Option<bool>,
+    #[schema(value_type = Option<Object>)]
+    metadata: Option<Value>,
+    keep_alive: Option<KeepAlive>,
+}
+
+#[derive(ToSchema)]
+#[serde(untagged)]
+enum ResponseInput {
+    Text(String),
+    #[schema(value_type = Vec<Object>)]
+    Items(Vec<Value>),
+}
+
+#[derive(ToSchema)]
+struct ResponseObject {
+    id: String,
+    /// `response`.
+    object: String,
+    /// Seconds since the epoch.
+    created_at: i64,
+    model: String,
+    /// `completed` or `incomplete`.
+    status: String,
+    /// Items: messages, reasoning and function calls.
+    #[schema(value_type = Vec<Object>)]
+    output: Vec<Value>,
+    /// Numbers of tokens.
+    #[schema(value_type = Option<Object>)]
+    usage: Option<Value>,
+}
+
+/// What a client of this dialect says of a conversation.
+#[derive(ToSchema)]
+struct MessagesRequest {
+    /// Name of the model, such as `qwen3:8b`.
+    model: String,
+    #[schema(min_items = 1)]
+    messages: Vec<AnthropicInput>,
+    /// Most tokens to generate.
+    #[schema(minimum = 1)]
+    max_tokens: i64,
+    /// The system text, or blocks of it.
+    system: Option<AnthropicContent>,
+    tools: Option<Vec<AnthropicTool>>,
+    tool_choice: Option<AnthropicToolChoice>,
+    thinking: Option<AnthropicThinking>,
+    stop_sequences: Option<Vec<String>>,
+    temperature: Option<f32>,
+    top_p: Option<f32>,
+    top_k: Option<i64>,
+    /// As events; off by default.
+    stream: Option<bool>,
+    keep_alive: Option<KeepAlive>,
+    /// Drop old messages when the prompt is too long; this is the default.
+    truncate: Option<bool>,
+}
+
+#[derive(ToSchema)]
+struct CountRequest {
+    /// Name of the model, such as `qwen3:8b`.
+    model: String,
+    #[schema(min_items = 1)]
+    messages: Vec<AnthropicInput>,
+    /// The system text, or blocks of it.
+    system: Option<AnthropicContent>,
+    tools: Option<Vec<AnthropicTool>>,
+    tool_choice: Option<AnthropicToolChoice>,
+    thinking: Option<AnthropicThinking>,
+}
+
+#[derive(ToSchema)]
+struct AnthropicInput {
+    /// `user` or `assistant`.
+    role: String,
+    content: AnthropicContent,
+}
+
+#[derive(ToSchema)]
+#[serde(untagged)]
+enum AnthropicContent {
+    Text(String),
+    Blocks(Vec<TextPart>),
+}
+
+#[derive(ToSchema)]
+struct AnthropicTool {
+    #[schema(min_length = 1)]
+    name: String,
+    description: Option<String>,
+    /// JSON Schema of the arguments.
+    #[schema(value_type = Option<Object>)]
+    input_schema: Option<Value>,
+}
+
+#[derive(ToSchema)]
+struct AnthropicToolChoice {
+    /// `auto`, `any`, `tool` or `none`.
+    r#type: String,
+    name: Option<String>,
+}
+
+#[derive(ToSchema)]
+struct AnthropicThinking {
+    /// `enabled`, `adaptive` or `disabled`.
+    r#type: String,
+}
+
+#[derive(ToSchema)]
+struct AnthropicMessage {
+    id: String,
+    /// `message`.
+    r#type: String,
+    /// `assistant`.
+    role: String,
+    model: String,
+    /// Blocks: `text`, `thinking` and `tool_use`.
+    #[schema(value_type = Vec<Object>)]
+    content: Vec<Value>,
+    /// `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`.
+    stop_reason: String,
+    #[schema(required)]
+    stop_sequence: Option<String>,
+    usage: AnthropicUsage,
+}
+
+#[derive(ToSchema)]
+struct AnthropicUsage {
+    input_tokens: u64,
+    output_tokens: u64,
+}
+
+#[derive(ToSchema)]
+struct TokenCount {
+    input_tokens: u64,
+}

@@ -1,0 +1,370 @@
+//! The native API (`/api/*`) and what is for operators.
+#![expect(dead_code, reason = "the types are there for their schemas")]
+
+use llmsrv_api::native::{
+    ChatResponse, Details, GenerateResponse, ListedModel, Message, RunningModel, Tool,
+};
+use serde_json::Value;
+use utoipa::{
+    ToSchema,
+    openapi::{HttpMethod, RefOr, Schema},
+};
+
+use super::{JSON, LINES, Row, Schemas, refusals, text};
+
+/// Returns the endpoints.
+pub(super) fn rows(schemas: &mut Schemas) -> Vec<Row> {
+    let s = schemas;
+    let error = s.add::<Error>();
+    let version = s.add::<Version>();
+    let tags = s.add::<Models>();
+    let read = |row: Row| refusals(row, &error, &[401]);
+    let named = |row: Row| refusals(row, &error, &[400, 401, 404, 413, 500, 503]);
+    let mut rows = vec![
+        Row::get("/", OPERATION, "Say that the server is there").answers(
+            200,
+            "`Ollama is running`, as clients expect it",
+            [("text/plain", text())],
+        ),
+        Row::get("/health", OPERATION, "Tell whether the server takes work")
+            .answers(200, "It does", [(JSON, s.add::<Health>())])
+            .answers(503, "It is shutting down", [(JSON, s.add::<Health>())]),
+        read(Row::get("/metrics", OPERATION, "Give figures for Prometheus").about(
+            "Requests, tokens, queue, latencies, loaded models and memory; as OpenMetrics where the client accepts that.",
+        ))
+        .answers(
+            200,
+            "The figures",
+            [("text/plain", text()), ("application/openmetrics-text", text())],
+        ),
+        read(Row::get("/openapi.json", OPERATION, "Give this document"))
+            .answers(200, "The document", [(JSON, s.add::<Document>())]),
+        read(Row::get("/api/version", OPERATION, "Tell the version"))
+            .about("`version` is the version of the API that is spoken, `llmsrv_version` the program's own.")
+            .answers(200, "The version", [(JSON, version)]),
+        read(Row::get("/api/status", OPERATION, "Tell that there is no cloud"))
+            .answers(200, "Always disabled", [(JSON, s.add::<Status>())]),
+        read(Row::get("/api/tags", MODELS, "List the models on disk"))
+            .answers(200, "The models", [(JSON, tags)]),
+        read(Row::get("/api/ps", MODELS, "List the models in memory"))
+            .answers(200, "The models", [(JSON, s.add::<Running>())]),
+        named(Row::post("/api/show", MODELS, "Describe a model"))
+            .takes(s.add::<ShowRequest>())
+            .answers(200, "Everything known of it", [(JSON, s.add::<Shown>())]),
+        named(Row::post("/api/copy", MODELS, "Give a model a second name"))
+            .takes(s.add::<CopyRequest>())
+            .answers(200, "Done", []),
+        named(Row::new(HttpMethod::Delete, "/api/delete", MODELS, "Delete a model"))
+            .takes(s.add::<ModelRequest>())
+            .answers(200, "Done", []),
+        named(Row::post("/api/generate", TEXT, "Continue a prompt"))
+            .about("An empty prompt loads the model; with `keep_alive` 0 it unloads it.")
+            .takes(s.add::<GenerateRequest>())
+            .answers(200, "The text, whole or line by line", both(s.add::<GenerateResponse>())),
+        named(Row::post("/api/chat", TEXT, "Answer a conversation"))
+            .about("No messages load the model; with `keep_alive` 0 they unload it.")
+            .takes(s.add::<ChatRequest>())
+            .answers(200, "The answer, whole or line by line", both(s.add::<ChatResponse>())),
+        named(Row::post("/api/tokenize", TOKENS, "Turn text into tokens"))
+            .about("Needs the vocabulary of the model only, which need not be loaded.")
+            .takes(s.add::<TokenizeRequest>())
+            .answers(200, "The tokens", [(JSON, s.add::<Tokens>())]),
+        named(Row::post("/api/detokenize", TOKENS, "Turn tokens into text"))
+            .takes(s.add::<DetokenizeRequest>())
+            .answers(200, "The text", [(JSON, s.add::<Content>())]),
+    ];
+    for path in ["/", "/api/version", "/api/tags"] {
+        let row = Row::new(HttpMethod::Head, path, OPERATION, "Look without the body");
+        rows.push(row.answers(200, "It is there", []));
+    }
+    rows
+}
+
+/// An answer that is one object or comes line by line.
+fn both(schema: RefOr<Schema>) -> [(&'static str, RefOr<Schema>); 2] {
+    [(JSON, schema.clone()), (LINES, schema)]
+}
+
+const TEXT: &str = "Text";
+const TOKENS: &str = "Tokens";
+const MODELS: &str = "Models";
+const OPERATION: &str = "Operation";
+
+/// A refusal.
+#[derive(ToSchema)]
+pub(super) struct Error {
+    /// Why.
+    error: String,
+}
+
+#[derive(ToSchema)]
+struct Health {
+    /// `ok` or `stopping`.
+    status: String,
+}
+
+/// An OpenAPI document.
+#[derive(ToSchema)]
+struct Document {
+    openapi: String,
+}
+
+#[derive(ToSchema)]
+struct Version {
+    /// Of the API that is spoken.
+    version: String,
+    /// Of this program.
+    llmsrv_version: String,
+}
+
+#[derive(ToSchema)]
+struct Status {
+    cloud: Cloud,
+}
+
+#[derive(ToSchema)]
+struct Cloud {
+    disabled: bool,
+    source: String,
+}
+
+#[derive(ToSchema)]
+struct Models {
+    models: Vec<ListedModel>,
+}
+
+#[derive(ToSchema)]
+struct Running {
+    models: Vec<RunningModel>,
+    /// Requests that wait for a model or for their turn.
+    queue: u64,
+}
+
+#[derive(ToSchema)]
+struct ModelRequest {
+    /// Name of the model, such as `qwen3:8b`.
+    model: String,
+}
+
+#[derive(ToSchema)]
+struct CopyRequest {
+    source: String,
+    destination: String,
+}
+
+#[derive(ToSchema)]
+struct ShowRequest {
+    /// Name of the model, such as `qwen3:8b`.
+    model: String,
+    /// Long lists and the tensors, too.
+    verbose: Option<bool>,
+    /// In place of the model's system text.
+    system: Option<String>,
+}
+
+#[derive(ToSchema)]
+struct Shown {
+    license: Option<String>,
+    /// The model as a Modelfile.
+    modelfile: String,
+    /// Options the model wants, one a line.
+    parameters: Option<String>,
+    template: String,
+    system: Option<String>,
+    details: Details,
+    messages: Option<Vec<Message>>,
+    /// Metadata of the model file.
+    #[schema(value_type = Object)]
+    model_info: Value,
+    tensors: Option<Vec<Tensor>>,
+    /// What it can do: `completion`, `tools`, `insert`, `thinking`, `vision`, `embedding`.
+    capabilities: Vec<String>,
+    /// RFC 3339.
+    modified_at: String,
+}
+
+#[derive(ToSchema)]
+struct Tensor {
+    name: String,
+    r#type: String,
+    shape: Vec<u64>,
+}
+
+#[derive(ToSchema)]
+struct GenerateRequest {
+    /// Name of the model, such as `qwen3:8b`.
+    model: String,
+    /// The text to continue; empty loads the model.
+    prompt: Option<String>,
+    /// Text after the gap that the model fills.
+    suffix: Option<String>,
+    /// In place of the model's system text.
+    system: Option<String>,
+    /// In place of the model's template.
+    template: Option<String>,
+    /// Tokens of earlier turns, as an answer's `context` has them.
+    context: Option<Vec<u32>>,
+    /// Line by line; this is the default.
+    stream: Option<bool>,
+    /// Use the prompt as it is.
+    raw: Option<bool>,
+    format: Option<Format>,
+    /// Images, base64.
+    images: Option<Vec<String>>,
+    options: Option<Options>,
+    keep_alive: Option<KeepAlive>,
+    think: Option<Think>,
+    /// Cut a prompt that is too long; this is the default.
+    truncate: Option<bool>,
+    /// Discard old tokens when the context is full; this is the default.
+    shift: Option<bool>,
+    /// Report the probabilities of the tokens.
+    logprobs: Option<bool>,
+    /// Alternatives reported for each token.
+    #[schema(minimum = 0, maximum = 20)]
+    top_logprobs: Option<i64>,
+    /// Return the rendered prompt and run nothing.
+    _debug_render_only: Option<bool>,
+}
+
+#[derive(ToSchema)]
+struct ChatRequest {
+    /// Name of the model, such as `qwen3:8b`.
+    model: String,
+    /// The conversation so far; none loads the model.
+    messages: Option<Vec<Message>>,
+    /// Tools the model may call.
+    tools: Option<Vec<Tool>>,
+    /// Line by line; this is the default.
+    stream: Option<bool>,
+    format: Option<Format>,
+    options: Option<Options>,
+    keep_alive: Option<KeepAlive>,
+    think: Option<Think>,
+    /// Drop old messages when the prompt is too long; this is the default.
+    truncate: Option<bool>,
+    /// Discard old tokens when the context is full; this is the default.
+    shift: Option<bool>,
+    /// Report the probabilities of the tokens.
+    logprobs: Option<bool>,
+    /// Alternatives reported for each token.
+    #[schema(minimum = 0, maximum = 20)]
+    top_logprobs: Option<i64>,
+    /// Return the rendered prompt and run nothing.
+    _debug_render_only: Option<bool>,
+}
+
+/// What the answer must match: `"json"` or a JSON Schema; `""` = anything.
+#[derive(ToSchema)]
+#[serde(untagged)]
+enum Format {
+    Name(FormatName),
+    #[schema(value_type = Object)]
+    Schema(Value),
+}
+
+#[derive(ToSchema)]
+enum FormatName {
+    #[serde(rename = "json")]
+    Json,
+    #[serde(rename = "")]
+    Anything,
+}
+
+/// How long the model stays loaded after this request: seconds, or a duration such as `5m`; negative
+/// is for ever.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(super) enum KeepAlive {
+    Seconds(f64),
+    Duration(String),
+}
+
+/// Whether the model thinks first, and how hard.
+#[derive(ToSchema)]
+#[serde(untagged)]
+enum Think {
+    Switch(bool),
+    Level(Level),
+}
+
+#[derive(ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Low,
+    Medium,
+    High,
+    Max,
+}
+
+/// How tokens are chosen; unknown options are ignored.
+#[derive(ToSchema)]
+struct Options {
+    /// Context in tokens.
+    num_ctx: Option<i64>,
+    /// Tokens kept at the start when the context is full.
+    num_keep: Option<i64>,
+    /// Most tokens to generate; negative = until the model ends.
+    num_predict: Option<i64>,
+    /// The same seed gives the same text; negative = random.
+    seed: Option<i64>,
+    /// 0 = always the most probable token.
+    temperature: Option<f32>,
+    top_k: Option<i64>,
+    top_p: Option<f32>,
+    min_p: Option<f32>,
+    typical_p: Option<f32>,
+    repeat_last_n: Option<i64>,
+    repeat_penalty: Option<f32>,
+    presence_penalty: Option<f32>,
+    frequency_penalty: Option<f32>,
+    stop: Option<Stop>,
+}
+
+/// Texts that end the answer.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(super) enum Stop {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(ToSchema)]
+struct TokenizeRequest {
+    /// Name of the model, such as `qwen3:8b`.
+    model: String,
+    /// The text; `prompt` is understood, too.
+    content: String,
+    /// Add the tokens that begin and end a text; off by default.
+    add_special: Option<bool>,
+    /// Tell what each token stands for.
+    with_pieces: Option<bool>,
+    keep_alive: Option<KeepAlive>,
+}
+
+#[derive(ToSchema)]
+struct Tokens {
+    tokens: Vec<u32>,
+    /// A text for each token, or its bytes where they are no text.
+    pieces: Option<Vec<Piece>>,
+}
+
+#[derive(ToSchema)]
+#[serde(untagged)]
+enum Piece {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+#[derive(ToSchema)]
+struct DetokenizeRequest {
+    /// Name of the model, such as `qwen3:8b`.
+    model: String,
+    tokens: Vec<u32>,
+    keep_alive: Option<KeepAlive>,
+}
+
+#[derive(ToSchema)]
+struct Content {
+    content: String,
+}

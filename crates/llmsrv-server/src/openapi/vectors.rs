@@ -1,0 +1,154 @@
+//! Vectors of texts and the order of documents.
+#![expect(dead_code, reason = "the types are there for their schemas")]
+
+use llmsrv_api::embed::{EmbedResponse, EmbeddingList, EmbeddingResponse, RerankResponse};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{
+    JSON, Row, Schemas,
+    compatible::OpenAiError,
+    native::{Error, KeepAlive, Stop},
+    refusals,
+};
+
+/// Returns the endpoints.
+pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
+    let statuses = &[400, 401, 404, 413, 500, 503];
+    let error = s.add::<Error>();
+    let native = |row: Row| refusals(row, &error, statuses);
+    let error = s.add::<OpenAiError>();
+    let openai = |row: Row| refusals(row, &error, statuses);
+    let (rerank, ranked) = (s.add::<RerankRequest>(), s.add::<RerankResponse>());
+    vec![
+        native(Row::post(
+            "/api/embed",
+            VECTORS,
+            "Turn texts into vectors of length 1",
+        ))
+        .takes(s.add::<EmbedRequest>())
+        .answers(
+            200,
+            "A vector for each text",
+            [(JSON, s.add::<EmbedResponse>())],
+        ),
+        native(Row::post(
+            "/api/embeddings",
+            VECTORS,
+            "Turn one text into a vector",
+        ))
+        .about("The older form; the vector is left as the model made it.")
+        .takes(s.add::<EmbeddingsRequest>())
+        .answers(200, "The vector", [(JSON, s.add::<EmbeddingResponse>())]),
+        native(Row::post(
+            "/api/rerank",
+            VECTORS,
+            "Order documents by how well they answer a query",
+        ))
+        .takes(rerank.clone())
+        .answers(200, "The documents, best first", [(JSON, ranked.clone())]),
+        openai(Row::post(
+            "/v1/rerank",
+            VECTORS,
+            "Order documents by how well they answer a query",
+        ))
+        .takes(rerank)
+        .answers(200, "The documents, best first", [(JSON, ranked)]),
+        openai(Row::post(
+            "/v1/embeddings",
+            VECTORS,
+            "Turn texts into vectors",
+        ))
+        .takes(s.add::<OpenAiEmbeddingsRequest>())
+        .answers(
+            200,
+            "A vector for each text",
+            [(JSON, s.add::<EmbeddingList>())],
+        ),
+    ]
+}
+
+const VECTORS: &str = "Vectors";
+
+#[derive(ToSchema)]
+struct EmbedRequest {
+    /// Name of the model, such as `nomic-embed-text`.
+    model: String,
+    /// A text or several; none loads the model.
+    input: Option<Stop>,
+    /// Cut texts longer than the context; this is the default.
+    truncate: Option<bool>,
+    /// Elements of a vector; all by default.
+    dimensions: Option<i64>,
+    #[schema(value_type = Option<Object>)]
+    options: Option<Value>,
+    keep_alive: Option<KeepAlive>,
+}
+
+#[derive(ToSchema)]
+struct EmbeddingsRequest {
+    /// Name of the model, such as `nomic-embed-text`.
+    model: String,
+    /// The text; none loads the model.
+    prompt: Option<String>,
+    #[schema(value_type = Option<Object>)]
+    options: Option<Value>,
+    keep_alive: Option<KeepAlive>,
+}
+
+#[derive(ToSchema)]
+struct RerankRequest {
+    /// Name of a model that ranks.
+    model: String,
+    #[schema(min_length = 1)]
+    query: String,
+    documents: Vec<RerankInput>,
+    /// How many are returned; all by default.
+    #[schema(minimum = 1)]
+    top_n: Option<i64>,
+    /// Return the texts, too.
+    return_documents: Option<bool>,
+    /// Return the model's own scores in place of numbers from 0 to 1.
+    raw_scores: Option<bool>,
+    keep_alive: Option<KeepAlive>,
+}
+
+#[derive(ToSchema)]
+#[serde(untagged)]
+enum RerankInput {
+    Text(String),
+    Object(RerankText),
+}
+
+#[derive(ToSchema)]
+struct RerankText {
+    text: String,
+}
+
+#[derive(ToSchema)]
+struct OpenAiEmbeddingsRequest {
+    /// Name of the model, such as `nomic-embed-text`.
+    model: String,
+    input: EmbeddingsInput,
+    encoding_format: Option<EncodingFormat>,
+    /// Elements of a vector; all by default.
+    dimensions: Option<i64>,
+    keep_alive: Option<KeepAlive>,
+}
+
+/// A text, several, a list of tokens or several.
+#[derive(ToSchema)]
+#[serde(untagged)]
+enum EmbeddingsInput {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    TokenLists(Vec<Vec<u32>>),
+}
+
+#[derive(ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum EncodingFormat {
+    Float,
+    Base64,
+}

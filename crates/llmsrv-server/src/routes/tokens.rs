@@ -1,0 +1,119 @@
+//! Text to tokens and back, with the vocabulary of a model and without its weights.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::State,
+    http::header,
+    response::{IntoResponse as _, Response},
+};
+use llmsrv_api::{keep_alive::KeepAlive, lenient::Fields};
+use llmsrv_tokenizer::{Special, Tokenizer};
+use serde::{Serialize, Serializer};
+
+use crate::{
+    app::App, dialect::native::model_name, error::ApiError, guard::read, library::blocking, respond,
+};
+
+pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
+    let mut fields = Fields::parse(&read(body, MOST_BYTES).await?)?;
+    let content = fields.text("content")?;
+    let content = content.or(fields.text("prompt")?);
+    let special = match fields.bool("add_special")? {
+        Some(true) => Special::ParseAndAdd,
+        _ => Special::Parse,
+    };
+    let with_pieces = fields.bool("with_pieces")?.unwrap_or(false);
+    let tokenizer = tokenizer(&app, &mut fields).await?;
+    let content = content.ok_or_else(|| ApiError::bad_request("content is required"))?;
+    let body = blocking(move || {
+        let tokens = tokenizer.encode(&content, special);
+        let pieces = with_pieces.then(|| Pieces(&tokenizer, &tokens));
+        serde_json::to_string(&Tokens {
+            pieces,
+            tokens: &tokens,
+        })
+    });
+    let body = body.await?.map_err(|error| {
+        tracing::error!(%error, "tokens cannot be written");
+        ApiError::internal("internal error")
+    })?;
+    let kind = "application/json; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
+}
+
+pub(super) async fn detokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
+    let mut fields = Fields::parse(&read(body, MOST_BYTES).await?)?;
+    let tokens = fields.list("tokens")?;
+    let tokenizer = tokenizer(&app, &mut fields).await?;
+    let tokens = tokens.ok_or_else(|| ApiError::bad_request("tokens is required"))?;
+    let content = blocking(move || {
+        let ids = tokens.iter().map(|token| {
+            let id = token.as_u64().and_then(|id| u32::try_from(id).ok());
+            match id {
+                Some(id) if (id as usize) < tokenizer.vocab_size() => Ok(id),
+                _ => Err(ApiError::bad_request(format!(
+                    "token {token} is not in the vocabulary"
+                ))),
+            }
+        });
+        let ids = ids.collect::<Result<Vec<u32>, _>>()?;
+        Ok::<_, ApiError>(tokenizer.decode_with_special(&ids))
+    });
+    Ok(respond::json(
+        &serde_json::json!({ "content": content.await?? }),
+    ))
+}
+
+/// Finds the tokenizer of the model a request names.
+async fn tokenizer(app: &App, fields: &mut Fields) -> Result<Arc<Tokenizer>, ApiError> {
+    let sent = model_name(fields)?.ok_or_else(ApiError::model_required)?;
+    let keep_alive = match fields.take("keep_alive") {
+        None => None,
+        Some(value) => Some(KeepAlive::parse(&value).map_err(ApiError::bad_request)?),
+    };
+    let stored = app.manager.find(&sent).await?;
+    let digest = stored.entry.digest.hex();
+    match app.manager.tokenizer(&digest, keep_alive) {
+        Some(tokenizer) => Ok(tokenizer),
+        None => {
+            let default = app.settings.keep_alive;
+            app.vocabularies.get(stored, keep_alive, default).await
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Tokens<'a> {
+    tokens: &'a [u32],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pieces: Option<Pieces<'a>>,
+}
+
+/// What each token stands for: a text, or its bytes where they are no text.
+struct Pieces<'a>(&'a Tokenizer, &'a [u32]);
+
+impl Serialize for Pieces<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(untagged)]
+        enum Piece {
+            Text(String),
+            Bytes(Vec<u8>),
+        }
+        let Pieces(tokenizer, tokens) = self;
+        serializer.collect_seq(tokens.iter().map(|token| {
+            if tokenizer.is_control(*token) {
+                return Piece::Text(tokenizer.decode_with_special(&[*token]));
+            }
+            match String::from_utf8(tokenizer.token_bytes(*token).into_owned()) {
+                Ok(text) => Piece::Text(text),
+                Err(error) => Piece::Bytes(error.into_bytes()),
+            }
+        }))
+    }
+}
+
+/// Largest body: a book.
+const MOST_BYTES: usize = 4 << 20;

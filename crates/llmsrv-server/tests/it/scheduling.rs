@@ -1,0 +1,382 @@
+//! Who waits, who makes room for whom, and how long an idle model stays.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use http::Method;
+use http_body_util::BodyExt as _;
+use llmsrv_engine::{
+    Loaded, Loader, Model, ModelError, ModelSpec, StepPlan,
+    fake::{self, Answer, FakeOptions},
+};
+use llmsrv_gguf::{Metadata, TensorType, Writer};
+use llmsrv_server::Settings;
+use serde_json::{Value, json};
+
+use crate::host::{Host, host_loading, host_with, settings};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits for what must come true.
+async fn until(host: &Host, what: &str, condition: impl Fn(&Value, &[String]) -> bool) {
+    let come_true = async {
+        loop {
+            let (ps, loaded) = (host.get("/api/ps").await, host.loaded().await);
+            if condition(&ps, &loaded) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, come_true)
+        .await
+        .unwrap_or_else(|_| panic!("{what}"));
+}
+
+async fn load(host: &Host, model: &str) -> (u16, Value) {
+    host.post("/api/generate", json!({"model": model})).await
+}
+
+#[tokio::test]
+async fn a_newcomer_does_not_overtake_one_who_waits() {
+    let one = Settings {
+        num_parallel: 1,
+        ..settings()
+    };
+    let host = host_with(one, || FakeOptions {
+        answer: Answer::Endless,
+        step_delay: Duration::from_millis(2),
+        ..FakeOptions::default()
+    });
+    load(&host, "plain").await;
+    let ask = |n: usize| host.ask(json!({"options": {"num_predict": n}}));
+    for _ in 0..10 {
+        let order = std::sync::Mutex::new(Vec::new());
+        let first = async {
+            ask(5).await;
+            // The turn is free for the one who waits; this one comes at the same moment.
+            ask(1).await;
+            order.lock().unwrap().push("newcomer");
+        };
+        let second = async {
+            tokio::time::sleep(Duration::from_millis(4)).await;
+            ask(1).await;
+            order.lock().unwrap().push("waiter");
+        };
+        tokio::join!(first, second);
+        assert_eq!(*order.lock().unwrap(), ["waiter", "newcomer"]);
+    }
+}
+
+#[tokio::test]
+async fn those_who_wait_for_a_load_are_counted_and_bounded() {
+    let narrow = Settings {
+        max_queue: 2,
+        ..settings()
+    };
+    let host = host_loading(
+        narrow,
+        Arc::new(|_, _| {
+            std::thread::sleep(Duration::from_millis(300));
+            Ok(fake::loaded(FakeOptions::default()))
+        }),
+    );
+    let answers = join_all((0..6).map(|_| host.ask(json!({})))).await;
+    let n_busy = answers.iter().filter(|(status, _)| *status == 503).count();
+    assert_eq!(n_busy, 3, "one brings the model in, two wait: {answers:?}");
+    assert!(
+        answers
+            .iter()
+            .all(|(status, _)| [200, 503].contains(status))
+    );
+    assert_eq!(host.get("/api/ps").await["queue"], 0);
+}
+
+#[tokio::test]
+async fn one_who_gives_up_waiting_leaves_the_queue() {
+    let one = Settings {
+        num_parallel: 1,
+        max_queue: 1,
+        max_loaded_models: 1,
+        ..settings()
+    };
+    let host = host_with(one, || FakeOptions {
+        answer: Answer::Endless,
+        step_delay: Duration::from_millis(2),
+        ..FakeOptions::default()
+    });
+    let body = json!({"model": "plain", "prompt": "x"}).to_string();
+    let busy = host.send(Method::POST, "/api/generate", &[], body).await;
+    for model in ["plain", "filler"] {
+        let impatient = host.ask(json!({"model": model}));
+        let given_up = tokio::time::timeout(Duration::from_millis(50), impatient).await;
+        assert!(given_up.is_err(), "{given_up:?}");
+        until(&host, "its place is free", |ps, _| ps["queue"] == 0).await;
+    }
+    until(&host, "nobody waits for filler any more", |_, loaded| {
+        loaded == ["plain"]
+    })
+    .await;
+    drop(busy);
+    let (status, _) = host.ask(json!({"options": {"num_predict": 1}})).await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test]
+async fn the_model_unused_longest_makes_room() {
+    let two = Settings {
+        max_loaded_models: 2,
+        ..settings()
+    };
+    let host = host_with(two, FakeOptions::default);
+    for model in ["plain", "filler", "plain", "thinker"] {
+        assert_eq!(load(&host, model).await.0, 200);
+    }
+    assert_eq!(host.loaded().await, ["plain", "thinker"]);
+}
+
+#[tokio::test]
+async fn a_model_in_use_or_pinned_makes_room_for_nobody() {
+    let two = Settings {
+        max_loaded_models: 2,
+        ..settings()
+    };
+    let host = host_with(two, || FakeOptions {
+        answer: Answer::Endless,
+        step_delay: Duration::from_millis(2),
+        ..FakeOptions::default()
+    });
+    let pin =
+        |model: &'static str| host.post("/api/generate", json!({"model": model, "keep_alive": -1}));
+    assert_eq!(pin("plain").await.0, 200);
+    // In use: the third waits until it is not.
+    let body = json!({"model": "filler", "prompt": "x"}).to_string();
+    let mut busy = host
+        .send(Method::POST, "/api/generate", &[], body)
+        .await
+        .into_body();
+    busy.frame().await.unwrap().unwrap();
+    let mut third = Box::pin(load(&host, "thinker"));
+    let early = tokio::time::timeout(Duration::from_millis(100), &mut third).await;
+    assert!(early.is_err(), "{early:?}");
+    drop(busy);
+    assert_eq!(third.await.0, 200);
+    assert_eq!(host.loaded().await, ["plain", "thinker"]);
+    // Pinned: nobody will ever make room, so the third is told.
+    assert_eq!(pin("thinker").await.0, 200);
+    let (status, answer) = load(&host, "filler").await;
+    let text = answer["error"].as_str().unwrap();
+    assert!(
+        status == 503 && text.contains("'filler:latest'"),
+        "{answer}"
+    );
+    assert_eq!(host.loaded().await, ["plain", "thinker"]);
+    // Until one is not pinned any more.
+    host.post(
+        "/api/generate",
+        json!({"model": "plain", "keep_alive": 300}),
+    )
+    .await;
+    assert_eq!(load(&host, "filler").await.0, 200);
+    assert_eq!(host.loaded().await, ["filler", "thinker"]);
+}
+
+/// A model file with so many bytes of weights.
+fn weighing(bytes: usize, name: &str) -> Vec<u8> {
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", "llama");
+    metadata.set("general.basename", name);
+    for (key, value) in [
+        ("block_count", 2_u32),
+        ("embedding_length", 64),
+        ("attention.head_count", 4),
+        ("attention.head_count_kv", 2),
+        ("context_length", 128),
+    ] {
+        metadata.set(format!("llama.{key}"), value);
+    }
+    let mut writer = Writer::new(metadata);
+    writer
+        .tensor("w", &[bytes as u64 / 4], TensorType::F32, vec![0; bytes])
+        .unwrap();
+    writer.to_bytes().unwrap()
+}
+
+/// Two layers, two heads of 16 for keys and for values, 128 positions of two bytes.
+const KV: usize = 2 * 2 * (16 + 16) * 128 * 2;
+
+fn host_within(limit: usize) -> Host {
+    let limited = Settings {
+        memory_limit: Some(limit as u64),
+        ..settings()
+    };
+    let host = host_with(limited, || FakeOptions {
+        weight_bytes: 100_000,
+        context_length: 128,
+        ..FakeOptions::default()
+    });
+    for name in ["a", "b", "c"] {
+        host.put(name, &weighing(100_000, name));
+    }
+    host
+}
+
+#[tokio::test]
+async fn idle_models_make_room_for_memory() {
+    let host = host_within(2 * (100_000 + KV));
+    for (model, loaded) in [
+        ("a", &["a"][..]),
+        ("b", &["a", "b"]),
+        ("a", &["a", "b"]),
+        ("c", &["a", "c"]),
+    ] {
+        assert_eq!(host.ask(json!({"model": model})).await.0, 200);
+        assert_eq!(host.loaded().await, loaded);
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_can_never_fit_is_refused_with_the_numbers() {
+    let host = host_within(100_000);
+    host.put("large", &weighing(3 << 30 >> 8, "large"));
+    let (status, answer) = host.ask(json!({"model": "large"})).await;
+    let text = answer["error"].as_str().unwrap();
+    assert!(
+        status == 500
+            && text.starts_with(
+                "model requires more system memory (0.01 GiB) than is available (0.00 GiB)"
+            )
+            && text.contains("LLMSRV_MEMORY_LIMIT"),
+        "{answer}"
+    );
+    assert_eq!(host.loaded().await, Vec::<String>::new());
+    let exact = host_within(100_000 + KV);
+    assert_eq!(exact.ask(json!({"model": "a"})).await.0, 200);
+    let short = host_within(100_000 + KV - 1);
+    assert_eq!(short.ask(json!({"model": "a"})).await.0, 500);
+}
+
+/// A model that takes its time to give its memory back.
+struct Sticky {
+    model: Box<dyn Model>,
+    alive: Arc<AtomicUsize>,
+}
+
+impl Model for Sticky {
+    fn spec(&self) -> &ModelSpec {
+        self.model.spec()
+    }
+
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
+        self.model.reserve_blocks(n_blocks)
+    }
+
+    fn forward(&mut self, plan: &StepPlan, logits: &mut [f32]) -> Result<(), ModelError> {
+        self.model.forward(plan, logits)
+    }
+}
+
+impl Drop for Sticky {
+    fn drop(&mut self) {
+        std::thread::sleep(Duration::from_millis(60));
+        self.alive.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn the_next_model_comes_when_the_memory_is_really_free() {
+    let alive = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let (counted, seen) = (alive.clone(), most.clone());
+    let loader: Loader = Arc::new(move |_, _| {
+        let n = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        seen.fetch_max(n, Ordering::SeqCst);
+        let Loaded { model, tokenizer } = fake::loaded(FakeOptions::default());
+        let alive = counted.clone();
+        Ok(Loaded {
+            model: Box::new(Sticky { model, alive }),
+            tokenizer,
+        })
+    });
+    let one = Settings {
+        max_loaded_models: 1,
+        ..settings()
+    };
+    let host = host_loading(one, loader);
+    for model in ["plain", "filler", "plain"] {
+        assert_eq!(host.ask(json!({"model": model})).await.0, 200);
+    }
+    // The same model, unloaded and wanted again at once.
+    host.ask(json!({"keep_alive": 0})).await;
+    assert_eq!(host.ask(json!({})).await.0, 200);
+    assert_eq!(most.load(Ordering::SeqCst), 1, "never two in memory");
+}
+
+#[tokio::test]
+async fn keep_alive_is_what_the_last_request_said() {
+    let short = Settings {
+        keep_alive: Some(Duration::from_millis(60)),
+        ..settings()
+    };
+    let host = host_with(short, FakeOptions::default);
+    // What requests say one after the other, and whether the model is there after 30 and 250 ms.
+    for (said, soon, later) in [
+        (vec![json!(null)], true, false),
+        (vec![json!("80ms")], true, false),
+        (vec![json!(0.08)], true, false),
+        (vec![json!("0.08")], true, false),
+        (vec![json!(100)], true, true),
+        (vec![json!("100")], true, true),
+        (vec![json!("1d")], true, true),
+        (vec![json!("1h30m")], true, true),
+        (vec![json!(-1)], true, true),
+        (vec![json!("-1")], true, true),
+        (vec![json!("-5m")], true, true),
+        (vec![json!(0)], false, false),
+        (vec![json!("0")], false, false),
+        (vec![json!("0s")], false, false),
+        // A request that says nothing changes nothing.
+        (vec![json!(100), json!(null)], true, true),
+        (vec![json!(-1), json!(null)], true, true),
+        (vec![json!(-1), json!("80ms")], true, false),
+        (vec![json!("80ms"), json!(null), json!(100)], true, true),
+    ] {
+        for keep_alive in &said {
+            let (status, _) = host.ask(json!({"keep_alive": keep_alive})).await;
+            assert_eq!(status, 200);
+        }
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        assert_eq!(!host.loaded().await.is_empty(), soon, "soon after {said:?}");
+        tokio::time::sleep(Duration::from_millis(220)).await;
+        assert_eq!(
+            !host.loaded().await.is_empty(),
+            later,
+            "later after {said:?}"
+        );
+        host.post("/api/generate", json!({"model": "plain", "keep_alive": 0}))
+            .await;
+        until(&host, "it leaves when told", |_, loaded| loaded.is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn the_idle_time_begins_with_the_end_of_the_last_answer() {
+    let short = Settings {
+        keep_alive: Some(Duration::from_millis(20)),
+        ..settings()
+    };
+    let host = host_with(short, || FakeOptions {
+        answer: Answer::Endless,
+        step_delay: Duration::from_millis(5),
+        ..FakeOptions::default()
+    });
+    let (status, answer) = host.ask(json!({"options": {"num_predict": 40}})).await;
+    assert_eq!((status, &answer["eval_count"]), (200, &json!(40)));
+    until(&host, "it leaves", |_, loaded| loaded.is_empty()).await;
+}
