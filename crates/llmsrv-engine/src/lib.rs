@@ -31,7 +31,8 @@ pub mod fake;
 pub use embed::{EmbedError, Embeddings};
 pub use handle::{Ending, EngineOptions, Generation, Handle, Stats, spawn};
 pub use model::{
-    EmbeddingSpec, LoadError, LoadOptions, Loaded, Loader, Model, ModelError, ModelSpec, Pooling,
+    Adapter, EmbeddingSpec, LoadError, LoadOptions, Loaded, Loader, Model, ModelError, ModelSpec,
+    Pooling,
 };
 pub use plan::{BlockId, Span, StepPlan};
 pub use request::{
