@@ -67,6 +67,7 @@ pub(crate) fn safetensors(tensors: &[(String, Vec<usize>, Vec<u8>)]) -> Vec<u8> 
 pub(crate) struct Upload {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) files: Vec<(String, PathBuf)>,
+    n_added: usize,
 }
 
 impl Upload {
@@ -74,13 +75,15 @@ impl Upload {
         Upload {
             folder: tempfile::tempdir().unwrap(),
             files: Vec::new(),
+            n_added: 0,
         }
     }
 
     /// Adds a file; where it lies does not show its name.
     pub(crate) fn add(&mut self, name: &str, content: impl AsRef<[u8]>) {
         self.files.retain(|(other, _)| other != name);
-        let path = self.folder.path().join(format!("blob{}", self.files.len()));
+        self.n_added += 1;
+        let path = self.folder.path().join(format!("blob{}", self.n_added));
         fs::write(&path, content).unwrap();
         self.files.push((name.to_owned(), path));
     }
