@@ -63,7 +63,7 @@ pub(crate) fn head_rows(
         _ => return Ok(0),
     };
     let rows = tensor.n_rows() / heads.max(1);
-    if rows * heads != tensor.n_rows() || rows % 2 != 0 || rows > MAX_HEAD_ROWS {
+    if rows * heads != tensor.n_rows() || !rows.is_multiple_of(2) || rows > MAX_HEAD_ROWS {
         let name = shown(&tensor.name);
         let message = format!("tensor {name} does not have {heads} heads");
         return Err(Error::Invalid(message));

@@ -59,8 +59,11 @@ impl Repack {
             let rows = &rows[chunk * chunk_rows * from_bytes..][..n_rows * from_bytes];
             let mut values = vec![0.0; n_rows * self.row_len];
             let unpacked = llmsrv_kernels::dequantize(self.from, rows, &mut values);
-            for value in &mut values {
-                *value += self.offset;
+            // Adding zero would not be nothing: it changes the sign of -0.
+            if self.offset != 0.0 {
+                for value in &mut values {
+                    *value += self.offset;
+                }
             }
             // Not a number fails the comparison too.
             let converted = unpacked.is_ok()

@@ -52,6 +52,47 @@ fn converted_models_say_what_the_published_ones_say() {
 }
 
 #[test]
+fn matrices_keep_every_bit() {
+    let fixture = fixture();
+    let case = &fixture.cases["qwen2"];
+    let mut upload = upload("qwen2", case);
+    let (name, shape, _) = case
+        .tensors
+        .iter()
+        .find(|row| row.0.contains("down_proj"))
+        .unwrap();
+    // Zeros of both signs, subnormal and large numbers.
+    let bits = [0_u16, 0x8000, 1, 0x8001, 0x7f7f, 0x3f80, 0xbf81, 0xff7f];
+    let n_values: usize = shape.iter().product();
+    let data: Vec<u8> = bits
+        .iter()
+        .flat_map(|bits| bits.to_le_bytes())
+        .cycle()
+        .take(2 * n_values)
+        .collect();
+    let tensors: Vec<_> = case
+        .tensors
+        .iter()
+        .map(|(other, shape, middle)| {
+            let data = if other == name {
+                data.clone()
+            } else {
+                weights("qwen2", other, shape, *middle)
+            };
+            (other.clone(), shape.clone(), data)
+        })
+        .collect();
+    upload
+        .files
+        .retain(|(name, _)| !name.contains("safetensors"));
+    upload.add("model.safetensors", safetensors(&tensors));
+    convert(&upload).unwrap();
+    let file = GgufFile::open(&upload.destination()).unwrap();
+    let tensor = file.tensor("blk.0.ffn_down.weight").unwrap();
+    assert!(file.data(tensor) == data);
+}
+
+#[test]
 fn tokenizers_of_both_kinds_are_converted() {
     let fixture = fixture();
     for (name, bos, eos, template) in [
@@ -161,7 +202,7 @@ fn what_is_missing_or_unknown_is_named() {
         &|upload| {
             upload
                 .files
-                .retain(|(name, _)| !name.contains("safetensors"))
+                .retain(|(name, _)| !name.contains("safetensors"));
         },
         "weights is missing",
     );

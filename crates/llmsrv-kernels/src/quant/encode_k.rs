@@ -130,7 +130,7 @@ fn lines(values: &[f32; 256], top: f32, head: &mut [u8]) -> [u8; 256] {
 }
 
 impl Line {
-    fn error(&self, values: &[f32; 32], weights: &[f32; 32], top: f32) -> f32 {
+    fn error(self, values: &[f32; 32], weights: &[f32; 32], top: f32) -> f32 {
         let inverse = inverse(self.step);
         let terms = values.iter().zip(weights).map(|(value, weight)| {
             let q = step_of(value + self.min, inverse, top);
