@@ -141,6 +141,8 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             kv_cache_type: config.kv_cache_type.clone(),
             n_threads: config.threads,
             device: config.device.clone(),
+            // Each model brings its own.
+            adapters: Vec::new(),
         },
         version: config
             .version_string

@@ -8,6 +8,10 @@ use serde_json::Value;
 const EDGES: &[(&str, &[&str])] = &[
     ("llmsrv-api", &[]),
     ("llmsrv-config", &[]),
+    (
+        "llmsrv-convert",
+        &["llmsrv-gguf", "llmsrv-kernels", "llmsrv-tokenizer"],
+    ),
     ("llmsrv-gguf", &[]),
     ("llmsrv-kernels", &["llmsrv-gguf"]),
     ("llmsrv-tokenizer", &["llmsrv-gguf"]),
@@ -59,6 +63,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("minijinja", &["llmsrv-chat"]),
     ("rayon", &["llmsrv-kernels"]),
     ("reqwest", &["llmsrv-api", "llmsrv-server"]),
+    ("safetensors", &["llmsrv-convert"]),
     ("tokio-rustls", &["llmsrv-server"]),
     ("toml", &["llmsrv-config", "llmsrv-store"]),
 ];

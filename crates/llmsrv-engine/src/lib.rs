@@ -33,7 +33,8 @@ pub use handle::{
     Ending, EngineOptions, Generation, Handle, MemoryAccount, Stats, spawn, spawn_within,
 };
 pub use model::{
-    EmbeddingSpec, LoadError, LoadOptions, Loaded, Loader, Model, ModelError, ModelSpec, Pooling,
+    Adapter, EmbeddingSpec, LoadError, LoadOptions, Loaded, Loader, Model, ModelError, ModelSpec,
+    Pooling,
 };
 pub use plan::{BlockId, Span, StepPlan};
 pub use request::{

@@ -6,6 +6,7 @@
 //! (what it runs on), `model` (the engine's view). `encoder` has the same parts for models that make
 //! vectors of texts and nothing else.
 
+mod adapter;
 mod arch;
 mod decoder;
 mod encoder;
@@ -25,6 +26,7 @@ use llmsrv_tokenizer::Tokenizer;
 use tracing::warn;
 
 use crate::{
+    adapter::Adapter,
     arch::ArchConfig,
     encoder::Encoder,
     model::{BLOCK_SIZE, Decoder},
@@ -36,7 +38,8 @@ pub use crate::{encoder::architectures as encoders, families::architectures};
 
 /// Loads the model of a GGUF file.
 ///
-/// Weights that the CPU computes with stay in the file, which is mapped into memory.
+/// Weights that the CPU computes with stay in the file, which is mapped into memory. What adapters
+/// add is computed beside them, so that quantised weights keep their values.
 ///
 /// # Errors
 /// [`LoadError::Invalid`] if the file contradicts itself or lacks something, in one line that names
@@ -49,8 +52,16 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         .architecture()
         .ok_or_else(|| invalid("general.architecture is missing".into()))?;
     let source = Source::new(file.clone(), architecture);
+    let adapters = options.adapters.iter();
+    let adapters: Vec<Adapter> = adapters
+        .map(|adapter| Adapter::open(&adapter.path, adapter.scale, architecture))
+        .collect::<Result<_, _>>()?;
     let tokenizer = || Tokenizer::from_metadata(metadata).map_err(no_tokenizer);
     if let Some(config) = encoder::read(architecture, &source)? {
+        if !adapters.is_empty() {
+            let message = format!("adapters of {architecture} models");
+            return Err(LoadError::Unsupported(message));
+        }
         let tokenizer = tokenizer()?;
         let model: Box<dyn Model> = match device(&options.device)? {
             None => {
@@ -77,7 +88,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         None => {
             let ops = CpuOps::new(&arch, kv_type, options.n_threads)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
-            build(&source, arch, n_vocab, kv_type, ops)?
+            build(&source, &adapters, arch, n_vocab, kv_type, ops)?
         }
         Some(device) => {
             // Candle has no arithmetic on quantised activations.
@@ -86,7 +97,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
                 _ => TensorType::F16,
             };
             let ops = CandleOps::new(device, &arch, kv_type);
-            build(&source, arch, n_vocab, kv_type, ops)?
+            build(&source, &adapters, arch, n_vocab, kv_type, ops)?
         }
     };
     Ok(Loaded {
@@ -98,6 +109,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
 /// Loads the weights onto the device of `ops`.
 fn build<O>(
     source: &Source,
+    adapters: &[Adapter],
     arch: ArchConfig,
     n_vocab: usize,
     kv_type: TensorType,
@@ -108,14 +120,16 @@ where
     O::Matrix: Send,
     O::Vector: Send,
 {
-    let weights = Weights::load(source, &arch, n_vocab, &mut ops)?;
+    let weights = Weights::load(source, adapters, &arch, n_vocab, &mut ops)?;
     let row_bytes = arch.kv_width() / kv_type.block_len() * kv_type.block_bytes();
     let spec = ModelSpec {
         vocab_size: n_vocab,
         block_size: BLOCK_SIZE,
         context_length: arch.context_length,
         kv_block_bytes: 2 * arch.layers.len() * BLOCK_SIZE * row_bytes,
-        weight_bytes: source.tensor_bytes(),
+        weight_bytes: adapters.iter().fold(source.tensor_bytes(), |sum, adapter| {
+            sum.saturating_add(adapter.bytes())
+        }),
         embedding: Some(embedding(source, &arch)?),
     };
     Ok(Box::new(Decoder::new(spec, arch, weights, ops)))

@@ -270,6 +270,7 @@ impl<O: Ops> Loader<'_, O> {
             parts.push(Linear {
                 matrix: self.upload(stack.rows(rows))?,
                 bias: bias.transpose().map_err(device)?,
+                low_rank: Vec::new(),
             });
         }
         parts
@@ -281,6 +282,7 @@ impl<O: Ops> Loader<'_, O> {
         Ok(Linear {
             matrix: self.upload(matrix)?,
             bias: None,
+            low_rank: Vec::new(),
         })
     }
 

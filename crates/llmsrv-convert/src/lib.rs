@@ -1,0 +1,31 @@
+//! Model files from other model files: quantising, and converting published weights and adapters.
+//!
+//! All work is done tensor by tensor, so that a model may be larger than memory. Sources come from
+//! strangers: every size is checked against the bytes that are there, and every complaint is one line.
+
+mod adapter;
+mod checkpoint;
+mod config;
+mod error;
+mod families;
+mod files;
+mod mixture;
+mod model;
+mod names;
+mod output;
+mod quantize;
+mod rope;
+mod rows;
+mod target;
+mod vocabulary;
+
+use std::ops::ControlFlow;
+
+pub use adapter::convert_adapter;
+pub use error::Error;
+pub use model::convert_model;
+pub use quantize::quantize;
+pub use target::Target;
+
+/// Is told how many bytes of the source are done, and of how many; says whether to go on.
+pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;

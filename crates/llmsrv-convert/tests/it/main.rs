@@ -1,0 +1,10 @@
+//! Conversions of small generated models.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod adapter;
+mod hostile;
+mod model;
+mod published;
+mod quantize;
+mod support;
