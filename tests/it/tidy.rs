@@ -8,6 +8,7 @@ use serde_json::Value;
 const EDGES: &[(&str, &[&str])] = &[
     ("llmsrv-api", &[]),
     ("llmsrv-config", &[]),
+    ("llmsrv-convert", &["llmsrv-gguf", "llmsrv-kernels"]),
     ("llmsrv-gguf", &[]),
     ("llmsrv-kernels", &["llmsrv-gguf"]),
     ("llmsrv-tokenizer", &["llmsrv-gguf"]),

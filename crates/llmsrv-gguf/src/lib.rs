@@ -17,4 +17,4 @@ pub use header::Header;
 pub use map::GgufFile;
 pub use meta::{Array, Metadata, StringArray, Value};
 pub use tensors::{TensorInfo, TensorType};
-pub use write::Writer;
+pub use write::{Layout, Stream, Writer};

@@ -1,6 +1,9 @@
 //! Writing model files, version 3, little-endian: the same input gives the same bytes.
 
-use std::io::{self, Write};
+use std::{
+    collections::HashSet,
+    io::{self, Write},
+};
 
 use crate::{
     Array, Error, Metadata, TensorType, Value,
@@ -10,9 +13,20 @@ use crate::{
 /// Collects metadata and tensors and writes them as a file.
 #[derive(Clone, Debug)]
 pub struct Writer {
+    layout: Layout,
+    data: Vec<Vec<u8>>,
+}
+
+/// A file to be written: its metadata, and its tensors without their data.
+///
+/// [`Layout::start`] writes all that comes before the data; the data follows piece by piece, so that
+/// a file larger than memory can be made.
+#[derive(Clone, Debug)]
+pub struct Layout {
     metadata: Metadata,
     alignment: u64,
     tensors: Vec<Tensor>,
+    names: HashSet<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -20,19 +34,27 @@ struct Tensor {
     name: String,
     shape: Vec<u64>,
     dtype: TensorType,
-    data: Vec<u8>,
+    bytes: u64,
+}
+
+/// A file that is being written. Takes the data of all tensors of its [`Layout`], in that order.
+#[derive(Debug)]
+pub struct Stream<W> {
+    out: W,
+    alignment: u64,
+    /// Bytes of the tensors that are not complete, last one first.
+    sizes: Vec<u64>,
+    /// Bytes that the tensor in progress still needs.
+    missing: u64,
+    at: u64,
 }
 
 impl Writer {
     /// Begins a file with these keys. `general.alignment` is respected.
     pub fn new(metadata: Metadata) -> Writer {
-        let alignment = metadata
-            .u64("general.alignment")
-            .filter(|value| value.is_power_of_two());
         Writer {
-            metadata,
-            alignment: alignment.unwrap_or(DEFAULT_ALIGNMENT),
-            tensors: Vec::new(),
+            layout: Layout::new(metadata),
+            data: Vec::new(),
         }
     }
 
@@ -45,40 +67,22 @@ impl Writer {
         dtype: TensorType,
         data: Vec<u8>,
     ) -> Result<(), Error> {
-        let invalid = |text: &str| Error::Invalid(format!("tensor `{name}`: {text}"));
-        if shape.is_empty() || shape.len() > MAX_DIMS as usize {
-            return Err(invalid("one to four dimensions are possible"));
+        if size(shape, dtype) != Some(data.len() as u64) {
+            let message = format!("tensor `{name}`: the data does not fit shape and type");
+            return Err(Error::Invalid(message));
         }
-        let n_elements = shape
-            .iter()
-            .try_fold(1_u64, |product, size| product.checked_mul(*size));
-        let bytes = n_elements
-            .filter(|_| shape[0].is_multiple_of(dtype.block_len() as u64))
-            .and_then(|n_elements| dtype.bytes_for(n_elements));
-        if bytes != Some(data.len() as u64) {
-            return Err(invalid("the data does not fit shape and type"));
-        }
-        self.tensors.push(Tensor {
-            name: name.to_owned(),
-            shape: shape.to_vec(),
-            dtype,
-            data,
-        });
+        self.layout.tensor(name, shape, dtype)?;
+        self.data.push(data);
         Ok(())
     }
 
     /// Writes the whole file.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
-        let header = self.header();
-        out.write_all(&header)?;
-        let mut at = header.len() as u64;
-        pad(out, &mut at, self.alignment)?;
-        for tensor in &self.tensors {
-            out.write_all(&tensor.data)?;
-            at += tensor.data.len() as u64;
-            pad(out, &mut at, self.alignment)?;
+        let mut stream = self.layout.start(out)?;
+        for data in &self.data {
+            stream.write_all(data)?;
         }
-        Ok(())
+        stream.finish().map(|_| ())
     }
 
     /// Returns the whole file.
@@ -86,6 +90,66 @@ impl Writer {
         let mut bytes = Vec::new();
         self.write_to(&mut bytes)?;
         Ok(bytes)
+    }
+}
+
+impl Layout {
+    /// Begins a file with these keys. `general.alignment` is respected.
+    pub fn new(metadata: Metadata) -> Layout {
+        let alignment = metadata
+            .u64("general.alignment")
+            .filter(|value| value.is_power_of_two());
+        Layout {
+            metadata,
+            alignment: alignment.unwrap_or(DEFAULT_ALIGNMENT),
+            tensors: Vec::new(),
+            names: HashSet::new(),
+        }
+    }
+
+    /// Announces a tensor. `shape[0]` is the length of a row.
+    pub fn tensor(&mut self, name: &str, shape: &[u64], dtype: TensorType) -> Result<(), Error> {
+        let invalid = |text: &str| Error::Invalid(format!("tensor `{name}`: {text}"));
+        if shape.is_empty() || shape.len() > MAX_DIMS as usize {
+            return Err(invalid("one to four dimensions are possible"));
+        }
+        let bytes = size(shape, dtype).ok_or_else(|| invalid("the type cannot have this shape"))?;
+        if !self.names.insert(name.to_owned()) {
+            return Err(invalid("the name is taken"));
+        }
+        self.tensors.push(Tensor {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            dtype,
+            bytes,
+        });
+        Ok(())
+    }
+
+    /// Returns the bytes of data of all tensors, without what aligns them.
+    pub fn data_bytes(&self) -> u64 {
+        let sizes = self.tensors.iter().map(|tensor| tensor.bytes);
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Writes everything before the data of the first tensor.
+    pub fn start<W: Write>(&self, mut out: W) -> io::Result<Stream<W>> {
+        let header = self.header();
+        out.write_all(&header)?;
+        let mut stream = Stream {
+            out,
+            alignment: self.alignment,
+            sizes: self
+                .tensors
+                .iter()
+                .rev()
+                .map(|tensor| tensor.bytes)
+                .collect(),
+            missing: 0,
+            at: header.len() as u64,
+        };
+        stream.next_tensor()?;
+        Ok(stream)
     }
 
     fn header(&self) -> Vec<u8> {
@@ -107,17 +171,73 @@ impl Writer {
             }
             out.extend_from_slice(&tensor.dtype.id().to_le_bytes());
             out.extend_from_slice(&offset.to_le_bytes());
-            offset = (offset + tensor.data.len() as u64).next_multiple_of(self.alignment);
+            offset = (offset + tensor.bytes).next_multiple_of(self.alignment);
         }
         out
     }
 }
 
-fn pad(out: &mut dyn Write, at: &mut u64, alignment: u64) -> io::Result<()> {
-    let padded = at.next_multiple_of(alignment);
-    out.write_all(&vec![0; (padded - *at) as usize])?;
-    *at = padded;
-    Ok(())
+impl<W: Write> Stream<W> {
+    /// Writes more of the data; it may end one tensor and begin the next.
+    pub fn write_all(&mut self, mut data: &[u8]) -> io::Result<()> {
+        while !data.is_empty() {
+            if self.missing == 0 {
+                let message = "more data than the tensors have";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            }
+            let n_bytes = self.missing.min(data.len() as u64);
+            let (piece, rest) = data.split_at(n_bytes as usize);
+            self.out.write_all(piece)?;
+            self.at += n_bytes;
+            self.missing -= n_bytes;
+            data = rest;
+            if self.missing == 0 {
+                self.next_tensor()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the file; it is an error if data is missing.
+    pub fn finish(mut self) -> io::Result<W> {
+        if self.missing > 0 {
+            let message = "less data than the tensors have";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    /// Aligns and goes to the next tensor that has data.
+    fn next_tensor(&mut self) -> io::Result<()> {
+        let padded = self.at.next_multiple_of(self.alignment);
+        let mut padding = padded - self.at;
+        while padding > 0 {
+            let n_bytes = padding.min(ZEROS.len() as u64);
+            self.out.write_all(&ZEROS[..n_bytes as usize])?;
+            padding -= n_bytes;
+        }
+        self.at = padded;
+        while self.missing == 0
+            && let Some(bytes) = self.sizes.pop()
+        {
+            self.missing = bytes;
+        }
+        Ok(())
+    }
+}
+
+const ZEROS: [u8; 256] = [0; 256];
+
+/// Bytes of the data; `None` if the type cannot have this shape.
+fn size(shape: &[u64], dtype: TensorType) -> Option<u64> {
+    let n_elements = shape
+        .iter()
+        .try_fold(1_u64, |product, size| product.checked_mul(*size))?;
+    shape
+        .first()
+        .is_some_and(|row_len| row_len.is_multiple_of(dtype.block_len() as u64))
+        .then(|| dtype.bytes_for(n_elements))?
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

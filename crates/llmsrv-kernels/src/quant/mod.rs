@@ -6,6 +6,7 @@
 
 mod blocks;
 mod encode;
+mod encode_k;
 mod super_blocks;
 
 use llmsrv_gguf::TensorType;
@@ -27,9 +28,11 @@ pub fn dequantize(ty: TensorType, bytes: &[u8], out: &mut [f32]) -> Result<(), E
     Ok(())
 }
 
-/// Packs f32 values into whole blocks of `ty`, rounding to the nearest as the reference does.
+/// Packs f32 values into whole blocks of `ty`.
 ///
-/// Only the formats without searching can be written: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+/// F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 round to the nearest as the reference does; Q4_K,
+/// Q5_K and Q6_K search for the scales that lose least, which takes far longer. Other formats cannot
+/// be written. A block with values that are not finite is meaningless.
 pub fn quantize(ty: TensorType, values: &[f32], out: &mut [u8]) -> Result<(), Error> {
     let pack = format(ty)
         .and_then(|format| format.pack)
@@ -91,9 +94,9 @@ const FORMATS: &[Format] = &[
     row(TensorType::IQ4_XS, super_blocks::iq4_xs, None),
     row(TensorType::Q2_K, super_blocks::q2_k, None),
     row(TensorType::Q3_K, super_blocks::q3_k, None),
-    row(TensorType::Q4_K, super_blocks::q4_k, None),
-    row(TensorType::Q5_K, super_blocks::q5_k, None),
-    row(TensorType::Q6_K, super_blocks::q6_k, None),
+    row(TensorType::Q4_K, super_blocks::q4_k, Some(encode_k::q4_k)),
+    row(TensorType::Q5_K, super_blocks::q5_k, Some(encode_k::q5_k)),
+    row(TensorType::Q6_K, super_blocks::q6_k, Some(encode_k::q6_k)),
 ];
 
 /// Reads a number of half precision.

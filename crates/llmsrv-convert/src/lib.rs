@@ -1,0 +1,22 @@
+//! Model files from other model files: quantising, and converting published weights and adapters.
+//!
+//! All work is done tensor by tensor, so that a model may be larger than memory. Sources come from
+//! strangers: every size is checked against the bytes that are there, and every complaint is one line.
+
+mod adapter;
+mod error;
+mod mixture;
+mod model;
+mod quantize;
+mod target;
+
+use std::ops::ControlFlow;
+
+pub use adapter::convert_adapter;
+pub use error::Error;
+pub use model::convert_model;
+pub use quantize::quantize;
+pub use target::Target;
+
+/// Is told how many bytes of the source are done, and of how many; says whether to go on.
+pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
