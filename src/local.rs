@@ -75,6 +75,8 @@ pub fn settings(config: &ServerConfig) -> Settings {
             kv_cache_type: config.kv_cache_type.clone(),
             n_threads: config.threads,
             device: config.device.clone(),
+            // Each model brings its own.
+            adapters: Vec::new(),
         },
         version: config
             .version_string

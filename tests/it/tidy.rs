@@ -8,7 +8,10 @@ use serde_json::Value;
 const EDGES: &[(&str, &[&str])] = &[
     ("llmsrv-api", &[]),
     ("llmsrv-config", &[]),
-    ("llmsrv-convert", &["llmsrv-gguf", "llmsrv-kernels"]),
+    (
+        "llmsrv-convert",
+        &["llmsrv-gguf", "llmsrv-kernels", "llmsrv-tokenizer"],
+    ),
     ("llmsrv-gguf", &[]),
     ("llmsrv-kernels", &["llmsrv-gguf"]),
     ("llmsrv-tokenizer", &["llmsrv-gguf"]),
@@ -59,6 +62,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("minijinja", &["llmsrv-chat"]),
     ("rayon", &["llmsrv-kernels"]),
     ("reqwest", &["llmsrv-api"]),
+    ("safetensors", &["llmsrv-convert"]),
     ("toml", &["llmsrv-config", "llmsrv-store"]),
 ];
 

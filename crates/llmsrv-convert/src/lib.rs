@@ -4,11 +4,20 @@
 //! strangers: every size is checked against the bytes that are there, and every complaint is one line.
 
 mod adapter;
+mod checkpoint;
+mod config;
 mod error;
+mod families;
+mod files;
 mod mixture;
 mod model;
+mod names;
+mod output;
 mod quantize;
+mod rope;
+mod rows;
 mod target;
+mod vocabulary;
 
 use std::ops::ControlFlow;
 

@@ -5,13 +5,12 @@ use std::{
     io::{BufWriter, Write},
     ops::ControlFlow,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
 };
 
 use llmsrv_gguf::{GgufFile, Layout, Metadata, Stream, TensorInfo, TensorType};
 use llmsrv_kernels::Pool;
 
-use crate::{Error, Progress, Target, mixture::Mixture};
+use crate::{Error, Progress, Target, mixture::Mixture, rows::Repack};
 
 /// Writes the model of `source` to `destination` with the types of `target`.
 ///
@@ -97,38 +96,17 @@ fn pack(
     advance: &mut dyn FnMut(u64) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let invalid = |what: &str| Error::Invalid(format!("tensor {} {what}", tensor.name));
-    let row_len = usize::try_from(tensor.row_len()).map_err(|_| invalid("has huge rows"))?;
-    let bytes_of = |ty: TensorType| row_len / ty.block_len() * ty.block_bytes();
-    let (source_row, packed_row) = (bytes_of(tensor.dtype), bytes_of(ty));
-    if source_row == 0 || packed_row == 0 {
-        return Err(invalid("has no elements"));
-    }
-    let batch_rows = (BATCH_ELEMENTS / row_len).max(1);
-    let chunk_rows = (CHUNK_ELEMENTS / row_len).max(1);
+    let repack = Repack {
+        row_len: usize::try_from(tensor.row_len()).map_err(|_| invalid("has huge rows"))?,
+        from: tensor.dtype,
+        to: ty,
+        offset: 0.0,
+    };
     let mut packed = Vec::new();
-    let failed = AtomicBool::new(false);
-    for rows in data.chunks(batch_rows * source_row) {
-        packed.resize(rows.len() / source_row * packed_row, 0);
-        pool.for_each_chunk_mut(
-            &mut packed,
-            chunk_rows * packed_row,
-            true,
-            |chunk, packed| {
-                let n_rows = packed.len() / packed_row;
-                let source = &rows[chunk * chunk_rows * source_row..][..n_rows * source_row];
-                let mut values = vec![0.0; n_rows * row_len];
-                let converted = llmsrv_kernels::dequantize(tensor.dtype, source, &mut values)
-                    .is_ok()
-                    && values.iter().all(|value| value.is_finite())
-                    && llmsrv_kernels::quantize(ty, &values, packed).is_ok();
-                if !converted {
-                    failed.store(true, Ordering::Relaxed);
-                }
-            },
-        );
-        if failed.load(Ordering::Relaxed) {
-            return Err(invalid("has values that are not finite"));
-        }
+    for rows in data.chunks((repack.batch_rows() * repack.row_bytes().0).max(1)) {
+        repack
+            .run(rows, &mut packed, pool)
+            .map_err(|_| invalid(NOT_FINITE))?;
         out.write_all(&packed)?;
         advance(rows.len() as u64)?;
     }
@@ -170,9 +148,7 @@ fn metadata(source: &GgufFile, target: Target) -> Metadata {
 }
 
 /// Version of the layouts of blocks.
-const QUANTIZATION_VERSION: u32 = 2;
+pub(crate) const QUANTIZATION_VERSION: u32 = 2;
 const COPY_BYTES: usize = 16 << 20;
-/// Elements that are converted between two writes; 4 bytes each while they are.
-const BATCH_ELEMENTS: usize = 16 << 20;
-/// Elements that a thread takes at a time.
-const CHUNK_ELEMENTS: usize = 1 << 16;
+/// What is wrong with a tensor whose values cannot be converted.
+pub(crate) const NOT_FINITE: &str = "has values that are not finite or too large for the type";

@@ -28,7 +28,7 @@ pub mod stop;
 pub mod fake;
 
 pub use handle::{Ending, EngineOptions, Generation, Handle, Stats, spawn};
-pub use model::{LoadError, LoadOptions, Loaded, Loader, Model, ModelError, ModelSpec};
+pub use model::{Adapter, LoadError, LoadOptions, Loaded, Loader, Model, ModelError, ModelSpec};
 pub use plan::{BlockId, Span, StepPlan};
 pub use request::{
     Event, Finish, FinishReason, GenRequest, GrammarSpec, SamplingParams, SubmitError, TokenInfo,

@@ -1,6 +1,9 @@
 //! The waist between deciding and computing.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use llmsrv_tokenizer::Tokenizer;
 
@@ -50,7 +53,7 @@ pub enum ModelError {
 }
 
 /// How a model is to be loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LoadOptions {
     /// Element type of the KV cache: `f32`, `f16`, `q8_0` or `q4_0`.
     pub kv_cache_type: String,
@@ -58,6 +61,17 @@ pub struct LoadOptions {
     pub n_threads: usize,
     /// Device: `auto`, `cpu`, `cuda`, `metal` or `candle` (the portable tensor path on the CPU).
     pub device: String,
+    /// LoRA adapters on top of the weights; all apply at once.
+    pub adapters: Vec<Adapter>,
+}
+
+/// A LoRA adapter to be applied to a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adapter {
+    /// The adapter file.
+    pub path: PathBuf,
+    /// Strength: 1 as trained, 0 without effect.
+    pub scale: f32,
 }
 
 impl Default for LoadOptions {
@@ -66,6 +80,7 @@ impl Default for LoadOptions {
             kv_cache_type: "f16".into(),
             n_threads: 0,
             device: "auto".into(),
+            adapters: Vec::new(),
         }
     }
 }

@@ -150,7 +150,13 @@ fn linear<O: Ops>(
     x: &O::Tensor,
     weights: &Linear<O>,
 ) -> Result<O::Tensor, ModelError> {
-    ops.linear(x, &weights.matrix, weights.bias.as_ref())
+    let mut y = ops.linear(x, &weights.matrix, weights.bias.as_ref())?;
+    for part in &weights.low_rank {
+        let inner = ops.linear(x, &part.down, None)?; // [n, rank]
+        let delta = ops.linear(&inner, &part.up, None)?;
+        y = ops.add(y, &delta, part.scale)?;
+    }
+    Ok(y)
 }
 
 fn gated<O: Ops>(

@@ -5,6 +5,7 @@
 //! `source` and `weights` (checked access to tensors), `decoder` (the one forward pass), `ops`
 //! (what it runs on), `model` (the engine's view).
 
+mod adapter;
 mod arch;
 mod decoder;
 mod families;
@@ -24,6 +25,7 @@ use tracing::warn;
 
 pub use crate::families::architectures;
 use crate::{
+    adapter::Adapter,
     arch::ArchConfig,
     model::{BLOCK_SIZE, Decoder},
     ops::{Ops, candle, candle::CandleOps, cpu::CpuOps},
@@ -33,7 +35,8 @@ use crate::{
 
 /// Loads the model of a GGUF file.
 ///
-/// Weights that the CPU computes with stay in the file, which is mapped into memory.
+/// Weights that the CPU computes with stay in the file, which is mapped into memory. What adapters
+/// add is computed beside them, so that quantised weights keep their values.
 ///
 /// # Errors
 /// [`LoadError::Invalid`] if the file contradicts itself or lacks something, in one line that names
@@ -46,6 +49,10 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         .architecture()
         .ok_or_else(|| invalid("general.architecture is missing".into()))?;
     let source = Source::new(file.clone(), architecture);
+    let adapters = options.adapters.iter();
+    let adapters: Vec<Adapter> = adapters
+        .map(|adapter| Adapter::open(&adapter.path, adapter.scale, architecture))
+        .collect::<Result<_, _>>()?;
     let arch = families::read(architecture, &source)?;
     let tokenizer = Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?;
     let n_vocab = tokenizer.vocab_size();
@@ -55,7 +62,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         None => {
             let ops = CpuOps::new(&arch, kv_type, options.n_threads)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
-            build(&source, arch, n_vocab, kv_type, ops)?
+            build(&source, &adapters, arch, n_vocab, kv_type, ops)?
         }
         Some(device) => {
             // Candle has no arithmetic on quantised activations.
@@ -64,7 +71,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
                 _ => TensorType::F16,
             };
             let ops = CandleOps::new(device, &arch, kv_type);
-            build(&source, arch, n_vocab, kv_type, ops)?
+            build(&source, &adapters, arch, n_vocab, kv_type, ops)?
         }
     };
     Ok(Loaded {
@@ -76,6 +83,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
 /// Loads the weights onto the device of `ops`.
 fn build<O>(
     source: &Source,
+    adapters: &[Adapter],
     arch: ArchConfig,
     n_vocab: usize,
     kv_type: TensorType,
@@ -86,14 +94,16 @@ where
     O::Matrix: Send,
     O::Vector: Send,
 {
-    let weights = Weights::load(source, &arch, n_vocab, &mut ops)?;
+    let weights = Weights::load(source, adapters, &arch, n_vocab, &mut ops)?;
     let row_bytes = arch.kv_width() / kv_type.block_len() * kv_type.block_bytes();
     let spec = ModelSpec {
         vocab_size: n_vocab,
         block_size: BLOCK_SIZE,
         context_length: arch.context_length,
         kv_block_bytes: 2 * arch.layers.len() * BLOCK_SIZE * row_bytes,
-        weight_bytes: source.tensor_bytes(),
+        weight_bytes: adapters.iter().fold(source.tensor_bytes(), |sum, adapter| {
+            sum.saturating_add(adapter.bytes())
+        }),
     };
     Ok(Box::new(Decoder::new(spec, arch, weights, ops)))
 }

@@ -3,9 +3,12 @@
 //! Everything is checked here, so that the forward pass cannot meet a wrong shape. Tensors that
 //! hold several matrices one above the other are cut into their rows, which copies nothing.
 
+use std::ops::Range;
+
 use llmsrv_engine::{LoadError, ModelError};
 
 use crate::{
+    adapter::Adapter,
     arch::{ArchConfig, ExpertsConfig, FeedForwardConfig, QkNorm},
     ops::Ops,
     source::{FileMatrix, Source, invalid},
@@ -29,6 +32,18 @@ pub(crate) struct Linear<O: Ops> {
     pub matrix: O::Matrix,
     /// Added to the product.
     pub bias: Option<O::Vector>,
+    /// What adapters add to the matrix.
+    pub low_rank: Vec<LowRank<O>>,
+}
+
+/// `scale * up * down`, which an adapter adds to a matrix.
+pub(crate) struct LowRank<O: Ops> {
+    /// From the input to few numbers.
+    pub down: O::Matrix,
+    /// From those to the output.
+    pub up: O::Matrix,
+    /// Strength.
+    pub scale: f32,
 }
 
 /// One layer.
@@ -88,11 +103,17 @@ impl<O: Ops> Weights<O> {
     /// Finds all weights that `arch` needs. `n_vocab` is the number of tokens.
     pub(crate) fn load(
         source: &Source,
+        adapters: &[Adapter],
         arch: &ArchConfig,
         n_vocab: usize,
         ops: &mut O,
     ) -> Result<Weights<O>, LoadError> {
-        let mut loader = Loader { source, arch, ops };
+        let mut loader = Loader {
+            source,
+            adapters,
+            arch,
+            ops,
+        };
         let layers = (0..arch.layers.len()).map(|idx| loader.layer(idx));
         let layers = layers.collect::<Result<_, _>>()?;
         let embedding = source.table("token_embd.weight", n_vocab, arch.width)?;
@@ -109,15 +130,20 @@ impl<O: Ops> Weights<O> {
             output: Linear {
                 matrix: loader.upload(output)?,
                 bias: loader.bias(output_bias)?,
+                low_rank: loader.low_rank("output.weight", n_vocab, arch.width, 0..n_vocab)?,
             },
         };
         source.check_all_used()?;
+        for adapter in adapters {
+            adapter.check_all_used()?;
+        }
         Ok(weights)
     }
 }
 
 struct Loader<'a, O: Ops> {
     source: &'a Source,
+    adapters: &'a [Adapter],
     arch: &'a ArchConfig,
     ops: &'a mut O,
 }
@@ -190,6 +216,7 @@ impl<O: Ops> Loader<'_, O> {
                     Ok(Linear {
                         matrix: self.ops.matrix(matrix).map_err(device)?,
                         bias: None,
+                        low_rank: Vec::new(),
                     })
                 });
             matrices.collect::<Result<Vec<Linear<O>>, LoadError>>()
@@ -250,6 +277,7 @@ impl<O: Ops> Loader<'_, O> {
         Ok(Linear {
             matrix: self.upload(matrix)?,
             bias: self.bias(bias)?,
+            low_rank: self.low_rank(&format!("{name}.weight"), n_rows, n_cols, 0..n_rows)?,
         })
     }
 
@@ -271,15 +299,38 @@ impl<O: Ops> Loader<'_, O> {
             let rows = start..start + height;
             start = rows.end;
             let bias = bias.as_ref().and_then(|bias| bias.get(rows.clone()));
+            let full = format!("{name}.weight");
             Ok(Linear {
-                matrix: self.upload(stack.rows(rows))?,
+                matrix: self.upload(stack.rows(rows.clone()))?,
                 bias: self.bias(bias.map(<[f32]>::to_vec))?,
+                low_rank: self.low_rank(&full, n_rows, self.arch.width, rows)?,
             })
         });
         let parts: Vec<Linear<O>> = parts.into_iter().collect::<Result<_, LoadError>>()?;
         parts
             .try_into()
             .map_err(|_| invalid(format!("tensor {name}.weight cannot be cut")))
+    }
+
+    /// Loads what adapters add to some rows of the matrix `name`.
+    fn low_rank(
+        &mut self,
+        name: &str,
+        n_rows: usize,
+        n_cols: usize,
+        rows: Range<usize>,
+    ) -> Result<Vec<LowRank<O>>, LoadError> {
+        let mut parts = Vec::new();
+        for adapter in self.adapters {
+            if let Some(found) = adapter.factors(name, n_rows, n_cols)? {
+                parts.push(LowRank {
+                    down: self.upload(found.down)?,
+                    up: self.upload(found.up.rows(rows.clone()))?,
+                    scale: found.scale,
+                });
+            }
+        }
+        Ok(parts)
     }
 
     fn norm(&mut self, name: &str, len: usize) -> Result<O::Vector, LoadError> {

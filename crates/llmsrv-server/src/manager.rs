@@ -16,7 +16,7 @@ use std::{
 
 use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_chat::Template;
-use llmsrv_engine::{EngineOptions, Handle, LoadError, Loaded, Loader};
+use llmsrv_engine::{Adapter, EngineOptions, Handle, LoadError, LoadOptions, Loaded, Loader};
 use llmsrv_gguf::GgufFile;
 use llmsrv_store::{ModelName, Store, StoredModel};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -456,11 +456,14 @@ fn evictable(slots: &HashMap<String, Arc<Slot>>) -> Option<Arc<Slot>> {
 
 fn load(settings: &Settings, loader: &Loader, stored: StoredModel) -> Result<ReadyModel, ApiError> {
     let name = stored.entry.name.to_string();
-    if !stored.adapters.is_empty() {
-        return Err(ApiError::internal(format!(
-            "model '{name}' has an adapter, which this version cannot apply"
-        )));
-    }
+    let adapters = stored.adapters.iter().map(|path| Adapter {
+        path: path.clone(),
+        scale: 1.0,
+    });
+    let load_options = LoadOptions {
+        adapters: adapters.collect(),
+        ..settings.load.clone()
+    };
     let refused = |error: LoadError| match error {
         // The system's text may hold a path.
         LoadError::Io(error) => {
@@ -468,7 +471,7 @@ fn load(settings: &Settings, loader: &Loader, stored: StoredModel) -> Result<Rea
         }
         error => ApiError::internal(format!("cannot load model '{name}': {error}")),
     };
-    let Loaded { model, tokenizer } = loader(&stored.weights, &settings.load).map_err(refused)?;
+    let Loaded { model, tokenizer } = loader(&stored.weights, &load_options).map_err(refused)?;
     for warning in tokenizer.warnings() {
         tracing::warn!(model = name, warning, "tokenizer");
     }

@@ -26,6 +26,7 @@ mod vocab;
 mod wordpiece;
 mod words;
 
+pub use pretokenizers::identify as identify_pretokenizer;
 pub use tokenizer::{Special, Tokenizer};
 pub use vocab::{Algorithm, FimTokens, TokenKind, Vocab};
 

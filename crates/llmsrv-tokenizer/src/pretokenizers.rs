@@ -31,6 +31,22 @@ pub(crate) fn find(name: &str) -> Option<&'static Rules> {
     TABLE.iter().find(|rules| rules.names.contains(&name))
 }
 
+/// Returns the name of the pre-tokenizer that applies these patterns, as a published tokenizer
+/// definition lists them; `None` = the cut of GPT-2. Where several do, one that agrees about whole words.
+pub fn identify(patterns: &[Option<&str>], prefers_whole_words: bool) -> Option<&'static str> {
+    let applies = |rules: &&Rules| {
+        let own = rules.patterns.iter().map(|pattern| match pattern {
+            Words(text) => Some(*text),
+            Thousands(_) => None,
+        });
+        !rules.keeps_characters
+            && rules.prefers_whole_words == prefers_whole_words
+            && own.eq(patterns.iter().map(|pattern| Some(pattern.unwrap_or(GPT2))))
+    };
+    let rules = TABLE.iter().find(applies)?;
+    rules.names.first().copied()
+}
+
 /// Returns what stands in for pre-tokenizers that are not known.
 pub(crate) fn default() -> &'static Rules {
     &DEFAULT

@@ -2,5 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod adapter;
+mod hostile;
+mod model;
+mod published;
 mod quantize;
 mod support;

@@ -127,7 +127,8 @@ fn values_that_are_not_finite_are_named() {
     let at = source.len() - 4;
     source[at..].copy_from_slice(&f32::NAN.to_le_bytes());
     let error = run(&source, Target::Q4_K_M).unwrap_err();
-    let text = "tensor blk.0.ffn_down.weight has values that are not finite";
+    let text =
+        "tensor blk.0.ffn_down.weight has values that are not finite or too large for the type";
     assert_eq!(error.to_string(), text);
 }
 

@@ -11,6 +11,7 @@ fn load(case: &Case, kv_cache_type: &str) -> Box<dyn Model> {
         kv_cache_type: kv_cache_type.into(),
         n_threads: 2,
         device: "cpu".into(),
+        ..LoadOptions::default()
     };
     llmsrv_models::load(&path, &options).unwrap().model
 }

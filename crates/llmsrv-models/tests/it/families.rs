@@ -47,6 +47,7 @@ fn load_bytes(bytes: &[u8], device: &str) -> Result<Loaded, LoadError> {
         kv_cache_type: "f32".into(),
         n_threads: 2,
         device: device.into(),
+        ..LoadOptions::default()
     };
     llmsrv_models::load(&path, &options)
 }

@@ -16,6 +16,7 @@ fn load_as(path: &Path, device: &str, kv_cache_type: &str) -> Result<Loaded, Loa
         kv_cache_type: kv_cache_type.into(),
         n_threads: 1,
         device: device.into(),
+        ..LoadOptions::default()
     };
     llmsrv_models::load(path, &options)
 }

@@ -35,6 +35,7 @@ fn all_weight_types_agree_with_plain_arithmetic() {
                 kv_cache_type: kv_cache_type.into(),
                 n_threads: 2,
                 device: device.into(),
+                ..LoadOptions::default()
             };
             let mut loaded = llmsrv_models::load(&path, &options).unwrap();
             all_logits(&mut *loaded.model, &prompt)

@@ -37,6 +37,7 @@ fn load(path: &Path, device: &str, kv_cache_type: &str) -> Loaded {
         kv_cache_type: kv_cache_type.into(),
         n_threads: 2,
         device: device.into(),
+        ..LoadOptions::default()
     };
     llmsrv_models::load(path, &options).unwrap()
 }
