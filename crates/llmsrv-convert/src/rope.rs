@@ -24,6 +24,10 @@ pub(crate) fn convert(
                 / config.required_count(&["num_attention_heads"])?
         }
     };
+    if head_dim == 0 || head_dim > LARGEST_HEAD {
+        let message = format!("config.json: heads of {head_dim} elements");
+        return Err(Error::Invalid(message));
+    }
     let share = match rope.number("partial_rotary_factor")? {
         Some(share) => share,
         None => config.number("partial_rotary_factor")?.unwrap_or(1.0),
@@ -38,6 +42,10 @@ pub(crate) fn convert(
         Some(base) => base,
         None => config.number("rope_theta")?.unwrap_or(10_000.0),
     };
+    if base <= 0.0 {
+        let message = "config.json: rope_theta is not above 0";
+        return Err(Error::Invalid(message.into()));
+    }
     metadata.set(full("freq_base"), base);
     if let Some(sliding) = config
         .object("rope_parameters")
@@ -166,3 +174,6 @@ fn required(rope: &Config, key: &str) -> Result<f32, Error> {
     let missing = || Error::Invalid(format!("config.json: {key} of the rotation is missing"));
     rope.number(key)?.ok_or_else(missing)
 }
+
+/// Far above every published model; bounds the lists that are computed.
+const LARGEST_HEAD: u32 = 1 << 14;

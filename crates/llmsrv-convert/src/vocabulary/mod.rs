@@ -262,17 +262,19 @@ fn framing(
         Some(pieces) if pieces.len() > 1 => (token(pieces.first()), token(pieces.last())),
         _ => (None, None),
     };
+    // What the definition puts in front is what the model was trained with.
+    if let Some(first) = first {
+        metadata.set("tokenizer.ggml.bos_token_id", first);
+    }
     let is_known = template.is_some() || vocabulary.model == "gpt2";
     for (role, found) in [("bos", first), ("eos", last)] {
-        let id = format!("tokenizer.ggml.{role}_token_id");
-        if let (None, Some(found)) = (metadata.get(&id), found) {
-            metadata.set(id.clone(), found);
-        }
+        let id = metadata.u32(&format!("tokenizer.ggml.{role}_token_id"));
         let stated = settings
             .get(&format!("add_{role}_token"))
             .and_then(Value::as_bool);
-        let derived = found.is_some() && metadata.u32(&id) == found;
-        if let Some(adds) = stated.or(is_known.then_some(derived)) {
+        let derived = is_known.then_some(found.is_some() && found == id);
+        if let Some(adds) = stated.or(derived) {
+            let adds = adds && id.is_some();
             metadata.set(format!("tokenizer.ggml.add_{role}_token"), adds);
         }
     }
