@@ -4,5 +4,6 @@
 pub mod client;
 pub mod keep_alive;
 pub mod lenient;
+pub mod modelfile;
 pub mod native;
 pub mod options;
