@@ -5,12 +5,14 @@
 
 mod app;
 mod clock;
+mod create;
 mod dialect;
 mod error;
 mod guard;
 pub mod job;
 mod library;
 mod manager;
+mod progress;
 mod prompt;
 mod respond;
 mod routes;

@@ -1,5 +1,7 @@
 //! Which path does what. Each function turns bytes into a call and a result into bytes.
 
+mod blobs;
+mod create;
 mod models;
 mod text;
 
@@ -8,7 +10,7 @@ use axum::{
     extract::State,
     http::{Method, Uri, header},
     response::{IntoResponse, Redirect, Response},
-    routing::{delete, get, post},
+    routing::{delete, get, head, post},
 };
 use http::StatusCode;
 use serde_json::json;
@@ -26,6 +28,8 @@ pub(crate) fn router(app: App) -> Router {
         .route("/api/tags", get(models::tags))
         .route("/api/ps", get(models::ps))
         .route("/api/show", post(models::show))
+        .route("/api/blobs/{digest}", head(blobs::head).post(blobs::create))
+        .route("/api/create", post(create::create))
         .route("/api/copy", post(models::copy))
         .route("/api/delete", delete(models::delete))
         .route("/api/generate", post(text::generate))
