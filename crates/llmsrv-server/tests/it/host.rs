@@ -18,7 +18,7 @@ use tower::ServiceExt as _;
 /// A server over a temporary store.
 pub(crate) struct Host {
     pub(crate) app: App,
-    _folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 const TEMPLATES: &[(&str, &str)] = &[
@@ -112,7 +112,7 @@ pub(crate) fn host_loading(settings: Settings, loader: Loader) -> Host {
     }
     Host {
         app: App::new(settings, store, loader),
-        _folder: folder,
+        folder,
     }
 }
 
