@@ -15,6 +15,7 @@
 mod api;
 mod cli;
 mod clients;
+mod create;
 mod determinism;
 mod generated;
 mod hostile;

@@ -116,23 +116,30 @@ impl Modelfile {
 
     /// Returns the text of the file. Parsing it gives the same instructions again.
     pub fn print(&self) -> Result<String, Error> {
+        // Writing to a text cannot fail.
         let mut text = String::new();
         for instruction in &self.instructions {
-            let (head, value) = match instruction {
-                Instruction::Parameter { name, value } => (format!("PARAMETER {name}"), value),
-                Instruction::Message { role, content } => (format!("MESSAGE {role}"), content),
-                Instruction::From(value) => ("FROM".to_owned(), value),
-                Instruction::Template(value) => ("TEMPLATE".to_owned(), value),
-                Instruction::System(value) => ("SYSTEM".to_owned(), value),
-                Instruction::License(value) => ("LICENSE".to_owned(), value),
-                Instruction::Adapter(value) => ("ADAPTER".to_owned(), value),
-                Instruction::Requires(value) => ("REQUIRES".to_owned(), value),
-                Instruction::Draft(value) => ("DRAFT".to_owned(), value),
-                Instruction::Renderer(value) => ("RENDERER".to_owned(), value),
-                Instruction::Parser(value) => ("PARSER".to_owned(), value),
+            let mut head = instruction.name().to_uppercase();
+            let value = match instruction {
+                Instruction::Parameter { name, value } => {
+                    let _ = write!(head, " {name}");
+                    value
+                }
+                Instruction::Message { role, content } => {
+                    let _ = write!(head, " {role}");
+                    content
+                }
+                Instruction::From(value)
+                | Instruction::Template(value)
+                | Instruction::System(value)
+                | Instruction::License(value)
+                | Instruction::Adapter(value)
+                | Instruction::Requires(value)
+                | Instruction::Draft(value)
+                | Instruction::Renderer(value)
+                | Instruction::Parser(value) => value,
             };
             let value = quoted(value).ok_or(Error::Unquotable)?;
-            // Writing to a text cannot fail.
             let _ = writeln!(text, "{head} {value}");
         }
         Ok(text)
@@ -220,6 +227,25 @@ impl Modelfile {
             request.insert("parameters".to_owned(), parameters.into());
         }
         request
+    }
+}
+
+impl Instruction {
+    /// Returns its name in lower case.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Instruction::From(_) => "from",
+            Instruction::Parameter { .. } => "parameter",
+            Instruction::Template(_) => "template",
+            Instruction::System(_) => "system",
+            Instruction::License(_) => "license",
+            Instruction::Adapter(_) => "adapter",
+            Instruction::Message { .. } => "message",
+            Instruction::Requires(_) => "requires",
+            Instruction::Draft(_) => "draft",
+            Instruction::Renderer(_) => "renderer",
+            Instruction::Parser(_) => "parser",
+        }
     }
 }
 
