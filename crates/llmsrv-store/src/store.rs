@@ -28,6 +28,8 @@ pub struct OpenOptions {
     /// Remove blobs that nobody needs: all when the store is opened, those of the old model when a
     /// model is replaced. Removing a model always removes its blobs.
     pub prune: bool,
+    /// With `prune`: do so when the store is opened, too.
+    pub prune_at_open: bool,
     /// The model that the name `default` stands for; `None` = the user's newest, else the
     /// embedded one.
     pub default_model: Option<ModelName>,
@@ -38,6 +40,7 @@ impl Default for OpenOptions {
         OpenOptions {
             fallback: None,
             prune: true,
+            prune_at_open: true,
             default_model: None,
         }
     }
@@ -71,7 +74,7 @@ impl Store {
             }
             _ => {}
         }
-        tidy(&primary, options.prune);
+        tidy(&primary, options.prune && options.prune_at_open);
         let fallback = options
             .fallback
             .as_deref()
