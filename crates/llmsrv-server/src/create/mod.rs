@@ -3,12 +3,14 @@
 //! | part | what it does |
 //! |---|---|
 //! | here | the order: parse it, and the steps from first to last |
-//! | `weights` | GGUF files from blobs: recognise, join, convert, quantise |
+//! | `files` | what the uploaded files are |
+//! | `weights` | one file of weights: join, convert, quantise |
 //! | `recipe` | the layers of the new model, and writing them |
 //!
 //! Everything that can be refused is refused before the first line of progress, so that the refusal
 //! has a status of its own. Nothing outside the store is read: files come as blobs, by digest.
 
+mod files;
 mod order;
 mod recipe;
 mod weights;

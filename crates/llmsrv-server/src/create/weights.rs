@@ -1,15 +1,18 @@
-//! Weights of a model that is being made: what the uploaded files are, and what is to be done with
-//! them. Files come from strangers; their headers are checked before anything is believed.
+//! Weights of a model that is being made: what is to be done with the files, and doing it.
 
 use std::path::{Path, PathBuf};
 
 use llmsrv_chat::Template;
 use llmsrv_convert::Target;
-use llmsrv_gguf::{GgufFile, Metadata, TensorType};
-use llmsrv_store::{BlobFile, Digest, Layer, LayerKind, ModelConfig, Store, StoredModel};
+use llmsrv_gguf::{GgufFile, Metadata};
+use llmsrv_store::{BlobFile, Layer, LayerKind, ModelConfig, Store, StoredModel};
 use serde_json::{Map, json};
 
-use super::{order::Order, recipe::Recipe};
+use super::{
+    files::{self, Found, Gguf, Purpose},
+    order::Order,
+    recipe::Recipe,
+};
 use crate::{error::ApiError, progress::Progress};
 
 /// What is to be done, all of it possible as far as headers tell.
@@ -33,23 +36,6 @@ enum Adapter {
     SafeTensors(Vec<(String, PathBuf)>),
 }
 
-/// A GGUF file among the blobs.
-struct Gguf {
-    digest: Digest,
-    path: PathBuf,
-    file: GgufFile,
-    /// It belongs to the base model already.
-    is_old: bool,
-}
-
-/// What a GGUF file is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    Model,
-    Projector,
-    Adapter,
-}
-
 impl Weights {
     /// Finds out what the files of an order are, and refuses what cannot become a model.
     pub(super) fn gather(
@@ -57,13 +43,13 @@ impl Weights {
         order: &Order,
         base: Option<&StoredModel>,
     ) -> Result<Weights, ApiError> {
-        let files = find(store, &order.files)?;
+        let files = files::find(store, &order.files)?;
         let mut adapter = None;
         let mut projectors = Vec::new();
         let mut parts = Vec::new();
-        let safetensors = has_safetensors(&files);
+        let safetensors = files::has_safetensors(&files);
         if !safetensors {
-            for gguf in open_all(&files)? {
+            for gguf in files::open_all(&files)? {
                 match gguf.purpose() {
                     Purpose::Model => parts.push(gguf),
                     Purpose::Projector => projectors.push(gguf),
@@ -78,13 +64,13 @@ impl Weights {
                     projectors and an adapter";
                 return Err(ApiError::bad_request(text));
             }
-            Some(base) => Model::Gguf(in_order(base_parts(base)?)?),
-            None if safetensors => Model::SafeTensors(paths(&files)),
-            None => Model::Gguf(in_order(parts)?),
+            Some(base) => Model::Gguf(files::in_order(files::base_parts(base)?)?),
+            None if safetensors => Model::SafeTensors(files::paths(&files)),
+            None => Model::Gguf(files::in_order(parts)?),
         };
-        let given = find(store, &order.adapters)?;
+        let given = files::find(store, &order.adapters)?;
         if !given.is_empty() {
-            if adapter.is_some() || (!has_safetensors(&given) && given.len() > 1) {
+            if adapter.is_some() || (!files::has_safetensors(&given) && given.len() > 1) {
                 return Err(several_adapters());
             }
             adapter = Some(find_adapter(&given)?);
@@ -154,7 +140,7 @@ impl Weights {
             .map(|adapter| adapter.make(store, &source, progress))
             .transpose()?;
         if let Some(target) = self.quantize {
-            let present = open(&source)?.header().file_type_name();
+            let present = files::open(&source)?.header().file_type_name();
             if present != target.name() {
                 let status = format!("quantizing {present} model to {target}");
                 progress.status(&status);
@@ -179,7 +165,7 @@ impl Weights {
             (None, None) => (None, source),
         };
         if let Some((layer, is_new)) = layer {
-            let mut config = ModelConfig::of_weights(open(&path)?.header());
+            let mut config = ModelConfig::of_weights(files::open(&path)?.header());
             let old = std::mem::take(&mut recipe.config);
             // What the base says of itself beside its weights stays.
             config.capabilities = old.capabilities;
@@ -229,53 +215,6 @@ impl Adapter {
     }
 }
 
-impl Gguf {
-    fn purpose(&self) -> Purpose {
-        let metadata = self.file.metadata();
-        let architecture = metadata.architecture().unwrap_or_default();
-        let n_blocks = |key: &str| {
-            metadata
-                .u64(&format!("{architecture}.{key}"))
-                .unwrap_or_default()
-        };
-        match metadata.str("general.type") {
-            Some("adapter") => Purpose::Adapter,
-            Some("mmproj" | "projector") => Purpose::Projector,
-            _ if architecture == "clip" => Purpose::Projector,
-            _ if n_blocks("block_count") == 0 && n_blocks("vision.block_count") > 0 => {
-                Purpose::Projector
-            }
-            _ => Purpose::Model,
-        }
-    }
-
-    fn layer(&self, kind: LayerKind) -> Layer {
-        Layer::new(kind, self.digest, self.file.len())
-    }
-
-    fn is_unquantized(&self) -> bool {
-        let mut tensors = self.file.header().tensors.iter();
-        tensors.all(|tensor| {
-            matches!(
-                tensor.dtype,
-                TensorType::F32 | TensorType::F16 | TensorType::BF16
-            )
-        })
-    }
-
-    fn check_fits(&self, model: &Gguf) -> Result<(), ApiError> {
-        let of = |gguf: &Gguf| gguf.file.metadata().architecture().map(str::to_owned);
-        match (of(self), of(model)) {
-            (Some(adapter), Some(model)) if adapter != model => {
-                Err(ApiError::bad_request(format!(
-                    "the adapter is for models of the architecture {adapter:?}, and this one is {model:?}"
-                )))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
 /// Attaches a template where the weights bring none but their vocabulary shows which one they know.
 pub(super) fn add_template(recipe: &mut Recipe, store: &Store, progress: &mut Progress) {
     let weights = recipe.weights().map(|layer| store.blob_path(&layer.digest));
@@ -309,124 +248,14 @@ fn knows_chatml(metadata: &Metadata) -> bool {
         .all(|wanted| tokens.iter().any(|token| token == wanted.as_bytes()))
 }
 
-/// Looks up the blobs of files; renews them, so that no prune takes them meanwhile.
-fn find(store: &Store, files: &[(String, Digest)]) -> Result<Vec<Found>, ApiError> {
-    let files = files.iter().map(|(name, digest)| {
-        if store.blob_size(digest)?.is_none() {
-            return Err(ApiError::blob_not_found(digest));
-        }
-        Ok(Found {
-            name: name.clone(),
-            digest: *digest,
-            path: store.blob_path(digest),
-        })
-    });
-    files.collect()
-}
-
-/// An uploaded file.
-struct Found {
-    name: String,
-    digest: Digest,
-    path: PathBuf,
-}
-
-fn has_safetensors(files: &[Found]) -> bool {
-    files.iter().any(|file| file.name.ends_with(".safetensors"))
-}
-
-fn paths(files: &[Found]) -> Vec<(String, PathBuf)> {
-    let files = files.iter();
-    files
-        .map(|file| (file.name.clone(), file.path.clone()))
-        .collect()
-}
-
-/// Opens files that must all be GGUF.
-fn open_all(files: &[Found]) -> Result<Vec<Gguf>, ApiError> {
-    let mut opened = Vec::new();
-    let (mut n_named, mut stranger) = (0, false);
-    for file in files {
-        n_named += usize::from(file.name.to_ascii_lowercase().ends_with(".gguf"));
-        match GgufFile::open(&file.path) {
-            Ok(gguf) => opened.push(Gguf {
-                digest: file.digest,
-                path: file.path.clone(),
-                file: gguf,
-                is_old: false,
-            }),
-            Err(llmsrv_gguf::Error::Magic) => stranger = true,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    if stranger {
-        return Err(ApiError::bad_request(
-            if opened.is_empty() && n_named == 0 {
-                "unknown type"
-            } else {
-                "supplied file was not in GGUF format"
-            },
-        ));
-    }
-    Ok(opened)
-}
-
 fn find_adapter(files: &[Found]) -> Result<Adapter, ApiError> {
-    if has_safetensors(files) {
-        return Ok(Adapter::SafeTensors(paths(files)));
+    if files::has_safetensors(files) {
+        return Ok(Adapter::SafeTensors(files::paths(files)));
     }
-    match open_all(files)?.pop() {
+    match files::open_all(files)?.pop() {
         Some(gguf) if gguf.purpose() == Purpose::Adapter => Ok(Adapter::Gguf(gguf)),
         _ => Err(ApiError::bad_request("the adapter is no LoRA adapter")),
     }
-}
-
-/// Opens the weights of a base model.
-fn base_parts(base: &StoredModel) -> Result<Vec<Gguf>, ApiError> {
-    let layers = base.manifest.layers_of(LayerKind::Model);
-    let paths = std::iter::once(&base.weights).chain(&base.shards);
-    let parts = layers.zip(paths).map(|(layer, path)| {
-        Ok(Gguf {
-            digest: layer.digest,
-            path: path.clone(),
-            file: open(path)?,
-            is_old: true,
-        })
-    });
-    parts.collect()
-}
-
-/// Puts the parts of a split model in order; none may be missing.
-fn in_order(mut parts: Vec<Gguf>) -> Result<Vec<Gguf>, ApiError> {
-    let Some(first) = parts.first() else {
-        return Err(ApiError::bad_request(
-            "the files hold no model, only what belongs to one",
-        ));
-    };
-    let count = first
-        .file
-        .metadata()
-        .usize("split.count")
-        .unwrap_or(1)
-        .max(1);
-    let place = |part: &Gguf| part.file.metadata().usize("split.no").unwrap_or(0);
-    parts.sort_by_key(place);
-    let complete = parts.iter().enumerate().all(|(at, part)| place(part) == at);
-    if parts.len() == count && (complete || count == 1) {
-        return Ok(parts);
-    }
-    Err(ApiError::bad_request(if count == 1 {
-        "the files hold several models; a model has one".to_owned()
-    } else {
-        format!(
-            "the model is split into {count} files, of which {} are here; all are needed, each once",
-            parts.len()
-        )
-    }))
-}
-
-fn open(path: &Path) -> Result<GgufFile, ApiError> {
-    Ok(GgufFile::open(path)?)
 }
 
 fn convert(

@@ -584,3 +584,39 @@ async fn many_can_make_and_remove_models_at_once() {
     futures_util::future::join_all(work).await;
     assert_eq!(host.ask(json!({})).await.0, 200);
 }
+
+#[tokio::test]
+async fn work_nobody_waits_for_is_given_up() {
+    let host = host();
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", "llama");
+    let mut writer = Writer::new(metadata);
+    for at in 0..64 {
+        let data = vec![0x3c; 256 * 1024 * 4];
+        let name = format!("blk.{at}.ffn_up.weight");
+        writer
+            .tensor(&name, &[256, 1024], TensorType::F32, data)
+            .unwrap();
+    }
+    let digest = host.upload(writer.to_bytes().unwrap()).await;
+    let before = host.blob_files();
+    let body = json!({"model": "x", "files": {"m.gguf": digest}, "quantize": "Q4_K_M"});
+    let response = host
+        .send(Method::POST, "/api/create", &[], body.to_string())
+        .await;
+    let mut body = response.into_body();
+    while host.blob_files() == before {
+        // The first lines: until the file is begun.
+        http_body_util::BodyExt::frame(&mut body)
+            .await
+            .unwrap()
+            .unwrap();
+    }
+    drop(body);
+    let started = std::time::Instant::now();
+    while host.blob_files() != before {
+        assert!(started.elapsed().as_secs() < 30, "{:?}", host.blob_files());
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(host.post("/api/show", json!({"model": "x"})).await.0, 404);
+}
