@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use llmsrv_config::ServerConfig;
+use llmsrv_config::{ServerConfig, UpstreamConfig};
 use llmsrv_engine::{LoadOptions, Loader};
-use llmsrv_server::{App, Settings};
+use llmsrv_server::{App, Settings, Upstream};
 use llmsrv_store::{ModelName, OpenOptions, Store};
 use rand::TryRngCore as _;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
@@ -57,6 +57,35 @@ pub fn app(settings: Settings, store: Store) -> App {
     App::new(settings, store, loader)
 }
 
+/// Says the servers behind this one in the server's own words.
+pub fn upstreams(configs: &[UpstreamConfig]) -> Result<Vec<Upstream>, Failure> {
+    let upstream = |config: &UpstreamConfig| {
+        let models = config.models.iter().map(|(ours, theirs)| {
+            let name = ours.parse::<ModelName>().map_err(|error| {
+                let place = format!("upstream.{}.models: {error}", config.name);
+                Failure::new(Code::Config, place)
+                    .hint("give it a name of your own: models = { name = \"its name\" }")
+            })?;
+            Ok((name, theirs.clone()))
+        });
+        Ok(Upstream {
+            name: config.name.clone(),
+            url: config.url.clone(),
+            key: config.api_key.as_ref().map(|key| key.expose().to_owned()),
+            models: models.collect::<Result<_, Failure>>()?,
+            weight: config.weight,
+            parallel: config.parallel,
+            connect_timeout: config.connect_timeout,
+            first_token_timeout: config.first_token_timeout,
+            idle_timeout: config.idle_timeout,
+            health_interval: config.health_interval,
+            health_path: config.health_path.clone(),
+            local_fallback: config.local_fallback,
+        })
+    };
+    configs.iter().map(upstream).collect()
+}
+
 /// Says the settings in the server's own words.
 pub fn settings(config: &ServerConfig) -> Settings {
     Settings {
@@ -85,6 +114,7 @@ pub fn settings(config: &ServerConfig) -> Settings {
             .unwrap_or_else(|| format!("0.33.0-llmsrv.{VERSION}")),
         listens_on_loopback: config.host.is_loopback(),
         log_requests: config.log_requests,
+        upstreams: Vec::new(),
     }
 }
 
@@ -107,6 +137,7 @@ impl Local {
         let settings = Settings {
             api_keys: vec![key.clone()],
             listens_on_loopback: true,
+            upstreams: upstreams(&context.config().upstreams)?,
             ..settings(config)
         };
         let app = app(settings, store);

@@ -5,6 +5,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use anyhow::Context as _;
 use llmsrv_api::client::Client;
 use llmsrv_config::{Address, Flag, ServerConfig};
+use llmsrv_server::Settings;
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
@@ -67,7 +68,11 @@ async fn serve(context: &Context) -> Result<(), Failure> {
     let address = listener.local_addr()?;
     let store = local::open_store(config, Prune::Yes)?;
     announce(context, address, &store);
-    let app = local::app(local::settings(config), store);
+    let settings = Settings {
+        upstreams: local::upstreams(&context.config().upstreams)?,
+        ..local::settings(config)
+    };
+    let app = local::app(settings, store);
 
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(llmsrv_server::serve(listener, app, async {

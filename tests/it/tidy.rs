@@ -62,7 +62,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("memmap2", &["llmsrv-gguf"]),
     ("minijinja", &["llmsrv-chat"]),
     ("rayon", &["llmsrv-kernels"]),
-    ("reqwest", &["llmsrv-api"]),
+    ("reqwest", &["llmsrv-api", "llmsrv-server"]),
     ("safetensors", &["llmsrv-convert"]),
     ("toml", &["llmsrv-config", "llmsrv-store"]),
 ];

@@ -19,6 +19,7 @@ pub mod render;
 mod server;
 mod source;
 mod toml_file;
+mod upstream;
 pub mod value;
 mod values;
 
@@ -33,6 +34,7 @@ pub use nearest::nearest;
 pub use registry::{Kind, SETTINGS, Secrecy, Section, Setting, Status};
 pub use server::{ServerConfig, Verbosity};
 pub use source::{Loaded, Origin, Resolved, load};
+pub use upstream::UpstreamConfig;
 pub use value::{Secret, Value};
 
 /// The settings, typed.
@@ -44,6 +46,8 @@ pub struct Config {
     pub client: ClientConfig,
     /// Folders of the machine.
     pub host: HostConfig,
+    /// Servers that answer for some models; only a file can set them.
+    pub upstreams: Vec<UpstreamConfig>,
     /// The call logger.
     pub logkit: LogkitConfig,
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     Kind, Resolved, SETTINGS, Secrecy, Section, Setting, Status, Value, folders::PLACEHOLDERS,
+    upstream,
 };
 
 impl Resolved {
@@ -60,9 +61,24 @@ pub fn markdown() -> String {
         lines.extend(rows.map(markdown_row));
         lines.push(String::new());
     }
+    lines.push(upstreams());
     lines.push(KINDS.to_owned());
     lines.join("\n")
 }
+
+fn upstreams() -> String {
+    let row = |(key, help): &(&str, &str)| format!("| `{key}` | {help} |");
+    let rows: Vec<String> = upstream::KEYS.iter().map(row).collect();
+    format!("{UPSTREAMS}{}\n", rows.join("\n"))
+}
+
+const UPSTREAMS: &str = "## [upstream.NAME]
+
+Servers that answer for some models, one table for each; see scaling.md. Only the file can set them.
+
+| key | what it does |
+|---|---|
+";
 
 fn markdown_row(setting: &Setting) -> String {
     let key = if setting.key.is_empty() {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use crate::{
     Ambient, ClientConfig, Config, Error, Errors, HostConfig, Inputs, LogkitConfig, SETTINGS,
-    ServerConfig, Setting, Value, Warning, env_file, nearest, toml_file,
+    ServerConfig, Setting, Value, Warning, env_file, nearest, toml_file, upstream,
     value::{Manner, Raw, parse},
     values::Values,
 };
@@ -113,6 +113,9 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
         entries.extend(toml_file::entries(file, &mut errors));
     }
     let assignments = assignments(inputs, &mut errors, &mut warnings);
+    let upstreams = inputs.file.as_ref().map_or_else(Vec::new, |file| {
+        upstream::read(file, &plain_environment(inputs, &assignments), &mut errors)
+    });
     entries.extend(variables(&assignments));
     entries.extend(environment(inputs, &mut errors, &mut warnings));
     for flag in &inputs.flags {
@@ -201,6 +204,7 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
         server: ServerConfig::new(&values, &inputs.folders),
         client: ClientConfig::new(&values),
         host: HostConfig::new(&values),
+        upstreams,
         logkit: LogkitConfig::new(
             &values,
             Ambient::new(&plain_environment(inputs, &assignments)),

@@ -5,7 +5,8 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use crate::{
-    Error, Origin, SETTINGS, Section, Setting, TextFile, nearest, source::Entry, value::Raw,
+    Error, Origin, SETTINGS, Section, Setting, TextFile, nearest, source::Entry, upstream,
+    value::Raw,
 };
 
 /// Reads the file; what is wrong goes to `errors`, what is right is returned.
@@ -26,6 +27,9 @@ pub(crate) fn entries(file: &TextFile, errors: &mut Vec<Error>) -> Vec<Entry> {
     }
     let mut entries = Vec::new();
     for (name, table) in document.get_ref() {
+        if name.get_ref() == upstream::SECTION {
+            continue; // not a row of the table of settings: there may be many of them
+        }
         let line = line_of(&file.text, name.span().start);
         let section = Section::ALL
             .iter()
@@ -120,12 +124,18 @@ fn unknown(path: &Path, line: usize, section: Option<Section>, key: &str) -> Err
     let nearest = match section {
         Some(_) => nearest(key, here.iter().map(|setting| setting.key)).map(str::to_owned),
         // A key outside any table: perhaps the table line is missing, perhaps its name is wrong.
-        None => nearest(key, Section::ALL.iter().map(|section| section.name()))
-            .map(str::to_owned)
-            .or_else(|| {
-                let near = nearest(key, here.iter().map(|setting| setting.key))?;
-                here.iter().find(|setting| setting.key == near)?.path()
-            }),
+        None => nearest(
+            key,
+            Section::ALL
+                .iter()
+                .map(|section| section.name())
+                .chain([upstream::SECTION]),
+        )
+        .map(str::to_owned)
+        .or_else(|| {
+            let near = nearest(key, here.iter().map(|setting| setting.key))?;
+            here.iter().find(|setting| setting.key == near)?.path()
+        }),
     };
     let key = section.map_or_else(
         || key.to_owned(),
@@ -139,7 +149,7 @@ fn unknown(path: &Path, line: usize, section: Option<Section>, key: &str) -> Err
     }
 }
 
-fn line_of(text: &str, at: usize) -> usize {
+pub(crate) fn line_of(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }
 

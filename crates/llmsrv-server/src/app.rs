@@ -10,11 +10,17 @@ use hyper_util::{
 };
 use llmsrv_engine::{LoadOptions, Loader};
 use llmsrv_store::Store;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinSet};
 use tower::ServiceExt as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::{error::ApiError, guard, manager::Manager, routes};
+use crate::{
+    error::ApiError,
+    guard,
+    manager::Manager,
+    routes,
+    upstream::{Upstream, Upstreams},
+};
 
 /// Everything that can be chosen.
 #[derive(Clone, Debug)]
@@ -43,6 +49,8 @@ pub struct Settings {
     pub listens_on_loopback: bool,
     /// Log the bodies of requests.
     pub log_requests: bool,
+    /// Servers that answer for some models.
+    pub upstreams: Vec<Upstream>,
 }
 
 impl Settings {
@@ -76,6 +84,7 @@ pub struct App {
     pub(crate) settings: Arc<Settings>,
     pub(crate) store: Arc<Store>,
     pub(crate) manager: Arc<Manager>,
+    pub(crate) upstreams: Arc<Upstreams>,
 }
 
 impl App {
@@ -83,10 +92,12 @@ impl App {
     pub fn new(settings: Settings, store: Store, loader: Loader) -> App {
         let (settings, store) = (Arc::new(settings), Arc::new(store));
         let manager = Arc::new(Manager::new(settings.clone(), store.clone(), loader));
+        let upstreams = Arc::new(Upstreams::new(&settings.upstreams));
         App {
             settings,
             store,
             manager,
+            upstreams,
         }
     }
 
@@ -115,6 +126,10 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let router = app.router();
+    let upstreams = app.upstreams.clone();
+    // Ends with this function.
+    let mut background = JoinSet::new();
+    background.spawn(async move { upstreams.watch().await });
     let connections = GracefulShutdown::new();
     let mut builder = Builder::new(TokioExecutor::new());
     builder

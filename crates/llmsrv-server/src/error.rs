@@ -109,6 +109,14 @@ impl ApiError {
         }
     }
 
+    /// Another server, behind this one, failed or refused.
+    pub(crate) fn upstream(text: impl Into<String>, status: StatusCode) -> ApiError {
+        ApiError {
+            status,
+            text: text.into(),
+        }
+    }
+
     /// Returns the status.
     pub fn status(&self) -> StatusCode {
         self.status

@@ -17,7 +17,10 @@ mod prompt;
 mod respond;
 mod routes;
 mod show;
+mod upstream;
+mod voice;
 
 pub use app::{App, Settings, serve};
 pub use dialect::native::{parse_chat, parse_generate};
 pub use error::ApiError;
+pub use upstream::Upstream;

@@ -1,8 +1,7 @@
-//! From the engine's events to the answer's bytes, as a stream or as one object.
+//! From what is said to the answer's bytes, as a stream or as one object.
 
 use std::{
     convert::Infallible,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,20 +12,15 @@ use axum::{
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use llmsrv_api::native::Metrics;
-use llmsrv_chat::{OutputSplitter, Piece};
-use llmsrv_engine::{Event, Finish, FinishReason, Generation};
 use serde_json::Value;
 
 use crate::{
     app::App,
     clock,
-    dialect::{End, Frames, Framing, Reason, Said, Writer, native},
+    dialect::{End, Frames, Framing, Said, Writer, native},
     error::ApiError,
     job::Job,
-    library,
-    manager::Lease,
-    prompt,
+    voice::{self, Outcome, Voice},
 };
 
 /// Answers a request for text.
@@ -36,48 +30,23 @@ pub(crate) async fn answer(
     mut writer: Box<dyn Writer>,
 ) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let stored = app.manager.find(&job.model).await?;
-    let mut without_text = |reason| {
-        let end = End::without_text(reason);
-        Ok(json(&writer.whole(Said::default(), &end)))
-    };
-    if job.is_unload() {
-        app.manager.unload(&stored.entry.digest.hex());
-        return without_text(Reason::Unload);
-    }
-    let lease = app.manager.lease(stored, job.keep_alive).await?;
-    let load_duration = arrived.elapsed();
-    if job.is_empty() {
-        if lease.model.stored.entry.config.embeds_only {
-            return Err(ApiError::does_not_support(&job.model, job.verb()));
+    let streams = job.stream;
+    let rendered = native::Rendered::of(&job);
+    let voice = match voice::begin(&app, job).await? {
+        Outcome::Voice(voice) => voice,
+        Outcome::Nothing(reason) => {
+            let end = End::without_text(reason);
+            return Ok(json(&writer.whole(Said::default(), &end)));
         }
-        return without_text(Reason::Load);
-    }
-    let job = Arc::new(job);
-    let (model, settings) = (lease.model.clone(), app.settings.clone());
-    if job.render_only {
-        let rendered = {
-            let job = job.clone();
-            library::blocking(move || prompt::rendered(&job, &model, &settings)).await??
-        };
-        return Ok(json(&native::rendered(&job, &rendered.0, rendered.1)));
-    }
-    let started = {
-        let job = job.clone();
-        library::blocking(move || prompt::start(&job, &model, &settings)).await??
+        Outcome::Prompt(text, n_images) => return Ok(json(&rendered.write(&text, n_images))),
     };
     let speech = Speech {
-        generation: started.generation,
-        splitter: started.splitter,
+        voice,
         writer,
         arrived,
-        load_duration,
-        prompt_tokens: started.prompt_tokens,
-        n_truncated: started.n_truncated,
         ended: false,
-        _lease: lease,
     };
-    if job.stream {
+    if streams {
         speech.stream().await
     } else {
         speech.whole().await
@@ -100,34 +69,24 @@ fn with_type(body: Body, content_type: &'static str) -> Response {
     response
 }
 
-/// One answer on its way. Dropping it, as when the client goes away, ends the generation.
+/// One answer on its way.
 struct Speech {
-    generation: Generation,
-    splitter: Option<OutputSplitter>,
+    voice: Voice,
     writer: Box<dyn Writer>,
     arrived: Instant,
-    load_duration: Duration,
-    prompt_tokens: usize,
-    n_truncated: usize,
     ended: bool,
-    _lease: Lease,
 }
 
 impl Speech {
     /// Answers bit by bit. An error before the first bit is an answer of its own.
     async fn stream(mut self) -> Result<Response, ApiError> {
         let framing = self.writer.framing();
+        let next = self.next_in_time(framing).await.transpose()?;
         let mut first = Frames::default();
-        match self.next_in_time(framing).await {
-            Some(said) => {
-                let said = said?;
-                self.writer.begin(self.prompt_tokens, &mut first);
-                self.write(said, &mut first);
-            }
-            None => {
-                self.writer.begin(self.prompt_tokens, &mut first);
-                first.raw(PING);
-            }
+        self.writer.begin(self.voice.prompt_tokens(), &mut first);
+        match next {
+            Some(next) => self.write(next, &mut first),
+            None => first.raw(PING),
         }
         let frames = stream::unfold((self, Some(first)), move |(mut speech, first)| async move {
             let frames = match first {
@@ -136,46 +95,44 @@ impl Speech {
             };
             Some((Ok::<_, Infallible>(Bytes::from(frames.0)), (speech, None)))
         });
-        let mut response = with_type(
-            Body::from_stream(frames),
-            match framing {
-                Framing::Lines => "application/x-ndjson",
-                Framing::Events => "text/event-stream",
-            },
-        );
-        if framing == Framing::Events {
-            let headers = response.headers_mut();
-            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-            // Some proxies hold streams back unless they are told not to.
-            headers.insert(
-                HeaderName::from_static("x-accel-buffering"),
-                HeaderValue::from_static("no"),
-            );
-        }
-        Ok(response)
+        let body = Body::from_stream(frames);
+        Ok(match framing {
+            Framing::Lines => with_type(body, "application/x-ndjson"),
+            Framing::Events => {
+                let mut response = with_type(body, "text/event-stream");
+                let headers = response.headers_mut();
+                headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+                // Some proxies hold streams back unless they are told not to.
+                headers.insert(
+                    HeaderName::from_static("x-accel-buffering"),
+                    HeaderValue::from_static("no"),
+                );
+                response
+            }
+        })
     }
 
     /// Answers with everything in one object.
     async fn whole(mut self) -> Result<Response, ApiError> {
         let mut all = Said::default();
-        while let Some((said, end)) = self.next().await? {
+        loop {
+            let (said, end) = self.next().await?;
             all.pieces.extend(said.pieces);
             all.tokens.extend(said.tokens);
             if let Some(end) = end {
                 return Ok(json(&self.writer.whole(all, &end)));
             }
         }
-        Err(ApiError::internal("the model stopped working; try again"))
     }
 
     /// Waits for the next bytes; `None` after the last.
     async fn next_frames(&mut self, framing: Framing) -> Option<Frames> {
-        let mut frames = Frames::default();
         if self.ended {
             return None;
         }
+        let mut frames = Frames::default();
         match self.next_in_time(framing).await {
-            Some(Ok(said)) => self.write(said, &mut frames),
+            Some(Ok(next)) => self.write(next, &mut frames),
             Some(Err(error)) => self.writer.error(&error, &mut frames),
             None => frames.raw(PING),
         }
@@ -200,12 +157,8 @@ impl Speech {
         let next = async {
             loop {
                 match self.next().await {
-                    Ok(Some((said, None))) if said.is_empty() => {}
-                    Ok(Some(next)) => return Ok(next),
-                    Ok(None) => {
-                        return Err(ApiError::internal("the model stopped working; try again"));
-                    }
-                    Err(error) => return Err(error),
+                    Ok((said, None)) if said.is_empty() => {}
+                    next => return next,
                 }
             }
         };
@@ -215,61 +168,14 @@ impl Speech {
         }
     }
 
-    /// Waits for what the model says next; `None` after the end. Nothing is lost when the wait is
-    /// given up.
-    async fn next(&mut self) -> Result<Option<(Said, Option<End>)>, ApiError> {
-        if self.ended {
-            return Ok(None);
+    /// Waits for what is said next. Nothing is lost when the wait is given up.
+    async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
+        let mut next = self.voice.next().await;
+        self.ended |= !matches!(next, Ok((_, None)));
+        if let Ok((_, Some(end))) = &mut next {
+            end.metrics.total_duration = clock::nanos(self.arrived.elapsed());
         }
-        match self.generation.next().await {
-            Some(Event::Text { text, tokens }) => {
-                let pieces = match &mut self.splitter {
-                    Some(splitter) => splitter.push(&text),
-                    None if text.is_empty() => Vec::new(),
-                    None => vec![Piece::Content(text)],
-                };
-                Ok(Some((Said { pieces, tokens }, None)))
-            }
-            Some(Event::Done(finish)) => {
-                self.ended = true;
-                let splitter = self.splitter.as_mut();
-                let said = Said {
-                    pieces: splitter.map(OutputSplitter::finish).unwrap_or_default(),
-                    tokens: Vec::new(),
-                };
-                Ok(Some((said, Some(self.end(*finish)))))
-            }
-            Some(Event::Error(text)) => {
-                self.ended = true;
-                Err(ApiError::internal(text))
-            }
-            Some(_) => Ok(Some((Said::default(), None))),
-            None => {
-                self.ended = true;
-                Err(ApiError::internal("the model stopped working; try again"))
-            }
-        }
-    }
-
-    fn end(&self, finish: Finish) -> End {
-        End {
-            reason: match finish.reason {
-                FinishReason::Stop => Reason::Stop,
-                FinishReason::Length => Reason::Length,
-            },
-            stop_text: finish.stop_text,
-            context: finish.context,
-            metrics: Metrics {
-                total_duration: clock::nanos(self.arrived.elapsed()),
-                load_duration: clock::nanos(self.load_duration),
-                prompt_eval_count: finish.prompt_tokens as u64,
-                prompt_eval_duration: clock::nanos(finish.prompt_duration),
-                eval_count: finish.eval_tokens as u64,
-                eval_duration: clock::nanos(finish.eval_duration),
-                prompt_truncated: self.n_truncated as u64,
-            },
-            cached_tokens: finish.cached_tokens as u64,
-        }
+        next
     }
 }
 

@@ -1,13 +1,13 @@
 //! What `/api/show` tells about a model.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::SystemTime};
 
 use llmsrv_api::{
     modelfile::{Instruction, Modelfile},
-    native::Details,
+    native::{Details, ListedModel},
 };
 use llmsrv_gguf::{Array, GgufFile, Metadata, Value as MetaValue};
-use llmsrv_store::{ModelConfig, StoredModel};
+use llmsrv_store::{ModelConfig, ModelName, StoredModel};
 use serde_json::{Map, Value, json};
 
 use crate::{clock, manager};
@@ -25,6 +25,43 @@ pub(crate) fn details(config: &ModelConfig) -> Details {
         embedding_length: config.embedding_length,
     }
 }
+
+/// Returns what a list shows of a model that another server has: not much is known of it.
+pub(crate) fn listed_upstream(name: &ModelName) -> ListedModel {
+    ListedModel {
+        name: name.to_string(),
+        model: name.to_string(),
+        modified_at: clock::rfc3339(SystemTime::UNIX_EPOCH),
+        size: 0,
+        digest: "0".repeat(64),
+        details: upstream_details(),
+    }
+}
+
+/// Returns what is known of a model that another server has.
+pub(crate) fn upstream(name: &ModelName) -> Value {
+    json!({
+        "modelfile": format!("FROM {name}\n"),
+        "template": "",
+        "details": upstream_details(),
+        "model_info": {"general.architecture": UPSTREAM, "general.basename": name.model()},
+        "capabilities": ["completion", "tools"],
+        "modified_at": clock::rfc3339(SystemTime::UNIX_EPOCH),
+    })
+}
+
+fn upstream_details() -> Details {
+    Details {
+        format: UPSTREAM.into(),
+        family: UPSTREAM.into(),
+        families: vec![UPSTREAM.into()],
+        parameter_size: "unknown".into(),
+        quantization_level: "unknown".into(),
+        ..Details::default()
+    }
+}
+
+const UPSTREAM: &str = "upstream";
 
 /// Returns everything; `system` stands in for the model's own system text. Reads the model file.
 pub(crate) fn show(

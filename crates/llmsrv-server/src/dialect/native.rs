@@ -318,16 +318,30 @@ impl Writer for NativeWriter {
 }
 
 /// Writes the answer to a request that shows its prompt.
-pub(crate) fn rendered(job: &Job, prompt: &str, n_images: usize) -> Value {
-    let mut object = json!({ "model": job.model, "created_at": clock::now() });
-    if matches!(job.input, Input::Chat { .. }) {
-        object["message"] = json!({"role": "assistant", "content": ""});
-    } else {
-        object["response"] = json!("");
+pub(crate) struct Rendered {
+    model: String,
+    chat: bool,
+}
+
+impl Rendered {
+    pub(crate) fn of(job: &Job) -> Rendered {
+        Rendered {
+            model: job.model.clone(),
+            chat: matches!(job.input, Input::Chat { .. }),
+        }
     }
-    object["done"] = json!(false);
-    object["_debug_info"] = json!({"rendered_template": prompt, "image_count": n_images});
-    object
+
+    pub(crate) fn write(self, prompt: &str, n_images: usize) -> Value {
+        let mut object = json!({ "model": self.model, "created_at": clock::now() });
+        if self.chat {
+            object["message"] = json!({"role": "assistant", "content": ""});
+        } else {
+            object["response"] = json!("");
+        }
+        object["done"] = json!(false);
+        object["_debug_info"] = json!({"rendered_template": prompt, "image_count": n_images});
+        object
+    }
 }
 
 fn reason(reason: Reason) -> &'static str {

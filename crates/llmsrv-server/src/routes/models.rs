@@ -12,7 +12,7 @@ use llmsrv_api::{
     lenient::Fields,
     native::{ListedModel, RunningModel},
 };
-use llmsrv_store::{Error as StoreError, ModelName};
+use llmsrv_store::{Error as StoreError, ModelEntry, ModelName};
 use serde_json::{Value, json};
 
 use crate::{
@@ -40,6 +40,8 @@ pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
             details: details(&entry.config),
         })
         .collect();
+    let elsewhere = elsewhere(&app, &listed).map(|name| show::listed_upstream(&name));
+    let models: Vec<ListedModel> = models.into_iter().chain(elsewhere).collect();
     Ok(respond::json(&json!({ "models": models })))
 }
 
@@ -50,8 +52,22 @@ pub(super) async fn openai_list(State(app): State<App>) -> Result<Response, ApiE
     let models: Vec<Value> = listed
         .iter()
         .map(|entry| openai_entry(&entry.name.to_string(), &entry.name, entry.modified))
+        .chain(
+            elsewhere(&app, &listed)
+                .map(|name| openai_entry(&name.to_string(), &name, SystemTime::UNIX_EPOCH)),
+        )
         .collect();
     Ok(respond::json(&json!({"object": "list", "data": models})))
+}
+
+/// The models that only other servers have.
+fn elsewhere<'a>(app: &App, listed: &'a [ModelEntry]) -> impl Iterator<Item = ModelName> + 'a {
+    let here = |name: &ModelName| {
+        let mut names = listed.iter().map(|entry| entry.name.full());
+        names.any(|known| known.eq_ignore_ascii_case(&name.full()))
+    };
+    let names = app.upstreams.models().into_iter();
+    names.filter(move |name| !here(name))
 }
 
 /// One model in that form; its name may hold slashes.
@@ -59,6 +75,12 @@ pub(super) async fn openai_model(
     State(app): State<App>,
     Path(sent): Path<String>,
 ) -> Result<Response, ApiError> {
+    if let Ok(name) = sent.parse()
+        && app.upstreams.serve(&sent)
+    {
+        let entry = openai_entry(&sent, &name, SystemTime::UNIX_EPOCH);
+        return Ok(respond::json(&entry));
+    }
     let stored = app.manager.find(&sent).await?;
     let entry = &stored.entry;
     Ok(respond::json(&openai_entry(
@@ -112,6 +134,9 @@ pub(super) async fn show(State(app): State<App>, body: Body) -> Result<Response,
     let name: ModelName = sent.parse().map_err(|_| ApiError::invalid_model_name())?;
     let verbose = fields.bool("verbose")?.unwrap_or(false);
     let system = fields.text("system")?.filter(|text| !text.is_empty());
+    if app.upstreams.serve(&sent) {
+        return Ok(respond::json(&show::upstream(&name)));
+    }
     let store = app.store.clone();
     let shown = blocking(move || {
         let stored = store.model(&name).map_err(|error| match error {

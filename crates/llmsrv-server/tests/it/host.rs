@@ -56,6 +56,7 @@ pub(crate) fn settings() -> Settings {
         version: "0.33.0-llmsrv.test".into(),
         listens_on_loopback: true,
         log_requests: false,
+        upstreams: Vec::new(),
     }
 }
 

@@ -11,3 +11,4 @@ mod loading;
 mod models;
 mod sockets;
 mod text;
+mod upstream;

@@ -1,0 +1,256 @@
+//! Models that other engines serve: servers with an OpenAI-compatible endpoint, such as vLLM, SGLang,
+//! TGI or llama-server, behind our own front door.
+//!
+//! A request goes to the peer with the least work for its weight. A peer that fails before it has
+//! said anything is passed over for the next one; after that its failure is the answer's.
+
+mod answer;
+mod request;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+pub(crate) use answer::Answer;
+use llmsrv_store::ModelName;
+use tokio::task::JoinSet;
+
+use crate::{error::ApiError, job::Job};
+
+/// A server that answers for some models.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Its name in the settings.
+    pub name: String,
+    /// Address of its API, `/v1` included.
+    pub url: String,
+    /// Key to send.
+    pub key: Option<String>,
+    /// Our names of its models, each with its own name of it.
+    pub models: Vec<(ModelName, String)>,
+    /// Share of the requests, against other servers of the same model.
+    pub weight: u32,
+    /// Requests that it gets at the same time; 0 = no limit.
+    pub parallel: usize,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// How long it may take to say its first word.
+    pub first_token_timeout: Duration,
+    /// How long it may be silent after that.
+    pub idle_timeout: Duration,
+    /// Time between checks of its health.
+    pub health_interval: Duration,
+    /// Path asked for its health, under `url`.
+    pub health_path: String,
+    /// When no server answers, a model of that name on this machine may.
+    pub local_fallback: bool,
+}
+
+/// All servers there are, and how they fare.
+pub(crate) struct Upstreams {
+    peers: Vec<Arc<Peer>>,
+    /// Breaks ties in turn.
+    turn: AtomicUsize,
+}
+
+/// A server and how it fares.
+pub(crate) struct Peer {
+    settings: Upstream,
+    http: reqwest::Client,
+    healthy: AtomicBool,
+    active: AtomicUsize,
+}
+
+/// Why no server answered.
+pub(crate) struct Refused {
+    pub(crate) error: ApiError,
+    /// A model of this machine may answer instead.
+    pub(crate) local: bool,
+}
+
+/// One request that a server works on; counts until it is dropped.
+pub(crate) struct Turn(Arc<Peer>);
+
+impl Upstreams {
+    /// Prepares a client for each server.
+    pub(crate) fn new(all: &[Upstream]) -> Upstreams {
+        let peers = all.iter().filter_map(|settings| {
+            let http = reqwest::Client::builder()
+                .connect_timeout(settings.connect_timeout)
+                // A key must not follow to another host.
+                .redirect(reqwest::redirect::Policy::none())
+                .build();
+            match http {
+                Ok(http) => Some(Arc::new(Peer {
+                    settings: settings.clone(),
+                    http,
+                    healthy: AtomicBool::new(true),
+                    active: AtomicUsize::new(0),
+                })),
+                Err(error) => {
+                    tracing::error!(upstream = settings.name, %error, "it cannot be used");
+                    None
+                }
+            }
+        });
+        Upstreams {
+            peers: peers.collect(),
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    /// Returns the names of all models that others serve, each once.
+    pub(crate) fn models(&self) -> Vec<ModelName> {
+        let mut names: Vec<ModelName> = Vec::new();
+        for (name, _) in self.peers.iter().flat_map(|peer| &peer.settings.models) {
+            if !names.iter().any(|known| same(known, name)) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
+    /// Tells whether a model of this name is served by others.
+    pub(crate) fn serve(&self, sent: &str) -> bool {
+        sent.parse().is_ok_and(|name| !self.of(&name).is_empty())
+    }
+
+    /// Lets a server answer.
+    pub(crate) async fn answer(&self, job: &Job) -> Result<Answer, Refused> {
+        let candidates = match job.model.parse() {
+            Ok(name) => self.candidates(&name),
+            Err(_) => Vec::new(),
+        };
+        let local = candidates
+            .iter()
+            .any(|(peer, _)| peer.settings.local_fallback);
+        let mut refused = Refused {
+            error: ApiError::model_not_found(&job.model),
+            local,
+        };
+        for (peer, remote) in candidates {
+            let Some(turn) = peer.turn() else {
+                refused.error = ApiError::queue_full();
+                continue;
+            };
+            let name = &peer.settings.name;
+            match Answer::begin(turn, job, &remote).await {
+                Ok(answer) => {
+                    peer.set_healthy(true);
+                    return Ok(answer);
+                }
+                Err(answer::Failed::Request(error)) => {
+                    return Err(Refused {
+                        error,
+                        local: false,
+                    });
+                }
+                Err(answer::Failed::Peer { error, is_sick }) => {
+                    tracing::warn!(upstream = name, model = %job.model, %error, "passed over");
+                    if is_sick {
+                        peer.set_healthy(false);
+                    }
+                    refused.error = error;
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    /// Checks the health of all servers for ever.
+    pub(crate) async fn watch(&self) {
+        let mut checks = JoinSet::new();
+        for peer in self.peers.iter().cloned() {
+            checks.spawn(async move {
+                loop {
+                    peer.check().await;
+                    tokio::time::sleep(peer.settings.health_interval).await;
+                }
+            });
+        }
+        while checks.join_next().await.is_some() {}
+    }
+
+    fn of(&self, name: &ModelName) -> Vec<(Arc<Peer>, String)> {
+        let serving = self.peers.iter().filter_map(|peer| {
+            let mut models = peer.settings.models.iter();
+            let (_, remote) = models.find(|(known, _)| same(known, name))?;
+            Some((peer.clone(), remote.clone()))
+        });
+        serving.collect()
+    }
+
+    /// Orders the servers of a model: sound ones first, then those with the least work for their
+    /// weight, then in turn. Sick ones stay in the list: a check may be out of date.
+    fn candidates(&self, name: &ModelName) -> Vec<(Arc<Peer>, String)> {
+        let mut serving = self.of(name);
+        if serving.len() > 1 {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            let n = serving.len();
+            serving.rotate_left(turn % n);
+            serving.sort_by(|(a, _), (b, _)| {
+                let load = |peer: &Peer| {
+                    (peer.active.load(Ordering::Relaxed) + 1) as f64
+                        / f64::from(peer.settings.weight.max(1))
+                };
+                let sick = |peer: &Peer| !peer.healthy.load(Ordering::Relaxed);
+                sick(a).cmp(&sick(b)).then(load(a).total_cmp(&load(b)))
+            });
+        }
+        serving
+    }
+}
+
+impl Peer {
+    /// Takes one of the places, if there is one.
+    fn turn(self: &Arc<Peer>) -> Option<Turn> {
+        let limit = match self.settings.parallel {
+            0 => usize::MAX,
+            limit => limit,
+        };
+        let take = |active: usize| (active < limit).then_some(active + 1);
+        self.active
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .ok()?;
+        Some(Turn(self.clone()))
+    }
+
+    async fn check(&self) {
+        let url = format!("{}{}", self.settings.url, self.settings.health_path);
+        let mut request = self.http.get(url).timeout(HEALTH_TIMEOUT);
+        if let Some(key) = &self.settings.key {
+            request = request.bearer_auth(key);
+        }
+        let sound = request
+            .send()
+            .await
+            .is_ok_and(|response| response.status().is_success());
+        self.set_healthy(sound);
+    }
+
+    fn set_healthy(&self, healthy: bool) {
+        let before = self.healthy.swap(healthy, Ordering::Relaxed);
+        let upstream = &self.settings.name;
+        match (before, healthy) {
+            (true, false) => tracing::warn!(upstream, "does not answer"),
+            (false, true) => tracing::info!(upstream, "answers again"),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn same(a: &ModelName, b: &ModelName) -> bool {
+    a.full().eq_ignore_ascii_case(&b.full())
+}
+
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);

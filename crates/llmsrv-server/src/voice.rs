@@ -1,0 +1,173 @@
+//! Who speaks in an answer: an engine of this process, or a server elsewhere.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use llmsrv_api::native::Metrics;
+use llmsrv_chat::{OutputSplitter, Piece};
+use llmsrv_engine::{Event, Finish, FinishReason, Generation};
+
+use crate::{
+    app::App,
+    clock,
+    dialect::{End, Reason, Said},
+    error::ApiError,
+    job::Job,
+    library,
+    manager::Lease,
+    prompt, upstream,
+};
+
+/// What comes of a request.
+pub(crate) enum Outcome {
+    /// An answer.
+    Voice(Voice),
+    /// A model was loaded or unloaded.
+    Nothing(Reason),
+    /// The prompt, as it was asked for, and the number of its images.
+    Prompt(String, usize),
+}
+
+/// Speaks. Dropping it, as when the client goes away, ends the work.
+pub(crate) enum Voice {
+    /// A model of this machine.
+    Engine(Box<Engine>),
+    /// A model of another server.
+    Upstream(Box<upstream::Answer>),
+}
+
+/// An answer of a loaded model.
+pub(crate) struct Engine {
+    generation: Generation,
+    /// Tells content, thinking and calls apart; `None` = all is content.
+    splitter: Option<OutputSplitter>,
+    load_duration: Duration,
+    prompt_tokens: usize,
+    n_truncated: usize,
+    _lease: Lease,
+}
+
+/// Finds who is to answer and lets it begin.
+pub(crate) async fn begin(app: &App, job: Job) -> Result<Outcome, ApiError> {
+    if app.upstreams.serve(&job.model) {
+        if job.is_empty() {
+            // There is nothing to load or unload on this machine.
+            return Ok(Outcome::Nothing(if job.is_unload() {
+                Reason::Unload
+            } else {
+                Reason::Load
+            }));
+        }
+        match app.upstreams.answer(&job).await {
+            Ok(answer) => return Ok(Outcome::Voice(Voice::Upstream(Box::new(answer)))),
+            Err(refused) if !refused.local => return Err(refused.error),
+            Err(refused) => {
+                let error = refused.error;
+                tracing::warn!(model = %job.model, %error, "a model of this machine answers instead");
+            }
+        }
+    }
+    on_this_machine(app, job).await
+}
+
+async fn on_this_machine(app: &App, job: Job) -> Result<Outcome, ApiError> {
+    let asked = Instant::now();
+    let stored = app.manager.find(&job.model).await?;
+    if job.is_unload() {
+        app.manager.unload(&stored.entry.digest.hex());
+        return Ok(Outcome::Nothing(Reason::Unload));
+    }
+    let lease = app.manager.lease(stored, job.keep_alive).await?;
+    let load_duration = asked.elapsed();
+    if job.is_empty() {
+        if lease.model.stored.entry.config.embeds_only {
+            return Err(ApiError::does_not_support(&job.model, job.verb()));
+        }
+        return Ok(Outcome::Nothing(Reason::Load));
+    }
+    let (model, settings) = (lease.model.clone(), app.settings.clone());
+    let job = Arc::new(job);
+    if job.render_only {
+        let rendered = library::blocking(move || prompt::rendered(&job, &model, &settings));
+        let (text, n_images) = rendered.await??;
+        return Ok(Outcome::Prompt(text, n_images));
+    }
+    let started = library::blocking(move || prompt::start(&job, &model, &settings)).await??;
+    Ok(Outcome::Voice(Voice::Engine(Box::new(Engine {
+        generation: started.generation,
+        splitter: started.splitter,
+        load_duration,
+        prompt_tokens: started.prompt_tokens,
+        n_truncated: started.n_truncated,
+        _lease: lease,
+    }))))
+}
+
+impl Voice {
+    /// Returns the tokens of the prompt, if they are known before the end.
+    pub(crate) fn prompt_tokens(&self) -> usize {
+        match self {
+            Voice::Engine(engine) => engine.prompt_tokens,
+            Voice::Upstream(_) => 0,
+        }
+    }
+
+    /// Waits for what is said next, and at last for the end; nothing may be asked after that or after
+    /// an error. Nothing is lost when the wait is given up.
+    pub(crate) async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
+        match self {
+            Voice::Engine(engine) => engine.next().await,
+            Voice::Upstream(answer) => answer.next().await,
+        }
+    }
+}
+
+impl Engine {
+    async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
+        match self.generation.next().await {
+            Some(Event::Text { text, tokens }) => {
+                let pieces = match &mut self.splitter {
+                    Some(splitter) => splitter.push(&text),
+                    None if text.is_empty() => Vec::new(),
+                    None => vec![Piece::Content(text)],
+                };
+                Ok((Said { pieces, tokens }, None))
+            }
+            Some(Event::Done(finish)) => {
+                let splitter = self.splitter.as_mut();
+                let said = Said {
+                    pieces: splitter.map(OutputSplitter::finish).unwrap_or_default(),
+                    tokens: Vec::new(),
+                };
+                Ok((said, Some(self.end(*finish))))
+            }
+            Some(Event::Error(text)) => Err(ApiError::internal(text)),
+            Some(_) => Ok((Said::default(), None)),
+            None => Err(ApiError::internal("the model stopped working; try again")),
+        }
+    }
+
+    fn end(&self, finish: Finish) -> End {
+        End {
+            reason: match finish.reason {
+                FinishReason::Stop => Reason::Stop,
+                FinishReason::Length => Reason::Length,
+            },
+            stop_text: finish.stop_text,
+            context: finish.context,
+            metrics: Metrics {
+                // The whole is known where the answer is written.
+                total_duration: 0,
+                load_duration: clock::nanos(self.load_duration),
+                prompt_eval_count: finish.prompt_tokens as u64,
+                prompt_eval_duration: clock::nanos(finish.prompt_duration),
+                eval_count: finish.eval_tokens as u64,
+                eval_duration: clock::nanos(finish.eval_duration),
+                prompt_truncated: self.n_truncated as u64,
+            },
+            cached_tokens: finish.cached_tokens as u64,
+        }
+    }
+}

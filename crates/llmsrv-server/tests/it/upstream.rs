@@ -1,0 +1,412 @@
+//! Models of other servers behind ours: one is played by a server of ours, the others misbehave.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::{Router, body::Body, response::IntoResponse as _, routing::post};
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+use llmsrv_engine::fake::{Answer, FakeOptions};
+use llmsrv_server::{Settings, Upstream};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::host::{Host, host_with, saying, settings};
+
+fn upstream(address: SocketAddr, remote: &str) -> Upstream {
+    Upstream {
+        name: format!("at{}", address.port()),
+        url: format!("http://{address}/v1"),
+        key: Some("sesame".into()),
+        models: vec![("far".parse().unwrap(), remote.into())],
+        weight: 1,
+        parallel: 0,
+        connect_timeout: Duration::from_secs(1),
+        first_token_timeout: Duration::from_secs(1),
+        idle_timeout: Duration::from_millis(500),
+        health_interval: Duration::from_mins(1),
+        health_path: "/models".into(),
+        local_fallback: false,
+    }
+}
+
+fn front(upstreams: Vec<Upstream>) -> Host {
+    let settings = Settings {
+        upstreams,
+        ..settings()
+    };
+    host_with(settings, || FakeOptions {
+        answer: Answer::Text("from here".into()),
+        ..FakeOptions::default()
+    })
+}
+
+/// Serves a router on loopback for the rest of the test.
+async fn serve(router: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+/// A server that streams these texts as they are, and then does what it is told.
+async fn peer(texts: Vec<&'static str>, then: Then) -> SocketAddr {
+    let answer = move || {
+        let texts = texts.clone();
+        async move {
+            let said = stream::iter(texts).map(|text| Ok::<_, std::io::Error>(Bytes::from(text)));
+            let last = stream::once(async move {
+                match then {
+                    Then::End => Ok(Bytes::new()),
+                    Then::Break => {
+                        // What was said before is on its way.
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        Err(std::io::Error::other("cut"))
+                    }
+                    Then::Hang => std::future::pending().await,
+                }
+            });
+            Body::from_stream(said.chain(last)).into_response()
+        }
+    };
+    serve(Router::new().route("/v1/chat/completions", post(answer))).await
+}
+
+#[derive(Clone, Copy)]
+enum Then {
+    End,
+    Break,
+    Hang,
+}
+
+/// A server that refuses.
+async fn refusing(status: u16) -> SocketAddr {
+    let answer = move || async move {
+        let status = StatusCode::from_u16(status).unwrap();
+        (
+            status,
+            json!({"error": {"message": "not today"}}).to_string(),
+        )
+    };
+    serve(Router::new().route("/v1/chat/completions", post(answer))).await
+}
+
+/// An address where nobody listens.
+async fn nobody() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
+const HELLO: &str = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"Hel\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"lo\"}}]}\n\n";
+const END: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
+
+fn ask(stream: bool) -> Value {
+    json!({"model": "far", "stream": stream, "messages": [{"role": "user", "content": "x"}]})
+}
+
+async fn lines(host: &Host) -> Vec<Value> {
+    let (status, text) = host
+        .text(Method::POST, "/api/chat", ask(true).to_string())
+        .await;
+    assert_eq!(status, 200, "{text}");
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
+}
+
+#[tokio::test]
+async fn a_server_of_ours_answers_in_every_dialect() {
+    let back = saying("<think>hm</think>Yes.");
+    let address = serve(back.app.router()).await;
+    let front = front(vec![upstream(address, "thinker")]);
+    let (status, answer) = front.post("/api/chat", ask(false)).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(
+        (
+            &answer["message"]["content"],
+            &answer["message"]["thinking"],
+            &answer["done_reason"]
+        ),
+        (&json!("Yes."), &json!("hm"), &json!("stop"))
+    );
+    assert_eq!(answer["model"], "far");
+    assert!(answer["prompt_eval_count"].as_u64().unwrap() > 0);
+    assert!(answer["eval_count"].as_u64().unwrap() > 0);
+    let (_, answer) = front.post("/v1/chat/completions", ask(false)).await;
+    assert_eq!(answer["choices"][0]["message"]["content"], "Yes.");
+    let mut body = ask(false);
+    body["max_tokens"] = json!(100);
+    let (_, answer) = front.post("/v1/messages", body).await;
+    assert_eq!(answer["content"][1]["text"], "Yes.");
+    let (_, answer) = front
+        .post("/v1/responses", json!({"model": "far", "input": "x"}))
+        .await;
+    assert_eq!(answer["output"][1]["content"][0]["text"], "Yes.");
+    let (_, answer) = front
+        .post(
+            "/api/generate",
+            json!({"model": "far", "prompt": "x", "stream": false}),
+        )
+        .await;
+    assert_eq!(
+        (&answer["response"], &answer["thinking"]),
+        (&json!("Yes."), &json!("hm"))
+    );
+    let (_, loaded) = front.post("/api/generate", json!({"model": "far"})).await;
+    assert_eq!(loaded["done_reason"], "load");
+}
+
+#[tokio::test]
+async fn its_models_are_in_the_lists() {
+    let front = front(vec![upstream(nobody().await, "x")]);
+    let tags = front.get("/api/tags").await;
+    let far = |list: &Value, key: &str| {
+        let list = list.as_array().unwrap().clone();
+        list.into_iter().find(|model| model[key] == "far:latest")
+    };
+    let entry = far(&tags["models"], "name").unwrap();
+    assert_eq!(entry["details"]["format"], "upstream");
+    assert!(far(&front.get("/v1/models").await["data"], "id").is_some());
+    assert_eq!(front.get("/v1/models/far").await["id"], "far");
+    let (status, shown) = front.post("/api/show", json!({"model": "far"})).await;
+    assert_eq!(status, 200);
+    assert!(shown["model_info"].is_object(), "{shown}");
+}
+
+#[tokio::test]
+async fn calls_that_come_in_bits_are_given_whole() {
+    const CALLS: &str = concat!(
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c1\",\"function\":{\"name\":\"add\",\"arguments\":\"\"}}]}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\\\":\"}}]}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"1}\"}}]}}]}\n\n",
+    );
+    let address = peer(vec![CALLS, END], Then::End).await;
+    let front = front(vec![upstream(address, "x")]);
+    let (_, answer) = front.post("/api/chat", ask(false)).await;
+    assert_eq!(
+        answer["message"]["tool_calls"],
+        json!([{"id": "c1", "function": {"index": 0, "name": "add", "arguments": {"a": 1}}}])
+    );
+    let (_, answer) = front.post("/v1/chat/completions", ask(false)).await;
+    assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls");
+}
+
+#[tokio::test]
+async fn a_server_that_fails_at_once_is_passed_over() {
+    let good = peer(vec![HELLO, END], Then::End).await;
+    for bad in [
+        nobody().await,
+        refusing(500).await,
+        refusing(401).await,
+        refusing(404).await,
+        refusing(429).await,
+        peer(vec![], Then::Break).await,
+        peer(vec![], Then::Hang).await,
+        peer(
+            vec!["data: {\"error\":{\"message\":\"no\"}}\n\n"],
+            Then::End,
+        )
+        .await,
+    ] {
+        let mut first = upstream(bad, "x");
+        first.weight = 1000; // it is asked first
+        let front = front(vec![first, upstream(good, "x")]);
+        for _ in 0..2 {
+            let (status, answer) = front.post("/api/chat", ask(false)).await;
+            assert_eq!(
+                (status, &answer["message"]["content"]),
+                (200, &json!("Hello")),
+                "{answer}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failure_in_mid_stream_is_the_last_line() {
+    for then in [Then::Break, Then::Hang, Then::End] {
+        let bad = peer(vec![HELLO], then).await;
+        let front = front(vec![upstream(bad, "x")]);
+        let started = Instant::now();
+        let lines = lines(&front).await;
+        assert!(started.elapsed() < Duration::from_secs(10));
+        let (last, before) = lines.split_last().unwrap();
+        let said: String = before
+            .iter()
+            .filter_map(|line| line["message"]["content"].as_str())
+            .collect();
+        assert_eq!(said, "Hello");
+        assert!(
+            last["error"].as_str().unwrap().contains("upstream at"),
+            "{last}"
+        );
+        let (status, answer) = front.post("/api/chat", ask(false)).await;
+        assert!(status == 502 || status == 504, "{status} {answer}");
+    }
+}
+
+#[tokio::test]
+async fn when_nobody_answers_the_client_is_told_or_served_here() {
+    for (bad, status) in [
+        (nobody().await, 502),
+        (refusing(503).await, 503),
+        (peer(vec![], Then::Hang).await, 504),
+    ] {
+        let front = front(vec![upstream(bad, "x")]);
+        let (got, answer) = front.post("/api/chat", ask(false)).await;
+        assert_eq!(got, status, "{answer}");
+        assert!(
+            !answer["error"].as_str().unwrap().contains("127.0.0.1"),
+            "{answer}"
+        );
+    }
+    // A mistake of the client is no failure of the server.
+    let front_ = front(vec![
+        upstream(refusing(400).await, "x"),
+        upstream(peer(vec![HELLO, END], Then::End).await, "x"),
+    ]);
+    let statuses = [
+        front_.post("/api/chat", ask(false)).await.0,
+        front_.post("/api/chat", ask(false)).await.0,
+    ];
+    assert!(statuses.contains(&400), "{statuses:?}");
+
+    let mut away = upstream(nobody().await, "x");
+    away.models = vec![("plain".parse().unwrap(), "x".into())];
+    away.local_fallback = true;
+    let front = front(vec![away]);
+    let mut body = ask(false);
+    body["model"] = json!("plain");
+    let (status, answer) = front.post("/api/chat", body).await;
+    assert_eq!(
+        (status, &answer["message"]["content"]),
+        (200, &json!("from here")),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn requests_are_shared_by_weight_and_limits_hold() {
+    let counters: Vec<Arc<AtomicUsize>> = (0..2).map(|_| Arc::default()).collect();
+    let mut upstreams = Vec::new();
+    for counter in &counters {
+        let counter = counter.clone();
+        let answer = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            async {
+                let bits = stream::iter([HELLO, END]).then(|text| async move {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    Ok::<_, Infallible>(Bytes::from(text))
+                });
+                Body::from_stream(bits).into_response()
+            }
+        };
+        let address = serve(Router::new().route("/v1/chat/completions", post(answer))).await;
+        upstreams.push(upstream(address, "x"));
+    }
+    upstreams[0].weight = 3;
+    let front = Arc::new(front(upstreams.clone()));
+    let asks = (0..8).map(|_| {
+        let front = front.clone();
+        async move { front.post("/api/chat", ask(false)).await.0 }
+    });
+    let statuses = futures_util::future::join_all(asks).await;
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    let got: Vec<usize> = counters
+        .iter()
+        .map(|counter| counter.load(Ordering::Relaxed))
+        .collect();
+    assert_eq!(got, [6, 2]);
+
+    upstreams.truncate(1);
+    upstreams[0].parallel = 1;
+    let front = Arc::new(self::front(upstreams));
+    let asks = (0..3).map(|_| {
+        let front = front.clone();
+        async move { front.post("/api/chat", ask(false)).await.0 }
+    });
+    let mut statuses = futures_util::future::join_all(asks).await;
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 503, 503]);
+}
+
+#[tokio::test]
+async fn a_stream_is_passed_on_as_it_comes_and_ends_with_its_client() {
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel::<&str>();
+    let sender = Arc::new(sender);
+    let dropped = sender.clone();
+    let answer = move || {
+        let guard = Guard(dropped.clone());
+        async move {
+            let bits = stream::unfold((0, guard), |(n, guard)| async move {
+                if n > 0 {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                Some((Ok::<_, Infallible>(Bytes::from(HELLO)), (n + 1, guard)))
+            });
+            Body::from_stream(bits).into_response()
+        }
+    };
+    let address = serve(Router::new().route("/v1/chat/completions", post(answer))).await;
+    let front = front(vec![upstream(address, "x")]);
+    let response = front
+        .send(Method::POST, "/api/chat", &[], ask(true).to_string())
+        .await;
+    let mut body = response.into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(first.ends_with(b"\n"));
+    drop(body);
+    let ended = tokio::time::timeout(Duration::from_secs(5), receiver.recv()).await;
+    assert_eq!(ended.unwrap(), Some("dropped"));
+
+    /// Tells when the stream behind us is given up.
+    struct Guard(Arc<tokio::sync::mpsc::UnboundedSender<&'static str>>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            let _ = self.0.send("dropped");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_key_is_sent_and_images_and_options_arrive() {
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    let answer = move |headers: http::HeaderMap, body: String| async move {
+        sender.send((headers, body)).unwrap();
+        Body::from([HELLO, END].concat()).into_response()
+    };
+    let address = serve(Router::new().route("/v1/chat/completions", post(answer))).await;
+    let front = front(vec![upstream(address, "org/Model")]);
+    let mut body = ask(false);
+    body["messages"][0]["images"] = json!(["iVBORw=="]);
+    body["options"] = json!({"temperature": 0.5, "num_predict": 9, "num_ctx": 100});
+    body["format"] = json!({"type": "object"});
+    let (status, answer) = front.post("/api/chat", body).await;
+    assert_eq!(status, 200, "{answer}");
+    let (headers, body) = receiver.recv().await.unwrap();
+    assert_eq!(headers["authorization"], "Bearer sesame");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        body,
+        json!({
+            "model": "org/Model",
+            "stream": true,
+            "stream_options": {"include_usage": true},
+            "temperature": 0.5,
+            "max_tokens": 9,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": true}},
+            "messages": [{"role": "user", "content": [
+                {"type": "text", "text": "x"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}
+            ]}],
+        })
+    );
+}
