@@ -41,6 +41,7 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List the models')
             [CompletionResult]::new('ls', 'ls', [CompletionResultType]::ParameterValue, 'List the models')
             [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show what is known of a model')
+            [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Make a model from a Modelfile, another model or model files')
             [CompletionResult]::new('ps', 'ps', [CompletionResultType]::ParameterValue, 'List the loaded models')
             [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Unload a model from memory')
             [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
@@ -148,6 +149,28 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('--license', '--license', [CompletionResultType]::ParameterName, 'Only the licence')
             [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Also all metadata and tensors')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print JSON')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;create' {
+            [CompletionResult]::new('-f', '-f', [CompletionResultType]::ParameterName, 'The Modelfile; `-` is standard input [default: Modelfile, unless --from is given]')
+            [CompletionResult]::new('--file', '--file', [CompletionResultType]::ParameterName, 'The Modelfile; `-` is standard input [default: Modelfile, unless --from is given]')
+            [CompletionResult]::new('--from', '--from', [CompletionResultType]::ParameterName, 'A model, a GGUF file or a folder, in place of what the Modelfile says')
+            [CompletionResult]::new('-Q', '-Q ', [CompletionResultType]::ParameterName, 'Quantize the weights: Q4_K_M, Q8_0, F16, ...')
+            [CompletionResult]::new('--quantize', '--quantize', [CompletionResultType]::ParameterName, 'Quantize the weights: Q4_K_M, Q8_0, F16, ...')
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--copy', '--copy', [CompletionResultType]::ParameterName, 'Copy model files where they could be linked')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
@@ -450,6 +473,7 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'Chat with a model, or ask it one thing')
             [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List the models')
             [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show what is known of a model')
+            [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Make a model from a Modelfile, another model or model files')
             [CompletionResult]::new('ps', 'ps', [CompletionResultType]::ParameterValue, 'List the loaded models')
             [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Unload a model from memory')
             [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
@@ -472,6 +496,9 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             break
         }
         'llmsrv;help;show' {
+            break
+        }
+        'llmsrv;help;create' {
             break
         }
         'llmsrv;help;ps' {

@@ -38,6 +38,7 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand list 'List the models'
             cand ls 'List the models'
             cand show 'Show what is known of a model'
+            cand create 'Make a model from a Modelfile, another model or model files'
             cand ps 'List the loaded models'
             cand stop 'Unload a model from memory'
             cand cp 'Copy a model under a new name'
@@ -140,6 +141,27 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand --license 'Only the licence'
             cand --verbose 'Also all metadata and tensors'
             cand --json 'Print JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;create'= {
+            cand -f 'The Modelfile; `-` is standard input [default: Modelfile, unless --from is given]'
+            cand --file 'The Modelfile; `-` is standard input [default: Modelfile, unless --from is given]'
+            cand --from 'A model, a GGUF file or a folder, in place of what the Modelfile says'
+            cand -Q 'Quantize the weights: Q4_K_M, Q8_0, F16, ...'
+            cand --quantize 'Quantize the weights: Q4_K_M, Q8_0, F16, ...'
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --copy 'Copy model files where they could be linked'
             cand -q 'Say nothing but errors'
             cand --quiet 'Say nothing but errors'
             cand -v 'Log more: -v debug, -vv trace'
@@ -417,6 +439,7 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand run 'Chat with a model, or ask it one thing'
             cand list 'List the models'
             cand show 'Show what is known of a model'
+            cand create 'Make a model from a Modelfile, another model or model files'
             cand ps 'List the loaded models'
             cand stop 'Unload a model from memory'
             cand cp 'Copy a model under a new name'
@@ -435,6 +458,8 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
         &'llmsrv;help;list'= {
         }
         &'llmsrv;help;show'= {
+        }
+        &'llmsrv;help;create'= {
         }
         &'llmsrv;help;ps'= {
         }

@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use config::{ConfigAction, ConfigArgs};
 pub use key::{KeyAction, KeyArgs, RoleArg};
 pub use misc::{CompletionsArgs, GenerateArgs, ShellArg, VersionArgs};
-pub use models::{CpArgs, ListArgs, PsArgs, RmArgs, ShowArgs, StopArgs};
+pub use models::{CpArgs, CreateArgs, ListArgs, PsArgs, RmArgs, ShowArgs, StopArgs};
 pub use run::{RunArgs, ThinkArg};
 pub use serve::ServeArgs;
 
@@ -108,6 +108,9 @@ pub enum Command {
     List(ListArgs),
     /// Show what is known of a model
     Show(ShowArgs),
+    /// Make a model from a Modelfile, another model or model files
+    #[command(long_about = models::CREATE_ABOUT)]
+    Create(CreateArgs),
     /// List the loaded models
     Ps(PsArgs),
     /// Unload a model from memory
@@ -143,6 +146,7 @@ impl Command {
             Command::Version(args) => args.json,
             Command::Serve(_)
             | Command::Run(_)
+            | Command::Create(_)
             | Command::Stop(_)
             | Command::Cp(_)
             | Command::Rm(_)
@@ -179,7 +183,7 @@ pub fn command() -> clap::Command {
 /// The commands by what people want to do.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Talk to models", &["run", "serve"]),
-    ("Manage models", &["list", "show", "cp", "rm"]),
+    ("Manage models", &["list", "show", "create", "cp", "rm"]),
     ("Loaded models", &["ps", "stop"]),
     (
         "The program",

@@ -3,6 +3,7 @@
 mod completions;
 mod config;
 mod cp;
+mod create;
 mod generate;
 mod key;
 mod list;
@@ -39,6 +40,7 @@ pub fn dispatch(parsed: Cli) -> Result<(), Failure> {
         Command::Show(args) => show::run(&plain(global)?, &args),
         Command::Ps(args) => ps::run(&plain(global)?, &args),
         Command::Stop(args) => stop::run(&plain(global)?, &args),
+        Command::Create(args) => create::run(&plain(global)?, &args),
         Command::Cp(args) => cp::run(&plain(global)?, &args),
         Command::Rm(args) => rm::run(&plain(global)?, &args),
         Command::Key(args) => key::run(&plain(global)?, args),

@@ -30,7 +30,8 @@ pub fn open_store(config: &ServerConfig, prune: Prune) -> Result<Store, Failure>
     };
     let options = OpenOptions {
         fallback: config.models_fallback.clone(),
-        prune: prune == Prune::Yes && !config.no_prune,
+        prune: !config.no_prune,
+        prune_at_open: prune == Prune::Yes,
         default_model,
     };
     let unusable = || format!("cannot use the models folder {}", config.models.display());
@@ -44,7 +45,7 @@ pub fn open_store(config: &ServerConfig, prune: Prune) -> Result<Store, Failure>
     Ok(store)
 }
 
-/// Whether to remove files that no model needs.
+/// Whether to look for files that no model needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prune {
     /// A server does it when it starts.

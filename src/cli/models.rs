@@ -1,5 +1,7 @@
 //! Commands that look at models or manage them.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 
@@ -75,6 +77,38 @@ pub struct StopArgs {
     /// The model
     #[arg(value_name = "MODEL", add = ArgValueCompleter::new(complete::models))]
     pub model: String,
+}
+
+/// What `create` is for.
+pub const CREATE_ABOUT: &str = "Make a model from a Modelfile, another model or model files\n\n\
+    The Modelfile says in FROM what the model is made from: a model, a GGUF file, or a folder with \
+    GGUF or safetensors files; relative paths begin at the Modelfile. A file on the file system of the \
+    models is not copied but linked: it must not be changed afterwards. --copy copies it.";
+
+/// Arguments of `create`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    llmsrv create mine                       From the file Modelfile in this folder\n  \
+    llmsrv create mine -f brief.modelfile    From another one\n  \
+    llmsrv create mine --from model.gguf     From a model file alone\n  \
+    llmsrv create small --from big --quantize Q4_K_M\n  \
+    llmsrv show mine --modelfile | llmsrv create copy -f -")]
+pub struct CreateArgs {
+    /// Name of the new model
+    #[arg(value_name = "MODEL")]
+    pub model: String,
+    /// The Modelfile; `-` is standard input [default: Modelfile, unless --from is given]
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+    /// A model, a GGUF file or a folder, in place of what the Modelfile says
+    #[arg(long, value_name = "MODEL|PATH", value_hint = clap::ValueHint::AnyPath)]
+    pub from: Option<String>,
+    /// Quantize the weights: Q4_K_M, Q8_0, F16, ...
+    #[arg(short = 'Q', long, value_name = "TYPE")]
+    pub quantize: Option<String>,
+    /// Copy model files where they could be linked
+    #[arg(long)]
+    pub copy: bool,
 }
 
 /// Arguments of `cp`.

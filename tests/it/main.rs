@@ -15,6 +15,7 @@
 mod api;
 mod cli;
 mod clients;
+mod create;
 mod crowd;
 mod determinism;
 mod generated;

@@ -32,6 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "llmsrv-api",
             "llmsrv-chat",
+            "llmsrv-convert",
             "llmsrv-engine",
             "llmsrv-gguf",
             "llmsrv-store",

@@ -1,6 +1,6 @@
 //! An asynchronous client for the native API: the calls any client makes, with typed errors.
 
-use std::{fmt, marker::PhantomData, time::Duration};
+use std::{fmt, io, marker::PhantomData, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt, stream::BoxStream};
@@ -156,6 +156,28 @@ impl Client {
             .await
     }
 
+    /// Tells whether the server has a blob.
+    pub async fn has_blob(&self, digest: &str) -> Result<bool, Error> {
+        let path = format!("/api/blobs/{digest}");
+        match self.send::<()>(Method::HEAD, &path, None).await {
+            Ok(_) => Ok(true),
+            Err(Error::Status { status: 404, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Uploads a blob, piece by piece.
+    pub async fn upload(
+        &self,
+        digest: &str,
+        content: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    ) -> Result<(), Error> {
+        let request = self
+            .request(Method::POST, &format!("/api/blobs/{digest}"))
+            .body(reqwest::Body::wrap_stream(content));
+        self.answer(request).await.map(drop)
+    }
+
     /// Sends a request whose answer has no body.
     async fn command(
         &self,
@@ -173,13 +195,22 @@ impl Client {
         path: &str,
         body: Option<&B>,
     ) -> Result<reqwest::Response, Error> {
-        let mut request = self.http.request(method, format!("{}{path}", self.url));
-        if let Some(key) = &self.key {
-            request = request.bearer_auth(key);
-        }
+        let mut request = self.request(method, path);
         if let Some(body) = body {
             request = request.json(body);
         }
+        self.answer(request).await
+    }
+
+    fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.url));
+        match &self.key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        }
+    }
+
+    async fn answer(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Error> {
         let response = request.send().await.map_err(|error| {
             if error.is_connect() || error.is_timeout() {
                 Error::Unreachable {

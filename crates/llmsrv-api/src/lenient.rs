@@ -51,6 +51,11 @@ impl Fields {
         self.0.shift_remove(name)
     }
 
+    /// Puts a member in unless it is there. `name` is in lower case.
+    pub fn put_default(&mut self, name: &str, value: Value) {
+        self.0.entry(name.to_owned()).or_insert(value);
+    }
+
     /// Takes a text.
     pub fn text(&mut self, name: &str) -> Result<Option<String>, BodyError> {
         self.take_as(name, "a string", |value| match value {

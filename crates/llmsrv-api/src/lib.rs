@@ -5,5 +5,6 @@ pub mod client;
 pub mod embed;
 pub mod keep_alive;
 pub mod lenient;
+pub mod modelfile;
 pub mod native;
 pub mod options;

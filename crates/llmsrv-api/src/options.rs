@@ -72,6 +72,62 @@ impl Options {
     }
 }
 
+/// The value of an option that was written as text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TypedValue {
+    /// The value.
+    One(Value),
+    /// One element of a list: the option may be written several times.
+    Element(Value),
+    /// The option has no effect any more.
+    Legacy,
+}
+
+/// Reads an option as it is written in a Modelfile or on a command line. The error says what is
+/// wrong.
+pub fn value_from_text(name: &str, text: &str) -> Result<TypedValue, String> {
+    if is_legacy(name) {
+        return Ok(TypedValue::Legacy);
+    }
+    let Some((_, place)) = TABLE.iter().find(|(known, _)| *known == name) else {
+        return Err(format!("unknown parameter '{name}'"));
+    };
+    let number = text.trim();
+    let (value, kind) = match place {
+        // A stop text may well begin or end with spaces.
+        Place::Texts(_) if !text.is_empty() => return Ok(TypedValue::Element(text.into())),
+        Place::Texts(_) => (None, "string"),
+        Place::Integer(_) | Place::IgnoredInteger => {
+            (number.parse::<i64>().ok().map(Value::from), "int")
+        }
+        Place::Float(_) => (
+            // What JSON cannot hold is no number of the API.
+            text.parse()
+                .ok()
+                .filter(|n: &f64| n.is_finite())
+                .map(Value::from),
+            "float",
+        ),
+        Place::IgnoredBool => (bool_from_text(number).map(Value::from), "bool"),
+    };
+    value
+        .map(TypedValue::One)
+        .ok_or_else(|| format!("invalid {kind} value [{text}] of parameter '{name}'"))
+}
+
+/// Tells whether an option of older servers is meant, which has no effect.
+pub fn is_legacy(name: &str) -> bool {
+    LEGACY.contains(&name)
+}
+
+fn bool_from_text(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "t" | "true" => Some(true),
+        "0" | "f" | "false" => Some(false),
+        _ => None,
+    }
+}
+
 /// A list of texts, or one text alone.
 fn texts(value: &Value) -> Option<Vec<String>> {
     match value {
@@ -93,6 +149,24 @@ enum Place {
     IgnoredInteger,
     IgnoredBool,
 }
+
+const LEGACY: &[&str] = &[
+    "numa",
+    "mirostat",
+    "mirostat_eta",
+    "mirostat_tau",
+    "tfs_z",
+    "penalize_newline",
+    "low_vram",
+    "f16_kv",
+    "vocab_only",
+    "use_mlock",
+    "num_gqa",
+    "logits_all",
+    "embedding_only",
+    "rope_frequency_base",
+    "rope_frequency_scale",
+];
 
 const TABLE: &[(&str, Place)] = &[
     ("num_ctx", Place::Integer(|options| &mut options.num_ctx)),

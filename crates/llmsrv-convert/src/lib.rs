@@ -9,6 +9,7 @@ mod config;
 mod error;
 mod families;
 mod files;
+mod join;
 mod mixture;
 mod model;
 mod names;
@@ -23,6 +24,7 @@ use std::ops::ControlFlow;
 
 pub use adapter::convert_adapter;
 pub use error::Error;
+pub use join::join;
 pub use model::convert_model;
 pub use quantize::quantize;
 pub use target::Target;

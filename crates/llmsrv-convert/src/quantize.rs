@@ -149,6 +149,6 @@ fn metadata(source: &GgufFile, target: Target) -> Metadata {
 
 /// Version of the layouts of blocks.
 pub(crate) const QUANTIZATION_VERSION: u32 = 2;
-const COPY_BYTES: usize = 16 << 20;
+pub(crate) const COPY_BYTES: usize = 16 << 20;
 /// What is wrong with a tensor whose values cannot be converted.
 pub(crate) const NOT_FINITE: &str = "has values that are not finite or too large for the type";

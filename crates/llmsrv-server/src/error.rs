@@ -83,6 +83,18 @@ impl ApiError {
         )
     }
 
+    pub(crate) fn blob_not_found(digest: &llmsrv_store::Digest) -> ApiError {
+        ApiError::not_found(format!("blob \"{digest}\" not found"))
+    }
+
+    /// The client has left; nobody reads this.
+    pub(crate) fn canceled() -> ApiError {
+        ApiError {
+            status: StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
+            text: "request canceled".into(),
+        }
+    }
+
     /// Two spaces, as clients know it.
     pub(crate) fn queue_full() -> ApiError {
         ApiError {
@@ -111,14 +123,6 @@ impl ApiError {
                 "no room for model '{name}': all loaded models are to stay for ever; unload one (keep_alive 0), or \
                  raise LLMSRV_MAX_LOADED_MODELS or LLMSRV_MEMORY_LIMIT"
             ),
-        }
-    }
-
-    /// The client went away.
-    pub(crate) fn canceled() -> ApiError {
-        ApiError {
-            status: StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
-            text: "request canceled".into(),
         }
     }
 
@@ -196,9 +200,39 @@ impl From<llmsrv_store::Error> for ApiError {
             Error::Alias { .. }
             | Error::ReadOnly { .. }
             | Error::Unsupported { .. }
+            | Error::DigestMismatch { .. }
             | Error::InvalidDigest => ApiError::bad_request(text),
             Error::Open { .. } => ApiError::internal("cannot open the model store"),
             _ => ApiError::internal(text),
+        }
+    }
+}
+
+/// Of a file that a client has sent.
+impl From<llmsrv_gguf::Error> for ApiError {
+    fn from(error: llmsrv_gguf::Error) -> ApiError {
+        match error {
+            llmsrv_gguf::Error::Io(error) => {
+                ApiError::internal(format!("cannot read a blob: {}", error.kind()))
+            }
+            llmsrv_gguf::Error::Magic => {
+                ApiError::bad_request("supplied file was not in GGUF format")
+            }
+            error => ApiError::bad_request(format!("invalid model file: {error}")),
+        }
+    }
+}
+
+impl From<llmsrv_convert::Error> for ApiError {
+    fn from(error: llmsrv_convert::Error) -> ApiError {
+        use llmsrv_convert::Error;
+        match error {
+            Error::Cancelled => ApiError::canceled(),
+            Error::Io(error) => {
+                ApiError::internal(format!("cannot convert the model: {}", error.kind()))
+            }
+            Error::Gguf(error) => error.into(),
+            error => ApiError::bad_request(error.to_string()),
         }
     }
 }

@@ -4,13 +4,13 @@
 use std::{
     fs::{self, File, Permissions},
     io::{self, Read, Write},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
     time::SystemTime,
 };
 
 use sha2::{Digest as _, Sha256};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::{Digest, Error, layout::Layout, lock};
 
@@ -62,6 +62,63 @@ impl BlobWriter {
         put_in_place(&self.layout, self.file, &path)?;
         Ok((actual, self.size_bytes))
     }
+}
+
+/// A file that others write and that then becomes a blob. Dropping it leaves nothing behind.
+pub struct BlobFile {
+    layout: Layout,
+    path: TempPath,
+}
+
+impl BlobFile {
+    pub(crate) fn new(layout: &Layout) -> Result<BlobFile, Error> {
+        Ok(BlobFile {
+            layout: layout.clone(),
+            path: aside(layout, &layout.blobs())?.into_temp_path(),
+        })
+    }
+
+    /// Returns where to write. The file is there, and empty.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file once, puts it in its place and returns its digest and size.
+    pub fn commit(self) -> Result<(Digest, u64), Error> {
+        let layout = &self.layout;
+        let failed = |action| move |error| layout.error(action, Path::new("blobs"), error);
+        let mut file = File::open(&self.path).map_err(failed("open a file in"))?;
+        let (digest, size) = Digest::of_reader(&mut file).map_err(failed("read a file in"))?;
+        file.sync_all().map_err(failed("flush a file in"))?;
+        let path = layout.blob(&digest);
+        let _guard = lock::shared(layout)?;
+        self.path
+            .persist(&path)
+            .map_err(|error| layout.error("write", &path, error.error))?;
+        sync_folder(layout, &layout.blobs())?;
+        Ok((digest, size))
+    }
+}
+
+/// Makes `file` a blob without copying it: both are then names of the same bytes. Refused unless
+/// the file belongs to the owner of the store, who could not read it otherwise.
+pub(crate) fn link(layout: &Layout, file: &Path, digest: &Digest) -> Result<(), Error> {
+    let failed = |error: io::Error| layout.error("link a file into", Path::new("blobs"), error);
+    let file = file.canonicalize().map_err(failed)?;
+    let metadata = fs::metadata(&file).map_err(failed)?;
+    let owner = fs::metadata(layout.blobs()).map_err(failed)?.uid();
+    if !metadata.is_file() || metadata.uid() != owner {
+        return Err(failed(io::ErrorKind::PermissionDenied.into()));
+    }
+    let path = layout.blob(digest);
+    let _guard = lock::shared(layout)?;
+    match fs::hard_link(&file, &path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    // An old file must not be taken for one that nobody needs.
+    touch(&path);
+    sync_folder(layout, &layout.blobs())
 }
 
 /// Copies all of `reader` into `writer`.

@@ -1,6 +1,10 @@
 //! SHA-256 digests, the names of blobs.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    io::{self, Read},
+    str::FromStr,
+};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
@@ -15,6 +19,23 @@ impl Digest {
     /// Computes the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Digest {
         Digest(Sha256::digest(bytes).into())
+    }
+
+    /// Computes the digest of all that `reader` gives, and counts the bytes.
+    pub fn of_reader(reader: &mut dyn Read) -> io::Result<(Digest, u64)> {
+        let (mut hasher, mut n_total) = (Sha256::new(), 0);
+        let mut buffer = vec![0; 1 << 18];
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok((Digest::of_hasher(hasher), n_total)),
+                Ok(n_bytes) => {
+                    hasher.update(&buffer[..n_bytes]);
+                    n_total += n_bytes as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Takes the result of a hasher.

@@ -33,7 +33,7 @@ impl HeaderFacts {
         Ok(HeaderFacts::of(&Header::parse(bytes, bytes.len() as u64)?))
     }
 
-    fn of(header: &Header) -> HeaderFacts {
+    pub(crate) fn of(header: &Header) -> HeaderFacts {
         let metadata = &header.metadata;
         let family = metadata.architecture().unwrap_or_default();
         let number = |key: &str| metadata.u64(&format!("{family}.{key}"));

@@ -1,6 +1,7 @@
 //! The facts about a model that lists and details show: from the config blob, and where that says
 //! nothing (older ones do not know the context length) from the header of the weights.
 
+use llmsrv_gguf::Header;
 use serde_json::{Map, Value, json};
 
 use crate::{Digest, Layer, facts::HeaderFacts};
@@ -37,6 +38,13 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
+    /// Returns what the header of weights says.
+    pub fn of_weights(header: &Header) -> ModelConfig {
+        let mut config = ModelConfig::default();
+        config.complete(&HeaderFacts::of(header));
+        config
+    }
+
     /// Reads a config blob. Members that are missing or of another type are taken as unknown.
     pub(crate) fn parse(json: &[u8]) -> ModelConfig {
         let members: Map<String, Value> = serde_json::from_slice(json).unwrap_or_else(|error| {
@@ -112,9 +120,9 @@ impl ModelConfig {
     }
 
     /// Returns the JSON of a config blob over `layers`.
-    pub(crate) fn to_json(&self, layers: &[Layer]) -> Vec<u8> {
+    pub fn to_json(&self, layers: &[Layer]) -> Vec<u8> {
         let diff_ids: Vec<Digest> = layers.iter().map(|layer| layer.digest).collect();
-        let config = json!({
+        let mut config = json!({
             "model_format": self.format,
             "model_family": self.family,
             "model_families": self.families,
@@ -126,6 +134,18 @@ impl ModelConfig {
             "os": "linux",
             "rootfs": { "type": "layers", "diff_ids": diff_ids },
         });
+        if !self.capabilities.is_empty() {
+            config["capabilities"] = json!(self.capabilities);
+        }
+        for (name, value) in [
+            ("renderer", &self.renderer),
+            ("parser", &self.parser),
+            ("requires", &self.requires),
+        ] {
+            if let Some(value) = value {
+                config[name] = json!(value);
+            }
+        }
         config.to_string().into_bytes()
     }
 }
@@ -219,6 +239,8 @@ mod tests {
             (config.quantization.as_str(), config.context_length),
             ("Q4_K_M", Some(8))
         );
+        config.capabilities = vec!["completion".into()];
+        config.requires = Some("0.14.0".into());
         let layer = Layer::new(LayerKind::Model, Digest::of(b"x"), 1);
         assert_eq!(ModelConfig::parse(&config.to_json(&[layer])), config);
     }

@@ -28,7 +28,7 @@ mod model;
 mod name;
 mod store;
 
-pub use blobs::BlobWriter;
+pub use blobs::{BlobFile, BlobWriter};
 pub use digest::Digest;
 pub use embedded::{Embedded, Installed};
 pub use error::Error;

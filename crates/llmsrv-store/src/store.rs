@@ -10,8 +10,8 @@ use std::{
 };
 
 use crate::{
-    BlobWriter, Digest, Error, Layer, LayerKind, Manifest, ModelEntry, ModelName, StoredModel,
-    blobs, default,
+    BlobFile, BlobWriter, Digest, Error, Layer, LayerKind, Manifest, ModelEntry, ModelName,
+    StoredModel, blobs, default,
     facts::FactsCache,
     gc,
     layout::{Layout, ignore_absent},
@@ -28,6 +28,8 @@ pub struct OpenOptions {
     /// Remove blobs that nobody needs: all when the store is opened, those of the old model when a
     /// model is replaced. Removing a model always removes its blobs.
     pub prune: bool,
+    /// With `prune`: do so when the store is opened, too.
+    pub prune_at_open: bool,
     /// The model that the name `default` stands for; `None` = the user's newest, else the
     /// embedded one.
     pub default_model: Option<ModelName>,
@@ -38,6 +40,7 @@ impl Default for OpenOptions {
         OpenOptions {
             fallback: None,
             prune: true,
+            prune_at_open: true,
             default_model: None,
         }
     }
@@ -71,7 +74,7 @@ impl Store {
             }
             _ => {}
         }
-        tidy(&primary, options.prune);
+        tidy(&primary, options.prune && options.prune_at_open);
         let fallback = options
             .fallback
             .as_deref()
@@ -176,6 +179,19 @@ impl Store {
     /// Begins a blob whose bytes come piece by piece.
     pub fn blob_writer(&self) -> Result<BlobWriter, Error> {
         BlobWriter::new(&self.primary)
+    }
+
+    /// Begins a blob that others write as a file.
+    pub fn blob_file(&self) -> Result<BlobFile, Error> {
+        BlobFile::new(&self.primary)
+    }
+
+    /// Makes a file the blob `digest` without copying it, by a hard link. The caller has computed
+    /// the digest from the file, and must not change the file afterwards. An error, when the file
+    /// is on another file system or of another owner than the store, leaves nothing behind: then
+    /// the bytes must be copied.
+    pub fn link_blob(&self, file: &Path, digest: &Digest) -> Result<(), Error> {
+        blobs::link(&self.primary, file, digest)
     }
 
     /// Returns the size of a blob in bytes if it is there, and keeps it for another hour even if

@@ -198,7 +198,7 @@ proptest! {
         with_text: bool,
     ) {
         let fake = || FakeOptions { block_size: 4, answer: Answer::Random, ..all(pooling, bidirectional) };
-        let options = EngineOptions { step_tokens, kv_blocks: 1, max_kv_blocks: kv_blocks, max_sequences: 3, prefix_cache: true };
+        let options = EngineOptions { step_tokens, kv_blocks: 1, max_kv_blocks: kv_blocks, max_sequences: 3, prefix_cache: true, ..EngineOptions::default() };
         let handle = spawn(fake::loaded(fake()), options);
         let beside = (with_text && !bidirectional)
             .then(|| handle.submit(GenRequest { max_tokens: Some(20), ..request("ab") }).unwrap());

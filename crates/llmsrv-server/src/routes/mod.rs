@@ -1,5 +1,7 @@
 //! Which path does what. Each function turns bytes into a call and a result into bytes.
 
+mod blobs;
+mod create;
 mod embed;
 mod models;
 mod text;
@@ -10,7 +12,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, Method, Uri, header},
     response::{IntoResponse, Redirect, Response},
-    routing::{delete, get, post},
+    routing::{delete, get, head, post},
 };
 use http::StatusCode;
 use serde_json::json;
@@ -34,6 +36,8 @@ pub(crate) fn router(app: App) -> Router {
         .route("/api/tags", get(models::tags))
         .route("/api/ps", get(models::ps))
         .route("/api/show", post(models::show))
+        .route("/api/blobs/{digest}", head(blobs::head).post(blobs::create))
+        .route("/api/create", post(create::create))
         .route("/api/copy", post(models::copy))
         .route("/api/delete", delete(models::delete))
         .route("/api/generate", post(text::generate))

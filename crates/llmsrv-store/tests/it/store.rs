@@ -555,3 +555,58 @@ fn read_only_worker() {
     }
     assert_eq!(listed(&store).len(), 5);
 }
+
+#[test]
+fn a_file_becomes_a_blob_without_being_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("store"));
+    let file = folder.path().join("model.gguf");
+    fs::write(&file, b"bytes").unwrap();
+    set_age(&file, minutes(600));
+    let link = folder.path().join("link.gguf");
+    std::os::unix::fs::symlink("model.gguf", &link).unwrap();
+    let digest = Digest::of(b"bytes");
+    for path in [&link, &file] {
+        store.link_blob(path, &digest).unwrap();
+    }
+    let metadata = fs::symlink_metadata(store.blob_path(&digest)).unwrap();
+    assert_eq!(metadata.ino(), fs::metadata(&file).unwrap().ino());
+    assert!(
+        metadata.modified().unwrap().elapsed().unwrap() < minutes(1),
+        "young enough for every prune"
+    );
+    let before = files(folder.path());
+    for path in [
+        folder.path(),
+        &folder.path().join("none"),
+        Path::new("/proc/version"),
+    ] {
+        assert!(
+            store.link_blob(path, &Digest::of(b"other")).is_err(),
+            "{}",
+            path.display()
+        );
+    }
+    assert_eq!(files(folder.path()), before);
+}
+
+#[test]
+fn a_file_that_others_write_becomes_a_blob_or_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let file = store.blob_file().unwrap();
+    fs::write(file.path(), b"bytes").unwrap();
+    assert_eq!(file.commit().unwrap(), (Digest::of(b"bytes"), 5));
+    assert_eq!(
+        fs::read(store.blob_path(&Digest::of(b"bytes"))).unwrap(),
+        b"bytes"
+    );
+    let before = files(folder.path());
+    let abandoned = store.blob_file().unwrap();
+    fs::write(abandoned.path(), b"other").unwrap();
+    drop(abandoned);
+    let lost = store.blob_file().unwrap();
+    fs::remove_file(lost.path()).unwrap();
+    assert!(matches!(lost.commit(), Err(Error::Io { .. })));
+    assert_eq!(files(folder.path()), before);
+}

@@ -1,0 +1,83 @@
+//! Making a model: from what a client asks to a manifest in the store.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | here | the order: parse it, and the steps from first to last |
+//! | `files` | what the uploaded files are |
+//! | `weights` | one file of weights: join, convert, quantise |
+//! | `recipe` | the layers of the new model, and writing them |
+//!
+//! Everything that can be refused is refused before the first line of progress, so that the refusal
+//! has a status of its own. Nothing outside the store is read: files come as blobs, by digest.
+
+mod files;
+mod order;
+mod recipe;
+mod weights;
+
+pub(crate) use order::Order;
+
+use llmsrv_store::{Error as StoreError, LayerKind, ModelConfig, ModelName, Store, StoredModel};
+use serde_json::json;
+
+use crate::{error::ApiError, progress::Progress};
+use recipe::Recipe;
+use weights::Weights;
+
+impl Order {
+    /// Makes the model.
+    pub(crate) fn make(self, store: &Store, progress: &mut Progress) -> Result<(), ApiError> {
+        let base = match &self.from {
+            Some(name) => Some(find_base(store, name)?),
+            None => None,
+        };
+        let mut recipe = match &base {
+            Some(base) => Recipe::of_model(base),
+            None => Recipe::new(ModelConfig::default()),
+        };
+        let weights = Weights::gather(store, &self, base.as_ref())?;
+        weights.make(store, &mut recipe, progress)?;
+        // A base has a template if it needs one.
+        if base.is_none() && self.template.is_none() {
+            weights::add_template(&mut recipe, store, progress);
+        }
+        self.add_texts(&mut recipe);
+        recipe.write(store, &self.name, progress)
+    }
+
+    fn add_texts(&self, recipe: &mut Recipe) {
+        if let Some(template) = &self.template {
+            recipe.replace(LayerKind::Template, template.clone().into_bytes());
+        }
+        if let Some(system) = &self.system {
+            recipe.replace(LayerKind::System, system.clone().into_bytes());
+        }
+        for license in &self.license {
+            recipe.add(LayerKind::License, license.clone().into_bytes());
+        }
+        recipe.merge_parameters(&self.parameters);
+        if !self.messages.is_empty() {
+            let messages = json!(self.messages).to_string();
+            recipe.replace(LayerKind::Messages, messages.into_bytes());
+        }
+        let config = &mut recipe.config;
+        for (given, place) in [
+            (&self.requires, &mut config.requires),
+            (&self.renderer, &mut config.renderer),
+            (&self.parser, &mut config.parser),
+        ] {
+            if given.is_some() {
+                place.clone_from(given);
+            }
+        }
+    }
+}
+
+/// Finds the model that another is made from. One that is not here is not fetched yet: a pull
+/// belongs here, its progress told through the order's own.
+fn find_base(store: &Store, name: &ModelName) -> Result<StoredModel, ApiError> {
+    store.model(name).map_err(|error| match error {
+        StoreError::NotFound { .. } => ApiError::model_not_found(&name.to_string()),
+        error => error.into(),
+    })
+}

@@ -1,0 +1,171 @@
+//! `llmsrv create`
+
+mod files;
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use llmsrv_api::modelfile::Modelfile;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    cli::CreateArgs,
+    connect::{Connection, runtime},
+    context::Context,
+    failure::Failure,
+    logging, term,
+};
+use files::{Source, Uploader};
+
+/// Makes a model: the files it needs are brought to the server, which does the rest.
+pub fn run(context: &Context, args: &CreateArgs) -> Result<(), Failure> {
+    logging::start(context.config(), logging::Style::Command)?;
+    let (modelfile, folder) = read(args)?;
+    if !context.global.quiet {
+        for name in modelfile.ignored_parameters() {
+            term::warning(format_args!("parameter {name} has no effect any more"));
+        }
+    }
+    let order = Order::new(&modelfile, &folder, args)?;
+    runtime()?.block_on(async {
+        let connection = Connection::open(context).await?;
+        let made = make(context, args, &connection, order).await;
+        connection.close().await;
+        made.with_context(|| format!("cannot create {}", args.model))?;
+        Ok(())
+    })
+}
+
+/// What the server will be asked, files not yet uploaded.
+struct Order {
+    request: Map<String, Value>,
+    files: Vec<(String, PathBuf)>,
+    adapters: Vec<(String, PathBuf)>,
+}
+
+impl Order {
+    fn new(modelfile: &Modelfile, folder: &Path, args: &CreateArgs) -> Result<Order, Failure> {
+        let mut order = Order {
+            request: modelfile.request(),
+            files: Vec::new(),
+            adapters: Vec::new(),
+        };
+        let sources: Vec<Source> = match &args.from {
+            Some(from) => vec![Source::find(Path::new(""), from)?],
+            None => modelfile
+                .from()
+                .map(|from| Source::find(folder, from))
+                .collect::<Result<_, _>>()?,
+        };
+        for source in sources {
+            match source {
+                Source::Model(name) => {
+                    if order.request.insert("from".into(), json!(name)).is_some() {
+                        return Err(anyhow::anyhow!(
+                            "a model is made from one other model, not from several"
+                        )
+                        .into());
+                    }
+                }
+                Source::Files(files) => order.files.extend(files),
+            }
+        }
+        for adapter in modelfile.adapters() {
+            match Source::find(folder, adapter)? {
+                Source::Files(files) => order.adapters.extend(files),
+                Source::Model(name) => {
+                    return Err(anyhow::anyhow!("there is no adapter {name}").into());
+                }
+            }
+        }
+        order.request.insert("model".into(), json!(args.model));
+        if let Some(quantize) = &args.quantize {
+            order.request.insert("quantize".into(), json!(quantize));
+        }
+        Ok(order)
+    }
+}
+
+/// Reads the Modelfile and returns it with the folder in which relative paths begin.
+fn read(args: &CreateArgs) -> anyhow::Result<(Modelfile, PathBuf)> {
+    let path = match (&args.file, &args.from) {
+        (Some(path), _) => path.clone(),
+        (None, Some(_)) => return Ok((Modelfile::default(), PathBuf::new())),
+        (None, None) => PathBuf::from("Modelfile"),
+    };
+    let mut bytes = Vec::new();
+    let file: Box<dyn std::io::Read> = if path == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        let open = std::fs::File::open(&path);
+        Box::new(open.with_context(|| format!("cannot open the Modelfile {}", path.display()))?)
+    };
+    file.take(MAX_MODELFILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    if bytes.len() as u64 > MAX_MODELFILE_BYTES {
+        bail!("{} is too large for a Modelfile", path.display());
+    }
+    let mut modelfile = Modelfile::parse(&bytes);
+    if let (Err(llmsrv_api::modelfile::Error::NoFrom), Some(from)) = (&modelfile, &args.from) {
+        // --from says what the file does not.
+        modelfile = Modelfile::parse(&[format!("FROM {from}\n").as_bytes(), &bytes].concat());
+    }
+    let modelfile = modelfile.with_context(|| path.display().to_string())?;
+    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+    Ok((modelfile, folder))
+}
+
+async fn make(
+    context: &Context,
+    args: &CreateArgs,
+    connection: &Connection,
+    mut order: Order,
+) -> anyhow::Result<()> {
+    let mut steps = term::Steps::new(context.global.quiet);
+    let mut uploader = Uploader::new(context, connection, !args.copy, &mut steps);
+    for (member, files) in [("files", order.files), ("adapters", order.adapters)] {
+        if files.is_empty() {
+            continue;
+        }
+        let mut digests = Map::new();
+        for (name, path) in files {
+            let digest = uploader.bring(&path).await?;
+            let taken = digests.contains_key(&name);
+            let name = if taken {
+                format!("{}/{name}", digests.len())
+            } else {
+                name
+            };
+            digests.insert(name, json!(digest.to_string()));
+        }
+        order.request.insert(member.to_owned(), digests.into());
+    }
+    let mut lines = connection
+        .client
+        .stream::<Value>("/api/create", &order.request)
+        .await?;
+    let mut status = String::new();
+    while let Some(line) = lines.next().await {
+        let line = line?;
+        line["status"]
+            .as_str()
+            .unwrap_or_default()
+            .clone_into(&mut status);
+        match line["total"].as_u64() {
+            Some(total) => {
+                steps.amount(&status, line["completed"].as_u64().unwrap_or(0), total);
+            }
+            None => steps.step(&status),
+        }
+    }
+    if status != "success" {
+        bail!("the server ended in the middle of it");
+    }
+    Ok(())
+}
+
+const MAX_MODELFILE_BYTES: u64 = 16 << 20;

@@ -1,0 +1,323 @@
+//! Making models with the real program: from the built-in one, from files, and being killed at it.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use llmsrv_store::Digest;
+use serde_json::{Value, json};
+
+use crate::util::{PATIENCE, Sandbox, Server};
+
+const MODEL: &[u8] = include_bytes!("../../assets/embedded/model.gguf");
+const SYSTEM: &str = "You are \"brief\".\nAnd polite.";
+
+fn blobs(sandbox: &Sandbox) -> Vec<PathBuf> {
+    let entries = fs::read_dir(sandbox.models().join("blobs")).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Every blob has the content its name says, and nothing else lies about.
+fn assert_whole(sandbox: &Sandbox) {
+    for path in blobs(sandbox) {
+        let digest = Digest::of(&fs::read(&path).unwrap());
+        assert_eq!(
+            path.file_name().unwrap().to_str().unwrap(),
+            digest.file_name()
+        );
+    }
+}
+
+fn show(sandbox: &Sandbox, model: &str) -> Value {
+    serde_json::from_str(&sandbox.run(&["show", model, "--json"]).ok().stdout).unwrap()
+}
+
+fn write(sandbox: &Sandbox, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = sandbox.path().join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, content).unwrap();
+    path
+}
+
+#[test]
+fn a_model_is_made_from_the_built_in_one_and_printed_again() {
+    let sandbox = Sandbox::new();
+    let text = format!(
+        "# mine\nFROM default\nPARAMETER temperature 0\nPARAMETER stop \"<x> \"\nPARAMETER stop b\n\
+         SYSTEM \"\"\"{SYSTEM}\"\"\"\nMESSAGE user hi\nMESSAGE assistant ho\nLICENSE MIT\n"
+    );
+    write(&sandbox, "Modelfile", &text);
+    let made = sandbox.run(&["create", "mine"]).ok();
+    assert_eq!(made.stdout, "");
+    assert!(
+        made.stderr.ends_with("writing manifest\nsuccess\n"),
+        "{made:?}"
+    );
+    assert!(
+        !made.stderr.contains('\u{1b}'),
+        "no drawing where nobody looks: {made:?}"
+    );
+    let shown = show(&sandbox, "mine");
+    assert_eq!(shown["system"], SYSTEM);
+    assert_eq!(shown["messages"][1]["content"], "ho");
+    let answer = sandbox.run(&["run", "mine", "Hello!"]).ok();
+    assert!(!answer.stdout.trim().is_empty(), "{answer:?}");
+
+    let printed = sandbox.run(&["show", "mine", "--modelfile"]).ok().stdout;
+    write(&sandbox, "again/printed", &printed);
+    sandbox
+        .run(&["create", "again", "-f", "again/printed"])
+        .ok();
+    let mut again = show(&sandbox, "again");
+    for part in ["modelfile", "modified_at"] {
+        again[part] = shown[part].clone();
+    }
+    assert_eq!(again, shown, "{printed}");
+    for (part, text) in [("--system", SYSTEM), ("--license", "MIT")] {
+        let printed = sandbox.run(&["show", "mine", part]).ok().stdout;
+        assert!(printed.contains(text), "{part}: {printed}");
+    }
+}
+
+#[test]
+fn a_model_file_is_linked_or_copied_and_can_be_replaced() {
+    let sandbox = Sandbox::new();
+    let file = write(&sandbox, "models here/tiny.gguf", tiny("one"));
+    write(
+        &sandbox,
+        "models here/Modelfile",
+        "FROM ./tiny.gguf\nSYSTEM one\n",
+    );
+    let create = ["create", "tiny", "-q", "-f", "models here/Modelfile"];
+    let made = sandbox.run(&create).ok();
+    assert_eq!((made.stdout.as_str(), made.stderr.as_str()), ("", ""));
+    assert_eq!(
+        fs::metadata(&file).unwrap().nlink(),
+        2,
+        "linked into the store"
+    );
+    assert_eq!(show(&sandbox, "tiny")["system"], "one");
+    assert_eq!(
+        show(&sandbox, "tiny")["details"]["quantization_level"],
+        "F16"
+    );
+    assert_whole(&sandbox);
+
+    // The same name again: what only the old one had is gone.
+    let before = blobs(&sandbox);
+    fs::remove_file(&file).unwrap();
+    write(&sandbox, "models here/tiny.gguf", tiny("two"));
+    sandbox.run(&[&create[..], &["--copy"]].concat()).ok();
+    assert_eq!(fs::metadata(&file).unwrap().nlink(), 1, "copied");
+    let old = Digest::of(&tiny("one")).file_name();
+    assert!(before.iter().any(|path| path.ends_with(&old)));
+    assert!(!blobs(&sandbox).iter().any(|path| path.ends_with(&old)));
+    assert_whole(&sandbox);
+    sandbox
+        .run(&["create", "small", "--from", "tiny", "--quantize", "q8_0"])
+        .ok();
+    assert_eq!(
+        show(&sandbox, "small")["details"]["quantization_level"],
+        "Q8_0"
+    );
+    sandbox.run(&["rm", "tiny", "small"]).ok();
+    let whole = blobs(&sandbox).len();
+    assert_eq!(
+        whole,
+        4,
+        "weights, license, parameters and config of the built-in model: {:?}",
+        blobs(&sandbox)
+    );
+}
+
+#[tokio::test]
+async fn a_running_server_gets_its_files_by_link_or_upload() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve();
+    let file = write(&sandbox, "real.gguf", MODEL);
+    let elsewhere = sandbox.path().join("elsewhere").display().to_string();
+    for (name, models, n_links) in [
+        ("uploaded", &elsewhere, 1),
+        ("linked", &sandbox.models().display().to_string(), 1),
+    ] {
+        // The weights are those of the built-in model: the server has them, nothing is brought.
+        let args = [
+            "create",
+            name,
+            "--from",
+            "real.gguf",
+            "--host",
+            server.host(),
+            "--models",
+            models,
+        ];
+        sandbox.run(&args).ok();
+        assert_eq!(fs::metadata(&file).unwrap().nlink(), n_links, "{name}");
+    }
+    let file = write(&sandbox, "tiny.gguf", tiny("x"));
+    let args = [
+        "create",
+        "tiny",
+        "--from",
+        "tiny.gguf",
+        "--host",
+        server.host(),
+        "--models",
+        &elsewhere,
+    ];
+    sandbox.run(&args).ok();
+    assert_eq!(
+        fs::metadata(&file).unwrap().nlink(),
+        1,
+        "uploaded to a store that is not ours"
+    );
+    let file = write(&sandbox, "tiny2.gguf", tiny("y"));
+    let args = [
+        "create",
+        "tiny2",
+        "--from",
+        "tiny2.gguf",
+        "--host",
+        server.host(),
+    ];
+    sandbox.run(&args).ok();
+    assert_eq!(
+        fs::metadata(&file).unwrap().nlink(),
+        2,
+        "linked into the server's own store"
+    );
+    let request = json!({"model": "linked", "prompt": "Hello!", "stream": false});
+    let answer = server.post("/api/generate", &request).await.ok();
+    assert!(
+        answer["response"].as_str().unwrap().contains("llmsrv"),
+        "{answer}"
+    );
+    assert_whole(&sandbox);
+}
+
+#[test]
+fn mistakes_are_one_line_and_make_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&["list"]).ok();
+    let before = blobs(&sandbox);
+    write(&sandbox, "id_rsa", "-----BEGIN OPENSSH PRIVATE KEY-----");
+    write(&sandbox, "m/bad", "FROM default\nPARAMETER temprature 1\n");
+    write(&sandbox, "m/key", "FROM ../id_rsa\n");
+    write(&sandbox, "m/absent", "FROM ./none.gguf\n");
+    write(&sandbox, "m/nofrom", "SYSTEM x\n");
+    write(&sandbox, "m/two", "FROM default\nFROM other\n");
+    write(&sandbox, "m/template", "FROM default\nTEMPLATE {{ if }}\n");
+    for (args, text) in [
+        (&["x"][..], "cannot open the Modelfile Modelfile"),
+        (
+            &["x", "-f", "m/bad"],
+            "(line 2): unknown parameter 'temprature'",
+        ),
+        (&["x", "-f", "m/key"], "../id_rsa is no GGUF file"),
+        (&["x", "-f", "m/absent"], "cannot use ./none.gguf"),
+        (&["x", "-f", "m/nofrom"], "no FROM line"),
+        (&["x", "-f", "m/two"], "one other model"),
+        (&["x", "-f", "m/template"], "template error"),
+        (&["../x", "--from", "default"], "invalid model name"),
+        (&["x", "--from", "nope"], "model 'nope:latest' not found"),
+        (
+            &["x", "--from", "default", "--quantize", "Q4_K_M"],
+            "quantization is only supported",
+        ),
+    ] {
+        let output = sandbox.run(&[&["create"], args].concat());
+        assert_eq!(output.code, 1, "{args:?}: {output:?}");
+        assert!(output.stderr.contains(text), "{args:?}: {output:?}");
+    }
+    assert_eq!(blobs(&sandbox), before);
+}
+
+/// A model file with one tensor.
+fn tiny(name: &str) -> Vec<u8> {
+    let mut metadata = llmsrv_gguf::Metadata::new();
+    metadata.set("general.architecture", "llama");
+    metadata.set("general.name", name);
+    let mut writer = llmsrv_gguf::Writer::new(metadata);
+    writer
+        .tensor(
+            "token_embd.weight",
+            &[32, 2],
+            llmsrv_gguf::TensorType::F16,
+            vec![0; 128],
+        )
+        .unwrap();
+    writer.to_bytes().unwrap()
+}
+
+/// Sends a part of a blob and waits until it is being written.
+async fn begin_upload(server: &Server, models: &Path) -> std::net::TcpStream {
+    use std::io::Write as _;
+    let mut stream = std::net::TcpStream::connect(server.host()).unwrap();
+    let digest = Digest::of(b"whatever");
+    let head = format!(
+        "POST /api/blobs/{digest} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&vec![7; 5 << 20]).unwrap();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let being_written = || {
+        let entries = fs::read_dir(models.join("blobs")).unwrap();
+        let mut sizes = entries.filter_map(|entry| {
+            let entry = entry.unwrap();
+            let hidden = entry.file_name().to_str().unwrap().starts_with('.');
+            hidden.then(|| entry.metadata().map_or(0, |metadata| metadata.len()))
+        });
+        sizes.any(|size| size >= 1 << 20)
+    };
+    while !being_written() {
+        assert!(std::time::Instant::now() < deadline, "nothing is written");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stream
+}
+
+#[tokio::test]
+async fn a_client_that_dies_in_mid_upload_leaves_nothing() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve();
+    let before = blobs(&sandbox);
+    let stream = begin_upload(&server, &sandbox.models()).await;
+    drop(stream);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while blobs(&sandbox) != before {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{:?}",
+            blobs(&sandbox)
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_killed_in_mid_upload_leaves_a_whole_store() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve();
+    let before = blobs(&sandbox);
+    let stream = begin_upload(&server, &sandbox.models()).await;
+    server.end("-9");
+    drop(stream);
+    let left: Vec<PathBuf> = blobs(&sandbox);
+    let strays: Vec<&PathBuf> = left.iter().filter(|path| !before.contains(path)).collect();
+    assert_eq!(strays.len(), 1, "{left:?}");
+    // It is no blob, and the next start removes it once it is old enough to belong to nobody.
+    let hour_ago = std::time::SystemTime::now() - Duration::from_mins(61);
+    fs::File::open(strays[0])
+        .unwrap()
+        .set_modified(hour_ago)
+        .unwrap();
+    let server = sandbox.serve();
+    assert_eq!(blobs(&sandbox), before);
+    assert_whole(&sandbox);
+    server.get("/api/tags").await.ok();
+}
