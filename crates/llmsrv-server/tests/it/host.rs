@@ -127,7 +127,7 @@ pub(crate) fn host() -> Host {
 /// A server that also has `embedder`, a model that makes nothing but vectors.
 pub(crate) fn embedding(options: impl Fn() -> FakeOptions + Send + Sync + 'static) -> Host {
     let host = host_with(settings(), options);
-    let store = Store::open(host._folder.path(), OpenOptions::default()).unwrap();
+    let store = Store::open(host.folder.path(), OpenOptions::default()).unwrap();
     let mut metadata = Metadata::new();
     metadata.set("general.architecture", "bert");
     metadata.set("bert.pooling_type", 1u32);

@@ -2,7 +2,7 @@
 
 use http::Method;
 use http_body_util::BodyExt as _;
-use llmsrv_server::Settings;
+use llmsrv_server::{Keys, Security, Settings};
 use serde_json::json;
 
 use crate::host::{Host, saying, settings};
@@ -127,7 +127,10 @@ async fn both_forms_of_the_text_are_spoken() {
     }
     let locked = crate::host::host_with(
         Settings {
-            api_keys: vec!["secret".into()],
+            security: Security {
+                keys: Keys::plain(["secret"]),
+                ..Security::default()
+            },
             ..settings()
         },
         Default::default,
