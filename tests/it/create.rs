@@ -321,3 +321,83 @@ async fn a_server_killed_in_mid_upload_leaves_a_whole_store() {
     assert_whole(&sandbox);
     server.get("/api/tags").await.ok();
 }
+
+/// Writes the files of a published model into a folder; its weights are all the same.
+fn publish(sandbox: &Sandbox, folder: &str) {
+    let fixture: Value = serde_json::from_str(include_str!(
+        "../../crates/llmsrv-convert/tests/fixtures/models.json"
+    ))
+    .unwrap();
+    let case = &fixture["cases"]["qwen3"];
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for tensor in case["tensors"].as_array().unwrap() {
+        let shape = tensor[1].as_array().unwrap();
+        let n_values: u64 = shape.iter().map(|size| size.as_u64().unwrap()).product();
+        let start = data.len();
+        // A hundredth in BF16.
+        data.extend([0x24, 0x3c].repeat(n_values as usize));
+        let entry = json!({"dtype": "BF16", "shape": shape, "data_offsets": [start, data.len()]});
+        header.insert(tensor[0].as_str().unwrap().to_owned(), entry);
+    }
+    let header = Value::Object(header).to_string();
+    let length = (header.len() as u64).to_le_bytes();
+    let file = [&length[..], header.as_bytes(), &data].concat();
+    write(sandbox, &format!("{folder}/model.safetensors"), file);
+    write(
+        sandbox,
+        &format!("{folder}/config.json"),
+        case["config"].to_string(),
+    );
+    let bytes = (0..256_u32).map(|byte| format!("<0x{byte:02X}>"));
+    let vocab: serde_json::Map<String, Value> = bytes
+        .chain(["▁".to_owned(), "h".to_owned()])
+        .zip(0..)
+        .map(|(text, id)| (text, json!(id)))
+        .collect();
+    let tokenizer = json!({
+        "added_tokens": [{"id": 299, "content": "<|end|>", "special": true}],
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        "model": {"type": "BPE", "byte_fallback": true, "vocab": vocab, "merges": []},
+    });
+    write(
+        sandbox,
+        &format!("{folder}/tokenizer.json"),
+        tokenizer.to_string(),
+    );
+    write(
+        sandbox,
+        &format!("{folder}/README.md"),
+        "not for the server",
+    );
+}
+
+#[test]
+fn a_published_model_is_converted_and_quantized() {
+    let sandbox = Sandbox::new();
+    publish(&sandbox, "published");
+    write(
+        &sandbox,
+        "Modelfile",
+        "FROM ./published\nPARAMETER num_predict 3\n",
+    );
+    let made = sandbox.run(&["create", "mine", "--quantize", "q8_0"]).ok();
+    for status in [
+        "converting model\n",
+        "quantizing BF16 model to Q8_0\n",
+        "verifying conversion\n",
+    ] {
+        assert!(made.stderr.contains(status), "{made:?}");
+    }
+    assert!(!made.stderr.contains("README"), "{made:?}");
+    let shown = show(&sandbox, "mine");
+    assert_eq!(shown["details"]["family"], "qwen3");
+    assert_eq!(shown["details"]["quantization_level"], "Q8_0");
+    sandbox.run(&["run", "mine", "h"]).ok();
+    fs::remove_file(sandbox.path().join("published/config.json")).unwrap();
+    let refused = sandbox.run(&["create", "other"]);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("config.json is missing"),
+        "{refused:?}"
+    );
+    assert_whole(&sandbox);
+}
