@@ -6,7 +6,8 @@ use serde_json::Value;
 
 /// Which of our crates each crate may import.
 const EDGES: &[(&str, &[&str])] = &[
-    ("llmsrv-api", &[]),
+    ("llmsrv-tls", &[]),
+    ("llmsrv-api", &["llmsrv-tls"]),
     ("llmsrv-config", &[]),
     ("llmsrv-gguf", &[]),
     ("llmsrv-kernels", &["llmsrv-gguf"]),
@@ -23,6 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("llmsrv-chat", &["llmsrv-api"]),
     ("llmsrv-store", &["llmsrv-gguf"]),
+    ("llmsrv-registry", &["llmsrv-store", "llmsrv-tls"]),
     (
         "llmsrv-server",
         &[
@@ -30,7 +32,9 @@ const EDGES: &[(&str, &[&str])] = &[
             "llmsrv-chat",
             "llmsrv-engine",
             "llmsrv-gguf",
+            "llmsrv-registry",
             "llmsrv-store",
+            "llmsrv-tls",
             "llmsrv-tokenizer",
         ],
     ),
@@ -41,8 +45,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "llmsrv-config",
             "llmsrv-engine",
             "llmsrv-models",
+            "llmsrv-registry",
             "llmsrv-server",
             "llmsrv-store",
+            "llmsrv-tls",
         ],
     ),
 ];
@@ -58,8 +64,10 @@ const FENCED: &[(&str, &[&str])] = &[
     ("memmap2", &["llmsrv-gguf"]),
     ("minijinja", &["llmsrv-chat"]),
     ("rayon", &["llmsrv-kernels"]),
-    ("reqwest", &["llmsrv-api", "llmsrv-server"]),
     ("tokio-rustls", &["llmsrv-server"]),
+    ("reqwest", &["llmsrv-api", "llmsrv-registry", "llmsrv-server"]),
+    ("rustls", &["llmsrv-server", "llmsrv-tls"]),
+    ("ssh-key", &["llmsrv-registry"]),
     ("toml", &["llmsrv-config", "llmsrv-store"]),
 ];
 

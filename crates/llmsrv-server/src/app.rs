@@ -6,6 +6,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::{Router, extract::FromRef, middleware};
 use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_engine::{LoadOptions, Loader};
+use llmsrv_registry::Registry;
 use llmsrv_store::Store;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -46,6 +47,8 @@ pub struct Settings {
     pub listens_on_loopback: bool,
     /// Log the bodies of requests.
     pub log_requests: bool,
+    /// How registries are used.
+    pub registry: llmsrv_registry::Settings,
     /// Servers that answer for some models.
     pub upstreams: Vec<Upstream>,
 }
@@ -90,6 +93,7 @@ impl Default for Settings {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             listens_on_loopback: true,
             log_requests: false,
+            registry: llmsrv_registry::Settings::default(),
             upstreams: Vec::new(),
         }
     }
@@ -127,6 +131,7 @@ pub struct App {
     pub(crate) settings: Arc<Settings>,
     pub(crate) store: Arc<Store>,
     pub(crate) manager: Arc<Manager>,
+    pub(crate) registry: Registry,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) live: Arc<Live>,
 }
@@ -176,10 +181,12 @@ impl App {
         let (live, store) = (Arc::new(Live::new(settings)), Arc::new(store));
         let manager = Arc::new(Manager::new(live.clone(), store.clone(), loader));
         let upstreams = Arc::new(Upstreams::new(&live.settings().upstreams));
+        let registry = Registry::new(live.settings().registry.clone(), store.clone());
         App {
             settings: live.settings(),
             store,
             manager,
+            registry,
             upstreams,
             live,
         }

@@ -16,6 +16,7 @@ pub mod job;
 pub mod keys;
 mod library;
 mod manager;
+mod progress;
 mod prompt;
 mod rate;
 mod refusal;

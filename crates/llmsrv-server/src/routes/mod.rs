@@ -2,6 +2,7 @@
 
 mod embed;
 mod models;
+mod registry;
 mod text;
 
 use axum::{
@@ -32,6 +33,8 @@ pub(crate) fn router(app: App) -> Router {
         .route("/api/show", post(models::show))
         .route("/api/copy", post(models::copy))
         .route("/api/delete", delete(models::delete))
+        .route("/api/pull", post(registry::pull))
+        .route("/api/push", post(registry::push))
         .route("/api/generate", post(text::generate))
         .route("/api/chat", post(text::chat))
         .route("/v1/models", get(models::openai_list))

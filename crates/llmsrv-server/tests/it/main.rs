@@ -9,6 +9,7 @@ mod limits;
 mod loading;
 mod models;
 mod security;
+mod registry;
 mod sockets;
 mod text;
 mod tls;
