@@ -20,5 +20,6 @@ mod generated;
 mod hostile;
 mod interrupted;
 mod secure;
+mod registry;
 mod tidy;
 mod util;
