@@ -27,6 +27,11 @@ struct DockerRegistry {
 impl DockerRegistry {
     /// Starts it, if this machine has it; `tests/run` sees to that.
     fn start() -> Option<DockerRegistry> {
+        DockerRegistry::start_with(None)
+    }
+
+    /// Starts it with a certificate and its key, both in one file.
+    fn start_with(pem: Option<&Path>) -> Option<DockerRegistry> {
         let folder = tempfile::tempdir().unwrap();
         let host = TcpListener::bind("127.0.0.1:0")
             .unwrap()
@@ -39,8 +44,12 @@ impl DockerRegistry {
             &config,
             format!(
                 "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\n\
-                 http:\n  addr: {host}\n  secret: test\n",
-                storage.display()
+                 http:\n  addr: {host}\n  secret: test\n{}",
+                storage.display(),
+                pem.map_or_else(String::new, |pem| {
+                    let pem = pem.display();
+                    format!("  tls:\n    certificate: {pem}\n    key: {pem}\n")
+                }),
             ),
         )
         .unwrap();
@@ -176,6 +185,111 @@ fn running_a_model_that_is_not_here_pulls_it() {
     assert_eq!(output.stdout, "{\"status\":\"pulling manifest\"}\n");
     let error: Value = serde_json::from_str(&output.stderr).unwrap();
     assert_eq!(error["code"], "failed", "{error}");
+}
+
+#[test]
+fn certificates_are_verified_unless_the_user_says_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let pem = folder.path().join("registry.pem");
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+        ])
+        .args([
+            "-days",
+            "2",
+            "-subj",
+            "/CN=registry",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ])
+        .args([
+            "-addext",
+            "subjectAltName=DNS:localhost,IP:127.0.0.1",
+            "-keyout",
+            "-",
+            "-out",
+            "-",
+        ])
+        .stderr(Stdio::null())
+        .output();
+    let made = match made {
+        Ok(made) => made,
+        Err(error) => {
+            assert!(
+                std::env::var_os("TEST_CLIENTS").is_none(),
+                "openssl: {error}"
+            );
+            eprintln!("SKIPPED: this test needs openssl; run `tests/run`");
+            return;
+        }
+    };
+    assert!(made.status.success());
+    std::fs::write(&pem, made.stdout).unwrap();
+    let Some(registry) = DockerRegistry::start_with(Some(&pem)) else {
+        return;
+    };
+    let name = format!("{}/team/little:v1", registry.host);
+    let sandbox = Sandbox::new();
+    sandbox.run(&["cp", "default", &name]).ok();
+    let trusting = |sandbox: &Sandbox, args: &[&str]| {
+        let mut command = sandbox.command();
+        command
+            .env("LLMSRV_REGISTRIES", "")
+            .env("SSL_CERT_FILE", &pem)
+            .args(args);
+        Output::of(&mut command)
+    };
+    trusting(&sandbox, &["push", &name]).ok();
+    let other = Sandbox::new();
+    let refused = run(&other, &["pull", &name]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(
+        refused.stderr.contains("certificate") && refused.stderr.contains("insecure"),
+        "{refused:?}"
+    );
+    assert!(digest(&other, &name).is_none());
+    trusting(&other, &["pull", &name]).ok();
+    assert!(digest(&other, &name).is_some());
+    let third = Sandbox::new();
+    run(&third, &["pull", "--insecure", &name]).ok();
+    assert_eq!(digest(&third, &name), digest(&other, &name));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proxies_of_the_environment_are_used() {
+    let (proxy, sandbox) = (Fake::start().await, Sandbox::new());
+    serve_model(&proxy, &sandbox);
+    let name = "http://registry.example/a/b:t";
+    let pull = |no_proxy: &'static str| {
+        let mut command = sandbox.command();
+        command
+            .env("LLMSRV_REGISTRIES", "")
+            .env("HTTP_PROXY", proxy.url(""))
+            .env("NO_PROXY", no_proxy)
+            .args(["pull", name]);
+        tokio::task::spawn_blocking(move || Output::of(&mut command))
+    };
+    pull("").await.unwrap().ok();
+    assert!(
+        proxy
+            .log()
+            .iter()
+            .all(|seen| seen.headers["host"] == "registry.example")
+    );
+    assert!(digest(&sandbox, "registry.example/a/b:t").is_some());
+    let output = pull("registry.example").await.unwrap();
+    assert_eq!(output.code, 1);
+    assert!(
+        output.stderr.contains("cannot reach registry.example"),
+        "{output:?}"
+    );
 }
 
 /// Serves the built-in model of a store as `a/b:t`; returns the size of its weights.

@@ -28,6 +28,11 @@ pub enum Error {
     /// The registry wants somebody else.
     #[error("unauthorized: access denied")]
     Unauthorized,
+    /// The hub wants somebody else.
+    #[error(
+        "unauthorized: the repository is not public or has terms to accept; put a token of the hub into HF_TOKEN"
+    )]
+    HubToken,
     /// The registry wants credentials sent to another host.
     #[error(
         "unauthorized: {host} asks for credentials to be sent to another host ({realm}), which is refused"
@@ -138,6 +143,11 @@ impl Error {
     /// Tells whether nothing was reached at all.
     pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Error::Unreachable { .. })
+    }
+
+    /// Tells whether this is what a server says that expects encryption and gets none.
+    pub(crate) fn wants_encryption(&self) -> bool {
+        matches!(self, Error::Status { status: 400, .. })
     }
 
     /// Tells whether trying again may help.

@@ -63,8 +63,13 @@ pub(crate) fn failure(url: &Url, error: &reqwest::Error) -> Error {
     let host = authority(url);
     let reason = root_cause(error);
     if error.is_connect() {
-        let hint = if reach(url) == Reach::Private && url.scheme() == "https" {
-            "; if it speaks plain http, allow that with `insecure`"
+        let near = match reach(url) {
+            Reach::Private => true,
+            Reach::Loopback => reason.contains("certificate"),
+            Reach::Public => false,
+        };
+        let hint = if near && url.scheme() == "https" {
+            "; if it speaks plain http or has a certificate of its own, allow that with `insecure`"
         } else {
             ""
         };

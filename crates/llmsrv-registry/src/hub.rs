@@ -55,6 +55,7 @@ pub(crate) async fn pull(
         Ok(files) => files,
         // No such repository: the first answer was the better one.
         Err(Error::NotFound) => return Err(manifest_error(refused)),
+        Err(Error::Unauthorized) => return Err(manifest_error(Error::HubToken)),
         Err(error) => return Err(manifest_error(error)),
     };
     let choice =

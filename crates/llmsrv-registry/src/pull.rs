@@ -256,6 +256,8 @@ async fn first_manifest(
             Err(error) if error.is_unreachable() => {
                 first_error.get_or_insert(error);
             }
+            // The trouble with its certificate is what matters then.
+            Err(error) if error.wants_encryption() && first_error.is_some() => break,
             Err(error) => return Err(error),
         }
     }

@@ -77,6 +77,7 @@ async fn connect(
             Err(error) if error.is_unreachable() => {
                 first_error.get_or_insert(error);
             }
+            Err(error) if error.wants_encryption() && first_error.is_some() => break,
             // Other errors will come again where they can be dealt with.
             _ => return Ok(session),
         }

@@ -142,9 +142,8 @@ impl Session {
         let challenge = text_header(refused, header::WWW_AUTHENTICATE)
             .and_then(Challenge::parse)
             .ok_or(Error::Unauthorized)?;
-        let url = challenge
-            .url()
-            .map_err(|error| self.unusable(&format!("its realm is no address: {error}")))?;
+        // Some say in words here that they know no tokens.
+        let url = challenge.url().map_err(|_| Error::Unauthorized)?;
         let same_host = url.host() == self.base.url.host()
             && url.port_or_known_default() == self.base.url.port_or_known_default();
         if !same_host || url.scheme() != self.base.url.scheme() {

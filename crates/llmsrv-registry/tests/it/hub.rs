@@ -152,5 +152,22 @@ async fn what_cannot_be_had_is_told() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("SHA-256"), "{error}");
+    hub.hook(|_| {
+        Act::Answer(
+            401,
+            vec![(
+                "www-authenticate",
+                "Bearer realm=\"Authentication required\"".into(),
+            )],
+            String::new(),
+        )
+    });
+    let error = house
+        .pull_named("hf.co/u/r")
+        .await
+        .0
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("HF_TOKEN"), "{error}");
     house.assert_whole();
 }
