@@ -160,15 +160,14 @@ impl File {
 
 /// Escapes one segment of a path.
 fn escaped(segment: &str) -> String {
-    let mut escaped = String::new();
-    for byte in segment.bytes() {
+    let bytes = segment.bytes().map(|byte| {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            escaped.push(char::from(byte));
+            char::from(byte).to_string()
         } else {
-            escaped.push_str(&format!("%{byte:02X}"));
+            format!("%{byte:02X}")
         }
-    }
-    escaped
+    });
+    bytes.collect()
 }
 
 /// Lists the files of a repository, page by page.

@@ -167,9 +167,8 @@ async fn fetch(
         }
         // An end is told at once, the rest at most every so often.
         let ended = watch.wait_for(|state| state.result.is_some());
-        match tokio::time::timeout(REPORT_EVERY, ended).await {
-            Ok(Err(_)) => return Err(Error::Internal("a download ended without a result".into())),
-            Ok(Ok(_)) | Err(_) => {}
+        if let Ok(Err(_)) = tokio::time::timeout(REPORT_EVERY, ended).await {
+            return Err(Error::Internal("a download ended without a result".into()));
         }
     }
 }

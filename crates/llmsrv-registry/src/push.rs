@@ -97,7 +97,7 @@ async fn push_layer(
             &layer.digest,
             layer.size,
             completed,
-        ))
+        ));
     };
     let (sent, mut watch) = watch::channel(0_u64);
     let upload = Upload {
@@ -110,14 +110,13 @@ async fn push_layer(
     let mut upload = std::pin::pin!(upload.run());
     say(0);
     loop {
-        match tokio::time::timeout(REPORT_EVERY, &mut upload).await {
-            Ok(done) => {
-                done?;
-                say(layer.size);
-                return Ok(());
-            }
-            Err(_) if watch.has_changed().unwrap_or(false) => say(*watch.borrow_and_update()),
-            Err(_) => {}
+        if let Ok(done) = tokio::time::timeout(REPORT_EVERY, &mut upload).await {
+            done?;
+            say(layer.size);
+            return Ok(());
+        }
+        if watch.has_changed().unwrap_or(false) {
+            say(*watch.borrow_and_update());
         }
     }
 }

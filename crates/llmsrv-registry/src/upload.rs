@@ -295,13 +295,12 @@ impl Reader {
         if self.position >= self.end {
             return Ok(None);
         }
-        let mut file = match self.file.take() {
-            Some(file) => file,
-            None => {
-                let mut file = tokio::fs::File::open(&self.path).await?;
-                file.seek(std::io::SeekFrom::Start(self.position)).await?;
-                file
-            }
+        let mut file = if let Some(file) = self.file.take() {
+            file
+        } else {
+            let mut file = tokio::fs::File::open(&self.path).await?;
+            file.seek(std::io::SeekFrom::Start(self.position)).await?;
+            file
         };
         let wanted = (self.end - self.position).min(READ_BYTES) as usize;
         let mut bytes = vec![0; wanted];

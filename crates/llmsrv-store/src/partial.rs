@@ -138,19 +138,18 @@ impl PartialBlob {
             .map_err(|error| layout.error("read", &path, error))?
             .len();
         let known = read_parts(layout, digest, size_bytes).filter(|_| length == size_bytes);
-        let parts = match known {
-            Some(parts) => parts,
-            None => {
-                remove_parts(layout, digest)?;
-                file.set_len(0)
-                    .and_then(|()| file.set_len(size_bytes))
-                    .map_err(|error| layout.error("write", &path, error))?;
-                let parts = plan(size_bytes, part_bytes);
-                for part in &parts {
-                    write_part(layout, digest, part)?;
-                }
-                parts
+        let parts = if let Some(parts) = known {
+            parts
+        } else {
+            remove_parts(layout, digest)?;
+            file.set_len(0)
+                .and_then(|()| file.set_len(size_bytes))
+                .map_err(|error| layout.error("write", &path, error))?;
+            let parts = plan(size_bytes, part_bytes);
+            for part in &parts {
+                write_part(layout, digest, part)?;
             }
+            parts
         };
         let progress = |part: Part| {
             Mutex::new(Progress {

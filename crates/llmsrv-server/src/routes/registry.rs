@@ -16,7 +16,7 @@ use crate::{
 pub(super) async fn pull(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let order = Order::read(&app, body).await?;
     progress::answer(order.streams, |teller| async move {
-        let report = order.report(teller);
+        let report = report(teller);
         let pulled = app
             .registry
             .pull(&order.name, order.insecure, &report)
@@ -29,7 +29,7 @@ pub(super) async fn pull(State(app): State<App>, body: Body) -> Result<Response,
 pub(super) async fn push(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let order = Order::read(&app, body).await?;
     progress::answer(order.streams, |teller| async move {
-        let report = order.report(teller);
+        let report = report(teller);
         let pushed = app
             .registry
             .push(&order.name, order.insecure, &report)
@@ -62,12 +62,13 @@ impl Order {
         Ok(order)
     }
 
-    fn report(&self, teller: Teller) -> impl Fn(Progress) + Send + Sync + use<> {
-        move |step| teller.tell(&step)
-    }
-
     fn failed(&self, what: &str, error: Error) -> ApiError {
         tracing::warn!(model = %self.name, %error, "a model is not {what}");
         ApiError::internal(error.to_string())
     }
+}
+
+/// Lets a transfer say how far it is.
+fn report(teller: Teller) -> impl Fn(Progress) + Send + Sync {
+    move |step| teller.tell(&step)
 }
