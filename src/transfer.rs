@@ -1,6 +1,7 @@
 //! Pulls and pushes as commands run them: a request, and its steps shown as they come.
 
 use llmsrv_api::client::{self, Client};
+use llmsrv_store::ModelName;
 use serde_json::Value;
 
 use crate::{
@@ -47,6 +48,11 @@ pub async fn run(
 /// Pulls a model that is asked for and not there.
 pub async fn pull_missing(context: &Context, client: &Client, model: &str) -> Result<(), Failure> {
     let request = serde_json::json!({ "model": model });
+    // This name stands for another model or for none; no registry has it.
+    let default = "default".parse::<ModelName>().ok();
+    if model.parse().ok() == default {
+        return Ok(());
+    }
     let known: Result<Value, client::Error> = client.post("/api/show", &request).await;
     match known {
         Err(client::Error::Status { status: 404, .. }) => {}
