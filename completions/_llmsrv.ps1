@@ -44,6 +44,8 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Make a model from a Modelfile, another model or model files')
             [CompletionResult]::new('ps', 'ps', [CompletionResultType]::ParameterValue, 'List the loaded models')
             [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Unload a model from memory')
+            [CompletionResult]::new('pull', 'pull', [CompletionResultType]::ParameterValue, 'Bring models in from a registry or the Hugging Face hub')
+            [CompletionResult]::new('push', 'push', [CompletionResultType]::ParameterValue, 'Send a model to its registry')
             [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
             [CompletionResult]::new('rm', 'rm', [CompletionResultType]::ParameterValue, 'Remove models')
             [CompletionResult]::new('key', 'key', [CompletionResultType]::ParameterValue, 'Make, list and remove the keys of those who may call the server')
@@ -204,6 +206,42 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
             [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;pull' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--insecure', '--insecure', [CompletionResultType]::ParameterName, 'Allow plain http and unverified certificates for a host of a private network')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print each step as a line of JSON')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;push' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--insecure', '--insecure', [CompletionResultType]::ParameterName, 'Allow plain http and unverified certificates for a host of a private network')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print each step as a line of JSON')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
@@ -476,6 +514,8 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Make a model from a Modelfile, another model or model files')
             [CompletionResult]::new('ps', 'ps', [CompletionResultType]::ParameterValue, 'List the loaded models')
             [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Unload a model from memory')
+            [CompletionResult]::new('pull', 'pull', [CompletionResultType]::ParameterValue, 'Bring models in from a registry or the Hugging Face hub')
+            [CompletionResult]::new('push', 'push', [CompletionResultType]::ParameterValue, 'Send a model to its registry')
             [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
             [CompletionResult]::new('rm', 'rm', [CompletionResultType]::ParameterValue, 'Remove models')
             [CompletionResult]::new('key', 'key', [CompletionResultType]::ParameterValue, 'Make, list and remove the keys of those who may call the server')
@@ -505,6 +545,12 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             break
         }
         'llmsrv;help;stop' {
+            break
+        }
+        'llmsrv;help;pull' {
+            break
+        }
+        'llmsrv;help;push' {
             break
         }
         'llmsrv;help;cp' {

@@ -41,6 +41,8 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand create 'Make a model from a Modelfile, another model or model files'
             cand ps 'List the loaded models'
             cand stop 'Unload a model from memory'
+            cand pull 'Bring models in from a registry or the Hugging Face hub'
+            cand push 'Send a model to its registry'
             cand cp 'Copy a model under a new name'
             cand rm 'Remove models'
             cand key 'Make, list and remove the keys of those who may call the server'
@@ -193,6 +195,40 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand --config 'Settings file instead of the usual one'
             cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
             cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;pull'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --insecure 'Allow plain http and unverified certificates for a host of a private network'
+            cand --json 'Print each step as a line of JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;push'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --insecure 'Allow plain http and unverified certificates for a host of a private network'
+            cand --json 'Print each step as a line of JSON'
             cand -q 'Say nothing but errors'
             cand --quiet 'Say nothing but errors'
             cand -v 'Log more: -v debug, -vv trace'
@@ -442,6 +478,8 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand create 'Make a model from a Modelfile, another model or model files'
             cand ps 'List the loaded models'
             cand stop 'Unload a model from memory'
+            cand pull 'Bring models in from a registry or the Hugging Face hub'
+            cand push 'Send a model to its registry'
             cand cp 'Copy a model under a new name'
             cand rm 'Remove models'
             cand key 'Make, list and remove the keys of those who may call the server'
@@ -464,6 +502,10 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
         &'llmsrv;help;ps'= {
         }
         &'llmsrv;help;stop'= {
+        }
+        &'llmsrv;help;pull'= {
+        }
+        &'llmsrv;help;push'= {
         }
         &'llmsrv;help;cp'= {
         }

@@ -18,7 +18,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use config::{ConfigAction, ConfigArgs};
 pub use key::{KeyAction, KeyArgs, RoleArg};
 pub use misc::{CompletionsArgs, GenerateArgs, ShellArg, VersionArgs};
-pub use models::{CpArgs, CreateArgs, ListArgs, PsArgs, RmArgs, ShowArgs, StopArgs};
+pub use models::{
+    CpArgs, CreateArgs, ListArgs, PsArgs, PullArgs, PushArgs, RmArgs, ShowArgs, StopArgs,
+};
 pub use run::{RunArgs, ThinkArg};
 pub use serve::ServeArgs;
 
@@ -115,6 +117,10 @@ pub enum Command {
     Ps(PsArgs),
     /// Unload a model from memory
     Stop(StopArgs),
+    /// Bring models in from a registry or the Hugging Face hub
+    Pull(PullArgs),
+    /// Send a model to its registry
+    Push(PushArgs),
     /// Copy a model under a new name
     Cp(CpArgs),
     /// Remove models
@@ -143,6 +149,8 @@ impl Command {
             Command::Ps(args) => args.json,
             Command::Key(args) => args.wants_json(),
             Command::Config(args) => args.json,
+            Command::Pull(args) => args.json,
+            Command::Push(args) => args.json,
             Command::Version(args) => args.json,
             Command::Serve(_)
             | Command::Run(_)
@@ -183,7 +191,10 @@ pub fn command() -> clap::Command {
 /// The commands by what people want to do.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Talk to models", &["run", "serve"]),
-    ("Manage models", &["list", "show", "create", "cp", "rm"]),
+    (
+        "Manage models",
+        &["list", "show", "pull", "push", "create", "cp", "rm"],
+    ),
     ("Loaded models", &["ps", "stop"]),
     (
         "The program",

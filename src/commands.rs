@@ -8,6 +8,8 @@ mod generate;
 mod key;
 mod list;
 mod ps;
+mod pull;
+mod push;
 mod rm;
 mod run;
 mod serve;
@@ -41,6 +43,8 @@ pub fn dispatch(parsed: Cli) -> Result<(), Failure> {
         Command::Ps(args) => ps::run(&plain(global)?, &args),
         Command::Stop(args) => stop::run(&plain(global)?, &args),
         Command::Create(args) => create::run(&plain(global)?, &args),
+        Command::Pull(args) => pull::run(&plain(global)?, &args),
+        Command::Push(args) => push::run(&plain(global)?, &args),
         Command::Cp(args) => cp::run(&plain(global)?, &args),
         Command::Rm(args) => rm::run(&plain(global)?, &args),
         Command::Key(args) => key::run(&plain(global)?, args),

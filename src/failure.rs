@@ -61,6 +61,14 @@ impl Failure {
         }
     }
 
+    /// Says what was being done.
+    pub fn context(self, doing: impl fmt::Display + Send + Sync + 'static) -> Failure {
+        Failure {
+            error: self.error.context(doing),
+            ..self
+        }
+    }
+
     /// Tells whether whoever read our output has left, which is nobody's failure.
     pub fn is_broken_pipe(&self) -> bool {
         self.error

@@ -8,6 +8,7 @@ use llmsrv_config::{
     keys::{self, KeyFile},
 };
 use llmsrv_engine::{LoadOptions, Loader};
+use llmsrv_registry::Mirror;
 use llmsrv_server::{ApiKey, App, Keys, Rate, Role, Security, Settings, Upstream};
 use llmsrv_store::{ModelName, OpenOptions, Store};
 use rand::TryRngCore as _;
@@ -151,7 +152,27 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             .unwrap_or_else(|| format!("0.33.0-llmsrv.{VERSION}")),
         listens_on_loopback: config.host.is_loopback(),
         log_requests: config.log_requests,
+        registry: registry(config)?,
         upstreams,
+    })
+}
+
+/// Says how registries are used.
+fn registry(config: &ServerConfig) -> Result<llmsrv_registry::Settings, Failure> {
+    let wrong = |name: &str, error: String| Failure::new(Code::Config, format!("{name}: {error}"));
+    let mirrors: Result<Vec<Mirror>, String> =
+        config.mirrors.iter().map(|text| text.parse()).collect();
+    let hub: Result<Mirror, String> = format!("hf.co={}", config.hf_endpoint).parse();
+    Ok(llmsrv_registry::Settings {
+        allowed: config.registries.clone(),
+        mirrors: mirrors.map_err(|error| wrong("LLMSRV_MIRRORS", error))?,
+        key_files: config.registry_keys.clone(),
+        hub_url: hub.map_err(|error| wrong("LLMSRV_HF_ENDPOINT", error))?.url,
+        hub_token: config
+            .hf_token
+            .as_ref()
+            .map(|token| token.expose().to_owned()),
+        ..llmsrv_registry::Settings::default()
     })
 }
 

@@ -19,6 +19,7 @@ mod logging;
 mod reload;
 mod run;
 mod term;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ use clap::{FromArgMatches, error::ErrorKind};
 use crate::{cli::Cli, failure::Failure};
 
 fn main() -> ExitCode {
+    llmsrv_tls::init();
     // Answers a shell that asks for completions, and ends.
     clap_complete::CompleteEnv::with_factory(cli::command).complete();
 

@@ -1,6 +1,10 @@
 //! The only place that prints: results to stdout, everything else to stderr, colours where they are
 //! wanted.
 
+mod transfer;
+
+pub use transfer::TransferSteps;
+
 use std::{
     fmt::Display,
     io::{self, IsTerminal, Write},
@@ -48,6 +52,11 @@ pub fn json(value: &serde_json::Value) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{value:#}")
 }
 
+/// Writes JSON for a script, one value in one line.
+pub fn json_line(value: &serde_json::Value) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{value}")
+}
+
 /// Writes a line that is not a result.
 pub fn note(text: impl Display) {
     // Whoever closed stderr does not want to be told.
@@ -87,6 +96,11 @@ pub fn failure(failure: &Failure, as_json: bool) {
 /// Tells whether a person sees stdout.
 pub fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
+}
+
+/// Tells whether a person sees stderr.
+pub fn stderr_is_terminal() -> bool {
+    io::stderr().is_terminal()
 }
 
 /// Tells whether a person types stdin.

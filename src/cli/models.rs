@@ -56,6 +56,43 @@ pub struct ShowArgs {
     pub json: bool,
 }
 
+/// Arguments of `pull`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    llmsrv pull qwen3:0.6b                          From the default registry\n  \
+    llmsrv pull hf.co/unsloth/Qwen3-0.6B-GGUF:Q4_K_M   From the Hugging Face hub (HF_TOKEN for private ones)\n  \
+    llmsrv pull localhost:5000/team/model           From any registry\n  \
+    llmsrv pull qwen3:0.6b --json | jq .status      Steps as JSON lines\n\n\
+    A pull that was interrupted goes on where it was.")]
+pub struct PullArgs {
+    /// The models
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+    /// Allow plain http and unverified certificates for a host of a private network
+    #[arg(long)]
+    pub insecure: bool,
+    /// Print each step as a line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `push`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    llmsrv cp mine localhost:5000/team/mine         Give a model the name of its registry\n  \
+    llmsrv push localhost:5000/team/mine            Send what the registry lacks")]
+pub struct PushArgs {
+    /// The model
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(complete::models))]
+    pub name: String,
+    /// Allow plain http and unverified certificates for a host of a private network
+    #[arg(long)]
+    pub insecure: bool,
+    /// Print each step as a line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `ps`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \

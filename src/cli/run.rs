@@ -9,7 +9,7 @@ use crate::complete;
 pub const ABOUT: &str = "Chat with a model, or ask it one thing.\n\n\
     With a prompt (as arguments, from a pipe, or both) the answer goes to stdout and the command \
     ends. Without one it starts a chat; type /help there. It uses the running server; when there \
-    is none, it runs the model itself.";
+    is none, it runs the model itself. A model that is not here is pulled first.";
 
 /// Arguments of `run`.
 #[derive(Args, Debug, Default)]

@@ -13,6 +13,7 @@ use crate::{
     logging,
     run::{Session, chat, options},
     term,
+    transfer::pull_missing,
 };
 
 /// Longest text taken from a pipe, in bytes.
@@ -31,6 +32,10 @@ pub fn run(context: &Context, args: RunArgs) -> Result<(), Failure> {
     let runtime = runtime()?;
     let result = runtime.block_on(async {
         let connection = Connection::open(context).await?;
+        if let Err(failure) = pull_missing(context, &connection.client, &args.model).await {
+            connection.close().await;
+            return Err(failure);
+        }
         let mut session = Session::new(connection.client.clone(), args.model.clone());
         setup.apply(&mut session, &args);
         let result = match prompt {

@@ -23,6 +23,7 @@ mod hostile;
 mod interrupted;
 mod load;
 mod openapi;
+mod registry;
 mod secure;
 mod tidy;
 mod upstream;

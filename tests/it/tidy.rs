@@ -6,7 +6,8 @@ use serde_json::Value;
 
 /// Which of our crates each crate may import.
 const EDGES: &[(&str, &[&str])] = &[
-    ("llmsrv-api", &[]),
+    ("llmsrv-tls", &[]),
+    ("llmsrv-api", &["llmsrv-tls"]),
     ("llmsrv-config", &[]),
     (
         "llmsrv-convert",
@@ -27,6 +28,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("llmsrv-chat", &["llmsrv-api"]),
     ("llmsrv-store", &["llmsrv-gguf"]),
+    ("llmsrv-registry", &["llmsrv-store", "llmsrv-tls"]),
     (
         "llmsrv-server",
         &[
@@ -35,7 +37,9 @@ const EDGES: &[(&str, &[&str])] = &[
             "llmsrv-convert",
             "llmsrv-engine",
             "llmsrv-gguf",
+            "llmsrv-registry",
             "llmsrv-store",
+            "llmsrv-tls",
             "llmsrv-tokenizer",
         ],
     ),
@@ -46,8 +50,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "llmsrv-config",
             "llmsrv-engine",
             "llmsrv-models",
+            "llmsrv-registry",
             "llmsrv-server",
             "llmsrv-store",
+            "llmsrv-tls",
         ],
     ),
 ];
@@ -63,9 +69,14 @@ const FENCED: &[(&str, &[&str])] = &[
     ("memmap2", &["llmsrv-gguf"]),
     ("minijinja", &["llmsrv-chat"]),
     ("rayon", &["llmsrv-kernels"]),
-    ("reqwest", &["llmsrv-api", "llmsrv-server"]),
     ("safetensors", &["llmsrv-convert"]),
     ("tokio-rustls", &["llmsrv-server"]),
+    (
+        "reqwest",
+        &["llmsrv-api", "llmsrv-registry", "llmsrv-server"],
+    ),
+    ("rustls", &["llmsrv-server", "llmsrv-tls"]),
+    ("ssh-key", &["llmsrv-registry"]),
     ("toml", &["llmsrv-config", "llmsrv-store"]),
 ];
 

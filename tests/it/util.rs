@@ -45,6 +45,8 @@ impl Sandbox {
             .env("XDG_DATA_HOME", self.path().join("data"))
             .env("XDG_STATE_HOME", self.path().join("state"))
             .env("XDG_CACHE_HOME", self.path().join("cache"))
+            // No test asks a registry outside; those with one of their own say so.
+            .env("LLMSRV_REGISTRIES", "registry.invalid")
             // Nothing listens here unless the test starts it.
             .env("LLMSRV_HOST", "127.0.0.1:9")
             .current_dir(self.path());
@@ -136,6 +138,7 @@ impl Server {
         let url = address
             .recv_timeout(PATIENCE)
             .expect("the server announces its address");
+        llmsrv_tls::init();
         Server {
             child,
             log,

@@ -61,7 +61,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Prepares calls to the server at `url` (`http://host:port`, no slash at the end). `key` is
+    /// Prepares calls to the server at `url` (`http://host:port` or `https://...`). `key` is
     /// sent as a bearer token. Proxies of the environment are not used for loopback addresses.
     pub fn new(url: &str, key: Option<String>) -> Result<Client, Error> {
         let bad = |reason: String| Error::Address {
@@ -69,12 +69,11 @@ impl Client {
             reason,
         };
         let parsed = reqwest::Url::parse(url).map_err(|error| bad(error.to_string()))?;
-        if parsed.scheme() != "http" {
-            return Err(bad(format!(
-                "this version speaks http, not {}",
-                parsed.scheme()
-            )));
-        }
+        let encrypted = match parsed.scheme() {
+            "http" => false,
+            "https" => true,
+            scheme => return Err(bad(format!("{scheme} is neither http nor https"))),
+        };
         let loopback = match parsed.host_str() {
             Some("localhost" | "[::1]") => true,
             Some(host) => host.starts_with("127."),
@@ -84,6 +83,11 @@ impl Client {
         let mut builder = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
         if loopback {
             builder = builder.no_proxy();
+        }
+        llmsrv_tls::init();
+        if !encrypted {
+            // Reading the certificates of the system takes longer than most commands.
+            builder = builder.tls_certs_only([]);
         }
         let http = builder.build().map_err(|error| bad(error.to_string()))?;
         Ok(Client {
@@ -466,7 +470,7 @@ mod tests {
 
     #[test]
     fn addresses_that_cannot_work_are_refused() {
-        for url in ["https://host", "nonsense", "http://", "http://a b"] {
+        for url in ["ftp://host", "nonsense", "http://", "http://a b"] {
             assert!(
                 matches!(Client::new(url, None), Err(Error::Address { .. })),
                 "{url}"

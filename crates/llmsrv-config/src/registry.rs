@@ -250,6 +250,18 @@ pub const SETTINGS: &[Setting] = &[
         "Certificate chain in PEM form: serve https; a new one is used as soon as the file changes").live(),
     row(Server, "LLMSRV_TLS_KEY", "tls_key", Kind::Path, "",
         "Private key of the certificate in PEM form").live(),
+    row(Server, "LLMSRV_REGISTRIES", "registries", Kind::List, "",
+        "Hosts that models may be pulled from and pushed to, such as hf.co,*.example.com; none = all"),
+    row(Server, "LLMSRV_MIRRORS", "mirrors", Kind::List, "",
+        "Addresses to pull from before the registry itself: HOST=URL between commas").urls(),
+    row(Server, "LLMSRV_REGISTRY_KEY", "registry_key", Kind::Path, "{data}/id_ed25519",
+        "Key that signs requests to registries, made when needed; ~/.ollama/id_ed25519 is used if it is there"),
+    row(Server, "LLMSRV_HF_TOKEN", "hf_token", Kind::Text, "",
+        "Token for repositories of the Hugging Face hub that are not public")
+        .alias(&["HF_TOKEN"]).hidden(),
+    row(Server, "LLMSRV_HF_ENDPOINT", "hf_endpoint", Kind::Text, "https://huggingface.co",
+        "Address of the Hugging Face hub, for names of hf.co")
+        .alias(&["HF_ENDPOINT"]).urls(),
     row(Server, "LLMSRV_DEFAULT_MODEL", "default_model", Kind::Text, "",
         "Model that the name `default` stands for; unset = your newest one, else the built-in one"),
     row(Server, "LLMSRV_NO_EMBEDDED", "no_embedded", Kind::Switch, "false",

@@ -32,6 +32,17 @@ pub struct ServerConfig {
     pub tls_cert: Option<PathBuf>,
     /// Private key of the certificate in PEM form.
     pub tls_key: Option<PathBuf>,
+    /// Hosts that may be pulled from and pushed to; empty = all.
+    pub registries: Vec<String>,
+    /// `HOST=URL`: addresses to pull from first.
+    pub mirrors: Vec<String>,
+    /// Files of the key that signs requests to registries: the first that exists counts, and the
+    /// first is made when none does.
+    pub registry_keys: Vec<PathBuf>,
+    /// Token of the Hugging Face hub.
+    pub hf_token: Option<Secret>,
+    /// Base address of the Hugging Face hub.
+    pub hf_endpoint: String,
     /// Model that the name `default` stands for; `None` = the user's newest, else the built-in one.
     pub default_model: Option<String>,
     /// The built-in model is not put into the store.
@@ -101,10 +112,19 @@ pub enum Verbosity {
 
 impl ServerConfig {
     pub(crate) fn new(values: &Values<'_>, folders: &Folders) -> ServerConfig {
-        let models_chosen = values
-            .0
-            .iter()
-            .any(|row| row.setting.name == "LLMSRV_MODELS" && row.origin != Origin::Default);
+        let chosen = |name: &str| {
+            let mut rows = values.0.iter();
+            rows.any(|row| row.setting.name == name && row.origin != Origin::Default)
+        };
+        let models_chosen = chosen("LLMSRV_MODELS");
+        let mut registry_keys = vec![values.read("LLMSRV_REGISTRY_KEY")];
+        if let Some(home) = folders
+            .home
+            .as_ref()
+            .filter(|_| !chosen("LLMSRV_REGISTRY_KEY"))
+        {
+            registry_keys.push(home.join(".ollama/id_ed25519"));
+        }
         let device: String = values.read("LLMSRV_DEVICE");
         let gpu: Option<bool> = values.read("LLMSRV_GPU");
         let positive = |limit: Limit| limit.0.filter(|duration| !duration.is_zero());
@@ -128,6 +148,13 @@ impl ServerConfig {
             max_connections: values.read("LLMSRV_MAX_CONNECTIONS"),
             tls_cert: values.read("LLMSRV_TLS_CERT"),
             tls_key: values.read("LLMSRV_TLS_KEY"),
+            registries: values.read("LLMSRV_REGISTRIES"),
+            mirrors: values.read("LLMSRV_MIRRORS"),
+            registry_keys,
+            hf_token: values
+                .read::<Option<String>>("LLMSRV_HF_TOKEN")
+                .map(Secret::new),
+            hf_endpoint: values.read("LLMSRV_HF_ENDPOINT"),
             default_model: values.read("LLMSRV_DEFAULT_MODEL"),
             no_embedded: values.read("LLMSRV_NO_EMBEDDED"),
             preload: values.read("LLMSRV_PRELOAD"),

@@ -12,6 +12,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::{Router, extract::FromRef, middleware};
 use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_engine::{LoadOptions, Loader};
+use llmsrv_registry::Registry;
 use llmsrv_store::Store;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -56,6 +57,8 @@ pub struct Settings {
     pub listens_on_loopback: bool,
     /// Log the bodies of requests.
     pub log_requests: bool,
+    /// How registries are used.
+    pub registry: llmsrv_registry::Settings,
     /// Servers that answer for some models.
     pub upstreams: Vec<Upstream>,
 }
@@ -101,6 +104,7 @@ impl Default for Settings {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             listens_on_loopback: true,
             log_requests: false,
+            registry: llmsrv_registry::Settings::default(),
             upstreams: Vec::new(),
         }
     }
@@ -141,6 +145,7 @@ pub struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) vocabularies: Arc<Vocabularies>,
     stopping: Arc<AtomicBool>,
+    pub(crate) registry: Registry,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) live: Arc<Live>,
 }
@@ -191,6 +196,7 @@ impl App {
         let metrics = Arc::new(Metrics::new());
         let manager = Manager::new(live.clone(), store.clone(), loader, metrics.clone());
         let upstreams = Arc::new(Upstreams::new(&live.settings().upstreams));
+        let registry = Registry::new(live.settings().registry.clone(), store.clone());
         App {
             settings: live.settings(),
             store,
@@ -198,6 +204,7 @@ impl App {
             metrics,
             vocabularies: Arc::default(),
             stopping: Arc::default(),
+            registry,
             upstreams,
             live,
         }

@@ -33,6 +33,14 @@ impl ApiError {
         }
     }
 
+    /// The request is not allowed here.
+    pub(crate) fn forbidden(text: impl Into<String>) -> ApiError {
+        ApiError {
+            status: StatusCode::FORBIDDEN,
+            text: text.into(),
+        }
+    }
+
     /// The server failed. The text must not name files of the machine.
     pub fn internal(text: impl Into<String>) -> ApiError {
         ApiError {

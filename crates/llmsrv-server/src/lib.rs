@@ -29,6 +29,7 @@ mod respond;
 mod routes;
 mod show;
 mod tls;
+mod transfer;
 mod upstream;
 mod vocabularies;
 mod voice;

@@ -143,12 +143,35 @@ pub(crate) fn write_whole(
     bytes: &[u8],
 ) -> Result<(), Error> {
     make_folders(layout, folder, path)?;
+    let file = written_aside(layout, folder, path, bytes)?;
+    flush(layout, &file, path)?;
+    put_in_place(layout, file, path)
+}
+
+/// Like [`write_whole`], but a power failure may bring the old file back: for what is no loss.
+pub(crate) fn replace(
+    layout: &Layout,
+    folder: &Path,
+    path: &Path,
+    bytes: &[u8],
+) -> Result<(), Error> {
+    let file = written_aside(layout, folder, path, bytes)?;
+    file.persist(path)
+        .map_err(|error| layout.error("write", path, error.error))?;
+    Ok(())
+}
+
+fn written_aside(
+    layout: &Layout,
+    folder: &Path,
+    path: &Path,
+    bytes: &[u8],
+) -> Result<NamedTempFile, Error> {
     let mut file = aside(layout, folder)?;
     file.as_file_mut()
         .write_all(bytes)
         .map_err(|error| layout.error("write", path, error))?;
-    flush(layout, &file, path)?;
-    put_in_place(layout, file, path)
+    Ok(file)
 }
 
 /// Flushes a folder, so that names made or removed in it survive a power failure.

@@ -26,6 +26,7 @@ mod lookup;
 mod manifest;
 mod model;
 mod name;
+mod partial;
 mod store;
 
 pub use blobs::{BlobFile, BlobWriter};
@@ -36,4 +37,5 @@ pub use info::{ModelConfig, format_parameter_count};
 pub use manifest::{Layer, LayerKind, Manifest};
 pub use model::{ModelEntry, StoredModel};
 pub use name::{ModelName, Scheme};
+pub use partial::{Part, PartialBlob};
 pub use store::{OpenOptions, Store};

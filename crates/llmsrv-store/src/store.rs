@@ -10,8 +10,8 @@ use std::{
 };
 
 use crate::{
-    BlobFile, BlobWriter, Digest, Error, Layer, LayerKind, Manifest, ModelEntry, ModelName,
-    StoredModel, blobs, default,
+    BlobFile, BlobWriter, Digest, Error, Layer, LayerKind, Manifest, ModelConfig, ModelEntry,
+    ModelName, StoredModel, blobs, default,
     facts::FactsCache,
     gc,
     layout::{Layout, ignore_absent},
@@ -174,6 +174,20 @@ impl Store {
         blobs::copy(reader, &mut writer)?;
         let (digest, size) = writer.commit(None)?;
         Ok(Layer::new(kind, digest, size))
+    }
+
+    /// Stores the config of a model whose `layers` are all there: the facts come from the header
+    /// of its weights.
+    pub fn put_config(&self, layers: &[Layer]) -> Result<Layer, Error> {
+        let mut config = ModelConfig::default();
+        let weights = layers
+            .iter()
+            .find(|layer| layer.kind() == Some(LayerKind::Model));
+        if let Some(weights) = weights {
+            self.facts
+                .complete(&mut config, weights, &self.blob_path(&weights.digest));
+        }
+        self.put_layer(LayerKind::Config, &mut &config.to_json(layers)[..])
     }
 
     /// Begins a blob whose bytes come piece by piece.

@@ -4,6 +4,7 @@ mod blobs;
 mod create;
 mod embed;
 mod models;
+mod registry;
 mod text;
 mod tokens;
 
@@ -40,6 +41,8 @@ pub(crate) fn router(app: App) -> Router {
         .route("/api/create", post(create::create))
         .route("/api/copy", post(models::copy))
         .route("/api/delete", delete(models::delete))
+        .route("/api/pull", post(registry::pull))
+        .route("/api/push", post(registry::push))
         .route("/api/generate", post(text::generate))
         .route("/api/chat", post(text::chat))
         .route("/api/tokenize", post(tokens::tokenize))

@@ -78,9 +78,11 @@ pub(crate) struct Turn(Arc<Peer>);
 impl Upstreams {
     /// Prepares a client for each server.
     pub(crate) fn new(all: &[Upstream]) -> Upstreams {
+        llmsrv_tls::init();
         let peers = all.iter().filter_map(|settings| {
             let http = reqwest::Client::builder()
                 .connect_timeout(settings.connect_timeout)
+                .no_proxy()
                 // A key must not follow to another host.
                 .redirect(reqwest::redirect::Policy::none())
                 .build();

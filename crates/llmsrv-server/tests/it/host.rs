@@ -58,6 +58,7 @@ pub(crate) fn settings() -> Settings {
         listens_on_loopback: true,
         log_requests: false,
         upstreams: Vec::new(),
+        registry: llmsrv_registry::Settings::default(),
     }
 }
 

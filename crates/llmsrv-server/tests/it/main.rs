@@ -12,6 +12,7 @@ mod loading;
 mod metrics;
 mod models;
 mod openapi;
+mod registry;
 mod scheduling;
 mod security;
 mod sockets;

@@ -1,0 +1,74 @@
+//! Models coming in and going out.
+
+use axum::{body::Body, extract::State, response::Response};
+use llmsrv_api::lenient::Fields;
+use llmsrv_registry::{Error, Progress};
+use llmsrv_store::ModelName;
+
+use crate::{
+    app::App,
+    dialect::native::model_name,
+    error::ApiError,
+    guard::{BODY_BYTES, read},
+    transfer::{self, Teller},
+};
+
+pub(super) async fn pull(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
+    let order = Order::read(&app, body).await?;
+    transfer::answer(order.streams, |teller| async move {
+        let report = report(teller);
+        let pulled = app
+            .registry
+            .pull(&order.name, order.insecure, &report)
+            .await;
+        pulled.map_err(|error| order.failed("pulled", error))
+    })
+    .await
+}
+
+pub(super) async fn push(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
+    let order = Order::read(&app, body).await?;
+    transfer::answer(order.streams, |teller| async move {
+        let report = report(teller);
+        let pushed = app
+            .registry
+            .push(&order.name, order.insecure, &report)
+            .await;
+        pushed.map_err(|error| order.failed("pushed", error))
+    })
+    .await
+}
+
+/// What both requests say. User name and password are for very old clients and mean nothing.
+struct Order {
+    name: ModelName,
+    insecure: bool,
+    streams: bool,
+}
+
+impl Order {
+    /// Reads a request and refuses what can be refused before the first byte of an answer.
+    async fn read(app: &App, body: Body) -> Result<Order, ApiError> {
+        let mut fields = Fields::parse(&read(body, BODY_BYTES).await?)?;
+        let sent = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
+        let order = Order {
+            name: sent.parse().map_err(|_| ApiError::invalid_model_name())?,
+            insecure: fields.bool("insecure")?.unwrap_or(false),
+            streams: fields.bool("stream")?.unwrap_or(true),
+        };
+        app.registry
+            .check(&order.name)
+            .map_err(|error| ApiError::forbidden(error.to_string()))?;
+        Ok(order)
+    }
+
+    fn failed(&self, what: &str, error: Error) -> ApiError {
+        tracing::warn!(model = %self.name, %error, "a model is not {what}");
+        ApiError::internal(error.to_string())
+    }
+}
+
+/// Lets a transfer say how far it is.
+fn report(teller: Teller) -> impl Fn(Progress) + Send + Sync {
+    move |step| teller.tell(&step)
+}

@@ -1,0 +1,24 @@
+//! `llmsrv push`
+
+use serde_json::json;
+
+use crate::{
+    cli::PushArgs,
+    connect::{Connection, runtime},
+    context::Context,
+    failure::Failure,
+    logging, transfer,
+};
+
+/// Pushes a model.
+pub fn run(context: &Context, args: &PushArgs) -> Result<(), Failure> {
+    logging::start(context.config(), logging::Style::Command)?;
+    runtime()?.block_on(async {
+        let connection = Connection::open(context).await?;
+        let request = json!({ "model": args.name, "insecure": args.insecure });
+        let mut shown = transfer::shown(context, args.json);
+        let pushed = transfer::run(&connection.client, "/api/push", &request, &mut shown).await;
+        connection.close().await;
+        pushed.map_err(|failure| failure.context(format!("cannot push {}", args.name)))
+    })
+}

@@ -1,0 +1,69 @@
+//! Pulls and pushes as commands run them: a request, and its steps shown as they come.
+
+use llmsrv_api::client::{self, Client};
+use llmsrv_store::ModelName;
+use serde_json::Value;
+
+use crate::{
+    context::Context,
+    failure::{Code, Failure},
+    term::{self, TransferSteps},
+};
+
+/// Says how the steps of a transfer are shown.
+pub fn shown(context: &Context, as_json: bool) -> TransferSteps {
+    if as_json {
+        TransferSteps::json()
+    } else if context.global.quiet {
+        TransferSteps::hidden()
+    } else {
+        TransferSteps::for_people()
+    }
+}
+
+/// Sends a request whose answer is a stream of steps, and shows them.
+pub async fn run(
+    client: &Client,
+    path: &str,
+    request: &Value,
+    shown: &mut TransferSteps,
+) -> Result<(), Failure> {
+    let mut lines = client.stream::<Value>(path, request).await?;
+    let mut last = Value::Null;
+    while let Some(line) = lines.next().await {
+        let step = line.inspect_err(|_| shown.stop())?;
+        shown.step(&step)?;
+        last = step;
+    }
+    shown.stop();
+    if last["status"] == "success" {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::Failed,
+        "the server ended before the transfer was done",
+    ))
+}
+
+/// Pulls a model that is asked for and not there.
+pub async fn pull_missing(context: &Context, client: &Client, model: &str) -> Result<(), Failure> {
+    let request = serde_json::json!({ "model": model });
+    // This name stands for another model or for none; no registry has it.
+    let default = "default".parse::<ModelName>().ok();
+    if model.parse().ok() == default {
+        return Ok(());
+    }
+    let known: Result<Value, client::Error> = client.post("/api/show", &request).await;
+    match known {
+        Err(client::Error::Status { status: 404, .. }) => {}
+        // Other mistakes show where the model is used.
+        _ => return Ok(()),
+    }
+    if !context.global.quiet {
+        term::note(format_args!("{model} is not here: pulling it"));
+    }
+    let pulled = run(client, "/api/pull", &request, &mut shown(context, false)).await;
+    pulled.map_err(|failure| {
+        failure.context(format!("model '{model}' is not here and cannot be pulled"))
+    })
+}
