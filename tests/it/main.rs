@@ -19,7 +19,7 @@ mod determinism;
 mod generated;
 mod hostile;
 mod interrupted;
-mod secure;
 mod registry;
+mod secure;
 mod tidy;
 mod util;

@@ -65,7 +65,10 @@ const FENCED: &[(&str, &[&str])] = &[
     ("minijinja", &["llmsrv-chat"]),
     ("rayon", &["llmsrv-kernels"]),
     ("tokio-rustls", &["llmsrv-server"]),
-    ("reqwest", &["llmsrv-api", "llmsrv-registry", "llmsrv-server"]),
+    (
+        "reqwest",
+        &["llmsrv-api", "llmsrv-registry", "llmsrv-server"],
+    ),
     ("rustls", &["llmsrv-server", "llmsrv-tls"]),
     ("ssh-key", &["llmsrv-registry"]),
     ("toml", &["llmsrv-config", "llmsrv-store"]),
