@@ -44,6 +44,8 @@ complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "ls" -d 'List the mode
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "show" -d 'Show what is known of a model'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "ps" -d 'List the loaded models'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "stop" -d 'Unload a model from memory'
+complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "pull" -d 'Bring models in from a registry or the Hugging Face hub'
+complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "push" -d 'Send a model to its registry'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "cp" -d 'Copy a model under a new name'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "rm" -d 'Remove models'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
@@ -163,6 +165,34 @@ never\t'Never'"
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand stop" -s q -l quiet -d 'Say nothing but errors'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand stop" -s v -d 'Log more: -v debug, -vv trace'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand stop" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -l insecure -d 'Allow plain http and unverified certificates for a host of a private network'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -l json -d 'Print each step as a line of JSON'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -l insecure -d 'Allow plain http and unverified certificates for a host of a private network'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -l json -d 'Print each step as a line of JSON'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand push" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand cp" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand cp" -s p -l port -d 'Port of the server' -r
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand cp" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
@@ -343,20 +373,22 @@ never\t'Never'"
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s q -l quiet -d 'Say nothing but errors'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s v -d 'Log more: -v debug, -vv trace'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "serve" -d 'Serve models over HTTP'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "run" -d 'Chat with a model, or ask it one thing'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "list" -d 'List the models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "show" -d 'Show what is known of a model'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "ps" -d 'List the loaded models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "stop" -d 'Unload a model from memory'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "cp" -d 'Copy a model under a new name'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "rm" -d 'Remove models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "config" -d 'Print every setting, its value and where it came from'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "version" -d 'Print versions of the program and of the running server'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "generate" -d 'Write man pages, completions and the settings reference'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop cp rm key config completions version generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "serve" -d 'Serve models over HTTP'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "run" -d 'Chat with a model, or ask it one thing'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "list" -d 'List the models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "show" -d 'Show what is known of a model'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "ps" -d 'List the loaded models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "stop" -d 'Unload a model from memory'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "pull" -d 'Bring models in from a registry or the Hugging Face hub'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "push" -d 'Send a model to its registry'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "cp" -d 'Copy a model under a new name'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "rm" -d 'Remove models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "config" -d 'Print every setting, its value and where it came from'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "version" -d 'Print versions of the program and of the running server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "generate" -d 'Write man pages, completions and the settings reference'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "add" -d 'Make a key and print it; it cannot be shown again'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "list" -d 'List the keys'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "rm" -d 'Remove a key: it stops working'
