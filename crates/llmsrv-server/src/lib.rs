@@ -11,6 +11,7 @@ mod connections;
 mod dialect;
 mod embed;
 mod error;
+mod format;
 mod guard;
 pub mod job;
 pub mod keys;
