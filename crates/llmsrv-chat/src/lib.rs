@@ -18,7 +18,10 @@ pub use capability::TemplateCapabilities;
 pub use error::{Error, Result};
 pub use id::tool_call_id;
 pub use messages::strip_earlier_thinking;
-pub use output::{OutputSplitter, Piece};
+pub use output::{
+    OutputSplitter, Piece,
+    format::{CallGrammar, ToolFormat},
+};
 pub use prompt::{Fill, Prompt, Think};
-pub use template::{GoTemplate, JinjaTemplate, Template};
+pub use template::{GoTemplate, GrammarStart, JinjaTemplate, Template};
 pub use truncate::{IMAGE_TOKENS, Truncation, truncate};

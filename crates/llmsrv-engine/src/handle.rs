@@ -183,12 +183,15 @@ impl Handle {
             });
         }
         self.check_vocabulary(&request.tokens)?;
+        let biased: Vec<_> = request
+            .params
+            .logit_bias
+            .iter()
+            .map(|bias| bias.0)
+            .collect();
+        self.check_vocabulary(&biased)?;
         let constraint = match &request.grammar {
-            Some(grammar) => Some(
-                self.shared
-                    .grammars
-                    .constraint(grammar, request.grammar_after.as_deref())?,
-            ),
+            Some(grammar) => Some(self.shared.grammars.constraint(grammar, &request)?),
             None => None,
         };
         if !self.is_alive() {
@@ -376,6 +379,7 @@ mod tests {
             shift: true,
             grammar: None,
             grammar_after: None,
+            grammar_unless: None,
             logprobs: None,
         }
     }

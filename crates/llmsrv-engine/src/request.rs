@@ -28,6 +28,9 @@ pub struct GenRequest {
     pub grammar: Option<GrammarSpec>,
     /// Text after which the grammar begins (the end tag of a thinking part); `None` = at once.
     pub grammar_after: Option<String>,
+    /// With `grammar_after`: the text that an output begins with if it has that part at all. An output
+    /// that begins with anything else is in the grammar from the start.
+    pub grammar_unless: Option<String>,
     /// Report the log-probability of each token and of this many alternatives.
     pub logprobs: Option<usize>,
 }
@@ -44,6 +47,14 @@ pub enum GrammarSpec {
     Regex(String),
     /// A Lark grammar.
     Lark(String),
+    /// Calls of tools: a Lark grammar whose rules `schema_0`, `schema_1`, … are JSON that satisfies
+    /// these schemas, as far as they can be enforced.
+    Calls {
+        /// The grammar.
+        lark: String,
+        /// Schemas of arguments.
+        schemas: Vec<serde_json::Value>,
+    },
 }
 
 /// Options of contract section 1.10 that choose the next token.
@@ -163,7 +174,7 @@ pub enum SubmitError {
         /// Context size asked for.
         num_ctx: usize,
     },
-    /// The prompt holds an id that is no token of the model.
+    /// The prompt or a bias holds an id that is no token of the model.
     #[error("token {0} is not in the vocabulary")]
     UnknownToken(TokenId),
     /// The grammar or schema cannot be enforced.

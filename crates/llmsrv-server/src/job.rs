@@ -44,7 +44,7 @@ pub struct Job {
 /// Which tools a model may or must call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ToolChoice {
-    /// None; the tools stay in the prompt.
+    /// None; the prompt does not show them.
     None,
     /// What the model likes.
     #[default]
@@ -89,6 +89,24 @@ pub struct Generate {
 }
 
 impl Job {
+    /// The tools that the model is shown.
+    pub fn tools(&self) -> &[Tool] {
+        match &self.input {
+            Input::Chat { tools, .. } if self.tool_choice != ToolChoice::None => tools,
+            _ => &[],
+        }
+    }
+
+    /// The tools of which one must be called; none if the model is free.
+    pub fn forced_tools(&self) -> Vec<Tool> {
+        let is_forced = |tool: &&Tool| match &self.tool_choice {
+            ToolChoice::None | ToolChoice::Auto => false,
+            ToolChoice::Required => true,
+            ToolChoice::Named(name) => tool.function.name == *name,
+        };
+        self.tools().iter().filter(is_forced).cloned().collect()
+    }
+
     /// A request that says no more than this; streaming is left to the dialect.
     pub fn new(model: String, input: Input) -> Job {
         Job {

@@ -12,6 +12,7 @@ mod create;
 mod dialect;
 mod embed;
 mod error;
+mod format;
 mod guard;
 pub mod job;
 pub mod keys;

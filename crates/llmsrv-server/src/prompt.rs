@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use jiff::Zoned;
 use llmsrv_api::{native::Message, options::Options};
-use llmsrv_chat::{Fill, OutputSplitter, Prompt, Template, Think};
-use llmsrv_engine::{GenRequest, Generation, SamplingParams, SubmitError};
+use llmsrv_chat::{Fill, OutputSplitter, Prompt, Template, Think, ToolFormat};
+use llmsrv_engine::{GenRequest, Generation, GrammarSpec, SamplingParams, SubmitError};
 use llmsrv_tokenizer::{Special, Tokenizer};
 
 use crate::{
     app::Settings,
     dialect::native,
     error::ApiError,
-    job::{Generate, Input, Job},
+    job::{Generate, Input, Job, ToolChoice},
     manager::ReadyModel,
 };
 
@@ -71,14 +71,13 @@ pub(crate) fn start(
         tracing::warn!(model = %job.model, n_truncated, n_ctx, "the prompt was cut to fit the context");
     }
 
-    let splitter = (!is_raw(job)).then(|| {
-        let tools: &[_] = match &job.input {
-            Input::Chat { tools, .. } => tools,
-            Input::Generate(_) => &[],
-        };
-        OutputSplitter::new(template, tail(&rendered.text), tools, think)
-    });
-    let thinks = think.is_some_and(Think::is_on);
+    let splitter = (!is_raw(job))
+        .then(|| OutputSplitter::new(template, tail(&rendered.text), job.tools(), think));
+    let calls = forced_calls(job, template, tokenizer);
+    let thinks = think.is_some_and(Think::is_on) || template.has_channels();
+    let start = template
+        .grammar_start(tail(&rendered.text), calls.is_some())
+        .filter(|_| thinks && !is_raw(job));
     let prompt_tokens = tokens.len();
     let request = GenRequest {
         tokens,
@@ -98,10 +97,9 @@ pub(crate) fn start(
             .collect(),
         num_keep: n_keep,
         shift: job.shift,
-        grammar: job.grammar.clone(),
-        grammar_after: thinks
-            .then(|| template.thinking_end().map(str::to_owned))
-            .flatten(),
+        grammar: calls.or_else(|| job.grammar.clone()),
+        grammar_after: start.map(|start| start.after.to_owned()),
+        grammar_unless: start.and_then(|start| start.unless.map(str::to_owned)),
         logprobs: job.logprobs,
     };
     let generation = model.engine.submit(request).map_err(|error| match error {
@@ -175,8 +173,8 @@ fn check(job: &Job, model: &ReadyModel, template: &Template) -> Result<Option<Th
             }
             generate.images.len()
         }
-        Input::Chat { messages, tools } => {
-            if !tools.is_empty() && !can.tools {
+        Input::Chat { messages, .. } => {
+            if !job.tools().is_empty() && !can.tools {
                 return Err(ApiError::lacks(&entry.name.full(), "tools"));
             }
             messages.iter().map(|message| message.images.len()).sum()
@@ -280,7 +278,7 @@ fn render(
                 n_images,
             })
         }
-        Input::Chat { messages, tools } => {
+        Input::Chat { messages, .. } => {
             let mut all: Vec<Message> = Vec::new();
             if messages
                 .first()
@@ -298,7 +296,7 @@ fn render(
             let n_images = all.iter().map(|message| message.images.len()).sum();
             let render = |messages: &[Message]| {
                 template.render(&Prompt {
-                    tools,
+                    tools: job.tools(),
                     ..prompt(messages, think)
                 })
             };
@@ -398,6 +396,18 @@ fn sampling(options: &Options) -> SamplingParams {
         seed: options.seed.and_then(|seed| u64::try_from(seed).ok()),
         logit_bias: Vec::new(),
     }
+}
+
+/// The calls that the answer must be, in the format of the model's template.
+fn forced_calls(job: &Job, template: &Template, tokenizer: &Tokenizer) -> Option<GrammarSpec> {
+    let control = |text: &str| tokenizer.find(text).filter(|id| tokenizer.is_control(*id));
+    let parallel = job.tool_choice == ToolChoice::Required;
+    let grammar =
+        ToolFormat::of(template).forced_grammar(&job.forced_tools(), parallel, &control)?;
+    Some(GrammarSpec::Calls {
+        lark: grammar.lark,
+        schemas: grammar.schemas,
+    })
 }
 
 /// The end of a prompt, where a template may have opened the thinking part.

@@ -3,6 +3,8 @@
 use llmsrv_api::native::Tool;
 use serde_json::{Map, Value};
 
+use super::python;
+
 /// A call as the model wrote it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Call {
@@ -13,9 +15,7 @@ pub(super) struct Call {
 /// The calls in a JSON object. `lead` is the text before it, which may name the tool:
 /// `get_weather[ARGS]{"city": "Paris"}`.
 pub(super) fn parse(lead: &str, json: &str, tools: &[Tool]) -> Vec<Call> {
-    let parsed =
-        serde_json::from_str(json).or_else(|_| serde_json::from_str(&escape_controls(json)));
-    let Ok(Value::Object(object)) = parsed else {
+    let Some(object) = object(json) else {
         return Vec::new();
     };
     let mut calls = Vec::new();
@@ -28,6 +28,23 @@ pub(super) fn parse(lead: &str, json: &str, tools: &[Tool]) -> Vec<Call> {
         calls.push(Call { name, arguments });
     }
     calls
+}
+
+/// A JSON object, its strings as models write them.
+pub(super) fn object(json: &str) -> Option<Map<String, Value>> {
+    serde_json::from_str(json)
+        .or_else(|_| serde_json::from_str(&escape_controls(json)))
+        .ok()
+}
+
+/// The calls in `[name(key=value), …]`; none if one of them names no known tool.
+pub(super) fn parse_python(text: &str, tools: &[Tool]) -> Vec<Call> {
+    let calls = python::parse(text).unwrap_or_default();
+    let calls = calls.into_iter().map(|(name, arguments)| {
+        let name = known(&name, tools)?.function.name.clone();
+        Some(Call { name, arguments })
+    });
+    calls.collect::<Option<_>>().unwrap_or_default()
 }
 
 /// The call in `<function=name> <parameter=key> value </parameter> … </function>`. A value is text if
@@ -122,7 +139,7 @@ fn named_in(text: &str, tools: &[Tool]) -> Option<String> {
 }
 
 /// The tool of this name; some models put `functions.` before it.
-fn known<'a>(name: &str, tools: &'a [Tool]) -> Option<&'a Tool> {
+pub(super) fn known<'a>(name: &str, tools: &'a [Tool]) -> Option<&'a Tool> {
     let find = |name: &str| tools.iter().find(|tool| tool.function.name == name);
     find(name).or_else(|| find(name.strip_prefix("functions.")?))
 }

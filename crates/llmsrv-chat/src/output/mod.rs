@@ -9,6 +9,9 @@
 //! ```
 
 mod call;
+pub(crate) mod format;
+pub(crate) mod harmony;
+mod python;
 mod thinking;
 pub(crate) mod tools;
 
@@ -18,6 +21,7 @@ use crate::id::tool_call_id;
 use crate::prompt::Think;
 use crate::template::Template;
 use call::Call;
+use harmony::HarmonySplitter;
 use thinking::ThinkingSplitter;
 use tools::ToolSplitter;
 
@@ -35,6 +39,8 @@ pub enum Piece {
 /// Splits one answer.
 #[derive(Debug)]
 pub struct OutputSplitter {
+    /// Tells everything apart in models with channels; the others do not see text then.
+    harmony: Option<HarmonySplitter>,
     thinking: Option<ThinkingSplitter>,
     tools: Option<ToolSplitter>,
     n_calls: usize,
@@ -54,6 +60,9 @@ impl OutputSplitter {
             .thinking_tags()
             .filter(|_| think != Some(Think::Off));
         OutputSplitter {
+            harmony: template
+                .has_channels()
+                .then(|| HarmonySplitter::new(prompt_tail, tools)),
             thinking: tags.map(|(open, close)| {
                 let opened = prompt_tail.trim_end().ends_with(open);
                 ThinkingSplitter::new(open, close, opened)
@@ -76,6 +85,11 @@ impl OutputSplitter {
     pub fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut content = String::new();
+        if let Some(harmony) = &mut self.harmony {
+            let split = harmony.finish();
+            self.append_harmony(split, &mut pieces);
+            return pieces;
+        }
         if let Some(thinking) = &mut self.thinking {
             let rest = thinking.finish();
             append(&mut pieces, Piece::Thinking(rest.thinking));
@@ -91,6 +105,10 @@ impl OutputSplitter {
     }
 
     fn push_char(&mut self, c: char, pieces: &mut Vec<Piece>) {
+        if let Some(harmony) = &mut self.harmony {
+            let split = harmony.push(c);
+            return self.append_harmony(split, pieces);
+        }
         let Some(thinking) = &mut self.thinking else {
             return self.push_content(c, pieces);
         };
@@ -107,7 +125,17 @@ impl OutputSplitter {
         };
         let split = tools.push(c);
         append(pieces, Piece::Content(split.content));
-        for Call { name, arguments } in split.calls {
+        self.append_calls(split.calls, pieces);
+    }
+
+    fn append_harmony(&mut self, split: harmony::Split, pieces: &mut Vec<Piece>) {
+        append(pieces, Piece::Thinking(split.text.thinking));
+        append(pieces, Piece::Content(split.text.content));
+        self.append_calls(split.calls, pieces);
+    }
+
+    fn append_calls(&mut self, calls: Vec<Call>, pieces: &mut Vec<Piece>) {
+        for Call { name, arguments } in calls {
             let mut call = ToolCall {
                 id: tool_call_id(),
                 ..ToolCall::default()

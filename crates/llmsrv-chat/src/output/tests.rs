@@ -2,7 +2,7 @@ use llmsrv_api::native::{Tool, ToolFunction};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{format::ToolFormat, *};
 
 /// A template whose calls begin with `tag`, and one that knows thinking.
 fn template(tag: &str) -> Template {
@@ -299,6 +299,133 @@ fn other_syntaxes() {
 }
 
 #[test]
+fn calls_that_look_like_python() {
+    let tag = "<|python_tag|>";
+    check(
+        tag,
+        r#"[get_weather(city="Rome", days=3), say_hello()]"#,
+        r#"get_weather{"city":"Rome","days":3} say_hello{}"#,
+    );
+    check(
+        tag,
+        " [get(a=[1, 'x)]', {\"k\": None}], b=True, c=-1.5e3, d='it\\'s \\u00e9')]",
+        r#"get{"a":[1,"x)]",{"k":null}],"b":true,"c":-1500.0,"d":"it's é"}"#,
+    );
+    check(
+        "<|tool_call_start|>",
+        r#"Sure. <|tool_call_start|>[get_weather(city="Rome")]<|tool_call_end|>"#,
+        r#"C"Sure. " get_weather{"city":"Rome"}"#,
+    );
+    for text in [
+        "[rm(x=1)]",
+        "[get(1)]",
+        "[get(a=1)",
+        "[get(a=1), rm()]",
+        "[get_weather] is a name",
+        "[get ready]",
+        "[get(a=open('x'))]",
+    ] {
+        check(tag, text, &format!("C{text:?}"));
+    }
+}
+
+/// The template of gpt-oss as far as it matters here.
+fn harmony() -> Template {
+    let text = "{% for m in messages %}<|start|>{{ m.role }}<|channel|>final<|message|>{{ m.content }}<|end|>{% endfor %}<|start|>assistant";
+    Template::jinja(text, "", "").unwrap()
+}
+
+#[test]
+fn channels() {
+    let call = "<|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\":\"Rome\"}";
+    let cases = [
+        (
+            "<|channel|>analysis<|message|>They <ask>.<|end|><|start|>assistant<|channel|>final<|message|>It rains.<|return|>".to_owned(),
+            r#"T"They <ask>." C"It rains.""#,
+        ),
+        // The last control token is an end of generation and never seen.
+        (
+            format!("<|channel|>analysis<|message|>Call it.<|end|>{call}"),
+            r#"T"Call it." get_weather{"city":"Rome"}"#,
+        ),
+        (
+            format!("<|channel|>commentary<|message|>Looking.<|end|>{call}<|call|>{call}<|call|>"),
+            r#"C"Looking." get_weather{"city":"Rome"} get_weather{"city":"Rome"}"#,
+        ),
+        (
+            "<|start|>assistant to=functions.say_hello<|channel|>commentary json<|message|>{}<|call|>".to_owned(),
+            "say_hello{}",
+        ),
+        (
+            "<|channel|>commentary to=functions.rm<|message|>{}<|call|>".to_owned(),
+            r#"C"{}""#,
+        ),
+        ("<|channel|>final<|message|>cut <|en".to_owned(), r#"C"cut <|en""#),
+        ("<|channel|>analysis<|message|>cut".to_owned(), r#"T"cut""#),
+        ("<|channel|>fin".to_owned(), ""),
+        ("Plain text.".to_owned(), r#"C"Plain text.""#),
+        ("also plain".to_owned(), r#"C"also plain""#),
+    ];
+    let template = harmony();
+    assert!(template.capabilities().thinking);
+    for (answer, expected) in cases {
+        let mut splitter = OutputSplitter::new(&template, "<|start|>assistant", &tools(), None);
+        assert_eq!(
+            show(&split(&mut splitter, &[&answer])),
+            expected,
+            "{answer}"
+        );
+        // Wherever it is cut.
+        for at in (0..answer.len()).filter(|at| answer.is_char_boundary(*at)) {
+            let mut splitter = OutputSplitter::new(&template, "", &tools(), None);
+            let chunks = [&answer[..at], &answer[at..]];
+            assert_eq!(
+                show(&split(&mut splitter, &chunks)),
+                expected,
+                "{answer} at {at}"
+            );
+        }
+    }
+    let tail = "<|start|>assistant<|channel|>final<|message|>";
+    let mut splitter = OutputSplitter::new(&template, tail, &tools(), None);
+    assert_eq!(show(&split(&mut splitter, &["Yes"])), r#"C"Yes""#);
+}
+
+#[test]
+fn the_format_of_calls_is_told_by_the_template() {
+    for (text, name) in [
+        ("<|channel|> <|message|>", "harmony"),
+        ("<tool_call> <function= <parameter=", "qwen-coder"),
+        ("<|tool_calls_section_begin|>", "kimi"),
+        ("<｜tool▁calls▁begin｜> ```json", "deepseek-fenced"),
+        ("<｜tool▁calls▁begin｜>", "deepseek"),
+        ("<|tool_call_start|>", "lfm"),
+        ("<|START_ACTION|>", "command-r"),
+        ("[TOOL_CALLS] [ARGS]", "mistral-named"),
+        ("[TOOL_CALLS]", "mistral"),
+        ("<|tool_call|>", "granite"),
+        ("<tool_call>", "hermes"),
+        ("[func_name1(params_name1=params_value1)]", "pythonic"),
+        (
+            "{\"name\": function name, \"parameters\": dictionary}",
+            "llama",
+        ),
+        ("nothing", "json"),
+    ] {
+        let template =
+            Template::jinja(&format!("{{% raw %}}{text}{{% endraw %}}"), "", "").unwrap();
+        assert_eq!(ToolFormat::of(&template).name(), name, "{text}");
+    }
+    // A tag of its own goes before each call.
+    let format = ToolFormat::of(&template("CALL:"));
+    let grammar = format
+        .forced_grammar(&tools()[..1], false, &|_| None)
+        .unwrap();
+    assert!(grammar.lark.contains("\"CALL:{"), "{}", grammar.lark);
+    assert_eq!(format.forced_grammar(&[], true, &|_| None), None);
+}
+
+#[test]
 fn calls_are_numbered_and_named() {
     let mut splitter = OutputSplitter::new(&template("{"), "", &tools(), None);
     let answer = r#"[{"name":"get","arguments":{}},{"name":"get","arguments":{}}]"#;
@@ -344,6 +471,16 @@ fn answers() -> impl Strategy<Value = String> {
         "{\"name\":\"get\",\"arguments\":{\"a\":[1,{}]}}",
         "{\"name\": \"say_hello\"}",
         "{\"a\":1}",
+        "get(",
+        "a='x', b=[1]",
+        ")",
+        "<|tool_call_start|>",
+        "<|channel|>",
+        "<|message|>",
+        "analysis",
+        "commentary to=functions.get ",
+        "<|end|>",
+        "<|start|>assistant",
         "<function=get>",
         "<parameter=city>",
         "</parameter>",
@@ -360,10 +497,10 @@ proptest! {
     fn how_text_is_cut_does_not_matter(
         answer in answers(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
-        tag in prop::sample::select(vec!["{", "<tool_call>", "[TOOL_CALLS]"]),
+        tag in prop::sample::select(vec!["{", "<tool_call>", "[TOOL_CALLS]", "<|tool_call_start|>", "harmony"]),
         opened in any::<bool>(),
     ) {
-        let template = template(tag);
+        let template = if tag == "harmony" { harmony() } else { template(tag) };
         let tail = if opened { "<think>" } else { "" };
         let mut whole = OutputSplitter::new(&template, tail, &tools(), None);
         let expected = show(&split(&mut whole, &[&answer]));

@@ -6,7 +6,10 @@
 
 use llmsrv_api::native::Tool;
 
-use super::call::{self, Call};
+use super::{
+    call::{self, Call},
+    python,
+};
 
 /// Splits one answer into content and calls.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ enum State {
     Lead { bare: bool },
     /// In a JSON object.
     Object(Object),
+    /// In a list of calls that look like Python.
+    Python(List),
     /// After a call: separators, closing tags, more calls.
     After,
 }
@@ -51,6 +56,16 @@ struct Object {
     /// early that the answer is plain JSON.
     first_key: Option<usize>,
     bare: bool,
+}
+
+/// A list that is being read.
+#[derive(Debug, Default)]
+struct List {
+    /// Where it starts in the held text.
+    start: usize,
+    depth: usize,
+    quote: Option<char>,
+    escaped: bool,
 }
 
 impl ToolSplitter {
@@ -85,6 +100,7 @@ impl ToolSplitter {
                 self.lead(c, bare, &mut split);
             }
             State::Object(_) => self.object(c, &mut split),
+            State::Python(_) => self.python(c, &mut split),
             State::After => self.after(&mut split),
         }
         split
@@ -141,8 +157,19 @@ impl ToolSplitter {
             let start = self.held.len() - 1;
             return self.open_object(start, bare);
         }
+        let list = self.held.rfind('[').unwrap_or(self.held.len());
+        let names = self.tools.iter().map(|tool| tool.function.name.as_str());
+        let may_be_python = python::may_become(&self.held[list..], names);
+        if may_be_python && c == '(' {
+            self.state = State::Python(List {
+                start: list,
+                depth: 2,
+                ..List::default()
+            });
+            return;
+        }
         if bare {
-            if !c.is_whitespace() {
+            if !c.is_whitespace() && !may_be_python {
                 // It may be a tag that begins with `[`.
                 self.state = State::Text;
                 self.text(split);
@@ -205,6 +232,26 @@ impl ToolSplitter {
                 let calls = call::parse(lead, json, &self.tools);
                 self.close(calls, split);
             }
+        }
+    }
+
+    fn python(&mut self, c: char, split: &mut Split) {
+        let State::Python(list) = &mut self.state else {
+            return;
+        };
+        match (list.quote, c) {
+            (Some(_), _) if list.escaped => list.escaped = false,
+            (Some(_), '\\') => list.escaped = true,
+            (Some(quote), c) if c == quote => list.quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => list.quote = Some(c),
+            (None, '(' | '[' | '{') => list.depth += 1,
+            (None, ')' | ']' | '}') => list.depth -= 1,
+            _ => {}
+        }
+        if list.depth == 0 {
+            let calls = call::parse_python(&self.held[list.start..], &self.tools);
+            self.close(calls, split);
         }
     }
 

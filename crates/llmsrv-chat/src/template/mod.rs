@@ -6,6 +6,7 @@ mod jinja;
 
 use crate::capability::TemplateCapabilities;
 use crate::error::Result;
+use crate::output::harmony;
 use crate::prompt::Prompt;
 pub use go::GoTemplate;
 pub use jinja::JinjaTemplate;
@@ -17,6 +18,15 @@ pub enum Template {
     Go(GoTemplate),
     /// Jinja: `tokenizer.chat_template` of model files.
     Jinja(Box<JinjaTemplate>),
+}
+
+/// Where a grammar begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrammarStart<'a> {
+    /// An answer that does not begin with this text is in the grammar from the start.
+    pub unless: Option<&'a str>,
+    /// Text after which the grammar begins.
+    pub after: &'a str,
 }
 
 impl Template {
@@ -71,9 +81,13 @@ impl Template {
 
     /// What the template can express.
     pub fn capabilities(&self) -> TemplateCapabilities {
-        match self {
+        let capabilities = match self {
             Template::Go(template) => template.capabilities(),
             Template::Jinja(template) => template.capabilities(),
+        };
+        TemplateCapabilities {
+            thinking: capabilities.thinking || self.has_channels(),
+            ..capabilities
         }
     }
 
@@ -87,15 +101,34 @@ impl Template {
 
     /// The tags around a model's thinking, if the template knows thinking.
     pub fn thinking_tags(&self) -> Option<(&str, &str)> {
+        if self.has_channels() {
+            return Some(harmony::THINKING);
+        }
         match self {
             Template::Go(template) => template.thinking_tags(),
             Template::Jinja(template) => template.thinking_tags(),
         }
     }
 
-    /// The tag that ends the thinking part: where a grammar begins.
-    pub fn thinking_end(&self) -> Option<&str> {
-        self.thinking_tags().map(|(_, close)| close)
+    /// Whether the model says everything in channels, as gpt-oss does.
+    pub fn has_channels(&self) -> bool {
+        let source = self.source();
+        harmony::MARKS.iter().all(|mark| source.contains(mark))
+    }
+
+    /// Where a grammar begins in the answer of a model that thinks, to a prompt that ends in
+    /// `prompt_tail`: a grammar of tool calls, or of the text of an answer. `None` = at once.
+    pub fn grammar_start(&self, prompt_tail: &str, of_calls: bool) -> Option<GrammarStart<'_>> {
+        let start = |unless, after| Some(GrammarStart { unless, after });
+        match (self.has_channels(), self.thinking_tags()) {
+            (true, _) if of_calls => start(Some(harmony::ANALYSIS), harmony::NEXT),
+            (true, _) => start(None, harmony::FINAL),
+            (false, Some((open, close))) => {
+                let is_open = prompt_tail.trim_end().ends_with(open.trim_end());
+                start((!is_open).then_some(open), close)
+            }
+            (false, None) => None,
+        }
     }
 
     /// The text that announces a tool call; `{` or `[` when calls are bare JSON.

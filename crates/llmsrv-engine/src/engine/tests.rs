@@ -92,9 +92,7 @@ fn submit(engine: &mut Engine, request: &GenRequest) -> UnboundedReceiver<Event>
     let (events, receiver) = unbounded_channel();
     let constraint = request.grammar.as_ref().map(|grammar| {
         let grammars = Grammars::new(engine.tokenizer.clone());
-        grammars
-            .constraint(grammar, request.grammar_after.as_deref())
-            .unwrap()
+        grammars.constraint(grammar, request).unwrap()
     });
     engine.admit(Submission {
         request: request.clone(),
@@ -146,6 +144,7 @@ fn request(prompt: &str) -> GenRequest {
         shift: true,
         grammar: None,
         grammar_after: None,
+        grammar_unless: None,
         logprobs: None,
     }
 }
@@ -157,6 +156,8 @@ fn tokens(text: &str) -> Vec<TokenId> {
 fn answering(text: &str) -> Answer {
     Answer::Text(text.into())
 }
+
+mod choices;
 
 mod equivalence {
     use super::*;

@@ -1,34 +1,46 @@
 //! Output that must match a grammar: JSON, JSON Schema, a regular expression, or Lark.
 //!
-//! `llguidance` does the parsing; this module gives it the vocabulary, bounds what a grammar may
-//! cost, and follows each sequence. Grammars come from clients and are not trusted.
+//! `llguidance` does the parsing; this module gives it the vocabulary, makes schemas ready for it,
+//! bounds what a grammar may cost, and follows each sequence. Grammars come from clients and are not
+//! trusted.
 
+mod cache;
+mod compile;
 mod limits;
+mod opening;
+mod schema;
 mod vocabulary;
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     thread,
 };
 
-use llguidance::{Matcher, ParserFactory, api::TopLevelGrammar};
+use llguidance::Matcher;
 use llmsrv_tokenizer::{Special, Tokenizer};
-use serde_json::{Value, json};
 use toktrie::SimpleVob;
 
-use crate::{GrammarSpec, SubmitError, TokenId, detok::output_bytes, stop::StopFinder};
+use cache::Cache;
+use compile::Compiler;
+use opening::Opening;
+
+use crate::{GenRequest, GrammarSpec, SubmitError, TokenId, detok::output_bytes, stop::StopFinder};
 
 /// Compiles grammars for one model. The work for the vocabulary is done at the first grammar.
 pub(crate) struct Grammars {
     tokenizer: Arc<Tokenizer>,
-    factory: OnceLock<Result<ParserFactory, String>>,
+    compiler: OnceLock<Result<Compiler, String>>,
+    /// What was compiled lately. Held while a grammar is compiled: what hostile grammars cost stays
+    /// the cost of one, and equal requests that come together compile once.
+    compiled: Mutex<Cache>,
 }
 
 impl Grammars {
     pub(crate) fn new(tokenizer: Arc<Tokenizer>) -> Grammars {
         Grammars {
             tokenizer,
-            factory: OnceLock::new(),
+            compiler: OnceLock::new(),
+            compiled: Mutex::default(),
         }
     }
 
@@ -36,66 +48,74 @@ impl Grammars {
         &self.tokenizer
     }
 
-    /// Compiles `spec` for one sequence; it begins after the text `after`, if given.
+    /// Compiles `spec` for the output of one request.
     pub(crate) fn constraint(
         &self,
         spec: &GrammarSpec,
-        after: Option<&str>,
+        request: &GenRequest,
     ) -> Result<Constraint, SubmitError> {
-        let grammar = top_level(spec).map_err(SubmitError::Grammar)?;
-        // Compiling recurses as deep as the grammar is nested.
-        let matcher = thread::scope(|scope| {
-            thread::Builder::new()
-                .name("llmsrv-grammar".into())
-                .stack_size(COMPILE_STACK_BYTES)
-                .spawn_scoped(scope, || self.compile(grammar))
-                .map_err(|error| error.to_string())?
-                .join()
-                .map_err(|_| "the grammar cannot be compiled".to_string())?
-        });
-        let mut matcher = matcher.map_err(SubmitError::Grammar)?;
-        for warning in matcher.grammar_warnings() {
-            tracing::warn!(warning, "grammar");
-        }
-        let start = after
-            .filter(|text| !text.is_empty())
-            .map(|text| StopFinder::new([text]));
+        let matcher = self.matcher(spec).map_err(SubmitError::Grammar)?;
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let start = match (
+            given(&request.grammar_after),
+            given(&request.grammar_unless),
+        ) {
+            (None, _) => Start::Begun,
+            (Some(after), None) => Start::After(StopFinder::new([after.as_str()])),
+            (Some(after), Some(begin)) => Start::Open(Box::new(Opening::new(
+                &self.tokenizer,
+                begin,
+                after,
+                &matcher,
+            ))),
+        };
         Ok(Constraint { start, matcher })
     }
 
-    fn compile(&self, grammar: TopLevelGrammar) -> Result<Matcher, String> {
-        let factory = self
-            .factory
-            .get_or_init(|| factory(&self.tokenizer))
-            .as_ref()
-            .map_err(String::clone)?;
-        let matcher = Matcher::new(factory.create_parser(grammar));
-        if let Some(error) = matcher.get_error() {
-            return Err(one_line(&error));
+    fn matcher(&self, spec: &GrammarSpec) -> Result<Matcher, String> {
+        let key = cache::key(spec);
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(matcher) = compiled.get(&key) {
+            return Ok(matcher.deep_clone());
         }
-        // A first token shows most grammars that cannot be followed before anything is generated.
-        let mut trial = matcher.deep_clone();
-        let first = trial.compute_mask_or_eos().map(|mask| mask.first_bit_set());
-        match first.map_err(|error| one_line(&error.to_string()))? {
-            None => return Err(NOTHING_MATCHES.into()),
-            Some(token) => drop(
-                trial
-                    .consume_token(token as TokenId)
-                    .and_then(|()| trial.compute_mask_or_eos()),
-            ),
+        // Compiling recurses as deep as the grammar is nested.
+        let mut matcher = thread::scope(|scope| {
+            thread::Builder::new()
+                .name("llmsrv-grammar".into())
+                .stack_size(COMPILE_STACK_BYTES)
+                .spawn_scoped(scope, || {
+                    let compiler = self
+                        .compiler
+                        .get_or_init(|| Compiler::new(&self.tokenizer))
+                        .as_ref();
+                    compiler.map_err(String::clone)?.compile(spec)
+                })
+                .map_err(|error| error.to_string())?
+                .join()
+                .map_err(|_| "the grammar cannot be compiled".to_string())?
+        })?;
+        for warning in matcher.grammar_warnings() {
+            tracing::warn!(warning, "grammar");
         }
-        if let Some(error) = trial.get_error() {
-            return Err(one_line(&error));
-        }
+        compiled.put(key, matcher.deep_clone());
         Ok(matcher)
     }
 }
 
 /// Follows one sequence through its grammar.
 pub(crate) struct Constraint {
-    /// Looks for the text after which the grammar begins; nothing once it has begun.
-    start: Option<StopFinder>,
+    start: Start,
     matcher: Matcher,
+}
+
+/// Where the output is with regard to its grammar.
+enum Start {
+    /// In it.
+    Begun,
+    /// Before it: this looks for the text after which it begins.
+    After(StopFinder),
+    /// At the start of an output that may have a part before the grammar.
+    Open(Box<Opening>),
 }
 
 /// Output that left its grammar, or a grammar that became too expensive.
@@ -106,13 +126,17 @@ pub(crate) struct GrammarError(String);
 impl Constraint {
     /// Returns the tokens allowed next; `None` = all.
     pub(crate) fn mask(&mut self) -> Result<Option<SimpleVob>, GrammarError> {
-        if self.start.is_some() {
-            return Ok(None);
+        match &self.start {
+            Start::After(_) => return Ok(None),
+            Start::Open(opening) if !opening.in_grammar => return Ok(Some(opening.allowed(None))),
+            Start::Begun | Start::Open(_) => {}
         }
-        self.matcher
-            .compute_mask_or_eos()
-            .map(Some)
-            .map_err(GrammarError::new)
+        let mask = self.matcher.compute_mask_or_eos();
+        let mask = mask.map_err(GrammarError::new)?;
+        Ok(Some(match &self.start {
+            Start::Open(opening) => opening.allowed(Some(mask)),
+            _ => mask,
+        }))
     }
 
     /// Moves on by a token. Returns whether the output is complete and cannot be continued.
@@ -121,29 +145,55 @@ impl Constraint {
         token: TokenId,
         tokenizer: &Tokenizer,
     ) -> Result<bool, GrammarError> {
-        let Some(start) = &mut self.start else {
-            self.matcher
-                .consume_token(token)
-                .map_err(GrammarError::new)?;
-            return Ok(self.matcher.is_stopped());
-        };
-        let bytes = output_bytes(tokenizer, token);
-        let Some(found) = start.push(&bytes, &mut Vec::new()) else {
-            return Ok(false);
-        };
-        self.start = None;
-        // A token can hold the start text and more. White space between the two is no output.
-        let rest = String::from_utf8_lossy(&bytes[found.n_consumed..]);
-        let rest = tokenizer.encode(rest.trim_start(), Special::Plain);
-        if self
-            .matcher
-            .try_consume_tokens(&rest)
-            .map_err(GrammarError::new)?
-            < rest.len()
-        {
-            return Err(GrammarError("the output began with something else".into()));
+        match &mut self.start {
+            Start::Begun => {
+                self.matcher
+                    .consume_token(token)
+                    .map_err(GrammarError::new)?;
+                Ok(self.matcher.is_stopped())
+            }
+            Start::After(text) => {
+                let bytes = output_bytes(tokenizer, token);
+                let Some(found) = text.push(&bytes, &mut Vec::new()) else {
+                    return Ok(false);
+                };
+                self.start = Start::Begun;
+                // A token can hold the text and more. White space between the two is no output.
+                let rest = String::from_utf8_lossy(&bytes[found.n_consumed..]);
+                let rest = tokenizer.encode(rest.trim_start(), Special::Plain);
+                if self.consume(&rest)? < rest.len() {
+                    return Err(GrammarError("the output began with something else".into()));
+                }
+                Ok(!rest.is_empty() && self.matcher.is_stopped())
+            }
+            Start::Open(opening) => {
+                let opens = opening.accept(&output_bytes(tokenizer, token));
+                let was_in_grammar = opening.in_grammar;
+                let in_grammar = was_in_grammar && self.consume(&[token])? == 1;
+                let Start::Open(opening) = &mut self.start else {
+                    return Ok(false);
+                };
+                opening.in_grammar = in_grammar;
+                if opening.is_complete() {
+                    self.matcher = opening.fresh.deep_clone();
+                    self.start = Start::After(StopFinder::new([opening.after.as_str()]));
+                } else if !opens {
+                    self.start = Start::Begun;
+                    if !in_grammar {
+                        return Err(GrammarError("the output began with something else".into()));
+                    }
+                    return Ok(self.matcher.is_stopped());
+                }
+                Ok(false)
+            }
         }
-        Ok(!rest.is_empty() && self.matcher.is_stopped())
+    }
+
+    /// Moves on by as many of the tokens as the grammar allows; returns their number.
+    fn consume(&mut self, tokens: &[TokenId]) -> Result<usize, GrammarError> {
+        self.matcher
+            .try_consume_tokens(tokens)
+            .map_err(GrammarError::new)
     }
 }
 
@@ -151,57 +201,6 @@ impl GrammarError {
     fn new(error: impl std::fmt::Display) -> GrammarError {
         GrammarError(one_line(&error.to_string()))
     }
-}
-
-fn factory(tokenizer: &Tokenizer) -> Result<ParserFactory, String> {
-    let environment = vocabulary::environment(tokenizer)?;
-    let mut factory =
-        ParserFactory::new_simple(&environment).map_err(|error| one_line(&error.to_string()))?;
-    factory.quiet();
-    *factory.limits_mut() = limits::parser();
-    Ok(factory)
-}
-
-/// Refuses what is too large or too deep before anything recurses into it.
-fn top_level(spec: &GrammarSpec) -> Result<TopLevelGrammar, String> {
-    match spec {
-        GrammarSpec::Json => Ok(TopLevelGrammar::from_json_schema(with_options(
-            json!({"type": "object"}),
-        ))),
-        GrammarSpec::JsonSchema(schema) => {
-            limits::check_schema(schema)?;
-            if !schema.is_object() && !schema.is_boolean() {
-                return Err("a JSON schema is an object".into());
-            }
-            Ok(TopLevelGrammar::from_json_schema(with_options(
-                schema.clone(),
-            )))
-        }
-        GrammarSpec::Regex(text) => {
-            limits::check_text(text)?;
-            Ok(TopLevelGrammar::from_regex(text))
-        }
-        GrammarSpec::Lark(text) => {
-            limits::check_text(text)?;
-            if text.contains("%json") {
-                return Err("%json is not supported in a grammar: send the schema itself".into());
-            }
-            Ok(TopLevelGrammar::from_lark(text.clone()))
-        }
-    }
-}
-
-/// Sets how a schema is read. White space between values is bounded: a model that falls into
-/// endless white space would never come back. Options from the client are replaced, because they
-/// could turn keywords that cannot be enforced into silence.
-fn with_options(mut schema: Value) -> Value {
-    if let Value::Object(schema) = &mut schema {
-        schema.insert(
-            "x-guidance".into(),
-            json!({ "whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,40}" }),
-        );
-    }
-    schema
 }
 
 /// Makes one line of a message of the grammar library: what is wrong and, for a regular
@@ -228,4 +227,4 @@ const NOTHING_MATCHES: &str = "no output can match it";
 const COMPILE_STACK_BYTES: usize = 64 << 20;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

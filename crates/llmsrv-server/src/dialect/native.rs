@@ -17,6 +17,7 @@ use super::{End, Frames, Framing, Reason, Said, Writer};
 use crate::{
     clock,
     error::ApiError,
+    format::grammar_of,
     job::{Generate, Input, Job, ToolChoice},
 };
 
@@ -157,13 +158,9 @@ pub(crate) fn check_image(image: &str) -> Result<(), ApiError> {
     })
 }
 
+/// Reads `format`.
 pub(crate) fn grammar(format: Value) -> Result<Option<GrammarSpec>, ApiError> {
-    match format {
-        Value::String(text) if text.is_empty() => Ok(None),
-        Value::String(text) if text == "json" => Ok(Some(GrammarSpec::Json)),
-        Value::Object(_) => Ok(Some(GrammarSpec::JsonSchema(format))),
-        _ => Err(ApiError::invalid_format(&format)),
-    }
+    grammar_of(&format)
 }
 
 pub(crate) fn think(value: &Value) -> Result<Think, ApiError> {

@@ -19,4 +19,5 @@ mod sockets;
 mod text;
 mod tls;
 mod tokens;
+mod tools;
 mod upstream;

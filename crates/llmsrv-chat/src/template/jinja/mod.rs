@@ -6,13 +6,14 @@
 //! that strict templates want ([`adapt`]) before the refusal is reported.
 
 mod adapt;
+mod bounded;
 mod python;
 
 use std::fmt;
-use std::io;
 
 use jiff::Zoned;
 use llmsrv_api::native::{Message, Tool};
+use minijinja::machinery::{self, CodeGenerator};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, ErrorKind, Value, context};
@@ -23,12 +24,15 @@ use crate::error::{Error, Result};
 use crate::messages::tagged;
 use crate::output::tools::TAGS;
 use crate::prompt::Prompt;
-use crate::template::{MAX_OUTPUT_BYTES, MAX_SOURCE_BYTES};
+use crate::template::MAX_SOURCE_BYTES;
 
 /// A parsed Jinja template.
 pub struct JinjaTemplate {
     source: String,
+    /// The source without the blocks that only training needs.
+    runnable: String,
     environment: Environment<'static>,
+    syntax: SyntaxConfig,
     bos: String,
     eos: String,
 }
@@ -39,16 +43,21 @@ impl JinjaTemplate {
         if source.len() > MAX_SOURCE_BYTES {
             return Err(Error::Limit("1 MiB of text"));
         }
-        let mut environment = environment()?;
-        environment
-            .add_template_owned(NAME, python::without_generation_blocks(source))
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()
             .map_err(|error| Error::Syntax(describe(&error)))?;
-        Ok(JinjaTemplate {
+        let template = JinjaTemplate {
             source: source.to_owned(),
-            environment,
+            runnable: python::without_generation_blocks(source),
+            environment: environment(),
+            syntax,
             bos: bos.to_owned(),
             eos: eos.to_owned(),
-        })
+        };
+        template.tree()?;
+        Ok(template)
     }
 
     /// Renders the prompt. A refusal is reported only if no adapted form of the conversation is
@@ -103,15 +112,29 @@ impl JinjaTemplate {
     }
 
     fn render_messages(&self, messages: &[Message], prompt: &Prompt<'_>) -> Result<String> {
-        let template = self
-            .environment
-            .get_template(NAME)
-            .map_err(|error| Error::Render(describe(&error)))?;
-        let mut output = Output::default();
-        template
-            .render_captured_to(self.context(messages, prompt), &mut output)
-            .map_err(|error| run_error(&error))?;
-        String::from_utf8(output.0).map_err(|error| Error::Render(error.to_string()))
+        let mut generator = CodeGenerator::new(NAME, &self.runnable);
+        generator.compile_stmt(&self.tree()?);
+        let (instructions, blocks) = generator.finish();
+        let mut text = String::new();
+        bounded::begin();
+        machinery::eval(
+            &self.environment,
+            &instructions,
+            self.context(messages, prompt),
+            &blocks,
+            &mut machinery::make_string_output(&mut text),
+            AutoEscape::None,
+        )
+        .map_err(|error| run_error(&error))?;
+        Ok(text)
+    }
+
+    /// The syntax tree, its memory bounded.
+    fn tree(&self) -> Result<machinery::ast::Stmt<'_>> {
+        let tree = machinery::parse(&self.runnable, NAME, self.syntax.clone())
+            .map_err(|error| Error::Syntax(describe(&error)))?;
+        bounded::tree(&tree)
+            .map_err(|_| Error::Syntax("a chat template cannot use other templates".into()))
     }
 
     fn context(&self, messages: &[Message], prompt: &Prompt<'_>) -> Value {
@@ -148,13 +171,9 @@ impl fmt::Debug for JinjaTemplate {
     }
 }
 
-fn environment() -> Result<Environment<'static>> {
+fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build();
-    environment.set_syntax(syntax.map_err(|error| Error::Syntax(describe(&error)))?);
+    bounded::add_filters(&mut environment);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION);
@@ -167,7 +186,7 @@ fn environment() -> Result<Environment<'static>> {
             Err(error.with_source(Refusal(text)))
         },
     );
-    Ok(environment)
+    environment
 }
 
 /// What `raise_exception` said.
@@ -176,15 +195,16 @@ fn environment() -> Result<Environment<'static>> {
 struct Refusal(String);
 
 fn run_error(error: &minijinja::Error) -> Error {
-    match error.kind() {
-        ErrorKind::OutOfFuel => return Error::Limit("work"),
-        ErrorKind::WriteFailure => return Error::Limit("output"),
-        _ => {}
+    if error.kind() == ErrorKind::OutOfFuel {
+        return Error::Limit("work");
     }
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(Refusal(text)) = error.downcast_ref() {
             return Error::Refused(text.clone());
+        }
+        if error.is::<bounded::TooMuch>() {
+            return Error::Limit("text");
         }
         cause = error.source();
     }
@@ -263,24 +283,6 @@ fn strftime(now: &Zoned, format: &str) -> Result<String, minijinja::Error> {
             format!("strftime_now: {error}"),
         )
     })
-}
-
-/// The rendered text, of bounded length.
-#[derive(Default)]
-struct Output(Vec<u8>);
-
-impl io::Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_OUTPUT_BYTES {
-            return Err(io::Error::other("prompt too long"));
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 const NAME: &str = "chat";

@@ -4,7 +4,7 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat;
 
-use crate::template::MAX_OUTPUT_BYTES;
+use super::bounded;
 
 /// Methods of strings, lists and maps.
 pub(super) fn method(
@@ -13,6 +13,7 @@ pub(super) fn method(
     method: &str,
     args: &[Value],
 ) -> Result<Value, Error> {
+    bounded::checked(method, value, args)?;
     let result = pycompat::unknown_method_callback(state, value, method, args);
     match (result, value.as_str()) {
         (Err(error), Some(text)) if error.kind() == ErrorKind::UnknownMethod => {
@@ -127,7 +128,7 @@ struct JsonWriter<'a> {
 
 impl JsonWriter<'_> {
     fn write(&mut self, value: &Value) -> Result<(), Error> {
-        if self.out.len() > MAX_OUTPUT_BYTES || self.depth > MAX_DEPTH {
+        if self.out.len() > MAX_JSON_BYTES || self.depth > MAX_DEPTH {
             return Err(invalid("tojson: value too large"));
         }
         match value.kind() {
@@ -259,5 +260,7 @@ fn invalid(text: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, text.to_owned())
 }
 
+/// Longest text of one value.
+const MAX_JSON_BYTES: usize = 64 << 20;
 /// Nesting of values that can be written.
 const MAX_DEPTH: usize = 256;

@@ -131,7 +131,7 @@ fn work_is_bounded() {
     );
     assert_eq!(
         limited("{% for a in range(9999) %}{{ 'x' * 99999 }}{% endfor %}"),
-        "output"
+        "text"
     );
     for source in [
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
@@ -196,4 +196,60 @@ fn images_become_tags() {
         render("{{ messages[0].content }}", &[seen]).unwrap(),
         "[img-0]what?"
     );
+}
+
+/// Each of these would take terabytes, or minutes.
+#[test]
+fn memory_is_bounded() {
+    let double = "{% set ns = namespace(a='aaaaaaaaaaaaaaaa') %}{% for i in range(40) %}";
+    let cases = [
+        format!("{double}{{% set ns.a = ns.a ~ ns.a %}}{{% endfor %}}{{{{ ns.a }}}}"),
+        format!("{double}{{% set ns.a = ns.a + ns.a %}}{{% endfor %}}"),
+        format!("{double}{{% set ns.a = [ns.a, ns.a] %}}{{% endfor %}}{{{{ ns.a }}}}"),
+        format!("{double}{{% set ns.a = {{'x': ns.a, 'y': ns.a}} %}}{{% endfor %}}{{{{ ns.a | tojson }}}}"),
+        format!("{double}{{% set b %}}{{{{ ns.a }}}}{{{{ ns.a }}}}{{% endset %}}{{% set ns.a = b %}}{{% endfor %}}"),
+        format!("{double}{{% set ns.a = ns.a | replace('a', ns.a) %}}{{% endfor %}}"),
+        format!("{double}{{% set ns.a = ns.a.replace('a', ns.a) %}}{{% endfor %}}"),
+        format!("{double}{{% set ns.a = ns.a | list | join(ns.a) %}}{{% endfor %}}"),
+        format!("{double}{{% set ns.a = ns.a.join(ns.a | list) %}}{{% endfor %}}"),
+        format!("{double}{{% set ns.a = ns.a | list %}}{{% set ns.a = ns.a + ns.a %}}{{% endfor %}}{{{{ ns.a | length }}}}"),
+        format!("{double}{{% set ns.a = ns.a | list | chain(ns.a) %}}{{% endfor %}}{{{{ ns.a | list | length }}}}"),
+        format!("{double}{{% set ns.a = [ns.a] * 100 %}}{{% endfor %}}{{{{ ns.a | string }}}}"),
+        "{% macro m(t) %}{{ t }}{{ t }}{% endmacro %}".to_owned()
+            + &format!("{double}{{% set ns.a = m(ns.a) %}}{{% endfor %}}"),
+        "{% set a = 'a' * 30000000 %}{% set l = namespace(l=[]) %}{% for i in range(1000) %}{% set l.l = l.l + [a | upper] %}{% endfor %}".into(),
+        format!("{{% for i in range(100000) %}}{{% for j in range(1000) %}}{}{{% endfor %}}{{% endfor %}}", "x".repeat(100_000)),
+        "{{ 'a\nb' | indent(1000000000) }}".into(),
+        "{{ 'a\nb' | indent(width=1000000000) }}".into(),
+        "{{ [1] | batch(1000000000, 0) | list }}".into(),
+        "{{ '%1000000000d' | format(1) }}".into(),
+        "{{ '{:>1000000000}'.format(1) }}".into(),
+        format!("{{{{ [{}] }}}}", vec!["'a' * 100000000"; 1000].join(",")),
+        "{{ ('a' * 100000000) * 100 }}".into(),
+    ];
+    for source in cases {
+        let started = std::time::Instant::now();
+        let error = render(&source, &[message("user", "hi")]).unwrap_err();
+        let start: String = source.chars().take(150).collect();
+        let is_clear = matches!(error, Error::Limit(_))
+            || error.to_string().contains("too large")
+            || error.to_string().contains("too much");
+        assert!(is_clear, "{start}: {error}");
+        assert!(
+            started.elapsed().as_secs() < 10,
+            "{start}: {:?}",
+            started.elapsed()
+        );
+    }
+    // Nesting is not work for the copy of the tree.
+    let nested = "x ~ (".repeat(40) + "x" + &")".repeat(40);
+    let filters = "x | replace('a', ".repeat(40) + "x" + &")".repeat(40);
+    for source in [nested, filters] {
+        let source = format!("{{% set x = 'b' %}}{{{{ {source} }}}}");
+        assert!(render(&source, &[]).unwrap().starts_with('b'));
+    }
+    // What an honest template does with a long conversation is far from the bounds.
+    let messages = vec![message("user", &"word ".repeat(2000)); 400];
+    let source = "{% set ns = namespace(t='', l=[]) %}{% for m in messages %}{% set ns.t = m.content ~ '\n' %}{% set ns.l = ns.l + [m] %}{{ ns.t | trim | replace('word', 'w') }}{% endfor %}{{ ns.l | length }}";
+    assert!(render(source, &messages).unwrap().ends_with("w400"));
 }

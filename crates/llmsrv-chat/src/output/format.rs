@@ -1,0 +1,314 @@
+//! How models write tool calls: a grammar for each format, so that a call can be forced.
+//!
+//! The formats are rows of one table; the first row whose marks are all in a template's text is the
+//! format of its model. What a grammar lets through is what the splitter reads: tests hold the two
+//! together.
+
+mod table;
+
+use std::fmt::Write as _;
+
+use llmsrv_api::native::Tool;
+use serde_json::{Map, Value, json};
+
+use crate::template::Template;
+use table::{BARE, CONTROLS, FORMATS, Row};
+
+/// The format in which a model writes its calls.
+#[derive(Clone, Debug)]
+pub struct ToolFormat {
+    row: &'static Row,
+    /// Goes before each call: a tag of the template that no row knows.
+    own_tag: String,
+}
+
+/// A Lark grammar of calls. Its rules `schema_0`, `schema_1`, … are JSON that satisfies `schemas`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallGrammar {
+    /// The grammar, without these rules.
+    pub lark: String,
+    /// The schemas.
+    pub schemas: Vec<Value>,
+}
+
+impl ToolFormat {
+    /// The format of the calls of a template's model.
+    pub fn of(template: &Template) -> ToolFormat {
+        let source = template.source();
+        let tag = template.tool_tag();
+        let has = |mark: &&str| source.contains(*mark) || tag.contains(*mark);
+        let row = FORMATS
+            .iter()
+            .find(|row| row.marks.iter().all(|mark| has(&mark)))
+            .unwrap_or(&BARE);
+        let is_own = row.name == BARE.name && !tag.starts_with(['{', '[']);
+        ToolFormat {
+            row,
+            own_tag: if is_own {
+                tag.to_owned()
+            } else {
+                String::new()
+            },
+        }
+    }
+
+    /// The name of the format.
+    pub fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    /// A grammar of nothing but calls of `tools`: at least one, only one unless `parallel`.
+    /// `control` gives the id of a text that is a control token of the model. `None` if there are no
+    /// tools.
+    pub fn forced_grammar(
+        &self,
+        tools: &[Tool],
+        parallel: bool,
+        control: &dyn Fn(&str) -> Option<u32>,
+    ) -> Option<CallGrammar> {
+        if tools.is_empty() {
+            return None;
+        }
+        let mut writer = Writer {
+            control,
+            rules: String::new(),
+            schemas: Vec::new(),
+        };
+        let call = format!("{}{}", self.own_tag, self.row.call);
+        let mut calls = Vec::new();
+        for (idx, tool) in tools.iter().enumerate() {
+            let body = writer.call(&call, idx, tool);
+            let _ = writeln!(writer.rules, "call_{idx}: {body}");
+            calls.push(format!("call_{idx}"));
+        }
+        let begin = writer.text(self.row.begin);
+        let end = writer.text(self.row.end);
+        let more = match self.row.between {
+            Some(between) if parallel => {
+                format!("({} call){{0,{MAX_MORE_CALLS}}}", writer.text(between))
+            }
+            _ => String::new(),
+        };
+        let lark = format!(
+            "start: {begin} call {more} {end}\ncall: {}\n{}",
+            calls.join(" | "),
+            writer.rules
+        );
+        Some(CallGrammar {
+            lark,
+            schemas: writer.schemas,
+        })
+    }
+}
+
+/// Writes the rules of a grammar.
+struct Writer<'a> {
+    control: &'a dyn Fn(&str) -> Option<u32>,
+    rules: String,
+    schemas: Vec<Value>,
+}
+
+impl Writer<'_> {
+    /// The body of the rule of one tool's call.
+    fn call(&mut self, pattern: &str, idx: usize, tool: &Tool) -> String {
+        let mut body = String::new();
+        let mut rest = pattern;
+        while let Some(at) = rest.find('$') {
+            body.push_str(&self.text(&rest[..at]));
+            let variable = rest[at + 1..]
+                .split(|c: char| !c.is_ascii_lowercase())
+                .next()
+                .unwrap_or_default();
+            body.push(' ');
+            match variable {
+                "name" if rest[..at].ends_with('"') => {
+                    let name = quoted(&tool.function.name);
+                    body.push_str(&quoted(&name[1..name.len() - 1]));
+                }
+                "name" => body.push_str(&quoted(&tool.function.name)),
+                "index" => body.push_str("/[0-9]/"),
+                "json" => body.push_str(&self.schema(arguments_schema(tool))),
+                "python" => body.push_str(&self.python(idx, tool)),
+                "tagged" => body.push_str(&self.tagged(idx, tool)),
+                _ => {}
+            }
+            body.push(' ');
+            rest = &rest[at + 1 + variable.len()..];
+        }
+        body.push_str(&self.text(rest));
+        body
+    }
+
+    /// A fixed text, its control tokens as such: a grammar cannot spell them.
+    fn text(&self, text: &str) -> String {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let next = CONTROLS
+                .iter()
+                .filter_map(|tag| Some((rest.find(tag)?, *tag, (self.control)(tag)?)))
+                .min_by_key(|(at, tag, _)| (*at, usize::MAX - tag.len()));
+            let Some((at, tag, id)) = next else { break };
+            if at > 0 {
+                parts.push(quoted(&rest[..at]));
+            }
+            parts.push(format!("<[{id}]>"));
+            rest = &rest[at + tag.len()..];
+        }
+        if !rest.is_empty() {
+            parts.push(quoted(rest));
+        }
+        parts.join(" ")
+    }
+
+    fn schema(&mut self, schema: Value) -> String {
+        self.schemas.push(schema);
+        format!("schema_{}", self.schemas.len() - 1)
+    }
+
+    /// Arguments as a call in Python names them: required ones first.
+    fn python(&mut self, idx: usize, tool: &Tool) -> String {
+        let mut arguments = arguments(tool);
+        arguments.sort_by_key(|argument| !argument.required);
+        let n_required = arguments.iter().filter(|a| a.required).count();
+        let rules: Vec<String> = arguments
+            .iter()
+            .enumerate()
+            .map(|(number, argument)| {
+                let rule = format!("value_{idx}_{number}");
+                let value = self.value(argument);
+                let _ = writeln!(
+                    self.rules,
+                    "{rule}: {} {value}",
+                    quoted(&format!("{}=", argument.name))
+                );
+                rule
+            })
+            .collect();
+        let optional = |rules: &[String]| -> String {
+            let more = rules.iter().map(|rule| format!("(\", \" {rule})?"));
+            more.collect::<Vec<_>>().join(" ")
+        };
+        let rule = format!("arguments_{idx}");
+        let body = if n_required > 0 {
+            let required = rules[..n_required].join(" \", \" ");
+            format!("{required} {}", optional(&rules[n_required..]))
+        } else {
+            let starts = (0..rules.len())
+                .map(|first| format!("{} {}", rules[first], optional(&rules[first + 1..])));
+            let starts: Vec<String> = starts.chain(["\"\"".to_owned()]).collect();
+            starts.join(" | ")
+        };
+        let _ = writeln!(self.rules, "{rule}: {body}");
+        rule
+    }
+
+    /// Arguments between tags, in the order of the schema.
+    fn tagged(&mut self, idx: usize, tool: &Tool) -> String {
+        let mut parts = Vec::new();
+        for (number, argument) in arguments(tool).iter().enumerate() {
+            let rule = format!("value_{idx}_{number}");
+            let open = quoted(&format!("<parameter={}>\n", argument.name));
+            let close = "\n</parameter>\n";
+            let is_text = argument
+                .schema
+                .get("type")
+                .is_some_and(|kind| kind == "string");
+            let body = match argument.schema.get("enum").and_then(Value::as_array) {
+                Some(options) if is_text => {
+                    let options = options.iter().filter_map(Value::as_str).map(quoted);
+                    format!(
+                        "{open} ({}) {}",
+                        options.collect::<Vec<_>>().join(" | "),
+                        quoted(close)
+                    )
+                }
+                _ if is_text => {
+                    let text = format!("{rule}_text");
+                    let suffix = quoted(close);
+                    let _ = writeln!(self.rules, "{text}[suffix={suffix}]: /(?s:.*)/");
+                    format!("{open} {text}")
+                }
+                _ => format!("{open} {} {}", self.value(argument), quoted(close)),
+            };
+            let _ = writeln!(self.rules, "{rule}: {body}");
+            parts.push(if argument.required {
+                rule
+            } else {
+                format!("{rule}?")
+            });
+        }
+        parts.join(" ")
+    }
+
+    fn value(&mut self, argument: &Argument) -> String {
+        self.schema(argument.schema.clone())
+    }
+}
+
+/// One argument of a tool.
+struct Argument {
+    name: String,
+    schema: Value,
+    required: bool,
+}
+
+/// The arguments that a tool's schema lists; each schema has the definitions of the whole.
+fn arguments(tool: &Tool) -> Vec<Argument> {
+    let parameters = &tool.function.parameters;
+    let Some(properties) = parameters.get("properties").and_then(Value::as_object) else {
+        return Vec::new();
+    };
+    let required = parameters.get("required").and_then(Value::as_array);
+    let definitions = ["$defs", "definitions"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), parameters.get(name)?.clone())));
+    let definitions: Map<String, Value> = definitions.collect();
+    properties
+        .iter()
+        .map(|(name, schema)| {
+            let mut schema = schema.clone();
+            if let Value::Object(schema) = &mut schema {
+                schema.extend(definitions.clone());
+            }
+            Argument {
+                name: name.clone(),
+                schema,
+                required: required.is_some_and(|names| names.iter().any(|other| other == name)),
+            }
+        })
+        .collect()
+}
+
+/// The schema of a tool's arguments, which are an object; without a word about others, the listed
+/// ones are all there are.
+fn arguments_schema(tool: &Tool) -> Value {
+    let Value::Object(mut schema) = tool.function.parameters.clone() else {
+        return json!({"type": "object"});
+    };
+    schema.insert("type".into(), "object".into());
+    let is_listed = schema.get("properties").is_some_and(Value::is_object);
+    let is_open = [
+        "additionalProperties",
+        "patternProperties",
+        "unevaluatedProperties",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "$ref",
+    ]
+    .iter()
+    .any(|keyword| schema.contains_key(*keyword));
+    if is_listed && !is_open {
+        schema.insert("additionalProperties".into(), false.into());
+    }
+    schema.into()
+}
+
+/// A literal of Lark: a JSON string.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// Most calls after the first one.
+const MAX_MORE_CALLS: usize = 15;

@@ -1,0 +1,158 @@
+//! The formats of tool calls: one row each.
+
+/// One format. In its texts `$name` is the tool's name, `$index` the number of the call, and the
+/// arguments are `$json` (an object), `$python` (`a=1, b="x"`) or `$tagged` (a line for each tag).
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    /// What a template with the format mentions.
+    pub(super) marks: &'static [&'static str],
+    pub(super) begin: &'static str,
+    pub(super) call: &'static str,
+    /// Between two calls; nothing when there can be one only.
+    pub(super) between: Option<&'static str>,
+    pub(super) end: &'static str,
+}
+
+/// The formats, the most telling marks first.
+pub(super) static FORMATS: &[Row] = &[
+    Row {
+        name: "harmony",
+        marks: &["<|channel|>", "<|message|>"],
+        begin: "",
+        call: "<|channel|>commentary to=functions.$name <|constrain|>json<|message|>$json",
+        between: None,
+        end: "",
+    },
+    Row {
+        name: "qwen-coder",
+        marks: &["<function=", "<parameter="],
+        begin: "",
+        call: "<tool_call>\n<function=$name>\n$tagged</function>\n</tool_call>",
+        between: Some("\n"),
+        end: "",
+    },
+    Row {
+        name: "kimi",
+        marks: &["<|tool_calls_section_begin|>"],
+        begin: "<|tool_calls_section_begin|>",
+        call: "<|tool_call_begin|>functions.$name:$index<|tool_call_argument_begin|>$json<|tool_call_end|>",
+        between: Some(""),
+        end: "<|tool_calls_section_end|>",
+    },
+    Row {
+        name: "deepseek-fenced",
+        marks: &["<｜tool▁calls▁begin｜>", "```json"],
+        begin: "<｜tool▁calls▁begin｜>",
+        call: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>$name\n```json\n$json\n```<｜tool▁call▁end｜>",
+        between: Some("\n"),
+        end: "<｜tool▁calls▁end｜>",
+    },
+    Row {
+        name: "deepseek",
+        marks: &["<｜tool▁calls▁begin｜>"],
+        begin: "<｜tool▁calls▁begin｜>",
+        call: "<｜tool▁call▁begin｜>$name<｜tool▁sep｜>$json<｜tool▁call▁end｜>",
+        between: Some(""),
+        end: "<｜tool▁calls▁end｜>",
+    },
+    Row {
+        name: "lfm",
+        marks: &["<|tool_call_start|>"],
+        begin: "<|tool_call_start|>[",
+        call: "$name($python)",
+        between: Some(", "),
+        end: "]<|tool_call_end|>",
+    },
+    Row {
+        name: "command-r",
+        marks: &["<|START_ACTION|>"],
+        begin: "<|START_ACTION|>[\n",
+        call: "    {\"tool_call_id\": \"$index\", \"tool_name\": \"$name\", \"parameters\": $json}",
+        between: Some(",\n"),
+        end: "\n]<|END_ACTION|>",
+    },
+    Row {
+        name: "mistral-named",
+        marks: &["[TOOL_CALLS]", "[ARGS]"],
+        begin: "",
+        call: "[TOOL_CALLS]$name[ARGS]$json",
+        between: Some(""),
+        end: "",
+    },
+    Row {
+        name: "mistral",
+        marks: &["[TOOL_CALLS]"],
+        begin: "[TOOL_CALLS] [",
+        call: "{\"name\": \"$name\", \"arguments\": $json}",
+        between: Some(", "),
+        end: "]",
+    },
+    Row {
+        name: "granite",
+        marks: &["<|tool_call|>"],
+        begin: "<|tool_call|>[",
+        call: "{\"name\": \"$name\", \"arguments\": $json}",
+        between: Some(", "),
+        end: "]",
+    },
+    Row {
+        name: "hermes",
+        marks: &["<tool_call>"],
+        begin: "",
+        call: "<tool_call>\n{\"name\": \"$name\", \"arguments\": $json}\n</tool_call>",
+        between: Some("\n"),
+        end: "",
+    },
+    Row {
+        name: "pythonic",
+        marks: &["[func_name1("],
+        begin: "[",
+        call: "$name($python)",
+        between: Some(", "),
+        end: "]",
+    },
+    Row {
+        name: "llama",
+        marks: &["\"parameters\": "],
+        begin: "",
+        call: "{\"name\": \"$name\", \"parameters\": $json}",
+        between: None,
+        end: "",
+    },
+];
+
+/// A JSON object, after a tag of the template's own if it has one.
+pub(super) static BARE: Row = Row {
+    name: "json",
+    marks: &[],
+    begin: "",
+    call: "{\"name\": \"$name\", \"arguments\": $json}",
+    between: None,
+    end: "",
+};
+
+/// Tags in the texts above that may be control tokens.
+pub(super) const CONTROLS: &[&str] = &[
+    "<|channel|>",
+    "<|constrain|>",
+    "<|message|>",
+    "<tool_call>",
+    "</tool_call>",
+    "<|tool_calls_section_begin|>",
+    "<|tool_calls_section_end|>",
+    "<|tool_call_argument_begin|>",
+    "<|tool_call_begin|>",
+    "<|tool_call_end|>",
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁calls▁end｜>",
+    "<｜tool▁call▁begin｜>",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁sep｜>",
+    "<|tool_call_start|>",
+    "<|START_ACTION|>",
+    "<|END_ACTION|>",
+    "[TOOL_CALLS]",
+    "[ARGS]",
+    "<|tool_call|>",
+];

@@ -1,0 +1,322 @@
+//! The syntax tree of a template, copied with filters around everything new.
+
+use minijinja::machinery::ast::{self, CallArg, Expr, Spanned, Stmt};
+use minijinja::value::Value;
+
+use super::{WEIGHED, WRITTEN};
+
+/// Returns the tree with everything new weighed. Other templates cannot be used: there are none.
+pub(in super::super) fn tree<'a>(stmt: &Stmt<'a>) -> Result<Stmt<'a>, Unsupported> {
+    Ok(match stmt {
+        Stmt::Template(s) => Stmt::Template(node(
+            s,
+            ast::Template {
+                children: trees(&s.children)?,
+            },
+        )),
+        Stmt::EmitExpr(s) => Stmt::EmitExpr(node(
+            s,
+            ast::EmitExpr {
+                expr: wrap(expr(&s.expr), WRITTEN),
+            },
+        )),
+        Stmt::EmitRaw(s) => {
+            let raw = Expr::Const(node(
+                s,
+                ast::Const {
+                    value: Value::from(s.raw),
+                },
+            ));
+            Stmt::EmitExpr(node(
+                s,
+                ast::EmitExpr {
+                    expr: wrap(raw, WRITTEN),
+                },
+            ))
+        }
+        Stmt::ForLoop(s) => Stmt::ForLoop(node(
+            s,
+            ast::ForLoop {
+                target: target(&s.target),
+                iter: expr(&s.iter),
+                filter_expr: s.filter_expr.as_ref().map(expr),
+                recursive: s.recursive,
+                body: trees(&s.body)?,
+                else_body: trees(&s.else_body)?,
+            },
+        )),
+        Stmt::IfCond(s) => Stmt::IfCond(node(
+            s,
+            ast::IfCond {
+                expr: expr(&s.expr),
+                true_body: trees(&s.true_body)?,
+                false_body: trees(&s.false_body)?,
+            },
+        )),
+        Stmt::WithBlock(s) => Stmt::WithBlock(node(
+            s,
+            ast::WithBlock {
+                assignments: s
+                    .assignments
+                    .iter()
+                    .map(|(name, value)| (target(name), expr(value)))
+                    .collect(),
+                body: trees(&s.body)?,
+            },
+        )),
+        Stmt::Set(s) => Stmt::Set(node(
+            s,
+            ast::Set {
+                target: target(&s.target),
+                expr: expr(&s.expr),
+            },
+        )),
+        Stmt::SetBlock(s) => Stmt::SetBlock(node(
+            s,
+            ast::SetBlock {
+                target: target(&s.target),
+                filter: s.filter.as_ref().map(expr),
+                body: trees(&s.body)?,
+            },
+        )),
+        Stmt::AutoEscape(s) => Stmt::AutoEscape(node(
+            s,
+            ast::AutoEscape {
+                enabled: expr(&s.enabled),
+                body: trees(&s.body)?,
+            },
+        )),
+        Stmt::FilterBlock(s) => Stmt::FilterBlock(node(
+            s,
+            ast::FilterBlock {
+                filter: expr(&s.filter),
+                body: trees(&s.body)?,
+            },
+        )),
+        Stmt::Macro(s) => Stmt::Macro(macro_tree(s)?),
+        Stmt::CallBlock(s) => Stmt::CallBlock(node(
+            s,
+            ast::CallBlock {
+                call: call(&s.call),
+                macro_decl: macro_tree(&s.macro_decl)?,
+            },
+        )),
+        Stmt::Continue(s) => Stmt::Continue(node(s, ast::Continue)),
+        Stmt::Break(s) => Stmt::Break(node(s, ast::Break)),
+        Stmt::Do(s) => Stmt::Do(node(
+            s,
+            ast::Do {
+                call: call(&s.call),
+            },
+        )),
+        _ => return Err(Unsupported),
+    })
+}
+
+/// A template that wants other templates.
+#[derive(Debug)]
+pub(in super::super) struct Unsupported;
+
+fn trees<'a>(stmts: &[Stmt<'a>]) -> Result<Vec<Stmt<'a>>, Unsupported> {
+    stmts.iter().map(tree).collect()
+}
+
+fn macro_tree<'a>(s: &Spanned<ast::Macro<'a>>) -> Result<Spanned<ast::Macro<'a>>, Unsupported> {
+    Ok(node(
+        s,
+        ast::Macro {
+            name: s.name,
+            args: s.args.iter().map(target).collect(),
+            defaults: exprs(&s.defaults),
+            body: trees(&s.body)?,
+        },
+    ))
+}
+
+fn exprs<'a>(all: &[Expr<'a>]) -> Vec<Expr<'a>> {
+    all.iter().map(expr).collect()
+}
+
+/// A copy of an expression in which everything new is weighed.
+fn expr<'a>(original: &Expr<'a>) -> Expr<'a> {
+    match original {
+        Expr::BinOp(s) => match s.op {
+            op @ (ast::BinOpKind::Add | ast::BinOpKind::Mul | ast::BinOpKind::Concat) => {
+                // What is no constant is not computed by the compiler.
+                let (left, right) = (weigh(expr(&s.left)), expr(&s.right));
+                weigh(Expr::BinOp(node(s, ast::BinOp { op, left, right })))
+            }
+            _ => copied(original, expr),
+        },
+        Expr::Filter(_) | Expr::Call(_) | Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) => {
+            weigh(copied(original, expr))
+        }
+        _ => copied(original, expr),
+    }
+}
+
+/// A copy of what is assigned to: nothing new comes out of it.
+fn target<'a>(original: &Expr<'a>) -> Expr<'a> {
+    copied(original, target)
+}
+
+fn weigh(expr: Expr<'_>) -> Expr<'_> {
+    wrap(expr, WEIGHED)
+}
+
+fn wrap<'a>(inner: Expr<'a>, name: &'static str) -> Expr<'a> {
+    let span = inner.span();
+    let filter = ast::Filter {
+        name,
+        expr: Some(inner),
+        args: Vec::new(),
+    };
+    Expr::Filter(Spanned::new(filter, span))
+}
+
+/// Copies an expression, its parts by `part`.
+fn copied<'a>(original: &Expr<'a>, part: fn(&Expr<'a>) -> Expr<'a>) -> Expr<'a> {
+    let parts = |all: &[Expr<'a>]| all.iter().map(part).collect::<Vec<_>>();
+    let maybe = |one: &Option<Expr<'a>>| one.as_ref().map(part);
+    match original {
+        Expr::Var(s) => Expr::Var(node(s, ast::Var { id: s.id })),
+        Expr::Const(s) => Expr::Const(node(
+            s,
+            ast::Const {
+                value: s.value.clone(),
+            },
+        )),
+        Expr::Slice(s) => Expr::Slice(node(
+            s,
+            ast::Slice {
+                expr: part(&s.expr),
+                start: maybe(&s.start),
+                stop: maybe(&s.stop),
+                step: maybe(&s.step),
+            },
+        )),
+        Expr::UnaryOp(s) => {
+            let op = match s.op {
+                ast::UnaryOpKind::Not => ast::UnaryOpKind::Not,
+                ast::UnaryOpKind::Neg => ast::UnaryOpKind::Neg,
+            };
+            let expr = part(&s.expr);
+            Expr::UnaryOp(node(s, ast::UnaryOp { op, expr }))
+        }
+        Expr::BinOp(s) => Expr::BinOp(node(
+            s,
+            ast::BinOp {
+                op: s.op,
+                left: part(&s.left),
+                right: part(&s.right),
+            },
+        )),
+        Expr::Compare(s) => {
+            let ops = s.ops.iter().map(|op| ast::CompareOp {
+                op: op.op,
+                expr: part(&op.expr),
+            });
+            Expr::Compare(node(
+                s,
+                ast::Compare {
+                    expr: part(&s.expr),
+                    ops: ops.collect(),
+                },
+            ))
+        }
+        Expr::IfExpr(s) => Expr::IfExpr(node(
+            s,
+            ast::IfExpr {
+                test_expr: part(&s.test_expr),
+                true_expr: part(&s.true_expr),
+                false_expr: maybe(&s.false_expr),
+            },
+        )),
+        Expr::Filter(s) => Expr::Filter(node(
+            s,
+            ast::Filter {
+                name: s.name,
+                expr: maybe(&s.expr),
+                args: arguments(&s.args),
+            },
+        )),
+        Expr::Test(s) => Expr::Test(node(
+            s,
+            ast::Test {
+                name: s.name,
+                expr: part(&s.expr),
+                args: arguments(&s.args),
+            },
+        )),
+        Expr::GetAttr(s) => Expr::GetAttr(node(
+            s,
+            ast::GetAttr {
+                expr: part(&s.expr),
+                name: s.name,
+            },
+        )),
+        Expr::GetItem(s) => Expr::GetItem(node(
+            s,
+            ast::GetItem {
+                expr: part(&s.expr),
+                subscript_expr: part(&s.subscript_expr),
+            },
+        )),
+        Expr::Call(s) => Expr::Call(call(s)),
+        Expr::List(s) => Expr::List(node(
+            s,
+            ast::List {
+                items: parts(&s.items),
+            },
+        )),
+        Expr::Tuple(s) => Expr::Tuple(node(
+            s,
+            ast::Tuple {
+                items: parts(&s.items),
+            },
+        )),
+        Expr::Map(s) => Expr::Map(node(
+            s,
+            ast::Map {
+                keys: parts(&s.keys),
+                values: parts(&s.values),
+            },
+        )),
+    }
+}
+
+fn call<'a>(s: &Spanned<ast::Call<'a>>) -> Spanned<ast::Call<'a>> {
+    // The name of what is called stays as it is: `loop`, `caller` and methods are told by it.
+    let called = match &s.expr {
+        Expr::GetAttr(method) => Expr::GetAttr(node(
+            method,
+            ast::GetAttr {
+                expr: expr(&method.expr),
+                name: method.name,
+            },
+        )),
+        other => expr(other),
+    };
+    node(
+        s,
+        ast::Call {
+            expr: called,
+            args: arguments(&s.args),
+        },
+    )
+}
+
+fn arguments<'a>(args: &[CallArg<'a>]) -> Vec<CallArg<'a>> {
+    let argument = |arg: &CallArg<'a>| match arg {
+        CallArg::Pos(value) => CallArg::Pos(expr(value)),
+        CallArg::Kwarg(name, value) => CallArg::Kwarg(name, expr(value)),
+        CallArg::PosSplat(value) => CallArg::PosSplat(expr(value)),
+        CallArg::KwargSplat(value) => CallArg::KwargSplat(expr(value)),
+    };
+    args.iter().map(argument).collect()
+}
+
+/// A new node in the place of another.
+fn node<T, U>(place: &Spanned<T>, new: U) -> Spanned<U> {
+    Spanned::new(new, place.span())
+}

@@ -1,0 +1,215 @@
+//! Calls that a request forces, in every format, by a model that would rather say anything else.
+
+use llmsrv_api::native::{Tool, ToolFunction};
+use llmsrv_chat::{OutputSplitter, Piece, Template, ToolFormat};
+use llmsrv_engine::{
+    EngineOptions, Event, GenRequest, GrammarSpec, SamplingParams,
+    fake::{self, Answer, FakeOptions},
+    spawn,
+};
+use serde_json::{Value, json};
+
+use crate::host::saying;
+
+/// What stands in a template so that its calls have a format.
+const FORMATS: &[&str] = &[
+    "<|channel|><|message|>",
+    "<tool_call><function=<parameter=",
+    "<|tool_calls_section_begin|>",
+    "<｜tool▁calls▁begin｜>```json",
+    "<｜tool▁calls▁begin｜>",
+    "<|tool_call_start|>",
+    "<|START_ACTION|>",
+    "[TOOL_CALLS][ARGS]",
+    "[TOOL_CALLS]",
+    "<|tool_call|>",
+    "<tool_call>",
+    "<|python_tag|>[func_name1(",
+    "\"parameters\": ",
+    "",
+];
+
+fn tool(name: &str, parameters: Value) -> Tool {
+    Tool {
+        kind: "function".into(),
+        function: ToolFunction {
+            name: name.into(),
+            description: String::new(),
+            parameters,
+        },
+    }
+}
+
+fn tools() -> Vec<Tool> {
+    vec![
+        tool(
+            "get_weather",
+            json!({"type": "object", "properties": {
+                "city": {"type": "string", "enum": ["Rome", "São \"Paulo\""]},
+                "days": {"$ref": "#/$defs/days"},
+                "units": {"type": ["array"], "items": {"enum": ["c", "f"]}, "maxItems": 2, "uniqueItems": true},
+            }, "required": ["city"], "$defs": {"days": {"type": "integer", "minimum": 1, "maximum": 7}}}),
+        ),
+        tool("say_hello", json!({"type": "object", "properties": {}})),
+        tool(
+            "set",
+            json!({"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}),
+        ),
+    ]
+}
+
+/// Lets a random model answer under the grammar of a format; returns what it said and its pieces.
+fn forced(mark: &str, tools: &[Tool], parallel: bool, seed: u64) -> (String, Vec<Piece>) {
+    let source = format!("{{% raw %}}{mark}{{% endraw %}}{{{{ messages }}}}{{{{ tools }}}}");
+    let template = Template::jinja(&source, "", "").unwrap();
+    let grammar = ToolFormat::of(&template)
+        .forced_grammar(tools, parallel, &|_| None)
+        .unwrap();
+    let options = FakeOptions {
+        answer: Answer::Random,
+        ..FakeOptions::default()
+    };
+    let engine = spawn(fake::loaded(options), EngineOptions::default());
+    let request = GenRequest {
+        tokens: vec![97],
+        params: SamplingParams {
+            seed: Some(seed),
+            temperature: 20.0,
+            top_k: 0,
+            top_p: 1.0,
+            // White space makes answers long, not more interesting.
+            logit_bias: [" ", "\n", "\t", "\r"]
+                .map(|c| (u32::from(c.as_bytes()[0]), -60.0))
+                .to_vec(),
+            ..SamplingParams::default()
+        },
+        num_ctx: 4096,
+        max_tokens: Some(3000),
+        stop: Vec::new(),
+        num_keep: 0,
+        shift: false,
+        grammar: Some(GrammarSpec::Calls {
+            lark: grammar.lark.clone(),
+            schemas: grammar.schemas,
+        }),
+        grammar_after: None,
+        grammar_unless: None,
+        logprobs: None,
+    };
+    let mut generation = engine
+        .submit(request)
+        .unwrap_or_else(|error| panic!("{mark}: {error}\n{}", grammar.lark));
+    let mut said = String::new();
+    let mut splitter = OutputSplitter::new(&template, "", tools, None);
+    let mut pieces = Vec::new();
+    while let Some(event) = generation.blocking_next() {
+        match event {
+            Event::Text { text, .. } => {
+                said.push_str(&text);
+                pieces.extend(splitter.push(&text));
+            }
+            Event::Error(error) => panic!("{mark}: {error} after {said}"),
+            _ => {}
+        }
+    }
+    pieces.extend(splitter.finish());
+    (said, pieces)
+}
+
+#[test]
+fn forced_calls_are_calls_in_every_format() {
+    let tools = tools();
+    for mark in FORMATS {
+        for seed in 0..12 {
+            let parallel = seed % 2 == 0;
+            let (said, pieces) = forced(mark, &tools, parallel, seed);
+            assert!(!pieces.is_empty(), "{mark}: {said}");
+            assert!(parallel || pieces.len() == 1, "{mark}: {said}");
+            for piece in &pieces {
+                let Piece::ToolCall(call) = piece else {
+                    panic!("{mark}: {said:?} gives {pieces:?}")
+                };
+                let arguments = &call.function.arguments;
+                match call.function.name.as_str() {
+                    "get_weather" => {
+                        let city = arguments["city"].as_str().unwrap();
+                        assert!(["Rome", "São \"Paulo\""].contains(&city), "{said}");
+                        let days = arguments.get("days").map(|days| days.as_i64().unwrap());
+                        assert!(days.is_none_or(|days| (1..8).contains(&days)), "{said}");
+                    }
+                    "set" => assert!(arguments["on"].is_boolean(), "{said}"),
+                    name => assert_eq!((name, arguments.len()), ("say_hello", 0), "{said}"),
+                }
+            }
+        }
+        let (said, pieces) = forced(mark, &tools[2..], false, 99);
+        let [Piece::ToolCall(call)] = pieces.as_slice() else {
+            panic!("{mark}: {said}")
+        };
+        assert_eq!(call.function.name, "set");
+    }
+}
+
+/// A model that answers in words must call what the request names, in all dialects.
+#[tokio::test]
+async fn the_choice_of_tools_is_enforced() {
+    let host = saying("I would rather talk.");
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["a"]}}});
+    let ask = |choice: Value| {
+        json!({"model": "caller", "messages": [{"role": "user", "content": "x"}],
+            "tools": [tool("add"), tool("sub")], "tool_choice": choice, "max_tokens": 200, "temperature": 0})
+    };
+    for (choice, names) in [
+        (json!("required"), &["add", "sub"][..]),
+        (
+            json!({"type": "function", "function": {"name": "sub"}}),
+            &["sub"][..],
+        ),
+    ] {
+        let (status, answer) = host.post("/v1/chat/completions", ask(choice.clone())).await;
+        assert_eq!(status, 200, "{answer}");
+        let chosen = &answer["choices"][0];
+        assert_eq!(chosen["finish_reason"], "tool_calls", "{choice}: {answer}");
+        let call = &chosen["message"]["tool_calls"][0]["function"];
+        assert!(names.contains(&call["name"].as_str().unwrap()), "{answer}");
+        let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+        assert!(arguments["a"].is_u64(), "{answer}");
+    }
+    for choice in [json!("auto"), json!("none")] {
+        let (_, answer) = host.post("/v1/chat/completions", ask(choice)).await;
+        assert_eq!(
+            answer["choices"][0]["message"]["content"],
+            "I would rather talk."
+        );
+    }
+}
+
+#[tokio::test]
+async fn formats_of_our_own() {
+    let host = saying("Say what you like.");
+    for (format, fits) in [
+        (json!({"type": "regex", "pattern": "[0-9]{3}-x"}), 5),
+        (
+            json!({"type": "lark", "grammar": "start: \"yes\" | \"nope\""}),
+            4,
+        ),
+        (
+            json!({"type": "gbnf", "grammar": "root ::= [0-9]{2} \"!\""}),
+            3,
+        ),
+    ] {
+        let (status, answer) = host.ask(json!({"format": format})).await;
+        assert_eq!(status, 200, "{answer}");
+        let said = answer["response"].as_str().unwrap();
+        assert!(said.len() == fits || said == "yes", "{format}: {said}");
+    }
+    let (status, answer) = host
+        .ask(json!({"format": {"type": "array", "items": {"not": {}}}}))
+        .await;
+    assert_eq!(status, 400);
+    let error = answer["error"].as_str().unwrap();
+    assert!(
+        error.starts_with("invalid format: \"not\" (at /items/not)"),
+        "{error}"
+    );
+}
