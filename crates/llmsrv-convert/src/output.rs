@@ -81,10 +81,6 @@ pub(crate) fn write(
 ) -> Result<(), Error> {
     let mut layout = Layout::new(metadata);
     for output in outputs {
-        if output.shape.contains(&0) {
-            let message = format!("tensor {} has no elements", output.name);
-            return Err(Error::Invalid(message));
-        }
         layout.tensor(&output.name, &output.shape, output.dtype)?;
     }
     create(destination, &layout, |out| {

@@ -67,9 +67,9 @@ impl Writer {
         dtype: TensorType,
         data: Vec<u8>,
     ) -> Result<(), Error> {
+        check_dimensions(name, shape)?;
         if size(shape, dtype) != Some(data.len() as u64) {
-            let message = format!("tensor `{name}`: the data does not fit shape and type");
-            return Err(Error::Invalid(message));
+            return Err(invalid(name, "the data does not fit shape and type"));
         }
         self.layout.tensor(name, shape, dtype)?;
         self.data.push(data);
@@ -109,13 +109,11 @@ impl Layout {
 
     /// Announces a tensor. `shape[0]` is the length of a row.
     pub fn tensor(&mut self, name: &str, shape: &[u64], dtype: TensorType) -> Result<(), Error> {
-        let invalid = |text: &str| Error::Invalid(format!("tensor `{name}`: {text}"));
-        if shape.is_empty() || shape.len() > MAX_DIMS as usize {
-            return Err(invalid("one to four dimensions are possible"));
-        }
-        let bytes = size(shape, dtype).ok_or_else(|| invalid("the type cannot have this shape"))?;
+        check_dimensions(name, shape)?;
+        let bytes =
+            size(shape, dtype).ok_or_else(|| invalid(name, "the type does not fit this shape"))?;
         if !self.names.insert(name.to_owned()) {
-            return Err(invalid("the name is taken"));
+            return Err(invalid(name, "one of this name is there already"));
         }
         self.tensors.push(Tensor {
             name: name.to_owned(),
@@ -228,6 +226,21 @@ impl<W: Write> Stream<W> {
 }
 
 const ZEROS: [u8; 256] = [0; 256];
+
+/// Refuses shapes that no reader takes.
+fn check_dimensions(name: &str, shape: &[u64]) -> Result<(), Error> {
+    if shape.is_empty() || shape.len() > MAX_DIMS as usize {
+        return Err(invalid(name, "one to four dimensions are possible"));
+    }
+    if shape.contains(&0) {
+        return Err(invalid(name, "it has no elements"));
+    }
+    Ok(())
+}
+
+fn invalid(name: &str, what: &str) -> Error {
+    Error::Invalid(format!("tensor `{name}`: {what}"))
+}
 
 /// Bytes of the data; `None` if the type cannot have this shape.
 fn size(shape: &[u64], dtype: TensorType) -> Option<u64> {

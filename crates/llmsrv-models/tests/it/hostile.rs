@@ -166,7 +166,8 @@ const LIES: &[(&str, Lie, &str)] = &[
         |file| file.metadata.set("general.architecture", "clippy"),
         "unsupported model: architecture \"clippy\" (known: ernie4_5, gemma, gemma2, gemma3, glm4, \
          granite, granitemoe, internlm2, llama, mistral3, olmo2, olmoe, phi3, qwen2, qwen25vl, \
-         qwen2moe, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, smollm3)",
+         qwen2moe, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, smollm3, bert, \
+         jina-bert-v2, nomic-bert, nomic-bert-moe)",
     ),
     (
         "llama",
