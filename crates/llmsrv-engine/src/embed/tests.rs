@@ -42,6 +42,7 @@ fn request(prompt: &str) -> GenRequest {
         shift: true,
         grammar: None,
         grammar_after: None,
+        grammar_unless: None,
         logprobs: None,
     }
 }
