@@ -200,7 +200,7 @@ impl App {
         App {
             settings: live.settings(),
             store,
-            manager: Arc::new(manager),
+            manager,
             metrics,
             vocabularies: Arc::default(),
             stopping: Arc::default(),

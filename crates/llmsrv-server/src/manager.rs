@@ -78,17 +78,25 @@ impl Manager {
         store: Arc<Store>,
         loader: Loader,
         metrics: Arc<Metrics>,
-    ) -> Manager {
-        Manager {
-            memory: Arc::new(Memory::new(live.settings().memory_limit)),
-            live,
-            store,
-            loader,
-            metrics,
-            slots: Mutex::default(),
-            room: tokio::sync::Mutex::default(),
-            waiting: AtomicUsize::new(0),
-        }
+    ) -> Arc<Manager> {
+        let limit = live.settings().memory_limit;
+        Arc::new_cyclic(|manager: &Weak<Manager>| {
+            let manager = manager.clone();
+            let make_room = move || {
+                let manager = manager.upgrade();
+                manager.is_some_and(|manager| manager.is_leaving() || manager.evict())
+            };
+            Manager {
+                memory: Arc::new(Memory::new(limit, Box::new(make_room))),
+                live,
+                store,
+                loader,
+                metrics,
+                slots: Mutex::default(),
+                room: tokio::sync::Mutex::default(),
+                waiting: AtomicUsize::new(0),
+            }
+        })
     }
 
     /// Finds the model of a name that a client sent, for text generation.
@@ -345,14 +353,8 @@ impl Manager {
                     limit,
                 ));
             }
-            let placed = self.placed();
-            let is_leaving = self.memory.n_models() > placed.len();
-            if !is_leaving {
-                if let Some(idle) = evictable(&placed) {
-                    self.metrics.evicted();
-                    self.remove(&idle);
-                    continue;
-                }
+            if !self.is_leaving() && !self.evict() {
+                let placed = self.placed();
                 if placed.iter().all(|slot| slot.use_().pinned) && !placed.is_empty() {
                     let name = slot.stored.entry.name.to_string();
                     return Err(ApiError::no_room(&name));
@@ -360,6 +362,21 @@ impl Manager {
             }
             memory::wait_for(freed).await;
         }
+    }
+
+    /// Tells whether the memory of a model that left is not free yet.
+    fn is_leaving(&self) -> bool {
+        self.memory.n_models() > self.placed().len()
+    }
+
+    /// Lets the idle model go that was used longest ago, if there is one.
+    fn evict(&self) -> bool {
+        let Some(idle) = evictable(&self.placed()) else {
+            return false;
+        };
+        self.metrics.evicted();
+        self.remove(&idle);
+        true
     }
 
     /// Slots that have room.

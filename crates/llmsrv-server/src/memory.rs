@@ -6,7 +6,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -21,7 +21,13 @@ pub(crate) struct Memory {
     taken: Mutex<Taken>,
     /// A model's memory was given back, or can be.
     freed: Notify,
+    /// The same, for threads that wait.
+    freed_for_threads: Condvar,
+    make_room: MakeRoom,
 }
+
+/// Asks an idle model to leave; `false` = there is none.
+pub(crate) type MakeRoom = Box<dyn Fn() -> bool + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
@@ -47,11 +53,14 @@ pub(crate) struct Account {
 }
 
 impl Memory {
-    pub(crate) fn new(limit: Option<u64>) -> Memory {
+    /// `make_room` is called when the KV cache of a model in use finds no memory.
+    pub(crate) fn new(limit: Option<u64>, make_room: MakeRoom) -> Memory {
         Memory {
             limit,
             taken: Mutex::default(),
             freed: Notify::new(),
+            freed_for_threads: Condvar::new(),
+            make_room,
         }
     }
 
@@ -85,6 +94,26 @@ impl Memory {
             weights: need.weights,
             kv: 0,
         })
+    }
+
+    /// Takes bytes for a model that has an account.
+    fn take(&self, bytes: u64) -> bool {
+        let limit = self.limit();
+        let mut taken = self.taken();
+        let fits = bytes <= limit.saturating_sub(taken.bytes);
+        if fits {
+            taken.bytes += bytes;
+        }
+        fits
+    }
+
+    /// Waits on a thread of its own until a model is gone, but not for ever.
+    fn wait_for_fewer_than(&self, n_models: usize) {
+        let still = |taken: &mut Taken| taken.models >= n_models;
+        let waited = self
+            .freed_for_threads
+            .wait_timeout_while(self.taken(), PATIENCE, still);
+        drop(waited);
     }
 
     /// Returns the bytes that the models hold, promised ones included.
@@ -136,13 +165,15 @@ impl MemoryAccount for Account {
         if more == 0 {
             return true;
         }
-        let limit = self.memory.limit();
-        {
-            let mut taken = self.memory.taken();
-            if more <= limit.saturating_sub(taken.bytes) {
-                taken.bytes += more;
+        for _ in 0..MOST_TO_LEAVE {
+            let n_models = self.memory.n_models();
+            if self.memory.take(more) {
                 return true;
             }
+            if !(self.memory.make_room)() {
+                break;
+            }
+            self.memory.wait_for_fewer_than(n_models);
         }
         self.kv -= bytes;
         false
@@ -163,6 +194,7 @@ impl Drop for Account {
             taken.models -= 1;
         }
         self.memory.freed.notify_waiters();
+        self.memory.freed_for_threads.notify_all();
     }
 }
 
@@ -280,9 +312,13 @@ fn left_in(group: &Path) -> Option<u64> {
 
 /// Waits until a model's memory was given back, but not for ever: other programs free memory, too.
 pub(crate) async fn wait_for(freed: impl Future<Output = ()>) {
-    let _ = tokio::time::timeout(Duration::from_secs(1), freed).await;
+    let _ = tokio::time::timeout(PATIENCE, freed).await;
 }
 
+/// How long to wait for one model to leave.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Models that are asked to leave before a request is refused.
+const MOST_TO_LEAVE: usize = 16;
 /// Bounds what a lying file can claim.
 const MAX_LAYERS: u64 = 10_000;
 
@@ -292,7 +328,7 @@ mod tests {
 
     #[test]
     fn accounts_keep_within_the_limit() {
-        let memory = Arc::new(Memory::new(Some(100)));
+        let memory = Arc::new(Memory::new(Some(100), Box::new(|| false)));
         let need = |weights, kv| Need { weights, kv };
         let mut first = memory.open(need(40, 10), 2).unwrap();
         assert!(first.grow(10) && memory.taken_bytes() == 50, "promised");
@@ -313,7 +349,7 @@ mod tests {
 
     #[test]
     fn the_machine_is_measured() {
-        let limit = Memory::new(None).limit();
+        let limit = Memory::new(None, Box::new(|| false)).limit();
         assert!(limit > 1 << 20, "{limit}");
         if Path::new("/proc/self/status").exists() {
             assert!(limit < u64::MAX && resident().unwrap() > 1 << 20);

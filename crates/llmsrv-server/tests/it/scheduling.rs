@@ -262,6 +262,33 @@ async fn a_model_that_can_never_fit_is_refused_with_the_numbers() {
     assert_eq!(short.ask(json!({"model": "a"})).await.0, 500);
 }
 
+#[tokio::test]
+async fn idle_models_make_room_for_a_growing_cache() {
+    // Room for one model as loaded and another as its file says; caches of one context are small.
+    let loaded = 100_000 + 128 * 16;
+    let limited = Settings {
+        memory_limit: Some((loaded + 100_000 + KV) as u64),
+        context_length: 128,
+        ..settings()
+    };
+    let host = host_with(limited, || FakeOptions {
+        weight_bytes: 100_000,
+        ..FakeOptions::default()
+    });
+    for name in ["a", "b"] {
+        host.put(name, &weighing(100_000, name));
+        assert_eq!(host.ask(json!({"model": name})).await.0, 200);
+    }
+    assert_eq!(host.loaded().await, ["a", "b"]);
+    let long = json!({"model": "a", "prompt": "x".repeat(3000), "raw": true, "options": {"num_ctx": 4096}});
+    let (status, answer) = host.ask(long).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(host.loaded().await, ["a"]);
+    // Alone it has what it can have, and not more.
+    let longer = json!({"model": "a", "prompt": "y".repeat(9000), "raw": true, "options": {"num_ctx": 9999}});
+    assert_ne!(host.ask(longer).await.0, 500);
+}
+
 /// A model that takes its time to give its memory back.
 struct Sticky {
     model: Box<dyn Model>,
