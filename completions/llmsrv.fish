@@ -42,6 +42,7 @@ complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "run" -d 'Chat with a 
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "list" -d 'List the models'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "ls" -d 'List the models'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "show" -d 'Show what is known of a model'
+complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "create" -d 'Make a model from a Modelfile, another model or model files'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "ps" -d 'List the loaded models'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "stop" -d 'Unload a model from memory'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "pull" -d 'Bring models in from a registry or the Hugging Face hub'
@@ -140,6 +141,22 @@ complete -c llmsrv -n "__fish_llmsrv_using_subcommand show" -l json -d 'Print JS
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand show" -s q -l quiet -d 'Say nothing but errors'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand show" -s v -d 'Log more: -v debug, -vv trace'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -s f -l file -d 'The Modelfile; `-` is standard input [default: Modelfile, unless --from is given]' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -l from -d 'A model, a GGUF file or a folder, in place of what the Modelfile says' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -s Q -l quantize -d 'Quantize the weights: Q4_K_M, Q8_0, F16, ...' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -l copy -d 'Copy model files where they could be linked'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand ps" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand ps" -s p -l port -d 'Port of the server' -r
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand ps" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
@@ -373,22 +390,23 @@ never\t'Never'"
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s q -l quiet -d 'Say nothing but errors'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s v -d 'Log more: -v debug, -vv trace'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "serve" -d 'Serve models over HTTP'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "run" -d 'Chat with a model, or ask it one thing'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "list" -d 'List the models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "show" -d 'Show what is known of a model'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "ps" -d 'List the loaded models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "stop" -d 'Unload a model from memory'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "pull" -d 'Bring models in from a registry or the Hugging Face hub'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "push" -d 'Send a model to its registry'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "cp" -d 'Copy a model under a new name'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "rm" -d 'Remove models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "config" -d 'Print every setting, its value and where it came from'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "version" -d 'Print versions of the program and of the running server'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "generate" -d 'Write man pages, completions and the settings reference'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show ps stop pull push cp rm key config completions version generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "serve" -d 'Serve models over HTTP'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "run" -d 'Chat with a model, or ask it one thing'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "list" -d 'List the models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "show" -d 'Show what is known of a model'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "create" -d 'Make a model from a Modelfile, another model or model files'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "ps" -d 'List the loaded models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "stop" -d 'Unload a model from memory'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "pull" -d 'Bring models in from a registry or the Hugging Face hub'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "push" -d 'Send a model to its registry'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "cp" -d 'Copy a model under a new name'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "rm" -d 'Remove models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "config" -d 'Print every setting, its value and where it came from'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "version" -d 'Print versions of the program and of the running server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "generate" -d 'Write man pages, completions and the settings reference'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "add" -d 'Make a key and print it; it cannot be shown again'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "list" -d 'List the keys'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "rm" -d 'Remove a key: it stops working'

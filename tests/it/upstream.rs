@@ -65,9 +65,6 @@ async fn servers_die_idle_and_in_mid_stream_and_the_client_hears_of_it() {
             &answer["message"]["content"], expected,
             "the same model, another engine"
         );
-        assert!(
-            answer["eval_count"].as_u64().unwrap() > 0 || !answer["message"]["content"].is_null()
-        );
     }
 
     // In mid-stream: the client gets a last line that says so, soon.

@@ -218,6 +218,9 @@ mod tests {
             shown,
             [
                 "*** (2 values)",
+                "",
+                "",
+                "https://huggingface.co",
                 "***",
                 "db:logs.db,webhook:https://hooks.example.com/...",
                 "",

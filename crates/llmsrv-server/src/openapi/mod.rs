@@ -5,6 +5,7 @@
 //! theirs are types of their own, which tests hold against the parsers.
 
 mod compatible;
+mod moving;
 mod native;
 mod vectors;
 
@@ -43,7 +44,9 @@ fn document() -> OpenApi {
     let native = native::rows(&mut schemas);
     let others = compatible::rows(&mut schemas);
     let vectors = vectors::rows(&mut schemas);
-    for row in native.into_iter().chain(others).chain(vectors) {
+    let moving = moving::rows(&mut schemas);
+    let rows = native.into_iter().chain(others).chain(vectors);
+    for row in rows.chain(moving) {
         let method = row.method.clone();
         let (path, operation) = row.operation();
         paths.add_path_operation(path, vec![method], operation);

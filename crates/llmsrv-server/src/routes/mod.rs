@@ -1,5 +1,6 @@
 //! Which path does what. Each function turns bytes into a call and a result into bytes.
 
+mod account;
 mod blobs;
 mod create;
 mod embed;
@@ -43,6 +44,14 @@ pub(crate) fn router(app: App) -> Router {
         .route("/api/delete", delete(models::delete))
         .route("/api/pull", post(registry::pull))
         .route("/api/push", post(registry::push))
+        .route("/api/me", post(account::me))
+        .route("/api/signout", post(account::no_cloud))
+        .route("/api/experimental/web_search", post(account::no_cloud))
+        .route("/api/experimental/web_fetch", post(account::no_cloud))
+        .route(
+            "/api/experimental/model-recommendations",
+            get(account::recommendations),
+        )
         .route("/api/generate", post(text::generate))
         .route("/api/chat", post(text::chat))
         .route("/api/tokenize", post(tokens::tokenize))

@@ -1,0 +1,139 @@
+//! Models that come in, go out and are made.
+#![expect(dead_code, reason = "the types are there for their schemas")]
+
+use serde_json::Value;
+use utoipa::{ToSchema, openapi::HttpMethod};
+
+use super::{JSON, LINES, Row, Schemas, native::Error, refusals};
+
+/// Returns the endpoints.
+pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
+    let error = s.add::<Error>();
+    let progress = s.add::<TransferProgress>();
+    let account =
+        |row: Row, status: u16, why: &str| row.answers(status, why, [(JSON, error.clone())]);
+    let work = |row: Row| {
+        refusals(row, &error, &[400, 401, 404, 413, 500, 503]).answers(
+            200,
+            "How far it is, line by line, or that it is done; an error after the first line is the last line",
+            [(JSON, progress.clone()), (LINES, progress.clone())],
+        )
+    };
+    let blob = |method, summary| {
+        Row::new(method, "/api/blobs/{digest}", MODELS, summary)
+            .parameter("digest", "`sha256:` and 64 hexadecimal digits")
+    };
+    vec![
+        work(Row::post(
+            "/api/pull",
+            MODELS,
+            "Fetch a model from a registry",
+        ))
+        .takes(s.add::<TransferRequest>()),
+        work(Row::post("/api/push", MODELS, "Send a model to a registry"))
+            .takes(s.add::<TransferRequest>()),
+        work(Row::post("/api/create", MODELS, "Make a model"))
+            .about("From another model, or from files that were sent as blobs before.")
+            .takes(s.add::<CreateRequest>()),
+        refusals(
+            blob(HttpMethod::Post, "Send a file"),
+            &error,
+            &[400, 401, 500, 503],
+        )
+        .answers(200, "It was there already", [])
+        .answers(201, "It is stored", []),
+        blob(HttpMethod::Head, "Look whether a file is there")
+            .answers(200, "It is", [])
+            .answers(400, "That is no digest", [])
+            .answers(401, "A key is missing", [])
+            .answers(403, "The key's role is too low", [])
+            .answers(404, "It is not", [])
+            .answers(429, "The client has sent too many requests", []),
+        account(
+            Row::post("/api/me", ACCOUNT, "Tell who is signed in at the cloud"),
+            401,
+            "Nobody: there is no cloud",
+        )
+        .answers(403, "The caller is foreign", [])
+        .answers(
+            429,
+            "The client has sent too many requests",
+            [(JSON, error.clone())],
+        ),
+        cloud("/api/signout", &account),
+        cloud("/api/experimental/web_search", &account),
+        cloud("/api/experimental/web_fetch", &account),
+        refusals(
+            Row::get(
+                "/api/experimental/model-recommendations",
+                ACCOUNT,
+                "List models that the cloud recommends",
+            ),
+            &error,
+            &[401],
+        )
+        .answers(200, "None", [(JSON, s.add::<Recommendations>())]),
+    ]
+}
+
+fn cloud(path: &'static str, account: &impl Fn(Row, u16, &str) -> Row) -> Row {
+    let row = Row::post(path, ACCOUNT, "Something that only a cloud can do");
+    let row = account(row, 401, "A key is missing");
+    let row = account(row, 429, "The client has sent too many requests");
+    account(row, 403, "There is no cloud")
+}
+
+const MODELS: &str = "Models";
+const ACCOUNT: &str = "Account";
+
+#[derive(ToSchema)]
+struct TransferRequest {
+    /// Name of the model, such as `llama3.2`, `hf.co/user/repository:Q4_K_M` or `host/name:tag`.
+    model: String,
+    /// Allow a certificate that cannot be verified, or none on this machine's own network.
+    insecure: Option<bool>,
+    stream: Option<bool>,
+}
+
+/// A line of a long answer.
+#[derive(ToSchema)]
+struct TransferProgress {
+    /// What is being done; `success` at the end.
+    status: Option<String>,
+    /// The file it is done to.
+    digest: Option<String>,
+    /// Size of the file in bytes.
+    total: Option<u64>,
+    /// Bytes that are done.
+    completed: Option<u64>,
+    /// Why it failed; in the last line only.
+    error: Option<String>,
+}
+
+#[derive(ToSchema)]
+struct CreateRequest {
+    /// Name of the new model.
+    model: String,
+    /// Name of the model it is made from.
+    from: Option<String>,
+    /// Digests of files that were sent before, by their names.
+    #[schema(value_type = Option<Object>)]
+    files: Option<Value>,
+    /// Digests of a LoRA adapter's files, by their names.
+    #[schema(value_type = Option<Object>)]
+    adapters: Option<Value>,
+    template: Option<String>,
+    system: Option<String>,
+    /// Options for every request.
+    #[schema(value_type = Option<Object>)]
+    parameters: Option<Value>,
+    /// Type of the new weights, such as `Q4_K_M`.
+    quantize: Option<String>,
+    stream: Option<bool>,
+}
+
+#[derive(ToSchema)]
+struct Recommendations {
+    #[schema(value_type = Vec<Object>)]
+    recommendations: Vec<Value>,
+}
