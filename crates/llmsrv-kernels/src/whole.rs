@@ -23,10 +23,6 @@ pub struct WholeAttention<'a> {
 
 /// Attends within each of `sequences`, which are rows of `query`, `key` and `value`
 /// (`[rows][n_heads * head_dim]`) and cover all rows in order. The result has the same shape.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "three inputs of one shape, and one output"
-)]
 pub fn attend_whole(
     query: &[f32],
     key: &[f32],
@@ -160,7 +156,8 @@ mod tests {
                 let part = sequence.start * width..sequence.end * width;
                 let mut alone = vec![0.0; part.len()];
                 let (q, k, v) = (&query[part.clone()], &key[part.clone()], &value[part.clone()]);
-                attend_whole(q, k, v, &[0..sequence.len()], &attention, &mut alone, &pool).unwrap();
+                let all = 0..sequence.len();
+                attend_whole(q, k, v, std::slice::from_ref(&all), &attention, &mut alone, &pool).unwrap();
                 prop_assert_eq!(&alone[..], &out[part]);
                 for i in 0..sequence.len() {
                     for head in 0..n_heads {

@@ -67,8 +67,8 @@ impl EncoderConfig {
     }
 }
 
-/// Completes what all encoders share.
-type Family = fn(&Source, &mut EncoderConfig) -> Result<(), LoadError>;
+/// Fills the hyperparameters from the metadata of a file.
+type Family = fn(&Source) -> Result<EncoderConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
 const FAMILIES: [(&str, Family); 4] = [
@@ -88,12 +88,8 @@ pub(crate) fn read(
     architecture: &str,
     source: &Source,
 ) -> Result<Option<EncoderConfig>, LoadError> {
-    let Some((_, family)) = FAMILIES.iter().find(|(name, _)| *name == architecture) else {
-        return Ok(None);
-    };
-    let mut config = base(source)?;
-    family(source, &mut config)?;
-    Ok(Some(config))
+    let family = FAMILIES.iter().find(|(name, _)| *name == architecture);
+    family.map(|(_, family)| family(source)).transpose()
 }
 
 /// Reads how the rows of a text become one vector. `None` = the file does not say, or names no
@@ -112,6 +108,7 @@ pub(crate) fn pooling(source: &Source) -> Result<Option<Pooling>, LoadError> {
     })
 }
 
+/// Reads what all encoders share and leaves the rest as in BERT.
 fn base(source: &Source) -> Result<EncoderConfig, LoadError> {
     let n_layers = source.count("block_count")?;
     // Each layer has tensors of its own, so a larger count is a lie that would cost memory.
@@ -159,30 +156,29 @@ fn base(source: &Source) -> Result<EncoderConfig, LoadError> {
 }
 
 /// BERT, `RoBERTa`, XLM-RoBERTa and many models for sentences.
-#[expect(clippy::unnecessary_wraps, reason = "all families have one type")]
-fn bert(_source: &Source, _config: &mut EncoderConfig) -> Result<(), LoadError> {
-    Ok(())
+fn bert(source: &Source) -> Result<EncoderConfig, LoadError> {
+    base(source)
 }
 
 /// Jina Embeddings 2: ALiBi and gated networks (<https://arxiv.org/abs/2310.19923>).
-#[expect(clippy::unnecessary_wraps, reason = "all families have one type")]
-fn jina_bert_v2(_source: &Source, config: &mut EncoderConfig) -> Result<(), LoadError> {
+fn jina_bert_v2(source: &Source) -> Result<EncoderConfig, LoadError> {
+    let mut config = base(source)?;
     config.positions = Positions::Slopes(slopes(config.n_heads));
-    Ok(())
+    Ok(config)
 }
 
 /// Nomic Embed 1 and 1.5: rotation and gated networks (<https://arxiv.org/abs/2402.01613>).
-fn nomic_bert(source: &Source, config: &mut EncoderConfig) -> Result<(), LoadError> {
-    rotated(source, config)?;
+fn nomic_bert(source: &Source) -> Result<EncoderConfig, LoadError> {
+    let mut config = rotated(source)?;
     config.activation = Activation::Silu;
-    Ok(())
+    Ok(config)
 }
 
 /// Nomic Embed 2: rotation, and experts in every other layer (<https://arxiv.org/abs/2502.07972>).
-fn nomic_bert_moe(source: &Source, config: &mut EncoderConfig) -> Result<(), LoadError> {
-    rotated(source, config)?;
+fn nomic_bert_moe(source: &Source) -> Result<EncoderConfig, LoadError> {
+    let mut config = rotated(source)?;
     let Some(every) = source.optional_count("moe_every_n_layers")? else {
-        return Ok(());
+        return Ok(config);
     };
     let (n_experts, n_used) = (
         source.count("expert_count")?,
@@ -203,14 +199,15 @@ fn nomic_bert_moe(source: &Source, config: &mut EncoderConfig) -> Result<(), Loa
         },
         every,
     });
-    Ok(())
+    Ok(config)
 }
 
-fn rotated(source: &Source, config: &mut EncoderConfig) -> Result<(), LoadError> {
+fn rotated(source: &Source) -> Result<EncoderConfig, LoadError> {
+    let mut config = base(source)?;
     let (head_dim, context) = (config.head_dim, config.context_length);
     let rope = families::rope(source, RopeStyle::Halves, head_dim, context)?.build();
     config.positions = Positions::Rotation(rope);
-    Ok(())
+    Ok(config)
 }
 
 /// The slopes of ALiBi (<https://arxiv.org/abs/2108.12409>): a geometric series over the heads; what
