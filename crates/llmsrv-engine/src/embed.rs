@@ -145,9 +145,8 @@ impl EmbeddingSpec {
         match self.pooling {
             Pooling::Mean => start..end,
             Pooling::Cls => first,
-            Pooling::Last => last,
             Pooling::Rank if self.bidirectional => first,
-            Pooling::Rank => last,
+            Pooling::Last | Pooling::Rank => last,
         }
     }
 }

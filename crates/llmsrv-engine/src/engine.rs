@@ -76,7 +76,7 @@ impl Engine {
         published: Arc<Mutex<Stats>>,
     ) -> Engine {
         let block_size = model.spec().block_size;
-        Engine {
+        let mut engine = Engine {
             model,
             tokenizer,
             scheduler: Scheduler {
@@ -101,7 +101,10 @@ impl Engine {
             stats: Stats::default(),
             published,
             account,
-        }
+        };
+        // Who asks before the first step hears of the memory, too.
+        engine.publish();
+        engine
     }
 
     /// Serves requests until nobody can send one any more and all are answered.

@@ -160,11 +160,11 @@ mod tests {
                 attend_whole(q, k, v, std::slice::from_ref(&all), &attention, &mut alone, &pool).unwrap();
                 prop_assert_eq!(&alone[..], &out[part]);
                 for i in 0..sequence.len() {
-                    for head in 0..n_heads {
+                    for (head, slope) in slopes.iter().enumerate().take(n_heads) {
                         let at = |row: usize| row * width + head * head_dim;
                         let weights: Vec<f64> = (0..sequence.len()).map(|j| {
                             let dot: f64 = (0..head_dim).map(|d| f64::from(q[at(i) + d]) * f64::from(k[at(j) + d])).sum();
-                            let slope = if with_slopes { f64::from(slopes[head]) } else { 0.0 };
+                            let slope = if with_slopes { f64::from(*slope) } else { 0.0 };
                             (dot * 0.3 - slope * i.abs_diff(j) as f64).exp()
                         }).collect();
                         let sum: f64 = weights.iter().sum();

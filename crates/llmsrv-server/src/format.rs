@@ -48,7 +48,6 @@ fn text(fields: &Map<String, Value>, kind: &str, name: &str) -> Result<String, A
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use serde_json::json;
 

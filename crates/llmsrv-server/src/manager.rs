@@ -128,26 +128,24 @@ impl Manager {
             counted: false,
         };
         // A free turn means that nobody waits: the semaphore hands its turns to those who wait.
-        let turn = match slot.turns.clone().try_acquire_owned() {
-            Ok(turn) => turn,
-            Err(_) => {
-                waiting.enter()?;
-                slot.turns
-                    .clone()
-                    .acquire_owned()
-                    .await
-                    .map_err(|_| ApiError::internal("the model is gone"))?
-            }
+        let turn = if let Ok(turn) = slot.turns.clone().try_acquire_owned() {
+            turn
+        } else {
+            waiting.enter()?;
+            slot.turns
+                .clone()
+                .acquire_owned()
+                .await
+                .map_err(|_| ApiError::internal("the model is gone"))?
         };
-        let model = match slot.ready() {
-            Some(model) => model,
-            None => {
-                // The request that brings the model in does not wait in a queue.
-                if !is_first {
-                    waiting.enter()?;
-                }
-                self.loaded(&slot).await?
+        let model = if let Some(model) = slot.ready() {
+            model
+        } else {
+            // The request that brings the model in does not wait in a queue.
+            if !is_first {
+                waiting.enter()?;
             }
+            self.loaded(&slot).await?
         };
         self.metrics.waited(arrived.elapsed());
         entered.keep();

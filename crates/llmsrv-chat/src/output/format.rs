@@ -39,7 +39,7 @@ impl ToolFormat {
         let has = |mark: &&str| source.contains(*mark) || tag.contains(*mark);
         let row = FORMATS
             .iter()
-            .find(|row| row.marks.iter().all(|mark| has(&mark)))
+            .find(|row| row.marks.iter().all(&has))
             .unwrap_or(&BARE);
         let is_own = row.name == BARE.name && !tag.starts_with(['{', '[']);
         ToolFormat {

@@ -92,10 +92,11 @@ impl HarmonySplitter {
         match self.state {
             // A header that was not finished is no text for people.
             State::Header if self.held.trim_start().starts_with('<') => self.held.clear(),
-            State::Header => split.text.content = std::mem::take(&mut self.held),
+            State::Header | State::Content => {
+                split.text.content = std::mem::take(&mut self.held);
+            }
             State::Call(_) => self.end(&mut split),
             State::Thinking => split.text.thinking = std::mem::take(&mut self.held),
-            State::Content => split.text.content = std::mem::take(&mut self.held),
         }
         split
     }
@@ -161,7 +162,7 @@ impl HarmonySplitter {
             }
         }
         if matches!(end, "<|start|>" | "<|channel|>") {
-            self.held = end.to_owned();
+            end.clone_into(&mut self.held);
         }
     }
 }

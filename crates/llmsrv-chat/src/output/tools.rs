@@ -243,11 +243,10 @@ impl ToolSplitter {
             (Some(_), _) if list.escaped => list.escaped = false,
             (Some(_), '\\') => list.escaped = true,
             (Some(quote), c) if c == quote => list.quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => list.quote = Some(c),
             (None, '(' | '[' | '{') => list.depth += 1,
             (None, ')' | ']' | '}') => list.depth -= 1,
-            _ => {}
+            (Some(_) | None, _) => {}
         }
         if list.depth == 0 {
             let calls = call::parse_python(&self.held[list.start..], &self.tools);

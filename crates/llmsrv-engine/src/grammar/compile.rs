@@ -1,6 +1,9 @@
 //! From what a client sent to a grammar that can be followed, or to what is wrong with it.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
 
 use llguidance::{Matcher, ParserFactory, api::TopLevelGrammar};
 use llmsrv_tokenizer::Tokenizer;
@@ -74,7 +77,7 @@ impl Compiler {
         let mut text = lark.to_owned();
         for (idx, schema) in schemas.iter().enumerate() {
             let schema = self.arguments(schema);
-            text.push_str(&format!("\nschema_{idx}: %json {schema}\n"));
+            let _ = writeln!(text, "\nschema_{idx}: %json {schema}");
         }
         self.matcher(TopLevelGrammar::from_lark(text))
     }

@@ -231,7 +231,7 @@ fn files_that_lie_are_refused_in_one_line() {
     refuse(
         &|file| {
             file.tensors
-                .retain(|t| t.name != "blk.2.layer_output_norm.weight")
+                .retain(|t| t.name != "blk.2.layer_output_norm.weight");
         },
         "tensor blk.2.layer_output_norm.weight is missing",
     );

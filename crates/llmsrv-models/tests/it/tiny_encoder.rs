@@ -170,27 +170,27 @@ impl EncoderCase {
         metadata.set("general.architecture", self.architecture);
         metadata.set("general.name", "tiny");
         let key = |key: &str| format!("{}.{key}", self.architecture);
-        metadata.set(&key("block_count"), LAYERS as u32);
-        metadata.set(&key("context_length"), CONTEXT as u32);
-        metadata.set(&key("embedding_length"), WIDTH as u32);
-        metadata.set(&key("feed_forward_length"), HIDDEN as u32);
-        metadata.set(&key("attention.head_count"), self.n_heads as u32);
-        metadata.set(&key("attention.layer_norm_epsilon"), 1e-5f32);
-        metadata.set(&key("attention.causal"), false);
+        metadata.set(key("block_count"), LAYERS as u32);
+        metadata.set(key("context_length"), CONTEXT as u32);
+        metadata.set(key("embedding_length"), WIDTH as u32);
+        metadata.set(key("feed_forward_length"), HIDDEN as u32);
+        metadata.set(key("attention.head_count"), self.n_heads as u32);
+        metadata.set(key("attention.layer_norm_epsilon"), 1e-5f32);
+        metadata.set(key("attention.causal"), false);
         if self.architecture.starts_with("nomic") {
-            metadata.set(&key("rope.freq_base"), 1000.0f32);
+            metadata.set(key("rope.freq_base"), 1000.0f32);
         }
         if self.network == Shape::Experts {
-            metadata.set(&key("moe_every_n_layers"), 2u32);
-            metadata.set(&key("expert_count"), EXPERTS as u32);
-            metadata.set(&key("expert_used_count"), 2u32);
+            metadata.set(key("moe_every_n_layers"), 2u32);
+            metadata.set(key("expert_count"), EXPERTS as u32);
+            metadata.set(key("expert_used_count"), 2u32);
         }
         if let Some((n, _)) = self.head {
             let labels: Vec<String> = (0..n).map(|label| format!("label {label}")).collect();
-            metadata.set(&key("classifier.output_labels"), labels);
+            metadata.set(key("classifier.output_labels"), labels);
         }
         if self.pooling > 0 {
-            metadata.set(&key("pooling_type"), self.pooling);
+            metadata.set(key("pooling_type"), self.pooling);
         }
         let letters = ('!'..='~').map(|letter| letter.to_string());
         let mut tokens: Vec<String> = letters.collect();
@@ -223,7 +223,7 @@ impl EncoderCase {
             ("seperator", 3),
         ];
         for (role, id) in ids {
-            metadata.set(&format!("tokenizer.ggml.{role}_token_id"), id);
+            metadata.set(format!("tokenizer.ggml.{role}_token_id"), id);
         }
         metadata.set("tokenizer.ggml.add_bos_token", true);
         metadata.set("tokenizer.ggml.add_eos_token", true);

@@ -75,13 +75,11 @@ async fn tokenizer(app: &App, fields: &mut Fields) -> Result<Arc<Tokenizer>, Api
     };
     let stored = app.manager.find(&sent).await?;
     let digest = stored.entry.digest.hex();
-    match app.manager.tokenizer(&digest, keep_alive) {
-        Some(tokenizer) => Ok(tokenizer),
-        None => {
-            let default = app.settings.keep_alive;
-            app.vocabularies.get(stored, keep_alive, default).await
-        }
+    if let Some(tokenizer) = app.manager.tokenizer(&digest, keep_alive) {
+        return Ok(tokenizer);
     }
+    let default = app.settings.keep_alive;
+    app.vocabularies.get(stored, keep_alive, default).await
 }
 
 #[derive(Serialize)]

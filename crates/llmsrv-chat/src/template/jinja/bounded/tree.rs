@@ -196,6 +196,7 @@ fn copied<'a>(original: &Expr<'a>, part: fn(&Expr<'a>) -> Expr<'a>) -> Expr<'a> 
             },
         )),
         Expr::UnaryOp(s) => {
+            #[expect(clippy::needless_match, reason = "the type cannot be copied")]
             let op = match s.op {
                 ast::UnaryOpKind::Not => ast::UnaryOpKind::Not,
                 ast::UnaryOpKind::Neg => ast::UnaryOpKind::Neg,
