@@ -1,9 +1,15 @@
 //! The server a command talks to: the running one or, when there is none, one inside this process.
 
+use anyhow::Context as _;
 use llmsrv_api::client::{self, Client};
+use llmsrv_config::{Address, ServerConfig};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{context::Context, failure::Failure, local::Local};
+use crate::{
+    context::Context,
+    failure::{Code, Failure},
+    local::Local,
+};
 
 /// A server that answers.
 pub struct Connection {
@@ -16,12 +22,17 @@ impl Connection {
     /// Connects to the running server; when none runs and the address is of this machine, starts
     /// one in this process that only this process can use.
     pub async fn open(context: &Context) -> Result<Connection, Failure> {
+        let config = &context.config().server;
         match running(context).await {
             Ok(client) => Ok(Connection {
                 client,
                 local: None,
             }),
-            Err(client::Error::Unreachable { .. }) if context.config().server.host.is_local() => {
+            // An https server that cannot be trusted is there: the reason must be told.
+            Err(Failure {
+                code: Code::Unreachable,
+                ..
+            }) if config.host.is_local() && !address(config).tls => {
                 let local = Local::start(context).await?;
                 let client = Client::new(local.url(), Some(local.key().to_owned()))?;
                 Ok(Connection {
@@ -29,7 +40,7 @@ impl Connection {
                     local: Some(local),
                 })
             }
-            Err(error) => Err(error.into()),
+            Err(failure) => Err(failure),
         }
     }
 
@@ -47,22 +58,34 @@ impl Connection {
 }
 
 /// Connects to the running server.
-pub async fn running(context: &Context) -> Result<Client, client::Error> {
+pub async fn running(context: &Context) -> Result<Client, Failure> {
     let config = context.config();
     let key = config
         .client
         .api_key
         .as_ref()
         .map(|key| key.expose().to_owned());
-    let mut address = config.server.host.clone();
-    // The settings of a server on this machine say that it speaks https.
-    address.tls |= config.server.tls_cert.is_some() && address.is_local();
-    let client = Client::new(&address.url(), key)?;
+    let url = address(&config.server).url();
+    let client = match &config.client.ca_cert {
+        Some(path) => {
+            let trusted = std::fs::read(path)
+                .with_context(|| format!("cannot read LLMSRV_CA_CERT {}", path.display()))?;
+            Client::trusting(&url, key, &trusted)?
+        }
+        None => Client::new(&url, key)?,
+    };
     match client.version().await {
         // A server that refuses is there; the real call says why it refuses.
         Ok(_) | Err(client::Error::Status { .. }) => Ok(client),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Returns where the server is. The settings of one on this machine say whether it speaks https.
+fn address(config: &ServerConfig) -> Address {
+    let mut address = config.host.clone();
+    address.tls |= config.tls_cert.is_some() && address.is_local();
+    address
 }
 
 /// Starts what runs the calls of a command.

@@ -15,8 +15,10 @@ use crate::{
 /// Prints the models in the memory of the running server.
 pub fn run(context: &Context, args: &PsArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
-    let loaded: Value =
-        runtime()?.block_on(async { running(context).await?.get("/api/ps").await })?;
+    let loaded: Value = runtime()?.block_on(async {
+        let client = running(context).await?;
+        Ok::<_, Failure>(client.get("/api/ps").await?)
+    })?;
     if args.json {
         term::json(&loaded)?;
         return Ok(());

@@ -234,6 +234,27 @@ fn certificates_are_replaced_while_the_server_runs() {
         assert!(answer.stdout.contains("\"models\""), "{answer:?}");
     }
 
+    // The commands speak https where the address or the settings of the server say so.
+    let (_, port) = server.host().split_once(':').unwrap();
+    let address = format!("https://localhost:{port}");
+    let list =
+        |env: &[(&str, &str)]| Output::of(sandbox.command().arg("list").envs(env.iter().copied()));
+    let trusted = ("LLMSRV_CA_CERT", paths[0]);
+    let by_settings = ("LLMSRV_HOST", format!("localhost:{port}"));
+    for env in [
+        [("LLMSRV_HOST", address.as_str()), trusted, ("X", "")],
+        [
+            ("LLMSRV_HOST", by_settings.1.as_str()),
+            trusted,
+            ("LLMSRV_TLS_CERT", paths[0]),
+        ],
+    ] {
+        assert!(list(&env).ok().stdout.contains("default"));
+    }
+    let distrusted = list(&[("LLMSRV_HOST", &address)]);
+    assert_eq!(distrusted.code, 69, "{distrusted:?}");
+    assert!(distrusted.stderr.contains("certificate"), "{distrusted:?}");
+
     // New files are taken up by themselves; broken ones are not.
     let new = certify(sandbox.path());
     server.wait_for_log("certificate read", 1);

@@ -64,6 +64,16 @@ impl Client {
     /// Prepares calls to the server at `url` (`http://host:port` or `https://...`). `key` is
     /// sent as a bearer token. Proxies of the environment are not used for loopback addresses.
     pub fn new(url: &str, key: Option<String>) -> Result<Client, Error> {
+        Client::build(url, key, None)
+    }
+
+    /// As [`Client::new`] for a server whose certificate only `certificates` (PEM) vouch for; those
+    /// of the system are not asked.
+    pub fn trusting(url: &str, key: Option<String>, certificates: &[u8]) -> Result<Client, Error> {
+        Client::build(url, key, Some(certificates))
+    }
+
+    fn build(url: &str, key: Option<String>, trusted: Option<&[u8]>) -> Result<Client, Error> {
         let bad = |reason: String| Error::Address {
             url: url.to_owned(),
             reason,
@@ -88,6 +98,10 @@ impl Client {
         if !encrypted {
             // Reading the certificates of the system takes longer than most commands.
             builder = builder.tls_certs_only([]);
+        } else if let Some(trusted) = trusted {
+            let trusted = reqwest::Certificate::from_pem_bundle(trusted)
+                .map_err(|error| bad(format!("the trusted certificates: {error}")))?;
+            builder = builder.tls_certs_only(trusted);
         }
         let http = builder.build().map_err(|error| bad(error.to_string()))?;
         Ok(Client {

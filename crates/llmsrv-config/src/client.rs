@@ -1,5 +1,7 @@
 //! Settings of the commands that talk to a server.
 
+use std::path::PathBuf;
+
 use crate::{Secret, values::Values};
 
 /// `[client]`
@@ -7,6 +9,8 @@ use crate::{Secret, values::Values};
 pub struct ClientConfig {
     /// Key sent to the server.
     pub api_key: Option<Secret>,
+    /// Certificates in PEM form that vouch for the server; `None` = those of the system.
+    pub ca_cert: Option<PathBuf>,
     /// Nothing typed in `llmsrv run` is kept.
     pub no_history: bool,
 }
@@ -17,6 +21,7 @@ impl ClientConfig {
             api_key: values
                 .read::<Option<String>>("LLMSRV_API_KEY")
                 .map(Secret::new),
+            ca_cert: values.read("LLMSRV_CA_CERT"),
             no_history: values.read("LLMSRV_NOHISTORY"),
         }
     }
