@@ -6,7 +6,7 @@
 //! * The store is whole at any time. Blobs are named by digest and appear when it is right; the
 //!   manifest is written last, in one step.
 //! * What has come stays. A pull that ended for whatever reason goes on where it was, part by part.
-//! * Credentials go to the host they are for and nowhere else, see [`session`].
+//! * Credentials go to the host they are for and nowhere else, see `session`.
 //! * Two pulls of one blob share one download; it stops when nobody waits for it any more.
 
 #![forbid(unsafe_code)]

@@ -64,7 +64,9 @@ fn a_seed_fixes_the_text_under_load() {
         "n": {"type": "integer", "minimum": 0, "maximum": 9999},
     }, "required": ["name", "n"], "additionalProperties": false});
     let one = |seed: u64| GenRequest {
-        grammar: seed.is_multiple_of(2).then(|| GrammarSpec::JsonSchema(schema.clone())),
+        grammar: seed
+            .is_multiple_of(2)
+            .then(|| GrammarSpec::JsonSchema(schema.clone())),
         params: SamplingParams {
             seed: Some(seed),
             temperature: 5.0,
