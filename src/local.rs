@@ -144,6 +144,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             n_threads: config.threads,
             device: config.device.clone(),
             // Each model brings its own.
+            projector: None,
             adapters: Vec::new(),
         },
         version: config

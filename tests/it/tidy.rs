@@ -65,6 +65,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("clap", &["llmsrv"]),
     ("governor", &["llmsrv-server"]),
     ("gotmpl", &["llmsrv-chat"]),
+    ("image", &["llmsrv-models"]),
     ("llguidance", &["llmsrv-engine"]),
     ("memmap2", &["llmsrv-gguf"]),
     ("minijinja", &["llmsrv-chat"]),

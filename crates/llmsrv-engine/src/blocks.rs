@@ -19,9 +19,13 @@
 use std::{
     collections::{BTreeMap, HashMap},
     hash::{BuildHasher, RandomState},
+    ops::Range,
 };
 
-use crate::{BlockId, TokenId};
+use crate::{
+    BlockId, ImageSpan, TokenId,
+    image::{self, ImagePart},
+};
 
 /// All blocks of one model.
 #[derive(Debug)]
@@ -62,7 +66,25 @@ struct Content {
     id: ContentId,
     parent: ContentId,
     tokens: Box<[TokenId]>,
+    images: Vec<ImagePart>,
     hash: u64,
+}
+
+/// What one full block holds: tokens, and the images that lie over them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Chunk<'a> {
+    tokens: &'a [TokenId],
+    images: Vec<ImagePart>,
+}
+
+impl<'a> Chunk<'a> {
+    /// Cuts a range, which is a block, out of a sequence.
+    pub fn new(tokens: &'a [TokenId], images: &[ImageSpan], range: Range<usize>) -> Chunk<'a> {
+        Chunk {
+            tokens: &tokens[range.clone()],
+            images: image::parts(images, range),
+        }
+    }
 }
 
 impl Blocks {
@@ -117,16 +139,23 @@ impl Blocks {
         true
     }
 
-    /// Finds the longest registered prefix of `tokens`, adds its blocks to `table` (which is
+    /// Finds the longest registered prefix of `tokens` with `images`, adds its blocks to `table` (which is
     /// empty) and the caller to their users. Returns the number of tokens found, always a
     /// multiple of the block size and less than `tokens.len()`: the last token is to be computed
     /// for its logits.
-    pub fn find_prefix(&mut self, tokens: &[TokenId], table: &mut Vec<BlockId>) -> usize {
+    pub fn find_prefix(
+        &mut self,
+        tokens: &[TokenId],
+        images: &[ImageSpan],
+        table: &mut Vec<BlockId>,
+    ) -> usize {
         debug_assert!(table.is_empty());
         let mut parent = ROOT;
         let n_full = tokens.len().saturating_sub(1) / self.block_size;
-        for chunk in tokens.chunks_exact(self.block_size).take(n_full) {
-            let Some((id, content)) = self.find(parent, chunk) else {
+        for idx in 0..n_full {
+            let block = idx * self.block_size..(idx + 1) * self.block_size;
+            let chunk = Chunk::new(tokens, images, block);
+            let Some((id, content)) = self.find(parent, &chunk) else {
                 break;
             };
             parent = content;
@@ -136,11 +165,11 @@ impl Blocks {
         table.len() * self.block_size
     }
 
-    /// Registers block `block_idx` of `table`, which is full and computed, as holding `tokens`
+    /// Registers block `block_idx` of `table`, which is full and computed, as holding `chunk`
     /// after the blocks before it. If another block holds the same already, the table gets that
     /// one and its own becomes free: each content is kept once.
-    pub fn register(&mut self, table: &mut [BlockId], block_idx: usize, tokens: &[TokenId]) {
-        debug_assert_eq!(tokens.len(), self.block_size);
+    pub fn register(&mut self, table: &mut [BlockId], block_idx: usize, chunk: Chunk<'_>) {
+        debug_assert_eq!(chunk.tokens.len(), self.block_size);
         if !self.reuse {
             return;
         }
@@ -154,7 +183,7 @@ impl Blocks {
             Some(None) => return,
         };
         let own = table[block_idx];
-        if let Some((twin, _)) = self.find(parent, tokens) {
+        if let Some((twin, _)) = self.find(parent, &chunk) {
             if twin != own {
                 self.retain(twin);
                 self.release(own);
@@ -162,7 +191,7 @@ impl Blocks {
             }
             return;
         }
-        let hash = self.hash(parent, tokens);
+        let hash = self.hash(parent, &chunk);
         if self.index.contains_key(&hash) {
             return;
         }
@@ -171,7 +200,8 @@ impl Blocks {
         let content = Content {
             id: self.last_content,
             parent,
-            tokens: tokens.into(),
+            tokens: chunk.tokens.into(),
+            images: chunk.images,
             hash,
         };
         self.block_mut(own).content = Some(content);
@@ -323,14 +353,17 @@ impl Blocks {
         Some(id)
     }
 
-    fn find(&self, parent: ContentId, tokens: &[TokenId]) -> Option<(BlockId, ContentId)> {
-        let id = *self.index.get(&self.hash(parent, tokens))?;
+    fn find(&self, parent: ContentId, chunk: &Chunk<'_>) -> Option<(BlockId, ContentId)> {
+        let id = *self.index.get(&self.hash(parent, chunk))?;
         let content = self.block(id).content.as_ref()?;
-        (content.parent == parent && *content.tokens == *tokens).then_some((id, content.id))
+        let same = content.parent == parent
+            && *content.tokens == *chunk.tokens
+            && content.images == chunk.images;
+        same.then_some((id, content.id))
     }
 
-    fn hash(&self, parent: ContentId, tokens: &[TokenId]) -> u64 {
-        self.hasher.hash_one((parent, tokens)) & self.hash_mask
+    fn hash(&self, parent: ContentId, chunk: &Chunk<'_>) -> u64 {
+        self.hasher.hash_one((parent, chunk)) & self.hash_mask
     }
 
     fn block(&self, id: BlockId) -> &Block {
@@ -348,6 +381,10 @@ mod tests {
 
     use super::*;
 
+    fn text(tokens: &[TokenId]) -> Chunk<'_> {
+        Chunk::new(tokens, &[], 0..tokens.len())
+    }
+
     fn ids(table: &[BlockId]) -> Vec<u32> {
         table.iter().map(|id| id.0).collect()
     }
@@ -357,14 +394,14 @@ mod tests {
         let mut blocks = Blocks::new(2, 4, 4, true);
         let mut table = Vec::new();
         assert!(blocks.allocate(3, &mut table));
-        blocks.register(&mut table, 0, &[1, 2]);
-        blocks.register(&mut table, 1, &[3, 4]);
+        blocks.register(&mut table, 0, text(&[1, 2]));
+        blocks.register(&mut table, 1, text(&[3, 4]));
         let mut found = Vec::new();
-        assert_eq!(blocks.find_prefix(&[1, 2, 3, 4, 9], &mut found), 4);
+        assert_eq!(blocks.find_prefix(&[1, 2, 3, 4, 9], &[], &mut found), 4);
         assert_eq!(ids(&found), ids(&table[..2]));
         blocks.release_all(&mut found);
         assert_eq!(
-            blocks.find_prefix(&[1, 2, 3, 4], &mut found),
+            blocks.find_prefix(&[1, 2, 3, 4], &[], &mut found),
             2,
             "the last token stays to be computed"
         );
@@ -376,7 +413,11 @@ mod tests {
             (vec![], 0),
             (vec![1, 2, 4, 3, 9], 2),
         ] {
-            assert_eq!(blocks.find_prefix(&tokens, &mut found), n, "{tokens:?}");
+            assert_eq!(
+                blocks.find_prefix(&tokens, &[], &mut found),
+                n,
+                "{tokens:?}"
+            );
             blocks.release_all(&mut found);
         }
         blocks.assert_consistent([table.as_slice()].into_iter());
@@ -388,7 +429,7 @@ mod tests {
         let mut table = Vec::new();
         assert!(blocks.allocate(3, &mut table));
         for (idx, token) in [7, 8, 9].into_iter().enumerate() {
-            blocks.register(&mut table, idx, &[token]);
+            blocks.register(&mut table, idx, text(&[token]));
         }
         blocks.release_all(&mut table);
         assert_eq!(
@@ -397,7 +438,7 @@ mod tests {
         );
         assert!(blocks.allocate(1, &mut table));
         let mut found = Vec::new();
-        assert_eq!(blocks.find_prefix(&[7, 8, 9, 1], &mut found), 2);
+        assert_eq!(blocks.find_prefix(&[7, 8, 9, 1], &[], &mut found), 2);
         assert!(!blocks.allocate(1, &mut table), "all three are in use");
         blocks.assert_consistent([table.as_slice(), &found].into_iter());
     }
@@ -408,8 +449,8 @@ mod tests {
         let (mut one, mut two) = (Vec::new(), Vec::new());
         assert!(blocks.allocate(2, &mut one) && blocks.allocate(2, &mut two));
         for table in [&mut one, &mut two] {
-            blocks.register(table, 0, &[5]);
-            blocks.register(table, 1, &[6]);
+            blocks.register(table, 0, text(&[5]));
+            blocks.register(table, 1, text(&[6]));
         }
         assert_eq!(one, two);
         assert_eq!((blocks.used(), blocks.available()), (2, 2));
@@ -443,8 +484,8 @@ mod tests {
         let fill = |blocks: &mut Blocks, n: u32| {
             let mut table = Vec::new();
             assert!(blocks.allocate(2, &mut table));
-            blocks.register(&mut table, 0, &[n]);
-            blocks.register(&mut table, 1, &[n]);
+            blocks.register(&mut table, 0, text(&[n]));
+            blocks.register(&mut table, 1, text(&[n]));
             table
         };
         for n in 0..10 {
@@ -480,7 +521,7 @@ mod tests {
             let mut memory: HashMap<BlockId, Vec<TokenId>> = HashMap::new();
             for tokens in &sequences {
                 let mut table = Vec::new();
-                let n_found = blocks.find_prefix(tokens, &mut table);
+                let n_found = blocks.find_prefix(tokens, &[], &mut table);
                 prop_assert!(n_found < tokens.len() && n_found.is_multiple_of(block_size));
                 for (idx, id) in table.iter().enumerate() {
                     prop_assert_eq!(&memory[id], &tokens[..(idx + 1) * block_size]);
@@ -490,7 +531,7 @@ mod tests {
                     for idx in n_found / block_size..tokens.len() / block_size {
                         let end = (idx + 1) * block_size;
                         memory.insert(table[idx], tokens[..end].to_vec());
-                        blocks.register(&mut table, idx, &tokens[end - block_size..end]);
+                        blocks.register(&mut table, idx, text(&tokens[end - block_size..end]));
                         prop_assert_eq!(&memory[&table[idx]], &tokens[..end]);
                     }
                 }

@@ -8,7 +8,9 @@ use std::ops::Range;
 
 use tokio::sync::oneshot;
 
-use crate::{EmbeddingSpec, Pooling, Span, StepPlan, TokenId, scheduler::Step, sequence::Sequence};
+use crate::{
+    EmbeddingSpec, ImageRows, Pooling, Span, StepPlan, TokenId, scheduler::Step, sequence::Sequence,
+};
 
 /// The vectors of one call. Dropping it cancels what is not computed yet.
 #[derive(Debug)]
@@ -79,7 +81,7 @@ impl Collector {
     /// Makes the sequence of an input. A vector of all rows needs even those of a known prefix.
     pub(crate) fn sequence(&self, tokens: Vec<TokenId>) -> Sequence {
         match self.spec.pooling {
-            Pooling::Last | Pooling::Rank => Sequence::new(tokens),
+            Pooling::Last | Pooling::Rank => Sequence::new(tokens, Vec::new()),
             Pooling::Mean | Pooling::Cls => Sequence::computed_in_full(tokens),
         }
     }
@@ -158,6 +160,8 @@ pub(crate) fn plan_whole(inputs: &[(Collector, Vec<TokenId>)]) -> StepPlan {
         let first_row = plan.tokens.len();
         plan.tokens.extend_from_slice(tokens);
         plan.positions.extend(0..tokens.len() as u32);
+        let ends = std::iter::repeat_n(tokens.len() as u32, tokens.len());
+        plan.ends.extend(ends);
         let span = Span {
             rows: first_row..plan.tokens.len(),
             start: 0,
@@ -198,14 +202,23 @@ pub(crate) fn split<'a>(
         to.plan
             .positions
             .extend_from_slice(&mixed.plan.positions[rows.clone()]);
+        to.plan
+            .ends
+            .extend_from_slice(&mixed.plan.ends[rows.clone()]);
+        let moved_row = |row: usize| row - rows.start + first_row;
+        let images = mixed.plan.images.iter();
+        let images = images.filter(|image| rows.contains(&image.rows.start));
+        to.plan.images.extend(images.map(|image| ImageRows {
+            rows: moved_row(image.rows.start)..moved_row(image.rows.end),
+            ..image.clone()
+        }));
         let moved = Span {
             rows: first_row..first_row + rows.len(),
             ..span
         };
         while let Some(row) = wanted.next_if(|row| (*row as usize) < rows.end) {
             if collector.is_none() {
-                let row = row as usize - rows.start + first_row;
-                to.plan.logit_rows.push(row as u32);
+                to.plan.logit_rows.push(moved_row(row as usize) as u32);
             }
         }
         if let Some(collector) = collector {

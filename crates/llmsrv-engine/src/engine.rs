@@ -147,9 +147,9 @@ impl Engine {
             // Memory that was short may have come back.
             self.blocks.raise_bound(self.max_blocks);
         }
-        let (mut reply, tokens) = Reply::new(submission);
+        let (mut reply, sequence) = Reply::new(submission);
         self.stats.requests += 1;
-        self.stats.prompt_tokens += tokens.len() as u64;
+        self.stats.prompt_tokens += sequence.tokens().len() as u64;
         if reply.is_empty() {
             reply.finish(
                 FinishReason::Length,
@@ -161,7 +161,7 @@ impl Engine {
                 .requests
                 .partition_point(|request| matches!(request.output, Output::Text(_)));
             let request = Request {
-                sequence: Sequence::new(tokens),
+                sequence,
                 output: Output::Text(Box::new(reply)),
             };
             self.requests.insert(n_texts, request);

@@ -4,12 +4,18 @@
 //! the KV blocks*, and its logits depend on all stored values, as attention's would. A wrong,
 //! stale or foreign block changes the output; a malformed plan panics.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use llmsrv_tokenizer::{Algorithm, Special, TokenKind, Tokenizer, Vocab};
 
 use crate::{
-    BlockId, EmbeddingSpec, Loaded, Model, ModelError, ModelSpec, Pooling, StepPlan, TokenId,
+    BlockId, EmbeddingSpec, Image, ImageError, Loaded, Model, ModelError, ModelSpec, Pooling,
+    StepPlan, TokenId, Vision,
 };
 
 /// What the fake model says.
@@ -44,6 +50,8 @@ pub struct FakeOptions {
     pub weight_bytes: u64,
     /// KV blocks there is memory for.
     pub memory_blocks: usize,
+    /// Rows that an image has; 0 = the model cannot read images.
+    pub image_rows: usize,
     /// A step fails when a sequence contains this text.
     pub fail_on: Option<String>,
     /// The model panics when a sequence contains this text.
@@ -78,6 +86,7 @@ impl Default for FakeOptions {
             context_length: 4096,
             weight_bytes: 0,
             memory_blocks: usize::MAX,
+            image_rows: 0,
             fail_on: None,
             panic_on: None,
             embedding: Some(EmbeddingSpec {
@@ -94,7 +103,14 @@ impl Default for FakeOptions {
 /// `<|im_end|>`, and `<|endoftext|>`.
 pub fn loaded(options: FakeOptions) -> Loaded {
     let tokenizer = Arc::new(tokenizer());
+    let vision = (options.image_rows > 0).then(|| {
+        let vision: Arc<dyn Vision> = Arc::new(FakeVision {
+            rows: options.image_rows,
+        });
+        vision
+    });
     Loaded {
+        vision,
         model: Box::new(FakeModel::new(options, tokenizer.clone())),
         tokenizer,
     }
@@ -121,6 +137,37 @@ pub fn tokenizer() -> Tokenizer {
         ..Vocab::default()
     };
     Tokenizer::new(vocab).expect("the vocabulary above is sound")
+}
+
+/// Reads every text that begins with `image` as an image.
+struct FakeVision {
+    rows: usize,
+}
+
+impl Vision for FakeVision {
+    fn encode(&self, bytes: &[u8]) -> Result<Arc<Image>, ImageError> {
+        if !bytes.starts_with(b"image") {
+            return Err(ImageError::Invalid("no image".into()));
+        }
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        let mut digest = [0; 32];
+        digest[..8].copy_from_slice(&hasher.finish().to_le_bytes());
+        Ok(Arc::new(Image {
+            digest,
+            rows: self.rows,
+            embedding: vec![0.0; self.rows],
+            whole: true,
+        }))
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn marks(&self) -> (&str, &str) {
+        ("<", ">")
+    }
 }
 
 /// The model of [`loaded`].
@@ -328,9 +375,15 @@ impl FakeModel {
                     (token as usize) < self.spec.vocab_size,
                     "token {token} is not in the vocabulary"
                 );
+                let image = plan.images.iter().find(|image| image.rows.contains(&row));
+                let input = image.map_or(u64::from(token), |image| {
+                    let mut hasher = DefaultHasher::new();
+                    (image.image.digest, image.first + row - image.rows.start).hash(&mut hasher);
+                    hasher.finish()
+                });
                 let stored = Slot {
                     token,
-                    value: mix(value ^ mix(u64::from(token) << 32 | tokens.len() as u64)),
+                    value: mix(value ^ mix(input << 32 ^ input >> 32 ^ tokens.len() as u64)),
                 };
                 *self.slot(&span.blocks, tokens.len()) = stored;
                 tokens.push(token);
@@ -384,6 +437,23 @@ fn check(plan: &StepPlan, block_size: usize, n_blocks: usize) {
         plan.positions.len(),
         "one position for each token"
     );
+    assert_eq!(plan.tokens.len(), plan.ends.len(), "one end for each token");
+    for image in &plan.images {
+        assert!(
+            !image.rows.is_empty()
+                && image.rows.end <= plan.tokens.len()
+                && image.first + image.rows.len() <= image.image.rows,
+            "an image that is not there"
+        );
+        let first_end = plan.positions[image.rows.start] as usize - image.first + image.image.rows;
+        assert!(
+            !image.image.whole
+                || plan.ends[image.rows.clone()]
+                    .iter()
+                    .all(|end| *end as usize == first_end),
+            "rows of a whole image see all of it"
+        );
+    }
     let mut next_row = 0;
     let mut written = Vec::new();
     for span in &plan.spans {
@@ -398,6 +468,12 @@ fn check(plan: &StepPlan, block_size: usize, n_blocks: usize) {
                 .eq(span.start..span.kv_len() as u32),
             "positions count from the start"
         );
+        for (position, end) in positions.iter().zip(&plan.ends[span.rows.clone()]) {
+            assert!(
+                position < end && *end as usize <= span.kv_len(),
+                "a row attends to what is not stored yet"
+            );
+        }
         assert!(
             span.blocks.len() * block_size >= span.kv_len(),
             "too few blocks"
@@ -474,6 +550,7 @@ mod tests {
         let Loaded {
             mut model,
             tokenizer,
+            ..
         } = loaded(FakeOptions {
             answer,
             ..FakeOptions::default()
@@ -488,6 +565,8 @@ mod tests {
             let plan = StepPlan {
                 tokens: tokens[start..].to_vec(),
                 positions: (start as u32..tokens.len() as u32).collect(),
+                ends: (start as u32 + 1..=tokens.len() as u32).collect(),
+                images: Vec::new(),
                 spans: vec![crate::Span {
                     rows: 0..n_rows,
                     start: start as u32,

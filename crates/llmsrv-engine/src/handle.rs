@@ -16,6 +16,7 @@ use crate::{
     embed::EmbedInput,
     engine::Engine,
     grammar::{Constraint, Grammars},
+    image,
 };
 
 /// Limits of one engine.
@@ -110,7 +111,9 @@ pub fn spawn_within(
     options: EngineOptions,
     memory: Box<dyn MemoryAccount>,
 ) -> Handle {
-    let Loaded { model, tokenizer } = loaded;
+    let Loaded {
+        model, tokenizer, ..
+    } = loaded;
     let spec = model.spec().clone();
     let context_limit = spec
         .context_length
@@ -181,6 +184,9 @@ impl Handle {
                 tokens: n_tokens,
                 num_ctx: request.num_ctx,
             });
+        }
+        if !image::are_sound(&request.images, n_tokens) {
+            return Err(SubmitError::Images);
         }
         self.check_vocabulary(&request.tokens)?;
         let biased: Vec<_> = request
@@ -371,6 +377,7 @@ mod tests {
     fn request(prompt: &str) -> GenRequest {
         GenRequest {
             tokens: prompt.bytes().map(TokenId::from).collect(),
+            images: Vec::new(),
             params: SamplingParams::default(),
             num_ctx: 1 << 20,
             max_tokens: None,

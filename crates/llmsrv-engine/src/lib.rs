@@ -2,11 +2,12 @@
 //!
 //! The crate knows no tensor, no file and no socket. A [`Model`] computes; everything here decides.
 //! Read in this order: [`request`] (what comes in and goes out), [`plan`] and [`model`] (the waist
-//! towards the arithmetic), `handle` (what other threads hold), `engine` (the loop), then the parts
+//! towards the arithmetic), [`image`] (prompts that are not only text), `handle` (what other threads hold), `engine` (the loop), then the parts
 //! of the loop: [`sequence`], [`blocks`] and [`scheduler`] choose what is computed, [`sample`] and
 //! `grammar` choose tokens, [`detok`] and [`stop`] make text of them, `reply` joins these for one
 //! request. `embed` is the shorter way of texts that become vectors.
 
+pub mod image;
 pub mod model;
 pub mod plan;
 pub mod request;
@@ -32,11 +33,12 @@ pub use embed::{EmbedError, Embeddings};
 pub use handle::{
     Ending, EngineOptions, Generation, Handle, MemoryAccount, Stats, spawn, spawn_within,
 };
+pub use image::{Image, ImageError, ImageSpan, Vision};
 pub use model::{
     Adapter, EmbeddingSpec, LoadError, LoadOptions, Loaded, Loader, Model, ModelError, ModelSpec,
     Pooling,
 };
-pub use plan::{BlockId, Span, StepPlan};
+pub use plan::{BlockId, ImageRows, Span, StepPlan};
 pub use request::{
     Event, Finish, FinishReason, GenRequest, GrammarSpec, SamplingParams, SubmitError, TokenInfo,
 };

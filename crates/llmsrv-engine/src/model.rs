@@ -7,7 +7,7 @@ use std::{
 
 use llmsrv_tokenizer::Tokenizer;
 
-use crate::StepPlan;
+use crate::{StepPlan, Vision};
 
 /// What the engine must know of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +111,8 @@ pub struct LoadOptions {
     pub n_threads: usize,
     /// Device: `auto`, `cpu`, `cuda`, `metal` or `candle` (the portable tensor path on the CPU).
     pub device: String,
+    /// GGUF file of the model's encoder for images.
+    pub projector: Option<PathBuf>,
     /// LoRA adapters on top of the weights; all apply at once.
     pub adapters: Vec<Adapter>,
 }
@@ -130,6 +132,7 @@ impl Default for LoadOptions {
             kv_cache_type: "f16".into(),
             n_threads: 0,
             device: "auto".into(),
+            projector: None,
             adapters: Vec::new(),
         }
     }
@@ -141,6 +144,8 @@ pub struct Loaded {
     pub model: Box<dyn Model>,
     /// Shared with the prompt renderer.
     pub tokenizer: Arc<Tokenizer>,
+    /// Reads images, if the model can.
+    pub vision: Option<Arc<dyn Vision>>,
 }
 
 /// Loads a model file; given to the server by the program so that the server knows no tensors.

@@ -1,8 +1,8 @@
 //! One step of computation, described by ids only: the same plan drives every model and device.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
-use crate::TokenId;
+use crate::{Image, TokenId};
 
 /// Names one block of KV-cache memory; the memory itself belongs to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,10 +15,26 @@ pub struct StepPlan {
     pub tokens: Vec<TokenId>,
     /// Position in its sequence of each row; same length as `tokens`.
     pub positions: Vec<u32>,
+    /// Each row attends to the positions of its sequence before this one; same length as `tokens`.
+    /// It is the row's own position plus one, but in an image whose rows see each other.
+    pub ends: Vec<u32>,
+    /// Rows whose input is an image's in place of a token's; ascending.
+    pub images: Vec<ImageRows>,
     /// One span for each sequence, in row order, covering all rows; never empty spans.
     pub spans: Vec<Span>,
     /// Row indices (into `tokens`, ascending) whose logits are wanted.
     pub logit_rows: Vec<u32>,
+}
+
+/// Rows of a step that come from an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageRows {
+    /// Rows of the plan.
+    pub rows: Range<usize>,
+    /// Row of the image that the first of them is.
+    pub first: usize,
+    /// Where they come from.
+    pub image: Arc<Image>,
 }
 
 /// The rows of one sequence in a step.

@@ -13,7 +13,9 @@ use crate::{
     detok::{Utf8Stream, output_bytes},
     grammar::Constraint,
     handle::Submission,
+    image,
     sample::{Candidates, LogProbs, Sampler},
+    sequence::Sequence,
     stop::StopFinder,
 };
 
@@ -27,7 +29,7 @@ pub(crate) struct Reply {
     stops: StopFinder,
     stop_texts: Vec<String>,
     decoder: Utf8Stream,
-    /// Prompt and generated tokens, whatever a context shift drops.
+    /// Text of the prompt and generated tokens, whatever a context shift drops.
     transcript: Vec<TokenId>,
     /// Tokens whose text may still become part of a stop text.
     held: VecDeque<Held>,
@@ -78,13 +80,15 @@ pub(crate) enum Next {
 
 impl Reply {
     /// Takes over a submission and returns it with the prompt.
-    pub(crate) fn new(submission: Submission) -> (Reply, Vec<TokenId>) {
+    pub(crate) fn new(submission: Submission) -> (Reply, Sequence) {
         let Submission {
             request,
             constraint,
             events,
         } = submission;
-        let sampler = Sampler::new(request.params, &request.tokens, request.num_ctx);
+        let n_prompt = request.tokens.len();
+        let text = image::text_tokens(&request.tokens, &request.images);
+        let sampler = Sampler::new(request.params, &text, request.num_ctx);
         let limits = Limits {
             max_tokens: request
                 .max_tokens
@@ -107,18 +111,18 @@ impl Reply {
             stops: StopFinder::new(request.stop.iter().map(String::as_str)),
             stop_texts: request.stop,
             decoder: Utf8Stream::default(),
-            transcript: request.tokens.clone(),
+            transcript: text,
             held: VecDeque::new(),
             n_bytes: 0,
             n_bytes_released: 0,
             run: (0, 0),
-            n_prompt: request.tokens.len(),
+            n_prompt,
             n_cached: 0,
             n_generated: 0,
             planned: None,
             first_token: None,
         };
-        (reply, request.tokens)
+        (reply, Sequence::new(request.tokens, request.images))
     }
 
     /// Returns whether nobody waits for the reply any more.

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use crate::TokenId;
+use crate::{ImageSpan, TokenId};
 
 /// One request for generated tokens, complete: the engine asks nobody anything.
 #[derive(Clone, Debug)]
 pub struct GenRequest {
     /// Prompt, at least one token, at most `num_ctx - 1`.
     pub tokens: Vec<TokenId>,
+    /// Images within the prompt, ascending; the tokens in their places only count.
+    pub images: Vec<ImageSpan>,
     /// Sampling options.
     pub params: SamplingParams,
     /// Context size of this request in tokens (prompt + generated).
@@ -158,7 +160,7 @@ pub struct Finish {
     pub eval_tokens: usize,
     /// From the first generated token to the end.
     pub eval_duration: Duration,
-    /// Prompt and generated tokens, for the `context` field of the native API.
+    /// Prompt (its text only) and generated tokens, for the `context` field of the native API.
     pub context: Vec<TokenId>,
 }
 
@@ -174,6 +176,9 @@ pub enum SubmitError {
         /// Context size asked for.
         num_ctx: usize,
     },
+    /// The images overlap or reach beyond the prompt.
+    #[error("the images do not fit the prompt")]
+    Images,
     /// The prompt or a bias holds an id that is no token of the model.
     #[error("token {0} is not in the vocabulary")]
     UnknownToken(TokenId),

@@ -7,14 +7,14 @@
 
 use std::borrow::BorrowMut;
 
-use crate::{BlockId, Span, StepPlan, blocks::Blocks, sequence::Sequence};
+use crate::{BlockId, ImageRows, ImageSpan, Span, StepPlan, blocks::Blocks, sequence::Sequence};
 
 /// The limits of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Scheduler {
     /// Most sequences in a step, at least 1.
     pub max_sequences: usize,
-    /// Most tokens in a step, at least 1.
+    /// Most tokens in a step, at least 1; an image that cannot be cut may exceed it.
     pub step_tokens: usize,
 }
 
@@ -63,8 +63,9 @@ impl Scheduler {
             let n_rows = sequence
                 .pending()
                 .min(budget.saturating_sub(n_running).max(1));
+            let n_rows = sequence.uncut(n_rows);
             step.add(seq_idx, sequence, n_rows);
-            budget -= n_rows;
+            budget = budget.saturating_sub(n_rows);
             if budget == 0 {
                 return;
             }
@@ -78,6 +79,8 @@ impl Step {
             .extend(self.plan.spans.drain(..).map(|span| span.blocks));
         self.plan.tokens.clear();
         self.plan.positions.clear();
+        self.plan.ends.clear();
+        self.plan.images.clear();
         self.plan.logit_rows.clear();
         self.sequences.clear();
         self.n_preempted = 0;
@@ -90,6 +93,8 @@ impl Step {
             .tokens
             .extend_from_slice(&sequence.tokens()[start..end]);
         self.plan.positions.extend(start as u32..end as u32);
+        self.plan.ends.extend(start as u32 + 1..=end as u32);
+        self.add_images(sequence, start, end, first_row);
         if end == sequence.tokens().len() {
             self.plan.logit_rows.push((first_row + n_rows - 1) as u32);
         }
@@ -102,6 +107,23 @@ impl Step {
             blocks: table,
         });
         self.sequences.push(seq_idx);
+    }
+
+    /// Notes which of the tokens `start..end`, from row `first_row` on, are images.
+    fn add_images(&mut self, sequence: &Sequence, start: usize, end: usize, first_row: usize) {
+        let seen = |span: &&ImageSpan| span.at < end && span.end() > start;
+        for span in sequence.images().iter().filter(seen) {
+            let (from, to) = (span.at.max(start), span.end().min(end));
+            let rows = first_row + from - start..first_row + to - start;
+            if span.image.whole {
+                self.plan.ends[rows.clone()].fill(span.end() as u32);
+            }
+            self.plan.images.push(ImageRows {
+                rows,
+                first: from - span.at,
+                image: span.image.clone(),
+            });
+        }
     }
 }
 
@@ -123,7 +145,7 @@ mod tests {
         // Tokens of their own, so that the prefix cache finds nothing.
         (0..)
             .zip(lengths)
-            .map(|(idx, length)| Sequence::new(vec![idx; *length]))
+            .map(|(idx, length)| Sequence::new(vec![idx; *length], Vec::new()))
             .collect()
     }
 

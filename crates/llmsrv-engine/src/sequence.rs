@@ -3,12 +3,17 @@
 //! There are no phases. A new prompt, a half-computed prompt, the next token, the return after a
 //! preemption and a shifted context are all the same: `tokens` is longer than `computed`.
 
-use crate::{BlockId, TokenId, blocks::Blocks};
+use crate::{
+    BlockId, ImageSpan, TokenId,
+    blocks::{Blocks, Chunk},
+    image,
+};
 
 /// One request inside the scheduler.
 #[derive(Debug, Default)]
 pub struct Sequence {
     tokens: Vec<TokenId>,
+    images: Vec<ImageSpan>,
     computed: usize,
     blocks: Vec<BlockId>,
     ended: bool,
@@ -17,10 +22,12 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// Makes a sequence of which nothing is computed.
-    pub fn new(tokens: Vec<TokenId>) -> Sequence {
+    /// Makes a sequence of which nothing is computed. `images` lie within `tokens`.
+    pub fn new(tokens: Vec<TokenId>, images: Vec<ImageSpan>) -> Sequence {
+        debug_assert!(image::are_sound(&images, tokens.len()));
         Sequence {
             tokens,
+            images,
             ..Sequence::default()
         }
     }
@@ -29,7 +36,7 @@ impl Sequence {
     pub fn computed_in_full(tokens: Vec<TokenId>) -> Sequence {
         Sequence {
             in_full: true,
-            ..Sequence::new(tokens)
+            ..Sequence::new(tokens, Vec::new())
         }
     }
 
@@ -38,7 +45,7 @@ impl Sequence {
     pub fn acquire(&mut self, blocks: &mut Blocks) -> bool {
         let starts = self.blocks.is_empty();
         if starts && !self.in_full {
-            self.computed = blocks.find_prefix(&self.tokens, &mut self.blocks);
+            self.computed = blocks.find_prefix(&self.tokens, &self.images, &mut self.blocks);
         }
         let n_missing = self
             .tokens
@@ -59,12 +66,9 @@ impl Sequence {
         self.computed += n_rows;
         debug_assert!(self.computed <= self.tokens.len());
         for block_idx in first_full..self.computed / block_size {
-            let start = block_idx * block_size;
-            blocks.register(
-                &mut self.blocks,
-                block_idx,
-                &self.tokens[start..start + block_size],
-            );
+            let range = block_idx * block_size..(block_idx + 1) * block_size;
+            let chunk = Chunk::new(&self.tokens, &self.images, range);
+            blocks.register(&mut self.blocks, block_idx, chunk);
         }
     }
 
@@ -74,12 +78,14 @@ impl Sequence {
     }
 
     /// Makes room in a full context: drops half of the tokens after the first `n_keep`, the
-    /// oldest ones. Positions change, so all of it is computed again (but for what the prefix
-    /// cache has).
+    /// oldest ones; an image goes as a whole. Positions change, so all of it is computed again (but
+    /// for what the prefix cache has).
     pub fn shift(&mut self, n_keep: usize, blocks: &mut Blocks) {
         let n_keep = n_keep.min(self.tokens.len().saturating_sub(2));
         let n_drop = ((self.tokens.len() - n_keep) / 2).max(1);
-        self.tokens.drain(n_keep..n_keep + n_drop);
+        let dropped = image::widened(&self.images, n_keep..n_keep + n_drop);
+        self.tokens.drain(dropped.clone());
+        image::remove(&mut self.images, dropped);
         self.release(blocks);
     }
 
@@ -102,6 +108,22 @@ impl Sequence {
     /// Returns prompt and generated tokens, as the model sees them.
     pub fn tokens(&self) -> &[TokenId] {
         &self.tokens
+    }
+
+    /// Returns the images within the tokens.
+    pub fn images(&self) -> &[ImageSpan] {
+        &self.images
+    }
+
+    /// Returns how many of the next tokens to compute where there is room for `n_rows`: an image
+    /// whose rows see each other is not cut, even if it takes more room.
+    pub fn uncut(&self, n_rows: usize) -> usize {
+        let cut = image::across(&self.images, self.computed + n_rows);
+        match cut.filter(|span| span.image.whole) {
+            Some(span) if span.at > self.computed => span.at - self.computed,
+            Some(span) => span.end() - self.computed,
+            None => n_rows,
+        }
     }
 
     /// Returns how many tokens are in the KV cache.

@@ -1,7 +1,7 @@
 //! Attention of queries over the keys and values of their sequences in paged memory.
 //!
 //! Softmax runs online over tiles (<https://arxiv.org/abs/2205.14135>): a tile is a block, counted from
-//! position 0 of the sequence. So the order of all sums depends on the query's position alone, and the
+//! position 0 of the sequence. So the order of all sums depends on what the query sees alone, and the
 //! result is the same bit for bit however the sequence was cut into steps and whoever computes beside.
 
 use std::cell::RefCell;
@@ -30,12 +30,15 @@ pub struct Attention {
 pub struct Query<'a> {
     /// Its position.
     pub position: usize,
+    /// It attends to the positions before this one: its own plus one, or further where rows see
+    /// each other.
+    pub end: usize,
     /// The blocks of its sequence, in order.
     pub blocks: &'a [u32],
 }
 
-/// Attends from every row of `query` (`[rows][n_heads * head_dim]`) to the stored positions up to its
-/// own; the result has the same shape.
+/// Attends from every row of `query` (`[rows][n_heads * head_dim]`) to the stored positions before its
+/// end; the result has the same shape.
 pub fn attend(
     kv: &PagedKv,
     layer: usize,
@@ -81,8 +84,8 @@ pub fn attend(
         }
     }
     for row in rows {
-        let expected = row.position / kv.block_size() + 1;
-        if row.blocks.len() < expected {
+        let expected = row.end.div_ceil(kv.block_size());
+        if row.blocks.len() < expected || row.end <= row.position {
             return Err(Error::Length {
                 what: "blocks of a sequence",
                 got: row.blocks.len(),
@@ -93,7 +96,7 @@ pub fn attend(
     let group = n_heads / n_kv_heads * head_dim;
     let work: usize = rows
         .iter()
-        .map(|row| (row.position + 1).min(attention.window.unwrap_or(usize::MAX)) * width)
+        .map(|row| row.end.min(attention.window.unwrap_or(usize::MAX)) * width)
         .sum();
     pool.for_each_chunk_mut(out, group, work >= PARALLEL_WORK, |index, out| {
         let (row, kv_head) = (index / n_kv_heads, index % n_kv_heads);
@@ -152,11 +155,11 @@ fn attend_group(
     );
     out.fill(0.0);
 
-    let end = row.position + 1;
+    let end = row.end;
     let first = attention
         .window
-        .map_or(0, |window| end.saturating_sub(window));
-    for block_idx in first / block_size..=row.position / block_size {
+        .map_or(0, |window| (row.position + 1).saturating_sub(window));
+    for block_idx in first / block_size..end.div_ceil(block_size) {
         let start = block_idx * block_size;
         let slots = first.max(start) - start..end.min(start + block_size) - start;
         let block = row.blocks[block_idx];
@@ -270,6 +273,7 @@ mod tests {
         keys: &[f32],
         values: &[f32],
         position: usize,
+        end: usize,
         a: &Attention,
     ) -> Vec<f64> {
         let (hd, width) = (a.head_dim, a.n_kv_heads * a.head_dim);
@@ -279,7 +283,7 @@ mod tests {
         let mut out = vec![0.0; query.len()];
         for head in 0..a.n_heads {
             let kv_head = head / (a.n_heads / a.n_kv_heads);
-            let scores: Vec<f64> = (first..=position)
+            let scores: Vec<f64> = (first..end)
                 .map(|p| {
                     let score: f64 = (0..hd)
                         .map(|i| {
@@ -318,16 +322,17 @@ mod tests {
         #[test]
         fn as_the_textbook_says(
             n in 1_usize..60, n_kv_heads in 1_usize..3, group in 1_usize..4, ty in 0..4_usize,
-            window in prop::option::of(1_usize..40), softcap in prop::option::of(1.0_f32..30.0),
+            window in prop::option::of(1_usize..40), ahead in prop_oneof![Just(0_usize), 1_usize..20], softcap in prop::option::of(1.0_f32..30.0),
         ) {
             let (ty, tolerance) = TYPES[ty];
             let a = Attention { n_heads: n_kv_heads * group, n_kv_heads, head_dim: 32, scale: 0.1, softcap, window };
             let (kv, blocks, keys, rows) = stored(n, n_kv_heads * 32, ty);
             let query = values(a.n_heads * 32, 9);
             let mut out = vec![0.0; query.len()];
-            let row = Query { position: n - 1, blocks: &blocks };
+            let position = n - 1 - ahead.min(n - 1);
+            let row = Query { position, end: n, blocks: &blocks };
             attend(&kv, 1, &query, &[row], &a, &mut out, &Pool::new(1)).unwrap();
-            for (got, expected) in out.iter().zip(naive(&query, &keys, &rows, n - 1, &a)) {
+            for (got, expected) in out.iter().zip(naive(&query, &keys, &rows, position, n, &a)) {
                 prop_assert!((f64::from(*got) - expected).abs() < tolerance, "{ty}: {got} {expected}");
             }
         }
@@ -348,6 +353,7 @@ mod tests {
         let rows: Vec<Query<'_>> = (0..90)
             .map(|position| Query {
                 position,
+                end: position + 1,
                 blocks: &blocks,
             })
             .collect();
@@ -381,6 +387,7 @@ mod tests {
         let query = values(64, 5);
         let row = Query {
             position: 19,
+            end: 20,
             blocks: &blocks,
         };
         let run = |kv: &PagedKv| {
@@ -395,6 +402,7 @@ mod tests {
         assert!(kv.write(0, 0, 0, &[0.0; 63], &[0.0; 64]).is_err());
         let far = Query {
             position: 99,
+            end: 100,
             blocks: &blocks,
         };
         assert!(attend(&kv, 1, &query, &[far], &a, &mut [0.0; 64], &Pool::new(1)).is_err());

@@ -35,6 +35,14 @@ impl Pool {
             .map_or(1, ThreadPool::current_num_threads)
     }
 
+    /// Runs `work`, which is parallel in itself, on these threads alone.
+    pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match &self.threads {
+            Some(threads) => threads.install(work),
+            None => work(),
+        }
+    }
+
     /// Calls `work` with the index and content of each stretch of `chunk_len` elements, at the same
     /// time where `parallel` says that it pays.
     pub fn for_each_chunk_mut<T: Send>(

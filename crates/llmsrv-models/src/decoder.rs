@@ -73,6 +73,12 @@ fn hidden<O: Ops>(
 
     // [n, w]
     let mut x = ops.embed(&weights.embedding, &plan.tokens, arch.embedding_scale)?;
+    // Images come in the decoder's own scale.
+    for rows in &plan.images {
+        for (row, from) in rows.rows.clone().zip(rows.first..) {
+            x = ops.put_rows(x, row, rows.image.row(from))?;
+        }
+    }
 
     for (idx, (config, layer)) in arch.layers.iter().zip(&weights.layers).enumerate() {
         // Attention.

@@ -4,7 +4,7 @@
 //! order: `arch` (what distinguishes decoders, as data), `families` (metadata to that data),
 //! `source` and `weights` (checked access to tensors), `decoder` (the one forward pass), `ops`
 //! (what it runs on), `model` (the engine's view). `encoder` has the same parts for models that make
-//! vectors of texts and nothing else.
+//! vectors of texts and nothing else, `vision` for those that make rows of a prompt of images.
 
 mod adapter;
 mod arch;
@@ -16,11 +16,14 @@ mod ops;
 mod rope;
 mod routing;
 mod source;
+mod vision;
 mod weights;
 
 use std::{path::Path, sync::Arc};
 
-use llmsrv_engine::{EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Pooling};
+use llmsrv_engine::{
+    EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Pooling, Vision,
+};
 use llmsrv_gguf::{GgufFile, TensorType};
 use llmsrv_tokenizer::Tokenizer;
 use tracing::warn;
@@ -77,6 +80,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         return Ok(Loaded {
             model,
             tokenizer: Arc::new(tokenizer),
+            vision: None,
         });
     }
     let arch = families::read(architecture, &source)?;
@@ -84,7 +88,10 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let n_vocab = tokenizer.vocab_size();
     let kv_type = kv_type(&options.kv_cache_type, arch.head_dim)?;
 
-    let model = match device(&options.device)? {
+    let chosen = device(&options.device)?;
+    let vision = vision(options, &source, &arch, chosen.clone())?;
+
+    let model = match chosen {
         None => {
             let ops = CpuOps::new(&arch, kv_type, options.n_threads)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
@@ -103,7 +110,39 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     Ok(Loaded {
         model,
         tokenizer: Arc::new(tokenizer),
+        vision,
     })
+}
+
+/// Loads the encoder for images, if the model has one. With one that is not known the model is still
+/// good for text.
+fn vision(
+    options: &LoadOptions,
+    source: &Source,
+    arch: &ArchConfig,
+    device: Option<candle::Device>,
+) -> Result<Option<Arc<dyn Vision>>, LoadError> {
+    let (file, place) = match &options.projector {
+        Some(path) => {
+            let file = Arc::new(GgufFile::open(path).map_err(unreadable)?);
+            (file, vision::Place::Apart)
+        }
+        None if !source.has_key("vision.block_count") => return Ok(None),
+        None if source.architecture() == "gemma3" => (source.file(), vision::Place::Gemma3),
+        None => {
+            warn!("the model cannot read images here: its encoder is not known");
+            return Ok(None);
+        }
+    };
+    let device = device.unwrap_or(candle::Device::Cpu);
+    match vision::load(file, place, arch.width, device, options.n_threads) {
+        Ok(vision) => Ok(Some(vision)),
+        Err(LoadError::Unsupported(reason)) => {
+            warn!(reason, "the model cannot read images here");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Loads the weights onto the device of `ops`.

@@ -1,6 +1,6 @@
 //! A decoder as the engine sees it: checks each plan, then computes it.
 
-use llmsrv_engine::{Model, ModelError, ModelSpec, StepPlan};
+use llmsrv_engine::{ImageRows, Model, ModelError, ModelSpec, StepPlan};
 
 use crate::{arch::ArchConfig, decoder, ops::Ops, weights::Weights};
 
@@ -69,6 +69,19 @@ impl<O: Ops> Decoder<O> {
                 .eq((span.start..).take(positions.len()))
             {
                 return Err("positions of a span do not ascend from its start");
+            }
+            let ends = plan.ends.get(span.rows.clone()).unwrap_or_default();
+            let in_reach = |(at, end): (&u32, &u32)| at < end && (*end as usize) <= span.kv_len();
+            if ends.len() != positions.len() || !positions.iter().zip(ends).all(in_reach) {
+                return Err("a row attends to positions that are not stored");
+            }
+        }
+        for image in &plan.images {
+            let ImageRows { rows, first, image } = image;
+            let width = self.arch.width;
+            let fits = rows.end <= n_rows && first.saturating_add(rows.len()) <= image.rows;
+            if !fits || image.rows.checked_mul(width) != Some(image.embedding.len()) {
+                return Err("an image does not fit its rows");
             }
         }
         let ascending = plan.logit_rows.is_sorted_by(|a, b| a < b);

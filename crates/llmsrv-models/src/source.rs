@@ -37,6 +37,16 @@ impl Source {
         }
     }
 
+    /// Returns the file.
+    pub(crate) fn file(&self) -> Arc<GgufFile> {
+        self.file.clone()
+    }
+
+    /// Returns the architecture that keys begin with.
+    pub(crate) fn architecture(&self) -> &str {
+        &self.architecture
+    }
+
     /// Returns a required number of things: at least 1 and at most 2^31 - 1.
     pub(crate) fn count(&self, key: &str) -> Result<usize, LoadError> {
         match self.optional_count(key)? {
@@ -125,6 +135,21 @@ impl Source {
         self.file.metadata().bools(&self.full(key))
     }
 
+    /// Returns a list of whole numbers.
+    pub(crate) fn integers(&self, key: &str) -> Option<Vec<i64>> {
+        self.file.metadata().i64s(&self.full(key))
+    }
+
+    /// Returns a list of numbers.
+    pub(crate) fn numbers(&self, key: &str) -> Option<Vec<f32>> {
+        self.file.metadata().f32s(&self.full(key))
+    }
+
+    /// Returns whether the file has a key.
+    pub(crate) fn has_key(&self, key: &str) -> bool {
+        self.file.metadata().get(&self.full(key)).is_some()
+    }
+
     /// Returns the full name of a key of this architecture.
     pub(crate) fn full(&self, key: &str) -> String {
         format!("{}.{key}", self.architecture)
@@ -150,6 +175,12 @@ impl Source {
     pub(crate) fn n_rows(&self, name: &str) -> Option<usize> {
         let tensor = self.file.tensor(name)?;
         tensor.shape.get(1).copied()?.try_into().ok()
+    }
+
+    /// Returns the elements of a row of a tensor.
+    pub(crate) fn row_length(&self, name: &str) -> Option<usize> {
+        let tensor = self.file.tensor(name)?;
+        tensor.shape.first().copied()?.try_into().ok()
     }
 
     /// Returns the values of a required vector.
@@ -192,6 +223,14 @@ impl Source {
             self.check(tensor, &[n_cols, n_rows])?;
         }
         self.file_matrix(tensor, n_rows, n_cols)
+    }
+
+    /// Returns a required tensor of this shape as a matrix: all dimensions but the last make a row.
+    pub(crate) fn folded(&self, name: &str, shape: &[usize]) -> Result<FileMatrix, LoadError> {
+        let tensor = self.file.tensor(name).ok_or_else(|| missing(name))?;
+        self.check(tensor, shape)?;
+        let (n_rows, row) = shape.split_last().unwrap_or((&1, &[]));
+        self.file_matrix(tensor, *n_rows, row.iter().product())
     }
 
     /// Returns the matrices of a required stack of `n` of them.

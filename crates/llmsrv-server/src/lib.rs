@@ -14,6 +14,7 @@ mod embed;
 mod error;
 mod format;
 mod guard;
+mod images;
 pub mod job;
 pub mod keys;
 mod library;

@@ -20,7 +20,9 @@ use std::{
 
 use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_chat::Template;
-use llmsrv_engine::{Adapter, EngineOptions, Handle, LoadError, LoadOptions, Loaded, Loader};
+use llmsrv_engine::{
+    Adapter, EngineOptions, Handle, LoadError, LoadOptions, Loaded, Loader, Vision,
+};
 use llmsrv_gguf::GgufFile;
 use llmsrv_store::{ModelName, Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
@@ -39,6 +41,8 @@ use crate::{
 pub(crate) struct ReadyModel {
     pub(crate) stored: StoredModel,
     pub(crate) engine: Handle,
+    /// Reads images, if the model can.
+    pub(crate) vision: Option<Arc<dyn Vision>>,
     pub(crate) template: Template,
 }
 
@@ -563,6 +567,7 @@ fn load(
         scale: 1.0,
     });
     let load_options = LoadOptions {
+        projector: stored.projectors.first().cloned(),
         adapters: adapters.collect(),
         ..settings.load.clone()
     };
@@ -573,7 +578,11 @@ fn load(
         }
         error => ApiError::internal(format!("cannot load model '{name}': {error}")),
     };
-    let Loaded { model, tokenizer } = loader(&stored.weights, &load_options).map_err(refused)?;
+    let Loaded {
+        model,
+        tokenizer,
+        vision,
+    } = loader(&stored.weights, &load_options).map_err(refused)?;
     for warning in tokenizer.warnings() {
         tracing::warn!(model = name, warning, "tokenizer");
     }
@@ -597,11 +606,16 @@ fn load(
         prefix_cache_blocks: blocks_for(wanted).saturating_mul(settings.parallel()),
         ..EngineOptions::default()
     };
-    let loaded = Loaded { model, tokenizer };
+    let loaded = Loaded {
+        model,
+        tokenizer,
+        vision: vision.clone(),
+    };
     let engine = llmsrv_engine::spawn_within(loaded, options, Box::new(account));
     Ok(ReadyModel {
         stored,
         engine,
+        vision,
         template,
     })
 }

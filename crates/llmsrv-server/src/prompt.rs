@@ -12,6 +12,7 @@ use crate::{
     app::Settings,
     dialect::native,
     error::ApiError,
+    images::Layout,
     job::{Generate, Input, Job, ToolChoice},
     manager::ReadyModel,
 };
@@ -32,7 +33,8 @@ struct Rendered {
     /// Tokens that go before it.
     context: Vec<u32>,
     n_truncated: usize,
-    n_images: usize,
+    /// Base64, in the order of the tags' numbers.
+    images: Vec<String>,
 }
 
 /// Renders the prompt of a job and gives it to the engine. Takes as long as a tokenizer needs, so it
@@ -52,21 +54,21 @@ pub(crate) fn start(
     };
     let think = check(job, model, template)?;
     let options = options(job, model)?;
-    let n_ctx = settings
-        .context(options.num_ctx)
-        .min(model.engine.context_limit());
+    let n_ctx = context(&options, model, settings);
     let rendered = render(job, model, template, think, n_ctx)?;
     let tokenizer = model.engine.tokenizer();
-    let mut tokens = rendered.context.clone();
-    tokens.extend(encode(tokenizer, &rendered.text, tokens.is_empty()));
-    if tokens.is_empty() {
-        tokens.extend(tokenizer.bos().or_else(|| tokenizer.eos()));
+    let (context, n_images) = (rendered.context.clone(), rendered.images.len());
+    let mut layout = layout(model, context, &rendered.text, n_images, n_ctx)?;
+    if layout.tokens.is_empty() {
+        layout
+            .tokens
+            .extend(tokenizer.bos().or_else(|| tokenizer.eos()));
     }
     let n_keep = usize::try_from(options.num_keep.unwrap_or(4)).unwrap_or(0)
         + usize::from(tokenizer.adds_bos());
-    let n_tokens = tokens.len();
-    fit(&mut tokens, n_ctx, n_keep, job)?;
-    let n_truncated = rendered.n_truncated + (n_tokens - tokens.len());
+    let n_tokens = layout.tokens.len();
+    fit(&mut layout, n_ctx, n_keep, job)?;
+    let n_truncated = rendered.n_truncated + (n_tokens - layout.tokens.len());
     if n_truncated > 0 {
         tracing::warn!(model = %job.model, n_truncated, n_ctx, "the prompt was cut to fit the context");
     }
@@ -78,9 +80,11 @@ pub(crate) fn start(
     let start = template
         .grammar_start(tail(&rendered.text), calls.is_some())
         .filter(|_| thinks && !is_raw(job));
-    let prompt_tokens = tokens.len();
+    let prompt_tokens = layout.tokens.len();
+    let images = layout.spans(&rendered.images, model.vision.as_deref())?;
     let request = GenRequest {
-        tokens,
+        tokens: layout.tokens,
+        images,
         params: SamplingParams {
             logit_bias: job.logit_bias.clone(),
             ..sampling(&options)
@@ -124,15 +128,13 @@ pub(crate) fn rendered(
     let own = own_template(job)?;
     let template = own.as_ref().unwrap_or(&model.template);
     let think = check(job, model, template)?;
-    let n_ctx = settings
-        .context(options(job, model)?.num_ctx)
-        .min(model.engine.context_limit());
+    let n_ctx = context(&options(job, model)?, model, settings);
     let rendered = render(job, model, template, think, n_ctx)?;
     let before = model
         .engine
         .tokenizer()
         .decode_with_special(&rendered.context);
-    Ok((before + &rendered.text, rendered.n_images))
+    Ok((before + &rendered.text, rendered.images.len()))
 }
 
 /// Counts the tokens of a job's prompt, uncut.
@@ -141,8 +143,37 @@ pub(crate) fn count(job: &Job, model: &ReadyModel, settings: &Settings) -> Resul
         truncate: false,
         ..job.clone()
     };
-    let (text, _) = rendered(&whole, model, settings)?;
-    Ok(encode(model.engine.tokenizer(), &text, true).len())
+    let (text, n_images) = rendered(&whole, model, settings)?;
+    let layout = layout(model, Vec::new(), &text, n_images, usize::MAX)?;
+    Ok(layout.tokens.len())
+}
+
+/// Tokens of a text with tags for `n_images` images, behind those of `context`.
+fn layout(
+    model: &ReadyModel,
+    context: Vec<u32>,
+    text: &str,
+    n_images: usize,
+    n_ctx: usize,
+) -> Result<Layout, ApiError> {
+    let tokenizer = model.engine.tokenizer();
+    match model.vision.as_deref() {
+        Some(vision) if n_images > 0 => {
+            Layout::with_images(tokenizer, context, text, n_images, vision, n_ctx)
+        }
+        _ => Ok(Layout::text(tokenizer, context, text)),
+    }
+}
+
+/// The size of the context in tokens; an image must fit.
+fn context(options: &Options, model: &ReadyModel, settings: &Settings) -> usize {
+    let asked = settings.context(options.num_ctx);
+    let least = if model.vision.is_some() {
+        MIN_VISION_CONTEXT
+    } else {
+        0
+    };
+    asked.max(least).min(model.engine.context_limit())
 }
 
 fn own_template(job: &Job) -> Result<Option<Template>, ApiError> {
@@ -180,7 +211,7 @@ fn check(job: &Job, model: &ReadyModel, template: &Template) -> Result<Option<Th
             messages.iter().map(|message| message.images.len()).sum()
         }
     };
-    if n_images > 0 {
+    if n_images > 0 && model.vision.is_none() {
         return Err(ApiError::does_not_support(&job.model, "images"));
     }
     match job.think {
@@ -232,7 +263,7 @@ fn render(
             text: generate.prompt.clone(),
             context: Vec::new(),
             n_truncated: 0,
-            n_images: 0,
+            images: generate.images.clone(),
         }),
         Input::Generate(generate) if !generate.suffix.is_empty() => {
             let fill = Fill {
@@ -247,7 +278,7 @@ fn render(
                 text,
                 context: generate.context.clone(),
                 n_truncated: 0,
-                n_images: 0,
+                images: generate.images.clone(),
             })
         }
         Input::Generate(generate) => {
@@ -262,20 +293,20 @@ fn render(
                 images: generate.images.clone(),
                 ..Message::default()
             });
-            let n_images = generate.images.len();
             let cut = job.truncate && generate.context.is_empty() && generate.template.is_none();
-            let (text, n_truncated) = if cut {
+            let (text, n_truncated, images) = if cut {
                 render_newest(messages, model, n_ctx, |messages| {
                     template.render(&prompt(messages, think))
                 })?
             } else {
-                (template.render(&prompt(&messages, think))?, 0)
+                let text = template.render(&prompt(&messages, think))?;
+                (text, 0, all_images(messages))
             };
             Ok(Rendered {
                 text,
                 context: generate.context.clone(),
                 n_truncated,
-                n_images,
+                images,
             })
         }
         Input::Chat { messages, .. } => {
@@ -293,23 +324,22 @@ fn render(
             {
                 llmsrv_chat::strip_earlier_thinking(&mut all);
             }
-            let n_images = all.iter().map(|message| message.images.len()).sum();
             let render = |messages: &[Message]| {
                 template.render(&Prompt {
                     tools: job.tools(),
                     ..prompt(messages, think)
                 })
             };
-            let (text, n_truncated) = if job.truncate {
+            let (text, n_truncated, images) = if job.truncate {
                 render_newest(all, model, n_ctx, render)?
             } else {
-                (render(&all)?, 0)
+                (render(&all)?, 0, all_images(all))
             };
             Ok(Rendered {
                 text,
                 context: Vec::new(),
                 n_truncated,
-                n_images,
+                images,
             })
         }
     }
@@ -322,16 +352,32 @@ fn prompt(messages: &[Message], think: Option<Think>) -> Prompt<'_> {
     }
 }
 
-/// Renders as many of the newest messages as fit; returns the text and how many tokens were lost.
+/// Takes the images out of a conversation.
+fn all_images(messages: Vec<Message>) -> Vec<String> {
+    messages
+        .into_iter()
+        .flat_map(|message| message.images)
+        .collect()
+}
+
+/// Renders as many of the newest messages as fit; returns the text, how many tokens were lost, and
+/// the images that are left.
 fn render_newest(
     messages: Vec<Message>,
     model: &ReadyModel,
     n_ctx: usize,
     render: impl Fn(&[Message]) -> llmsrv_chat::Result<String>,
-) -> Result<(String, usize), ApiError> {
+) -> Result<(String, usize, Vec<String>), ApiError> {
     let tokenizer = model.engine.tokenizer();
-    let count =
-        |messages: &[Message]| Ok::<_, ApiError>(encode(tokenizer, &render(messages)?, true).len());
+    let count = |messages: &[Message]| {
+        let text = render(messages)?;
+        Ok::<_, ApiError>(tokenizer.encode(&text, Special::ParseAndAdd).len())
+    };
+    let n_images = |messages: &[Message]| -> usize {
+        let images = messages.iter().map(|message| message.images.len());
+        images.sum()
+    };
+    let n_before = n_images(&messages);
     let mut whole = None;
     let kept = llmsrv_chat::truncate(messages, n_ctx, |messages| {
         let n_tokens = count(messages)?;
@@ -341,14 +387,20 @@ fn render_newest(
     let n_lost = if kept.n_dropped == 0 {
         0
     } else {
-        whole.unwrap_or(0).saturating_sub(kept.n_tokens)
+        // An image counts more when it is decided what to drop than it takes afterwards.
+        let n_kept = n_images(&kept.messages);
+        let rows = model.vision.as_ref().map_or(0, |vision| vision.rows());
+        let text = kept.n_tokens - n_kept * llmsrv_chat::IMAGE_TOKENS;
+        whole.unwrap_or(0).saturating_sub(text) + (n_before - n_kept) * rows
     };
-    Ok((render(&kept.messages)?, n_lost))
+    let text = render(&kept.messages)?;
+    Ok((text, n_lost, all_images(kept.messages)))
 }
 
 /// Cuts a prompt that leaves no room to answer: the start and the end stay.
-fn fit(tokens: &mut Vec<u32>, n_ctx: usize, n_keep: usize, job: &Job) -> Result<(), ApiError> {
-    if tokens.len() < n_ctx {
+fn fit(layout: &mut Layout, n_ctx: usize, n_keep: usize, job: &Job) -> Result<(), ApiError> {
+    let n_tokens = layout.tokens.len();
+    if n_tokens < n_ctx {
         return Ok(());
     }
     if !job.shift || !job.truncate {
@@ -357,20 +409,7 @@ fn fit(tokens: &mut Vec<u32>, n_ctx: usize, n_keep: usize, job: &Job) -> Result<
     let n_keep = n_keep.min(n_ctx.saturating_sub(2));
     let n_total = n_ctx - ((n_ctx - n_keep) / 2).max(1);
     let n_end = n_total - n_keep;
-    tokens.drain(n_keep..tokens.len() - n_end);
-    Ok(())
-}
-
-/// Tokens of a text whose marks count as special tokens.
-fn encode(tokenizer: &Tokenizer, text: &str, at_start: bool) -> Vec<u32> {
-    tokenizer.encode(
-        text,
-        if at_start {
-            Special::ParseAndAdd
-        } else {
-            Special::Parse
-        },
-    )
+    layout.remove(n_keep..n_tokens - n_end)
 }
 
 fn sampling(options: &Options) -> SamplingParams {
@@ -419,5 +458,7 @@ fn tail(text: &str) -> &str {
     &text[from..]
 }
 
+/// As the reference.
+const MIN_VISION_CONTEXT: usize = 2048;
 /// Families that were trained without the thinking of earlier answers.
 const THINKING_FORGETTERS: &[&str] = &["qwen3", "qwen3moe"];

@@ -78,11 +78,16 @@ pub(crate) fn show(
     let template = manager::choose_template(stored, &has_token);
     let can = template.capabilities();
     let config = &stored.entry.config;
+    // Beside the weights, or in the same file where the models can read that.
+    let sees = !stored.projectors.is_empty()
+        || (metadata.architecture() == Some("gemma3")
+            && metadata.get("gemma3.vision.block_count").is_some());
     let capabilities: Vec<&str> = [
         (config.embeds_only, "embedding"),
         (!config.embeds_only, "completion"),
         (!config.embeds_only && can.tools, "tools"),
         (!config.embeds_only && can.insert, "insert"),
+        (sees, "vision"),
         (!config.embeds_only && can.thinking, "thinking"),
     ]
     .into_iter()
@@ -116,6 +121,12 @@ pub(crate) fn show(
             verbose,
         )),
     );
+    if let Some(path) = stored.projectors.first() {
+        let projector = GgufFile::open(path)?;
+        let count = projector.header().parameter_count();
+        let info = model_info(projector.metadata(), count, verbose);
+        put("projector_info", Value::Object(info));
+    }
     if verbose {
         let tensors = file.header().tensors.iter();
         put(

@@ -244,6 +244,8 @@ pub(crate) fn logits(loaded: &mut Loaded, tokens: &[u32]) -> Vec<f32> {
     let plan = StepPlan {
         tokens: tokens.to_vec(),
         positions: (0..tokens.len() as u32).collect(),
+        ends: (1..=tokens.len() as u32).collect(),
+        images: Vec::new(),
         spans: vec![Span {
             rows: 0..tokens.len(),
             start: 0,

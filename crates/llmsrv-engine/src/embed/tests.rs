@@ -1,12 +1,12 @@
 //! Vectors from the fake model, beside text and by themselves.
 
-use std::{thread, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
 use proptest::prelude::*;
 
 use crate::{
-    EmbeddingSpec, EngineOptions, Event, GenRequest, Handle, Pooling, SamplingParams, SubmitError,
-    TokenId,
+    EmbeddingSpec, EngineOptions, Event, GenRequest, Generation, Handle, Image, ImageSpan, Pooling,
+    SamplingParams, SubmitError, TokenId,
     fake::{self, Answer, FakeOptions},
     spawn,
 };
@@ -34,6 +34,7 @@ fn embed(handle: &Handle, texts: &[&str]) -> Vec<Vec<f32>> {
 fn request(prompt: &str) -> GenRequest {
     GenRequest {
         tokens: tokens(prompt),
+        images: Vec::new(),
         params: SamplingParams::default(),
         num_ctx: 4096,
         max_tokens: None,
@@ -202,7 +203,7 @@ proptest! {
         let options = EngineOptions { step_tokens, kv_blocks: 1, max_kv_blocks: kv_blocks, max_sequences: 3, prefix_cache: true, ..EngineOptions::default() };
         let handle = spawn(fake::loaded(fake()), options);
         let beside = (with_text && !bidirectional)
-            .then(|| handle.submit(GenRequest { max_tokens: Some(20), ..request("ab") }).unwrap());
+            .then(|| handle.submit(about_an_image()).unwrap());
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let together = embed(&handle, &texts);
         let again = embed(&handle, &texts);
@@ -211,6 +212,42 @@ proptest! {
             prop_assert_eq!(&embed(&alone, &[text])[0], together);
             prop_assert_eq!(together, again);
         }
-        drop(beside);
+        if let Some(beside) = beside {
+            prop_assert_eq!(text(beside), text(alone.submit(about_an_image()).unwrap()));
+        }
     }
+}
+
+/// A request whose prompt has an image between two texts.
+fn about_an_image() -> GenRequest {
+    let image = Image {
+        digest: [7; 32],
+        rows: 5,
+        embedding: vec![0.0; 5],
+        whole: true,
+    };
+    GenRequest {
+        images: vec![ImageSpan {
+            at: 2,
+            image: Arc::new(image),
+        }],
+        max_tokens: Some(20),
+        params: SamplingParams {
+            temperature: 0.0,
+            ..SamplingParams::default()
+        },
+        ..request("ab.....ab")
+    }
+}
+
+fn text(mut generation: Generation) -> String {
+    let mut text = String::new();
+    while let Some(event) = generation.blocking_next() {
+        match event {
+            Event::Text { text: more, .. } => text.push_str(&more),
+            Event::Done(_) => break,
+            Event::Error(error) => panic!("{error}"),
+        }
+    }
+    text
 }

@@ -10,7 +10,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
 use crate::{
-    Event, Finish, GenRequest, GrammarSpec, Loaded, SamplingParams, TokenId, TokenInfo,
+    Event, Finish, GenRequest, GrammarSpec, Image, ImageSpan, Loaded, SamplingParams, TokenId,
+    TokenInfo,
     fake::{self, Answer, FakeOptions},
     grammar::Grammars,
     handle::Unlimited,
@@ -83,7 +84,9 @@ fn engine_within(
     options: EngineOptions,
     account: Box<dyn MemoryAccount>,
 ) -> Engine {
-    let Loaded { model, tokenizer } = fake::loaded(fake);
+    let Loaded {
+        model, tokenizer, ..
+    } = fake::loaded(fake);
     Engine::new(model, tokenizer, options, account, Arc::default())
 }
 
@@ -133,6 +136,7 @@ fn alone(answer: &Answer, request: &GenRequest) -> Output {
 fn request(prompt: &str) -> GenRequest {
     GenRequest {
         tokens: tokens(prompt),
+        images: Vec::new(),
         params: SamplingParams {
             seed: Some(1),
             ..SamplingParams::default()
@@ -175,13 +179,43 @@ mod equivalence {
 
     /// Prompts of two letters, glued from a few pieces as long as a block, so that prefixes, parts
     /// in another order and whole prompts come again, often with a length that is whole blocks.
-    fn prompt(block_size: usize) -> impl Strategy<Value = Vec<TokenId>> {
-        let piece = prop_oneof![Just("aaaaaaaa"), Just("abababab"), Just("bbbbbbbb")];
+    /// Some of the pieces are images, of which there are a few.
+    fn prompt(block_size: usize) -> impl Strategy<Value = (Vec<TokenId>, Vec<ImageSpan>)> {
+        let text = prop_oneof![Just("aaaaaaaa"), Just("abababab"), Just("bbbbbbbb")];
+        let image = (0u8..2, 1usize..9, any::<bool>());
+        let piece = prop_oneof![
+            4 => text.prop_map(Ok),
+            1 => image.prop_map(Err),
+        ];
         let tail = prop_oneof![4 => Just(""), 1 => Just("a"), 1 => Just("ba")];
         (prop::collection::vec(piece, 1..5), tail).prop_map(move |(pieces, tail)| {
-            let pieces = pieces.iter().map(|piece| &piece[..block_size]);
-            tokens(&(pieces.collect::<String>() + tail))
+            let (mut prompt, mut images) = (Vec::new(), Vec::new());
+            for piece in pieces {
+                match piece {
+                    Ok(text) => prompt.extend(tokens(&text[..block_size])),
+                    Err((kind, rows, whole)) => {
+                        images.push(ImageSpan {
+                            at: prompt.len(),
+                            image: Arc::new(image_of(kind, rows, whole)),
+                        });
+                        prompt.extend(vec![0; rows]);
+                    }
+                }
+            }
+            prompt.extend(tokens(tail));
+            (prompt, images)
         })
+    }
+
+    fn image_of(kind: u8, rows: usize, whole: bool) -> Image {
+        let mut digest = [kind; 32];
+        digest[..2].copy_from_slice(&[rows as u8, whole.into()]);
+        Image {
+            digest,
+            rows,
+            embedding: vec![0.0; rows],
+            whole,
+        }
     }
 
     fn arrival(block_size: usize) -> impl Strategy<Value = (usize, GenRequest, Option<usize>)> {
@@ -201,7 +235,7 @@ mod equivalence {
             .prop_map(
                 |(
                     step,
-                    tokens,
+                    (tokens, images),
                     (seed, temperature, repeat_penalty),
                     (max_tokens, room, num_keep, shift),
                     gone,
@@ -216,6 +250,7 @@ mod equivalence {
                     let request = GenRequest {
                         num_ctx: tokens.len() + room,
                         tokens,
+                        images,
                         params,
                         max_tokens: Some(max_tokens),
                         stop: vec!["abba".into()],
@@ -357,6 +392,50 @@ fn a_text_arrives_with_its_totals() {
         (engine.stats.generated_tokens, engine.stats.requests),
         (finish.eval_tokens as u64, 1)
     );
+}
+
+#[test]
+fn an_image_comes_from_the_prefix_cache_but_no_other_in_its_place() {
+    let fake = FakeOptions {
+        image_rows: 40,
+        answer: Answer::Random,
+        ..FakeOptions::default()
+    };
+    let vision = fake::loaded(fake.clone()).vision.unwrap();
+    let mut engine = engine(
+        fake,
+        EngineOptions {
+            step_tokens: 8,
+            ..EngineOptions::default()
+        },
+    );
+    let about = |image: &str| {
+        let image = vision.encode(image.as_bytes()).unwrap();
+        let tokens: Vec<TokenId> = [&[97; 10][..], &[0; 40], &[98; 5]].concat();
+        GenRequest {
+            tokens,
+            images: vec![ImageSpan { at: 10, image }],
+            max_tokens: Some(20),
+            ..request("a")
+        }
+    };
+    let cat = run(&mut engine, &about("image of a cat"));
+    assert_eq!(
+        (cat.finish().prompt_tokens, cat.finish().cached_tokens),
+        (55, 0)
+    );
+    assert_eq!(
+        cat.finish().context.len(),
+        15 + 20,
+        "the text alone is kept"
+    );
+    let dog = run(&mut engine, &about("image of a dog"));
+    assert_eq!(dog.finish().cached_tokens, 0, "not one block is shared");
+    assert_ne!(dog.text, cat.text);
+    let again = run(&mut engine, &about("image of a cat"));
+    assert_eq!(again.finish().cached_tokens, 48);
+    assert_eq!(again.text, cat.text);
+    assert!(vision.encode(b"no").is_err());
 }
 
 #[test]

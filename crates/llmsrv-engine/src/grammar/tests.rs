@@ -10,6 +10,7 @@ use crate::{SamplingParams, fake};
 fn request(after: Option<&str>, unless: Option<&str>) -> GenRequest {
     GenRequest {
         tokens: vec![1],
+        images: Vec::new(),
         params: SamplingParams::default(),
         num_ctx: 1000,
         max_tokens: None,

@@ -84,6 +84,7 @@ impl CandleOps {
         (keys, values): &(Tensor, Tensor),
         query: &Tensor,
         span: &Span,
+        ends: &[u32],
         attention: &Attention,
     ) -> candle_core::Result<Tensor> {
         let Attention {
@@ -123,7 +124,8 @@ impl CandleOps {
         };
         let visible = |row: usize, idx: usize| {
             let (at, seen) = (start + row, first + idx);
-            seen <= at && at - seen < window
+            let end = ends.get(row).map_or(0, |end| *end as usize);
+            seen < end && at < seen.saturating_add(window)
         };
         let mask: Vec<f32> = (0..n * n_seen)
             .map(|i| {
@@ -224,6 +226,16 @@ impl Ops for CandleOps {
         let rows = Tensor::from_vec(rows, shape, &self.device);
         rows.and_then(|rows| rows * f64::from(scale))
             .map_err(failed)
+    }
+
+    fn put_rows(&mut self, x: Tensor, first: usize, values: &[f32]) -> Result<Tensor, ModelError> {
+        let put = || {
+            let width = x.dim(1)?;
+            let rows = (values.len() / width.max(1), width);
+            x.slice_set(&Tensor::from_slice(values, rows, &self.device)?, 0, first)
+        };
+        put().map_err(failed)?;
+        Ok(x)
     }
 
     fn angles(&mut self, rope: &Rope, positions: &[u32]) -> Result<Angles, ModelError> {
@@ -373,7 +385,10 @@ impl Ops for CandleOps {
     ) -> Result<Tensor, ModelError> {
         let stored = self.stored(layer)?;
         let spans = plan.spans.iter();
-        let parts = spans.map(|span| self.attend_span(stored, query, span, attention));
+        let parts = spans.map(|span| {
+            let ends = plan.ends.get(span.rows.clone()).unwrap_or_default();
+            self.attend_span(stored, query, span, ends, attention)
+        });
         let parts = parts.collect::<candle_core::Result<Vec<_>>>();
         parts
             .and_then(|parts| Tensor::cat(&parts, 0))

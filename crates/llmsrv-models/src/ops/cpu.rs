@@ -93,6 +93,19 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
+    fn put_rows(
+        &mut self,
+        mut x: Buffer,
+        first: usize,
+        values: &[f32],
+    ) -> Result<Buffer, ModelError> {
+        let from = first * x.width();
+        let rows = x.values_mut().get_mut(from..from + values.len());
+        let rows = rows.ok_or_else(|| ModelError::Compute("rows that are not there".into()))?;
+        rows.copy_from_slice(values);
+        Ok(x)
+    }
+
     fn angles(&mut self, rope: &Rope, positions: &[u32]) -> Result<Angles, ModelError> {
         let n_pairs = rope.frequencies.len();
         let mut cos = self.buffers.take(positions.len(), n_pairs);
@@ -205,8 +218,13 @@ impl Ops for CpuOps {
             .iter()
             .zip(&blocks)
             .flat_map(|(span, blocks)| {
-                let positions = (span.start as usize..).take(span.rows.len());
-                positions.map(move |position| Query { position, blocks })
+                let positions = span.start as usize..;
+                let ends = plan.ends.get(span.rows.clone()).unwrap_or_default();
+                positions.zip(ends).map(move |(position, end)| Query {
+                    position,
+                    end: *end as usize,
+                    blocks,
+                })
             })
             .collect();
         let attention = kernels::Attention {

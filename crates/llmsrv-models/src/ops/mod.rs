@@ -43,6 +43,14 @@ pub(crate) trait Ops: Send {
         scale: f32,
     ) -> Result<Self::Tensor, ModelError>;
 
+    /// Replaces rows from `first` on by `values`, which are whole rows.
+    fn put_rows(
+        &mut self,
+        x: Self::Tensor,
+        first: usize,
+        values: &[f32],
+    ) -> Result<Self::Tensor, ModelError>;
+
     /// Computes the angles of `rope` at `positions`.
     fn angles(&mut self, rope: &Rope, positions: &[u32]) -> Result<Self::Angles, ModelError>;
 
@@ -89,7 +97,7 @@ pub(crate) trait Ops: Send {
         plan: &StepPlan,
     ) -> Result<(), ModelError>;
 
-    /// Attends from every query to the stored positions of its sequence up to its own.
+    /// Attends from every query to the stored positions of its sequence before its end.
     fn attend(
         &mut self,
         layer: usize,

@@ -48,6 +48,7 @@ fn step(model: &mut dyn Model, pieces: &mut [(&mut Sequence, usize)]) {
         let first_row = plan.tokens.len();
         plan.tokens.extend(&sequence.tokens[range.clone()]);
         plan.positions.extend(range.clone().map(|p| p as u32));
+        plan.ends.extend(range.clone().map(|p| p as u32 + 1));
         plan.spans.push(Span {
             rows: first_row..plan.tokens.len(),
             start: range.start as u32,

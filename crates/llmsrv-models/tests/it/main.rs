@@ -4,9 +4,11 @@
 
 mod embeddings;
 mod equivalence;
+mod eyes;
 mod families;
 mod hostile;
 mod quantized;
 mod reference;
 mod tiny;
 mod tiny_encoder;
+mod vision;

@@ -832,6 +832,8 @@ pub(crate) fn plan(tokens: &[u32], start: usize, blocks: &[BlockId], all_logits:
     StepPlan {
         tokens: tokens.to_vec(),
         positions: (start as u32..).take(tokens.len()).collect(),
+        ends: (start as u32 + 1..).take(tokens.len()).collect(),
+        images: Vec::new(),
         spans: vec![Span {
             rows: 0..tokens.len(),
             start: start as u32,

@@ -139,23 +139,7 @@ fn images(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
 
 /// Reads an image so far that a broken one is refused at once.
 pub(crate) fn check_image(image: &str) -> Result<(), ApiError> {
-    use base64::Engine as _;
-    let data = match image
-        .strip_prefix("data:")
-        .and_then(|rest| rest.split_once(','))
-    {
-        Some((_, data)) => data,
-        None => image,
-    };
-    let decoded = base64::engine::general_purpose::STANDARD.decode(data);
-    decoded.map(drop).map_err(|error| {
-        let at = match error {
-            base64::DecodeError::InvalidByte(at, _)
-            | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-            _ => data.len(),
-        };
-        ApiError::bad_request(format!("illegal base64 data at input byte {at}"))
-    })
+    crate::images::decode(image).map(drop)
 }
 
 /// Reads `format`.

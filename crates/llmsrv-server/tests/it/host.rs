@@ -31,6 +31,7 @@ const TEMPLATES: &[(&str, &str)] = &[
         "{{ range .Messages }}[{{ .Role }}:{{ .Content }}]{{ end }}",
     ),
     ("broken", "{{ .Prompt }}"),
+    ("seer", "{{ .Prompt }}"),
     ("filler", "<pre>{{ .Prompt }}<suf>{{ .Suffix }}<mid>"),
     (
         "thinker",
@@ -100,6 +101,13 @@ pub(crate) fn host_loading(settings: Settings, loader: Loader) -> Host {
                 br#"{"temperature":0,"stop":["<|im_end|>"]}"#,
             ),
         ];
+        if *name == "seer" {
+            let mut metadata = Metadata::new();
+            metadata.set("general.architecture", "clip");
+            metadata.set("clip.projector_type", "mlp");
+            let gguf = Writer::new(metadata).to_bytes().unwrap();
+            layers.push(put(LayerKind::Projector, &gguf));
+        }
         if *name == "speaker" {
             layers.push(put(LayerKind::System, b"Own."));
             layers.push(put(

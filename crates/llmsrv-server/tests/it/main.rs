@@ -21,3 +21,4 @@ mod tls;
 mod tokens;
 mod tools;
 mod upstream;
+mod vision;

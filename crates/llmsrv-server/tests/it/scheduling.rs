@@ -324,9 +324,14 @@ async fn the_next_model_comes_when_the_memory_is_really_free() {
     let loader: Loader = Arc::new(move |_, _| {
         let n = counted.fetch_add(1, Ordering::SeqCst) + 1;
         seen.fetch_max(n, Ordering::SeqCst);
-        let Loaded { model, tokenizer } = fake::loaded(FakeOptions::default());
+        let Loaded {
+            model,
+            tokenizer,
+            vision,
+        } = fake::loaded(FakeOptions::default());
         let alive = counted.clone();
         Ok(Loaded {
+            vision,
             model: Box::new(Sticky { model, alive }),
             tokenizer,
         })

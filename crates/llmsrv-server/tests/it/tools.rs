@@ -71,6 +71,7 @@ fn forced(mark: &str, tools: &[Tool], parallel: bool, seed: u64) -> (String, Vec
     };
     let engine = spawn(fake::loaded(options), EngineOptions::default());
     let request = GenRequest {
+        images: Vec::new(),
         tokens: vec![97],
         params: SamplingParams {
             seed: Some(seed),

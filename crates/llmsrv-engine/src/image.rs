@@ -1,0 +1,249 @@
+//! Images in a prompt: rows of embeddings that stand in for tokens.
+//!
+//! An image is encoded beside the engine ([`Vision`]), because that takes as long as many steps and
+//! running answers shall not wait for it. The engine sees finished rows: it places them, keeps them
+//! whole where cutting would matter, and tells them apart in the prefix cache by their digest.
+
+use std::{ops::Range, sync::Arc};
+
+use crate::TokenId;
+
+/// Reads images for one model. Shared by all requests.
+pub trait Vision: Send + Sync {
+    /// Decodes and encodes the bytes of an image file. Takes up to seconds, so it is called where
+    /// waiting is allowed.
+    ///
+    /// # Errors
+    /// [`ImageError::Invalid`] if the bytes are no image that can be read.
+    fn encode(&self, bytes: &[u8]) -> Result<Arc<Image>, ImageError>;
+
+    /// Positions that one image takes in the prompt.
+    fn rows(&self) -> usize;
+
+    /// Text before and after the rows of an image.
+    fn marks(&self) -> (&str, &str);
+}
+
+/// An image as the model reads it.
+#[derive(Debug)]
+pub struct Image {
+    /// Identifies the content; equal digests mean equal embeddings.
+    pub digest: [u8; 32],
+    /// Rows, i.e. positions in the prompt.
+    pub rows: usize,
+    /// The rows, `[rows * width]` row-major, as wide as a token's embedding.
+    pub embedding: Vec<f32>,
+    /// Every row sees all others, so all are computed in the same step.
+    pub whole: bool,
+}
+
+impl Image {
+    /// Returns one row.
+    pub fn row(&self, row: usize) -> &[f32] {
+        let width = self.embedding.len() / self.rows.max(1);
+        let range = row.saturating_mul(width)..(row + 1).saturating_mul(width);
+        self.embedding.get(range).unwrap_or_default()
+    }
+}
+
+impl PartialEq for Image {
+    fn eq(&self, other: &Image) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for Image {}
+
+/// An image that was not encoded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// The bytes are damaged, too large, or in a format nobody here reads.
+    #[error("{0}")]
+    Invalid(String),
+    /// The device or tensor library failed.
+    #[error("computation failed: {0}")]
+    Compute(String),
+}
+
+/// The place of an image in a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageSpan {
+    /// Index of the first token that it stands in for. These tokens have any valid id.
+    pub at: usize,
+    /// What is there.
+    pub image: Arc<Image>,
+}
+
+impl ImageSpan {
+    /// Returns the index after the last token that it stands in for.
+    pub fn end(&self) -> usize {
+        self.at + self.image.rows
+    }
+}
+
+/// The rows of an image that lie in one KV block.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ImagePart {
+    digest: [u8; 32],
+    slot: usize,
+    row: usize,
+    rows: usize,
+}
+
+/// Returns whether spans ascend, do not overlap and lie within `n_tokens` tokens.
+pub fn are_sound(images: &[ImageSpan], n_tokens: usize) -> bool {
+    let mut free_from = 0;
+    images.iter().all(|span| {
+        let end = span.at.saturating_add(span.image.rows);
+        let sound = span.image.rows > 0 && span.at >= free_from && end <= n_tokens;
+        free_from = end;
+        sound
+    })
+}
+
+/// Returns the image that a cut before token `index` would go through.
+pub fn across(images: &[ImageSpan], index: usize) -> Option<&ImageSpan> {
+    let after = images.partition_point(|span| span.at < index);
+    let span = images.get(after.checked_sub(1)?)?;
+    (index < span.end()).then_some(span)
+}
+
+/// Widens a range of tokens so that each image is wholly in it or wholly out of it.
+pub fn widened(images: &[ImageSpan], range: Range<usize>) -> Range<usize> {
+    let start = across(images, range.start).map_or(range.start, |span| span.at);
+    let end = across(images, range.end).map_or(range.end, ImageSpan::end);
+    start..end
+}
+
+/// Removes the images of a range of tokens that is removed, and moves those after it.
+pub fn remove(images: &mut Vec<ImageSpan>, range: Range<usize>) {
+    images.retain(|span| span.end() <= range.start || span.at >= range.end);
+    for span in images {
+        if span.at >= range.end {
+            span.at -= range.len();
+        }
+    }
+}
+
+/// Returns the tokens that are text.
+pub fn text_tokens(tokens: &[TokenId], images: &[ImageSpan]) -> Vec<TokenId> {
+    let mut text = Vec::with_capacity(tokens.len());
+    let mut from = 0;
+    for span in images {
+        text.extend_from_slice(tokens.get(from..span.at).unwrap_or_default());
+        from = span.end();
+    }
+    text.extend_from_slice(tokens.get(from..).unwrap_or_default());
+    text
+}
+
+/// Returns what lies of images in a range of tokens, which is a KV block.
+pub(crate) fn parts(images: &[ImageSpan], block: Range<usize>) -> Vec<ImagePart> {
+    let first = images.partition_point(|span| span.end() <= block.start);
+    let inside = images[first..]
+        .iter()
+        .take_while(|span| span.at < block.end);
+    inside
+        .map(|span| {
+            let (start, end) = (span.at.max(block.start), span.end().min(block.end));
+            ImagePart {
+                digest: span.image.digest,
+                slot: start - block.start,
+                row: start - span.at,
+                rows: end - start,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Spans behind each other, each after a gap.
+    fn spans(gaps_and_rows: &[(usize, usize)]) -> Vec<ImageSpan> {
+        let mut at = 0;
+        let mut spans = Vec::new();
+        for (idx, &(gap, rows)) in gaps_and_rows.iter().enumerate() {
+            at += gap;
+            let image = Image {
+                digest: [idx as u8; 32],
+                rows,
+                embedding: Vec::new(),
+                whole: true,
+            };
+            spans.push(ImageSpan {
+                at,
+                image: Arc::new(image),
+            });
+            at += rows;
+        }
+        spans
+    }
+
+    #[test]
+    fn spans_that_do_not_fit_are_noticed() {
+        let two = spans(&[(1, 3), (0, 2)]);
+        assert!(are_sound(&two, 6) && are_sound(&[], 0));
+        assert!(!are_sound(&two, 5));
+        assert!(!are_sound(&spans(&[(0, 0)]), 5));
+        let mut far = spans(&[(1, 3)]);
+        far[0].at = usize::MAX;
+        assert!(!are_sound(&far, 6));
+        let reversed: Vec<ImageSpan> = two.into_iter().rev().collect();
+        assert!(!are_sound(&reversed, 6));
+    }
+
+    proptest! {
+        /// What each token is, as (image, row), says what all functions must do.
+        #[test]
+        fn images_are_never_cut(
+            layout in prop::collection::vec((0usize..4, 1usize..6), 0..5),
+            tail in 0usize..5,
+            start in 0usize..40,
+            len in 0usize..40,
+            block_size in 1usize..7,
+        ) {
+            let mut images = spans(&layout);
+            let n_tokens = images.last().map_or(0, ImageSpan::end) + tail;
+            prop_assert!(are_sound(&images, n_tokens));
+            let of = |images: &[ImageSpan], n: usize| -> Vec<Option<(u8, usize)>> {
+                (0..n)
+                    .map(|at| {
+                        let span = images.iter().find(|span| span.at <= at && at < span.end())?;
+                        Some((span.image.digest[0], at - span.at))
+                    })
+                    .collect()
+            };
+            let kinds = of(&images, n_tokens);
+
+            let tokens: Vec<TokenId> = (0..n_tokens as TokenId).collect();
+            let text: Vec<TokenId> = tokens.iter().copied().filter(|at| kinds[*at as usize].is_none()).collect();
+            prop_assert_eq!(text_tokens(&tokens, &images), text);
+
+            // Blocks have equal parts when they hold the same.
+            for block in (0..n_tokens).step_by(block_size) {
+                let block = block..(block + block_size).min(n_tokens);
+                let mut found = vec![None; block.len()];
+                for part in parts(&images, block.clone()) {
+                    for i in 0..part.rows {
+                        found[part.slot + i] = Some((part.digest[0], part.row + i));
+                    }
+                }
+                prop_assert_eq!(&found[..], &kinds[block]);
+            }
+
+            let (start, end) = (start.min(n_tokens), (start + len).min(n_tokens));
+            let wide = widened(&images, start..end);
+            prop_assert!(wide.start <= start && wide.end >= end);
+            let mut kept = kinds.clone();
+            kept.drain(wide.clone());
+            remove(&mut images, wide);
+            prop_assert!(are_sound(&images, kept.len()));
+            prop_assert_eq!(of(&images, kept.len()), kept);
+        }
+    }
+}

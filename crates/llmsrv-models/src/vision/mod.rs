@@ -1,0 +1,129 @@
+//! Encoders for images, read from a projector file (architecture `clip`) or from the file of the
+//! decoder itself.
+//!
+//! Read in this order: `config` (what the file says), `pixels` (bytes to normalised patches, scaled by
+//! `resample`),
+//! `weights` and `forward` (the transformer and the projector). The arithmetic runs on candle's
+//! tensors on every device: an image is one large batch, which its matrix product is made for, and no
+//! other request shares its rows. Weights stay in the mapped file on the CPU and are unpacked one
+//! matrix at a time.
+
+mod config;
+mod forward;
+mod pixels;
+mod resample;
+mod weights;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use llmsrv_engine::{Image, ImageError, LoadError, Vision};
+use llmsrv_gguf::GgufFile;
+use llmsrv_kernels::Pool;
+use sha2::{Digest as _, Sha256};
+
+pub(crate) use self::config::Place;
+use self::{config::Config, forward::Encoder};
+use crate::{ops::candle::Device, source::Source};
+
+/// Reads the encoder of a decoder whose embeddings have `width` elements.
+///
+/// # Errors
+/// [`LoadError::Invalid`] if the file contradicts itself or does not fit the decoder;
+/// [`LoadError::Unsupported`] if it is sound, but of a kind that is not known here.
+pub(crate) fn load(
+    file: Arc<GgufFile>,
+    place: Place,
+    width: usize,
+    device: Device,
+    n_threads: usize,
+) -> Result<Arc<dyn Vision>, LoadError> {
+    let prefix = match place {
+        Place::Apart => "clip",
+        Place::Gemma3 => "gemma3",
+    };
+    let source = Source::new(file, prefix);
+    let config = Config::read(&source, place)?;
+    let weights = weights::Weights::load(&source, &config, width, &device)?;
+    Ok(Arc::new(Reader {
+        encoder: Mutex::new(Encoder {
+            config: config.clone(),
+            weights,
+            device,
+            pool: Pool::new(n_threads),
+        }),
+        config,
+        known: Mutex::default(),
+    }))
+}
+
+/// What the server asks for embeddings.
+struct Reader {
+    config: Config,
+    /// One image at a time, which bounds memory.
+    encoder: Mutex<Encoder>,
+    /// Images of the last requests, the newest last: each turn of a conversation sends them again.
+    known: Mutex<Vec<Arc<Image>>>,
+}
+
+impl Vision for Reader {
+    fn encode(&self, bytes: &[u8]) -> Result<Arc<Image>, ImageError> {
+        let digest: [u8; 32] = Sha256::digest(bytes).into();
+        if let Some(image) = self.find(&digest) {
+            return Ok(image);
+        }
+        let encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another request may have sent the same image.
+        if let Some(image) = self.find(&digest) {
+            return Ok(image);
+        }
+        let patches = pixels::patches(bytes, &self.config)?;
+        let started = std::time::Instant::now();
+        let embedding = encoder
+            .encode(patches)
+            .map_err(|error| ImageError::Compute(error.to_string()))?;
+        drop(encoder);
+        tracing::debug!(encode_ms = started.elapsed().as_millis() as u64, "image");
+        let image = Arc::new(Image {
+            digest,
+            rows: self.config.n_rows(),
+            embedding,
+            whole: self.config.kind.is_whole(),
+        });
+        self.keep(image.clone());
+        Ok(image)
+    }
+
+    fn rows(&self) -> usize {
+        self.config.n_rows()
+    }
+
+    fn marks(&self) -> (&str, &str) {
+        self.config.kind.marks()
+    }
+}
+
+impl Reader {
+    fn find(&self, digest: &[u8; 32]) -> Option<Arc<Image>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let idx = known.iter().position(|image| image.digest == *digest)?;
+        let image = known.remove(idx);
+        known.push(image.clone());
+        Some(image)
+    }
+
+    fn keep(&self, image: Arc<Image>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.push(image);
+        let mut bytes = 0;
+        let mut fits = |image: &Arc<Image>| {
+            bytes += size_of_val(&*image.embedding);
+            bytes <= KNOWN_BYTES
+        };
+        let n_kept = known.iter().rev().take_while(|image| fits(image)).count();
+        let n_dropped = known.len() - n_kept;
+        known.drain(..n_dropped);
+    }
+}
+
+/// Memory for embeddings of images that may come again.
+const KNOWN_BYTES: usize = 64 << 20;

@@ -1,0 +1,101 @@
+//! From the bytes of an image file to normalised patches.
+//!
+//! The bytes come from anyone: size and pixels are checked before anything is decoded.
+
+use std::io::Cursor;
+
+use image::{DynamicImage, ImageDecoder as _, ImageReader, Limits, Rgb, RgbImage, imageops};
+use llmsrv_engine::ImageError;
+
+use super::{
+    config::{Config, Kind},
+    resample::{Filter, resample},
+};
+
+/// Decodes an image and cuts it into patches: `[patches][channel][y][x]`.
+pub(super) fn patches(bytes: &[u8], config: &Config) -> Result<Vec<f32>, ImageError> {
+    let image = fitted(decode(bytes)?, config);
+    let (patch, side) = (config.patch_size, config.side());
+    let mut values = Vec::with_capacity(side * side * 3 * patch * patch);
+    for (row, column) in (0..side).flat_map(|row| (0..side).map(move |column| (row, column))) {
+        for channel in 0..3 {
+            let (mean, deviation) = (config.mean[channel], config.deviation[channel]);
+            for y in row * patch..(row + 1) * patch {
+                for x in column * patch..(column + 1) * patch {
+                    let level = image.get_pixel(x as u32, y as u32).0[channel];
+                    values.push((f32::from(level) / 255.0 - mean) / deviation);
+                }
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// Decodes the first picture of a file; what shines through is white.
+fn decode(bytes: &[u8]) -> Result<RgbImage, ImageError> {
+    let damaged = |error: image::ImageError| {
+        invalid(match error {
+            image::ImageError::Unsupported(_) => {
+                "the image format is not supported (PNG, JPEG, WebP, GIF and BMP are)".into()
+            }
+            error => format!("the image cannot be decoded: {error}"),
+        })
+    };
+    let mut reader = ImageReader::new(Cursor::new(bytes))
+        .with_guessed_format()
+        .map_err(|error| damaged(error.into()))?;
+    let mut limits = Limits::no_limits();
+    limits.max_alloc = Some(MAX_DECODED_BYTES);
+    reader.limits(limits);
+    let decoder = reader.into_decoder().map_err(damaged)?;
+    let (width, height) = decoder.dimensions();
+    let n_pixels = u64::from(width) * u64::from(height);
+    if n_pixels == 0 || n_pixels > MAX_PIXELS || width.max(height) > MAX_SIDE {
+        return Err(invalid(format!(
+            "the image has {width} x {height} pixels; at most {MAX_PIXELS} in all and \
+             {MAX_SIDE} on a side can be read"
+        )));
+    }
+    let image = DynamicImage::from_decoder(decoder).map_err(damaged)?;
+    if !image.color().has_alpha() {
+        return Ok(image.into_rgb8());
+    }
+    let image = image.into_rgba8();
+    Ok(RgbImage::from_fn(width, height, |x, y| {
+        let [r, g, b, alpha] = image.get_pixel(x, y).0.map(u32::from);
+        let over_white = |level: u32| ((level * alpha + 255 * (255 - alpha) + 127) / 255) as u8;
+        Rgb([r, g, b].map(over_white))
+    }))
+}
+
+/// Brings an image to the encoder's square: scaled as a whole, centred, the rest in one colour.
+fn fitted(image: RgbImage, config: &Config) -> RgbImage {
+    let size = config.image_size as u32;
+    if image.dimensions() == (size, size) {
+        return image;
+    }
+    let (filter, around) = match config.kind {
+        Kind::Mlp => (Filter::Bicubic, Rgb([122, 116, 104])),
+        Kind::Gemma3 => (Filter::Bilinear, Rgb([0, 0, 0])),
+    };
+    let (width, height) = image.dimensions();
+    let scale = (size as f32 / width as f32).min(size as f32 / height as f32);
+    let scaled = |side: u32| ((side as f32 * scale).ceil() as u32).clamp(1, size);
+    let image = resample(&image, scaled(width), scaled(height), filter);
+    let mut square = RgbImage::from_pixel(size, size, around);
+    let offset = |side: u32| i64::from((size - side) / 2);
+    let (width, height) = image.dimensions();
+    imageops::replace(&mut square, &image, offset(width), offset(height));
+    square
+}
+
+fn invalid(message: String) -> ImageError {
+    ImageError::Invalid(message)
+}
+
+/// A photograph of 64 megapixels is 256 MiB in memory at the most.
+const MAX_PIXELS: u64 = 64 << 20;
+/// Resizing keeps a row for each line of the image.
+const MAX_SIDE: u32 = 1 << 16;
+/// Memory that a decoder may ask for.
+const MAX_DECODED_BYTES: u64 = 768 << 20;

@@ -1,0 +1,243 @@
+//! Tiny encoders for images with random weights, one for each kind of projector, and tiny images.
+
+use llmsrv_gguf::{Metadata, TensorType};
+
+use crate::tiny::{CASES, Case, File, FileTensor, Random, encode};
+
+/// A tiny encoder and the tiny decoder it belongs to.
+#[derive(Clone, Copy)]
+pub(crate) struct Eyes {
+    /// Name of the test and of the files.
+    pub(crate) name: &'static str,
+    /// Name of the decoder.
+    pub(crate) decoder: &'static str,
+    /// `clip.projector_type`.
+    pub(crate) projector: &'static str,
+    /// A row for the class goes before the patches, and a norm before the layers.
+    pub(crate) class: bool,
+    /// Names of the feed-forward matrices as the first converters wrote them.
+    pub(crate) exchanged: bool,
+    /// Type of the matrices.
+    pub(crate) dtype: TensorType,
+}
+
+pub(crate) const EYES: &[Eyes] = &[
+    Eyes {
+        name: "mlp_plain",
+        decoder: "llama",
+        projector: "mlp",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "mlp_class",
+        decoder: "llama",
+        projector: "mlp",
+        class: true,
+        exchanged: true,
+        dtype: TensorType::F16,
+    },
+    Eyes {
+        name: "gemma3_eyes",
+        decoder: "gemma3",
+        projector: "gemma3",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+];
+
+const IMAGE: usize = 28;
+const PATCH: usize = 7;
+const WIDTH: usize = 32;
+const HIDDEN: usize = 48;
+const LAYERS: usize = 3;
+/// Elements of an embedding of every tiny decoder.
+pub(crate) const OUT: usize = 64;
+
+impl Eyes {
+    pub(crate) fn decoder(&self) -> &'static Case {
+        CASES.iter().find(|case| case.name == self.decoder).unwrap()
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.file().bytes()
+    }
+
+    pub(crate) fn file(&self) -> File {
+        let tensors = self.tensors().into_iter().map(|(name, shape)| {
+            let dtype = match shape.len() {
+                2 => self.dtype,
+                _ => TensorType::F32,
+            };
+            FileTensor {
+                bytes: encode(dtype, &self.values(&name, &shape)),
+                name,
+                shape,
+                dtype,
+            }
+        });
+        File {
+            metadata: self.metadata(),
+            tensors: tensors.collect(),
+        }
+    }
+
+    fn metadata(&self) -> Metadata {
+        let mut metadata = Metadata::new();
+        metadata.set("general.architecture", "clip");
+        metadata.set("general.name", "tiny");
+        metadata.set("clip.has_vision_encoder", true);
+        metadata.set("clip.projector_type", self.projector);
+        metadata.set("clip.use_gelu", !self.class);
+        for (key, value) in [
+            ("image_size", IMAGE),
+            ("patch_size", PATCH),
+            ("embedding_length", WIDTH),
+            ("feed_forward_length", HIDDEN),
+            ("block_count", LAYERS),
+            ("projection_dim", OUT),
+            ("attention.head_count", 4),
+            ("projector.scale_factor", 2),
+        ] {
+            metadata.set(format!("clip.vision.{key}"), value as u32);
+        }
+        metadata.set("clip.vision.attention.layer_norm_epsilon", 1e-5f32);
+        metadata.set("clip.vision.image_mean", vec![0.48f32, 0.46, 0.41]);
+        metadata.set("clip.vision.image_std", vec![0.27f32, 0.26, 0.28]);
+        if self.projector == "mlp" {
+            metadata.set("clip.vision.feature_layer", vec![LAYERS as i32]);
+        }
+        metadata
+    }
+
+    /// Names and shapes, row length first.
+    fn tensors(&self) -> Vec<(String, Vec<u64>)> {
+        let mut list: Vec<(String, Vec<usize>)> = Vec::new();
+        let mut add = |name: &str, shape: &[usize]| list.push((name.to_owned(), shape.to_vec()));
+        let n_patches = (IMAGE / PATCH).pow(2);
+        add("v.patch_embd.weight", &[PATCH, PATCH, 3, WIDTH]);
+        let n_positions = n_patches + usize::from(self.class);
+        add("v.position_embd.weight", &[WIDTH, n_positions]);
+        if self.class {
+            add("v.class_embd", &[WIDTH]);
+            add("v.pre_ln.weight", &[WIDTH]);
+            add("v.pre_ln.bias", &[WIDTH]);
+        } else {
+            add("v.patch_embd.bias", &[WIDTH]);
+        }
+        for layer in 0..LAYERS {
+            let mut add = |name: &str, rows: usize, cols: Option<usize>| {
+                let name = format!("v.blk.{layer}.{name}");
+                match cols {
+                    Some(cols) => add(&format!("{name}.weight"), &[cols, rows]),
+                    None => add(&format!("{name}.weight"), &[rows]),
+                }
+                add(&format!("{name}.bias"), &[rows]);
+            };
+            add("ln1", WIDTH, None);
+            for name in ["attn_q", "attn_k", "attn_v", "attn_out"] {
+                add(name, WIDTH, Some(WIDTH));
+            }
+            add("ln2", WIDTH, None);
+            let (up, down) = if self.exchanged {
+                ("ffn_down", "ffn_up")
+            } else {
+                ("ffn_up", "ffn_down")
+            };
+            add(up, HIDDEN, Some(WIDTH));
+            add(down, WIDTH, Some(HIDDEN));
+        }
+        if self.projector == "gemma3" {
+            add("v.post_ln.weight", &[WIDTH]);
+            add("v.post_ln.bias", &[WIDTH]);
+            add("mm.soft_emb_norm.weight", &[WIDTH]);
+            add("mm.input_projection.weight", &[OUT, WIDTH]);
+        } else {
+            add("mm.0.weight", &[WIDTH, OUT]);
+            add("mm.0.bias", &[OUT]);
+            add("mm.2.weight", &[OUT, OUT]);
+            add("mm.2.bias", &[OUT]);
+        }
+        let as_u64 = |(name, shape): (String, Vec<usize>)| {
+            (name, shape.into_iter().map(|dim| dim as u64).collect())
+        };
+        list.into_iter().map(as_u64).collect()
+    }
+
+    /// Random values of a size that keeps activations near one.
+    fn values(&self, name: &str, shape: &[u64]) -> Vec<f32> {
+        let mut random = Random::new(&format!("{} {name}", self.name));
+        let (middle, spread) = match name {
+            "v.position_embd.weight" | "v.class_embd" => (0.0, 1.0),
+            "v.patch_embd.weight" => (0.0, 0.2),
+            name if name.ends_with("bias") => (0.0, 0.3),
+            name if shape.len() == 1 => (1.0, if name.contains("ln") { 0.4 } else { 0.2 }),
+            name if name.contains("attn_q") || name.contains("attn_k") => (0.0, 0.6),
+            _ => (0.0, 1.7 / (shape[0] as f32).sqrt()),
+        };
+        let len: u64 = shape.iter().product();
+        (0..len).map(|_| middle + spread * random.unit()).collect()
+    }
+}
+
+/// A tiny image: a few overlapping gradients, as PNG and as pixels.
+pub(crate) struct Picture {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) pixels: Vec<u8>,
+}
+
+impl Picture {
+    pub(crate) fn new(name: &str, width: u32, height: u32) -> Picture {
+        let mut random = Random::new(name);
+        let waves: Vec<[f32; 3]> = (0..9)
+            .map(|_| {
+                [
+                    random.unit() * 0.4,
+                    random.unit() * 0.4,
+                    random.unit() * 3.0,
+                ]
+            })
+            .collect();
+        let level = |x: u32, y: u32, channel: usize| {
+            let sum: f32 = waves[channel * 3..channel * 3 + 3]
+                .iter()
+                .map(|[a, b, c]| (a * x as f32 + b * y as f32 + c).sin())
+                .sum();
+            (127.5 + 42.0 * sum) as u8
+        };
+        let mut pixels = Vec::new();
+        for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
+            pixels.extend((0..3).map(|channel| level(x, y, channel)));
+        }
+        Picture {
+            width,
+            height,
+            pixels,
+        }
+    }
+
+    /// Encodes the picture in a format that loses nothing.
+    pub(crate) fn file(&self, format: image::ImageFormat) -> Vec<u8> {
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        let image =
+            image::RgbImage::from_raw(self.width, self.height, self.pixels.clone()).unwrap();
+        image.write_to(&mut bytes, format).unwrap();
+        bytes.into_inner()
+    }
+
+    pub(crate) fn png(&self) -> Vec<u8> {
+        self.file(image::ImageFormat::Png)
+    }
+}
+
+/// The pictures of the fixtures: as large as an encoder wants it, wide, tall.
+pub(crate) fn pictures() -> [Picture; 3] {
+    [
+        Picture::new("square", IMAGE as u32, IMAGE as u32),
+        Picture::new("wide", 50, 33),
+        Picture::new("tall", 11, 61),
+    ]
+}

@@ -1,0 +1,469 @@
+//! Encoders for images against other implementations, with their decoders, and against bad images.
+
+use std::{fs, path::Path, sync::Arc};
+
+use llmsrv_engine::{
+    BlockId, EngineOptions, Event, Finish, GenRequest, Image, ImageError, ImageRows, ImageSpan,
+    LoadError, LoadOptions, Loaded, SamplingParams, Vision,
+};
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    eyes::{EYES, Eyes, OUT, Picture, pictures},
+    tiny::{difference, fingerprint, plan},
+};
+
+/// What `fixtures/make_vision.py` writes.
+#[derive(Deserialize)]
+struct Expected {
+    fingerprint: String,
+    pictures: Vec<ExpectedPicture>,
+}
+
+#[derive(Deserialize)]
+struct ExpectedPicture {
+    /// Rows of the image, by numpy.
+    embedding: Vec<f32>,
+    /// Logits after the prompt, by llama.cpp from these rows.
+    logits: Vec<f32>,
+}
+
+/// What `fixtures/make_vision.py` reads.
+#[derive(Serialize)]
+struct Inputs {
+    before: Vec<u32>,
+    after: Vec<u32>,
+    pictures: Vec<InputPicture>,
+}
+
+#[derive(Serialize)]
+struct InputPicture {
+    width: u32,
+    height: u32,
+    pixels: Vec<u8>,
+}
+
+const BEFORE: [u32; 5] = [7, 30, 2, 61, 18];
+const AFTER: [u32; 4] = [44, 3, 70, 9];
+/// Against numpy in f64, with Pillow's pixels.
+const TOLERANCE: f32 = 1e-5;
+/// Against llama.cpp, which reads GELU from a table of f16 values.
+const LOGIT_TOLERANCE: f32 = 1e-3;
+
+fn load(eyes: &Eyes, device: &str) -> Loaded {
+    load_bytes(&eyes.decoder().bytes(), &eyes.bytes(), device).unwrap()
+}
+
+fn load_bytes(weights: &[u8], projector: &[u8], device: &str) -> Result<Loaded, LoadError> {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let path = write("model.gguf", weights);
+    let options = LoadOptions {
+        kv_cache_type: "f32".into(),
+        n_threads: 2,
+        device: device.into(),
+        projector: Some(write("mmproj.gguf", projector)),
+        adapters: Vec::new(),
+    };
+    llmsrv_models::load(&path, &options)
+}
+
+fn vision(eyes: &Eyes) -> Arc<dyn Vision> {
+    load(eyes, "cpu").vision.unwrap()
+}
+
+fn named(name: &str) -> &'static Eyes {
+    EYES.iter().find(|eyes| eyes.name == name).unwrap()
+}
+
+/// Logits after `BEFORE`, the image and `AFTER`, computed in steps of these lengths.
+fn logits(loaded: &mut Loaded, image: &Arc<Image>, steps: &[usize]) -> Vec<f32> {
+    let model = &mut *loaded.model;
+    model.reserve_blocks(4).unwrap();
+    let blocks: Vec<BlockId> = (0..4).map(BlockId).collect();
+    let tokens = [&BEFORE[..], &vec![0; image.rows], &AFTER].concat();
+    let (at, end) = (BEFORE.len(), BEFORE.len() + image.rows);
+    let mut logits = vec![0.0; model.spec().vocab_size];
+    let mut start: usize = 0;
+    for n in steps.iter().copied().chain([usize::MAX]) {
+        let stop = tokens.len().min(start.saturating_add(n));
+        let mut plan = plan(&tokens[start..stop], start, &blocks, false);
+        let (from, to) = (at.max(start), end.min(stop));
+        if from < to {
+            let rows = from - start..to - start;
+            if image.whole {
+                plan.ends[rows.clone()].fill(end as u32);
+            }
+            plan.images.push(ImageRows {
+                rows,
+                first: from - at,
+                image: image.clone(),
+            });
+        }
+        model.forward(&plan, &mut logits).unwrap();
+        start = stop;
+        if start == tokens.len() {
+            break;
+        }
+    }
+    logits
+}
+
+#[test]
+fn encoders_and_decoders_agree_with_other_implementations() {
+    for eyes in EYES {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/fixtures/vision")
+            .join(format!("{}.json", eyes.name));
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        let expected: Expected = serde_json::from_str(&text).unwrap();
+        let both = [eyes.decoder().bytes(), eyes.bytes()].concat();
+        assert_eq!(
+            format!("{:016x}", fingerprint(&both)),
+            expected.fingerprint,
+            "{}: run make_vision.py again",
+            eyes.name
+        );
+        for device in ["cpu", "candle"] {
+            let mut loaded = load(eyes, device);
+            let vision = loaded.vision.clone().unwrap();
+            for (idx, (picture, expected)) in pictures().iter().zip(&expected.pictures).enumerate()
+            {
+                let image = vision.encode(&picture.png()).unwrap();
+                assert_eq!(image.rows, vision.rows());
+                assert_eq!(image.embedding.len(), image.rows * OUT);
+                let rows = difference(&image.embedding, &expected.embedding);
+                assert!(rows <= TOLERANCE, "{} {idx}: {rows}", eyes.name);
+                let ours = logits(&mut loaded, &image, &[]);
+                let last = difference(&ours, &expected.logits);
+                println!(
+                    "{} {device} {idx}: embedding {rows:.1e}, logits {last:.1e}",
+                    eyes.name
+                );
+                assert!(
+                    last <= LOGIT_TOLERANCE,
+                    "{} {idx}: logits {last}",
+                    eyes.name
+                );
+            }
+        }
+    }
+}
+
+/// However the prompt is cut (never through an image whose rows see each other), the logits are the
+/// same bit for bit; and they depend on the image.
+#[test]
+fn steps_do_not_change_the_logits_and_images_do() {
+    for eyes in EYES {
+        let mut loaded = load(eyes, "cpu");
+        let vision = loaded.vision.clone().unwrap();
+        let [one, two] = ["one", "two"].map(|name| {
+            let picture = Picture::new(name, 40, 40);
+            vision.encode(&picture.png()).unwrap()
+        });
+        let expected = logits(&mut loaded, &one, &[]);
+        assert_ne!(expected, logits(&mut loaded, &two, &[]), "{}", eyes.name);
+        let rows = one.rows;
+        let mut cuts = vec![vec![5, rows], vec![2, 3, rows, 2], vec![1, rows + 4]];
+        if !one.whole {
+            cuts.push(vec![7, 3, 1, 2]);
+        }
+        for steps in cuts {
+            let found = logits(&mut loaded, &one, &steps);
+            assert_eq!(found, expected, "{} {steps:?}", eyes.name);
+        }
+    }
+}
+
+/// Over the engine: other images give other texts, the same image comes from the prefix cache.
+#[test]
+fn the_same_image_is_computed_once() {
+    for eyes in EYES {
+        let loaded = load(eyes, "cpu");
+        let vision = loaded.vision.clone().unwrap();
+        let handle = llmsrv_engine::spawn(
+            loaded,
+            EngineOptions {
+                step_tokens: 8,
+                ..EngineOptions::default()
+            },
+        );
+        let ask = |picture: &Picture| -> (Vec<f32>, Box<Finish>) {
+            let image = vision.encode(&picture.png()).unwrap();
+            let tokens = [&[5; 20][..], &vec![0; image.rows], &[9; 30]].concat();
+            let request = GenRequest {
+                tokens,
+                images: vec![ImageSpan { at: 20, image }],
+                params: SamplingParams {
+                    temperature: 0.0,
+                    ..SamplingParams::default()
+                },
+                num_ctx: 512,
+                max_tokens: Some(4),
+                stop: Vec::new(),
+                num_keep: 0,
+                shift: true,
+                grammar: None,
+                grammar_after: None,
+                logprobs: Some(5),
+            };
+            let mut generation = handle.submit(request).unwrap();
+            let mut probabilities = Vec::new();
+            loop {
+                match generation.blocking_next() {
+                    Some(Event::Text { tokens, .. }) => {
+                        let top = tokens.iter().flat_map(|token| &token.top);
+                        probabilities.extend(top.map(|(_, logprob, _)| *logprob));
+                    }
+                    Some(Event::Done(finish)) => return (probabilities, finish),
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        let (one, two) = (Picture::new("one", 28, 28), Picture::new("two", 28, 28));
+        let first = ask(&one);
+        assert_eq!(first.1.cached_tokens, 0);
+        let other = ask(&two);
+        assert_eq!(other.1.cached_tokens, 0, "no block is shared");
+        assert_ne!(first.0, other.0, "{}", eyes.name);
+        let again = ask(&one);
+        // Whole blocks of 32 positions.
+        assert_eq!(again.1.cached_tokens, (20 + vision.rows() + 29) / 32 * 32);
+        assert_eq!(again.0, first.0, "{}", eyes.name);
+    }
+}
+
+#[test]
+fn all_common_formats_are_read() {
+    use image::ImageFormat::{Bmp, Gif, Jpeg, Png, WebP};
+    let vision = vision(named("mlp_plain"));
+    let picture = Picture::new("formats", 28, 28);
+    let expected = vision.encode(&picture.png()).unwrap();
+    for (format, tolerance) in [(Png, 0.0), (Bmp, 0.0), (WebP, 0.0), (Jpeg, 0.5), (Gif, 0.5)] {
+        let image = vision.encode(&picture.file(format)).unwrap();
+        let difference = difference(&image.embedding, &expected.embedding);
+        assert!(difference <= tolerance, "{format:?}: {difference}");
+    }
+    // What shines through is white.
+    let encode = |image: image::DynamicImage| {
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        image.write_to(&mut bytes, Png).unwrap();
+        vision.encode(&bytes.into_inner()).unwrap()
+    };
+    let clear = encode(image::RgbaImage::from_pixel(28, 28, image::Rgba([9, 9, 9, 0])).into());
+    let white = encode(image::GrayImage::from_pixel(28, 28, image::Luma([255])).into());
+    assert_eq!(clear.embedding, white.embedding);
+}
+
+/// The registry's Gemma 3 has its encoder in the file of the decoder, under other names.
+#[test]
+fn an_encoder_within_the_decoders_file_is_the_same() {
+    let eyes = named("gemma3_eyes");
+    let (mut file, encoder) = (eyes.decoder().file(), eyes.file());
+    for (key, value) in encoder.metadata.iter() {
+        if let Some(key) = key.strip_prefix("clip.vision.")
+            && !matches!(key, "image_mean" | "image_std" | "projector.scale_factor")
+        {
+            let key = format!("gemma3.vision.{key}");
+            file.metadata.set(key, value.clone());
+        }
+    }
+    file.metadata.set("gemma3.mm.tokens_per_image", 4u32);
+    for mut tensor in encoder.tensors {
+        for (from, to) in [
+            ("patch_embd", "patch_embedding"),
+            ("position_embd", "position_embedding"),
+            ("post_ln", "post_layernorm"),
+            ("ln1", "layer_norm1"),
+            ("attn_out", "attn_output"),
+            ("ln2", "layer_norm2"),
+            ("ffn_up", "mlp.fc1"),
+            ("ffn_down", "mlp.fc2"),
+            ("mm.", "mm.mm_"),
+        ] {
+            tensor.name = tensor.name.replace(from, to);
+        }
+        file.tensors.push(tensor);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, file.bytes()).unwrap();
+    let within = llmsrv_models::load(&path, &LoadOptions::default()).unwrap();
+
+    // Its colours are not in the file but always these.
+    let mut apart = eyes.file();
+    for key in ["clip.vision.image_mean", "clip.vision.image_std"] {
+        apart.metadata.set(key, vec![0.5f32; 3]);
+    }
+    let apart = load_bytes(&eyes.decoder().bytes(), &apart.bytes(), "cpu").unwrap();
+    let png = Picture::new("within", 30, 20).png();
+    let encode = |loaded: Loaded| loaded.vision.unwrap().encode(&png).unwrap();
+    let (within, apart) = (encode(within), encode(apart));
+    assert_eq!(within.embedding, apart.embedding);
+    assert!(within.whole && within.rows == 4);
+}
+
+fn refused(vision: &dyn Vision, bytes: &[u8]) -> String {
+    match vision.encode(bytes) {
+        Err(ImageError::Invalid(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn hostile_images_are_refused_before_they_cost_anything() {
+    let vision = vision(named("mlp_plain"));
+    let started = std::time::Instant::now();
+    for (bytes, reason) in [
+        (&b""[..], "not supported"),
+        (b"hello", "not supported"),
+        (b"\x89PNG\r\n\x1a\n", "cannot be decoded"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not supported"),
+        // A header that claims 2^31 - 1 pixels on each side.
+        (
+            b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\x7f\xff\xff\xff\x7f\xff\xff\xff\x08\x02\0\0\0\x87\xbd\x5a\x10",
+            "",
+        ),
+        (b"GIF89a\xff\xff\xff\xff\0\0\0,\0\0\0\0\xff\xff\xff\xff\0", ""),
+        (b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f\x01\0\x18\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", ""),
+    ] {
+        let found = refused(&*vision, bytes);
+        assert!(found.contains(reason), "{found}");
+        assert!(!found.contains('\n'), "{found:?}");
+    }
+    // A bomb: a hundred million pixels of one colour in a few hundred kilobytes.
+    let bomb = {
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        let image = image::GrayImage::new(12_000, 9_000);
+        image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+        bytes.into_inner()
+    };
+    assert!(bomb.len() < 1 << 20, "{}", bomb.len());
+    let made = started.elapsed();
+    let found = refused(&*vision, &bomb);
+    assert!(
+        found.starts_with("the image has 12000 x 9000 pixels"),
+        "{found}"
+    );
+    assert!(started.elapsed() - made < std::time::Duration::from_secs(1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Damaged files give an image or a reason, in any case soon and without a panic.
+    #[test]
+    fn damaged_images_do_no_harm(
+        format in 0usize..5,
+        at in 0.0f64..1.0,
+        flips in prop::collection::vec((0.0f64..1.0, any::<u8>()), 0..6),
+    ) {
+        use image::ImageFormat::{Bmp, Gif, Jpeg, Png, WebP};
+        let mut bytes = Picture::new("damaged", 20, 30).file([Png, Jpeg, WebP, Gif, Bmp][format]);
+        for (place, value) in flips {
+            let place = (place * bytes.len() as f64) as usize;
+            bytes[place] ^= value;
+        }
+        bytes.truncate((at * 1.3 * bytes.len() as f64) as usize);
+        VISION.with(|vision| {
+            if let Ok(image) = vision.encode(&bytes) {
+                assert!(image.embedding.iter().all(|x| x.is_finite()));
+            }
+        });
+    }
+}
+
+thread_local! {
+    static VISION: Arc<dyn Vision> = vision(named("mlp_plain"));
+}
+
+#[test]
+fn lies_of_a_projector_file_are_named() {
+    let error = |change: &dyn Fn(&mut crate::tiny::File)| {
+        let eyes = named("mlp_plain");
+        let mut file = eyes.file();
+        change(&mut file);
+        match load_bytes(&eyes.decoder().bytes(), &file.bytes(), "cpu") {
+            Ok(loaded) if loaded.vision.is_none() => "no vision".into(),
+            Ok(_) => "none".into(),
+            Err(error) => error.to_string(),
+        }
+    };
+    let set = |key: &'static str, value: u32| {
+        move |file: &mut crate::tiny::File| file.metadata.set(key, value)
+    };
+    assert_eq!(error(&|_| {}), "none");
+    for (key, value, words) in [
+        (
+            "clip.vision.image_size",
+            0,
+            "clip.vision.image_size is missing",
+        ),
+        ("clip.vision.image_size", 1 << 20, "too large"),
+        (
+            "clip.vision.image_size",
+            56,
+            "v.position_embd.weight has shape",
+        ),
+        ("clip.vision.patch_size", 29, "too large"),
+        (
+            "clip.vision.patch_size",
+            14,
+            "v.patch_embd.weight has shape",
+        ),
+        ("clip.vision.attention.head_count", 5, "5 heads"),
+        ("clip.vision.block_count", 1 << 30, "too large"),
+        ("clip.vision.block_count", 4, "v.blk.3"),
+        ("clip.vision.embedding_length", 31, "31 elements"),
+        ("clip.vision.feed_forward_length", 47, "v.blk.0.ffn_"),
+    ] {
+        let found = error(&|file| {
+            if key == "clip.vision.block_count" {
+                file.metadata.set("clip.vision.feature_layer", value);
+            }
+            set(key, value)(file);
+        });
+        assert!(found.contains(words), "{key} {value}: {found}");
+        assert!(found.starts_with("invalid model file: "), "{found}");
+    }
+    let found = error(&|file| file.metadata.set("clip.vision.image_std", vec![0.0f32; 3]));
+    assert!(found.contains("clip.vision.image_std"), "{found}");
+    let found = error(&|file| file.tensors.retain(|tensor| tensor.name != "mm.2.bias"));
+    assert_eq!(found, "none");
+    let found = error(&|file| file.tensors.retain(|tensor| tensor.name != "mm.0.weight"));
+    assert!(found.contains("mm.0.weight"), "{found}");
+    // An unknown kind leaves the model good for text.
+    let found = error(&|file| file.metadata.set("clip.projector_type", "resampler"));
+    assert_eq!(found, "no vision");
+}
+
+#[test]
+#[ignore = "writes the input of fixtures/make_vision.py"]
+fn write_eyes() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tiny-eyes");
+    fs::create_dir_all(&folder).unwrap();
+    for eyes in EYES {
+        let write = |end: &str, bytes: &[u8]| {
+            fs::write(folder.join(format!("{}.{end}", eyes.name)), bytes).unwrap();
+        };
+        write("gguf", &eyes.decoder().bytes());
+        write("mmproj", &eyes.bytes());
+        let pictures = pictures().into_iter().map(|picture| InputPicture {
+            width: picture.width,
+            height: picture.height,
+            pixels: picture.pixels,
+        });
+        let inputs = Inputs {
+            before: BEFORE.to_vec(),
+            after: AFTER.to_vec(),
+            pictures: pictures.collect(),
+        };
+        write("json", &serde_json::to_vec(&inputs).unwrap());
+    }
+    println!("{}", folder.display());
+}

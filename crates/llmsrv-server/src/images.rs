@@ -1,0 +1,221 @@
+//! Images of a request: from base64 to their places in the prompt.
+//!
+//! A rendered prompt has a tag `[img-N]` for each image. Here the tags become positions, then, once
+//! it is known that all of it fits the context, the images are decoded: a request with a thousand
+//! images is refused before the first one costs anything.
+
+use base64::Engine as _;
+use llmsrv_engine::{ImageError, ImageSpan, Vision, image};
+use llmsrv_tokenizer::{Special, Tokenizer};
+
+use crate::error::ApiError;
+
+/// The tokens of a prompt and where its images are.
+pub(crate) struct Layout {
+    pub(crate) tokens: Vec<u32>,
+    /// Index of the first token and number of each image, ascending.
+    places: Vec<(usize, usize)>,
+    /// Tokens that each image takes.
+    rows: usize,
+}
+
+/// Decodes the base64 of an image, with or without `data:` before it.
+pub(crate) fn decode(image: &str) -> Result<Vec<u8>, ApiError> {
+    let data = match image
+        .strip_prefix("data:")
+        .and_then(|rest| rest.split_once(','))
+    {
+        Some((_, data)) => data,
+        None => image,
+    };
+    let decoded = base64::engine::general_purpose::STANDARD.decode(data);
+    decoded.map_err(|error| {
+        let at = match error {
+            base64::DecodeError::InvalidByte(at, _)
+            | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+            _ => data.len(),
+        };
+        ApiError::bad_request(format!("illegal base64 data at input byte {at}"))
+    })
+}
+
+impl Layout {
+    /// Puts the tokens of a text behind those of the `context`.
+    pub(crate) fn text(tokenizer: &Tokenizer, context: Vec<u32>, text: &str) -> Layout {
+        let mut tokens = context;
+        let special = special(tokens.is_empty());
+        tokens.extend(tokenizer.encode(text, special));
+        Layout {
+            tokens,
+            places: Vec::new(),
+            rows: 0,
+        }
+    }
+
+    /// As [`Layout::text`], with `n_images` images: each in the place of its first tag, or before
+    /// the text when it has none. A tag that comes again is text.
+    ///
+    /// # Errors
+    /// If the images alone do not fit `n_ctx` tokens.
+    pub(crate) fn with_images(
+        tokenizer: &Tokenizer,
+        context: Vec<u32>,
+        text: &str,
+        n_images: usize,
+        vision: &dyn Vision,
+        n_ctx: usize,
+    ) -> Result<Layout, ApiError> {
+        let rows = vision.rows();
+        if n_images.saturating_mul(rows) >= n_ctx {
+            return Err(ApiError::prompt_too_long());
+        }
+        let mut tags: Vec<(usize, usize, usize)> = (0..n_images)
+            .map(|number| {
+                let tag = format!("[img-{number}]");
+                text.find(&tag)
+                    .map_or((0, 0, number), |at| (at, at + tag.len(), number))
+            })
+            .collect();
+        tags.sort_unstable();
+        let (before, after) = vision.marks();
+        let (mut tokens, mut places) = (context, Vec::new());
+        let (mut piece, mut from) = (String::new(), 0);
+        for (start, end, number) in tags {
+            piece.push_str(&text[from..start]);
+            piece.push_str(before);
+            let special = special(tokens.is_empty());
+            tokens.extend(tokenizer.encode(&piece, special));
+            places.push((tokens.len(), number));
+            tokens.resize(tokens.len() + rows, PLACEHOLDER);
+            piece.clear();
+            piece.push_str(after);
+            from = end;
+        }
+        piece.push_str(&text[from..]);
+        let special = special(tokens.is_empty());
+        tokens.extend(tokenizer.encode(&piece, special));
+        Ok(Layout {
+            tokens,
+            places,
+            rows,
+        })
+    }
+
+    /// Removes tokens.
+    ///
+    /// # Errors
+    /// If an image would be lost: what is asked about it makes no sense then.
+    pub(crate) fn remove(&mut self, range: std::ops::Range<usize>) -> Result<(), ApiError> {
+        for (at, _) in &mut self.places {
+            if *at >= range.end {
+                *at -= range.len();
+            } else if *at + self.rows > range.start {
+                return Err(ApiError::prompt_too_long());
+            }
+        }
+        self.tokens.drain(range);
+        Ok(())
+    }
+
+    /// Decodes and encodes the images.
+    pub(crate) fn spans(
+        &self,
+        images: &[String],
+        vision: Option<&dyn Vision>,
+    ) -> Result<Vec<ImageSpan>, ApiError> {
+        let Some(vision) = vision else {
+            return Ok(Vec::new());
+        };
+        let spans = self.places.iter().map(|&(at, number)| {
+            let base64 = images.get(number).map_or("", String::as_str);
+            let image = vision.encode(&decode(base64)?).map_err(refused)?;
+            Ok(ImageSpan { at, image })
+        });
+        let spans: Vec<ImageSpan> = spans.collect::<Result<_, ApiError>>()?;
+        debug_assert!(image::are_sound(&spans, self.tokens.len()));
+        Ok(spans)
+    }
+}
+
+fn refused(error: ImageError) -> ApiError {
+    match error {
+        ImageError::Invalid(reason) => ApiError::bad_request(format!("invalid image: {reason}")),
+        error => {
+            tracing::error!(%error, "an image was not encoded");
+            ApiError::internal("the image could not be encoded")
+        }
+    }
+}
+
+/// What marks mean at the start of a prompt and later.
+fn special(at_start: bool) -> Special {
+    if at_start {
+        Special::ParseAndAdd
+    } else {
+        Special::Parse
+    }
+}
+
+/// Stands where an image is; the model does not look at it.
+const PLACEHOLDER: u32 = 0;
+
+#[cfg(test)]
+mod tests {
+    use llmsrv_engine::fake::{self, FakeOptions};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever the text holds, each image has one place, and the text around stays.
+        #[test]
+        fn every_image_has_one_place(
+            pieces in prop::collection::vec(
+                prop_oneof![
+                    "[a-z ]{0,4}", Just("[img-0]".into()), Just("[img-1]".into()), Just("[img-7]".into()),
+                    Just("[img-".into()), Just("é[img]".into()),
+                ],
+                0..8,
+            ),
+            n_images in 0usize..3,
+            cut in 0usize..40,
+        ) {
+            let text: String = pieces.concat();
+            let options = FakeOptions { image_rows: 3, ..FakeOptions::default() };
+            let loaded = fake::loaded(options);
+            let vision = loaded.vision.unwrap();
+            let layout = |n_ctx| Layout::with_images(&loaded.tokenizer, Vec::new(), &text, n_images, &*vision, n_ctx);
+            prop_assert_eq!(layout(3 * n_images).is_err(), true);
+            let mut layout = layout(1000).unwrap();
+
+            // The fake tokenizer has a token for each byte, the fake vision marks of one.
+            let mut expected = text.clone();
+            for number in 0..n_images {
+                let tag = format!("[img-{number}]");
+                if expected.contains(&tag) {
+                    expected = expected.replacen(&tag, &format!("<{}>", "\u{1}".repeat(3)), 1);
+                } else {
+                    expected.insert_str(0, "<\u{1}\u{1}\u{1}>");
+                }
+            }
+            prop_assert_eq!(layout.tokens.len(), expected.len());
+            let mut numbers = Vec::new();
+            for &(at, number) in &layout.places {
+                prop_assert!(layout.tokens[at..at + 3].iter().all(|token| *token == PLACEHOLDER));
+                prop_assert_eq!(&expected[at..at + 3], "\u{1}\u{1}\u{1}");
+                numbers.push(number);
+            }
+            numbers.sort_unstable();
+            prop_assert_eq!(numbers, (0..n_images).collect::<Vec<_>>());
+
+            let range = cut.min(layout.tokens.len())..(cut + 2).min(layout.tokens.len());
+            let hit = layout.places.iter().any(|(at, _)| at + 3 > range.start && *at < range.end);
+            prop_assert_eq!(layout.remove(range).is_err(), hit);
+        }
+
+        #[test]
+        fn base64_never_panics(image in ".{0,40}") {
+            let _ = decode(&image);
+        }
+    }
+}
