@@ -44,6 +44,7 @@ fn submit(engine: &Handle, schema: Value) {
         grammar_after: None,
         grammar_unless: None,
         logprobs: None,
+        images: Vec::new(),
     });
     drop(black_box(generation));
 }

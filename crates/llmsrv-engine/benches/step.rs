@@ -30,7 +30,9 @@ fn schedule(criterion: &mut Criterion) {
                 for sequence in &mut sequences {
                     sequence.release(&mut blocks);
                 }
-                sequences = (0..16).map(|idx| Sequence::new(vec![idx; 500])).collect();
+                sequences = (0..16)
+                    .map(|idx| Sequence::new(vec![idx; 500], Vec::new()))
+                    .collect();
             }
             scheduler.plan(&mut sequences, &mut blocks, &mut step);
             for (seq_idx, span) in step.sequences.iter().zip(&step.plan.spans) {

