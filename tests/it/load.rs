@@ -12,7 +12,9 @@ use crate::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_stream_of_a_crowd_is_lost_and_memory_stays_flat() {
     let sandbox = Sandbox::new();
-    let server = Arc::new(sandbox.serve_with(&["--parallel", "16"], &[]));
+    // Contexts so short that the cache of prefixes is full soon: until then memory grows rightly.
+    let short = [("LLMSRV_CONTEXT_LENGTH", "512")];
+    let server = Arc::new(sandbox.serve_with(&["--parallel", "16"], &short));
     let time = Duration::from_secs(5);
     let sights = stream_for(&server, 64, time).await;
     assert!(sights.whole > 64 && sights.left > 0, "{sights:?}");
