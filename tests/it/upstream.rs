@@ -135,6 +135,7 @@ impl Llama {
         command
             .args(["-m", "llama_cpp.server", "--host", "127.0.0.1"])
             .args(["--port", &port.to_string(), "--model_alias", "embedded"])
+            .args(["--interrupt_requests", "false"])
             .args(["--n_threads", "1", "--model"])
             .arg(model)
             .current_dir(sandbox.path())

@@ -135,7 +135,8 @@ impl Answer {
         loop {
             if let Some(data) = self.events.next() {
                 if data == "[DONE]" {
-                    return Ok(None);
+                    // Some servers end like this what they gave up for another request.
+                    return if self.ended { Ok(None) } else { Err(broken()) };
                 }
                 let Ok(event) = serde_json::from_str::<Value>(&data) else {
                     continue;

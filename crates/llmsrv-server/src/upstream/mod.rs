@@ -222,6 +222,10 @@ impl Peer {
     }
 
     async fn check(&self) {
+        // Its requests tell of a server that has some; there are servers that a check disturbs.
+        if self.active.load(Ordering::Relaxed) > 0 {
+            return;
+        }
         let url = format!("{}{}", self.settings.url, self.settings.health_path);
         let mut request = self.http.get(url).timeout(HEALTH_TIMEOUT);
         if let Some(key) = &self.settings.key {

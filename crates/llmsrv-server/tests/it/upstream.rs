@@ -251,6 +251,11 @@ async fn a_failure_in_mid_stream_is_the_last_line() {
         let (status, answer) = front.post("/api/chat", ask(false)).await;
         assert!(status == 502 || status == 504, "{status} {answer}");
     }
+    // A stream that is closed in order, but without a reason for its end, was given up.
+    let given_up = peer(vec![HELLO, "data: [DONE]\n\n"], Then::End).await;
+    let front = front(vec![upstream(given_up, "x")]);
+    let (status, answer) = front.post("/api/chat", ask(false)).await;
+    assert_eq!(status, 502, "{answer}");
 }
 
 #[tokio::test]
