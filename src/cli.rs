@@ -31,7 +31,7 @@ pub use serve::ServeArgs;
     version,
     about = "A local language-model server in one binary",
     long_about = "A local language-model server in one binary.\n\n\
-        It serves models to every client of the Ollama and OpenAI APIs, and talks to them from the \
+        It serves models to every client of the Ollama, OpenAI and Anthropic APIs, and talks to them from the \
         command line. A small demonstration model is built in, so the first answer needs no download.",
     after_help = "Examples:\n  \
         llmsrv run                       Chat with the built-in model\n  \
