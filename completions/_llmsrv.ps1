@@ -173,6 +173,7 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
             [CompletionResult]::new('--copy', '--copy', [CompletionResultType]::ParameterName, 'Copy model files where they could be linked')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print the steps as JSON lines')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')

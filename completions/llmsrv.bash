@@ -670,7 +670,7 @@ _llmsrv() {
             return 0
             ;;
         llmsrv__subcmd__create)
-            opts="-f -Q -p -q -v -h --file --from --quantize --copy --host --port --models --set --config --env-file --quiet --color --help"
+            opts="-f -Q -p -q -v -h --file --from --quantize --copy --json --host --port --models --set --config --env-file --quiet --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

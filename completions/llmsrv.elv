@@ -164,6 +164,7 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
             cand --color 'Colours'
             cand --copy 'Copy model files where they could be linked'
+            cand --json 'Print the steps as JSON lines'
             cand -q 'Say nothing but errors'
             cand --quiet 'Say nothing but errors'
             cand -v 'Log more: -v debug, -vv trace'

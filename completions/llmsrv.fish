@@ -154,6 +154,7 @@ complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -l color -d 'Colou
 always\t'Always'
 never\t'Never'"
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -l copy -d 'Copy model files where they could be linked'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -l json -d 'Print the steps as JSON lines'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -s q -l quiet -d 'Say nothing but errors'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -s v -d 'Log more: -v debug, -vv trace'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand create" -s h -l help -d 'Print help (see more with \'--help\')'

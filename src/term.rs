@@ -1,9 +1,9 @@
 //! The only place that prints: results to stdout, everything else to stderr, colours where they are
 //! wanted.
 
-mod transfer;
+mod steps;
 
-pub use transfer::TransferSteps;
+pub use steps::Steps;
 
 use std::{
     fmt::Display,
@@ -146,83 +146,6 @@ impl Drop for Spinner {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
-}
-
-/// Shows long work step by step: bars where a person looks, else a line for each step.
-pub struct Steps {
-    quiet: bool,
-    /// Where stderr is no terminal the bar is hidden, and steps are lines.
-    drawn: bool,
-    step: String,
-    bar: Option<ProgressBar>,
-}
-
-impl Steps {
-    /// Begins; with `quiet` nothing is shown.
-    pub fn new(quiet: bool) -> Steps {
-        Steps {
-            quiet,
-            drawn: io::stderr().is_terminal(),
-            step: String::new(),
-            bar: None,
-        }
-    }
-
-    /// Shows what is done now.
-    pub fn step(&mut self, step: &str) {
-        if self.quiet || self.step == step {
-            return;
-        }
-        step.clone_into(&mut self.step);
-        self.end_bar();
-        if self.drawn {
-            self.bar = Some(bar(None, step));
-        } else {
-            note(step);
-        }
-    }
-
-    /// Shows what is done now and how many of how many bytes of it are done.
-    pub fn amount(&mut self, step: &str, completed: u64, total: u64) {
-        self.step(step);
-        let Some(bar) = &mut self.bar else {
-            return;
-        };
-        if bar.length().is_none() {
-            bar.finish_and_clear();
-            *bar = self::bar(Some(total), step);
-        }
-        bar.set_position(completed);
-    }
-
-    fn end_bar(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish();
-        }
-    }
-}
-
-impl Drop for Steps {
-    fn drop(&mut self) {
-        self.end_bar();
-    }
-}
-
-fn bar(total: Option<u64>, message: &str) -> ProgressBar {
-    let (bar, template) = match total {
-        Some(total) => (
-            ProgressBar::new(total),
-            "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}",
-        ),
-        None => (ProgressBar::no_length(), "{msg}"),
-    };
-    bar.set_draw_target(ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar.set_message(message.to_owned());
-    bar.tick();
-    bar
 }
 
 /// Lays out columns: two spaces or more between them, no borders, so that `awk` can read them.

@@ -1,4 +1,5 @@
-//! Pulls and pushes as commands run them: a request, and its steps shown as they come.
+//! Pulls, pushes and other long work of the server as commands run it: a request, and its steps
+//! shown as they come.
 
 use llmsrv_api::client::{self, Client};
 use llmsrv_store::ModelName;
@@ -7,17 +8,17 @@ use serde_json::Value;
 use crate::{
     context::Context,
     failure::{Code, Failure},
-    term::{self, TransferSteps},
+    term::{self, Steps},
 };
 
-/// Says how the steps of a transfer are shown.
-pub fn shown(context: &Context, as_json: bool) -> TransferSteps {
+/// Says how the steps of long work are shown.
+pub fn shown(context: &Context, as_json: bool) -> Steps {
     if as_json {
-        TransferSteps::json()
+        Steps::json()
     } else if context.global.quiet {
-        TransferSteps::hidden()
+        Steps::hidden()
     } else {
-        TransferSteps::for_people()
+        Steps::for_people()
     }
 }
 
@@ -26,7 +27,7 @@ pub async fn run(
     client: &Client,
     path: &str,
     request: &Value,
-    shown: &mut TransferSteps,
+    shown: &mut Steps,
 ) -> Result<(), Failure> {
     let mut lines = client.stream::<Value>(path, request).await?;
     let mut last = Value::Null;
@@ -41,7 +42,7 @@ pub async fn run(
     }
     Err(Failure::new(
         Code::Failed,
-        "the server ended before the transfer was done",
+        "the server ended before it was done",
     ))
 }
 

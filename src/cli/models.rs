@@ -146,6 +146,9 @@ pub struct CreateArgs {
     /// Copy model files where they could be linked
     #[arg(long)]
     pub copy: bool,
+    /// Print the steps as JSON lines
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `cp`.

@@ -16,7 +16,7 @@ use crate::{
     connect::{Connection, runtime},
     context::Context,
     failure::Failure,
-    logging, term,
+    logging, term, transfer,
 };
 use files::{Source, Uploader};
 
@@ -34,8 +34,7 @@ pub fn run(context: &Context, args: &CreateArgs) -> Result<(), Failure> {
         let connection = Connection::open(context).await?;
         let made = make(context, args, &connection, order).await;
         connection.close().await;
-        made.with_context(|| format!("cannot create {}", args.model))?;
-        Ok(())
+        made.map_err(|failure| failure.context(format!("cannot create {}", args.model)))
     })
 }
 
@@ -124,8 +123,8 @@ async fn make(
     args: &CreateArgs,
     connection: &Connection,
     mut order: Order,
-) -> anyhow::Result<()> {
-    let mut steps = term::Steps::new(context.global.quiet);
+) -> Result<(), Failure> {
+    let mut steps = transfer::shown(context, args.json);
     let mut uploader = Uploader::new(context, connection, !args.copy, &mut steps);
     for (member, files) in [("files", order.files), ("adapters", order.adapters)] {
         if files.is_empty() {
@@ -144,28 +143,8 @@ async fn make(
         }
         order.request.insert(member.to_owned(), digests.into());
     }
-    let mut lines = connection
-        .client
-        .stream::<Value>("/api/create", &order.request)
-        .await?;
-    let mut status = String::new();
-    while let Some(line) = lines.next().await {
-        let line = line?;
-        line["status"]
-            .as_str()
-            .unwrap_or_default()
-            .clone_into(&mut status);
-        match line["total"].as_u64() {
-            Some(total) => {
-                steps.amount(&status, line["completed"].as_u64().unwrap_or(0), total);
-            }
-            None => steps.step(&status),
-        }
-    }
-    if status != "success" {
-        bail!("the server ended in the middle of it");
-    }
-    Ok(())
+    let request = order.request.into();
+    transfer::run(&connection.client, "/api/create", &request, &mut steps).await
 }
 
 const MAX_MODELFILE_BYTES: u64 = 16 << 20;

@@ -31,7 +31,6 @@ mod respond;
 mod routes;
 mod show;
 mod tls;
-mod transfer;
 mod upstream;
 mod vocabularies;
 mod voice;

@@ -7,35 +7,38 @@ use std::{
 };
 
 use axum::{
-    body::Body,
+    body::{Body, Bytes},
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
 use futures_util::stream;
 use http::header;
+use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{error::ApiError, respond};
 
-/// What the work says about itself.
+/// Lets work say how far it is. Never waits: what a slow reader has no room for is left out.
+#[derive(Clone)]
 pub(crate) struct Progress {
-    sender: mpsc::UnboundedSender<Said>,
+    sender: mpsc::Sender<Value>,
     /// Amounts are told a few times a second.
     next_amount: Option<Instant>,
 }
 
-enum Said {
-    Line(Value),
-    End(Result<(), ApiError>),
-}
-
 impl Progress {
+    /// Tells a step as it is.
+    pub(crate) fn tell(&self, step: &impl Serialize) {
+        if let Ok(value) = serde_json::to_value(step) {
+            let _ = self.sender.try_send(value);
+        }
+    }
+
     /// Tells what is done next.
     pub(crate) fn status(&mut self, status: &str) {
         self.next_amount = None;
         // Work whose client has left is ended by the next amount.
-        let _ = self.sender.send(Said::Line(json!({ "status": status })));
+        self.tell(&json!({ "status": status }));
     }
 
     /// Tells how much of it is done; says whether somebody still wants it. The first and the last
@@ -54,7 +57,7 @@ impl Progress {
             if completed > 0 {
                 line["completed"] = json!(completed);
             }
-            let _ = self.sender.send(Said::Line(line));
+            self.tell(&line);
         }
         if self.sender.is_closed() {
             ControlFlow::Break(())
@@ -64,59 +67,77 @@ impl Progress {
     }
 }
 
-/// Does `work` on a thread that may wait and answers with what it says. An error before the first
-/// line is an answer of its own; a later one is the last line.
-pub(crate) async fn answer(
-    stream: bool,
-    work: impl FnOnce(&mut Progress) -> Result<(), ApiError> + Send + 'static,
-) -> Result<Response, ApiError> {
-    let (sender, mut receiver) = mpsc::unbounded_channel();
-    tokio::task::spawn_blocking(move || {
-        let mut progress = Progress {
-            sender,
-            next_amount: None,
-        };
-        let end = work(&mut progress);
-        let _ = progress.sender.send(Said::End(end));
+/// Answers with what `work` tells and how it ends. An error before the first line is an answer of
+/// its own; a later one is the last line. The work stops when the client leaves.
+pub(crate) async fn answer<F>(
+    streams: bool,
+    work: impl FnOnce(Progress) -> F,
+) -> Result<Response, ApiError>
+where
+    F: Future<Output = Result<(), ApiError>> + Send + 'static,
+{
+    let (sender, mut receiver) = mpsc::channel(LINES);
+    let work = work(Progress {
+        sender,
+        next_amount: None,
     });
-    let mut said = next(&mut receiver).await;
-    while !stream && matches!(said, Said::Line(_)) {
-        said = next(&mut receiver).await;
+    if !streams {
+        work.await?;
+        return Ok(respond::json(&success()));
     }
-    match said {
-        Said::End(Err(error)) => Err(error),
-        Said::End(Ok(())) if !stream => Ok(respond::json(&success())),
-        first => Ok(lines(first, receiver)),
+    let mut task = Task(tokio::spawn(work));
+    let first = match receiver.recv().await {
+        Some(first) => first,
+        None => task.end().await.map(|()| success())?,
+    };
+    let state = Some((Some(first), receiver, task));
+    let lines = stream::unfold(state, async |state| {
+        let (first, mut receiver, mut task) = state?;
+        let said = match first {
+            Some(first) => Some(first),
+            None => receiver.recv().await,
+        };
+        let (value, state) = match said {
+            Some(value) => (value, Some((None, receiver, task))),
+            // The work has let go of its end: it is done.
+            None => match task.end().await {
+                Ok(()) => (success(), None),
+                Err(error) => (error.line(), None),
+            },
+        };
+        let line = Bytes::from(format!("{value}\n"));
+        Some((Ok::<_, Infallible>(line), state))
+    });
+    let headers = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    Ok((headers, Body::from_stream(lines)).into_response())
+}
+
+/// Does a part of the work on a thread that may wait; it ends early by what `amount` says.
+pub(crate) async fn blocking(
+    work: impl FnOnce() -> Result<(), ApiError> + Send + 'static,
+) -> Result<(), ApiError> {
+    ended(tokio::task::spawn_blocking(work).await)
+}
+
+/// Work on its own, ended when dropped.
+struct Task(JoinHandle<Result<(), ApiError>>);
+
+impl Task {
+    async fn end(&mut self) -> Result<(), ApiError> {
+        ended((&mut self.0).await)
     }
 }
 
-fn lines(first: Said, receiver: mpsc::UnboundedReceiver<Said>) -> Response {
-    let lines = stream::unfold(
-        (Some(first), Some(receiver)),
-        |(first, receiver)| async move {
-            let mut receiver = receiver?;
-            let said = match first {
-                Some(said) => said,
-                None => next(&mut receiver).await,
-            };
-            let (line, rest) = match said {
-                Said::Line(line) => (line, Some(receiver)),
-                Said::End(Ok(())) => (success(), None),
-                Said::End(Err(error)) => (error.line(), None),
-            };
-            let line = Bytes::from(format!("{line}\n"));
-            Some((Ok::<_, Infallible>(line), (None, rest)))
-        },
-    );
-    let content_type = [(header::CONTENT_TYPE, "application/x-ndjson")];
-    (content_type, Body::from_stream(lines)).into_response()
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
-/// Waits for what the work says; one that says no more has panicked.
-async fn next(receiver: &mut mpsc::UnboundedReceiver<Said>) -> Said {
-    receiver.recv().await.unwrap_or_else(|| {
-        tracing::error!("a task of the server failed");
-        Said::End(Err(ApiError::internal("internal error")))
+fn ended(end: Result<Result<(), ApiError>, tokio::task::JoinError>) -> Result<(), ApiError> {
+    end.unwrap_or_else(|error| {
+        tracing::error!(%error, "a task of the server failed");
+        Err(ApiError::internal("internal error"))
     })
 }
 
@@ -124,4 +145,6 @@ fn success() -> Value {
     json!({ "status": "success" })
 }
 
+/// Lines that wait for a slow reader; some minutes of them.
+const LINES: usize = 1024;
 const BETWEEN_AMOUNTS: Duration = Duration::from_millis(125);

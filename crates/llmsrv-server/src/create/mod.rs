@@ -17,7 +17,7 @@ mod weights;
 
 pub(crate) use order::Order;
 
-use llmsrv_store::{Error as StoreError, LayerKind, ModelConfig, ModelName, Store, StoredModel};
+use llmsrv_store::{Error as StoreError, LayerKind, ModelConfig, ModelName, Store};
 use serde_json::json;
 
 use crate::{error::ApiError, progress::Progress};
@@ -25,10 +25,22 @@ use recipe::Recipe;
 use weights::Weights;
 
 impl Order {
-    /// Makes the model.
+    /// The model that this one is made from, if the store does not have it.
+    pub(crate) fn missing_base(&self, store: &Store) -> Result<Option<&ModelName>, ApiError> {
+        let Some(name) = &self.from else {
+            return Ok(None);
+        };
+        match store.model(name) {
+            Ok(_) => Ok(None),
+            Err(StoreError::NotFound { .. }) => Ok(Some(name)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes the model; what it is made from is in the store.
     pub(crate) fn make(self, store: &Store, progress: &mut Progress) -> Result<(), ApiError> {
         let base = match &self.from {
-            Some(name) => Some(find_base(store, name)?),
+            Some(name) => Some(store.model(name)?),
             None => None,
         };
         let mut recipe = match &base {
@@ -71,13 +83,4 @@ impl Order {
             }
         }
     }
-}
-
-/// Finds the model that another is made from. One that is not here is not fetched yet: a pull
-/// belongs here, its progress told through the order's own.
-fn find_base(store: &Store, name: &ModelName) -> Result<StoredModel, ApiError> {
-    store.model(name).map_err(|error| match error {
-        StoreError::NotFound { .. } => ApiError::model_not_found(&name.to_string()),
-        error => error.into(),
-    })
 }

@@ -2,7 +2,7 @@
 
 use axum::{body::Body, extract::State, response::Response};
 use llmsrv_api::lenient::Fields;
-use llmsrv_registry::{Error, Progress};
+use llmsrv_registry::Error;
 use llmsrv_store::ModelName;
 
 use crate::{
@@ -10,13 +10,13 @@ use crate::{
     dialect::native::model_name,
     error::ApiError,
     guard::{BODY_BYTES, read},
-    transfer::{self, Teller},
+    progress,
 };
 
 pub(super) async fn pull(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let order = Order::read(&app, body).await?;
-    transfer::answer(order.streams, |teller| async move {
-        let report = report(teller);
+    progress::answer(order.streams, |progress| async move {
+        let report = |step| progress.tell(&step);
         let pulled = app
             .registry
             .pull(&order.name, order.insecure, &report)
@@ -28,8 +28,8 @@ pub(super) async fn pull(State(app): State<App>, body: Body) -> Result<Response,
 
 pub(super) async fn push(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let order = Order::read(&app, body).await?;
-    transfer::answer(order.streams, |teller| async move {
-        let report = report(teller);
+    progress::answer(order.streams, |progress| async move {
+        let report = |step| progress.tell(&step);
         let pushed = app
             .registry
             .push(&order.name, order.insecure, &report)
@@ -66,9 +66,4 @@ impl Order {
         tracing::warn!(model = %self.name, %error, "a model is not {what}");
         ApiError::internal(error.to_string())
     }
-}
-
-/// Lets a transfer say how far it is.
-fn report(teller: Teller) -> impl Fn(Progress) + Send + Sync {
-    move |step| teller.tell(&step)
 }

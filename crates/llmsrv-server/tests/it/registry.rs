@@ -17,8 +17,12 @@ use fake::{Act, Fake};
 
 /// A registry with the model `a/b:t`, whose weights have `size` bytes.
 async fn registry(size: usize) -> Fake {
+    registry_with(vec![7; size]).await
+}
+
+async fn registry_with(weights: Vec<u8>) -> Fake {
     let fake = Fake::start().await;
-    let weights = vec![7_u8; size];
+    let size = weights.len();
     let digest = Digest::of(&weights);
     let manifest = json!({
         "schemaVersion": 2,
@@ -172,8 +176,9 @@ async fn a_registry_that_is_not_allowed_is_403() {
     let mut settings = settings();
     settings.registry.allowed = vec!["hf.co".into()];
     let host = host_with(settings, FakeOptions::default);
-    for path in ["/api/pull", "/api/push"] {
-        let (status, body) = host.post(path, json!({"model": "x"})).await;
+    for path in ["/api/pull", "/api/push", "/api/create"] {
+        let body = json!({"model": "x", "from": "y"});
+        let (status, body) = host.post(path, body).await;
         assert_eq!(status, 403, "{body}");
         assert!(
             body["error"]
@@ -183,6 +188,42 @@ async fn a_registry_that_is_not_allowed_is_403() {
             "{body}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_model_made_from_one_that_is_not_here_pulls_it() {
+    let weights = crate::create::model("base");
+    let (fake, host) = (registry_with(weights.clone()).await, host());
+    let base = format!("{}/a/b:t", fake.host);
+    let body = json!({"model": "mine", "from": base, "system": "Be brief."});
+    let (status, text) = host
+        .text(Method::POST, "/api/create", body.to_string())
+        .await;
+    assert_eq!(status, 200, "{text}");
+    let lines = lines(&text);
+    let said = |status: &str| lines.iter().position(|line| line["status"] == status);
+    assert_eq!(said("pulling manifest"), Some(0), "{text}");
+    assert_eq!(said("success"), Some(lines.len() - 1), "{text}");
+    let digest = Digest::of(&weights);
+    let shared = said(&format!("using existing layer {digest}"));
+    assert!(shared.is_some(), "{text}");
+    let (_, mine) = host.post("/api/show", json!({"model": "mine"})).await;
+    assert_eq!(mine["system"], "Be brief.", "{mine}");
+
+    // What is here is not asked for again.
+    fake.forget();
+    let again = json!({"model": "again", "from": base, "stream": false});
+    let answer = host.post("/api/create", again).await;
+    assert_eq!(answer, (200, json!({"status": "success"})));
+    assert!(fake.log().is_empty());
+
+    let none = format!("{}/a/none:latest", fake.host);
+    let from_none = json!({"model": "x", "from": none, "stream": false});
+    let (status, body) = host.post("/api/create", from_none).await;
+    let error = format!(
+        "model '{none}' is not here and cannot be pulled: pull model manifest: file does not exist"
+    );
+    assert_eq!((status, body), (500, json!({ "error": error })));
 }
 
 #[tokio::test]

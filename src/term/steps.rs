@@ -1,18 +1,18 @@
-//! The steps of a transfer: bars in a terminal, plain lines elsewhere, JSON for scripts.
+//! Long work step by step: bars in a terminal, plain lines elsewhere, JSON for scripts.
 
 use std::{
     io,
     time::{Duration, Instant},
 };
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::Value;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
 
 use super::{json_line, note, stderr_is_terminal};
 use crate::format;
 
-/// Shows the objects that a transfer sends.
-pub struct TransferSteps(Form);
+/// Shows what long work says about itself: `status`, and where bytes are counted `total` and `completed`.
+pub struct Steps(Form);
 
 enum Form {
     Json,
@@ -21,21 +21,21 @@ enum Form {
     Lines(Lines),
 }
 
-impl TransferSteps {
+impl Steps {
     /// Each step as a line of JSON on stdout.
-    pub fn json() -> TransferSteps {
-        TransferSteps(Form::Json)
+    pub fn json() -> Steps {
+        Steps(Form::Json)
     }
 
     /// Nothing at all.
-    pub fn hidden() -> TransferSteps {
-        TransferSteps(Form::Hidden)
+    pub fn hidden() -> Steps {
+        Steps(Form::Hidden)
     }
 
     /// Bars where stderr is a terminal, else some lines.
-    pub fn for_people() -> TransferSteps {
-        TransferSteps(if stderr_is_terminal() {
-            Form::Bars(Bars::new())
+    pub fn for_people() -> Steps {
+        Steps(if stderr_is_terminal() {
+            Form::Bars(Bars::default())
         } else {
             Form::Lines(Lines::default())
         })
@@ -50,6 +50,17 @@ impl TransferSteps {
             Form::Lines(lines) => lines.step(&Step::of(step)),
         }
         Ok(())
+    }
+
+    /// Shows how many of how many bytes of a step of this program are done.
+    pub fn amount(&mut self, status: &str, completed: u64, total: u64) {
+        // The beginning and the end are enough for scripts.
+        if matches!(self.0, Form::Json) && completed != 0 && completed != total {
+            return;
+        }
+        let step = json!({ "status": status, "total": total, "completed": completed });
+        // A script that reads no more is told with the next step of the server.
+        let _ = self.step(&step);
     }
 
     /// Leaves the terminal as it is now.
@@ -81,28 +92,24 @@ impl Step {
     }
 }
 
-struct Bars {
-    all: MultiProgress,
-    /// The bar of the present step.
-    current: Option<(String, ProgressBar)>,
-}
+/// The bar of the present step; those before it are lines above.
+#[derive(Default)]
+struct Bars(Option<(String, ProgressBar)>);
 
 impl Bars {
-    fn new() -> Bars {
-        Bars {
-            all: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
-            current: None,
-        }
-    }
-
     fn step(&mut self, step: &Step) {
-        let same = matches!(&self.current, Some((status, _)) if *status == step.status);
+        let same = matches!(&self.0, Some((status, bar))
+            if *status == step.status && (step.total == 0 || bar.length().is_some()));
         if !same {
-            self.stop();
-            let bar = self.all.add(bar(step));
-            self.current = Some((step.status.clone(), bar));
+            match self.0.take() {
+                // Now its bytes are counted: the line before says no more than this one.
+                Some((status, bar)) if status == step.status => bar.finish_and_clear(),
+                Some((_, bar)) => bar.abandon(),
+                None => {}
+            }
+            self.0 = Some((step.status.clone(), bar(step)));
         }
-        if let Some((_, bar)) = &self.current
+        if let Some((_, bar)) = &self.0
             && step.total > 0
         {
             bar.set_length(step.total);
@@ -115,7 +122,7 @@ impl Bars {
     }
 
     fn stop(&mut self) {
-        if let Some((_, bar)) = self.current.take() {
+        if let Some((_, bar)) = self.0.take() {
             bar.abandon();
         }
     }
@@ -130,6 +137,7 @@ fn bar(step: &Step) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }
+    bar.set_draw_target(ProgressDrawTarget::stderr());
     bar.set_message(step.status.clone());
     bar.tick();
     bar
