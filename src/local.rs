@@ -89,7 +89,7 @@ pub fn keys(config: &ServerConfig) -> Result<Keys, Failure> {
 }
 
 /// Says the servers behind this one in the server's own words.
-fn upstreams(configs: &[UpstreamConfig]) -> Result<Vec<Upstream>, Failure> {
+pub fn upstreams(configs: &[UpstreamConfig]) -> Result<Vec<Upstream>, Failure> {
     let upstream = |config: &UpstreamConfig| {
         let models = config.models.iter().map(|(ours, theirs)| {
             let name = ours.parse::<ModelName>().map_err(|error| {

@@ -103,7 +103,14 @@ impl<'a> Reloader<'a> {
             tracing::warn!(%warning, "settings");
         }
         if fresh.config.upstreams != self.running.config.upstreams {
-            tracing::warn!("changes of [upstream] count from the next start");
+            match local::upstreams(&fresh.config.upstreams) {
+                Ok(_) => self
+                    .running
+                    .config
+                    .upstreams
+                    .clone_from(&fresh.config.upstreams),
+                Err(failure) => tracing::error!(error = %failure, "the old [upstream] tables stay"),
+            }
         }
         let changes = self.running.take_up(fresh, &folders);
         for setting in &changes.waiting {

@@ -14,6 +14,7 @@ use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_engine::{LoadOptions, Loader};
 use llmsrv_registry::Registry;
 use llmsrv_store::Store;
+use tokio::sync::watch;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
@@ -154,12 +155,16 @@ pub struct App {
 pub(crate) struct Live {
     settings: ArcSwap<Settings>,
     limiter: ArcSwapOption<Limiter>,
+    /// Told to those who check their health.
+    upstreams: watch::Sender<Arc<Upstreams>>,
 }
 
 impl Live {
     fn new(settings: Settings) -> Live {
         let limiter = settings.security.rate_limit.map(Limiter::new).map(Arc::new);
+        let upstreams = Upstreams::new(&settings.upstreams, &Upstreams::default());
         Live {
+            upstreams: watch::Sender::new(Arc::new(upstreams)),
             settings: ArcSwap::from_pointee(settings),
             limiter: ArcSwapOption::new(limiter),
         }
@@ -168,6 +173,11 @@ impl Live {
     /// Returns the settings that hold now.
     pub(crate) fn settings(&self) -> Arc<Settings> {
         self.settings.load_full()
+    }
+
+    /// Returns the servers that answer for models now.
+    pub(crate) fn upstreams(&self) -> watch::Receiver<Arc<Upstreams>> {
+        self.upstreams.subscribe()
     }
 
     /// Returns what counts requests, if anything does.
@@ -184,6 +194,7 @@ impl FromRef<Shared> for App {
     fn from_ref(Shared(app): &Shared) -> App {
         App {
             settings: app.live.settings(),
+            upstreams: app.live.upstreams.borrow().clone(),
             ..app.clone()
         }
     }
@@ -195,7 +206,7 @@ impl App {
         let (live, store) = (Arc::new(Live::new(settings)), Arc::new(store));
         let metrics = Arc::new(Metrics::new());
         let manager = Manager::new(live.clone(), store.clone(), loader, metrics.clone());
-        let upstreams = Arc::new(Upstreams::new(&live.settings().upstreams));
+        let upstreams = live.upstreams.borrow().clone();
         let registry = Registry::new(live.settings().registry.clone(), store.clone());
         App {
             settings: live.settings(),
@@ -213,6 +224,10 @@ impl App {
     /// Replaces the settings. Requests that run go on with the old ones, loaded models as they are.
     pub fn reload(&self, settings: Settings) {
         let rate = settings.security.rate_limit;
+        if settings.upstreams != self.live.settings().upstreams {
+            let upstreams = Upstreams::new(&settings.upstreams, &self.live.upstreams.borrow());
+            self.live.upstreams.send_replace(Arc::new(upstreams));
+        }
         self.live.settings.store(Arc::new(settings));
         // The count of an unchanged limit goes on.
         if rate != self.live.limiter().map(|limiter| limiter.rate) {

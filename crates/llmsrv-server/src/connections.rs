@@ -19,7 +19,7 @@ use tokio::{
 };
 use tower::ServiceExt as _;
 
-use crate::{access::Peer, app::App, tls::Tls};
+use crate::{access::Peer, app::App, tls::Tls, upstream::Upstreams};
 
 /// Serves connections until `shutdown`, then until the running requests have ended.
 pub async fn serve(
@@ -52,8 +52,7 @@ async fn accept(
     };
     // Ends with this function.
     let mut background = JoinSet::new();
-    let upstreams = app.upstreams.clone();
-    background.spawn(async move { upstreams.watch().await });
+    background.spawn(Upstreams::watch(app.live.upstreams()));
     let room = Arc::new(Semaphore::new(app.settings.security.max_connections));
     let connections = GracefulShutdown::new();
     // Dropped when the server ends.

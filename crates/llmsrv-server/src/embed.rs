@@ -72,6 +72,20 @@ pub(crate) struct Embedded {
 /// Loads the model and turns the inputs into vectors. Dropping the future cancels the work.
 pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> {
     let arrived = Instant::now();
+    if app.upstreams.known(&job.model).is_some() {
+        if job.inputs.len() == 0 {
+            // There is nothing to load or unload on this machine.
+            return Ok(Embedded::default());
+        }
+        match app.upstreams.embed(&job).await {
+            Ok(embedded) => return Ok(embedded),
+            Err(refused) if !refused.local => return Err(refused.error),
+            Err(refused) => {
+                let error = refused.error;
+                tracing::warn!(model = %job.model, %error, "a model of this machine answers instead");
+            }
+        }
+    }
     let stored = find(app, &job.model).await?;
     let n_inputs = job.inputs.len();
     if n_inputs == 0 && job.keep_alive.is_some_and(KeepAlive::is_zero) {

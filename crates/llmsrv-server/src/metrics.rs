@@ -11,7 +11,7 @@ use std::{
 };
 
 use http::Method;
-use llmsrv_engine::{Event, Finish, Stats};
+use llmsrv_engine::{Event, Stats};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{
@@ -332,6 +332,18 @@ impl Metrics {
         }
     }
 
+    /// Adds the tokens of an answer that another server gave.
+    pub(crate) fn tokens(&self, model: &str, prompt: u64, cached: u64, generated: u64) {
+        let labels = ModelLabels {
+            model: model.to_owned(),
+        };
+        self.prompt_tokens.get_or_create(&labels).inc_by(prompt);
+        self.cached_tokens.get_or_create(&labels).inc_by(cached);
+        self.generated_tokens
+            .get_or_create(&labels)
+            .inc_by(generated);
+    }
+
     /// Writes everything: as OpenMetrics, or in Prometheus' older text form.
     pub(crate) fn render(&self, present: &Present, open_metrics: bool) -> String {
         let _one_at_a_time = self
@@ -446,14 +458,15 @@ impl Answer {
     /// Notes an event of the engine.
     pub(crate) fn saw(&mut self, event: &Event) {
         match event {
-            Event::Text { .. } => self.on_text(),
-            Event::Done(finish) => self.on_done(finish),
-            Event::Error(_) => self.end("failed"),
+            Event::Text { .. } => self.spoke(),
+            Event::Done(finish) => self.done(finish.eval_tokens as u64, finish.eval_duration),
+            Event::Error(_) => self.failed(),
             _ => {}
         }
     }
 
-    fn on_text(&mut self) {
+    /// Notes that something was said.
+    pub(crate) fn spoke(&mut self) {
         let now = Instant::now();
         match self.last.replace(now) {
             None => self.first_token.observe((now - self.arrived).as_secs_f64()),
@@ -461,13 +474,19 @@ impl Answer {
         }
     }
 
-    fn on_done(&mut self, finish: &Finish) {
-        let seconds = finish.eval_duration.as_secs_f64();
+    /// Notes the end, and how many tokens were said in what time since the first.
+    pub(crate) fn done(&mut self, n_tokens: u64, time: Duration) {
+        let seconds = time.as_secs_f64();
         // The first token's time is that of the prompt.
-        if finish.eval_tokens > 1 && seconds > 0.0 {
-            self.rate.observe((finish.eval_tokens - 1) as f64 / seconds);
+        if n_tokens > 1 && seconds > 0.0 {
+            self.rate.observe((n_tokens - 1) as f64 / seconds);
         }
         self.end("done");
+    }
+
+    /// Notes that no more will come.
+    pub(crate) fn failed(&mut self) {
+        self.end("failed");
     }
 
     fn end(&mut self, outcome: &'static str) {

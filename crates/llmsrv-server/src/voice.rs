@@ -35,7 +35,16 @@ pub(crate) enum Voice {
     /// A model of this machine.
     Engine(Box<Engine>),
     /// A model of another server.
-    Upstream(Box<upstream::Answer>),
+    Upstream(Box<Upstream>),
+}
+
+/// An answer of another server.
+pub(crate) struct Upstream {
+    answer: upstream::Answer,
+    /// Name of the model in the settings.
+    model: String,
+    metrics: Arc<metrics::Metrics>,
+    watch: metrics::Answer,
 }
 
 /// An answer of a loaded model.
@@ -52,7 +61,8 @@ pub(crate) struct Engine {
 
 /// Finds who is to answer and lets it begin.
 pub(crate) async fn begin(app: &App, job: Job) -> Result<Outcome, ApiError> {
-    if app.upstreams.serve(&job.model) {
+    if let Some(name) = app.upstreams.known(&job.model) {
+        let (model, asked) = (name.to_string(), Instant::now());
         if job.is_empty() {
             // There is nothing to load or unload on this machine.
             return Ok(Outcome::Nothing(if job.is_unload() {
@@ -62,7 +72,14 @@ pub(crate) async fn begin(app: &App, job: Job) -> Result<Outcome, ApiError> {
             }));
         }
         match app.upstreams.answer(&job).await {
-            Ok(answer) => return Ok(Outcome::Voice(Voice::Upstream(Box::new(answer)))),
+            Ok(answer) => {
+                return Ok(Outcome::Voice(Voice::Upstream(Box::new(Upstream {
+                    answer,
+                    watch: app.metrics.answer(&model).since(asked),
+                    metrics: app.metrics.clone(),
+                    model,
+                }))));
+            }
             Err(refused) if !refused.local => return Err(refused.error),
             Err(refused) => {
                 let error = refused.error;
@@ -123,8 +140,30 @@ impl Voice {
     pub(crate) async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
         match self {
             Voice::Engine(engine) => engine.next().await,
-            Voice::Upstream(answer) => answer.next().await,
+            Voice::Upstream(upstream) => upstream.next().await,
         }
+    }
+}
+
+impl Upstream {
+    async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
+        let next = self.answer.next().await;
+        match &next {
+            Ok((said, end)) => {
+                if !said.pieces.is_empty() {
+                    self.watch.spoke();
+                }
+                if let Some(end) = end {
+                    let (counts, cached) = (&end.metrics, end.cached_tokens);
+                    let time = Duration::from_nanos(counts.eval_duration);
+                    self.watch.done(counts.eval_count, time);
+                    let (prompt, generated) = (counts.prompt_eval_count, counts.eval_count);
+                    self.metrics.tokens(&self.model, prompt, cached, generated);
+                }
+            }
+            Err(_) => self.watch.failed(),
+        }
+        next
     }
 }
 

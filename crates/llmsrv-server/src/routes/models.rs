@@ -76,7 +76,7 @@ pub(super) async fn openai_model(
     Path(sent): Path<String>,
 ) -> Result<Response, ApiError> {
     if let Ok(name) = sent.parse()
-        && app.upstreams.serve(&sent)
+        && app.upstreams.known(&sent).is_some()
     {
         let entry = openai_entry(&sent, &name, SystemTime::UNIX_EPOCH);
         return Ok(respond::json(&entry));
@@ -134,7 +134,7 @@ pub(super) async fn show(State(app): State<App>, body: Body) -> Result<Response,
     let name: ModelName = sent.parse().map_err(|_| ApiError::invalid_model_name())?;
     let verbose = fields.bool("verbose")?.unwrap_or(false);
     let system = fields.text("system")?.filter(|text| !text.is_empty());
-    if app.upstreams.serve(&sent) {
+    if app.upstreams.known(&sent).is_some() {
         return Ok(respond::json(&show::upstream(&name)));
     }
     let store = app.store.clone();

@@ -64,19 +64,8 @@ impl Answer {
         let limit = settings.first_token_timeout;
         let late_name = name.clone();
         let begin = async {
-            let mut request = turn.0.http.post(format!("{}{path}", settings.url));
-            if let Some(key) = &settings.key {
-                request = request.bearer_auth(key);
-            }
             let sent = Instant::now();
-            let response = request.json(&body).send().await.map_err(|error| {
-                tracing::debug!(upstream = name, error = %error.without_url(), "no answer");
-                sick(
-                    format!("upstream {name} cannot be reached"),
-                    StatusCode::BAD_GATEWAY,
-                )
-            })?;
-            let response = accepted(&name, response).await?;
+            let response = post(&turn, path, &body).await?;
             let mut answer = Answer {
                 turn,
                 response,
@@ -264,6 +253,22 @@ impl Answer {
     }
 }
 
+/// Sends a request; what comes back has begun well.
+pub(super) async fn post(turn: &Turn, path: &str, body: &Value) -> Result<Response, Failed> {
+    let settings = &turn.0.settings;
+    let name = &settings.name;
+    let mut request = turn.0.http.post(format!("{}{path}", settings.url));
+    if let Some(key) = &settings.key {
+        request = request.bearer_auth(key);
+    }
+    let response = request.json(body).send().await.map_err(|error| {
+        tracing::debug!(upstream = name, error = %error.without_url(), "no answer");
+        let text = format!("upstream {name} cannot be reached");
+        sick(text, StatusCode::BAD_GATEWAY)
+    })?;
+    accepted(name, response).await
+}
+
 /// Looks at the status of a response.
 async fn accepted(name: &str, response: Response) -> Result<Response, Failed> {
     let status = response.status();
@@ -317,7 +322,7 @@ fn short(text: &str) -> String {
     text.chars().take(300).collect()
 }
 
-fn broke_off(name: &str) -> String {
+pub(super) fn broke_off(name: &str) -> String {
     format!("upstream {name} broke off its answer")
 }
 
@@ -325,14 +330,14 @@ fn silent(name: &str, limit: Duration) -> String {
     format!("upstream {name} has said nothing for {limit:?}")
 }
 
-fn sick(text: String, status: StatusCode) -> Failed {
+pub(super) fn sick(text: String, status: StatusCode) -> Failed {
     Failed::Peer {
         error: ApiError::upstream(text, status),
         is_sick: true,
     }
 }
 
-fn late(name: &str, limit: Duration) -> Failed {
+pub(super) fn late(name: &str, limit: Duration) -> Failed {
     sick(silent(name, limit), StatusCode::GATEWAY_TIMEOUT)
 }
 

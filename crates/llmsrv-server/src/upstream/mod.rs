@@ -5,9 +5,11 @@
 //! said anything is passed over for the next one; after that its failure is the answer's.
 
 mod answer;
+mod embed;
 mod request;
 
 use std::{
+    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -17,12 +19,16 @@ use std::{
 
 pub(crate) use answer::Answer;
 use llmsrv_store::ModelName;
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 
-use crate::{error::ApiError, job::Job};
+use crate::{
+    embed::{EmbedJob, Embedded},
+    error::ApiError,
+    job::Job,
+};
 
 /// A server that answers for some models.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
     /// Its name in the settings.
     pub name: String,
@@ -51,6 +57,7 @@ pub struct Upstream {
 }
 
 /// All servers there are, and how they fare.
+#[derive(Default)]
 pub(crate) struct Upstreams {
     peers: Vec<Arc<Peer>>,
     /// Breaks ties in turn.
@@ -76,10 +83,14 @@ pub(crate) struct Refused {
 pub(crate) struct Turn(Arc<Peer>);
 
 impl Upstreams {
-    /// Prepares a client for each server.
-    pub(crate) fn new(all: &[Upstream]) -> Upstreams {
+    /// Prepares a client for each server. What is known of those that were there `before` stays.
+    pub(crate) fn new(all: &[Upstream], before: &Upstreams) -> Upstreams {
         llmsrv_tls::init();
         let peers = all.iter().filter_map(|settings| {
+            let mut old = before.peers.iter();
+            if let Some(peer) = old.find(|peer| peer.settings == *settings) {
+                return Some(peer.clone());
+            }
             let http = reqwest::Client::builder()
                 .connect_timeout(settings.connect_timeout)
                 .no_proxy()
@@ -116,55 +127,69 @@ impl Upstreams {
         names
     }
 
-    /// Tells whether a model of this name is served by others.
-    pub(crate) fn serve(&self, sent: &str) -> bool {
-        sent.parse().is_ok_and(|name| !self.of(&name).is_empty())
+    /// Returns the name of a model that others serve as the settings have it.
+    pub(crate) fn known(&self, sent: &str) -> Option<&ModelName> {
+        let sent = sent.parse().ok()?;
+        let models = self.peers.iter().flat_map(|peer| &peer.settings.models);
+        models.map(|(name, _)| name).find(|name| same(name, &sent))
     }
 
     /// Lets a server answer.
     pub(crate) async fn answer(&self, job: &Job) -> Result<Answer, Refused> {
-        let candidates = match job.model.parse() {
+        let mut attempts = self.attempts(&job.model);
+        while let Some((turn, remote)) = attempts.next() {
+            let begun = Answer::begin(turn, job, &remote).await;
+            if let ControlFlow::Break(result) = attempts.judge(begun) {
+                return result;
+            }
+        }
+        Err(attempts.refused)
+    }
+
+    /// Lets a server turn texts into vectors.
+    pub(crate) async fn embed(&self, job: &EmbedJob) -> Result<Embedded, Refused> {
+        let mut attempts = self.attempts(&job.model);
+        while let Some((turn, remote)) = attempts.next() {
+            let done = embed::embed(turn, job, &remote).await;
+            if let ControlFlow::Break(result) = attempts.judge(done) {
+                return result;
+            }
+        }
+        Err(attempts.refused)
+    }
+
+    fn attempts(&self, model: &str) -> Attempts {
+        let candidates = match model.parse() {
             Ok(name) => self.candidates(&name),
             Err(_) => Vec::new(),
         };
         let local = candidates
             .iter()
             .any(|(peer, _)| peer.settings.local_fallback);
-        let mut refused = Refused {
-            error: ApiError::model_not_found(&job.model),
-            local,
-        };
-        for (peer, remote) in candidates {
-            let Some(turn) = peer.turn() else {
-                refused.error = ApiError::queue_full();
-                continue;
-            };
-            let name = &peer.settings.name;
-            match Answer::begin(turn, job, &remote).await {
-                Ok(answer) => {
-                    peer.set_healthy(true);
-                    return Ok(answer);
-                }
-                Err(answer::Failed::Request(error)) => {
-                    return Err(Refused {
-                        error,
-                        local: false,
-                    });
-                }
-                Err(answer::Failed::Peer { error, is_sick }) => {
-                    tracing::warn!(upstream = name, model = %job.model, %error, "passed over");
-                    if is_sick {
-                        peer.set_healthy(false);
-                    }
-                    refused.error = error;
-                }
-            }
+        Attempts {
+            refused: Refused {
+                error: ApiError::model_not_found(model),
+                local,
+            },
+            candidates: candidates.into_iter(),
+            asked: None,
         }
-        Err(refused)
     }
 
-    /// Checks the health of all servers for ever.
-    pub(crate) async fn watch(&self) {
+    /// Checks the health of all servers for ever, also of those that come while it runs.
+    pub(crate) async fn watch(mut present: watch::Receiver<Arc<Upstreams>>) {
+        loop {
+            let upstreams = present.borrow_and_update().clone();
+            tokio::select! {
+                () = upstreams.check() => {}
+                changed = present.changed() => if changed.is_err() {
+                    return;
+                },
+            }
+        }
+    }
+
+    async fn check(&self) {
         let mut checks = JoinSet::new();
         for peer in self.peers.iter().cloned() {
             checks.spawn(async move {
@@ -175,6 +200,8 @@ impl Upstreams {
             });
         }
         while checks.join_next().await.is_some() {}
+        // There is none.
+        std::future::pending().await
     }
 
     fn of(&self, name: &ModelName) -> Vec<(Arc<Peer>, String)> {
@@ -204,6 +231,53 @@ impl Upstreams {
             });
         }
         serving
+    }
+}
+
+/// The servers of a model, asked one after the other until one does not fail.
+struct Attempts {
+    candidates: std::vec::IntoIter<(Arc<Peer>, String)>,
+    asked: Option<Arc<Peer>>,
+    /// What the client hears if there is no more.
+    refused: Refused,
+}
+
+impl Attempts {
+    /// Returns a place at the next server that has one, and the server's name of the model.
+    fn next(&mut self) -> Option<(Turn, String)> {
+        for (peer, remote) in self.candidates.by_ref() {
+            if let Some(turn) = peer.turn() {
+                self.asked = Some(peer);
+                return Some((turn, remote));
+            }
+            self.refused.error = ApiError::queue_full();
+        }
+        None
+    }
+
+    /// Looks whether the next one should be asked.
+    fn judge<T>(&mut self, result: Result<T, answer::Failed>) -> ControlFlow<Result<T, Refused>> {
+        let Some(peer) = &self.asked else {
+            return ControlFlow::Continue(());
+        };
+        match result {
+            Ok(answer) => {
+                peer.set_healthy(true);
+                ControlFlow::Break(Ok(answer))
+            }
+            Err(answer::Failed::Request(error)) => ControlFlow::Break(Err(Refused {
+                error,
+                local: false,
+            })),
+            Err(answer::Failed::Peer { error, is_sick }) => {
+                tracing::warn!(upstream = peer.settings.name, %error, "passed over");
+                if is_sick {
+                    peer.set_healthy(false);
+                }
+                self.refused.error = error;
+                ControlFlow::Continue(())
+            }
+        }
     }
 }
 

@@ -15,12 +15,15 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
-use llmsrv_engine::fake::{Answer, FakeOptions};
+use llmsrv_engine::{
+    Pooling,
+    fake::{Answer, FakeOptions},
+};
 use llmsrv_server::{Settings, Upstream};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::host::{Host, host_with, saying, settings};
+use crate::host::{Host, embedding, host_with, saying, settings};
 
 fn upstream(address: SocketAddr, remote: &str) -> Upstream {
     Upstream {
@@ -414,4 +417,88 @@ async fn the_key_is_sent_and_images_and_options_arrive() {
             ]}],
         })
     );
+}
+
+#[tokio::test]
+async fn vectors_come_from_other_servers_too() {
+    let back = embedding(|| FakeOptions::embedding_only(Pooling::Mean));
+    let address = serve(back.app.router()).await;
+    let mut broken = upstream(peer(vec!["{\"data\":[]}"], Then::End).await, "x");
+    broken.weight = 1000; // it is asked first
+    let front = front(vec![broken, upstream(address, "embedder")]);
+    let body = |model: &str| json!({"model": model, "input": ["abc", "xy"]});
+    for path in ["/api/embed", "/v1/embeddings"] {
+        let (_, expected) = back.post(path, body("embedder")).await;
+        let (status, got) = front.post(path, body("far")).await;
+        assert_eq!(status, 200, "{got}");
+        for key in ["embeddings", "data", "prompt_eval_count", "usage"] {
+            assert_eq!(got[key], expected[key], "{path} {key}");
+        }
+    }
+    // In tokens, and one text in the older form.
+    let (_, expected) = back
+        .post(
+            "/v1/embeddings",
+            json!({"model": "embedder", "input": [[97, 98]]}),
+        )
+        .await;
+    let (_, got) = front
+        .post(
+            "/v1/embeddings",
+            json!({"model": "far", "input": [[97, 98]]}),
+        )
+        .await;
+    assert_eq!(got["data"], expected["data"]);
+    let (_, one) = front
+        .post("/api/embeddings", json!({"model": "far", "prompt": "abc"}))
+        .await;
+    assert_eq!(one["embedding"].as_array().unwrap().len(), 8);
+    let rerank = json!({"model": "far", "query": "a", "documents": ["b"]});
+    let (status, refused) = front.post("/v1/rerank", rerank).await;
+    assert_eq!(status, 400, "{refused}");
+}
+
+#[tokio::test]
+async fn servers_can_be_replaced_while_others_run() {
+    let (one, other) = (
+        peer(vec![HELLO, END], Then::End).await,
+        peer(vec![HELLO, END], Then::Hang).await,
+    );
+    let front = front(vec![upstream(one, "x")]);
+    let with = |upstreams| Settings {
+        upstreams,
+        ..settings()
+    };
+    front.app.reload(with(vec![]));
+    let (status, _) = front.post("/api/chat", ask(false)).await;
+    assert_eq!(status, 404);
+    front
+        .app
+        .reload(with(vec![upstream(other, "x"), upstream(one, "x")]));
+    let (status, answer) = front.post("/api/chat", ask(false)).await;
+    assert_eq!(
+        (status, &answer["message"]["content"]),
+        (200, &json!("Hello"))
+    );
+}
+
+#[tokio::test]
+async fn their_tokens_are_counted() {
+    let address = peer(vec![HELLO, END], Then::End).await;
+    let front = front(vec![upstream(address, "x")]);
+    // Whatever the client writes, the name is that of the settings.
+    for name in ["far", "FAR:latest"] {
+        let mut body = ask(false);
+        body["model"] = json!(name);
+        assert_eq!(front.post("/api/chat", body).await.0, 200);
+    }
+    let (_, text) = front.text(Method::GET, "/metrics", "").await;
+    for line in [
+        "llmsrv_prompt_tokens_total{model=\"far:latest\"} 14",
+        "llmsrv_generated_tokens_total{model=\"far:latest\"} 4",
+        "llmsrv_answers_total{outcome=\"done\"} 2",
+        "llmsrv_time_to_first_token_seconds_count{model=\"far:latest\"} 2",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
 }
