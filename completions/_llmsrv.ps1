@@ -43,7 +43,10 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show what is known of a model')
             [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Make a model from a Modelfile, another model or model files')
             [CompletionResult]::new('ps', 'ps', [CompletionResultType]::ParameterValue, 'List the loaded models')
-            [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Unload a model from memory')
+            [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Unload a model from memory, or stop the server')
+            [CompletionResult]::new('status', 'status', [CompletionResultType]::ParameterValue, 'Show what runs, where, and what it has loaded')
+            [CompletionResult]::new('test', 'test', [CompletionResultType]::ParameterValue, 'Check the running server, step by step')
+            [CompletionResult]::new('examples', 'examples', [CompletionResultType]::ParameterValue, 'Print requests that work as they are, for curl, Python and JavaScript')
             [CompletionResult]::new('pull', 'pull', [CompletionResultType]::ParameterValue, 'Bring models in from a registry or the Hugging Face hub')
             [CompletionResult]::new('push', 'push', [CompletionResultType]::ParameterValue, 'Send a model to its registry')
             [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
@@ -207,6 +210,61 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
             [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;status' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print it as JSON')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;test' {
+            [CompletionResult]::new('--model', '--model', [CompletionResultType]::ParameterName, 'The model that answers')
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print the results as JSON')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'llmsrv;examples' {
+            [CompletionResult]::new('-l', '-l', [CompletionResultType]::ParameterName, 'Only one language')
+            [CompletionResult]::new('--language', '--language', [CompletionResultType]::ParameterName, 'Only one language')
+            [CompletionResult]::new('--model', '--model', [CompletionResultType]::ParameterName, 'The model in the examples')
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print them as JSON')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
@@ -514,7 +572,10 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Show what is known of a model')
             [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Make a model from a Modelfile, another model or model files')
             [CompletionResult]::new('ps', 'ps', [CompletionResultType]::ParameterValue, 'List the loaded models')
-            [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Unload a model from memory')
+            [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Unload a model from memory, or stop the server')
+            [CompletionResult]::new('status', 'status', [CompletionResultType]::ParameterValue, 'Show what runs, where, and what it has loaded')
+            [CompletionResult]::new('test', 'test', [CompletionResultType]::ParameterValue, 'Check the running server, step by step')
+            [CompletionResult]::new('examples', 'examples', [CompletionResultType]::ParameterValue, 'Print requests that work as they are, for curl, Python and JavaScript')
             [CompletionResult]::new('pull', 'pull', [CompletionResultType]::ParameterValue, 'Bring models in from a registry or the Hugging Face hub')
             [CompletionResult]::new('push', 'push', [CompletionResultType]::ParameterValue, 'Send a model to its registry')
             [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
@@ -546,6 +607,15 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             break
         }
         'llmsrv;help;stop' {
+            break
+        }
+        'llmsrv;help;status' {
+            break
+        }
+        'llmsrv;help;test' {
+            break
+        }
+        'llmsrv;help;examples' {
             break
         }
         'llmsrv;help;pull' {

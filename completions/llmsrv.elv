@@ -40,7 +40,10 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand show 'Show what is known of a model'
             cand create 'Make a model from a Modelfile, another model or model files'
             cand ps 'List the loaded models'
-            cand stop 'Unload a model from memory'
+            cand stop 'Unload a model from memory, or stop the server'
+            cand status 'Show what runs, where, and what it has loaded'
+            cand test 'Check the running server, step by step'
+            cand examples 'Print requests that work as they are, for curl, Python and JavaScript'
             cand pull 'Bring models in from a registry or the Hugging Face hub'
             cand push 'Send a model to its registry'
             cand cp 'Copy a model under a new name'
@@ -196,6 +199,58 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand --config 'Settings file instead of the usual one'
             cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
             cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;status'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --json 'Print it as JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;test'= {
+            cand --model 'The model that answers'
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --json 'Print the results as JSON'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'llmsrv;examples'= {
+            cand -l 'Only one language'
+            cand --language 'Only one language'
+            cand --model 'The model in the examples'
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --json 'Print them as JSON'
             cand -q 'Say nothing but errors'
             cand --quiet 'Say nothing but errors'
             cand -v 'Log more: -v debug, -vv trace'
@@ -478,7 +533,10 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand show 'Show what is known of a model'
             cand create 'Make a model from a Modelfile, another model or model files'
             cand ps 'List the loaded models'
-            cand stop 'Unload a model from memory'
+            cand stop 'Unload a model from memory, or stop the server'
+            cand status 'Show what runs, where, and what it has loaded'
+            cand test 'Check the running server, step by step'
+            cand examples 'Print requests that work as they are, for curl, Python and JavaScript'
             cand pull 'Bring models in from a registry or the Hugging Face hub'
             cand push 'Send a model to its registry'
             cand cp 'Copy a model under a new name'
@@ -503,6 +561,12 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
         &'llmsrv;help;ps'= {
         }
         &'llmsrv;help;stop'= {
+        }
+        &'llmsrv;help;status'= {
+        }
+        &'llmsrv;help;test'= {
+        }
+        &'llmsrv;help;examples'= {
         }
         &'llmsrv;help;pull'= {
         }

@@ -44,7 +44,10 @@ complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "ls" -d 'List the mode
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "show" -d 'Show what is known of a model'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "create" -d 'Make a model from a Modelfile, another model or model files'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "ps" -d 'List the loaded models'
-complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "stop" -d 'Unload a model from memory'
+complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "stop" -d 'Unload a model from memory, or stop the server'
+complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "status" -d 'Show what runs, where, and what it has loaded'
+complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "test" -d 'Check the running server, step by step'
+complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "examples" -d 'Print requests that work as they are, for curl, Python and JavaScript'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "pull" -d 'Bring models in from a registry or the Hugging Face hub'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "push" -d 'Send a model to its registry'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "cp" -d 'Copy a model under a new name'
@@ -183,6 +186,50 @@ never\t'Never'"
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand stop" -s q -l quiet -d 'Say nothing but errors'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand stop" -s v -d 'Log more: -v debug, -vv trace'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand stop" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand status" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand status" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand status" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand status" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand status" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand status" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand status" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand status" -l json -d 'Print it as JSON'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand status" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand status" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -l model -d 'The model that answers' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -l json -d 'Print the results as JSON'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand test" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -s l -l language -d 'Only one language' -r -f -a "curl\t'The shell with curl'
+python\t'Python, standard library only'
+js\t'JavaScript for Node.js 18 and browsers'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -l model -d 'The model in the examples' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -l json -d 'Print them as JSON'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand examples" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -s p -l port -d 'Port of the server' -r
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand pull" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
@@ -391,23 +438,26 @@ never\t'Never'"
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s q -l quiet -d 'Say nothing but errors'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s v -d 'Log more: -v debug, -vv trace'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "serve" -d 'Serve models over HTTP'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "run" -d 'Chat with a model, or ask it one thing'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "list" -d 'List the models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "show" -d 'Show what is known of a model'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "create" -d 'Make a model from a Modelfile, another model or model files'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "ps" -d 'List the loaded models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "stop" -d 'Unload a model from memory'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "pull" -d 'Bring models in from a registry or the Hugging Face hub'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "push" -d 'Send a model to its registry'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "cp" -d 'Copy a model under a new name'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "rm" -d 'Remove models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "config" -d 'Print every setting, its value and where it came from'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "version" -d 'Print versions of the program and of the running server'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "generate" -d 'Write man pages, completions and the settings reference'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop pull push cp rm key config completions version generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "serve" -d 'Serve models over HTTP'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "run" -d 'Chat with a model, or ask it one thing'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "list" -d 'List the models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "show" -d 'Show what is known of a model'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "create" -d 'Make a model from a Modelfile, another model or model files'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "ps" -d 'List the loaded models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "stop" -d 'Unload a model from memory, or stop the server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "status" -d 'Show what runs, where, and what it has loaded'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "test" -d 'Check the running server, step by step'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "examples" -d 'Print requests that work as they are, for curl, Python and JavaScript'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "pull" -d 'Bring models in from a registry or the Hugging Face hub'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "push" -d 'Send a model to its registry'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "cp" -d 'Copy a model under a new name'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "rm" -d 'Remove models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "config" -d 'Print every setting, its value and where it came from'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "version" -d 'Print versions of the program and of the running server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "generate" -d 'Write man pages, completions and the settings reference'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "add" -d 'Make a key and print it; it cannot be shown again'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "list" -d 'List the keys'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "rm" -d 'Remove a key: it stops working'

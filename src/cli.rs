@@ -5,6 +5,7 @@
 )]
 
 mod config;
+mod host;
 mod key;
 mod misc;
 mod models;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use config::{ConfigAction, ConfigArgs};
+pub use host::{ExamplesArgs, LanguageArg, StatusArgs, TestArgs};
 pub use key::{KeyAction, KeyArgs, RoleArg};
 pub use misc::{CompletionsArgs, GenerateArgs, ShellArg, VersionArgs};
 pub use models::{
@@ -115,8 +117,16 @@ pub enum Command {
     Create(CreateArgs),
     /// List the loaded models
     Ps(PsArgs),
-    /// Unload a model from memory
+    /// Unload a model from memory, or stop the server
+    #[command(long_about = models::STOP_ABOUT)]
     Stop(StopArgs),
+    /// Show what runs, where, and what it has loaded
+    Status(StatusArgs),
+    /// Check the running server, step by step
+    #[command(long_about = host::TEST_ABOUT)]
+    Test(TestArgs),
+    /// Print requests that work as they are, for curl, Python and JavaScript
+    Examples(ExamplesArgs),
     /// Bring models in from a registry or the Hugging Face hub
     Pull(PullArgs),
     /// Send a model to its registry
@@ -149,12 +159,15 @@ impl Command {
             Command::Ps(args) => args.json,
             Command::Key(args) => args.wants_json(),
             Command::Config(args) => args.json,
+            Command::Create(args) => args.json,
             Command::Pull(args) => args.json,
             Command::Push(args) => args.json,
             Command::Version(args) => args.json,
+            Command::Status(args) => args.json,
+            Command::Test(args) => args.json,
+            Command::Examples(args) => args.json,
             Command::Serve(_)
             | Command::Run(_)
-            | Command::Create(_)
             | Command::Stop(_)
             | Command::Cp(_)
             | Command::Rm(_)
@@ -195,7 +208,10 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Manage models",
         &["list", "show", "pull", "push", "create", "cp", "rm"],
     ),
-    ("Loaded models", &["ps", "stop"]),
+    (
+        "The running server",
+        &["status", "ps", "stop", "test", "examples"],
+    ),
     (
         "The program",
         &["key", "config", "completions", "version", "help"],
@@ -221,6 +237,7 @@ Exit status:
   0    success
   1    failure
   2    wrong use of the command line
+  3    no server runs (`status`, `stop`)
   69   the server cannot be reached
   75   the server is busy: try again
   78   the settings are wrong

@@ -4,6 +4,7 @@ mod completions;
 mod config;
 mod cp;
 mod create;
+mod examples;
 mod generate;
 mod key;
 mod list;
@@ -14,11 +15,18 @@ mod rm;
 mod run;
 mod serve;
 mod show;
+mod status;
 mod stop;
+mod test;
 mod version;
 
 pub use show::overview;
 pub use version::VERSION;
+
+use std::{net::IpAddr, process::ExitCode};
+
+use llmsrv_config::Address;
+use llmsrv_host::instance::Instance;
 
 use crate::{
     cli::{self, Cli, Command},
@@ -27,12 +35,12 @@ use crate::{
     term,
 };
 
-/// Does what was asked.
-pub fn dispatch(parsed: Cli) -> Result<(), Failure> {
+/// Does what was asked; returns the exit status.
+pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
     let global = parsed.global;
     let Some(command) = parsed.command else {
         term::line(cli::command().render_help().ansi())?;
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     };
     let plain = |global| Context::load(global, Vec::new());
     match command {
@@ -42,6 +50,9 @@ pub fn dispatch(parsed: Cli) -> Result<(), Failure> {
         Command::Show(args) => show::run(&plain(global)?, &args),
         Command::Ps(args) => ps::run(&plain(global)?, &args),
         Command::Stop(args) => stop::run(&plain(global)?, &args),
+        Command::Status(args) => return status::run(&plain(global)?, &args),
+        Command::Test(args) => return test::run(&plain(global)?, &args),
+        Command::Examples(args) => examples::run(&plain(global)?, &args),
         Command::Create(args) => create::run(&plain(global)?, &args),
         Command::Pull(args) => pull::run(&plain(global)?, &args),
         Command::Push(args) => push::run(&plain(global)?, &args),
@@ -52,5 +63,22 @@ pub fn dispatch(parsed: Cli) -> Result<(), Failure> {
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&plain(global)?, &args),
         Command::Generate(args) => generate::run(&args),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the addresses at which other machines reach a server that listens everywhere.
+fn network_urls(instance: &Instance, addresses: &[IpAddr]) -> Vec<String> {
+    let url = |address: &IpAddr| {
+        Address {
+            tls: instance.url.starts_with("https:"),
+            host: address.to_string(),
+            port: instance.port,
+            path: String::new(),
+        }
+        .url()
+    };
+    // A socket bound to 0.0.0.0 does not hear IPv6.
+    let heard = |address: &&IpAddr| instance.bound == "::" || address.is_ipv4();
+    addresses.iter().filter(heard).map(url).collect()
 }

@@ -11,6 +11,8 @@ pub enum Code {
     Failed = 1,
     /// Wrong use of the command line.
     Usage = 2,
+    /// No server runs.
+    NotRunning = 3,
     /// The server cannot be reached.
     Unreachable = 69,
     /// The server is busy.
@@ -25,6 +27,7 @@ impl Code {
         match self {
             Code::Failed => "failed",
             Code::Usage => "usage",
+            Code::NotRunning => "not running",
             Code::Unreachable => "unreachable",
             Code::TryAgain => "busy",
             Code::Config => "config",

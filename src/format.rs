@@ -45,7 +45,8 @@ pub fn until(moment: Timestamp, now: Timestamp) -> String {
     format!("{} from now", span(seconds))
 }
 
-fn span(seconds: i64) -> String {
+/// Writes a length of time in its largest unit: `3 minutes`.
+pub fn span(seconds: i64) -> String {
     const UNITS: [(&str, i64); 7] = [
         ("year", 365 * 86_400),
         ("month", 30 * 86_400),

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         .as_ref()
         .is_some_and(cli::Command::wants_json);
     match commands::dispatch(parsed) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => exit(&failure, as_json),
     }

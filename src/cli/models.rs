@@ -105,15 +105,23 @@ pub struct PsArgs {
     pub json: bool,
 }
 
+/// What `stop` is for.
+pub const STOP_ABOUT: &str = "Unload a model from memory, or stop the server\n\n\
+    With a model, the running server frees its memory. Without one, the server of this user on the \
+    configured port is asked to end, which lets running requests finish, and killed when it does \
+    not within half a minute.";
+
 /// Arguments of `stop`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     llmsrv stop default                  Free the memory of a model now\n  \
+    llmsrv stop                          Stop the server\n  \
+    llmsrv stop -p 8080                  Stop the one on another port\n  \
     llmsrv ps                            See which models are loaded")]
 pub struct StopArgs {
-    /// The model
+    /// The model; none = the server itself
     #[arg(value_name = "MODEL", add = ArgValueCompleter::new(complete::models))]
-    pub model: String,
+    pub model: Option<String>,
 }
 
 /// What `create` is for.

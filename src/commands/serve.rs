@@ -5,6 +5,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use anyhow::Context as _;
 use llmsrv_api::client::Client;
 use llmsrv_config::{Address, Flag};
+use llmsrv_host::instance::{Instance, Record};
 use llmsrv_server::{App, Tls};
 use tokio::{
     net::TcpListener,
@@ -72,6 +73,7 @@ async fn serve(context: &Context, log: logging::Control) -> Result<(), Failure> 
     let store = local::open_store(config, Prune::Yes)?;
     let scheme = Scheme::of(tls.as_ref());
     announce(context, address, scheme, &store);
+    let _record = write_down(context, address, scheme);
     if !config.host.is_loopback() && !keys.are_required() {
         tracing::warn!(
             "every machine that reaches this address can use the models; `llmsrv key add` asks for keys"
@@ -188,6 +190,18 @@ fn announce(context: &Context, address: SocketAddr, scheme: Scheme, store: &llms
             "llmsrv {VERSION} listens on {strong}{url}{strong:#} ({models} model{plural} in {folder})"
         ));
     }
+}
+
+/// Lets `status` and `stop` find this server; it runs as well without.
+fn write_down(context: &Context, address: SocketAddr, scheme: Scheme) -> Option<Record> {
+    let (url, bound) = (base_url(address, scheme), address.ip().to_string());
+    let instance = Instance::this(address.port(), &url, &bound, VERSION);
+    let folder = &context.config().host.runtime_dir;
+    Record::write(folder, &instance)
+        .inspect_err(|error| {
+            tracing::warn!(%error, folder = %folder.display(), "`llmsrv stop` will not find this server");
+        })
+        .ok()
 }
 
 /// What a server speaks.

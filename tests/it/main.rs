@@ -19,6 +19,7 @@ mod create;
 mod crowd;
 mod determinism;
 mod generated;
+mod host;
 mod hostile;
 mod interrupted;
 mod load;

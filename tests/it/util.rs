@@ -97,6 +97,12 @@ impl Output {
         assert_eq!(self.code, 0, "{self:#?}");
         self
     }
+
+    /// What was printed as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
 }
 
 /// A running server; killed when dropped.

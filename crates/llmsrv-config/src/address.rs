@@ -95,18 +95,22 @@ impl Address {
     /// Returns the base URL a client uses, without a slash at the end. Addresses that mean "every
     /// interface" become loopback ones.
     pub fn url(&self) -> String {
+        let scheme = if self.tls { "https" } else { "http" };
+        let authority = self.to_connect().authority();
+        format!("{scheme}://{authority}{}", self.path)
+    }
+
+    /// Returns the address that reaches a server which listens here.
+    pub fn to_connect(&self) -> Address {
         let host = match self.host.as_str() {
             "" | "0.0.0.0" => "127.0.0.1",
             "::" => "::1",
             host => host,
         };
-        let scheme = if self.tls { "https" } else { "http" };
-        let authority = Address {
+        Address {
             host: host.to_owned(),
             ..self.clone()
         }
-        .authority();
-        format!("{scheme}://{authority}{}", self.path)
     }
 
     /// Tells whether a server at this address would be on this machine.

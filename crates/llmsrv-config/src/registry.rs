@@ -349,7 +349,7 @@ pub const SETTINGS: &[Setting] = &[
     row(Host, "LLMSRV_CACHE_DIR", "cache_dir", Kind::Path, "{cache}",
         "Folder of what can be made again").reserved(),
     row(Host, "LLMSRV_RUNTIME_DIR", "runtime_dir", Kind::Path, "{runtime}",
-        "Folder of locks and sockets of the running service").reserved(),
+        "Folder where running servers write themselves down"),
 
     row(Logkit, "LOGKIT_LEVEL", "level", Kind::Choice(&["debug", "info", "warning", "error", "critical"]), "debug",
         "Lowest level that is logged").reserved(),

@@ -1,0 +1,344 @@
+//! `llmsrv test`: the checks a user would make by hand, one after the other.
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use llmsrv_api::client::Client;
+use llmsrv_host::{
+    instance::{self, Instance},
+    net,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    cli::TestArgs,
+    connect::{running, runtime},
+    context::Context,
+    failure::{Code, Failure},
+    logging, term,
+};
+
+/// Checks the running server.
+pub fn run(context: &Context, args: &TestArgs) -> Result<ExitCode, Failure> {
+    logging::start(context.config(), logging::Style::Command)?;
+    let mut report = Report {
+        shown: !args.json && !context.global.quiet,
+        checks: Vec::new(),
+    };
+    runtime()?.block_on(checks(context, &args.model, &mut report))?;
+    let (passed, failed, skipped) = report.totals();
+    if args.json {
+        let checks: Vec<Value> = report.checks.iter().map(Check::json).collect();
+        term::json(&json!({
+            "checks": checks,
+            "passed": passed,
+            "failed": failed,
+            "skipped": skipped,
+        }))?;
+    } else if report.shown {
+        let total = report.checks.len();
+        term::line(format_args!(
+            "Total {total}, passed {passed}, failed {failed}, skipped {skipped}"
+        ))?;
+    }
+    Ok(match failed {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(Code::Failed as u8),
+    })
+}
+
+async fn checks(context: &Context, model: &str, report: &mut Report) -> Result<(), Failure> {
+    let config = context.config();
+    let host = &config.server.host;
+    let url = host.url();
+    let instance = instance::on_port(&config.host.runtime_dir, host.port);
+    let start = "start it: llmsrv serve";
+
+    report
+        .check("process", async {
+            match &instance {
+                Some(it) => pass(format!("{}", it.pid)),
+                None if host.is_local() => fail(
+                    format!(
+                        "no server of this user is written down for port {}",
+                        host.port
+                    ),
+                    start,
+                ),
+                None => skip("the server is on another machine"),
+            }
+        })
+        .await?;
+    report
+        .check("port", async {
+            let connected = tokio::net::TcpStream::connect(host.to_connect().authority());
+            match tokio::time::timeout(PATIENCE, connected).await {
+                Ok(Ok(_)) => pass(format!("{} takes connections", host.authority())),
+                Ok(Err(error)) => fail(format!("{}: {error}", host.authority()), start),
+                Err(_) => fail(
+                    format!("{} does not take connections", host.authority()),
+                    "look at the firewall of that machine",
+                ),
+            }
+        })
+        .await?;
+    let client = running(context).await;
+    report
+        .check("API", async {
+            match &client {
+                Ok(client) => match client.version().await {
+                    Ok(version) => pass(format!("version {version} at {url}")),
+                    Err(error) => fail(error.to_string(), "is it a server of this kind?"),
+                },
+                Err(failure) => fail(failure.to_string(), start),
+            }
+        })
+        .await?;
+    report
+        .check("all interfaces", async {
+            match &instance {
+                Some(it) if it.is_bound_to_all() => pass("bound to every address".into()),
+                Some(it) => skip(&format!(
+                    "bound to {} only; `llmsrv serve --host 0.0.0.0` serves the network",
+                    it.bound
+                )),
+                None => skip("it is not known what it is bound to"),
+            }
+        })
+        .await?;
+    report
+        .check("network API", network(instance.as_ref()))
+        .await?;
+    let client = client.ok();
+    let client = client.as_ref();
+    report
+        .check("models", async {
+            let Some(client) = client else {
+                return no_server();
+            };
+            match client.get::<Value>("/api/tags").await {
+                Ok(tags) => match tags["models"].as_array().map_or(0, Vec::len) {
+                    0 => fail(
+                        "there is none".into(),
+                        "get one: llmsrv pull qwen2.5-coder:1.5b",
+                    ),
+                    n => pass(format!("{n}")),
+                },
+                Err(error) => fail(
+                    error.to_string(),
+                    "if it asks for a key, set LLMSRV_API_KEY",
+                ),
+            }
+        })
+        .await?;
+    report.check("generate", async {
+        let body = json!({"model": model, "prompt": "Say hello.", "stream": false, "options": short()});
+        one(client, "/api/generate", &body, "/response").await
+    }).await?;
+    report.check("chat", async {
+        let body = json!({"model": model, "messages": [{"role": "user", "content": "Say hello."}], "stream": false, "options": short()});
+        one(client, "/api/chat", &body, "/message/content").await
+    }).await?;
+    report.check("stream", stream(client, model)).await
+}
+
+/// Asks at the address that other machines use.
+async fn network(instance: Option<&Instance>) -> Seen {
+    let Some(instance) = instance.filter(|it| it.is_bound_to_all()) else {
+        return skip("the server is not bound to the network");
+    };
+    let urls = super::network_urls(instance, &net::addresses());
+    let Some(url) = urls.first() else {
+        return skip("this machine has no address on a network");
+    };
+    let version = async { Client::new(url, None).ok()?.version().await.ok() };
+    match tokio::time::timeout(PATIENCE, version).await {
+        Ok(Some(_)) => pass(url.clone()),
+        _ => fail(
+            format!("nothing answers at {url}"),
+            "let the port through the firewall of this machine",
+        ),
+    }
+}
+
+async fn one(client: Option<&Client>, path: &str, body: &Value, text: &str) -> Seen {
+    let Some(client) = client else {
+        return no_server();
+    };
+    match client.post::<Value>(path, body).await {
+        Ok(answer) if answer.pointer(text).is_some_and(Value::is_string) => {
+            let n_tokens = answer["eval_count"].as_u64().unwrap_or(0);
+            pass(format!("{n_tokens} tokens"))
+        }
+        Ok(_) => fail(
+            "the answer has no text".into(),
+            "is it a server of this kind?",
+        ),
+        Err(error) => fail(error.to_string(), "see what models there are: llmsrv list"),
+    }
+}
+
+async fn stream(client: Option<&Client>, model: &str) -> Seen {
+    let Some(client) = client else {
+        return no_server();
+    };
+    let body = json!({"model": model, "prompt": "Count to ten.", "options": short()});
+    let mut lines = match client.stream::<Value>("/api/generate", &body).await {
+        Ok(lines) => lines,
+        Err(error) => return fail(error.to_string(), "see what models there are: llmsrv list"),
+    };
+    let (mut n_pieces, mut done) = (0, false);
+    while let Some(line) = lines.next().await {
+        match line {
+            Ok(line) => done = line["done"] == true,
+            Err(error) => return fail(error.to_string(), "look at the log of the server"),
+        }
+        n_pieces += 1;
+    }
+    if done {
+        pass(format!("{n_pieces} pieces"))
+    } else {
+        fail("it broke off".into(), "look at the log of the server")
+    }
+}
+
+/// What a check saw.
+struct Seen {
+    outcome: Outcome,
+    detail: String,
+    /// What may help.
+    hint: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Outcome {
+    Pass,
+    Fail,
+    Skip,
+}
+
+impl Outcome {
+    fn word(self) -> &'static str {
+        match self {
+            Outcome::Pass => "pass",
+            Outcome::Fail => "fail",
+            Outcome::Skip => "skip",
+        }
+    }
+
+    fn sign(self) -> char {
+        match self {
+            Outcome::Pass => '✓',
+            Outcome::Fail => '✗',
+            Outcome::Skip => '-',
+        }
+    }
+}
+
+fn pass(detail: String) -> Seen {
+    Seen {
+        outcome: Outcome::Pass,
+        detail,
+        hint: None,
+    }
+}
+
+fn fail(detail: String, hint: &str) -> Seen {
+    Seen {
+        outcome: Outcome::Fail,
+        detail,
+        hint: Some(hint.to_owned()),
+    }
+}
+
+fn skip(why: &str) -> Seen {
+    Seen {
+        outcome: Outcome::Skip,
+        detail: why.to_owned(),
+        hint: None,
+    }
+}
+
+fn no_server() -> Seen {
+    skip("no server answers")
+}
+
+struct Check {
+    name: &'static str,
+    seen: Seen,
+    took: Duration,
+}
+
+impl Check {
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "outcome": self.seen.outcome.word(),
+            "detail": self.seen.detail,
+            "hint": self.seen.hint,
+            "milliseconds": self.took.as_secs_f64() * 1e3,
+        })
+    }
+}
+
+struct Report {
+    shown: bool,
+    checks: Vec<Check>,
+}
+
+impl Report {
+    /// Makes a check and shows at once what it saw.
+    async fn check(
+        &mut self,
+        name: &'static str,
+        check: impl Future<Output = Seen>,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let seen = check.await;
+        let check = Check {
+            name,
+            seen,
+            took: begun.elapsed(),
+        };
+        if self.shown {
+            let (
+                number,
+                Seen {
+                    outcome, detail, ..
+                },
+            ) = (self.checks.len() + 1, &check.seen);
+            let took = check.took.as_millis();
+            term::line(format_args!(
+                "{number:>2} {} {name:<15} {detail} ({took} ms)",
+                outcome.sign()
+            ))?;
+            if let Some(hint) = &check.seen.hint {
+                term::line(format_args!("     {hint}"))?;
+            }
+        }
+        self.checks.push(check);
+        Ok(())
+    }
+
+    fn totals(&self) -> (usize, usize, usize) {
+        let count = |outcome| {
+            let checks = self.checks.iter();
+            checks.filter(|check| check.seen.outcome == outcome).count()
+        };
+        (
+            count(Outcome::Pass),
+            count(Outcome::Fail),
+            count(Outcome::Skip),
+        )
+    }
+}
+
+/// Keeps an answer short.
+fn short() -> Value {
+    json!({"num_predict": 8, "temperature": 0})
+}
+
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,126 @@
+//! The server on this machine: `status`, `stop`, `test`, `examples`.
+
+use std::process::{Command, Stdio};
+
+use crate::util::{Output, Sandbox};
+
+fn port(url: &str) -> &str {
+    url.rsplit(':').next().unwrap()
+}
+
+#[test]
+fn status_tells_what_runs_and_stop_ends_it() {
+    let sandbox = Sandbox::new();
+    let none = sandbox.run(&["status", "--json"]);
+    assert_eq!(none.code, 3, "{none:?}");
+    assert_eq!(none.json()["running"], false);
+    assert_eq!(sandbox.run(&["stop"]).code, 3);
+
+    let server = sandbox.serve();
+    let port = port(&server.url);
+    let status = sandbox.run(&["status", "-p", port, "--json"]).ok().json();
+    assert_eq!(status["running"], true);
+    assert_eq!(status["pid"], server.pid());
+    assert_eq!(status["url"], server.url.as_str());
+    assert_eq!(status["all_interfaces"], false);
+    assert!(status["resident_bytes"].as_u64().unwrap() > 1 << 20);
+    let text = sandbox.run(&["status", "-p", port]).ok().stdout;
+    for part in [server.url.as_str(), "127.0.0.1 only", "Models   2"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(sandbox.run(&["status", "-q", "-p", port]).ok().stdout, "");
+
+    // Another user's folder knows nothing of it, and the process is left alone.
+    let stranger = Sandbox::new();
+    let refused = stranger.run(&["stop", "-p", port]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(refused.stderr.contains("hint:"), "{refused:?}");
+
+    let stopped = sandbox.run(&["stop", "-p", port]).ok();
+    assert!(stopped.stderr.contains(&server.url), "{stopped:?}");
+    assert_eq!(sandbox.run(&["status", "-p", port]).code, 3);
+    let left = sandbox.path().join("state/llmsrv/run");
+    assert_eq!(std::fs::read_dir(left).unwrap().count(), 0);
+}
+
+#[test]
+fn test_checks_a_server_step_by_step() {
+    let sandbox = Sandbox::new();
+    let nothing = sandbox.run(&["test"]);
+    assert_eq!(nothing.code, 1, "{nothing:?}");
+    assert!(nothing.stdout.contains("llmsrv serve"), "{nothing:?}");
+
+    let server = sandbox.serve_with(&[], &[("LLMSRV_HOST", "0.0.0.0:0")]);
+    let port = port(&server.url);
+    let all = sandbox.run(&["test", "-p", port, "--json"]).ok().json();
+    assert_eq!(all["failed"], 0, "{all}");
+    let outcome = |name: &str| {
+        let mut checks = all["checks"].as_array().unwrap().iter();
+        let check = checks.find(|check| check["name"] == name).unwrap();
+        check["outcome"].as_str().unwrap().to_owned()
+    };
+    for name in [
+        "process",
+        "port",
+        "API",
+        "all interfaces",
+        "models",
+        "generate",
+        "chat",
+        "stream",
+    ] {
+        assert_eq!(outcome(name), "pass", "{name}: {all}");
+    }
+    // A machine without a network has no address to try.
+    assert_ne!(outcome("network API"), "fail", "{all}");
+
+    let wrong = sandbox.run(&["test", "-p", port, "--model", "nope"]);
+    assert_eq!(wrong.code, 1, "{wrong:?}");
+    assert!(wrong.stdout.contains("failed 3"), "{wrong:?}");
+    assert!(wrong.stdout.contains("llmsrv list"), "{wrong:?}");
+}
+
+#[test]
+fn every_example_runs_as_it_is() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve();
+    let port = port(&server.url);
+    let printed = sandbox.run(&["examples", "-p", port, "--json"]).ok().json();
+    let examples = printed["examples"].as_array().unwrap();
+    assert!(examples.len() >= 30, "{}", examples.len());
+    for example in examples {
+        let (text, name) = (example["text"].as_str().unwrap(), &example["name"]);
+        assert!(text.contains(&server.url), "{text}");
+        let mut command = match example["language"].as_str().unwrap() {
+            "curl" => Command::new("sh"),
+            "python" => Command::new("python3"),
+            "js" => Command::new("node"),
+            other => panic!("{other}"),
+        };
+        let flag = if example["language"] == "js" {
+            "-e"
+        } else {
+            "-c"
+        };
+        match command.args([flag, text]).stdin(Stdio::null()).output() {
+            Ok(output) => {
+                assert!(output.status.success(), "{name}: {text}\n{output:?}");
+                assert!(!output.stdout.is_empty(), "{name}: {text}\n{output:?}");
+            }
+            Err(error) => eprintln!("SKIPPED: {name}: {command:?}: {error}"),
+        }
+    }
+
+    let few = sandbox
+        .run(&["examples", "-l", "curl", "embed", "version"])
+        .ok();
+    assert_eq!(few.stdout.matches("curl -fsS").count(), 2, "{few:?}");
+    let none = sandbox.run(&["examples", "nonsense"]);
+    assert_eq!(none.code, 1);
+    assert!(none.stderr.contains("openai-stream"), "{none:?}");
+    // As text they are a script.
+    let script = sandbox
+        .run(&["examples", "-p", port, "-l", "curl", "chat"])
+        .ok();
+    Output::of(Command::new("sh").args(["-e", "-c", &script.stdout])).ok();
+}
