@@ -1,0 +1,5 @@
+//! The sinks that need no network.
+
+pub mod console;
+#[cfg(feature = "db")]
+pub mod db;

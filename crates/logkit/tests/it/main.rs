@@ -1,0 +1,7 @@
+//! The logger from the outside.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod accounting;
+#[cfg(feature = "db")]
+mod database;
+mod sinks;
