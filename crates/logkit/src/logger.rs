@@ -14,16 +14,18 @@ use parking_lot::Mutex;
 
 use crate::{
     Entry, Level, Receipt, Redactor, Sink, Update,
+    fanout::{FanOut, Inbox, notice},
     queue::{Full, Queue, QueueFull},
     receipt::{Ack, NotWritten},
     sinks::console::ConsoleSink,
-    writer::{Order, Writer, on_writer_thread},
+    tags::Tags,
+    writer::{Writer, on_writer_thread},
 };
 
 /// How long a logger that goes away may write.
 pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 /// Memory that waiting entries may take.
-const MAX_BYTES: usize = 64 << 20;
+pub(crate) const MAX_BYTES: usize = 64 << 20;
 const MAX_ENTRIES: usize = 65_536;
 
 /// What happens when the queue is full.
@@ -136,7 +138,9 @@ struct Inner {
     redactor: Option<Arc<Redactor>>,
     queue: Arc<Queue>,
     counters: Arc<Counters>,
-    orders: Arc<Mutex<Vec<Order>>>,
+    updates: Arc<Mutex<Vec<(i64, Update)>>>,
+    inbox: Inbox,
+    tags: Tags,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -147,20 +151,22 @@ impl Logger {
     }
 
     /// Takes an entry. What is below the level is ignored; what has no room is counted as dropped.
-    pub fn emit(&self, entry: Entry) {
+    pub fn emit(&self, mut entry: Entry) {
         if matches!(self.0.durability, Durability::Sync | Durability::Full) {
             let _ = self.emit_acked(entry).wait(DRAIN);
         } else if self.accepts(&entry.level) {
+            self.0.tags.fill(&mut entry);
             let full = self.0.on_full.for_level(&entry.level);
             self.count(1, self.0.queue.push(entry, full, None).is_ok());
         }
     }
 
     /// Takes an entry if there is room now.
-    pub fn try_emit(&self, entry: Entry) -> Result<(), QueueFull> {
+    pub fn try_emit(&self, mut entry: Entry) -> Result<(), QueueFull> {
         if !self.accepts(&entry.level) {
             return Ok(());
         }
+        self.0.tags.fill(&mut entry);
         match self.0.queue.push(entry, Full::Refuse, None) {
             Err((NotWritten::QueueFull, _)) => Err(QueueFull),
             other => {
@@ -171,10 +177,11 @@ impl Logger {
     }
 
     /// Takes an entry and says when it is written.
-    pub fn emit_acked(&self, entry: Entry) -> Receipt {
+    pub fn emit_acked(&self, mut entry: Entry) -> Receipt {
         if !self.accepts(&entry.level) {
             return Receipt::resolved(Err(NotWritten::Filtered));
         }
+        self.0.tags.fill(&mut entry);
         let (receipt, slot) = Receipt::new();
         let full = self.0.on_full.for_level(&entry.level);
         let pushed = self.0.queue.push(entry, full, Some(slot));
@@ -204,13 +211,16 @@ impl Logger {
         }
     }
 
-    fn push_batch(&self, entries: Vec<Entry>, full: Full) -> Result<Receipt, NotWritten> {
+    fn push_batch(&self, mut entries: Vec<Entry>, full: Full) -> Result<Receipt, NotWritten> {
         let n_entries = entries.len();
         if n_entries == 0 {
             return Ok(Receipt::resolved(Ok(Ack {
                 first_id: None,
                 n_entries,
             })));
+        }
+        for entry in &mut entries {
+            self.0.tags.fill(entry);
         }
         let (receipt, slot) = Receipt::new();
         match self.0.queue.push_many(entries, full, Some(slot)) {
@@ -229,7 +239,7 @@ impl Logger {
 
     /// Adds what came later to a written row, in the sinks that can.
     pub fn update(&self, id: i64, update: Update) {
-        self.0.orders.lock().push(Order::Update(id, update));
+        self.0.updates.lock().push((id, update));
         let (_, slot) = Receipt::new();
         self.0.queue.flush(slot);
     }
@@ -237,7 +247,8 @@ impl Logger {
     /// Adds a sink; it receives what is emitted from now on.
     pub fn add_sink(&self, sink: Box<dyn Sink>) -> &Logger {
         self.flush(DRAIN);
-        self.0.orders.lock().push(Order::Add(sink));
+        self.0.inbox.lock().push(sink);
+        self.flush(DRAIN);
         self
     }
 
@@ -367,7 +378,12 @@ pub struct Builder {
     on_full: OnFull,
     durability: Durability,
     redactor: Option<Arc<Redactor>>,
+    tags: Tags,
+    wrappers: Vec<Wrapper>,
 }
+
+/// Puts a sink around others.
+type Wrapper = Box<dyn FnOnce(Box<dyn Sink>) -> Box<dyn Sink>>;
 
 impl Default for Builder {
     fn default() -> Builder {
@@ -381,6 +397,8 @@ impl Default for Builder {
             on_full: OnFull::default(),
             durability: Durability::default(),
             redactor: Some(Redactor::shared()),
+            tags: Tags::default(),
+            wrappers: Vec::new(),
         }
     }
 }
@@ -435,21 +453,45 @@ impl Builder {
         self
     }
 
+    /// Fills empty fields of all entries.
+    pub fn tags(mut self, tags: Tags) -> Builder {
+        self.tags = tags;
+        self
+    }
+
+    /// Puts a wrapper around all sinks; the first one given is the outermost.
+    pub fn wrap(
+        mut self,
+        wrapper: impl FnOnce(Box<dyn Sink>) -> Box<dyn Sink> + 'static,
+    ) -> Builder {
+        self.wrappers.push(Box::new(wrapper));
+        self
+    }
+
     /// Starts the logger. If the system gives no thread, everything is dropped and counted.
     pub fn build(self) -> Logger {
         let queue = Arc::new(Queue::new(self.max_entries, self.max_bytes));
         let counters = Arc::<Counters>::default();
-        let orders = Arc::new(Mutex::new(Vec::new()));
+        let updates = Arc::default();
+        let inbox = Inbox::default();
+        let fan_out = FanOut::new(self.sinks, Arc::clone(&inbox), Arc::clone(&counters));
+        let mut root: Box<dyn Sink> = Box::new(fan_out);
+        for wrap in self.wrappers.into_iter().rev() {
+            root = wrap(root);
+        }
         let writer = Writer {
             queue: Arc::clone(&queue),
             counters: Arc::clone(&counters),
-            sinks: self.sinks,
+            root: Some(root),
             console: self.console.map(|console| console.named(&self.name)),
-            orders: Arc::clone(&orders),
+            updates: Arc::clone(&updates),
+            reported: 0,
+            reported_at: None,
+            told: false,
         };
         let thread = writer.spawn();
         if let Err(error) = &thread {
-            crate::writer::notice(&format!("nothing is logged: no thread: {error}"));
+            notice(&format!("nothing is logged: no thread: {error}"));
             queue.close();
         }
         Logger(Arc::new(Inner {
@@ -460,7 +502,9 @@ impl Builder {
             redactor: self.redactor,
             queue,
             counters,
-            orders,
+            updates,
+            inbox,
+            tags: self.tags,
             thread: Mutex::new(thread.ok()),
         }))
     }

@@ -108,6 +108,14 @@ pub enum SinkError {
     /// The table's name could be anything.
     #[error("'{0}' is no name of a table: use letters, digits and '_'")]
     BadTable(String),
+    /// Some of several sinks failed; that is counted and told already.
+    #[error("{message}")]
+    Told {
+        /// Others took the entries.
+        partly: bool,
+        /// What the sinks said.
+        message: String,
+    },
     /// Anything else.
     #[error("{0}")]
     Other(String),

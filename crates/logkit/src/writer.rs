@@ -1,9 +1,7 @@
 //! The thread that hands entries to the sinks.
 
 use std::{
-    any::Any,
     cell::Cell,
-    io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering::Relaxed},
     thread::{self, JoinHandle},
@@ -14,8 +12,9 @@ use parking_lot::Mutex;
 
 use crate::{
     Entry, Level, Sink, SinkError, Update,
+    fanout::{notice, panic_text},
     logger::Counters,
-    queue::{Next, Queue},
+    queue::{Chunk, Next, Queue},
     receipt::{Ack, NotWritten},
     sinks::console::ConsoleSink,
 };
@@ -35,16 +34,16 @@ const REPORT_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct Writer {
     pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) sinks: Vec<Box<dyn Sink>>,
+    /// Wrappers around the sinks; `None` if there are no sinks.
+    pub(crate) root: Option<Box<dyn Sink>>,
     pub(crate) console: Option<ConsoleSink>,
-    /// Sinks and updates that came while running.
-    pub(crate) orders: Arc<Mutex<Vec<Order>>>,
-}
-
-/// What the writer is asked to do beside writing.
-pub(crate) enum Order {
-    Add(Box<dyn Sink>),
-    Update(i64, Update),
+    /// What came later to entries that are written.
+    pub(crate) updates: Arc<Mutex<Vec<(i64, Update)>>>,
+    /// Dropped entries that were told of.
+    pub(crate) reported: u64,
+    pub(crate) reported_at: Option<Instant>,
+    /// An error of a wrapper was told.
+    pub(crate) told: bool,
 }
 
 impl Writer {
@@ -53,66 +52,73 @@ impl Writer {
             .name("logkit-writer".into())
             .spawn(move || {
                 IS_WRITER.set(true);
-                let mut panics = 0;
-                let mut running = Running::default();
-                while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(&mut running))) {
-                    panics += 1;
+                for panics in 1.. {
+                    let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run())) else {
+                        break;
+                    };
                     self.counters.sink_errors.fetch_add(1, Relaxed);
                     notice(&format!("the writer failed: {}", panic_text(&*panic)));
-                    if panics > 1 {
-                        self.sinks.clear();
-                        self.console.get_or_insert_with(ConsoleSink::stderr);
-                    }
-                    if panics > 2 {
-                        self.queue.close();
-                        break;
+                    match panics {
+                        1 => {}
+                        2 => {
+                            self.root = None;
+                            self.console.get_or_insert_with(ConsoleSink::stderr);
+                        }
+                        _ => {
+                            self.queue.close();
+                            break;
+                        }
                     }
                 }
             })
     }
 
-    fn run(&mut self, running: &mut Running) {
+    fn run(&mut self) {
+        let mut pending = false;
         loop {
-            match self.queue.next(running.pending) {
-                Next::Write(mut chunk) => {
-                    self.obey(running);
-                    self.report_drops(running);
-                    let outcome = self.write(chunk.entries(), running);
-                    self.poll(running);
-                    let flushed = (!chunk.flushes.is_empty()).then(|| self.flush(running));
-                    // Whoever is told looks at the counts next.
-                    self.queue.done(&mut chunk);
-                    for (first, n_entries, slot) in chunk.tickets() {
-                        slot.resolve(outcome.clone().map(|first_id| Ack {
-                            first_id: first_id.map(|id| id + first as i64),
-                            n_entries,
-                        }));
-                    }
-                    for slot in &chunk.flushes {
-                        slot.resolve(flushed.clone().unwrap_or(Err(NotWritten::Closed)));
-                    }
+            match self.queue.next(pending) {
+                Next::Write(chunk) => {
+                    self.write_chunk(chunk);
+                    pending = self.poll();
                 }
-                Next::Tick => {
-                    self.obey(running);
-                    self.poll(running);
-                }
+                Next::Tick => pending = self.poll(),
                 Next::Closed => break,
             }
         }
-        self.obey(running);
-        running.reported_at = None;
-        self.report_drops(running);
-        for (idx, sink) in self.sinks.iter_mut().enumerate() {
-            let _ = running.attempt(&self.counters, idx, sink, |sink| sink.close());
+        self.poll();
+        self.reported_at = None;
+        self.report_drops();
+        let _ = self.attempt(|sink| sink.close());
+    }
+
+    fn write_chunk(&mut self, mut chunk: Chunk) {
+        self.report_drops();
+        let outcome = self.write(chunk.entries());
+        let flushed = (!chunk.flushes.is_empty()).then(|| {
+            self.poll();
+            self.attempt(|sink| sink.flush())
+        });
+        // Whoever is told looks at the counts next.
+        self.queue.done(&mut chunk);
+        for (first, n_entries, slot) in chunk.tickets() {
+            slot.resolve(outcome.clone().map(|first_id| Ack {
+                first_id: first_id.map(|id| id + first as i64),
+                n_entries,
+            }));
+        }
+        for slot in &chunk.flushes {
+            slot.resolve(match &flushed {
+                Some(Err((_, why))) => Err(NotWritten::Failed(Arc::clone(why))),
+                _ => Ok(Ack {
+                    first_id: None,
+                    n_entries: 0,
+                }),
+            });
         }
     }
 
-    /// Writes a batch to all sinks. It counts as written if one of them took it.
-    fn write(
-        &mut self,
-        entries: &[Entry],
-        running: &mut Running,
-    ) -> Result<Option<i64>, NotWritten> {
+    /// Writes a batch. It counts as written if one sink took it.
+    fn write(&mut self, entries: &[Entry]) -> Result<Option<i64>, NotWritten> {
         if entries.is_empty() {
             return Ok(None);
         }
@@ -120,145 +126,86 @@ impl Writer {
             // A closed terminal is no loss: the entries are with the sinks.
             let _ = console.write_batch(entries);
         }
-        let mut first_id = None;
-        let mut failure = None;
-        let mut taken = self.sinks.is_empty();
-        for (idx, sink) in self.sinks.iter_mut().enumerate() {
-            match running.attempt(&self.counters, idx, sink, |sink| sink.write_batch(entries)) {
-                Ok(()) => {
-                    taken = true;
-                    first_id = first_id.or_else(|| sink.first_id());
-                }
-                Err(why) => failure = Some(why),
-            }
-        }
-        let count = if taken {
-            &self.counters.written
-        } else {
+        let outcome = self.attempt(|sink| sink.write_batch(entries));
+        let count = if matches!(outcome, Err((Taken::ByNone, _))) {
             &self.counters.dropped_sink
+        } else {
+            &self.counters.written
         };
         count.fetch_add(entries.len() as u64, Relaxed);
-        match failure {
-            Some(why) => Err(NotWritten::Failed(why)),
-            None => Ok(first_id),
+        match outcome {
+            Ok(()) => Ok(self.root.as_ref().and_then(Sink::first_id)),
+            Err((_, why)) => Err(NotWritten::Failed(why)),
         }
     }
 
-    fn flush(&mut self, running: &mut Running) -> Result<Ack, NotWritten> {
-        let mut outcome = Ok(Ack {
-            first_id: None,
-            n_entries: 0,
+    /// Does what came from elsewhere; true if more is awaited.
+    fn poll(&mut self) -> bool {
+        let updates = std::mem::take(&mut *self.updates.lock());
+        for (id, update) in updates {
+            let _ = self.attempt(|sink| sink.update(id, &update).map(|_| ()));
+        }
+        let mut pending = false;
+        let _ = self.attempt(|sink| {
+            pending = sink.poll()?;
+            Ok(())
         });
-        for (idx, sink) in self.sinks.iter_mut().enumerate() {
-            if let Err(why) = running.attempt(&self.counters, idx, sink, |sink| sink.flush()) {
-                outcome = Err(NotWritten::Failed(why));
-            }
-        }
-        outcome
+        pending
     }
 
-    fn poll(&mut self, running: &mut Running) {
-        running.pending = false;
-        for (idx, sink) in self.sinks.iter_mut().enumerate() {
-            let mut pending = false;
-            let _ = running.attempt(&self.counters, idx, sink, |sink| {
-                pending = sink.poll()?;
-                Ok(())
-            });
-            running.pending |= pending;
-        }
-    }
-
-    fn obey(&mut self, running: &mut Running) {
-        let orders = std::mem::take(&mut *self.orders.lock());
-        for order in orders {
-            match order {
-                Order::Add(sink) => self.sinks.push(sink),
-                Order::Update(id, update) => {
-                    for (idx, sink) in self.sinks.iter_mut().enumerate() {
-                        let _ = running.attempt(&self.counters, idx, sink, |sink| {
-                            sink.update(id, &update).map(|_| ())
-                        });
-                    }
-                }
+    /// Calls the sinks; errors and panics are counted, and the first is told on stderr.
+    fn attempt(
+        &mut self,
+        call: impl FnOnce(&mut dyn Sink) -> Result<(), SinkError>,
+    ) -> Result<(), (Taken, Arc<str>)> {
+        let Some(root) = &mut self.root else {
+            return Ok(());
+        };
+        let why = match catch_unwind(AssertUnwindSafe(|| call(root))) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(SinkError::Told { partly, message })) => {
+                let taken = if partly { Taken::BySome } else { Taken::ByNone };
+                return Err((taken, message.into()));
             }
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => panic_text(&*panic).to_owned(),
+        };
+        self.counters.sink_errors.fetch_add(1, Relaxed);
+        if !std::mem::replace(&mut self.told, true) {
+            notice(&format!("{}: {why}", root.name()));
         }
+        Err((Taken::ByNone, why.into()))
     }
 
     /// Dropped entries are never silent: one entry tells of them, every ten seconds at most.
-    fn report_drops(&mut self, running: &mut Running) {
+    fn report_drops(&mut self) {
         let dropped = self.counters.dropped_by_queue(&self.queue);
-        let due = running
+        let due = self
             .reported_at
             .is_none_or(|at| at.elapsed() >= REPORT_EVERY);
-        if dropped == running.reported || !due {
+        if dropped == self.reported || !due {
             return;
         }
-        let n_new = dropped - running.reported;
-        running.reported = dropped;
-        running.reported_at = Some(Instant::now());
+        let n_new = dropped - self.reported;
+        self.reported = dropped;
+        self.reported_at = Some(Instant::now());
+        let message = format!("{n_new} entries were dropped: the queue was full");
         let mut entry = Entry {
             level: Level::Warning,
             function_name: "logkit.queue".into(),
             module: "logkit".into(),
-            return_value: crate::repr::repr_str(&format!(
-                "{n_new} entries were dropped: the queue was full"
-            ))
-            .into(),
+            return_value: crate::repr::repr_str(&message).into(),
             return_type: "str".into(),
             ..Entry::default()
         };
         entry.extra.insert("dropped".into(), n_new.into());
         self.counters.emitted.fetch_add(1, Relaxed);
-        let _ = self.write(&[entry], running);
+        let _ = self.write(&[entry]);
     }
 }
 
-/// What a writer remembers between batches.
-#[derive(Default)]
-struct Running {
-    /// Some sink awaits something.
-    pending: bool,
-    /// Dropped entries that were told of.
-    reported: u64,
-    reported_at: Option<Instant>,
-    /// Sinks whose first error was told.
-    told: Vec<usize>,
-}
-
-impl Running {
-    /// Calls a sink; its errors and panics are counted, and the first one is told on stderr.
-    fn attempt(
-        &mut self,
-        counters: &Counters,
-        idx: usize,
-        sink: &mut Box<dyn Sink>,
-        call: impl FnOnce(&mut dyn Sink) -> Result<(), SinkError>,
-    ) -> Result<(), Arc<str>> {
-        let why = match catch_unwind(AssertUnwindSafe(|| call(&mut **sink))) {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error.to_string(),
-            Err(panic) => format!("the sink failed: {}", panic_text(&*panic)),
-        };
-        counters.sink_errors.fetch_add(1, Relaxed);
-        if !self.told.contains(&idx) {
-            self.told.push(idx);
-            notice(&format!("{}: {why}", sink.name()));
-        }
-        Err(why.into())
-    }
-}
-
-/// Says something about logkit itself on stderr; a closed stderr is no problem.
-pub(crate) fn notice(message: &str) {
-    let _ = writeln!(std::io::stderr(), "logkit: {message}");
-}
-
-/// The message of a panic.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a panic without a message")
+/// Whether a batch that failed is lost.
+enum Taken {
+    BySome,
+    ByNone,
 }

@@ -3,17 +3,18 @@
 use std::{
     borrow::Cow,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
-use crate::{Durability, Entry, Level, Sink, SinkError, Update};
+use crate::{Durability, Entry, Level, Sink, SinkError, Timestamp, Update};
 
 /// Version of the schema, in `PRAGMA user_version`; it only ever grows by additions.
 pub(crate) const SCHEMA_VERSION: i64 = 1;
 /// Columns beside those of [`Entry::COLUMNS`].
 const MORE_COLUMNS: [&str; 3] = ["extra", "span_id", "parent_id"];
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Writes entries to a table of an SQLite database, which others may read meanwhile.
@@ -24,6 +25,9 @@ pub struct DbSink {
     insert: String,
     table: String,
     first_id: Option<i64>,
+    retain: Option<Duration>,
+    max_rows: Option<u64>,
+    pruned_at: Instant,
 }
 
 impl DbSink {
@@ -50,13 +54,23 @@ impl DbSink {
             ),
             table: table.to_owned(),
             first_id: None,
+            retain: None,
+            max_rows: None,
+            pruned_at: Instant::now(),
         })
+    }
+
+    /// Deletes, once a minute, rows older than that and all but the newest `max_rows`.
+    pub fn retain(mut self, age: Option<Duration>, max_rows: Option<u64>) -> DbSink {
+        self.retain = age;
+        self.max_rows = max_rows;
+        self
     }
 
     /// Deletes rows older than that, and all but the newest `max_rows`; returns how many.
     pub fn prune(
         &mut self,
-        before: Option<crate::Timestamp>,
+        before: Option<Timestamp>,
         max_rows: Option<u64>,
     ) -> Result<usize, SinkError> {
         let table = &self.table;
@@ -110,6 +124,15 @@ impl Sink for DbSink {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
         self.first_id = None;
         self.first_id = self.insert(entries).map_err(|source| self.error(source))?;
+        let limited = self.retain.is_some() || self.max_rows.is_some();
+        if limited && self.pruned_at.elapsed() >= PRUNE_EVERY {
+            self.pruned_at = Instant::now();
+            let before = self.retain.map(|age| {
+                Timestamp::from_micros(Timestamp::now().micros() - age.as_micros() as i64)
+            });
+            // The batch is committed: what goes wrong now is no loss, and is tried again.
+            let _ = self.prune(before, self.max_rows);
+        }
         Ok(())
     }
 
