@@ -7,6 +7,7 @@ use serde_json::Value;
 /// Which of our crates each crate may import.
 const EDGES: &[(&str, &[&str])] = &[
     ("logkit", &["llmsrv-config", "logkit-macros"]),
+    ("logkit-macros", &[]),
     ("llmsrv-tls", &[]),
     ("llmsrv-api", &["llmsrv-tls"]),
     ("llmsrv-config", &[]),

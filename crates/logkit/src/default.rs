@@ -39,6 +39,7 @@ pub fn set_default_logger(logger: Logger) -> Option<Logger> {
 }
 
 /// Rank of the lowest level that the default logger takes.
+#[inline]
 pub(crate) fn default_level() -> u8 {
     LEVEL.load(Relaxed)
 }

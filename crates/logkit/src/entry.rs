@@ -58,9 +58,19 @@ pub struct Entry {
 
 impl Default for Entry {
     fn default() -> Entry {
-        const EMPTY: Text = Cow::Borrowed("");
         Entry {
             timestamp: Timestamp::now(),
+            ..Entry::blank()
+        }
+    }
+}
+
+impl Entry {
+    /// An empty entry at 1970: for whoever sets the time.
+    pub(crate) fn blank() -> Entry {
+        const EMPTY: Text = Cow::Borrowed("");
+        Entry {
+            timestamp: Timestamp::default(),
             level: Level::Info,
             function_name: EMPTY,
             module: EMPTY,
@@ -328,6 +338,13 @@ impl Entry {
 /// Id of a call within its trace: 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpanId(pub NonZeroU64);
+
+impl SpanId {
+    /// That id; 0 is none.
+    pub fn new(id: u64) -> Option<SpanId> {
+        NonZeroU64::new(id).map(SpanId)
+    }
+}
 
 impl fmt::Display for SpanId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -66,14 +66,6 @@ impl Tags {
         fill(&mut entry.trace_id, self.trace_id);
         fill(&mut entry.version, self.version);
     }
-
-    /// True if an entry has all of them.
-    pub(crate) fn filled(&self, entry: &Entry) -> bool {
-        let has = |text: &Text, tag: &str| tag.is_empty() || !text.is_empty();
-        has(&entry.environment, self.environment)
-            && has(&entry.trace_id, self.trace_id)
-            && has(&entry.version, self.version)
-    }
 }
 
 /// A new trace id: 16 hexadecimal digits.

@@ -4,4 +4,5 @@
 mod accounting;
 #[cfg(feature = "db")]
 mod database;
+mod macros;
 mod sinks;
