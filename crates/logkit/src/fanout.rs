@@ -44,8 +44,10 @@ impl FanOut {
         mut call: impl FnMut(&mut dyn Sink) -> Result<(), SinkError>,
     ) -> Result<(), SinkError> {
         let mut failures = Vec::new();
+        let mut n_lost = 0;
         for member in &mut self.sinks {
-            if let Err(why) = member.attempt(&self.counters, &mut call) {
+            if let Err((partly, why)) = member.attempt(&self.counters, &mut call) {
+                n_lost += usize::from(!partly);
                 failures.push(why);
             }
         }
@@ -53,7 +55,7 @@ impl FanOut {
             return Ok(());
         }
         Err(SinkError::Told {
-            partly: failures.len() < self.sinks.len(),
+            partly: n_lost < self.sinks.len(),
             message: failures.join("; "),
         })
     }
@@ -117,18 +119,19 @@ impl Member {
         &mut self,
         counters: &Counters,
         call: &mut dyn FnMut(&mut dyn Sink) -> Result<(), SinkError>,
-    ) -> Result<(), String> {
+    ) -> Result<(), (bool, String)> {
         let sink = &mut *self.sink;
-        let why = match catch_unwind(AssertUnwindSafe(|| call(sink))) {
+        let (partly, why) = match catch_unwind(AssertUnwindSafe(|| call(sink))) {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error.to_string(),
-            Err(panic) => format!("the sink failed: {}", panic_text(&*panic)),
+            Ok(Err(SinkError::Partly(why))) => (true, why),
+            Ok(Err(error)) => (false, error.to_string()),
+            Err(panic) => (false, format!("the sink failed: {}", panic_text(&*panic))),
         };
         counters.sink_errors.fetch_add(1, Relaxed);
         if !std::mem::replace(&mut self.told, true) {
             notice(&format!("{}: {why}", self.sink.name()));
         }
-        Err(why)
+        Err((partly, why))
     }
 }
 

@@ -10,6 +10,7 @@ mod default;
 mod entry;
 mod event;
 mod fanout;
+mod injection;
 mod level;
 mod logger;
 mod panics;
@@ -23,6 +24,7 @@ mod sinks;
 pub mod spec;
 mod tags;
 mod timestamp;
+mod wrappers;
 mod writer;
 
 #[cfg(feature = "db")]
@@ -32,6 +34,9 @@ pub use configure::{Setup, build, configure, load_env};
 pub use default::{default_logger, set_default_logger};
 pub use entry::{Entry, SpanId, Text};
 pub use event::{Span, debug, error, event, info, span, warning};
+pub use injection::{
+    INJECTION_PATTERNS, detect_prompt_injection, detect_with, scan_entry_for_injection,
+};
 pub use level::Level;
 pub use logger::{Builder, Durability, Logger, OnFull, Stats};
 pub use logkit_macros::{auto_log, catch, log_call, logged, skip};
@@ -51,6 +56,7 @@ pub use sinks::ring::RingBufferSink;
 pub use sinks::terminal::{TerminalForm, TerminalSink};
 pub use tags::{Tags, generate_trace_id};
 pub use timestamp::{BadTimestamp, Timestamp};
+pub use wrappers::{diff::DiffTracker, env::EnvTagger, router::DynamicRouter};
 
 /// For the macros only.
 #[doc(hidden)]

@@ -108,6 +108,9 @@ pub enum SinkError {
     /// The table's name could be anything.
     #[error("'{0}' is no name of a table: use letters, digits and '_'")]
     BadTable(String),
+    /// Part of the batch was kept.
+    #[error("{0}")]
+    Partly(String),
     /// Some of several sinks failed; that is counted and told already.
     #[error("{message}")]
     Told {

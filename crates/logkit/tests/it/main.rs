@@ -4,5 +4,9 @@
 mod accounting;
 #[cfg(feature = "db")]
 mod database;
+mod files;
 mod macros;
 mod sinks;
+#[cfg(feature = "db")]
+mod trouble;
+mod wrappers;
