@@ -4,6 +4,8 @@
 //! thread hands them in batches to [`Sink`]s: files, an SQLite database, the console. Nothing that
 //! goes wrong there reaches the logged program: it is counted ([`Stats`]) and said once on stderr.
 
+#[cfg(feature = "tracing")]
+mod bridge;
 mod call;
 mod configure;
 mod default;
@@ -30,6 +32,8 @@ mod writer;
 #[cfg(feature = "db")]
 pub mod query;
 
+#[cfg(feature = "tracing")]
+pub use bridge::{LogBridge, TracingLayer, tracing_layer};
 pub use configure::{Setup, build, configure, load_env};
 pub use default::{default_logger, set_default_logger};
 pub use entry::{Entry, SpanId, Text};

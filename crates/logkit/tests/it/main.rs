@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod accounting;
+#[cfg(feature = "tracing")]
+mod bridge;
 #[cfg(feature = "db")]
 mod database;
 mod files;
