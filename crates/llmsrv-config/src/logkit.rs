@@ -100,6 +100,8 @@ pub struct Ambient {
     pub trace_id: Option<String>,
     /// Version of the program; commit hashes are cut to twelve digits.
     pub version: Option<String>,
+    /// `NO_COLOR` is set to anything.
+    pub no_color: bool,
 }
 
 /// Variables that name the environment, best first.
@@ -169,6 +171,7 @@ impl Ambient {
                 .iter()
                 .find_map(|name| said(name))
                 .map(short_version),
+            no_color: said("NO_COLOR").is_some(),
         }
     }
 }
@@ -210,6 +213,7 @@ mod tests {
                 environment,
                 trace_id,
                 version,
+                ..
             } = Ambient::new(&map);
             [environment, trace_id, version].map(Option::unwrap_or_default)
         };

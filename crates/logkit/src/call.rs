@@ -1,0 +1,692 @@
+//! What the attribute macros expand to: one entry for each call of a function.
+
+use std::{
+    any::Any,
+    cell::Cell,
+    fmt::{self, Debug, Display, Write as _},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::OnceLock,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use serde_json::Value;
+
+use crate::{
+    Entry, Level, Logger, REDACTED, SpanId, Text, Timestamp,
+    default::{default_level, default_logger},
+    fanout::panic_text,
+    panics, repr, scope,
+};
+
+/// What is known of a logged function before it runs; one static for each.
+#[derive(Debug)]
+pub struct Site {
+    /// Where it is.
+    pub module: &'static str,
+    /// A name given by hand; empty = its own.
+    pub name: &'static str,
+    /// Names of the parameters that are rendered.
+    pub params: &'static [&'static str],
+    /// Names of parameters that are blanked whatever they are called.
+    pub redacted: &'static [&'static str],
+    /// Their types.
+    pub arg_types: &'static str,
+    /// What it returns.
+    pub return_type: &'static str,
+    /// Level of calls that go well.
+    pub level: Level,
+    /// Characters kept of each rendered field; 0 = all.
+    pub max_repr_length: usize,
+    /// A call is logged if a random number is not above this; errors always are.
+    pub sample: u64,
+    /// Whether the result is rendered.
+    pub render_result: bool,
+    /// Computed at the first call.
+    pub resolved: OnceLock<Resolved>,
+}
+
+/// What the first call finds out.
+#[derive(Debug)]
+pub struct Resolved {
+    name: &'static str,
+    /// One bit for each parameter that is blanked.
+    sensitive: u64,
+}
+
+/// How much of a call is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    Off,
+    /// Only if it fails.
+    ErrorsOnly,
+    Full,
+}
+
+/// A call that runs.
+#[derive(Debug)]
+pub struct Call {
+    site: &'static Site,
+    name: &'static str,
+    logger: Option<Logger>,
+    gate: Gate,
+    /// `None` if only failures are logged: looking at the clock takes longer than the rest.
+    started: Option<(Timestamp, Instant)>,
+    args: Text,
+    fields: Vec<(&'static str, String)>,
+    span: u64,
+    parent: u64,
+    done: bool,
+}
+
+impl Site {
+    #[inline]
+    fn gate(&self, level: u8) -> Gate {
+        if self.level.number() >= level {
+            Gate::Full
+        } else if Level::Error.number() >= level {
+            Gate::ErrorsOnly
+        } else {
+            Gate::Off
+        }
+    }
+
+    #[cold]
+    fn resolve(&self, type_name: &'static str) -> Resolved {
+        let mut sensitive = 0;
+        for (idx, param) in self.params.iter().enumerate().take(64) {
+            if self.redacted.contains(param) || crate::is_sensitive_key(param) {
+                sensitive |= 1 << idx;
+            }
+        }
+        let name = if self.name.is_empty() {
+            Box::leak(function_name(type_name, self.module).into_boxed_str())
+        } else {
+            self.name
+        };
+        Resolved { name, sensitive }
+    }
+}
+
+impl Call {
+    /// Begins a call; `None` if nothing of it is logged. `here` is the type name of an item within
+    /// the function, `logger` one named in the attribute, and `render` writes the arguments.
+    #[inline]
+    pub fn start(
+        site: &'static Site,
+        here: fn() -> &'static str,
+        logger: Option<&Logger>,
+        render: impl Fn(&mut Args<'_>),
+    ) -> Option<Call> {
+        let level = match logger {
+            Some(logger) => logger.level_number(),
+            None => default_level(),
+        };
+        match site.gate(level) {
+            Gate::Off => None,
+            gate => Call::begin(site, here, logger, gate, &render),
+        }
+    }
+
+    fn begin(
+        site: &'static Site,
+        here: fn() -> &'static str,
+        logger: Option<&Logger>,
+        mut gate: Gate,
+        render: &dyn Fn(&mut Args<'_>),
+    ) -> Option<Call> {
+        if scope::is_silent() {
+            return None;
+        }
+        if gate == Gate::Full && site.sample != u64::MAX && scope::random() > site.sample {
+            gate = Gate::ErrorsOnly;
+        }
+        let resolved = site.resolved.get_or_init(|| site.resolve(here()));
+        let mut call = Call {
+            site,
+            name: resolved.name,
+            logger: logger.cloned(),
+            gate,
+            started: None,
+            args: Text::Borrowed("()"),
+            fields: Vec::new(),
+            span: 0,
+            parent: scope::current_span(),
+            done: false,
+        };
+        if gate == Gate::Full {
+            let mut args = Args {
+                out: Bounded::new(site.max_repr_length),
+                n_args: 0,
+                sensitive: resolved.sensitive,
+                site,
+                logger,
+                fields: &mut call.fields,
+            };
+            silently(|| {
+                args.out.push_str("(");
+                render(&mut args);
+                args.out.push_str(if args.n_args == 1 { ",)" } else { ")" });
+            });
+            if args.n_args > 0 {
+                call.args = args.out.finish().into();
+            }
+            call.span = scope::new_span();
+            call.started = Some((Timestamp::now(), Instant::now()));
+        }
+        Some(call)
+    }
+
+    /// Runs the body. A panic is given back.
+    pub fn run<R>(&self, body: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
+        if self.gate == Gate::Full {
+            let _span = scope::enter_span(self.span);
+            panics::watched(body)
+        } else {
+            panics::watched(body)
+        }
+    }
+
+    /// Runs the body of an async function.
+    pub async fn run_async<F: Future>(
+        &self,
+        body: Pin<&mut F>,
+    ) -> Result<F::Output, Box<dyn Any + Send>> {
+        Watched { body, call: self }.await
+    }
+
+    /// The call went well.
+    pub fn returned(mut self, render: impl FnOnce(&mut Bounded)) {
+        self.done = true;
+        if self.gate == Gate::Full {
+            let mut value = Text::Borrowed("None");
+            if self.site.render_result && self.site.return_type != "()" {
+                let mut out = Bounded::new(self.site.max_repr_length);
+                silently(|| render(&mut out));
+                value = out.finish().into();
+            }
+            let mut entry = self.entry(self.site.level.clone());
+            entry.return_value = value;
+            entry.return_type = self.site.return_type.into();
+            self.emit(entry);
+        }
+    }
+
+    /// The call returned an error.
+    pub fn failed(mut self, kind: &'static str, render: impl FnOnce(&mut Bounded)) {
+        self.done = true;
+        let mut out = Bounded::new(MAX_EXCEPTION);
+        silently(|| render(&mut out));
+        let mut entry = self.entry(Level::Error);
+        entry.exception = out.finish().into();
+        entry.exception_type = short_type(kind).into();
+        self.emit(entry);
+    }
+
+    /// The call panicked.
+    pub fn panicked(mut self, panic: &(dyn Any + Send)) {
+        self.done = true;
+        let mut entry = self.entry(Level::Error);
+        entry.exception = repr::truncate(panic_text(panic), MAX_EXCEPTION).into();
+        entry.exception_type = "panic".into();
+        entry.traceback = panics::take_traceback().into();
+        self.emit(entry);
+    }
+
+    fn entry(&mut self, level: Level) -> Entry {
+        let (timestamp, duration_ms) = match self.started {
+            Some((timestamp, started)) => {
+                let micros = (started.elapsed().as_nanos() as f64 / 1e3).round();
+                (timestamp, Some(micros / 1e3))
+            }
+            None => (Timestamp::now(), None),
+        };
+        let mut entry = Entry {
+            timestamp,
+            level,
+            function_name: self.name.into(),
+            module: self.site.module.into(),
+            args: std::mem::replace(&mut self.args, Text::Borrowed("()")),
+            arg_types: self.site.arg_types.into(),
+            duration_ms,
+            span_id: SpanId::new(self.span),
+            parent_id: SpanId::new(self.parent),
+            ..Entry::blank()
+        };
+        if self.gate == Gate::ErrorsOnly {
+            // The arguments belong to the function by now.
+            entry.args = Text::Borrowed("<not rendered>");
+        }
+        for (name, text) in self.fields.drain(..) {
+            let value = serde_json::from_str::<Value>(&text)
+                .ok()
+                .filter(|value| value.is_number() || value.is_boolean())
+                .unwrap_or(Value::String(text));
+            entry.extra.insert(name.into(), value);
+        }
+        entry
+    }
+
+    fn emit(&mut self, mut entry: Entry) {
+        let made;
+        let logger = match &self.logger {
+            Some(logger) => logger,
+            None => {
+                made = default_logger();
+                &made
+            }
+        };
+        if let Some(redactor) = logger.redactor() {
+            for text in [
+                &mut entry.args,
+                &mut entry.return_value,
+                &mut entry.exception,
+                &mut entry.traceback,
+            ] {
+                redactor.redact_text(text);
+            }
+        }
+        scope::fill(&mut entry);
+        logger.emit(entry);
+    }
+}
+
+impl Drop for Call {
+    /// A future that nobody polls any more was cancelled: that is no error.
+    fn drop(&mut self) {
+        if !self.done && self.gate == Gate::Full {
+            let mut entry = self.entry(self.site.level.clone());
+            entry.exception_type = "Cancelled".into();
+            entry.extra.insert("cancelled".into(), true.into());
+            self.emit(entry);
+        }
+    }
+}
+
+/// Characters kept of an error's message.
+const MAX_EXCEPTION: usize = 64 << 10;
+
+struct Watched<'a, F> {
+    body: Pin<&'a mut F>,
+    call: &'a Call,
+}
+
+impl<F: Future> Future for Watched<'_, F> {
+    type Output = Result<F::Output, Box<dyn Any + Send>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let body = this.body.as_mut();
+        match this.call.run(|| body.poll(context)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    }
+}
+
+/// Writes the arguments of a call.
+pub struct Args<'a> {
+    out: Bounded,
+    n_args: usize,
+    sensitive: u64,
+    site: &'static Site,
+    logger: Option<&'a Logger>,
+    fields: &'a mut Vec<(&'static str, String)>,
+}
+
+impl Args<'_> {
+    /// The next argument.
+    #[inline]
+    pub fn arg(&mut self, render: impl FnOnce(&mut Bounded)) {
+        if self.n_args > 0 {
+            self.out.push_str(", ");
+        }
+        let idx = self.n_args;
+        self.n_args += 1;
+        let switched_off = self
+            .logger
+            .is_some_and(|logger| logger.redactor().is_none());
+        let is_secret = idx < 64 && self.sensitive & (1 << idx) != 0;
+        let by_hand = || self.site.redacted.contains(&self.site.params[idx]);
+        if is_secret && (!switched_off || by_hand()) {
+            self.out.push_str(REDACTED);
+        } else {
+            guarded(&mut self.out, render);
+        }
+    }
+
+    /// Something beside the arguments.
+    pub fn field(&mut self, name: &'static str, render: impl FnOnce(&mut Bounded)) {
+        let mut out = Bounded::new(self.site.max_repr_length);
+        guarded(&mut out, render);
+        let mut text = out.finish();
+        if crate::is_sensitive_key(name) {
+            REDACTED.clone_into(&mut text);
+        } else if let Some(plain) = text
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'))
+            .filter(|text| !text.contains('\\'))
+        {
+            text = plain.to_owned();
+        }
+        self.fields.push((name, text));
+    }
+}
+
+/// Text that stops growing at a number of characters, and knows how many it left out.
+#[derive(Debug)]
+pub struct Bounded {
+    out: String,
+    limit: usize,
+    n_chars: usize,
+    n_cut: usize,
+}
+
+/// What is cut is counted up to that many times the limit.
+const COUNTED: usize = 16;
+
+impl Bounded {
+    /// No limit with 0.
+    fn new(limit: usize) -> Bounded {
+        Bounded {
+            out: String::with_capacity(64),
+            limit: if limit == 0 { usize::MAX } else { limit },
+            n_chars: 0,
+            n_cut: 0,
+        }
+    }
+
+    fn push_str(&mut self, text: &str) {
+        let room = self.limit - self.n_chars;
+        if text.len() <= room {
+            // As many bytes are at least as many characters.
+            self.out.push_str(text);
+            self.n_chars += if text.is_ascii() {
+                text.len()
+            } else {
+                text.chars().count()
+            };
+            return;
+        }
+        let cut = text
+            .char_indices()
+            .nth(room)
+            .map_or(text.len(), |(cut, _)| cut);
+        self.out.push_str(&text[..cut]);
+        self.n_chars += text[..cut].chars().count();
+        self.n_cut += text[cut..].chars().count();
+    }
+
+    fn finish(mut self) -> String {
+        if self.n_cut > 0 {
+            let most = self.limit.saturating_mul(COUNTED - 1);
+            let (more, n_cut) = if self.n_cut > most {
+                (">", most)
+            } else {
+                ("", self.n_cut)
+            };
+            // Writing to a string does not fail.
+            let _ = write!(self.out, "... [truncated {more}{n_cut} chars]");
+        }
+        self.out
+    }
+}
+
+impl fmt::Write for Bounded {
+    /// Fails when so much was cut that it is not counted any more: whoever formats can stop.
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push_str(text);
+        if self.n_cut > self.limit.saturating_mul(COUNTED - 1) {
+            return Err(fmt::Error);
+        }
+        Ok(())
+    }
+}
+
+/// A value to be rendered, as well as its type allows: with `Debug`, or else by its type's name.
+pub struct Shown<'a, T: ?Sized>(pub &'a T);
+
+/// For types with `Debug`.
+pub trait ShowDebug {
+    /// Writes the value.
+    fn show(&self, out: &mut Bounded);
+}
+
+impl<T: Debug + ?Sized> ShowDebug for Shown<'_, T> {
+    #[inline]
+    fn show(&self, out: &mut Bounded) {
+        // An error means that there is no more room.
+        let _ = write!(out, "{:?}", self.0);
+    }
+}
+
+/// For all other types.
+pub trait ShowName {
+    /// Writes the name of the value's type.
+    fn show(&self, out: &mut Bounded);
+}
+
+impl<T: ?Sized> ShowName for &Shown<'_, T> {
+    fn show(&self, out: &mut Bounded) {
+        let _ = write!(out, "<{}>", short_type(std::any::type_name::<T>()));
+    }
+}
+
+/// An error to be rendered: with `Display`, or `Debug`, or else by its type's name.
+pub struct Told<'a, T: ?Sized>(pub &'a T);
+
+/// For types with `Display`.
+pub trait TellDisplay {
+    /// Writes the message.
+    fn tell(&self, out: &mut Bounded);
+}
+
+impl<T: Display + ?Sized> TellDisplay for &&Told<'_, T> {
+    fn tell(&self, out: &mut Bounded) {
+        let _ = write!(out, "{}", self.0);
+    }
+}
+
+/// For types with `Debug` only.
+pub trait TellDebug {
+    /// Writes the value.
+    fn tell(&self, out: &mut Bounded);
+}
+
+impl<T: Debug + ?Sized> TellDebug for &Told<'_, T> {
+    fn tell(&self, out: &mut Bounded) {
+        let _ = write!(out, "{:?}", self.0);
+    }
+}
+
+/// For all other types.
+pub trait TellName {
+    /// Writes the name of the value's type.
+    fn tell(&self, out: &mut Bounded);
+}
+
+impl<T: ?Sized> TellName for Told<'_, T> {
+    fn tell(&self, out: &mut Bounded) {
+        let _ = write!(out, "<{}>", short_type(std::any::type_name::<T>()));
+    }
+}
+
+/// A result to be looked at: an `Err`, or anything else.
+pub struct Outcome<'a, T: ?Sized>(pub &'a T);
+
+/// For `Result`s.
+pub trait MayFail {
+    /// Type of the error.
+    type Error: ?Sized;
+    /// The error.
+    fn failure(&self) -> Option<&Self::Error>;
+}
+
+impl<T, E> MayFail for Outcome<'_, Result<T, E>> {
+    type Error = E;
+
+    #[inline]
+    fn failure(&self) -> Option<&E> {
+        self.0.as_ref().err()
+    }
+}
+
+/// For all other types.
+pub trait CannotFail {
+    /// Nothing.
+    fn failure(&self) -> Option<&std::convert::Infallible>;
+}
+
+impl<T: ?Sized> CannotFail for &Outcome<'_, T> {
+    #[inline]
+    fn failure(&self) -> Option<&std::convert::Infallible> {
+        None
+    }
+}
+
+/// Takes a closure for one that is called once, so that it may give away what it holds.
+#[inline]
+pub fn once<R, F: FnOnce() -> R>(body: F) -> F {
+    body
+}
+
+/// Name of the type of a value.
+pub fn type_name_of<T: ?Sized>(_: &T) -> &'static str {
+    std::any::type_name::<T>()
+}
+
+thread_local! {
+    /// A value is being rendered: what that calls is not logged.
+    static RENDERING: Cell<bool> = const { Cell::new(false) };
+}
+
+pub(crate) fn is_rendering() -> bool {
+    RENDERING.get()
+}
+
+/// Renders; functions called meanwhile are not logged.
+fn silently(render: impl FnOnce()) {
+    let before = RENDERING.replace(true);
+    // A panic while rendering is caught here at the latest.
+    let _ = catch_unwind(AssertUnwindSafe(render));
+    RENDERING.set(before);
+}
+
+/// Renders one value; a panic becomes its text.
+fn guarded(out: &mut Bounded, render: impl FnOnce(&mut Bounded)) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| render(out))) {
+        let _ = write!(out, "<repr failed: panic: {}>", panic_text(&*panic));
+    }
+}
+
+/// `a::b::Type<c::D>` as `Type<D>`.
+pub(crate) fn short_type(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut word_start = 0;
+    for c in name.chars() {
+        if c == ':' {
+            out.truncate(word_start);
+        } else {
+            out.push(c);
+            if !(c.is_alphanumeric() || c == '_') {
+                word_start = out.len();
+            }
+        }
+    }
+    out
+}
+
+/// The qualified name in the type name of an item within the function: `Type::method`.
+fn function_name(type_name: &str, module: &str) -> String {
+    let path = type_name.strip_suffix("::here").unwrap_or(type_name);
+    let path = path
+        .rsplit_once("::__logkit_here")
+        .map_or(path, |(path, _)| path);
+    let path = path.replace("::{{closure}}", "");
+    let path = path
+        .strip_prefix(module)
+        .and_then(|path| path.strip_prefix("::"))
+        .unwrap_or(&path);
+    // Generic arguments are no part of the name; `<a::Type as b::Trait>` and `<impl a::Type>` are
+    // `Type`.
+    if let Some(rest) = path.strip_prefix('<') {
+        let mut depth = 1;
+        let end = rest.char_indices().find_map(|(at, c)| {
+            depth += match c {
+                '<' => 1,
+                '>' => -1,
+                _ => 0,
+            };
+            (depth == 0).then_some(at)
+        });
+        if let Some(end) = end {
+            let inner = &rest[..end];
+            let inner = inner.strip_prefix("impl ").unwrap_or(inner);
+            let depth_zero = without_generics(inner);
+            let of_type = depth_zero.split(" as ").next().unwrap_or_default();
+            let of_type = of_type.split(" for ").last().unwrap_or_default();
+            let method = without_generics(&rest[end + 1..]);
+            return format!("{}{method}", short_type(of_type));
+        }
+    }
+    without_generics(path)
+}
+
+fn without_generics(path: &str) -> String {
+    let mut depth = 0_usize;
+    path.chars()
+        .filter(|c| match c {
+            '<' => {
+                depth += 1;
+                false
+            }
+            '>' => {
+                depth = depth.saturating_sub(1);
+                false
+            }
+            _ => depth == 0,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_functions() {
+        for (type_name, expected) in [
+            ("app::work::run::__logkit_here", "run"),
+            ("app::work::outer::inner::__logkit_here", "outer::inner"),
+            ("app::work::Type::method::__logkit_here", "Type::method"),
+            ("app::work::Type<T>::method::__logkit_here", "Type::method"),
+            (
+                "<app::work::Type<a::B> as x::Tr<u8>>::m::__logkit_here",
+                "Type::m",
+            ),
+            (
+                "app::work::<impl app::other::Type>::m::__logkit_here",
+                "Type::m",
+            ),
+            ("app::work::run::{{closure}}::__logkit_here", "run"),
+        ] {
+            assert_eq!(function_name(type_name, "app::work"), expected);
+        }
+        assert_eq!(
+            short_type("core::result::Result<alloc::string::String, &dyn a::B>"),
+            "Result<String, &dyn B>"
+        );
+    }
+
+    #[test]
+    fn what_is_cut_is_counted_to_a_point() {
+        let mut out = Bounded::new(4);
+        assert!(write!(out, "żółć{}", "x".repeat(60)).is_ok());
+        assert_eq!(out.finish(), "żółć... [truncated 60 chars]");
+        let mut out = Bounded::new(4);
+        assert!(write!(out, "{:?}", vec![1; 1000]).is_err());
+        assert_eq!(out.finish(), "[1, ... [truncated >60 chars]");
+    }
+}

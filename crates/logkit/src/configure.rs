@@ -1,0 +1,141 @@
+//! A logger from settings.
+
+use std::{io::IsTerminal, path::Path};
+
+use llmsrv_config::{Inputs, LogkitConfig, Request};
+use parking_lot::Mutex;
+
+use crate::{
+    ConsoleSink, ConsoleTime, Durability, Level, Logger, OnFull, Tags,
+    default::set_default_logger,
+    fanout::notice,
+    spec::{self, Options, SpecError},
+};
+
+/// What the program itself says; settings win where they say something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Name of the logger.
+    pub name: String,
+    /// Where entries go unless settings say so; `None` or nothing = the console only.
+    pub sinks: Option<Vec<String>>,
+    /// Environment tag.
+    pub environment: Option<String>,
+    /// Version tag.
+    pub version: Option<String>,
+    /// Write a line on the console too if there are sinks.
+    pub console: bool,
+    /// Replace the logger of an earlier call.
+    pub force: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            name: "logkit".into(),
+            sinks: None,
+            environment: None,
+            version: None,
+            console: true,
+            force: false,
+        }
+    }
+}
+
+/// Makes the logger that the settings describe, and the default logger of it. A second call returns
+/// the same logger unless `force` is set, which flushes and closes the one before.
+///
+/// A sink that cannot be opened is told on stderr and left out; a specification that makes no sense
+/// is an error.
+pub fn configure(config: &LogkitConfig, setup: Setup) -> Result<Logger, SpecError> {
+    static MADE: Mutex<Option<Logger>> = Mutex::new(None);
+    let mut made = MADE.lock();
+    if let Some(logger) = &*made
+        && !setup.force
+    {
+        return Ok(logger.clone());
+    }
+    let logger = build(config, &setup)?;
+    if let Some(before) = made.replace(logger.clone()) {
+        before.close();
+    }
+    set_default_logger(logger.clone());
+    Ok(logger)
+}
+
+/// The logger that the settings describe; it is nobody's default.
+pub fn build(config: &LogkitConfig, setup: &Setup) -> Result<Logger, SpecError> {
+    let durability = Durability::parse(&config.durability).unwrap_or_default();
+    let said = |what: &str| config.console_time.iter().any(|word| word == what);
+    let time = ConsoleTime {
+        millis: said("ms"),
+        utc: said("utc"),
+    };
+    let options = Options {
+        durability,
+        time,
+        webhook_format: config.webhook_format.clone(),
+        api_key: config.api_key.as_ref().map(|key| key.expose().to_owned()),
+    };
+    let specs = match &setup.sinks {
+        Some(specs) => specs,
+        None => &config.sinks,
+    };
+    let mut builder = Logger::builder()
+        .name(&setup.name)
+        .level(Level::parse(&config.level))
+        .queue(config.queue, crate::logger::MAX_BYTES)
+        .on_full(
+            config
+                .on_full
+                .as_deref()
+                .and_then(OnFull::parse)
+                .unwrap_or_default(),
+        )
+        .durability(durability)
+        .tags(tags(config, setup));
+    if !config.redact {
+        builder = builder.redactor(None);
+    }
+    let mut n_sinks = 0;
+    for spec in specs {
+        match spec::open(spec, &options) {
+            Ok(sink) => {
+                builder = builder.sink(sink);
+                n_sinks += 1;
+            }
+            Err(SpecError::Open { spec, source }) => notice(&format!("{spec}: {source}")),
+            Err(error) => return Err(error),
+        }
+    }
+    if setup.console || n_sinks == 0 {
+        let colors = std::io::stderr().is_terminal() && !config.ambient.no_color;
+        builder = builder.console(ConsoleSink::stderr().time(time).colors(colors));
+    }
+    Ok(builder.build())
+}
+
+fn tags(config: &LogkitConfig, setup: &Setup) -> Tags {
+    let pick = |setting: &Option<String>, argument: &Option<String>| {
+        setting
+            .clone()
+            .or_else(|| argument.clone())
+            .unwrap_or_default()
+    };
+    Tags::new(
+        &pick(&config.environment, &setup.environment),
+        config.trace_id.as_deref().unwrap_or_default(),
+        &pick(&config.version, &setup.version),
+    )
+    .or(Tags::detected(&config.ambient))
+}
+
+/// The settings of this process: its environment, the settings file, and with `env_file` a file of
+/// `NAME=value` lines, which must exist and ranks below the environment.
+pub fn load_env(env_file: Option<&Path>) -> Result<LogkitConfig, llmsrv_config::Errors> {
+    let inputs = Inputs::from_process(Request {
+        env_file: env_file.map(Path::to_owned),
+        ..Request::default()
+    })?;
+    Ok(llmsrv_config::load(&inputs)?.config.logkit)
+}

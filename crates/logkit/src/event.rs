@@ -1,0 +1,118 @@
+//! Entries that are no calls: messages and spans.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::{
+    Entry, Level, Logger, SpanId, Timestamp,
+    default::{default_level, default_logger},
+    repr, scope,
+};
+
+/// Logs a message with fields through the default logger.
+pub fn event<'a>(level: Level, message: &str, fields: impl IntoIterator<Item = (&'a str, Value)>) {
+    if level.number() < default_level() || scope::is_silent() {
+        return;
+    }
+    let logger = default_logger();
+    let mut entry = message_entry(level, message);
+    for (name, value) in fields {
+        entry.extra.insert(name.to_owned(), value);
+    }
+    logger.redact(&mut entry);
+    logger.emit(entry);
+}
+
+/// Logs a message at DEBUG.
+pub fn debug(message: &str) {
+    event(Level::Debug, message, []);
+}
+
+/// Logs a message at INFO.
+pub fn info(message: &str) {
+    event(Level::Info, message, []);
+}
+
+/// Logs a message at WARNING.
+pub fn warning(message: &str) {
+    event(Level::Warning, message, []);
+}
+
+/// Logs a message at ERROR.
+pub fn error(message: &str) {
+    event(Level::Error, message, []);
+}
+
+/// A piece of work without a function of its own; its entry is written when this is dropped.
+#[derive(Debug)]
+pub struct Span {
+    entry: Option<Entry>,
+    started: Instant,
+    before: u64,
+    logger: Logger,
+}
+
+/// Begins a piece of work on this thread: calls within it have it as their parent.
+pub fn span(name: impl Into<String>) -> Span {
+    let id = scope::new_span();
+    let entry = Entry {
+        level: Level::Info,
+        function_name: name.into().into(),
+        module: "span".into(),
+        span_id: SpanId::new(id),
+        parent_id: SpanId::new(scope::current_span()),
+        ..Entry::default()
+    };
+    let before = scope::current_span();
+    scope::restore_span(id);
+    Span {
+        entry: (!scope::is_silent()).then_some(entry),
+        started: Instant::now(),
+        before,
+        logger: default_logger(),
+    }
+}
+
+impl Span {
+    /// Adds a field.
+    pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Span {
+        if let Some(entry) = &mut self.entry {
+            entry.extra.insert(name.into(), value.into());
+        }
+        self
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        scope::restore_span(self.before);
+        let Some(mut entry) = self.entry.take() else {
+            return;
+        };
+        let micros = (self.started.elapsed().as_nanos() as f64 / 1e3).round();
+        entry.duration_ms = Some(micros / 1e3);
+        if std::thread::panicking() {
+            entry.level = Level::Error;
+            entry.exception_type = "panic".into();
+        }
+        scope::fill(&mut entry);
+        self.logger.redact(&mut entry);
+        self.logger.emit(entry);
+    }
+}
+
+fn message_entry(level: Level, message: &str) -> Entry {
+    let mut entry = Entry {
+        timestamp: Timestamp::now(),
+        level,
+        function_name: "event".into(),
+        return_value: repr::truncate(&repr::repr_str(message), repr::MAX_REPR_LENGTH).into(),
+        return_type: "str".into(),
+        parent_id: SpanId::new(scope::current_span()),
+        ..Entry::blank()
+    };
+    entry.extra.insert("message".into(), message.into());
+    scope::fill(&mut entry);
+    entry
+}

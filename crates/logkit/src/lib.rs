@@ -1,0 +1,76 @@
+//! A call logger that never changes what the program does.
+//!
+//! An [`Entry`] describes one call. A [`Logger`] puts entries into a bounded queue; one writer
+//! thread hands them in batches to [`Sink`]s: files, an SQLite database, the console. Nothing that
+//! goes wrong there reaches the logged program: it is counted ([`Stats`]) and said once on stderr.
+
+#[cfg(feature = "tracing")]
+mod bridge;
+mod call;
+mod configure;
+mod default;
+mod entry;
+mod event;
+mod fanout;
+mod injection;
+mod level;
+mod logger;
+mod panics;
+mod queue;
+mod receipt;
+mod redact;
+pub mod repr;
+mod scope;
+mod sink;
+mod sinks;
+pub mod spec;
+mod tags;
+mod timestamp;
+mod wrappers;
+mod writer;
+
+#[cfg(feature = "db")]
+pub mod query;
+
+#[cfg(feature = "tracing")]
+pub use bridge::{LogBridge, TracingLayer, tracing_layer};
+pub use configure::{Setup, build, configure, load_env};
+pub use default::{default_logger, set_default_logger};
+pub use entry::{Entry, SpanId, Text};
+pub use event::{Span, debug, error, event, info, span, warning};
+pub use injection::{
+    INJECTION_PATTERNS, detect_prompt_injection, detect_with, scan_entry_for_injection,
+};
+pub use level::Level;
+pub use logger::{Builder, Durability, Logger, OnFull, Stats};
+pub use logkit_macros::{auto_log, catch, log_call, logged, skip};
+pub use queue::QueueFull;
+pub use receipt::{Ack, NotWritten, Receipt};
+pub use redact::{REDACTED, Redactor, is_sensitive_key};
+pub use scope::{InScope, Scope, ScopeGuard, SilenceGuard, log_context, silence};
+pub use sink::{Sink, SinkError, Update};
+pub use sinks::console::{ConsoleSink, ConsoleTime, console_line};
+pub use sinks::csv::CsvSink;
+#[cfg(feature = "db")]
+pub use sinks::db::DbSink;
+pub use sinks::file::Rotation;
+pub use sinks::json::{JsonForm, JsonSink};
+pub use sinks::markdown::MarkdownSink;
+pub use sinks::ring::RingBufferSink;
+pub use sinks::terminal::{TerminalForm, TerminalSink};
+pub use tags::{Tags, generate_trace_id};
+pub use timestamp::{BadTimestamp, Timestamp};
+pub use wrappers::{diff::DiffTracker, env::EnvTagger, router::DynamicRouter};
+
+/// For the macros only.
+#[doc(hidden)]
+pub mod __private {
+    pub use std::{
+        any::type_name_of_val, module_path, panic::resume_unwind, pin::pin, sync::OnceLock,
+    };
+
+    pub use crate::call::{
+        Call, CannotFail, MayFail, Outcome, ShowDebug, ShowName, Shown, Site, TellDebug,
+        TellDisplay, TellName, Told, once, type_name_of,
+    };
+}

@@ -1,0 +1,441 @@
+//! Reading the database: filters, newest first.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags, ToSql, types::ValueRef};
+
+use crate::{Entry, Level, SinkError, Timestamp, sinks::db};
+
+/// Reads a database without ever changing it.
+#[derive(Debug)]
+pub struct Reader {
+    connection: Connection,
+    path: PathBuf,
+    table: String,
+    /// The columns selected: those of ours that the table has.
+    columns: Vec<&'static str>,
+}
+
+/// What rows are wanted; everything set must hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter {
+    /// Exactly that level.
+    pub level: Option<Level>,
+    /// Only ERROR and CRITICAL.
+    pub errors: bool,
+    /// Not before that moment.
+    pub since: Option<Timestamp>,
+    /// Before that moment.
+    pub until: Option<Timestamp>,
+    /// Part of the function's name, in any case.
+    pub function: Option<String>,
+    /// The environment, exactly.
+    pub environment: Option<String>,
+    /// The module, exactly; commands keep their language there.
+    pub module: Option<String>,
+    /// The trace, exactly.
+    pub trace_id: Option<String>,
+    /// The version, exactly.
+    pub version: Option<String>,
+    /// Part of any text of the entry, in any case.
+    pub search: Option<String>,
+    /// At least that many milliseconds.
+    pub slow_ms: Option<f64>,
+    /// Only rows with a smaller id: the next page.
+    pub before_id: Option<i64>,
+    /// Only rows with a larger id: what is new.
+    pub after_id: Option<i64>,
+    /// At most that many rows; `None` = all.
+    pub limit: Option<usize>,
+}
+
+/// A row of the table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its id.
+    pub id: i64,
+    /// What it says.
+    pub entry: Entry,
+}
+
+/// Counts of one function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FunctionStats {
+    /// Name of the function.
+    pub function_name: String,
+    /// Number of calls.
+    pub calls: u64,
+    /// Number of calls at ERROR or above.
+    pub errors: u64,
+    /// Half of the calls took at most that long.
+    pub p50_ms: Option<f64>,
+    /// 95 of 100 calls took at most that long.
+    pub p95_ms: Option<f64>,
+    /// 99 of 100 calls took at most that long.
+    pub p99_ms: Option<f64>,
+}
+
+impl Reader {
+    /// Opens a database that exists.
+    pub fn open(path: impl AsRef<Path>, table: &str) -> Result<Reader, SinkError> {
+        db::check_table(table)?;
+        let path = path.as_ref().to_owned();
+        let open = || -> rusqlite::Result<(Connection, Vec<&'static str>)> {
+            let connection = Connection::open_with_flags(
+                &path,
+                OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+            )?;
+            connection.busy_timeout(Duration::from_secs(5))?;
+            let present: Vec<String> = connection
+                .prepare(&format!("SELECT name FROM pragma_table_info('{table}')"))?
+                .query_map([], |row| row.get(0))?
+                .collect::<rusqlite::Result<_>>()?;
+            let columns = db::all_columns()
+                .filter(|column| present.iter().any(|name| name.eq_ignore_ascii_case(column)))
+                .collect();
+            Ok((connection, columns))
+        };
+        match open() {
+            Ok((_, columns)) if columns.is_empty() => Err(SinkError::Other(format!(
+                "{}: there is no table '{table}' of entries",
+                path.display()
+            ))),
+            Ok((connection, columns)) => Ok(Reader {
+                connection,
+                path,
+                table: table.to_owned(),
+                columns,
+            }),
+            Err(source) => Err(SinkError::Db { path, source }),
+        }
+    }
+
+    /// The rows, newest first.
+    pub fn rows(&self, filter: &Filter) -> Result<Vec<Row>, SinkError> {
+        let mut rows = Vec::new();
+        self.each(filter, Order::NewestFirst, |row| {
+            rows.push(row);
+            true
+        })?;
+        Ok(rows)
+    }
+
+    /// The rows in the order they were written, as long as `f` returns true.
+    pub fn for_each(&self, filter: &Filter, f: impl FnMut(Row) -> bool) -> Result<(), SinkError> {
+        self.each(filter, Order::AsWritten, f)
+    }
+
+    /// Rows written after that one, oldest first.
+    pub fn after(&self, id: i64, limit: usize) -> Result<Vec<Row>, SinkError> {
+        let mut rows = Vec::new();
+        let filter = Filter {
+            after_id: Some(id),
+            limit: Some(limit),
+            ..Filter::default()
+        };
+        self.for_each(&filter, |row| {
+            rows.push(row);
+            true
+        })?;
+        Ok(rows)
+    }
+
+    /// One row.
+    pub fn row(&self, id: i64) -> Result<Option<Row>, SinkError> {
+        let filter = Filter {
+            after_id: Some(id.saturating_sub(1)),
+            before_id: id.checked_add(1),
+            ..Filter::default()
+        };
+        Ok(self.rows(&filter)?.pop())
+    }
+
+    /// Largest id; 0 if the table is empty.
+    pub fn last_id(&self) -> Result<i64, SinkError> {
+        self.connection
+            .query_row(
+                &format!("SELECT coalesce(max(id), 0) FROM \"{}\"", self.table),
+                [],
+                |row| row.get(0),
+            )
+            .map_err(|source| self.error(source))
+    }
+
+    /// How many rows match; the limit is not looked at.
+    pub fn count(&self, filter: &Filter) -> Result<u64, SinkError> {
+        let (conditions, values) = self.conditions(filter);
+        let sql = format!("SELECT count(*) FROM \"{}\"{conditions}", self.table);
+        let count = self
+            .connection
+            .prepare_cached(&sql)
+            .and_then(|mut statement| {
+                statement.query_row(rusqlite::params_from_iter(values), |row| {
+                    row.get::<_, i64>(0)
+                })
+            })
+            .map_err(|source| self.error(source))?;
+        Ok(count as u64)
+    }
+
+    /// Counts of each function, most calls first; the filter's limit is that of the rows counted.
+    pub fn stats(&self, filter: &Filter) -> Result<Vec<FunctionStats>, SinkError> {
+        let mut functions: std::collections::HashMap<String, (u64, u64, Vec<f64>)> =
+            std::collections::HashMap::new();
+        let (conditions, values) = self.conditions(filter);
+        let limit = filter.limit.map_or(-1, |limit| limit as i64);
+        let sql = format!(
+            "SELECT function_name, level, duration_ms FROM \"{}\"{conditions} \
+             ORDER BY id DESC LIMIT {limit}",
+            self.table
+        );
+        let mut run = || -> rusqlite::Result<()> {
+            let mut statement = self.connection.prepare_cached(&sql)?;
+            let mut rows = statement.query(rusqlite::params_from_iter(values.iter()))?;
+            while let Some(row) = rows.next()? {
+                let name = text_of(row.get_ref(0)?);
+                let is_error = Level::parse(&text_of(row.get_ref(1)?)).is_error();
+                let (calls, errors, durations) = functions.entry(name).or_default();
+                *calls += 1;
+                *errors += u64::from(is_error);
+                durations.extend(number_of(row.get_ref(2)?));
+            }
+            Ok(())
+        };
+        run().map_err(|source| self.error(source))?;
+        let mut stats: Vec<FunctionStats> = functions
+            .into_iter()
+            .map(|(function_name, (calls, errors, mut durations))| {
+                durations.sort_by(f64::total_cmp);
+                let percentile = |percent: usize| {
+                    let rank = (durations.len() * percent).div_ceil(100);
+                    durations.get(rank.saturating_sub(1)).copied()
+                };
+                FunctionStats {
+                    p50_ms: percentile(50),
+                    p95_ms: percentile(95),
+                    p99_ms: percentile(99),
+                    function_name,
+                    calls,
+                    errors,
+                }
+            })
+            .collect();
+        stats.sort_by(|a, b| (b.calls, &a.function_name).cmp(&(a.calls, &b.function_name)));
+        Ok(stats)
+    }
+
+    /// Runs a statement that only reads; gives names of columns and rows as text.
+    pub fn sql(&self, statement: &str) -> Result<(Vec<String>, Vec<Vec<String>>), SinkError> {
+        let run = || -> rusqlite::Result<(Vec<String>, Vec<Vec<String>>)> {
+            let mut statement = self.connection.prepare(statement)?;
+            let names: Vec<String> = statement
+                .column_names()
+                .into_iter()
+                .map(str::to_owned)
+                .collect();
+            let mut rows = statement.query([])?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                found.push(
+                    (0..names.len())
+                        .map(|idx| row.get_ref(idx).map(text_of))
+                        .collect::<rusqlite::Result<_>>()?,
+                );
+            }
+            Ok((names, found))
+        };
+        run().map_err(|source| self.error(source))
+    }
+
+    fn error(&self, source: rusqlite::Error) -> SinkError {
+        SinkError::Db {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    fn each(
+        &self,
+        filter: &Filter,
+        order: Order,
+        mut f: impl FnMut(Row) -> bool,
+    ) -> Result<(), SinkError> {
+        let (conditions, values) = self.conditions(filter);
+        let order = match order {
+            // A page follows the ids it starts after; else the moment decides, also of entries that
+            // came late.
+            Order::NewestFirst if filter.before_id.is_none() => "timestamp DESC, id DESC",
+            Order::NewestFirst => "id DESC",
+            Order::AsWritten => "id",
+        };
+        let limit = filter.limit.map_or(-1, |limit| limit as i64);
+        let sql = format!(
+            "SELECT id, {} FROM \"{}\"{conditions} ORDER BY {order} LIMIT {limit}",
+            self.columns.join(", "),
+            self.table
+        );
+        let mut run = || -> rusqlite::Result<()> {
+            let mut statement = self.connection.prepare_cached(&sql)?;
+            let mut rows = statement.query(rusqlite::params_from_iter(values.iter()))?;
+            while let Some(row) = rows.next()? {
+                if !f(self.read(row)?) {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        run().map_err(|source| self.error(source))
+    }
+
+    /// The WHERE clause with its values.
+    fn conditions(&self, filter: &Filter) -> (String, Vec<Box<dyn ToSql>>) {
+        let mut conditions: Vec<String> = Vec::new();
+        let mut values: Vec<Box<dyn ToSql>> = Vec::new();
+        let mut add = |condition: &str, value: Box<dyn ToSql>| {
+            conditions.push(condition.to_owned());
+            values.push(value);
+        };
+        if let Some(level) = &filter.level {
+            add("level = ?", Box::new(level.as_str().to_owned()));
+        }
+        if let Some(since) = filter.since {
+            add("timestamp >= ?", Box::new(since.to_string()));
+        }
+        if let Some(until) = filter.until {
+            add("timestamp < ?", Box::new(until.to_string()));
+        }
+        if let Some(function) = &filter.function {
+            add("function_name LIKE ? ESCAPE '\\'", Box::new(like(function)));
+        }
+        for (column, wanted) in [
+            ("environment = ?", &filter.environment),
+            ("module = ?", &filter.module),
+            ("trace_id = ?", &filter.trace_id),
+            ("version = ?", &filter.version),
+        ] {
+            if let Some(wanted) = wanted {
+                add(column, Box::new(wanted.clone()));
+            }
+        }
+        if let Some(ms) = filter.slow_ms {
+            add("duration_ms >= ?", Box::new(ms));
+        }
+        if let Some(id) = filter.before_id {
+            add("id < ?", Box::new(id));
+        }
+        if let Some(id) = filter.after_id {
+            add("id > ?", Box::new(id));
+        }
+        if let Some(search) = &filter.search {
+            let searched: Vec<String> = SEARCHED
+                .iter()
+                .filter(|column| self.columns.contains(column))
+                .map(|column| format!("{column} LIKE ? ESCAPE '\\'"))
+                .collect();
+            values.extend(
+                std::iter::repeat_with(|| Box::new(like(search)) as Box<dyn ToSql>)
+                    .take(searched.len()),
+            );
+            conditions.push(format!("({})", searched.join(" OR ")));
+        }
+        if filter.errors {
+            // The very words of the partial index.
+            conditions.push("level IN ('ERROR', 'CRITICAL')".into());
+        }
+        let mut clause = String::new();
+        for (idx, condition) in conditions.iter().enumerate() {
+            clause.push_str(if idx == 0 { " WHERE " } else { " AND " });
+            clause.push_str(condition);
+        }
+        (clause, values)
+    }
+
+    fn read(&self, row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
+        let mut entry = Entry {
+            timestamp: Timestamp::default(),
+            ..Entry::default()
+        };
+        for (idx, column) in self.columns.iter().enumerate() {
+            let value = row.get_ref(idx + 1)?;
+            match *column {
+                "timestamp" => {
+                    entry.timestamp = text_of(value).parse().unwrap_or_default();
+                }
+                "level" => entry.level = Level::parse(&text_of(value)),
+                "duration_ms" => entry.duration_ms = number_of(value),
+                "extra" => {
+                    if let Ok(extra) = serde_json::from_str(&text_of(value)) {
+                        entry.extra = extra;
+                    }
+                }
+                "span_id" => entry.span_id = text_of(value).parse().ok(),
+                "parent_id" => entry.parent_id = text_of(value).parse().ok(),
+                column => {
+                    if let Some(text) = entry.text_mut(column) {
+                        *text = text_of(value).into();
+                    }
+                }
+            }
+        }
+        Ok(Row {
+            id: row.get(0)?,
+            entry,
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Order {
+    NewestFirst,
+    AsWritten,
+}
+
+/// Columns that a search looks into.
+const SEARCHED: [&str; 9] = [
+    "function_name",
+    "module",
+    "args",
+    "kwargs",
+    "return_value",
+    "exception_type",
+    "exception",
+    "traceback",
+    "extra",
+];
+
+/// A pattern which finds that text anywhere.
+fn like(text: &str) -> String {
+    let mut pattern = String::from("%");
+    for c in text.chars() {
+        if matches!(c, '%' | '_' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern.push('%');
+    pattern
+}
+
+/// Other tools may store anything anywhere.
+fn text_of(value: ValueRef<'_>) -> String {
+    match value {
+        ValueRef::Null => String::new(),
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Real(number) => number.to_string(),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+    }
+}
+
+fn number_of(value: ValueRef<'_>) -> Option<f64> {
+    match value {
+        ValueRef::Integer(number) => Some(number as f64),
+        ValueRef::Real(number) => Some(number),
+        ValueRef::Text(bytes) => str::from_utf8(bytes).ok()?.parse().ok(),
+        ValueRef::Null | ValueRef::Blob(_) => None,
+    }
+}

@@ -1,0 +1,390 @@
+//! The bounded queue between callers and the writer's thread.
+//!
+//! Entries wait in chunks, which the writer takes whole: it becomes one batch. What the writer holds
+//! still counts, so the limits are those of all entries in memory.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::{
+    Entry,
+    receipt::{NotWritten, Slot},
+};
+
+/// Entries in a batch, at most, unless a caller hands in more at once.
+pub(crate) const BATCH: usize = 512;
+/// How long an entry waits for company.
+pub(crate) const LINGER: Duration = Duration::from_millis(50);
+/// How long a caller waits for room.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// There is no room in the queue now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the queue of entries is full")]
+pub struct QueueFull;
+
+/// What to do when there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// Wait a little, then give up.
+    Wait,
+    Refuse,
+    DropOldest,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    /// The writer waits here.
+    ready: Condvar,
+    /// Callers wait here.
+    room: Condvar,
+    max_entries: usize,
+    max_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    chunks: VecDeque<Chunk>,
+    n_entries: usize,
+    n_bytes: usize,
+    /// Emptied vectors, to be filled again.
+    spare: Vec<Vec<Entry>>,
+    writer: Writer,
+    closed: bool,
+    /// A caller waited in vain and the writer has not moved since: nobody waits again.
+    stalled: bool,
+    /// Entries pushed out by newer ones.
+    n_pushed_out: u64,
+}
+
+/// What the writer's thread is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Writer {
+    #[default]
+    Busy,
+    /// Waits for the first entry.
+    Idle,
+    /// Waits for more entries.
+    Lingers,
+}
+
+/// Entries that are written together.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    entries: Vec<Entry>,
+    /// Entries before this one were pushed out.
+    start: usize,
+    n_bytes: usize,
+    /// Which entries somebody waits for.
+    tickets: Vec<(Range<usize>, Arc<Slot>)>,
+    /// Who waits until everything up to here is with the operating system.
+    pub(crate) flushes: Vec<Arc<Slot>>,
+    first_at: Instant,
+    /// Does not wait for company.
+    urgent: bool,
+}
+
+impl Chunk {
+    fn new(entries: Vec<Entry>) -> Chunk {
+        Chunk {
+            entries,
+            start: 0,
+            n_bytes: 0,
+            tickets: Vec::new(),
+            flushes: Vec::new(),
+            first_at: Instant::now(),
+            urgent: false,
+        }
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries[self.start..]
+    }
+
+    /// The tickets, with the number of the first entry and the number of entries.
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = (usize, usize, &Slot)> {
+        self.tickets
+            .iter()
+            .map(|(range, slot)| (range.start - self.start, range.len(), &**slot))
+    }
+}
+
+impl Drop for Chunk {
+    /// Whoever still waits learns that there is nothing to wait for.
+    fn drop(&mut self) {
+        let tickets = self.tickets.drain(..).map(|(_, slot)| slot);
+        for slot in tickets.chain(self.flushes.drain(..)) {
+            slot.resolve(Err(NotWritten::Closed));
+        }
+    }
+}
+
+/// What the writer shall do next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Write(Chunk),
+    /// Nothing came for a while.
+    Tick,
+    Closed,
+}
+
+impl Queue {
+    pub(crate) fn new(max_entries: usize, max_bytes: usize) -> Queue {
+        Queue {
+            state: Mutex::default(),
+            ready: Condvar::new(),
+            room: Condvar::new(),
+            max_entries: max_entries.max(1),
+            max_bytes,
+        }
+    }
+
+    /// Adds one entry; `slot` is resolved when it is written. Gives the entry back if it cannot.
+    pub(crate) fn push(
+        &self,
+        entry: Entry,
+        full: Full,
+        slot: Option<Arc<Slot>>,
+    ) -> Result<(), (NotWritten, Entry)> {
+        let n_bytes = entry.size_bytes();
+        let urgent = entry.level.is_error() || slot.is_some();
+        let mut state = match self.reserve(1, n_bytes, full) {
+            Ok(state) => state,
+            Err(why) => return Err((why, entry)),
+        };
+        let state_ref = &mut *state;
+        if state_ref
+            .chunks
+            .back()
+            .is_none_or(|chunk| chunk.entries.len() >= BATCH)
+        {
+            let entries = state_ref.spare.pop().unwrap_or_default();
+            state_ref.chunks.push_back(Chunk::new(entries));
+        }
+        if let Some(chunk) = state_ref.chunks.back_mut() {
+            if let Some(slot) = slot {
+                let at = chunk.entries.len();
+                chunk.tickets.push((at..at + 1, slot));
+            }
+            chunk.entries.push(entry);
+            chunk.n_bytes += n_bytes;
+            chunk.urgent |= urgent;
+        }
+        self.wake(state);
+        Ok(())
+    }
+
+    /// Adds entries that are written together, all or none. Gives them back if it cannot.
+    pub(crate) fn push_many(
+        &self,
+        mut entries: Vec<Entry>,
+        full: Full,
+        slot: Option<Arc<Slot>>,
+    ) -> Result<(), (NotWritten, Vec<Entry>)> {
+        let n_bytes = entries.iter().map(Entry::size_bytes).sum();
+        let n_entries = entries.len();
+        let mut state = match self.reserve(n_entries, n_bytes, full) {
+            Ok(state) => state,
+            Err(why) => return Err((why, entries)),
+        };
+        let fits = |chunk: &Chunk| chunk.entries.len() + n_entries <= BATCH;
+        match state.chunks.back_mut() {
+            Some(chunk) if fits(chunk) => {
+                let at = chunk.entries.len();
+                chunk.entries.append(&mut entries);
+                chunk
+                    .tickets
+                    .extend(slot.map(|slot| (at..at + n_entries, slot)));
+                chunk.n_bytes += n_bytes;
+                chunk.urgent = true;
+            }
+            _ => {
+                let mut chunk = Chunk::new(entries);
+                chunk.tickets.extend(slot.map(|slot| (0..n_entries, slot)));
+                chunk.n_bytes = n_bytes;
+                chunk.urgent = true;
+                state.chunks.push_back(chunk);
+            }
+        }
+        self.wake(state);
+        Ok(())
+    }
+
+    /// Resolves the slot when everything that waits now is written.
+    pub(crate) fn flush(&self, slot: Arc<Slot>) {
+        let mut state = self.state.lock();
+        if state.chunks.is_empty() {
+            state.chunks.push_back(Chunk::new(Vec::new()));
+        }
+        if let Some(chunk) = state.chunks.back_mut() {
+            chunk.urgent = true;
+            chunk.flushes.push(slot);
+        }
+        self.wake(state);
+    }
+
+    /// Nothing is taken any more; what waits is still written.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        self.room.notify_all();
+        self.ready.notify_all();
+    }
+
+    /// Entries that are not written yet.
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().n_entries
+    }
+
+    /// Entries pushed out by newer ones since this was last asked.
+    pub(crate) fn take_pushed_out(&self) -> u64 {
+        std::mem::take(&mut self.state.lock().n_pushed_out)
+    }
+
+    /// Waits for work; with `tick` not longer than a batch lingers.
+    pub(crate) fn next(&self, tick: bool) -> Next {
+        let mut state = self.state.lock();
+        let next = loop {
+            let Some(front) = state.chunks.front() else {
+                if state.closed {
+                    break Next::Closed;
+                }
+                state.writer = Writer::Idle;
+                if !tick {
+                    self.ready.wait(&mut state);
+                } else if self.ready.wait_for(&mut state, LINGER).timed_out()
+                    && state.chunks.is_empty()
+                {
+                    break Next::Tick;
+                }
+                continue;
+            };
+            let due = front.first_at + LINGER;
+            let complete = front.urgent || front.entries.len() >= BATCH || state.chunks.len() > 1;
+            if complete || state.closed || Instant::now() >= due {
+                match state.chunks.pop_front() {
+                    Some(chunk) => break Next::Write(chunk),
+                    None => continue,
+                }
+            }
+            state.writer = Writer::Lingers;
+            self.ready.wait_until(&mut state, due);
+        };
+        state.writer = Writer::Busy;
+        next
+    }
+
+    /// The chunk is written, or lost.
+    pub(crate) fn done(&self, chunk: &mut Chunk) {
+        let n_entries = chunk.entries().len();
+        chunk.entries.clear();
+        let mut state = self.state.lock();
+        state.n_entries -= n_entries;
+        state.n_bytes -= chunk.n_bytes;
+        state.stalled = false;
+        if state.spare.len() < SPARE && (1..=BATCH).contains(&chunk.entries.capacity()) {
+            state.spare.push(std::mem::take(&mut chunk.entries));
+        }
+        drop(state);
+        self.room.notify_all();
+    }
+
+    /// Accounts for entries, once there is room.
+    fn reserve(
+        &self,
+        n_entries: usize,
+        n_bytes: usize,
+        full: Full,
+    ) -> Result<MutexGuard<'_, State>, NotWritten> {
+        let mut state = self.state.lock();
+        let mut deadline = None;
+        loop {
+            if state.closed {
+                return Err(NotWritten::Closed);
+            }
+            // One that is too large for the limits may still go alone.
+            let fits = state.n_entries == 0
+                || (state.n_entries + n_entries <= self.max_entries
+                    && state.n_bytes + n_bytes <= self.max_bytes);
+            if fits {
+                state.n_entries += n_entries;
+                state.n_bytes += n_bytes;
+                return Ok(state);
+            }
+            match full {
+                Full::DropOldest if state.drop_oldest() => {}
+                Full::Wait if !state.stalled => {
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+                    if self.room.wait_until(&mut state, deadline).timed_out() {
+                        state.stalled = true;
+                    }
+                }
+                Full::Wait | Full::Refuse | Full::DropOldest => return Err(NotWritten::QueueFull),
+            }
+        }
+    }
+
+    /// Wakes the writer if there is work it does not know of.
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let wanted = match state.writer {
+            Writer::Busy => false,
+            Writer::Idle => true,
+            Writer::Lingers => {
+                state.chunks.len() > 1
+                    || state
+                        .chunks
+                        .front()
+                        .is_some_and(|chunk| chunk.urgent || chunk.entries.len() >= BATCH)
+            }
+        };
+        drop(state);
+        if wanted {
+            self.ready.notify_one();
+        }
+    }
+}
+
+/// Vectors kept for reuse.
+const SPARE: usize = 8;
+
+impl State {
+    /// Makes room; false if the writer holds everything.
+    fn drop_oldest(&mut self) -> bool {
+        while let Some(chunk) = self.chunks.front_mut() {
+            if chunk.start == chunk.entries.len() {
+                if !chunk.flushes.is_empty() {
+                    return false; // somebody waits for the chunk itself
+                }
+                self.chunks.pop_front();
+                continue;
+            }
+            let ticket = chunk.tickets.first().map(|(range, _)| range.clone());
+            let n_dropped = match ticket {
+                Some(range) if range.start == chunk.start => {
+                    let (_, slot) = chunk.tickets.remove(0);
+                    slot.resolve(Err(NotWritten::QueueFull));
+                    range.len()
+                }
+                _ => 1,
+            };
+            for entry in &mut chunk.entries[chunk.start..chunk.start + n_dropped] {
+                let n_bytes = entry.size_bytes();
+                *entry = Entry::default();
+                chunk.n_bytes -= n_bytes;
+                self.n_bytes -= n_bytes;
+            }
+            chunk.start += n_dropped;
+            self.n_entries -= n_dropped;
+            self.n_pushed_out += n_dropped as u64;
+            return true;
+        }
+        false
+    }
+}

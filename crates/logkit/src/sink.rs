@@ -1,0 +1,125 @@
+//! Where entries go.
+
+use std::{borrow::Cow, io, path::PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::{Entry, Text};
+
+/// Takes entries, in batches, on the writer's thread.
+///
+/// An error means that nothing of the batch was kept. Wrappers hold the sink they hand entries to
+/// and pass every method on.
+pub trait Sink: Send {
+    /// Keeps the entries, all or none.
+    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError>;
+
+    /// Row id of the first entry of the last batch, if this sink numbers its rows one by one.
+    fn first_id(&self) -> Option<i64> {
+        None
+    }
+
+    /// Adds to a row what came later; false if this sink cannot or has no such row.
+    fn update(&mut self, _id: i64, _update: &Update) -> Result<bool, SinkError> {
+        Ok(false)
+    }
+
+    /// Does what came from elsewhere, such as answers of a model. Called after each batch, and every
+    /// 50 ms as long as it returns true: something is still awaited.
+    fn poll(&mut self) -> Result<bool, SinkError> {
+        Ok(false)
+    }
+
+    /// Everything written must be with the operating system when this returns.
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    /// Called once, at the end.
+    fn close(&mut self) -> Result<(), SinkError> {
+        self.flush()
+    }
+
+    /// What messages call this sink: `db`, `csv`.
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("sink")
+    }
+}
+
+impl<S: Sink + ?Sized> Sink for Box<S> {
+    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        (**self).write_batch(entries)
+    }
+
+    fn first_id(&self) -> Option<i64> {
+        (**self).first_id()
+    }
+
+    fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
+        (**self).update(id, update)
+    }
+
+    fn poll(&mut self) -> Result<bool, SinkError> {
+        (**self).poll()
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        (**self).flush()
+    }
+
+    fn close(&mut self) -> Result<(), SinkError> {
+        (**self).close()
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        (**self).name()
+    }
+}
+
+/// What is added to a written entry.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Update {
+    /// What a model said.
+    pub llm_analysis: Option<Text>,
+    /// Keys added to `extra`.
+    pub extra: Map<String, Value>,
+}
+
+/// Why a sink did not keep a batch.
+#[derive(Debug, thiserror::Error)]
+pub enum SinkError {
+    /// The file system refuses.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The database refuses.
+    #[cfg(feature = "db")]
+    #[error("{}: {source}", path.display())]
+    Db {
+        /// The database.
+        path: PathBuf,
+        /// What it said.
+        source: rusqlite::Error,
+    },
+    /// The table's name could be anything.
+    #[error("'{0}' is no name of a table: use letters, digits and '_'")]
+    BadTable(String),
+    /// Part of the batch was kept.
+    #[error("{0}")]
+    Partly(String),
+    /// Some of several sinks failed; that is counted and told already.
+    #[error("{message}")]
+    Told {
+        /// Others took the entries.
+        partly: bool,
+        /// What the sinks said.
+        message: String,
+    },
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}

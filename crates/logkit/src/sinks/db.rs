@@ -1,0 +1,309 @@
+//! The SQLite database: one table, one transaction for each batch.
+
+use std::{
+    borrow::Cow,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+
+use crate::{Durability, Entry, Level, Sink, SinkError, Timestamp, Update};
+
+/// Version of the schema, in `PRAGMA user_version`; it only ever grows by additions.
+pub(crate) const SCHEMA_VERSION: i64 = 1;
+/// Columns beside those of [`Entry::COLUMNS`].
+const MORE_COLUMNS: [&str; 3] = ["extra", "span_id", "parent_id"];
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Writes entries to a table of an SQLite database, which others may read meanwhile.
+#[derive(Debug)]
+pub struct DbSink {
+    connection: Connection,
+    path: PathBuf,
+    insert: String,
+    table: String,
+    first_id: Option<i64>,
+    retain: Option<Duration>,
+    max_rows: Option<u64>,
+    pruned_at: Instant,
+}
+
+impl DbSink {
+    /// Opens or creates the database; tables written by other tools get the columns they lack.
+    pub fn open(
+        path: impl AsRef<Path>,
+        table: &str,
+        durability: Durability,
+    ) -> Result<DbSink, SinkError> {
+        check_table(table)?;
+        let path = path.as_ref().to_owned();
+        let connection = connect(&path, table, durability).map_err(|source| SinkError::Db {
+            path: path.clone(),
+            source,
+        })?;
+        let columns: Vec<&str> = all_columns().collect();
+        let places = vec!["?"; columns.len()].join(",");
+        Ok(DbSink {
+            connection,
+            path,
+            insert: format!(
+                "INSERT INTO \"{table}\" ({}) VALUES ({places})",
+                columns.join(",")
+            ),
+            table: table.to_owned(),
+            first_id: None,
+            retain: None,
+            max_rows: None,
+            pruned_at: Instant::now(),
+        })
+    }
+
+    /// Deletes, once a minute, rows older than that and all but the newest `max_rows`.
+    pub fn retain(mut self, age: Option<Duration>, max_rows: Option<u64>) -> DbSink {
+        self.retain = age;
+        self.max_rows = max_rows;
+        self
+    }
+
+    /// Deletes rows older than that, and all but the newest `max_rows`; returns how many.
+    pub fn prune(
+        &mut self,
+        before: Option<Timestamp>,
+        max_rows: Option<u64>,
+    ) -> Result<usize, SinkError> {
+        let table = &self.table;
+        let run = || -> rusqlite::Result<usize> {
+            let mut n_deleted = 0;
+            if let Some(before) = before {
+                n_deleted += self.connection.execute(
+                    &format!("DELETE FROM \"{table}\" WHERE timestamp < ?"),
+                    [before.to_string()],
+                )?;
+            }
+            if let Some(max_rows) = max_rows {
+                n_deleted += self.connection.execute(
+                    &format!(
+                        "DELETE FROM \"{table}\" WHERE id <= \
+                         (SELECT id FROM \"{table}\" ORDER BY id DESC LIMIT 1 OFFSET ?)"
+                    ),
+                    [max_rows as i64],
+                )?;
+            }
+            Ok(n_deleted)
+        };
+        run().map_err(|source| self.error(source))
+    }
+
+    fn error(&self, source: rusqlite::Error) -> SinkError {
+        SinkError::Db {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    fn insert(&mut self, entries: &[Entry]) -> rusqlite::Result<Option<i64>> {
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut first_id = None;
+        {
+            let mut statement = transaction.prepare_cached(&self.insert)?;
+            for entry in entries {
+                insert_one(&mut statement, entry)?;
+                first_id.get_or_insert_with(|| transaction.last_insert_rowid());
+            }
+        }
+        transaction.commit()?;
+        Ok(first_id)
+    }
+}
+
+impl Sink for DbSink {
+    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        self.first_id = None;
+        self.first_id = self.insert(entries).map_err(|source| self.error(source))?;
+        let limited = self.retain.is_some() || self.max_rows.is_some();
+        if limited && self.pruned_at.elapsed() >= PRUNE_EVERY {
+            self.pruned_at = Instant::now();
+            let before = self.retain.map(|age| {
+                Timestamp::from_micros(Timestamp::now().micros() - age.as_micros() as i64)
+            });
+            // The batch is committed: what goes wrong now is no loss, and is tried again.
+            let _ = self.prune(before, self.max_rows);
+        }
+        Ok(())
+    }
+
+    fn first_id(&self) -> Option<i64> {
+        self.first_id
+    }
+
+    fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
+        let extra = (!update.extra.is_empty())
+            .then(|| serde_json::Value::Object(update.extra.clone()).to_string());
+        let sql = format!(
+            "UPDATE \"{}\" SET llm_analysis = coalesce(?1, llm_analysis), \
+             extra = CASE WHEN ?2 IS NULL THEN extra \
+             ELSE json_patch(coalesce(nullif(extra, ''), '{{}}'), ?2) END WHERE id = ?3",
+            self.table
+        );
+        let n_changed = self
+            .connection
+            .prepare_cached(&sql)
+            .and_then(|mut statement| {
+                statement.execute(params![update.llm_analysis.as_deref(), extra, id])
+            })
+            .map_err(|source| self.error(source))?;
+        Ok(n_changed > 0)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("db")
+    }
+}
+
+/// All our columns but the id.
+pub(crate) fn all_columns() -> impl Iterator<Item = &'static str> {
+    Entry::COLUMNS.into_iter().chain(MORE_COLUMNS)
+}
+
+/// Names go into statements as they are, so nothing but a plain name is one.
+pub(crate) fn check_table(table: &str) -> Result<(), SinkError> {
+    let mut bytes = table.bytes();
+    let starts_well = bytes
+        .next()
+        .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    if starts_well && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        Ok(())
+    } else {
+        Err(SinkError::BadTable(table.to_owned()))
+    }
+}
+
+fn connect(path: &Path, table: &str, durability: Durability) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(
+        path,
+        // Without SQLITE_OPEN_URI: a path is a path.
+        OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    let synchronous = match durability {
+        Durability::Full => "FULL",
+        Durability::Buffered | Durability::Crash | Durability::Sync => "NORMAL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    migrate(&connection, table)?;
+    Ok(connection)
+}
+
+/// Creates what is missing; never changes or removes what is there.
+fn migrate(connection: &Connection, table: &str) -> rusqlite::Result<()> {
+    let definition = |column: &str| {
+        let kind = if column == "duration_ms" {
+            "REAL"
+        } else {
+            "TEXT"
+        };
+        format!("{column} {kind}")
+    };
+    let columns: Vec<String> = all_columns().map(definition).collect();
+    // Two processes may open a new database at once: one transaction each.
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let run = || -> rusqlite::Result<()> {
+        connection.execute_batch(&format!(
+            "CREATE TABLE IF NOT EXISTS \"{table}\" \
+             (id INTEGER PRIMARY KEY AUTOINCREMENT, {})",
+            columns.join(", ")
+        ))?;
+        let present: Vec<String> = connection
+            .prepare(&format!("SELECT name FROM pragma_table_info('{table}')"))?
+            .query_map([], |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        for column in all_columns() {
+            if !present.iter().any(|name| name.eq_ignore_ascii_case(column)) {
+                let definition = definition(column);
+                connection
+                    .execute_batch(&format!("ALTER TABLE \"{table}\" ADD COLUMN {definition}"))?;
+            }
+        }
+        connection.execute_batch(&format!(
+            "CREATE INDEX IF NOT EXISTS \"{table}_timestamp\" ON \"{table}\" (timestamp);
+             CREATE INDEX IF NOT EXISTS \"{table}_errors\" ON \"{table}\" (timestamp)
+                 WHERE level IN ('{}', '{}');
+             CREATE INDEX IF NOT EXISTS \"{table}_trace\" ON \"{table}\" (trace_id)
+                 WHERE trace_id <> '';",
+            Level::Error.as_str(),
+            Level::Critical.as_str(),
+        ))?;
+        let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if version < SCHEMA_VERSION {
+            connection.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        }
+        Ok(())
+    };
+    let outcome = run();
+    connection.execute_batch(if outcome.is_ok() {
+        "COMMIT"
+    } else {
+        "ROLLBACK"
+    })?;
+    outcome
+}
+
+fn insert_one(statement: &mut rusqlite::Statement<'_>, entry: &Entry) -> rusqlite::Result<()> {
+    let mut at = 0;
+    let mut bind = |statement: &mut rusqlite::Statement<'_>, text: &str| {
+        at += 1;
+        statement.raw_bind_parameter(at, text)
+    };
+    entry.timestamp.with_iso(|text| bind(statement, text))?;
+    bind(statement, entry.level.as_str())?;
+    for text in [
+        &entry.function_name,
+        &entry.module,
+        &entry.args,
+        &entry.kwargs,
+        &entry.arg_types,
+        &entry.kwarg_types,
+        &entry.return_value,
+        &entry.return_type,
+        &entry.exception,
+        &entry.exception_type,
+        &entry.traceback,
+    ] {
+        bind(statement, text)?;
+    }
+    statement.raw_bind_parameter(14, entry.duration_ms)?;
+    at = 14;
+    let mut bind = |statement: &mut rusqlite::Statement<'_>, text: &str| {
+        at += 1;
+        statement.raw_bind_parameter(at, text)
+    };
+    for text in [
+        &entry.environment,
+        &entry.trace_id,
+        &entry.version,
+        &entry.llm_analysis,
+    ] {
+        bind(statement, text)?;
+    }
+    if entry.extra.is_empty() {
+        bind(statement, "")?;
+    } else {
+        let extra = serde_json::to_string(&entry.extra).unwrap_or_default();
+        bind(statement, &extra)?;
+    }
+    for id in [entry.span_id, entry.parent_id] {
+        match id {
+            Some(id) => bind(statement, &id.to_string())?,
+            None => bind(statement, "")?,
+        }
+    }
+    statement.raw_execute()?;
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! The sinks that need no network.
+
+pub(crate) mod console;
+pub(crate) mod csv;
+#[cfg(feature = "db")]
+pub(crate) mod db;
+pub(crate) mod file;
+pub(crate) mod json;
+pub(crate) mod markdown;
+pub(crate) mod ring;
+pub(crate) mod terminal;

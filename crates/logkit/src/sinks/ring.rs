@@ -1,0 +1,82 @@
+//! Keeps quiet until something goes wrong.
+
+use std::{borrow::Cow, collections::VecDeque};
+
+use crate::{Entry, Level, Sink, SinkError, Update};
+
+/// Holds the last entries in memory; an error hands them on, and then itself.
+pub struct RingBufferSink {
+    delegate: Box<dyn Sink>,
+    held: VecDeque<Entry>,
+    capacity: usize,
+    trigger: Vec<Level>,
+    include_trigger: bool,
+}
+
+impl RingBufferSink {
+    /// Holds up to `capacity` entries (1000 is a good number) until one of ERROR or CRITICAL comes.
+    pub fn new(delegate: Box<dyn Sink>, capacity: usize) -> RingBufferSink {
+        RingBufferSink {
+            delegate,
+            held: VecDeque::new(),
+            capacity,
+            trigger: vec![Level::Error, Level::Critical],
+            include_trigger: true,
+        }
+    }
+
+    /// Levels that let the held entries go.
+    pub fn trigger_levels(mut self, levels: impl Into<Vec<Level>>) -> RingBufferSink {
+        self.trigger = levels.into();
+        self
+    }
+
+    /// Whether the entry that lets them go is written too.
+    pub fn include_trigger(mut self, on: bool) -> RingBufferSink {
+        self.include_trigger = on;
+        self
+    }
+}
+
+impl Sink for RingBufferSink {
+    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        let mut out = Vec::new();
+        for entry in entries {
+            if self.trigger.contains(&entry.level) {
+                out.extend(self.held.drain(..));
+                if self.include_trigger {
+                    out.push(entry.clone());
+                }
+            } else if self.capacity > 0 {
+                if self.held.len() == self.capacity {
+                    self.held.pop_front();
+                }
+                self.held.push_back(entry.clone());
+            }
+        }
+        if out.is_empty() {
+            return Ok(());
+        }
+        self.delegate.write_batch(&out)
+    }
+
+    fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
+        self.delegate.update(id, update)
+    }
+
+    fn poll(&mut self) -> Result<bool, SinkError> {
+        self.delegate.poll()
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.delegate.flush()
+    }
+
+    fn close(&mut self) -> Result<(), SinkError> {
+        self.delegate.close()
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        self.delegate.name()
+    }
+}

@@ -1,0 +1,413 @@
+//! Sinks from text: `db:logs.db`, `csv:logs.csv?max_bytes=10m`, `webhook:https://…`.
+
+use std::{str::FromStr, time::Duration};
+
+use crate::{
+    ConsoleSink, ConsoleTime, Durability, Sink, SinkError,
+    sinks::{
+        csv::CsvSink,
+        file::Rotation,
+        json::{JsonForm, JsonSink},
+        markdown::MarkdownSink,
+        terminal::{TerminalForm, TerminalSink},
+    },
+};
+
+/// What opening a sink needs beside its specification.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// When a database's entries are safe.
+    pub durability: Durability,
+    /// How the time looks on the console.
+    pub time: ConsoleTime,
+    /// Payload of webhooks: `slack`, `discord`, `teams` or `raw`; `None` = guessed.
+    pub webhook_format: Option<String>,
+    /// Key for a remote logkit.
+    pub api_key: Option<String>,
+}
+
+/// Why a specification gives no sink.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// It has no kind or no path.
+    #[error(
+        "Invalid sink spec '{0}'. Use format 'type:path' (e.g. 'db:logs.db', 'csv:logs.csv', 'md:logs.md')"
+    )]
+    Invalid(String),
+    /// There is no such kind.
+    #[error("Unknown sink type '{0}'. Supported: {supported}", supported = supported())]
+    Unknown(String),
+    /// This build has not that kind.
+    #[error("Sinks of type '{kind}' are not part of this build: it lacks the feature '{feature}'")]
+    NotBuilt {
+        /// The kind asked for.
+        kind: String,
+        /// What it needs.
+        feature: &'static str,
+    },
+    /// An option is wrong.
+    #[error("'{value}' is no value of the option '{name}' in '{spec}'")]
+    BadOption {
+        /// The specification.
+        spec: String,
+        /// The option.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// The sink cannot be opened.
+    #[error("{spec}: {source}")]
+    Open {
+        /// The specification.
+        spec: String,
+        /// What went wrong.
+        source: SinkError,
+    },
+}
+
+/// Opens the sink that `kind:path` describes.
+pub fn open(spec: &str, options: &Options) -> Result<Box<dyn Sink>, SpecError> {
+    let invalid = || SpecError::Invalid(spec.trim().to_owned());
+    let (kind_name, path) = match spec.split_once(':') {
+        Some((kind, path)) => (kind.trim(), path.trim()),
+        None => (spec.trim(), ""),
+    };
+    let kind_name = kind_name.to_lowercase();
+    let has_colon = spec.contains(':');
+    let Some(kind) = SINKS.iter().find(|kind| kind.names.contains(&&*kind_name)) else {
+        return Err(if has_colon && !kind_name.is_empty() {
+            SpecError::Unknown(kind_name)
+        } else {
+            invalid()
+        });
+    };
+    if path.is_empty() && (!kind.optional_path || (!has_colon && kind_name != "terminal")) {
+        return Err(invalid());
+    }
+    let mut request = Request {
+        spec: spec.trim(),
+        kind: kind_name,
+        path,
+        rotation: Rotation::default(),
+        retain: None,
+        max_rows: None,
+        options,
+    };
+    if kind.has_options {
+        request.read_options()?;
+    }
+    (kind.open)(&request)
+}
+
+/// The sinks of a list of specifications.
+pub fn open_all(specs: &[String], options: &Options) -> Result<Vec<Box<dyn Sink>>, SpecError> {
+    specs.iter().map(|spec| open(spec, options)).collect()
+}
+
+/// A specification, taken apart.
+struct Request<'a> {
+    spec: &'a str,
+    kind: String,
+    path: &'a str,
+    rotation: Rotation,
+    retain: Option<Duration>,
+    max_rows: Option<u64>,
+    options: &'a Options,
+}
+
+struct Kind {
+    names: &'static [&'static str],
+    /// The path may be left out.
+    optional_path: bool,
+    /// Options may follow the path.
+    has_options: bool,
+    open: fn(&Request<'_>) -> Result<Box<dyn Sink>, SpecError>,
+}
+
+/// All kinds, in the order messages name them.
+const SINKS: &[Kind] = &[
+    Kind {
+        names: &["db", "sqlite"],
+        optional_path: false,
+        has_options: true,
+        open: open_db,
+    },
+    Kind {
+        names: &["csv"],
+        optional_path: false,
+        has_options: true,
+        open: |request| {
+            let sink = CsvSink::open(request.path, request.rotation);
+            request.opened(sink)
+        },
+    },
+    Kind {
+        names: &["md", "markdown"],
+        optional_path: false,
+        has_options: true,
+        open: |request| {
+            let sink = MarkdownSink::open(request.path, request.rotation);
+            request.opened(sink)
+        },
+    },
+    Kind {
+        names: &["json", "jsonl"],
+        optional_path: false,
+        has_options: true,
+        open: |request| {
+            let sink = JsonSink::open(request.path, JsonForm::Lines, request.rotation);
+            request.opened(sink)
+        },
+    },
+    Kind {
+        names: &["metrics", "prometheus"],
+        optional_path: true,
+        has_options: false,
+        open: |request| request.not_built("metrics"),
+    },
+    Kind {
+        names: &["terminal"],
+        optional_path: true,
+        has_options: false,
+        open: |request| match TerminalForm::parse(request.path) {
+            Some(form) => Ok(Box::new(TerminalSink::new(
+                ConsoleSink::stderr().time(request.options.time),
+                form,
+            ))),
+            None => Err(SpecError::Invalid(request.spec.to_owned())),
+        },
+    },
+    Kind {
+        names: &["webhook"],
+        optional_path: false,
+        has_options: false,
+        open: |request| request.not_built("webhook"),
+    },
+    Kind {
+        names: &["http", "https", "grpc"],
+        optional_path: false,
+        has_options: false,
+        open: |request| request.not_built("remote"),
+    },
+    Kind {
+        names: &["otlp"],
+        optional_path: false,
+        has_options: false,
+        open: |request| request.not_built("otlp"),
+    },
+];
+
+fn supported() -> String {
+    let names: Vec<&str> = SINKS.iter().map(|kind| kind.names[0]).collect();
+    names.join(", ")
+}
+
+#[cfg(feature = "db")]
+fn open_db(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    let sink = crate::DbSink::open(request.path, "logs", request.options.durability)
+        .map(|sink| sink.retain(request.retain, request.max_rows));
+    request.opened(sink)
+}
+
+#[cfg(not(feature = "db"))]
+fn open_db(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    request.not_built("db")
+}
+
+impl Request<'_> {
+    fn opened<S: Sink + 'static>(
+        &self,
+        sink: Result<S, SinkError>,
+    ) -> Result<Box<dyn Sink>, SpecError> {
+        match sink {
+            Ok(sink) => Ok(Box::new(sink)),
+            Err(source) => Err(SpecError::Open {
+                spec: self.spec.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    fn not_built(&self, feature: &'static str) -> Result<Box<dyn Sink>, SpecError> {
+        Err(SpecError::NotBuilt {
+            kind: self.kind.clone(),
+            feature,
+        })
+    }
+
+    /// Reads `?name=value&…` behind the path. A path with a question mark of its own stays one.
+    fn read_options(&mut self) -> Result<(), SpecError> {
+        let Some((path, options)) = self.path.rsplit_once('?') else {
+            return Ok(());
+        };
+        let pairs: Vec<(&str, &str)> = options
+            .split('&')
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .collect();
+        let known = |name| OPTIONS.contains(&name);
+        if path.is_empty() || !pairs.iter().all(|(name, _)| known(*name)) {
+            return Ok(());
+        }
+        for (name, value) in pairs {
+            let done = match name {
+                "max_bytes" => bytes(value).map(|value| self.rotation.max_bytes = Some(value)),
+                "backups" => value
+                    .parse()
+                    .ok()
+                    .map(|value| self.rotation.backups = value),
+                "daily" => switch(value).map(|on| self.rotation.daily = on),
+                "compress" => match value {
+                    "zstd" => Some(true),
+                    other => switch(other),
+                }
+                .map(|on| self.rotation.compress = on),
+                "retain" => duration(value).map(|value| self.retain = Some(value)),
+                _ => value.parse().ok().map(|value| self.max_rows = Some(value)),
+            };
+            if done.is_none() {
+                return Err(SpecError::BadOption {
+                    spec: self.spec.to_owned(),
+                    name: name.to_owned(),
+                    value: value.to_owned(),
+                });
+            }
+        }
+        self.path = path;
+        Ok(())
+    }
+}
+
+/// Options of sinks that keep entries in files.
+const OPTIONS: [&str; 6] = [
+    "max_bytes",
+    "backups",
+    "daily",
+    "compress",
+    "retain",
+    "max_rows",
+];
+
+/// `1`, `true`, `yes`, `on` or nothing; `0`, `false`, `no`, `off`.
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "" | "1" | "true" | "yes" | "on" => Some(true),
+        "0" | "false" | "no" | "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// `500`, `10k`, `10m`, `1g`: binary multiples.
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.to_lowercase();
+    let text = text.trim_end_matches('b').trim_end_matches('i');
+    let (digits, factor) = match text.as_bytes().last()? {
+        b'k' => (&text[..text.len() - 1], 1 << 10),
+        b'm' => (&text[..text.len() - 1], 1 << 20),
+        b'g' => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    u64::from_str(digits).ok()?.checked_mul(factor)
+}
+
+/// Reads `90s`, `30m`, `24h`, `7d` or `2w`; a bare number is hours.
+pub fn duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let (digits, seconds) = match text.as_bytes().last()? {
+        b's' => (&text[..text.len() - 1], 1.0),
+        b'm' => (&text[..text.len() - 1], 60.0),
+        b'h' => (&text[..text.len() - 1], 3600.0),
+        b'd' => (&text[..text.len() - 1], 86_400.0),
+        b'w' => (&text[..text.len() - 1], 604_800.0),
+        _ => (text, 3600.0),
+    };
+    let plain = digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let number: f64 = plain.then(|| digits.parse().ok()).flatten()?;
+    Duration::try_from_secs_f64(number * seconds).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(spec: &str) -> String {
+        match open(spec, &Options::default()) {
+            Ok(sink) => panic!("{spec} gave {}", sink.name()),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn wrong_specifications_are_explained() {
+        for spec in ["", "logs.db", "db:", "db: ", ":x", "csv:", "metrics"] {
+            assert_eq!(
+                error(spec),
+                format!(
+                    "Invalid sink spec '{}'. Use format 'type:path' (e.g. 'db:logs.db', \
+                     'csv:logs.csv', 'md:logs.md')",
+                    spec.trim()
+                )
+            );
+        }
+        assert_eq!(
+            error("Redis:x"),
+            "Unknown sink type 'redis'. Supported: db, csv, md, json, metrics, terminal, webhook, \
+             http, otlp"
+        );
+        assert_eq!(
+            error("csv:/x/y.csv?max_bytes=many"),
+            "'many' is no value of the option 'max_bytes' in 'csv:/x/y.csv?max_bytes=many'"
+        );
+        assert!(error("csv:/nowhere/y.csv").starts_with("csv:/nowhere/y.csv: /nowhere/y.csv: "));
+    }
+
+    #[test]
+    fn kinds_are_found_in_any_case() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        for (spec, name) in [
+            (format!(" CSV : {} ", at("a b.csv")), "csv"),
+            (format!("markdown:{}", at("a.md")), "md"),
+            (
+                format!("jsonl:{}?max_bytes=10k&daily&compress=zstd", at("a.jsonl")),
+                "json",
+            ),
+            (format!("json:{}?x=1", at("a.json")), "json"),
+            ("terminal".into(), "terminal"),
+            ("terminal:compact".into(), "terminal"),
+        ] {
+            let sink = open(&spec, &Options::default()).unwrap();
+            assert_eq!(sink.name(), name);
+        }
+        assert!(folder.path().join("a.json?x=1").exists());
+        assert!(folder.path().join("a.jsonl").exists());
+    }
+
+    #[test]
+    fn durations() {
+        for (text, seconds) in [
+            ("90s", 90.0),
+            ("30m", 1800.0),
+            ("24h", 86_400.0),
+            ("7d", 604_800.0),
+            ("2w", 1_209_600.0),
+            ("3", 10_800.0),
+            ("1.5h", 5400.0),
+        ] {
+            assert_eq!(duration(text).unwrap().as_secs_f64(), seconds, "{text}");
+        }
+        for text in [
+            "",
+            "h",
+            "-1h",
+            "1e99w",
+            "99999999999999999999w",
+            "nan",
+            "1.2.3",
+            "x",
+        ] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+    }
+}

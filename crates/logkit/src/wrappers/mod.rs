@@ -1,0 +1,5 @@
+//! Sinks around other sinks.
+
+pub(crate) mod diff;
+pub(crate) mod env;
+pub(crate) mod router;

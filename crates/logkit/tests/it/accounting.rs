@@ -1,0 +1,153 @@
+//! Nothing is lost without being counted, and nothing that goes wrong reaches the caller.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use logkit::{Entry, Level, Logger, NotWritten, OnFull, Stats};
+
+use crate::sinks::{Blocked, Broken, Memory, Panics};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn entry(level: Level, text: String) -> Entry {
+    Entry {
+        level,
+        function_name: text.into(),
+        ..Entry::default()
+    }
+}
+
+fn assert_adds_up(stats: Stats) {
+    assert_eq!(stats.emitted, stats.written + stats.dropped, "{stats:?}");
+    assert_eq!(stats.queue_len, 0);
+}
+
+#[test]
+fn emitted_is_written_plus_dropped_under_eight_threads() {
+    for on_full in [
+        OnFull::ByLevel,
+        OnFull::Block,
+        OnFull::DropNew,
+        OnFull::DropOld,
+    ] {
+        let memory = Memory::default();
+        let logger = Logger::builder()
+            .sink(memory.clone())
+            .queue(700, usize::MAX)
+            .on_full(on_full)
+            .build();
+        thread::scope(|scope| {
+            for thread in 0..8 {
+                let logger = &logger;
+                scope.spawn(move || {
+                    for n in 0..5_000 {
+                        let level = [Level::Debug, Level::Error][n % 2].clone();
+                        logger.emit(entry(level, format!("{thread}/{n}")));
+                    }
+                });
+            }
+        });
+        assert!(logger.flush(LONG));
+        let stats = logger.stats();
+        assert_adds_up(stats);
+        assert!(stats.emitted >= 40_000, "{stats:?}");
+        let kept = memory.0.lock().unwrap();
+        assert_eq!(kept.len() as u64, stats.written, "{on_full:?}");
+        // Those of one thread are in order.
+        let mut last = [None; 8];
+        for entry in kept.iter() {
+            let Some((thread, n)) = entry.function_name.split_once('/') else {
+                assert_eq!(entry.function_name, "logkit.queue");
+                continue;
+            };
+            let (thread, n): (usize, u32) = (thread.parse().unwrap(), n.parse().unwrap());
+            assert!(last[thread] < Some(n));
+            last[thread] = Some(n);
+        }
+    }
+}
+
+#[test]
+fn a_blocked_sink_costs_the_caller_a_tenth_of_a_second_once() {
+    let logger = Logger::builder()
+        .sink(Blocked(Duration::from_secs(3)))
+        .queue(600, usize::MAX)
+        .build();
+    let start = Instant::now();
+    for n in 0..5_000 {
+        logger.emit(entry(Level::Error, n.to_string()));
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        start.elapsed()
+    );
+    let stats = logger.stats();
+    assert!(stats.dropped >= 4_000, "{stats:?}");
+    assert!(logger.flush(LONG));
+    assert_adds_up(logger.stats());
+}
+
+#[test]
+fn sinks_that_fail_are_counted_and_others_go_on() {
+    let memory = Memory::default();
+    let logger = Logger::builder()
+        .sink(Broken)
+        .sink(Panics)
+        .sink(memory.clone())
+        .build();
+    for _ in 0..3 {
+        let receipt = logger.emit_acked(Entry::default());
+        assert!(matches!(receipt.wait(LONG), Err(NotWritten::Failed(_))));
+    }
+    assert_eq!(memory.0.lock().unwrap().len(), 3);
+    assert_eq!(logger.stats().sink_errors, 6);
+    assert_adds_up(logger.stats());
+
+    let logger = Logger::builder().sink(Broken).build();
+    logger.emit(Entry::default());
+    logger.flush(LONG);
+    assert_eq!(logger.stats().dropped_sink, 1);
+    assert_adds_up(logger.stats());
+}
+
+#[test]
+fn what_waits_is_written_at_the_end() {
+    let memory = Memory::default();
+    let logger = Logger::builder()
+        .level(Level::Info)
+        .sink(memory.clone())
+        .build();
+    for level in [Level::Debug, Level::Info, Level::Other("NOTE".into())] {
+        logger.emit(entry(level, String::new()));
+    }
+    let clone = logger.clone();
+    drop(logger);
+    clone.emit(Entry::default());
+    assert!(clone.close());
+    assert_eq!(memory.0.lock().unwrap().len(), 2);
+    clone.emit(Entry::default());
+    assert_eq!(clone.stats().dropped_queue, 1);
+    assert_adds_up(clone.stats());
+}
+
+#[test]
+fn a_full_queue_says_so_to_those_who_ask() {
+    let logger = Logger::builder()
+        .sink(Blocked(Duration::from_millis(300)))
+        .queue(10, usize::MAX)
+        .build();
+    let first = logger.emit_acked(Entry::default());
+    let second = logger.emit_batch_acked(vec![Entry::default(); 9]);
+    assert!(logger.try_emit(Entry::default()).is_err());
+    assert!(logger.try_emit_batch_acked(vec![Entry::default()]).is_err());
+    assert_eq!(logger.stats().dropped, 0);
+    assert_eq!(first.wait(LONG).unwrap().n_entries, 1);
+    assert_eq!(second.wait(LONG).unwrap().n_entries, 9);
+    logger.flush(LONG);
+    assert!(logger.try_emit(Entry::default()).is_ok());
+    logger.flush(LONG);
+    assert_adds_up(logger.stats());
+}

@@ -1,0 +1,161 @@
+//! What is committed is there, and can be found.
+
+use std::time::Duration;
+
+use logkit::{
+    DbSink, Durability, Entry, Level, Logger, SpanId, Update,
+    query::{Filter, Reader},
+};
+
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn entries_come_back_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.db");
+    let logger = Logger::builder()
+        .sink(DbSink::open(&path, "logs", Durability::Buffered).unwrap())
+        .build();
+    let mut full = Entry {
+        level: Level::Error,
+        function_name: "Type::method".into(),
+        module: "m".into(),
+        args: "('żółć \u{0} \n',)".into(),
+        exception: "it's % broken_".into(),
+        exception_type: "Broken".into(),
+        duration_ms: Some(1.5),
+        trace_id: "t".into(),
+        span_id: Some("00000000000000ff".parse::<SpanId>().unwrap()),
+        ..Entry::default()
+    };
+    full.extra.insert("returncode".into(), 3.into());
+    let ack = logger.emit_acked(full.clone()).wait(LONG).unwrap();
+    assert_eq!((ack.first_id, ack.n_entries), (Some(1), 1));
+    let more = vec![Entry::default(), Entry::default()];
+    let ack = logger.emit_batch_acked(more).wait(LONG).unwrap();
+    assert_eq!((ack.first_id, ack.n_entries), (Some(2), 2));
+
+    let reader = Reader::open(&path, "logs").unwrap();
+    assert_eq!(reader.row(1).unwrap().unwrap().entry, full);
+    let ids = |filter: Filter| -> Vec<i64> {
+        let rows = reader.rows(&filter).unwrap();
+        assert_eq!(reader.count(&filter).unwrap(), rows.len() as u64);
+        rows.into_iter().map(|row| row.id).collect()
+    };
+    assert_eq!(ids(Filter::default()), [3, 2, 1]);
+    for filter in [
+        Filter {
+            errors: true,
+            ..Filter::default()
+        },
+        Filter {
+            level: Some(Level::Error),
+            ..Filter::default()
+        },
+        Filter {
+            function: Some("METHOD".into()),
+            ..Filter::default()
+        },
+        Filter {
+            search: Some("% BROKEN_".into()),
+            ..Filter::default()
+        },
+        Filter {
+            search: Some("returncode".into()),
+            ..Filter::default()
+        },
+        Filter {
+            trace_id: Some("t".into()),
+            ..Filter::default()
+        },
+        Filter {
+            slow_ms: Some(1.5),
+            ..Filter::default()
+        },
+        Filter {
+            before_id: Some(2),
+            ..Filter::default()
+        },
+        Filter {
+            until: Some(more_than(full.timestamp)),
+            errors: true,
+            ..Filter::default()
+        },
+    ] {
+        assert_eq!(ids(filter.clone()), [1], "{filter:?}");
+    }
+    assert_eq!(
+        ids(Filter {
+            function: Some("%".into()),
+            ..Filter::default()
+        }),
+        [0_i64; 0]
+    );
+    assert_eq!(reader.after(1, 10).unwrap().len(), 2);
+    assert_eq!(reader.last_id().unwrap(), 3);
+
+    let mut update = Update {
+        llm_analysis: Some("because".into()),
+        ..Update::default()
+    };
+    update.extra.insert("seen".into(), true.into());
+    logger.update(1, update);
+    assert!(logger.flush(LONG));
+    let entry = reader.row(1).unwrap().unwrap().entry;
+    assert_eq!(entry.llm_analysis, "because");
+    assert_eq!(
+        serde_json::to_string(&entry.extra).unwrap(),
+        r#"{"returncode":3,"seen":true}"#
+    );
+}
+
+fn more_than(timestamp: logkit::Timestamp) -> logkit::Timestamp {
+    logkit::Timestamp::from_micros(timestamp.micros() + 1)
+}
+
+#[test]
+fn tables_of_other_tools_are_extended_and_stay_writable_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.db");
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other
+        .execute_batch(
+            "CREATE TABLE logs (id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp TEXT, level TEXT,
+             function_name TEXT, module TEXT, args TEXT);
+             INSERT INTO logs (timestamp, level, function_name)
+             VALUES ('2026-11-20T19:54:48+00:00', 'INFO', 'old');",
+        )
+        .unwrap();
+    let before = Reader::open(&path, "logs").unwrap();
+    assert_eq!(
+        before.rows(&Filter::default()).unwrap()[0]
+            .entry
+            .function_name,
+        "old"
+    );
+    let logger = Logger::builder()
+        .sink(DbSink::open(&path, "logs", Durability::Full).unwrap())
+        .build();
+    logger.emit_acked(Entry::default()).wait(LONG).unwrap();
+    other
+        .execute_batch(
+            "INSERT INTO logs (timestamp, level, function_name) VALUES ('2026', 'X', 'y')",
+        )
+        .unwrap();
+    let after = Reader::open(&path, "logs").unwrap();
+    assert_eq!(after.rows(&Filter::default()).unwrap().len(), 3);
+}
+
+#[test]
+fn names_of_tables_are_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["", "1a", "a b", "a\"; DROP TABLE logs; --", "ż"] {
+        let path = folder.path().join("logs.db");
+        assert!(
+            DbSink::open(&path, name, Durability::Buffered).is_err(),
+            "{name}"
+        );
+        assert!(Reader::open(&path, name).is_err(), "{name}");
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,332 @@
+//! Files of entries: their form to the byte, any text in them, rotation.
+
+use std::{fs, path::Path, time::Duration};
+
+use logkit::{CsvSink, Entry, JsonForm, JsonSink, Level, MarkdownSink, Rotation, Sink};
+use proptest::prelude::*;
+
+fn sample() -> Entry {
+    let mut entry = Entry {
+        timestamp: "2026-11-20T19:54:48.596202Z".parse().unwrap(),
+        level: Level::Error,
+        function_name: "Cart::pay".into(),
+        module: "shop".into(),
+        args: "(3, \"a, b\")".into(),
+        kwargs: "{}".into(),
+        arg_types: "u8, &str".into(),
+        return_type: "Result<(), E>".into(),
+        exception: "no\nmoney".into(),
+        exception_type: "E".into(),
+        traceback: "at `x`\n```\nend".into(),
+        duration_ms: Some(1.25),
+        environment: "prod".into(),
+        trace_id: "t1".into(),
+        version: "2".into(),
+        llm_analysis: "Fill the account.".into(),
+        ..Entry::default()
+    };
+    entry.extra.insert("returncode".into(), 3.into());
+    entry
+}
+
+fn written(open: impl Fn(&Path) -> Box<dyn Sink>, entries: &[Entry]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let mut sink = open(&path);
+    sink.write_batch(entries).unwrap();
+    drop(sink);
+    fs::read_to_string(path).unwrap()
+}
+
+fn csv(path: &Path) -> Box<dyn Sink> {
+    Box::new(CsvSink::open(path, Rotation::default()).unwrap())
+}
+
+fn json(path: &Path) -> Box<dyn Sink> {
+    Box::new(JsonSink::open(path, JsonForm::Lines, Rotation::default()).unwrap())
+}
+
+fn markdown(path: &Path) -> Box<dyn Sink> {
+    Box::new(MarkdownSink::open(path, Rotation::default()).unwrap())
+}
+
+#[test]
+fn csv_looks_like_this() {
+    assert_eq!(
+        written(
+            csv,
+            &[
+                sample(),
+                Entry {
+                    level: Level::Info,
+                    ..sample_short()
+                }
+            ]
+        ),
+        "timestamp,level,function_name,module,args,kwargs,arg_types,kwarg_types,return_value,\
+         return_type,exception,exception_type,traceback,duration_ms,environment,trace_id,version,\
+         llm_analysis,extra\r\n\
+         2026-11-20T19:54:48.596202+00:00,ERROR,Cart::pay,shop,\"(3, \"\"a, b\"\")\",{},\"u8, &str\",{},None,\
+         \"Result<(), E>\",\"no\nmoney\",E,\"at `x`\n```\nend\",1.25,prod,t1,2,\
+         Fill the account.,\"{\"\"returncode\"\":3}\"\r\n\
+         2026-11-20T19:54:48.596202+00:00,INFO,f,,(),{},,{},None,,,,,,,,,,\r\n"
+    );
+}
+
+fn sample_short() -> Entry {
+    Entry {
+        timestamp: sample().timestamp,
+        function_name: "f".into(),
+        ..Entry::default()
+    }
+}
+
+#[test]
+fn json_looks_like_this() {
+    let text = written(json, &[sample(), sample_short()]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[0],
+        "{\"timestamp\":\"2026-11-20T19:54:48.596202+00:00\",\"level\":\"ERROR\",\
+         \"function_name\":\"Cart::pay\",\"module\":\"shop\",\"args\":\"(3, \\\"a, b\\\")\",\
+         \"kwargs\":\"{}\",\"arg_types\":\"u8, &str\",\"kwarg_types\":\"{}\",\"return_value\":\"None\",\
+         \"return_type\":\"Result<(), E>\",\"exception\":\"no\\nmoney\",\"exception_type\":\"E\",\
+         \"traceback\":\"at `x`\\n```\\nend\",\"duration_ms\":1.25,\"environment\":\"prod\",\
+         \"trace_id\":\"t1\",\"version\":\"2\",\"llm_analysis\":\"Fill the account.\",\
+         \"extra\":{\"returncode\":3}}"
+    );
+    for (line, entry) in lines.iter().zip([sample(), sample_short()]) {
+        assert_eq!(*line, serde_json::to_string(&entry.as_json()).unwrap());
+    }
+    assert!(lines[1].contains("\"duration_ms\":null") && !lines[1].contains("extra"));
+}
+
+#[test]
+fn markdown_looks_like_this() {
+    assert_eq!(
+        written(markdown, &[sample(), sample_short()]),
+        "# Logs\n\n\
+         ## 2026-11-20T19:54:48.596202+00:00 | ERROR | `Cart::pay`\n\n\
+         - **Module:** shop\n\
+         - **Args:** `(3, \"a, b\")`\n\
+         - **Kwargs:** `{}`\n\
+         - **Arg types:** u8, &str\n\
+         - **Duration:** 1.25 ms\n\
+         - **Return:** `None` (Result<(), E>)\n\
+         - **Exception:** `E`: no money\n\n\
+         ````\nat `x`\n```\nend\n````\n\
+         - **Environment:** prod\n\
+         - **Trace ID:** `t1`\n\
+         - **Version:** 2\n\
+         - **LLM Analysis:** Fill the account.\n\
+         - **Extra:** `{\"returncode\":3}`\n\
+         \n---\n\n\
+         ## 2026-11-20T19:54:48.596202+00:00 | INFO | `f`\n\n\
+         - **Module:** \n\
+         - **Args:** `()`\n\
+         - **Kwargs:** `{}`\n\
+         - **Arg types:** \n\
+         - **Duration:** - ms\n\
+         \n---\n\n"
+    );
+}
+
+#[test]
+fn appending_follows_the_header_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("old.csv");
+    fs::write(&path, "level,timestamp,other\r\n").unwrap();
+    csv(&path).write_batch(&[sample()]).unwrap();
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        "level,timestamp,other\r\nERROR,2026-11-20T19:54:48.596202+00:00,\r\n"
+    );
+    fs::write(&path, "a,b\r\n1,2\r\n").unwrap();
+    let error = CsvSink::open(&path, Rotation::default()).unwrap_err();
+    assert!(error.to_string().contains("not a header"), "{error}");
+    let safe = written(
+        |path| {
+            Box::new(
+                CsvSink::open(path, Rotation::default())
+                    .unwrap()
+                    .safe_formulas(true),
+            )
+        },
+        &[Entry {
+            function_name: "=1+1".into(),
+            ..sample_short()
+        }],
+    );
+    assert!(safe.contains(",'=1+1,"), "{safe}");
+}
+
+#[test]
+fn files_are_put_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.csv");
+    let rotation = Rotation {
+        max_bytes: Some(1000),
+        backups: 2,
+        compress: true,
+        ..Rotation::default()
+    };
+    let mut sink = CsvSink::open(&path, rotation).unwrap();
+    for n in 0..20 {
+        let entry = Entry {
+            function_name: format!("f{n}").into(),
+            ..sample()
+        };
+        sink.write_batch(&[entry]).unwrap();
+    }
+    let mut names: Vec<String> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["logs.csv", "logs.csv.1.zst", "logs.csv.2.zst"]);
+    let newest = zstd::decode_all(&*fs::read(folder.path().join("logs.csv.1.zst")).unwrap());
+    let text = String::from_utf8(newest.unwrap()).unwrap() + &fs::read_to_string(&path).unwrap();
+    assert!(text.len() > 1000 && text.contains("f19") && text.contains("f18"));
+    assert!(text.starts_with("timestamp,"));
+    assert!(fs::metadata(&path).unwrap().len() <= 1000);
+
+    // A new day.
+    let daily = Rotation {
+        daily: true,
+        ..Rotation::default()
+    };
+    let path = folder.path().join("day.jsonl");
+    fs::write(&path, "{}\n").unwrap();
+    let yesterday = std::time::SystemTime::now() - Duration::from_secs(90_000);
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_modified(yesterday)
+        .unwrap();
+    let mut sink = JsonSink::open(&path, JsonForm::Compact, daily).unwrap();
+    sink.write_batch(&[sample()]).unwrap();
+    assert_eq!(
+        fs::read_to_string(folder.path().join("day.jsonl.1")).unwrap(),
+        "{}\n"
+    );
+    let compact: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(compact["fn"], "Cart::pay");
+}
+
+prop_compose! {
+    /// Entries with anything in their texts.
+    fn any_entry()(
+        texts in proptest::collection::vec("(?s)(.|[\\x00-\\x1f\"'`,|=]){0,12}", 16),
+        micros in -62_135_596_800_000_000_i64..253_402_300_799_999_999,
+        ms in proptest::option::of((0..u32::MAX).prop_map(|micros| f64::from(micros) / 1000.0)),
+        span in proptest::option::of(1..u64::MAX),
+        key in "[a-z]{1,5}",
+    ) -> Entry {
+        let mut entry = Entry {
+            timestamp: logkit::Timestamp::from_micros(micros),
+            level: Level::Warning,
+            duration_ms: ms,
+            span_id: span.and_then(logkit::SpanId::new),
+            ..Entry::default()
+        };
+        let columns = Entry::COLUMNS;
+        let mut texts = texts.into_iter();
+        entry.extra.insert(key, texts.next().unwrap().into());
+        for column in columns {
+            if let Some(text) = entry.text_mut(column) {
+                *text = texts.next().unwrap().into();
+            }
+        }
+        entry
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_text_survives_csv(entries in proptest::collection::vec(any_entry(), 1..4)) {
+        let text = written(csv, &entries);
+        let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
+        let header = reader.headers().unwrap().clone();
+        let read: Vec<Entry> = reader.records().map(|record| {
+            let record = record.unwrap();
+            let map = header.iter().zip(record.iter()).filter_map(|(name, cell)| {
+                let value = match (name, cell) {
+                    ("duration_ms" | "extra", "") => return None,
+                    ("duration_ms" | "extra", cell) => serde_json::from_str(cell).unwrap(),
+                    (_, cell) => cell.into(),
+                };
+                Some((name.to_owned(), value))
+            });
+            Entry::from_json(map.collect())
+        }).collect();
+        prop_assert_eq!(read, entries);
+    }
+
+    #[test]
+    fn any_text_survives_json(entries in proptest::collection::vec(any_entry(), 1..4)) {
+        let text = written(json, &entries);
+        let read: Vec<Entry> = text
+            .lines()
+            .map(|line| Entry::from_json(serde_json::from_str(line).unwrap()))
+            .collect();
+        prop_assert_eq!(read, entries);
+    }
+
+    #[test]
+    fn no_text_breaks_markdown(entries in proptest::collection::vec(any_entry(), 1..4)) {
+        let text = written(markdown, &entries);
+        // Outside of fences each entry has one heading and one rule, and a fence holds the
+        // traceback as it is.
+        let mut fence: Option<(String, String)> = None;
+        let mut found = Vec::new();
+        let mut n_headings = 0;
+        for line in text.split_inclusive('\n') {
+            match &mut fence {
+                Some((mark, _)) if line.trim_end_matches('\n') == mark => {
+                    found.push(fence.take().unwrap().1);
+                }
+                Some((_, held)) => held.push_str(line),
+                None if line.starts_with("```") => {
+                    fence = Some((line.trim_end().to_owned(), String::new()));
+                }
+                None => {
+                    n_headings += usize::from(line.starts_with("## "));
+                    prop_assert!(["## ", "# Logs", "- **", "---", "\n"].iter().any(|start| line.starts_with(start)), "{:?}", line);
+                }
+            }
+        }
+        prop_assert_eq!(n_headings, entries.len());
+        let expected: Vec<String> = entries
+            .iter()
+            .filter(|entry| !entry.exception.is_empty() || !entry.exception_type.is_empty())
+            .map(|entry| {
+                let end = if entry.traceback.ends_with('\n') { "" } else { "\n" };
+                format!("{}{end}", entry.traceback)
+            })
+            .collect();
+        prop_assert_eq!(found, expected);
+    }
+
+    #[cfg(feature = "db")]
+    #[test]
+    fn any_text_survives_the_database(entries in proptest::collection::vec(any_entry(), 1..4)) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("logs.db");
+        let mut sink =
+            logkit::DbSink::open(&path, "logs", logkit::Durability::Buffered).unwrap();
+        sink.write_batch(&entries).unwrap();
+        let rows = logkit::query::Reader::open(&path, "logs").unwrap().after(0, 100).unwrap();
+        let read: Vec<Entry> = rows.into_iter().map(|row| row.entry).collect();
+        prop_assert_eq!(read, entries);
+    }
+
+    #[test]
+    fn console_lines_are_lines(entry in any_entry()) {
+        let line = logkit::console_line(&entry, "logkit", logkit::ConsoleTime::default());
+        prop_assert!(!line.chars().any(char::is_control), "{:?}", line);
+    }
+}

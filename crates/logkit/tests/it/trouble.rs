@@ -1,0 +1,238 @@
+//! Killed processes, full disks, folders that cannot be written: the program goes on, and what was
+//! acknowledged is there.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use logkit::{
+    CsvSink, DbSink, Durability, Entry, Level, Logger, Rotation, log_call,
+    query::Reader,
+    spec::{Options, open},
+};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// This test's binary, to run one of the ignored tests as a process of its own.
+fn child(test: &str, folder: &std::path::Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([test, "--exact", "--ignored", "--nocapture"])
+        .env("LOGKIT_TEST_FOLDER", folder);
+    command
+}
+
+fn folder_of_child() -> std::path::PathBuf {
+    std::env::var_os("LOGKIT_TEST_FOLDER").unwrap().into()
+}
+
+#[test]
+#[ignore = "runs as the child of another test"]
+fn logs_until_killed() {
+    let sink = DbSink::open(
+        folder_of_child().join("logs.db"),
+        "logs",
+        Durability::Buffered,
+    )
+    .unwrap();
+    let logger = Logger::builder().sink(sink).build();
+    let mut out = std::io::stdout();
+    for n in 0.. {
+        logger.emit(Entry::default());
+        let entry = Entry {
+            function_name: format!("f{n}").into(),
+            ..Entry::default()
+        };
+        let ack = logger.emit_acked(entry).wait(LONG).unwrap();
+        writeln!(out, "ack {} f{n}", ack.first_id.unwrap()).unwrap();
+        out.flush().unwrap();
+    }
+}
+
+#[test]
+fn a_killed_process_loses_nothing_that_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.db");
+    let mut n_acknowledged = 0;
+    for round in 0..50 {
+        let mut child = child("trouble::logs_until_killed", folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // A few acknowledgements, then at some moment.
+        let mut acknowledged: Vec<String> = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .filter(|line| line.contains("ack "))
+            .take(1)
+            .collect();
+        std::thread::sleep(Duration::from_micros(round * 397 % 9_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        acknowledged.extend(lines.map_while(Result::ok));
+        let reader = Reader::open(&path, "logs").unwrap();
+        for line in acknowledged {
+            let mut words = line.split(' ').rev();
+            let (name, id) = (words.next().unwrap(), words.next().unwrap());
+            let row = reader.row(id.parse().unwrap()).unwrap();
+            assert_eq!(row.expect(&line).entry.function_name, name);
+            n_acknowledged += 1;
+        }
+        let check = rusqlite::Connection::open(&path).unwrap();
+        let verdict: String = check
+            .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(verdict, "ok");
+    }
+    assert!(n_acknowledged >= 50);
+}
+
+#[log_call]
+fn square(n: u64) -> u64 {
+    n * n
+}
+
+#[test]
+#[ignore = "runs as the child of another test"]
+fn logs_into_files_that_cannot_grow() {
+    let folder = folder_of_child();
+    let csv = CsvSink::open(folder.join("logs.csv"), Rotation::default()).unwrap();
+    let db = DbSink::open(folder.join("logs.db"), "logs", Durability::Buffered).unwrap();
+    let logger = Logger::builder().sink(csv).sink(db).build();
+    logkit::set_default_logger(logger.clone());
+    let start = Instant::now();
+    for n in 0..5_000 {
+        assert_eq!(square(n), n * n);
+    }
+    assert!(start.elapsed() < Duration::from_secs(2));
+    logger.flush(LONG);
+    let stats = logger.stats();
+    assert_eq!(stats.emitted, 5_000);
+    assert_eq!(stats.emitted, stats.written + stats.dropped, "{stats:?}");
+    assert!(stats.dropped_sink > 0 && stats.sink_errors > 0, "{stats:?}");
+    logger.close();
+}
+
+fn notices(output: &Output) -> Vec<String> {
+    String::from_utf8_lossy(&output.stderr)
+        .lines()
+        .filter(|line| line.starts_with("logkit: "))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn a_full_disk_costs_entries_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = child("trouble::logs_into_files_that_cannot_grow", folder.path());
+    let output = Command::new("bash")
+        .args(["-c", "trap '' XFSZ; ulimit -f 128; exec \"$@\"", "bash"])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env("LOGKIT_TEST_FOLDER", folder.path())
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("1 passed"), "{stdout}");
+    let notices = notices(&output);
+    assert_eq!(notices.len(), 2, "{notices:?}");
+    // No torn line stays behind.
+    let text = fs::read_to_string(folder.path().join("logs.csv")).unwrap();
+    assert!(text.ends_with("\r\n"));
+    let rows = csv::Reader::from_reader(text.as_bytes()).into_records();
+    assert!(rows.map(Result::unwrap).count() > 10);
+    let check = rusqlite::Connection::open(folder.path().join("logs.db")).unwrap();
+    let verdict: String = check
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(verdict, "ok");
+}
+
+#[test]
+#[ignore = "runs as the child of another test"]
+fn logs_to_a_full_device() {
+    let sink = open("jsonl:/dev/full", &Options::default()).unwrap();
+    let logger = Logger::builder().sink(sink).build();
+    logkit::set_default_logger(logger.clone());
+    for n in 0..1_000 {
+        assert_eq!(square(n), n * n);
+    }
+    logger.flush(LONG);
+    let stats = logger.stats();
+    assert_eq!((stats.written, stats.dropped), (0, 1_000), "{stats:?}");
+}
+
+#[test]
+fn a_full_device_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = child("trouble::logs_to_a_full_device", folder.path())
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+    let notices = notices(&output);
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(
+        notices[0].starts_with("logkit: json: /dev/full: No space left"),
+        "{notices:?}"
+    );
+}
+
+#[test]
+fn sinks_that_cannot_be_opened_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    // Not even the superuser can make a file below a file.
+    let below = folder.path().join("file");
+    fs::write(&below, "").unwrap();
+    for kind in ["db", "csv", "md", "json"] {
+        let spec = format!("{kind}:{}/x", below.display());
+        let error = open(&spec, &Options::default()).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("/file/x"), "{error}");
+    }
+}
+
+#[test]
+fn errors_are_written_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.db");
+    let logger = Logger::builder()
+        .sink(DbSink::open(&path, "logs", Durability::Buffered).unwrap())
+        .build();
+    let reader = Reader::open(&path, "logs").unwrap();
+    let waits = |level: Level| {
+        let before = reader.last_id().unwrap();
+        let start = Instant::now();
+        logger.emit(Entry {
+            level,
+            ..Entry::default()
+        });
+        while reader.last_id().unwrap() == before {
+            assert!(start.elapsed() < LONG);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        start.elapsed()
+    };
+    let quickest = (0..5).map(|_| waits(Level::Error)).min().unwrap();
+    assert!(quickest < Duration::from_millis(40), "{quickest:?}");
+    let quickest = (0..3).map(|_| waits(Level::Info)).min().unwrap();
+    assert!(quickest > Duration::from_millis(40), "{quickest:?}");
+}
+
+#[test]
+fn sync_durability_is_there_when_the_call_returns() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.db");
+    let logger = Logger::builder()
+        .sink(DbSink::open(&path, "logs", Durability::Sync).unwrap())
+        .durability(Durability::Sync)
+        .build();
+    let reader = Reader::open(&path, "logs").unwrap();
+    for n in 1..=20 {
+        logger.emit(Entry::default());
+        assert_eq!(reader.last_id().unwrap(), n);
+    }
+}
