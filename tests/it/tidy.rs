@@ -8,6 +8,11 @@ use serde_json::Value;
 const EDGES: &[(&str, &[&str])] = &[
     ("logkit", &["llmsrv-config", "logkit-macros"]),
     ("logkit-macros", &[]),
+    ("logkit-proto", &[]),
+    (
+        "logkit-server",
+        &["llmsrv-tls", "logkit", "logkit-proto"],
+    ),
     ("llmsrv-tls", &[]),
     ("llmsrv-api", &["llmsrv-tls"]),
     ("llmsrv-config", &[]),
@@ -64,7 +69,7 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// Libraries that only the named crates may import, so that each has one home.
 const FENCED: &[(&str, &[&str])] = &[
-    ("axum", &["llmsrv-server"]),
+    ("axum", &["llmsrv-server", "logkit-server"]),
     ("candle-core", &["llmsrv-models"]),
     ("clap", &["llmsrv"]),
     ("governor", &["llmsrv-server"]),
@@ -75,15 +80,16 @@ const FENCED: &[(&str, &[&str])] = &[
     ("minijinja", &["llmsrv-chat"]),
     ("rayon", &["llmsrv-kernels"]),
     ("safetensors", &["llmsrv-convert"]),
-    ("tokio-rustls", &["llmsrv-server"]),
+    ("tokio-rustls", &["llmsrv-server", "logkit-server"]),
     (
         "reqwest",
         &["llmsrv-api", "llmsrv-registry", "llmsrv-server"],
     ),
     ("rusqlite", &["logkit"]),
-    ("rustls", &["llmsrv-server", "llmsrv-tls"]),
+    ("rustls", &["llmsrv-server", "llmsrv-tls", "logkit-server"]),
     ("ssh-key", &["llmsrv-registry"]),
     ("toml", &["llmsrv-config", "llmsrv-store"]),
+    ("tonic", &["logkit-proto", "logkit-server"]),
 ];
 
 fn root() -> &'static Path {

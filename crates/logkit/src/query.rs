@@ -44,8 +44,10 @@ pub struct Filter {
     pub search: Option<String>,
     /// At least that many milliseconds.
     pub slow_ms: Option<f64>,
-    /// Only rows with a smaller id: the next page.
+    /// Only rows with a smaller id.
     pub before_id: Option<i64>,
+    /// Only rows that come after that one when the newest are first: the next page.
+    pub page_after: Option<i64>,
     /// Only rows with a larger id: what is new.
     pub after_id: Option<i64>,
     /// At most that many rows; `None` = all.
@@ -328,6 +330,15 @@ impl Reader {
         }
         if let Some(id) = filter.after_id {
             add("id > ?", Box::new(id));
+        }
+        if let Some(id) = filter.page_after {
+            let table = &self.table;
+            // If the row is gone by now, its neighbour says where the page ended.
+            conditions.push(format!(
+                "(timestamp, id) < (coalesce((SELECT timestamp FROM \"{table}\" WHERE id = ?), \
+                 (SELECT timestamp FROM \"{table}\" WHERE id < ? ORDER BY id DESC LIMIT 1)), ?)"
+            ));
+            values.extend(std::iter::repeat_with(|| Box::new(id) as Box<dyn ToSql>).take(3));
         }
         if let Some(search) = &filter.search {
             let searched: Vec<String> = SEARCHED

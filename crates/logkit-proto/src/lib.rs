@@ -1,0 +1,32 @@
+//! The gRPC interface of logkit, made from `proto/logkit.proto` when the crate is built, and the
+//! part of the OpenTelemetry protocol that logkit reads.
+
+#![forbid(unsafe_code)]
+
+pub use tonic;
+
+/// Messages, the client and the trait of the service.
+pub mod v1 {
+    #![expect(
+        clippy::pedantic,
+        missing_docs,
+        reason = "generated from the definition, which holds the comments"
+    )]
+    include!(concat!(env!("OUT_DIR"), "/logkit.rs"));
+}
+
+/// Logs and traces of OpenTelemetry.
+pub mod otlp {
+    #![expect(
+        clippy::pedantic,
+        missing_docs,
+        reason = "generated from the definition"
+    )]
+    include!(concat!(env!("OUT_DIR"), "/logkit.otlp.rs"));
+}
+
+/// The encoded set of definitions, for the reflection service.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// The definition itself, for those who generate a client.
+pub const DEFINITION: &str = include_str!("../proto/logkit.proto");

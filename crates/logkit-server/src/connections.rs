@@ -1,0 +1,130 @@
+//! Accepting connections: how many, with TLS or without, and how long one may say nothing.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body};
+use http::Request;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto::Builder, graceful::GracefulShutdown},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::{Notify, Semaphore, watch},
+};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+/// Serves connections until `stopping` changes, then until the running requests have ended, but
+/// no longer than `drain`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    room: Arc<Semaphore>,
+    mut stopping: watch::Receiver<bool>,
+    drain: Duration,
+) {
+    let builder = builder();
+    let graceful = GracefulShutdown::new();
+    loop {
+        let place = tokio::select! {
+            place = room.clone().acquire_owned() => place,
+            _ = stopping.changed() => break,
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopping.changed() => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Too many open files, for example: others may close theirs.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        // Replies are small and must not wait for each other.
+        let _ = stream.set_nodelay(true);
+        let (builder, router, tls) = (builder.clone(), router.clone(), tls.clone());
+        let watcher = graceful.watcher();
+        tokio::spawn(async move {
+            match tls {
+                None => one(&builder, stream, router, watcher).await,
+                Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => one(&builder, stream, router, watcher).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "no TLS handshake"),
+                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                },
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(drain, graceful.shutdown())
+        .await
+        .is_err()
+    {
+        tracing::warn!("requests were still running when the time to stop was over");
+    }
+}
+
+async fn one(
+    builder: &Builder<TokioExecutor>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let first = Arc::new(Notify::new());
+    let came = first.clone();
+    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+        came.notify_one();
+        let router = router.clone();
+        async move {
+            let answer = router.oneshot(request.map(Body::new)).await;
+            answer.map_err(|never: Infallible| match never {})
+        }
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    // The time-out for headers only runs once it is clear which version of HTTP this is.
+    let silence = async {
+        if tokio::time::timeout(HEADERS, first.notified())
+            .await
+            .is_ok()
+        {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        ended = watcher.watch(connection) => if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
+        },
+        () = silence => tracing::debug!("a connection sent no request"),
+    }
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES as usize)
+        .max_headers(100);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        // Finds out when the other end is gone.
+        .keep_alive_interval(HEADERS)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .max_header_list_size(MAX_HEAD_BYTES);
+    builder
+}
+
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const HEADERS: Duration = Duration::from_secs(30);
+/// Request line and headers together.
+const MAX_HEAD_BYTES: u32 = 64 * 1024;

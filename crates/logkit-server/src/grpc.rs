@@ -1,0 +1,410 @@
+//! The gRPC service.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use axum::Router;
+use futures_util::{Stream, StreamExt as _, stream};
+use logkit::{
+    Entry, Level, Redactor,
+    query::{Filter, Row},
+};
+use logkit_proto::v1::{
+    BatchLogRequest, BatchLogResponse, LogEntry, LogRequest, LogResponse, QueryRequest,
+    QueryResponse,
+    logkit_logger_server::{LogkitLogger, LogkitLoggerServer},
+};
+use serde_json::Value;
+use tonic::{
+    Code, Request, Response, Status, Streaming,
+    codec::CompressionEncoding,
+    service::{Routes, interceptor::InterceptedService},
+};
+
+use crate::{
+    call::{Call, args_of, output_of},
+    guard::{Guard, strip_bearer},
+    metrics::Metrics,
+    parse::moment,
+    store::{Pending, Store, StoreError},
+};
+
+/// Limit of a message.
+const MESSAGE_BYTES: usize = 16 << 20;
+const DEFAULT_LIMIT: usize = 50;
+const MAX_LIMIT: usize = 1000;
+
+/// The services: ours, health and reflection.
+pub(crate) async fn router(store: Store, guard: Arc<Guard>, metrics: Arc<Metrics>) -> Router {
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_serving::<LogkitLoggerServer<Service>>().await;
+    let service = LogkitLoggerServer::new(Service { store, metrics })
+        .accept_compressed(CompressionEncoding::Gzip)
+        .accept_compressed(CompressionEncoding::Zstd)
+        .send_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Zstd)
+        .max_decoding_message_size(MESSAGE_BYTES)
+        .max_encoding_message_size(MESSAGE_BYTES);
+    let check = move |request: Request<()>| authorize(&guard, request);
+    let mut routes = Routes::new(InterceptedService::new(service, check.clone()));
+    routes = routes.add_service(health_service);
+    let descriptors = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(logkit_proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Clients of both versions are about.
+    if let (Ok(v1), Ok(v1alpha)) = (descriptors().build_v1(), descriptors().build_v1alpha()) {
+        routes = routes
+            .add_service(InterceptedService::new(v1, check.clone()))
+            .add_service(InterceptedService::new(v1alpha, check));
+    }
+    routes.into_axum_router()
+}
+
+fn authorize(guard: &Guard, request: Request<()>) -> Result<Request<()>, Status> {
+    let given = ["authorization", "x-api-key"]
+        .iter()
+        .find_map(|name| request.metadata().get(*name));
+    let known = !guard.has_keys()
+        || given.is_some_and(|value| guard.is_key(strip_bearer(value.as_encoded_bytes())));
+    if known {
+        Ok(request)
+    } else {
+        Err(Status::unauthenticated(
+            "send an API key in the metadata `authorization`",
+        ))
+    }
+}
+
+/// Answers calls.
+pub(crate) struct Service {
+    store: Store,
+    metrics: Arc<Metrics>,
+}
+
+impl Service {
+    fn counted<T>(
+        &self,
+        method: &'static str,
+        answer: Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
+        let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
+        self.metrics.call(method, code);
+        answer.map(Response::new)
+    }
+
+    async fn store(&self, requests: Vec<LogRequest>) -> Result<Vec<LogResponse>, Status> {
+        if requests.len() > self.store.max_batch() {
+            let most = self.store.max_batch();
+            return Err(Status::invalid_argument(format!(
+                "a batch may have at most {most} entries"
+            )));
+        }
+        let is_batch = requests.len() > 1;
+        let entries: Vec<Entry> = requests
+            .into_iter()
+            .enumerate()
+            .map(|(idx, request)| {
+                entry_of(request, self.store.redactor()).map_err(|why| {
+                    Status::invalid_argument(if is_batch {
+                        format!("entries[{idx}].{why}")
+                    } else {
+                        why
+                    })
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let stamps: Vec<String> = stamps(&entries);
+        let first_id = self.store.write(entries).await.map_err(status)?;
+        self.metrics.stored(stamps.len());
+        Ok(replies(first_id, stamps))
+    }
+}
+
+fn stamps(entries: &[Entry]) -> Vec<String> {
+    entries
+        .iter()
+        .map(|entry| entry.timestamp.to_string())
+        .collect()
+}
+
+fn replies(first_id: i64, stamps: Vec<String>) -> Vec<LogResponse> {
+    let rows = (first_id..).zip(stamps);
+    rows.map(|(id, timestamp)| LogResponse {
+        stored: true,
+        id: id.to_string(),
+        timestamp,
+    })
+    .collect()
+}
+
+#[tonic::async_trait]
+impl LogkitLogger for Service {
+    async fn log_call(
+        &self,
+        request: Request<LogRequest>,
+    ) -> Result<Response<LogResponse>, Status> {
+        let replies = self.store(vec![request.into_inner()]).await;
+        let reply = replies.map(|mut replies| replies.pop().unwrap_or_default());
+        self.counted("LogCall", reply)
+    }
+
+    async fn batch_log(
+        &self,
+        request: Request<BatchLogRequest>,
+    ) -> Result<Response<BatchLogResponse>, Status> {
+        let results = self.store(request.into_inner().entries).await;
+        let answer = results.map(|results| BatchLogResponse {
+            stored: results.len() as i32,
+            results,
+        });
+        self.counted("BatchLog", answer)
+    }
+
+    type StreamLogStream = Pin<Box<dyn Stream<Item = Result<LogResponse, Status>> + Send>>;
+
+    async fn stream_log(
+        &self,
+        request: Request<Streaming<LogRequest>>,
+    ) -> Result<Response<Self::StreamLogStream>, Status> {
+        let store = self.store.clone();
+        let metrics = self.metrics.clone();
+        let replies = request
+            .into_inner()
+            // Whatever has come shares a transaction.
+            .ready_chunks(CHUNK)
+            // One after the other, so that rows have the order of the stream ...
+            .then(move |chunk| push(store.clone(), chunk))
+            // ... while the commits of some overlap.
+            .map(committed)
+            .buffered(IN_FLIGHT)
+            .flat_map(move |(replies, end)| {
+                metrics.stored(replies.len());
+                let replies = replies.into_iter().map(Ok);
+                stream::iter(replies.chain(end.map(Err)))
+            });
+        // Nothing follows an error.
+        let replies = replies.scan(false, |ended, reply| {
+            let item = (!*ended).then_some(reply);
+            *ended |= item.as_ref().is_some_and(Result::is_err);
+            std::future::ready(item)
+        });
+        self.counted("StreamLog", Ok(Box::pin(replies) as Self::StreamLogStream))
+    }
+
+    async fn query_logs(
+        &self,
+        request: Request<QueryRequest>,
+    ) -> Result<Response<QueryResponse>, Status> {
+        let answer = match filter_of(request.into_inner()) {
+            Err(why) => Err(Status::invalid_argument(why)),
+            Ok(filter) => self
+                .store
+                .read(move |reader| {
+                    let rows = reader.rows(&filter)?;
+                    let all = Filter {
+                        page_after: None,
+                        limit: None,
+                        ..filter
+                    };
+                    Ok((rows, reader.count(&all)?))
+                })
+                .await
+                .map_err(status)
+                .map(|(rows, total)| QueryResponse {
+                    entries: rows.into_iter().map(log_entry).collect(),
+                    total: total.min(i32::MAX as u64) as i32,
+                }),
+        };
+        self.counted("QueryLogs", answer)
+    }
+}
+
+/// Requests of a stream that one transaction holds at most.
+const CHUNK: usize = 512;
+/// Transactions of a stream that wait for their commit.
+const IN_FLIGHT: usize = 4;
+/// How long a stream waits for room in the queue: it can, unlike a single call.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A part of a stream: what is to be committed, and the error that ends the stream after it.
+struct Part {
+    pending: Option<Pending>,
+    stamps: Vec<String>,
+    end: Option<Status>,
+}
+
+async fn push(store: Store, chunk: Vec<Result<LogRequest, Status>>) -> Part {
+    let mut entries = Vec::with_capacity(chunk.len());
+    let mut end = None;
+    for request in chunk {
+        match request.and_then(|request| {
+            entry_of(request, store.redactor()).map_err(Status::invalid_argument)
+        }) {
+            Ok(entry) => entries.push(entry),
+            Err(status) => {
+                end = Some(status);
+                break;
+            }
+        }
+    }
+    let stamps = stamps(&entries);
+    let mut pending = None;
+    if !entries.is_empty() {
+        match push_patiently(&store, entries).await {
+            Ok(pushed) => pending = Some(pushed),
+            Err(error) => end = Some(status(error)),
+        }
+    }
+    Part {
+        pending,
+        stamps,
+        end,
+    }
+}
+
+async fn push_patiently(store: &Store, entries: Vec<Entry>) -> Result<Pending, StoreError> {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !store.has_room(entries.len()) && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    store.push(entries)
+}
+
+async fn committed(part: Part) -> (Vec<LogResponse>, Option<Status>) {
+    match part.pending {
+        None => (Vec::new(), part.end),
+        Some(pending) => match pending.committed().await {
+            Ok(first_id) => (replies(first_id, part.stamps), part.end),
+            Err(error) => (Vec::new(), Some(status(error))),
+        },
+    }
+}
+
+fn status(error: StoreError) -> Status {
+    match error {
+        StoreError::Full => {
+            Status::resource_exhausted("too many entries wait to be written; try again")
+        }
+        StoreError::Failed => Status::unavailable("the entry could not be written; try again"),
+        StoreError::Unreadable => Status::unavailable("the database cannot be read; try again"),
+        StoreError::Busy => Status::unavailable("too many queries are running; try again"),
+        StoreError::Closed => Status::unavailable("the server is stopping"),
+    }
+}
+
+/// The entry of section 8, or what is wrong with the request.
+fn entry_of(request: LogRequest, redactor: Option<&Redactor>) -> Result<Entry, String> {
+    if request.cmd.is_empty() {
+        return Err("cmd must not be empty".into());
+    }
+    let timestamp = if request.timestamp.is_empty() {
+        None
+    } else {
+        let stamp = moment(&request.timestamp);
+        Some(stamp.ok_or("timestamp must be a time such as 2026-11-20T19:54:48+00:00")?)
+    };
+    let or_unknown = |text: String| {
+        if text.is_empty() {
+            "unknown".to_owned()
+        } else {
+            text
+        }
+    };
+    let level = match request.level.trim() {
+        "" if request.error.is_empty() => Level::Info,
+        "" => Level::Error,
+        level => Level::parse(level),
+    };
+    let mut call = Call {
+        cmd: request.cmd,
+        args: request.args.into_iter().map(Value::from).collect(),
+        language: or_unknown(request.language),
+        env: or_unknown(request.env),
+        level,
+        duration_ms: request.duration_ms,
+        output: Some(request.output).filter(|output| !output.is_empty()),
+        error: request.error,
+        trace_id: request.trace_id,
+        version: request.version,
+        timestamp,
+        function_name: None,
+        module: Some(request.module).filter(|module| !module.is_empty()),
+        extra: {
+            let mut pairs: Vec<_> = request.extra.into_iter().collect();
+            pairs.sort();
+            pairs
+                .into_iter()
+                .map(|(key, value)| (key, value.into()))
+                .collect()
+        },
+    };
+    call.blank(redactor);
+    Ok(call.into_entry_with_extra())
+}
+
+fn filter_of(request: QueryRequest) -> Result<Filter, String> {
+    let at = |text: &str, name: &str| match text {
+        "" => Ok(None),
+        text => moment(text)
+            .map(Some)
+            .ok_or_else(|| format!("{name} must be a time such as 2026-11-20T19:54:48+00:00")),
+    };
+    let text = |text: String| Some(text).filter(|text| !text.is_empty());
+    Ok(Filter {
+        since: at(&request.since, "since")?,
+        until: at(&request.until, "until")?,
+        level: text(request.level).map(|level| Level::parse(&level)),
+        module: text(request.language),
+        environment: text(request.env),
+        function: text(request.function),
+        trace_id: text(request.trace_id),
+        search: text(request.search),
+        page_after: match request.cursor.as_str() {
+            "" => None,
+            cursor => Some(
+                cursor
+                    .parse()
+                    .map_err(|_| "cursor must be the id of an entry".to_owned())?,
+            ),
+        },
+        limit: Some(match usize::try_from(request.limit) {
+            Ok(0) | Err(_) => DEFAULT_LIMIT,
+            Ok(limit) => limit.min(MAX_LIMIT),
+        }),
+        ..Filter::default()
+    })
+}
+
+fn log_entry(row: Row) -> LogEntry {
+    let entry = row.entry;
+    let extra = entry
+        .full_extra()
+        .into_iter()
+        .map(|(key, value)| match value {
+            Value::String(text) => (key, text),
+            other => (key, other.to_string()),
+        });
+    LogEntry {
+        id: row.id.to_string(),
+        timestamp: entry.timestamp.to_string(),
+        level: entry.level.to_string(),
+        args: args_of(&entry),
+        success: !entry.level.is_error(),
+        duration_ms: entry.duration_ms.unwrap_or_default(),
+        output: output_of(&entry),
+        extra: extra.collect(),
+        cmd: entry.function_name.into_owned(),
+        language: entry.module.into_owned(),
+        env: entry.environment.into_owned(),
+        error: entry.exception.into_owned(),
+        trace_id: entry.trace_id.into_owned(),
+        version: entry.version.into_owned(),
+        exception_type: entry.exception_type.into_owned(),
+        traceback: entry.traceback.into_owned(),
+        llm_analysis: entry.llm_analysis.into_owned(),
+    }
+}

@@ -1,0 +1,26 @@
+//! The services of logkit: programs in any language log calls over HTTP or gRPC into one database,
+//! and read them again there or on a built-in page.
+//!
+//! A reply to a stored call is sent after the commit of the transaction that holds it. Requests
+//! that come at the same time share a transaction, which is why many small ones are fast: the one
+//! writer thread of [`logkit::Logger`] takes whatever waits and commits once.
+
+#![forbid(unsafe_code)]
+
+mod body;
+mod call;
+mod connections;
+mod grpc;
+mod guard;
+mod metrics;
+mod otlp;
+mod parse;
+mod refusal;
+mod server;
+mod settings;
+mod store;
+mod tls;
+mod web;
+
+pub use server::{Server, serve};
+pub use settings::{Bound, Error, Settings, TlsFiles};

@@ -1,0 +1,157 @@
+//! Counts of the service, as text for Prometheus.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{StatusCode, header};
+use parking_lot::Mutex;
+
+use crate::web::App;
+
+/// Upper bounds of the buckets of times, in seconds.
+const BUCKETS: [f64; 12] = [
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+
+/// The routes; no text of a client becomes a label.
+const ROUTES: [&str; 11] = [
+    "/log",
+    "/log/batch",
+    "/logs",
+    "/logs/stream",
+    "/logs/{id}",
+    "/health",
+    "/metrics",
+    "/openapi.json",
+    "/v1/logs",
+    "/v1/traces",
+    "/",
+];
+
+/// The route of a path.
+pub(crate) fn route(path: &str) -> &'static str {
+    match ROUTES.iter().find(|route| **route == path) {
+        Some(route) => route,
+        None if path.starts_with("/logs/") => "/logs/{id}",
+        None => "other",
+    }
+}
+
+/// Counts since the start.
+#[derive(Default)]
+pub(crate) struct Metrics {
+    /// By route or method of gRPC, then status.
+    requests: Mutex<BTreeMap<(&'static str, u16), Times>>,
+    stored: AtomicU64,
+    grpc: Mutex<BTreeMap<(&'static str, i32), u64>>,
+}
+
+#[derive(Default)]
+struct Times {
+    buckets: [u64; BUCKETS.len()],
+    count: u64,
+    sum: f64,
+}
+
+impl Metrics {
+    pub(crate) fn request(&self, route: &'static str, status: StatusCode, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let mut requests = self.requests.lock();
+        let times = requests.entry((route, status.as_u16())).or_default();
+        times.count += 1;
+        times.sum += seconds;
+        if let Some(bucket) = BUCKETS.iter().position(|bound| seconds <= *bound) {
+            times.buckets[bucket] += 1;
+        }
+    }
+
+    pub(crate) fn call(&self, method: &'static str, code: tonic::Code) {
+        *self.grpc.lock().entry((method, code as i32)).or_default() += 1;
+    }
+
+    pub(crate) fn stored(&self, n_entries: usize) {
+        self.stored.fetch_add(n_entries as u64, Relaxed);
+    }
+}
+
+/// `GET /metrics`
+pub(crate) async fn text(State(app): State<App>) -> Response {
+    let mut out = String::new();
+    let stats = app.store.stats();
+    let mut single = |name: &str, kind: &str, help: &str, value: u64| {
+        let _ = writeln!(
+            out,
+            "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
+        );
+    };
+    let stored = app.metrics.stored.load(Relaxed);
+    single(
+        "logkit_stored_total",
+        "counter",
+        "Entries stored for callers.",
+        stored,
+    );
+    single(
+        "logkit_written_total",
+        "counter",
+        "Entries written to the database.",
+        stats.written,
+    );
+    single(
+        "logkit_internal_errors_total",
+        "counter",
+        "Failed attempts to write to the database.",
+        stats.sink_errors,
+    );
+    single(
+        "logkit_queue_length",
+        "gauge",
+        "Entries that wait.",
+        stats.queue_len as u64,
+    );
+    let _ = writeln!(
+        out,
+        "# HELP logkit_dropped_total Entries that are lost.\n# TYPE logkit_dropped_total counter\n\
+         logkit_dropped_total{{reason=\"queue\"}} {}\nlogkit_dropped_total{{reason=\"sink\"}} {}",
+        stats.dropped_queue, stats.dropped_sink
+    );
+    requests(&mut out, &app.metrics.requests.lock());
+    let name = "logkit_grpc_requests_total";
+    let _ = writeln!(out, "# HELP {name} Calls of gRPC.\n# TYPE {name} counter");
+    for ((method, code), count) in app.metrics.grpc.lock().iter() {
+        let _ = writeln!(out, "{name}{{code=\"{code}\",method=\"{method}\"}} {count}");
+    }
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], out).into_response()
+}
+
+fn requests(out: &mut String, requests: &BTreeMap<(&'static str, u16), Times>) {
+    let name = "logkit_http_request_duration_seconds";
+    let _ = writeln!(
+        out,
+        "# HELP {name} Time to an answer.\n# TYPE {name} histogram"
+    );
+    for ((route, status), times) in requests {
+        let labels = format!("route=\"{route}\",status=\"{status}\"");
+        let mut so_far = 0;
+        for (bound, count) in BUCKETS.iter().zip(times.buckets) {
+            so_far += count;
+            let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\",{labels}}} {so_far}");
+        }
+        let _ = writeln!(
+            out,
+            "{name}_bucket{{le=\"+Inf\",{labels}}} {count}\n{name}_sum{{{labels}}} {sum}\n\
+             {name}_count{{{labels}}} {count}",
+            count = times.count,
+            sum = times.sum,
+        );
+    }
+}

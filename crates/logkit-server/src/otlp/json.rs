@@ -1,0 +1,156 @@
+//! The JSON form of the protocol: names in camel case, ids in hexadecimal digits, 64-bit numbers
+//! perhaps as texts. What has another form counts as not there.
+
+use logkit_proto::otlp::{
+    AnyValue, ArrayValue, Event, KeyValue, KeyValueList, LogRecord, LogsRequest, Resource,
+    ResourceLogs, ResourceSpans, Scope, ScopeLogs, ScopeSpans, Span, Status, TracesRequest,
+    any_value,
+};
+use serde_json::Value;
+
+pub(super) fn logs(value: &Value) -> LogsRequest {
+    LogsRequest {
+        resource_logs: list(value, "resourceLogs", |value| ResourceLogs {
+            resource: resource(value),
+            scope_logs: list(value, "scopeLogs", |value| ScopeLogs {
+                scope: scope(value),
+                log_records: list(value, "logRecords", record),
+            }),
+        }),
+    }
+}
+
+pub(super) fn traces(value: &Value) -> TracesRequest {
+    TracesRequest {
+        resource_spans: list(value, "resourceSpans", |value| ResourceSpans {
+            resource: resource(value),
+            scope_spans: list(value, "scopeSpans", |value| ScopeSpans {
+                scope: scope(value),
+                spans: list(value, "spans", span),
+            }),
+        }),
+    }
+}
+
+fn record(value: &Value) -> LogRecord {
+    LogRecord {
+        time_unix_nano: number(value, "timeUnixNano"),
+        observed_time_unix_nano: number(value, "observedTimeUnixNano"),
+        severity_number: number(value, "severityNumber") as i32,
+        severity_text: text(value, "severityText"),
+        body: value.get("body").map(any),
+        attributes: attributes(value),
+        trace_id: id(value, "traceId"),
+        span_id: id(value, "spanId"),
+    }
+}
+
+fn span(value: &Value) -> Span {
+    Span {
+        trace_id: id(value, "traceId"),
+        span_id: id(value, "spanId"),
+        parent_span_id: id(value, "parentSpanId"),
+        name: text(value, "name"),
+        kind: number(value, "kind") as i32,
+        start_time_unix_nano: number(value, "startTimeUnixNano"),
+        end_time_unix_nano: number(value, "endTimeUnixNano"),
+        attributes: attributes(value),
+        events: list(value, "events", |value| Event {
+            time_unix_nano: number(value, "timeUnixNano"),
+            name: text(value, "name"),
+            attributes: attributes(value),
+        }),
+        status: value.get("status").map(|value| Status {
+            message: text(value, "message"),
+            code: number(value, "code") as i32,
+        }),
+    }
+}
+
+fn resource(value: &Value) -> Option<Resource> {
+    value.get("resource").map(|value| Resource {
+        attributes: attributes(value),
+    })
+}
+
+fn scope(value: &Value) -> Option<Scope> {
+    value.get("scope").map(|value| Scope {
+        name: text(value, "name"),
+        version: text(value, "version"),
+    })
+}
+
+fn attributes(value: &Value) -> Vec<KeyValue> {
+    list(value, "attributes", pair)
+}
+
+fn pair(value: &Value) -> KeyValue {
+    KeyValue {
+        key: text(value, "key"),
+        value: value.get("value").map(any),
+    }
+}
+
+fn any(value: &Value) -> AnyValue {
+    use any_value::Value as Is;
+    let kinds: [(&str, fn(&Value) -> Option<Is>); 7] = [
+        ("stringValue", |v| {
+            v.as_str().map(|text| Is::StringValue(text.into()))
+        }),
+        ("boolValue", |v| v.as_bool().map(Is::BoolValue)),
+        ("intValue", |v| {
+            let parsed = v.as_str().and_then(|text| text.parse().ok());
+            v.as_i64().or(parsed).map(Is::IntValue)
+        }),
+        ("doubleValue", |v| v.as_f64().map(Is::DoubleValue)),
+        ("arrayValue", |v| {
+            let values = list(v, "values", any);
+            Some(Is::ArrayValue(ArrayValue { values }))
+        }),
+        ("kvlistValue", |v| {
+            let values = list(v, "values", pair);
+            Some(Is::KvlistValue(KeyValueList { values }))
+        }),
+        // Base64 is text enough.
+        ("bytesValue", |v| {
+            v.as_str().map(|text| Is::StringValue(text.into()))
+        }),
+    ];
+    let found = kinds
+        .iter()
+        .find_map(|(name, read)| value.get(name).and_then(read));
+    AnyValue { value: found }
+}
+
+fn list<T>(value: &Value, name: &str, read: impl FnMut(&Value) -> T) -> Vec<T> {
+    let values = value.get(name).and_then(Value::as_array);
+    values.into_iter().flatten().map(read).collect()
+}
+
+fn text(value: &Value, name: &str) -> String {
+    let text = value.get(name).and_then(Value::as_str);
+    text.unwrap_or_default().to_owned()
+}
+
+fn number(value: &Value, name: &str) -> u64 {
+    match value.get(name) {
+        Some(Value::Number(number)) => number.as_u64().unwrap_or_default(),
+        Some(Value::String(text)) => text.parse().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+fn id(value: &Value, name: &str) -> Vec<u8> {
+    let text = text(value, name);
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .map(|digit| digit.to_digit(16).map(|digit| digit as u8))
+        .collect();
+    let digits = digits
+        .filter(|digits| digits.len() % 2 == 0)
+        .unwrap_or_default();
+    digits
+        .chunks(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect()
+}

@@ -1,0 +1,169 @@
+//! Starting, running and stopping.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::{Semaphore, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    connections, grpc,
+    guard::Guard,
+    metrics::Metrics,
+    settings::{Bound, Error, Settings},
+    store::Store,
+    tls,
+    web::App,
+};
+
+/// Runs the services until SIGTERM or SIGINT, then until running requests have ended and all that
+/// was taken is written; blocks.
+pub fn serve(mut settings: Settings) -> Result<(), Error> {
+    let on_ready = settings.on_ready.take();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("logkit-server")
+        .build()
+        .map_err(Error::Start)?;
+    let outcome = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(Error::Start)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Start)?;
+        let server = Server::start(settings).await?;
+        let bound = server.bound();
+        tracing::info!(http = %bound.http, grpc = ?bound.grpc, "logkit server ready");
+        for warning in &bound.warnings {
+            tracing::warn!("{warning}");
+        }
+        if let Some(on_ready) = on_ready {
+            on_ready(bound);
+        }
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping");
+        server.stop().await;
+        Ok(())
+    });
+    // A query that still runs in a thread must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    outcome
+}
+
+/// Services that run in the current runtime.
+pub struct Server {
+    bound: Bound,
+    store: Store,
+    stopping: watch::Sender<bool>,
+    running: JoinSet<()>,
+}
+
+impl Server {
+    /// Opens the database and the ports.
+    pub async fn start(mut settings: Settings) -> Result<Server, Error> {
+        let tls = settings.tls.as_ref().map(tls::acceptor).transpose()?;
+        let http = listen(&settings.http).await?;
+        let grpc = match &settings.grpc {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        let store = Store::open(&mut settings)?;
+        let address = |listener: &TcpListener| listener.local_addr().map_err(Error::Start);
+        let mut bound = Bound {
+            http: address(&http)?,
+            grpc: grpc.as_ref().map(address).transpose()?,
+            warnings: Vec::new(),
+        };
+        let is_local = bound.http.ip().is_loopback();
+        let guard = Guard::new(&settings.api_keys, &settings.cors_origins, is_local);
+        let open_to_others = [Some(bound.http), bound.grpc]
+            .into_iter()
+            .flatten()
+            .any(|address| !is_loopback(address.ip()));
+        if open_to_others && !guard.has_keys() {
+            bound.warnings.push(
+                "the service can be reached from other machines and asks for no API key: everyone \
+                 there can read and write logs; set LOGKIT_API_KEY, or listen on 127.0.0.1"
+                    .into(),
+            );
+        } else if open_to_others && tls.is_none() {
+            bound.warnings.push(
+                "the service can be reached from other machines without TLS: keys and logs travel \
+                 in the clear"
+                    .into(),
+            );
+        }
+        let (guard, metrics) = (Arc::new(guard), Arc::<Metrics>::default());
+        let (stopping, stopped) = watch::channel(false);
+        let room = Arc::new(Semaphore::new(settings.max_connections));
+        let app = App::new(
+            store.clone(),
+            guard.clone(),
+            metrics.clone(),
+            stopped.clone(),
+        );
+        let mut running = JoinSet::new();
+        running.spawn(connections::serve(
+            http,
+            tls.clone(),
+            app.router(),
+            room.clone(),
+            stopped.clone(),
+            settings.drain,
+        ));
+        if let Some(listener) = grpc {
+            let router = grpc::router(store.clone(), guard, metrics).await;
+            running.spawn(connections::serve(
+                listener,
+                tls,
+                router,
+                room,
+                stopped,
+                settings.drain,
+            ));
+        }
+        Ok(Server {
+            bound,
+            store,
+            stopping,
+            running,
+        })
+    }
+
+    /// Where it answers.
+    pub fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// Takes no more connections, lets running requests end for a while, writes what waits.
+    pub async fn stop(mut self) {
+        let _ = self.stopping.send(true);
+        while self.running.join_next().await.is_some() {}
+        let store = self.store;
+        let _ = tokio::task::spawn_blocking(move || store.close()).await;
+    }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_loopback(),
+        IpAddr::V6(ip) => {
+            ip.is_loopback() || ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback())
+        }
+    }
+}
+
+async fn listen((host, port): &(String, u16)) -> Result<TcpListener, Error> {
+    // Brackets around an address of version 6 are for people.
+    let name = host.trim_start_matches('[').trim_end_matches(']');
+    TcpListener::bind((name, *port))
+        .await
+        .map_err(|source| Error::Listen {
+            host: host.clone(),
+            port: *port,
+            source,
+        })
+}

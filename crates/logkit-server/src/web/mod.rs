@@ -1,0 +1,149 @@
+//! The HTTP service.
+
+mod page;
+mod read;
+mod stream;
+mod write;
+
+use std::{sync::Arc, time::Instant};
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use http::{HeaderValue, Method, StatusCode, header};
+use serde_json::json;
+use tokio::sync::{Semaphore, watch};
+
+use crate::{
+    guard::Guard,
+    metrics::{self, Metrics},
+    otlp,
+    refusal::{Refusal, json_answer},
+    store::Store,
+};
+
+/// What every handler may need; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct App {
+    pub(crate) store: Store,
+    pub(crate) guard: Arc<Guard>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Streams that may run at the same time.
+    streams: Arc<Semaphore>,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+/// Streams at the same time.
+const MAX_STREAMS: usize = 256;
+
+impl App {
+    pub(crate) fn new(
+        store: Store,
+        guard: Arc<Guard>,
+        metrics: Arc<Metrics>,
+        stopping: watch::Receiver<bool>,
+    ) -> App {
+        App {
+            store,
+            guard,
+            metrics,
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
+            stopping,
+        }
+    }
+
+    /// The routes. `openapi.json` describes each; a test compares.
+    pub(crate) fn router(self) -> Router {
+        Router::new()
+            .route("/log", post(write::single))
+            .route("/log/batch", post(write::batch))
+            .route("/logs", get(read::logs))
+            .route("/logs/stream", get(stream::logs))
+            .route("/logs/{id}", get(read::one))
+            .route("/health", get(health))
+            .route("/metrics", get(metrics::text))
+            .route("/openapi.json", get(page::openapi))
+            .route("/v1/logs", post(otlp::logs))
+            .route("/v1/traces", post(otlp::traces))
+            .route("/", get(page::page))
+            .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "Not Found") })
+            .method_not_allowed_fallback(|| async {
+                Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
+            })
+            .layer(middleware::from_fn_with_state(self.clone(), watched))
+            .with_state(self)
+    }
+}
+
+/// Lets in who may come in, and counts.
+async fn watched(State(app): State<App>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let route = metrics::route(request.uri().path());
+    let allowed = app.guard.origin(request.headers(), request.uri());
+    let mut response = match &allowed {
+        Err(_) => Refusal::new(
+            StatusCode::FORBIDDEN,
+            "This origin or host may not call; the owner of the server can allow it",
+        )
+        .into_response(),
+        Ok(Some(_)) if *request.method() == Method::OPTIONS => preflight(),
+        Ok(_) if !is_open(route) && !app.guard.knows(request.headers()) => {
+            Refusal::no_key().into_response()
+        }
+        Ok(_) => next.run(request).await,
+    };
+    let headers = response.headers_mut();
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    if let Ok(Some(origin)) = allowed {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+        headers.insert(
+            header::ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static("X-Next-Cursor, Link, Retry-After"),
+        );
+    }
+    app.metrics
+        .request(route, response.status(), began.elapsed());
+    response
+}
+
+/// What needs no key: the page, which asks for one, and what probes look at.
+fn is_open(route: &str) -> bool {
+    matches!(route, "/" | "/health" | "/openapi.json")
+}
+
+fn preflight() -> Response {
+    (
+        StatusCode::NO_CONTENT,
+        [
+            (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
+            (
+                header::ACCESS_CONTROL_ALLOW_HEADERS,
+                "Authorization, Content-Type, Content-Encoding, X-API-Key, Last-Event-ID",
+            ),
+            (header::ACCESS_CONTROL_MAX_AGE, "3600"),
+        ],
+    )
+        .into_response()
+}
+
+async fn health(State(app): State<App>, headers: http::HeaderMap) -> Response {
+    let failing = app.store.is_failing();
+    let mut body = json!({ "status": if failing { "failing" } else { "ok" } });
+    if app.guard.knows(&headers) {
+        body["db"] = app.store.path().into();
+    }
+    let status = if failing {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::OK
+    };
+    (status, json_answer(&body)).into_response()
+}

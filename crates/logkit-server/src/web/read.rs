@@ -1,0 +1,189 @@
+//! Finding entries.
+
+use axum::{
+    extract::{Path, RawQuery, State},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use logkit::{Level, query::Filter};
+use serde_json::{Value, json};
+
+use super::App;
+use crate::{
+    call::row_json,
+    parse::moment,
+    refusal::{Detail, Refusal, json_answer},
+};
+
+const DEFAULT_LIMIT: i64 = 50;
+const MAX_LIMIT: i64 = 1000;
+
+/// What a query asks for.
+pub(super) struct Wanted {
+    pub(super) filter: Filter,
+    ndjson: bool,
+}
+
+/// `GET /logs`
+pub(super) async fn logs(
+    State(app): State<App>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let query = query.unwrap_or_default();
+    let mut wanted = parse(&query)?;
+    wanted.ndjson |= headers
+        .get(header::ACCEPT)
+        .is_some_and(|accept| accept.as_bytes().starts_with(b"application/x-ndjson"));
+    let limit = wanted.filter.limit.unwrap_or_default();
+    let filter = wanted.filter;
+    let rows = app.store.read(move |reader| reader.rows(&filter)).await?;
+    let next = rows
+        .last()
+        .filter(|_| rows.len() == limit)
+        .map(|row| row.id);
+    let mut response = if wanted.ndjson {
+        let mut body = Vec::with_capacity(rows.len() * 512);
+        for row in &rows {
+            let _ = serde_json::to_writer(&mut body, &row_json(row));
+            body.push(b'\n');
+        }
+        ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
+    } else {
+        let rows: Vec<Value> = rows.iter().map(row_json).collect();
+        json_answer(&rows)
+    };
+    if let Some(next) = next {
+        let headers = response.headers_mut();
+        headers.insert("x-next-cursor", HeaderValue::from(next));
+        let kept: String = query
+            .split('&')
+            .filter(|pair| !pair.is_empty() && !pair.starts_with("cursor="))
+            .map(|pair| format!("{pair}&"))
+            .collect();
+        let link = format!("</logs?{kept}cursor={next}>; rel=\"next\"");
+        if let Ok(link) = HeaderValue::from_str(&link) {
+            headers.insert(header::LINK, link);
+        }
+    }
+    Ok(response)
+}
+
+/// `GET /logs/{id}`
+pub(super) async fn one(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    let not_found = || Refusal::new(StatusCode::NOT_FOUND, "Not Found");
+    let id: i64 = id.parse().map_err(|_| not_found())?;
+    let row = app.store.read(move |reader| reader.row(id)).await?;
+    row.map(|row| json_answer(&row_json(&row)))
+        .ok_or_else(not_found)
+}
+
+/// Reads the parameters; those nobody knows do no harm.
+pub(super) fn parse(query: &str) -> Result<Wanted, Refusal> {
+    let mut filter = Filter {
+        limit: Some(DEFAULT_LIMIT as usize),
+        ..Filter::default()
+    };
+    let mut ndjson = false;
+    let mut wrong = Vec::new();
+    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        if value.is_empty() {
+            continue;
+        }
+        let text = || Some(value.to_string());
+        let outcome = match &*name {
+            "level" => {
+                filter.level = Some(Level::parse(&value));
+                Ok(())
+            }
+            "language" | "module" => set(&mut filter.module, text()),
+            "env" | "environment" => set(&mut filter.environment, text()),
+            "function" => set(&mut filter.function, text()),
+            "trace_id" => set(&mut filter.trace_id, text()),
+            "version" => set(&mut filter.version, text()),
+            "q" => set(&mut filter.search, text()),
+            "errors" => {
+                filter.errors = value == "1" || value == "true";
+                Ok(())
+            }
+            "slow_ms" => value
+                .parse()
+                .map(|ms| filter.slow_ms = Some(ms))
+                .map_err(|_| {
+                    (
+                        "float_parsing",
+                        "Input should be a valid number, unable to parse string as a number".into(),
+                        Value::Null,
+                    )
+                }),
+            "limit" => int(&value, 1, MAX_LIMIT).map(|n| filter.limit = Some(n as usize)),
+            "cursor" => int(&value, 0, i64::MAX).map(|id| filter.page_after = Some(id)),
+            "since" => at(&value).map(|moment| filter.since = Some(moment)),
+            "until" => at(&value).map(|moment| filter.until = Some(moment)),
+            "format" => match &*value {
+                "json" => Ok(()),
+                "ndjson" => {
+                    ndjson = true;
+                    Ok(())
+                }
+                _ => Err((
+                    "literal_error",
+                    "Input should be 'json' or 'ndjson'".into(),
+                    json!({"expected": "'json' or 'ndjson'"}),
+                )),
+            },
+            _ => Ok(()),
+        };
+        if let Err((kind, message, context)) = outcome {
+            wrong.push(Detail {
+                kind,
+                place: vec![json!("query"), json!(name)],
+                message,
+                input: json!(value),
+                context,
+            });
+        }
+    }
+    if wrong.is_empty() {
+        Ok(Wanted { filter, ndjson })
+    } else {
+        Err(Refusal::invalid(wrong))
+    }
+}
+
+type Wrong = (&'static str, String, Value);
+
+fn set<T>(place: &mut Option<T>, value: Option<T>) -> Result<(), Wrong> {
+    *place = value;
+    Ok(())
+}
+
+fn at(text: &str) -> Result<logkit::Timestamp, Wrong> {
+    moment(text).ok_or((
+        "datetime_parsing",
+        "Input should be a valid datetime such as 2026-11-20T19:54:48Z".into(),
+        Value::Null,
+    ))
+}
+
+fn int(text: &str, least: i64, most: i64) -> Result<i64, Wrong> {
+    let number: i64 = text.trim().parse().map_err(|_| {
+        (
+            "int_parsing",
+            "Input should be a valid integer, unable to parse string as an integer".into(),
+            Value::Null,
+        )
+    })?;
+    if number < least {
+        let message = format!("Input should be greater than or equal to {least}");
+        return Err(("greater_than_equal", message, json!({ "ge": least })));
+    }
+    if number > most {
+        let message = format!("Input should be less than or equal to {most}");
+        return Err(("less_than_equal", message, json!({ "le": most })));
+    }
+    Ok(number)
+}

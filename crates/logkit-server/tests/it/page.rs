@@ -1,0 +1,483 @@
+//! The page in a real browser, driven over the protocol of its developer tools.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+use tungstenite::{Message, WebSocket};
+
+use crate::util::{Running, start};
+
+/// A tab. The browser ends with it.
+struct Tab {
+    browser: Child,
+    socket: WebSocket<TcpStream>,
+    next_id: u64,
+    /// Exceptions, errors on the console, and refused resources.
+    errors: Vec<String>,
+    _profile: tempfile::TempDir,
+}
+
+impl Drop for Tab {
+    fn drop(&mut self) {
+        let _ = self.browser.kill();
+        let _ = self.browser.wait();
+    }
+}
+
+impl Tab {
+    /// Starts a browser with an empty tab; `None` where there is no browser and none is required.
+    fn open() -> Option<Tab> {
+        let profile = tempfile::tempdir().unwrap();
+        let started = Command::new("chromium")
+            .args([
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+            ])
+            .args([
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+                "--no-proxy-server",
+            ])
+            .args([
+                "--remote-debugging-port=0",
+                "--window-size=1280,800",
+                "about:blank",
+            ])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        let mut browser = match started {
+            Ok(browser) => browser,
+            Err(error) => {
+                assert!(
+                    std::env::var_os("TEST_CLIENTS").is_none(),
+                    "chromium: {error}"
+                );
+                eprintln!("SKIPPED: the tests of the page need chromium; run `tests/run`");
+                return None;
+            }
+        };
+        let lines = BufReader::new(browser.stderr.take().unwrap()).lines();
+        let mut lines = lines.map_while(Result::ok);
+        let address = lines
+            .find_map(|line| Some(line.strip_prefix("DevTools listening on ws://")?.to_owned()))
+            .expect("the browser starts");
+        // Whatever else it says must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        let host = address.split('/').next().unwrap().to_owned();
+        let (socket, _) = tungstenite::client(
+            format!("ws://{address}"),
+            TcpStream::connect(&host).unwrap(),
+        )
+        .unwrap();
+        let mut tab = Tab {
+            browser,
+            socket,
+            next_id: 0,
+            errors: Vec::new(),
+            _profile: profile,
+        };
+        let target = tab.call("Target.createTarget", json!({"url": "about:blank"}));
+        let id = target["targetId"].as_str().unwrap();
+        let (socket, _) = tungstenite::client(
+            format!("ws://{host}/devtools/page/{id}"),
+            TcpStream::connect(&host).unwrap(),
+        )
+        .unwrap();
+        tab.socket = socket;
+        for domain in ["Runtime.enable", "Log.enable", "Page.enable"] {
+            tab.call(domain, json!({}));
+        }
+        Some(tab)
+    }
+
+    fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.next_id += 1;
+        let id = self.next_id;
+        let request = json!({"id": id, "method": method, "params": parameters});
+        self.socket
+            .send(Message::text(request.to_string()))
+            .unwrap();
+        loop {
+            let Message::Text(text) = self.socket.read().unwrap() else {
+                continue;
+            };
+            let message: Value = serde_json::from_str(&text).unwrap();
+            if message["id"] == id {
+                assert!(message["error"].is_null(), "{method}: {message}");
+                return message["result"].clone();
+            }
+            let parameters = &message["params"];
+            let is_error = match message["method"].as_str() {
+                Some("Runtime.exceptionThrown") => true,
+                Some("Runtime.consoleAPICalled") => parameters["type"] == "error",
+                Some("Log.entryAdded") => parameters["entry"]["level"] == "error",
+                _ => false,
+            };
+            if is_error {
+                self.errors.push(parameters.to_string());
+            }
+        }
+    }
+
+    /// The value of an expression.
+    fn eval(&mut self, expression: &str) -> Value {
+        let parameters = json!({
+            "expression": expression, "returnByValue": true, "awaitPromise": true,
+        });
+        let result = self.call("Runtime.evaluate", parameters);
+        assert!(
+            result["exceptionDetails"].is_null(),
+            "{expression}: {result}"
+        );
+        result["result"]["value"].clone()
+    }
+
+    /// Waits until an expression has a value.
+    fn wait(&mut self, expression: &str, expected: impl Into<Value>) {
+        let expected = expected.into();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let value = self.eval(expression);
+            if value == expected {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{expression} is {value}, not {expected}; errors: {:?}",
+                self.errors
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn goto(&mut self, url: &str) {
+        self.call("Page.navigate", json!({ "url": url }));
+        self.wait("document.readyState", "complete");
+    }
+
+    fn press(&mut self, key: &str) {
+        let text = match key {
+            "Enter" => "\r",
+            key if key.chars().count() == 1 => key,
+            _ => "",
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let parameters = json!({"type": kind, "key": key, "text": if kind == "keyDown" { text } else { "" }});
+            self.call("Input.dispatchKeyEvent", parameters);
+        }
+    }
+
+    fn write(&mut self, text: &str) {
+        self.call("Input.insertText", json!({ "text": text }));
+    }
+
+    /// Keeps a picture if `LOGKIT_PICTURES` names a folder.
+    fn picture(&mut self, name: &str) {
+        let Some(folder) = std::env::var_os("LOGKIT_PICTURES") else {
+            return;
+        };
+        let data = self.call("Page.captureScreenshot", json!({"format": "png"}));
+        let data = base64::engine::general_purpose::STANDARD
+            .decode(data["data"].as_str().unwrap())
+            .unwrap();
+        std::fs::write(Path::new(&folder).join(format!("{name}.png")), data).unwrap();
+    }
+
+    fn colours(&mut self, scheme: &str) {
+        let feature = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        self.call("Emulation.setEmulatedMedia", json!({ "features": feature }));
+    }
+}
+
+/// Names of the rows that can be seen, from the top.
+const NAMES: &str = "[...document.querySelectorAll('.row:not([hidden])')]\
+    .sort((a, b) => a.index - b.index).map((row) => row.querySelector('.name').textContent).join()";
+const FIRST: &str = "[...document.querySelectorAll('.row:not([hidden])')]\
+    .find((row) => row.index === 0)?.querySelector('.name').textContent ?? ''";
+const CHOSEN: &str = "document.querySelector('.row.chosen .name')?.textContent ?? ''";
+
+/// Runs a test that blocks beside a server.
+async fn with(server: Running, test: impl FnOnce(&mut Tab, &Running) + Send + 'static) {
+    tokio::task::spawn_blocking(move || {
+        let Some(mut tab) = Tab::open() else { return };
+        test(&mut tab, &server);
+        assert!(tab.errors.is_empty(), "{:#?}", tab.errors);
+    })
+    .await
+    .unwrap();
+}
+
+fn log(server: &Running, entries: Value) {
+    let runtime = tokio::runtime::Handle::current();
+    let answer = runtime.block_on(server.post("/log/batch", entries.to_string()));
+    assert_eq!(answer.status, 200, "{}", answer.text);
+}
+
+/// A day of a small shop.
+fn story() -> Value {
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let span = |n: u8| format!("00000000000000{n:02x}");
+    let mut entries = vec![];
+    let routine = [
+        (
+            "inventory.sync",
+            "python",
+            "('warehouse-2',)",
+            "{'changed': 14, 'missing': 0}",
+            182.4,
+        ),
+        (
+            "backup",
+            "bash",
+            "('/srv/data', '--incremental')",
+            "'214 files, 1.8 GB'",
+            48_210.0,
+        ),
+        (
+            "Mailer.send_receipt",
+            "python",
+            "('order 10482',)",
+            "'queued'",
+            12.9,
+        ),
+        (
+            "render_page",
+            "javascript",
+            "('/products/teapot',)",
+            "'200'",
+            4.31,
+        ),
+        (
+            "resize_image",
+            "rust",
+            "('teapot.jpg', 640)",
+            "'teapot-640.webp'",
+            31.7,
+        ),
+        ("cache.warm", "go", "('front page',)", "37", 0.842),
+    ];
+    for n in 0..60 {
+        let (name, module, args, value, ms) = routine[n % routine.len()];
+        entries.push(json!({
+            "function_name": name, "module": module, "args": args, "return_value": value,
+            "duration_ms": ms, "environment": "prod", "version": "2.4.1",
+            "level": if n % 13 == 5 { "WARNING" } else if n % 7 == 3 { "DEBUG" } else { "INFO" },
+        }));
+    }
+    let traceback = "Traceback (most recent call last):\n  File \"shop/checkout.py\", line 88, in pay\n    \
+        charge = gateway.charge(card, total)\n  File \"shop/gateway.py\", line 41, in charge\n    \
+        return self.post(\"/charges\", amount=total, timeout=5)\nTimeoutError: no answer from the gateway after 5 s";
+    for (n, parent, name, ms, level) in [
+        (1, 0, "POST /checkout", 5312.0, "ERROR"),
+        (2, 1, "Basket.total", 1.204, "INFO"),
+        (3, 2, "tax_rate", 0.311, "DEBUG"),
+        (4, 1, "Checkout.pay", 5301.7, "ERROR"),
+        (5, 4, "Gateway.charge", 5300.2, "ERROR"),
+        (6, 1, "Basket.release", 3.9, "INFO"),
+    ] {
+        let failed = level == "ERROR";
+        entries.push(json!({
+            "function_name": name, "module": "shop.checkout", "args": "('order 10482',)",
+            "kwargs": "{'currency': 'EUR'}", "level": level, "duration_ms": ms,
+            "environment": "prod", "version": "2.4.1", "trace_id": trace,
+            "exception": if failed { "no answer from the gateway after 5 s" } else { "" },
+            "exception_type": if failed { "TimeoutError" } else { "" },
+            "traceback": if failed { traceback } else { "" },
+            "extra": {"span_id": span(n), "parent_id": if parent > 0 { span(parent) } else { String::new() },
+                      "host": "shop-3"},
+        }));
+    }
+    // Some seconds apart, the last one now.
+    let (n_entries, now) = (entries.len() as i64, logkit::Timestamp::now().micros());
+    for (idx, entry) in (0..).zip(&mut entries) {
+        let before = (n_entries - 1 - idx) * 7_301_337 + idx % 7 * 301_000;
+        let at = logkit::Timestamp::from_micros(now - before);
+        entry["timestamp"] = at.to_string().into();
+    }
+    entries.into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_listed_opened_and_searched_with_the_keyboard() {
+    with(start(|_| {}).await, |tab, server| {
+        tab.goto(&server.url("/"));
+        tab.wait("document.querySelector('#empty').textContent.includes('curl')", true);
+        log(server, story());
+        tab.goto(&server.url("/"));
+        tab.wait(FIRST, "Basket.release");
+        tab.wait("document.querySelector('#state').textContent", "66 entries");
+        tab.press("j");
+        tab.press("j");
+        tab.wait(CHOSEN, "Gateway.charge");
+        tab.press("Enter");
+        tab.wait("document.querySelector('#pane h2').textContent", "Gateway.charge");
+        let pane = tab.eval("document.querySelector('#pane').textContent");
+        let pane = pane.as_str().unwrap();
+        for text in ["TimeoutError: no answer", "shop/gateway.py", "shop.checkout", "shop-3"] {
+            assert!(pane.contains(text), "{text}");
+        }
+        // Each call below the one that made it.
+        tab.wait("document.querySelectorAll('.tree button').length", 6);
+        tab.wait(
+            "document.querySelector('.tree .tree .tree .tree, .tree > li > .tree > li > .tree button').textContent",
+            "tax_rate0.311 ms",
+        );
+        tab.wait("document.querySelector('.tree [aria-current=true]').textContent", "Gateway.charge5.30 s");
+        tab.picture("page-light");
+        tab.colours("dark");
+        tab.picture("page-dark");
+        let dark = tab.eval("getComputedStyle(document.body).backgroundColor");
+        tab.colours("light");
+        assert_ne!(tab.eval("getComputedStyle(document.body).backgroundColor"), dark);
+        tab.press("k");
+        tab.wait("document.querySelector('#pane h2').textContent", "Basket.release");
+        tab.press("Escape");
+        tab.wait("document.querySelector('#pane').hidden", true);
+
+        tab.press("/");
+        tab.wait("document.activeElement.id", "search");
+        tab.write("fn:render teapot");
+        tab.wait(FIRST, "render_page");
+        tab.wait("document.querySelector('#state').textContent", "10 entries");
+        tab.press("Escape");
+        tab.wait("document.activeElement.id", "list");
+        tab.eval("document.querySelector('#search').value = ''");
+        tab.eval("[...document.querySelectorAll('#levels button')].find((it) => it.textContent === 'Error').click()");
+        tab.wait("document.querySelector('#state').textContent", "3 entries");
+        tab.wait(NAMES, "Gateway.charge,Checkout.pay,POST /checkout");
+        assert!(tab.eval("location.search").as_str().unwrap().contains("level=Error"));
+        // The address shows the same again.
+        let address = tab.eval("location.href");
+        tab.goto(address.as_str().unwrap());
+        tab.wait("document.querySelector('#state').textContent", "3 entries");
+        tab.eval("document.querySelector('#search').value = 'since:nonsense'; reload()");
+        tab.wait("document.querySelector('#state').textContent.includes('valid datetime')", true);
+        // The browser tells of the refusal as well; that is what was asked for.
+        tab.errors.retain(|error| !error.contains("422"));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_logged_stays_text() {
+    with(start(|_| {}).await, |tab, server| {
+        let evil = "<img src=x onerror='document.title=\"evil\"'><script>document.title='evil'</script>";
+        let span = "00000000000000ab";
+        log(
+            server,
+            json!([{"cmd": evil, "trace_id": evil}, {
+                "function_name": evil, "module": evil, "args": evil, "kwargs": evil,
+                "return_value": evil, "exception": evil, "exception_type": evil, "traceback": evil,
+                "level": evil, "trace_id": evil, "version": evil, "llm_analysis": evil,
+                "environment": evil, "extra": {evil: evil, "span_id": span, "parent_id": span},
+            }]),
+        );
+        tab.goto(&server.url("/"));
+        tab.wait(FIRST, evil);
+        tab.press("Enter");
+        tab.wait("document.querySelector('#pane h2').textContent", evil);
+        tab.wait("document.querySelectorAll('.tree button').length", 2);
+        assert_eq!(tab.eval("document.querySelectorAll('img, main script').length"), 0);
+        assert_eq!(tab.eval("document.title"), "logkit");
+        // Nor does anything else run that is not the page's own.
+        let run = "try { document.body.insertAdjacentHTML('beforeend', '<b>x</b>'); 'ran' } catch (error) { error.name }";
+        assert_eq!(tab.eval(run), "TypeError");
+        tab.errors.retain(|error| !error.contains("TrustedHTML"));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_entries_come_while_one_follows() {
+    with(start(|_| {}).await, |tab, server| {
+        log(server, json!([{"cmd": "old"}]));
+        tab.goto(&server.url("/"));
+        tab.wait(FIRST, "old");
+        tab.press("f");
+        tab.wait(
+            "document.querySelector('#follow').getAttribute('aria-pressed')",
+            "true",
+        );
+        log(server, json!([{"cmd": "new 1"}, {"cmd": "new 2"}]));
+        tab.wait(NAMES, "new 2,new 1,old");
+        // A level that hides what comes.
+        tab.eval("setLevel('Error')");
+        tab.wait(NAMES, "");
+        log(
+            server,
+            json!([{"cmd": "fine"}, {"cmd": "bad", "success": false}]),
+        );
+        tab.wait(NAMES, "bad");
+        tab.press("f");
+        tab.wait("document.querySelector('#state').textContent", "1 entry");
+        log(server, json!([{"cmd": "unseen", "success": false}]));
+        tab.press("f");
+        tab.wait(NAMES, "unseen,bad");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_rows_need_few_elements() {
+    with(start(|_| {}).await, |tab, server| {
+        let n_rows = std::env::var("LOGKIT_PAGE_ROWS").map_or(20_000, |n| n.parse().unwrap());
+        for part in 0..n_rows / 10_000 {
+            let entries = (0..10_000).map(|n| json!({"cmd": format!("c{}", part * 10_000 + n)}));
+            log(server, entries.collect());
+        }
+        tab.goto(&server.url("/"));
+        tab.wait(FIRST, format!("c{}", n_rows - 1));
+        // To the end of what is there, again and again.
+        let scroll = "new Promise((done) => { const step = () => { list.scrollTop = 1e9; \
+            state.ended ? done(state.rows.length) : setTimeout(step, 5); }; step(); })";
+        assert_eq!(tab.eval(scroll), n_rows);
+        tab.wait("document.querySelector('#state').textContent.replace(/\\D/g, '')", n_rows.to_string());
+        tab.wait(&format!("{NAMES}.split(',').pop()"), "c0");
+        assert!(tab.eval("document.querySelectorAll('.row').length").as_i64().unwrap() < 80);
+        // Time to draw one screen, whatever the browser does after it.
+        let slowest = "(() => { let worst = 0; for (let n = 0; n < 200; n++) { list.scrollTop = n * 7919 % \
+            (state.rows.length * 32); const at = performance.now(); draw(); worst = Math.max(worst, \
+            performance.now() - at); } return worst; })()";
+        let slowest = tab.eval(slowest).as_f64().unwrap();
+        println!("{n_rows} rows: a screen is drawn in at most {slowest} ms");
+        assert!(slowest < 200.0);
+        tab.press("g");
+        tab.wait(CHOSEN, format!("c{}", n_rows - 1));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_asks_for_the_key() {
+    let server = start(|settings| settings.api_keys = vec!["sesame".into()]).await;
+    with(server, |tab, server| {
+        let request = server.client.post(server.url("/log")).bearer_auth("sesame");
+        let runtime = tokio::runtime::Handle::current();
+        runtime.block_on(server.send(request.body(r#"{"cmd": "secret"}"#)));
+        tab.goto(&server.url("/"));
+        for key in ["wrong", "sesame"] {
+            tab.wait("document.querySelector('#key').open", true);
+            assert_eq!(
+                tab.eval("document.querySelectorAll('.row:not([hidden])').length"),
+                0
+            );
+            tab.write(key);
+            tab.press("Enter");
+        }
+        tab.wait(NAMES, "secret");
+        assert_eq!(tab.eval("localStorage.getItem('logkit-key')"), Value::Null);
+        tab.errors.retain(|error| !error.contains("401"));
+    })
+    .await;
+}
