@@ -38,7 +38,7 @@ pub use injection::{
     INJECTION_PATTERNS, detect_prompt_injection, detect_with, scan_entry_for_injection,
 };
 pub use level::Level;
-pub use logger::{Builder, Durability, Logger, OnFull, Stats};
+pub use logger::{Builder, Durability, Logger, OnFull, Stats, StatsSource};
 pub use logkit_macros::{auto_log, catch, log_call, logged, skip};
 pub use queue::QueueFull;
 pub use receipt::{Ack, NotWritten, Receipt};
