@@ -6,6 +6,15 @@ mod accounting;
 mod database;
 mod files;
 mod macros;
+#[cfg(any(
+    feature = "metrics",
+    feature = "webhook",
+    feature = "llm",
+    feature = "otlp",
+    feature = "remote",
+    feature = "postgres"
+))]
+mod net;
 mod sinks;
 #[cfg(feature = "db")]
 mod trouble;
