@@ -496,6 +496,53 @@ mod tests {
     }
 
     #[test]
+    #[cfg(all(
+        feature = "metrics",
+        feature = "webhook",
+        feature = "otlp",
+        feature = "remote",
+        feature = "postgres"
+    ))]
+    fn network_sinks_open_without_a_peer_and_keep_their_secrets() {
+        for (spec, name) in [
+            ("metrics:127.0.0.1:0", "metrics"),
+            ("webhook:https://hooks.slack.com/services/x", "webhook"),
+            ("otlp:http://127.0.0.1:9", "otlp"),
+            ("http://:KEY@127.0.0.1:9", "remote"),
+            ("HTTPS://127.0.0.1:9/base", "remote"),
+            ("postgres://u@127.0.0.1:9/d?table=calls", "postgres"),
+            ("postgresql://127.0.0.1:9/d", "postgres"),
+        ] {
+            let sink = open(spec, &Options::default()).unwrap();
+            assert_eq!(sink.name(), name, "{spec}");
+        }
+        for spec in [
+            "webhook:ftp://h/SECRET",
+            "otlp:SECRET//",
+            "http://:SECRET@",
+            "postgres://u:SECRET@h/d?sslmode=require",
+        ] {
+            let told = error(spec);
+            assert!(told.contains("cannot be used: "), "{told}");
+            assert!(!told.contains("SECRET"), "{told}");
+        }
+        assert_eq!(
+            error("metrics:many"),
+            "'many' is no value of the option 'port' in 'metrics:many'"
+        );
+        assert!(error("grpc://h:1").contains("lacks the feature 'grpc'"));
+        let options = Options {
+            webhook_format: Some("irc".into()),
+            ..Options::default()
+        };
+        let told = open("webhook:https://h/SECRET", &options).err().unwrap();
+        assert_eq!(
+            told.to_string(),
+            "'irc' is no value of the option 'format' in 'webhook:…'"
+        );
+    }
+
+    #[test]
     fn durations() {
         for (text, seconds) in [
             ("90s", 90.0),
