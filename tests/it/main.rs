@@ -12,6 +12,7 @@
     reason = "a test fails by panicking and says why"
 )]
 
+mod analysis;
 mod api;
 mod cli;
 mod clients;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Which of our crates each crate may import.
 const EDGES: &[(&str, &[&str])] = &[
-    ("logkit", &["llmsrv-config", "logkit-macros"]),
+    ("logkit", &["llmsrv-config", "llmsrv-tls", "logkit-macros"]),
     ("logkit-macros", &[]),
     ("logkit-proto", &[]),
     (
@@ -77,6 +77,8 @@ const FENCED: &[(&str, &[&str])] = &[
     ("image", &["llmsrv-models"]),
     ("llguidance", &["llmsrv-engine"]),
     ("memmap2", &["llmsrv-gguf"]),
+    ("ureq", &["logkit"]),
+    ("postgres", &["logkit"]),
     ("minijinja", &["llmsrv-chat"]),
     ("rayon", &["llmsrv-kernels"]),
     ("safetensors", &["llmsrv-convert"]),

@@ -31,7 +31,7 @@ pub use error::{Error, Errors, Warning};
 pub use folders::Folders;
 pub use host::HostConfig;
 pub use inputs::{Flag, Inputs, Request, TextFile};
-pub use logkit::{Ambient, LogkitConfig};
+pub use logkit::{Ambient, LogkitConfig, ModelServers};
 pub use nearest::nearest;
 pub use registry::{Change, Kind, SETTINGS, Secrecy, Section, Setting, Status};
 pub use reload::Changes;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use crate::{Secret, values::Values};
+use crate::{Address, Secret, values::Values};
 
 /// `[logkit]`
 #[derive(Clone, Debug)]
@@ -102,6 +102,24 @@ pub struct Ambient {
     pub version: Option<String>,
     /// `NO_COLOR` is set to anything.
     pub no_color: bool,
+    /// Where models are that explain errors.
+    pub models: ModelServers,
+}
+
+/// Addresses of services with models and the keys to them, from the variables their own clients
+/// read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelServers {
+    /// `LLMSRV_HOST` or `OLLAMA_HOST`, as the address a client uses.
+    pub local: Option<String>,
+    /// `OPENAI_BASE_URL`
+    pub openai: Option<Secret>,
+    /// `OPENAI_API_KEY`
+    pub openai_key: Option<Secret>,
+    /// `ANTHROPIC_BASE_URL`
+    pub anthropic: Option<Secret>,
+    /// `ANTHROPIC_API_KEY`
+    pub anthropic_key: Option<Secret>,
 }
 
 /// Variables that name the environment, best first.
@@ -172,6 +190,19 @@ impl Ambient {
                 .find_map(|name| said(name))
                 .map(short_version),
             no_color: said("NO_COLOR").is_some(),
+            models: {
+                let secret = |name: &str| said(name).map(|value| Secret::new(value.to_owned()));
+                ModelServers {
+                    local: said("LLMSRV_HOST")
+                        .or_else(|| said("OLLAMA_HOST"))
+                        .and_then(|value| Address::parse(value).ok())
+                        .map(|address| address.url()),
+                    openai: secret("OPENAI_BASE_URL"),
+                    openai_key: secret("OPENAI_API_KEY"),
+                    anthropic: secret("ANTHROPIC_BASE_URL"),
+                    anthropic_key: secret("ANTHROPIC_API_KEY"),
+                }
+            },
         }
     }
 }
@@ -199,6 +230,20 @@ fn is_hex(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_of_models_are_found() {
+        let map = [
+            ("LLMSRV_HOST", "0.0.0.0:7000"),
+            ("OPENAI_API_KEY", " k "),
+            ("ANTHROPIC_API_KEY", ""),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let models = Ambient::new(&map.into()).models;
+        assert_eq!(models.local.as_deref(), Some("http://127.0.0.1:7000"));
+        assert_eq!(models.openai_key, Some(Secret::new("k".into())));
+        assert_eq!(models.anthropic_key, None);
+    }
 
     #[test]
     fn surroundings_are_read_in_order() {

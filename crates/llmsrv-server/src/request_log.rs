@@ -22,7 +22,8 @@ pub(crate) struct Record {
     /// Name of the key.
     pub(crate) key: Option<Arc<str>>,
     pub(crate) started: Instant,
-    /// Probes come all the time and say nothing.
+    /// Probes come all the time and say nothing; the questions of a logger would ask about
+    /// themselves.
     pub(crate) probe: bool,
 }
 

@@ -5,8 +5,10 @@ use std::{io::IsTerminal, path::Path};
 use llmsrv_config::{Inputs, LogkitConfig, Request};
 use parking_lot::Mutex;
 
+#[cfg(feature = "llm")]
+use crate::{LlmOptions, LlmServers, LlmSink};
 use crate::{
-    ConsoleSink, ConsoleTime, Durability, Level, Logger, OnFull, Tags,
+    Builder, ConsoleSink, ConsoleTime, Durability, Level, Logger, OnFull, Tags,
     default::set_default_logger,
     fanout::notice,
     spec::{self, Options, SpecError},
@@ -98,7 +100,13 @@ pub fn build(config: &LogkitConfig, setup: &Setup) -> Result<Logger, SpecError> 
         builder = builder.redactor(None);
     }
     let mut n_sinks = 0;
-    for spec in specs {
+    // Settings of their own name two more sinks.
+    let webhook = config
+        .webhook_url
+        .as_ref()
+        .map(|url| format!("webhook:{}", url.expose()));
+    let metrics = config.metrics_port.map(|port| format!("metrics:{port}"));
+    for spec in specs.iter().chain(&webhook).chain(&metrics) {
         match spec::open(spec, &options) {
             Ok(sink) => {
                 builder = builder.sink(sink);
@@ -108,11 +116,41 @@ pub fn build(config: &LogkitConfig, setup: &Setup) -> Result<Logger, SpecError> 
             Err(error) => return Err(error),
         }
     }
+    builder = with_model(builder, config);
     if setup.console || n_sinks == 0 {
         let colors = std::io::stderr().is_terminal() && !config.ambient.no_color;
         builder = builder.console(ConsoleSink::stderr().time(time).colors(colors));
     }
     Ok(builder.build())
+}
+
+/// Lets a model explain errors, if one is set.
+#[cfg(feature = "llm")]
+fn with_model(builder: Builder, config: &LogkitConfig) -> Builder {
+    let Some(model) = &config.llm_model else {
+        return builder;
+    };
+    let models = &config.ambient.models;
+    let exposed = |secret: &Option<llmsrv_config::Secret>| {
+        secret.as_ref().map(|secret| secret.expose().to_owned())
+    };
+    let servers = LlmServers {
+        local: models.local.clone(),
+        openai: exposed(&models.openai),
+        openai_key: exposed(&models.openai_key),
+        anthropic: exposed(&models.anthropic),
+        anthropic_key: exposed(&models.anthropic_key),
+    };
+    let options = LlmOptions::new(model, servers);
+    builder.wrap(move |sink| Box::new(LlmSink::new(options, sink)))
+}
+
+#[cfg(not(feature = "llm"))]
+fn with_model(builder: Builder, config: &LogkitConfig) -> Builder {
+    if config.llm_model.is_some() {
+        notice("no model explains errors: this build lacks the feature 'llm'");
+    }
+    builder
 }
 
 fn tags(config: &LogkitConfig, setup: &Setup) -> Tags {

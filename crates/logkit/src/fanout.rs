@@ -3,14 +3,15 @@
 use std::{
     any::Any,
     borrow::Cow,
+    collections::VecDeque,
     io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::Arc,
 };
 
 use parking_lot::Mutex;
 
-use crate::{Entry, Sink, SinkError, Update, logger::Counters};
+use crate::{Entry, Sink, SinkError, StatsSource, Update, logger::Counters};
 
 /// Sinks that came while running.
 pub(crate) type Inbox = Arc<Mutex<Vec<Box<dyn Sink>>>>;
@@ -19,8 +20,23 @@ pub(crate) struct FanOut {
     sinks: Vec<Member>,
     inbox: Inbox,
     counters: Arc<Counters>,
+    stats: Option<StatsSource>,
     first_id: Option<i64>,
+    /// Which rows are the same, if several sinks number theirs: newest last.
+    batches: VecDeque<Batch>,
 }
+
+/// Rows of one batch.
+struct Batch {
+    /// Id of the first one, as it is told.
+    first_id: i64,
+    n_entries: usize,
+    /// Id of the first one in each sink.
+    first_ids: Vec<Option<i64>>,
+}
+
+/// Batches whose rows can be changed later.
+const MAX_BATCHES: usize = 4096;
 
 struct Member {
     sink: Box<dyn Sink>,
@@ -34,8 +50,42 @@ impl FanOut {
             sinks: sinks.into_iter().map(Member::new).collect(),
             inbox,
             counters,
+            stats: None,
             first_id: None,
+            batches: VecDeque::new(),
         }
+    }
+
+    /// Writes a batch with every sink, and remembers its rows.
+    fn write(
+        &mut self,
+        n_entries: usize,
+        mut call: impl FnMut(&mut dyn Sink) -> Result<(), SinkError>,
+    ) -> Result<(), SinkError> {
+        let mut first_ids = Vec::with_capacity(self.sinks.len());
+        let outcome = self.each(|sink| {
+            first_ids.push(None);
+            call(sink)?;
+            if let Some(id) = first_ids.last_mut() {
+                *id = sink.first_id();
+            }
+            Ok(())
+        });
+        let mut numbered = first_ids.iter().flatten();
+        self.first_id = numbered.next().copied();
+        if let Some(first_id) = self.first_id
+            && numbered.next().is_some()
+        {
+            if self.batches.len() >= MAX_BATCHES {
+                self.batches.pop_front();
+            }
+            self.batches.push_back(Batch {
+                first_id,
+                n_entries,
+                first_ids,
+            });
+        }
+        outcome
     }
 
     /// Does that with every sink. Fails if one of them does.
@@ -63,14 +113,26 @@ impl FanOut {
 
 impl Sink for FanOut {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        let mut first_id = None;
-        let outcome = self.each(|sink| {
-            sink.write_batch(entries)?;
-            first_id = first_id.or_else(|| sink.first_id());
-            Ok(())
-        });
-        self.first_id = first_id;
-        outcome
+        self.write(entries.len(), |sink| sink.write_batch(entries))
+    }
+
+    fn can_update(&self) -> bool {
+        self.sinks.iter().any(|member| member.sink.can_update())
+    }
+
+    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
+        self.write(entries.len(), |sink| sink.write_unless_held(entries, holds))
+    }
+
+    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        self.each(|sink| sink.write_held(entries))
+    }
+
+    fn attach(&mut self, stats: &StatsSource) {
+        for member in &mut self.sinks {
+            member.sink.attach(stats);
+        }
+        self.stats = Some(stats.clone());
     }
 
     fn first_id(&self) -> Option<i64> {
@@ -78,9 +140,26 @@ impl Sink for FanOut {
     }
 
     fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
+        let batch = self.batches.iter().rev().find(|batch| {
+            (batch.first_id..batch.first_id + batch.n_entries as i64).contains(&id)
+        });
+        let ids: Option<Vec<Option<i64>>> = batch.map(|batch| {
+            let offset = id - batch.first_id;
+            let row = |first: &Option<i64>| first.map(|first| first + offset);
+            batch.first_ids.iter().map(row).collect()
+        });
         let mut done = false;
+        let mut at = 0;
         self.each(|sink| {
-            done |= sink.update(id, update)?;
+            let row = match &ids {
+                Some(ids) => ids.get(at).copied().flatten(),
+                // Only one sink numbers its rows.
+                None => Some(id),
+            };
+            at += 1;
+            if let Some(row) = row {
+                done |= sink.update(row, update)?;
+            }
             Ok(())
         })?;
         Ok(done)
@@ -88,7 +167,12 @@ impl Sink for FanOut {
 
     fn poll(&mut self) -> Result<bool, SinkError> {
         let new = std::mem::take(&mut *self.inbox.lock());
-        self.sinks.extend(new.into_iter().map(Member::new));
+        for mut sink in new {
+            if let Some(stats) = &self.stats {
+                sink.attach(stats);
+            }
+            self.sinks.push(Member::new(sink));
+        }
         let mut pending = false;
         self.each(|sink| {
             pending |= sink.poll()?;
@@ -127,7 +211,7 @@ impl Member {
             Ok(Err(error)) => (false, error.to_string()),
             Err(panic) => (false, format!("the sink failed: {}", panic_text(&*panic))),
         };
-        counters.sink_errors.fetch_add(1, Relaxed);
+        counters.sink_failed(&self.sink.name());
         if !std::mem::replace(&mut self.told, true) {
             notice(&format!("{}: {why}", self.sink.name()));
         }

@@ -15,6 +15,7 @@ mod fanout;
 mod injection;
 mod level;
 mod logger;
+mod net;
 mod panics;
 mod queue;
 mod receipt;
@@ -42,8 +43,27 @@ pub use injection::{
     INJECTION_PATTERNS, detect_prompt_injection, detect_with, scan_entry_for_injection,
 };
 pub use level::Level;
-pub use logger::{Builder, Durability, Logger, OnFull, Stats};
+pub use logger::{Builder, Durability, Logger, OnFull, Stats, StatsSource};
 pub use logkit_macros::{auto_log, catch, log_call, logged, skip};
+#[cfg(feature = "llm")]
+pub use net::llm::{LlmOptions, LlmServers, LlmSink, OnAnalysis};
+#[cfg(feature = "metrics")]
+pub use net::metrics::{MetricsFormat, MetricsOptions, MetricsSink};
+#[cfg(any(
+    feature = "webhook",
+    feature = "otlp",
+    feature = "remote",
+    feature = "postgres"
+))]
+pub use net::outbox::{Delivery, DeliveryCounts};
+#[cfg(feature = "otlp")]
+pub use net::otlp::{OtlpOptions, OtlpSink};
+#[cfg(feature = "postgres")]
+pub use net::postgres::PostgresSink;
+#[cfg(feature = "remote")]
+pub use net::remote::{RemoteOptions, RemoteSink};
+#[cfg(feature = "webhook")]
+pub use net::webhook::{WebhookFormat, WebhookOptions, WebhookSink};
 pub use queue::QueueFull;
 pub use receipt::{Ack, NotWritten, Receipt};
 pub use redact::{REDACTED, Redactor, is_sensitive_key};

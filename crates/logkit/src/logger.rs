@@ -1,6 +1,7 @@
 //! The front of the library: takes entries and never gets in the way.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{
         Arc,
@@ -116,9 +117,49 @@ pub(crate) struct Counters {
     pub(crate) dropped_queue: AtomicU64,
     pub(crate) dropped_sink: AtomicU64,
     pub(crate) sink_errors: AtomicU64,
+    /// The same by the name of the sink.
+    errors_by_sink: Mutex<BTreeMap<String, u64>>,
+}
+
+/// Reads the counts of a logger, from within its sinks too.
+#[derive(Clone, Debug)]
+pub struct StatsSource {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl StatsSource {
+    /// The counts now.
+    pub fn get(&self) -> Stats {
+        self.counters.stats(&self.queue)
+    }
+
+    /// Calls that failed, by the name of the sink.
+    pub fn sink_errors(&self) -> BTreeMap<String, u64> {
+        self.counters.errors_by_sink.lock().clone()
+    }
 }
 
 impl Counters {
+    pub(crate) fn sink_failed(&self, name: &str) {
+        self.sink_errors.fetch_add(1, Relaxed);
+        *self.errors_by_sink.lock().entry(name.to_owned()).or_default() += 1;
+    }
+
+    fn stats(&self, queue: &Queue) -> Stats {
+        let dropped_queue = self.dropped_by_queue(queue);
+        let dropped_sink = self.dropped_sink.load(Relaxed);
+        Stats {
+            emitted: self.emitted.load(Relaxed),
+            written: self.written.load(Relaxed),
+            dropped: dropped_queue + dropped_sink,
+            dropped_queue,
+            dropped_sink,
+            sink_errors: self.sink_errors.load(Relaxed),
+            queue_len: queue.len(),
+        }
+    }
+
     pub(crate) fn dropped_by_queue(&self, queue: &Queue) -> u64 {
         let pushed_out = queue.take_pushed_out();
         self.dropped_queue.fetch_add(pushed_out, Relaxed) + pushed_out
@@ -270,18 +311,7 @@ impl Logger {
 
     /// The counts.
     pub fn stats(&self) -> Stats {
-        let counters = &self.0.counters;
-        let dropped_queue = counters.dropped_by_queue(&self.0.queue);
-        let dropped_sink = counters.dropped_sink.load(Relaxed);
-        Stats {
-            emitted: counters.emitted.load(Relaxed),
-            written: counters.written.load(Relaxed),
-            dropped: dropped_queue + dropped_sink,
-            dropped_queue,
-            dropped_sink,
-            sink_errors: counters.sink_errors.load(Relaxed),
-            queue_len: self.0.queue.len(),
-        }
+        self.0.counters.stats(&self.0.queue)
     }
 
     /// Name of the logger.

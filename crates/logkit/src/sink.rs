@@ -4,7 +4,7 @@ use std::{borrow::Cow, io, path::PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::{Entry, Text};
+use crate::{Entry, StatsSource, Text};
 
 /// Takes entries, in batches, on the writer's thread.
 ///
@@ -23,6 +23,40 @@ pub trait Sink: Send {
     fn update(&mut self, _id: i64, _update: &Update) -> Result<bool, SinkError> {
         Ok(false)
     }
+
+    /// True if [`Sink::update`] changes rows here, or if what comes later does not matter here.
+    fn can_update(&self) -> bool {
+        false
+    }
+
+    /// Writes entries of which those in `holds` get something later. A sink that can change its rows
+    /// takes all; any other one the rest, and the held ones with [`Sink::write_held`].
+    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
+        if self.can_update() {
+            return self.write_batch(entries);
+        }
+        let ready: Vec<Entry> = entries
+            .iter()
+            .zip(holds)
+            .filter(|(_, held)| !**held)
+            .map(|(entry, _)| entry.clone())
+            .collect();
+        if ready.is_empty() {
+            return Ok(());
+        }
+        self.write_batch(&ready)
+    }
+
+    /// Writes entries that were held back; a sink that can change its rows has them.
+    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        if self.can_update() {
+            return Ok(());
+        }
+        self.write_batch(entries)
+    }
+
+    /// Called once, before the first entry, with the counts of the logger.
+    fn attach(&mut self, _stats: &StatsSource) {}
 
     /// Does what came from elsewhere, such as answers of a model. Called after each batch, and every
     /// 50 ms as long as it returns true: something is still awaited.
@@ -57,6 +91,22 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
 
     fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
         (**self).update(id, update)
+    }
+
+    fn can_update(&self) -> bool {
+        (**self).can_update()
+    }
+
+    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
+        (**self).write_unless_held(entries, holds)
+    }
+
+    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        (**self).write_held(entries)
+    }
+
+    fn attach(&mut self, stats: &StatsSource) {
+        (**self).attach(stats);
     }
 
     fn poll(&mut self) -> Result<bool, SinkError> {

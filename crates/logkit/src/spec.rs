@@ -163,7 +163,7 @@ const SINKS: &[Kind] = &[
         names: &["metrics", "prometheus"],
         optional_path: true,
         has_options: false,
-        open: |request| request.not_built("metrics"),
+        open: open_metrics,
     },
     Kind {
         names: &["terminal"],
@@ -181,19 +181,31 @@ const SINKS: &[Kind] = &[
         names: &["webhook"],
         optional_path: false,
         has_options: false,
-        open: |request| request.not_built("webhook"),
+        open: open_webhook,
     },
     Kind {
-        names: &["http", "https", "grpc"],
+        names: &["http", "https"],
         optional_path: false,
         has_options: false,
-        open: |request| request.not_built("remote"),
+        open: open_remote,
+    },
+    Kind {
+        names: &["grpc"],
+        optional_path: false,
+        has_options: false,
+        open: |request| request.not_built("grpc"),
     },
     Kind {
         names: &["otlp"],
         optional_path: false,
         has_options: false,
-        open: |request| request.not_built("otlp"),
+        open: open_otlp,
+    },
+    Kind {
+        names: &["postgres", "postgresql"],
+        optional_path: false,
+        has_options: false,
+        open: open_postgres,
     },
 ];
 
@@ -214,7 +226,106 @@ fn open_db(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     request.not_built("db")
 }
 
+#[cfg(feature = "metrics")]
+fn open_metrics(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    let mut options = crate::MetricsOptions::default();
+    let port = match request.path.rsplit_once(':') {
+        Some((host, port)) => {
+            options.host = host.trim_matches(['[', ']']).to_owned();
+            port
+        }
+        None => request.path,
+    };
+    options.port = match port {
+        "" => Some(crate::net::metrics::PORT),
+        port => port.parse().ok(),
+    };
+    if options.port.is_none() {
+        return Err(SpecError::BadOption {
+            spec: request.spec.to_owned(),
+            name: "port".to_owned(),
+            value: port.to_owned(),
+        });
+    }
+    request.opened(crate::MetricsSink::new(&options))
+}
+
+#[cfg(not(feature = "metrics"))]
+fn open_metrics(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    request.not_built("metrics")
+}
+
+#[cfg(feature = "webhook")]
+fn open_webhook(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    let named = request.options.webhook_format.as_deref();
+    let format = named.and_then(crate::WebhookFormat::parse);
+    if let (Some(name), None) = (named, format) {
+        return Err(SpecError::BadOption {
+            spec: request.without_secrets(),
+            name: "format".to_owned(),
+            value: name.to_owned(),
+        });
+    }
+    let options = crate::WebhookOptions {
+        format,
+        ..crate::WebhookOptions::default()
+    };
+    request.opened(crate::WebhookSink::new(request.path, options))
+}
+
+#[cfg(not(feature = "webhook"))]
+fn open_webhook(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    request.not_built("webhook")
+}
+
+#[cfg(feature = "remote")]
+fn open_remote(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    let options = crate::RemoteOptions {
+        api_key: request.options.api_key.clone(),
+        ..crate::RemoteOptions::default()
+    };
+    // The kind is the scheme of the address.
+    request.opened(crate::RemoteSink::new(request.spec, &options))
+}
+
+#[cfg(not(feature = "remote"))]
+fn open_remote(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    request.not_built("remote")
+}
+
+#[cfg(feature = "otlp")]
+fn open_otlp(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    request.opened(crate::OtlpSink::new(
+        request.path,
+        &crate::OtlpOptions::default(),
+    ))
+}
+
+#[cfg(not(feature = "otlp"))]
+fn open_otlp(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    request.not_built("otlp")
+}
+
+#[cfg(feature = "postgres")]
+fn open_postgres(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    request.opened(crate::PostgresSink::new(request.spec))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn open_postgres(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    request.not_built("postgres")
+}
+
 impl Request<'_> {
+    /// What messages may show: addresses can hold keys.
+    fn without_secrets(&self) -> String {
+        if self.path.contains("//") {
+            format!("{}:…", self.kind)
+        } else {
+            self.spec.to_owned()
+        }
+    }
+
     fn opened<S: Sink + 'static>(
         &self,
         sink: Result<S, SinkError>,
@@ -222,7 +333,7 @@ impl Request<'_> {
         match sink {
             Ok(sink) => Ok(Box::new(sink)),
             Err(source) => Err(SpecError::Open {
-                spec: self.spec.to_owned(),
+                spec: self.without_secrets(),
                 source,
             }),
         }
@@ -353,7 +464,7 @@ mod tests {
         assert_eq!(
             error("Redis:x"),
             "Unknown sink type 'redis'. Supported: db, csv, md, json, metrics, terminal, webhook, \
-             http, otlp"
+             http, grpc, otlp, postgres"
         );
         assert_eq!(
             error("csv:/x/y.csv?max_bytes=many"),
@@ -382,6 +493,53 @@ mod tests {
         }
         assert!(folder.path().join("a.json?x=1").exists());
         assert!(folder.path().join("a.jsonl").exists());
+    }
+
+    #[test]
+    #[cfg(all(
+        feature = "metrics",
+        feature = "webhook",
+        feature = "otlp",
+        feature = "remote",
+        feature = "postgres"
+    ))]
+    fn network_sinks_open_without_a_peer_and_keep_their_secrets() {
+        for (spec, name) in [
+            ("metrics:127.0.0.1:0", "metrics"),
+            ("webhook:https://hooks.slack.com/services/x", "webhook"),
+            ("otlp:http://127.0.0.1:9", "otlp"),
+            ("http://:KEY@127.0.0.1:9", "remote"),
+            ("HTTPS://127.0.0.1:9/base", "remote"),
+            ("postgres://u@127.0.0.1:9/d?table=calls", "postgres"),
+            ("postgresql://127.0.0.1:9/d", "postgres"),
+        ] {
+            let sink = open(spec, &Options::default()).unwrap();
+            assert_eq!(sink.name(), name, "{spec}");
+        }
+        for spec in [
+            "webhook:ftp://h/SECRET",
+            "otlp:SECRET//",
+            "http://:SECRET@",
+            "postgres://u:SECRET@h/d?sslmode=require",
+        ] {
+            let told = error(spec);
+            assert!(told.contains("cannot be used: "), "{told}");
+            assert!(!told.contains("SECRET"), "{told}");
+        }
+        assert_eq!(
+            error("metrics:many"),
+            "'many' is no value of the option 'port' in 'metrics:many'"
+        );
+        assert!(error("grpc://h:1").contains("lacks the feature 'grpc'"));
+        let options = Options {
+            webhook_format: Some("irc".into()),
+            ..Options::default()
+        };
+        let told = open("webhook:https://h/SECRET", &options).err().unwrap();
+        assert_eq!(
+            told.to_string(),
+            "'irc' is no value of the option 'format' in 'webhook:…'"
+        );
     }
 
     #[test]

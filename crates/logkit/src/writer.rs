@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::{
     Entry, Level, Sink, SinkError, Update,
     fanout::{notice, panic_text},
-    logger::Counters,
+    logger::{Counters, StatsSource},
     queue::{Chunk, Next, Queue},
     receipt::{Ack, NotWritten},
     sinks::console::ConsoleSink,
@@ -52,6 +52,12 @@ impl Writer {
             .name("logkit-writer".into())
             .spawn(move || {
                 IS_WRITER.set(true);
+                if let Some(root) = &mut self.root {
+                    root.attach(&StatsSource {
+                        queue: Arc::clone(&self.queue),
+                        counters: Arc::clone(&self.counters),
+                    });
+                }
                 for panics in 1.. {
                     let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run())) else {
                         break;
@@ -170,7 +176,7 @@ impl Writer {
             Ok(Err(error)) => error.to_string(),
             Err(panic) => panic_text(&*panic).to_owned(),
         };
-        self.counters.sink_errors.fetch_add(1, Relaxed);
+        self.counters.sink_failed(&root.name());
         if !std::mem::replace(&mut self.told, true) {
             notice(&format!("{}: {why}", root.name()));
         }

@@ -140,6 +140,10 @@ impl Sink for DbSink {
         self.first_id
     }
 
+    fn can_update(&self) -> bool {
+        true
+    }
+
     fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
         let extra = (!update.extra.is_empty())
             .then(|| serde_json::Value::Object(update.extra.clone()).to_string());

@@ -61,6 +61,11 @@ impl Sink for TerminalSink {
         self.console.write_batch(&short)
     }
 
+    /// A line is wanted at once.
+    fn can_update(&self) -> bool {
+        true
+    }
+
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed("terminal")
     }

@@ -8,6 +8,15 @@ mod bridge;
 mod database;
 mod files;
 mod macros;
+#[cfg(any(
+    feature = "metrics",
+    feature = "webhook",
+    feature = "llm",
+    feature = "otlp",
+    feature = "remote",
+    feature = "postgres"
+))]
+mod net;
 mod sinks;
 #[cfg(feature = "db")]
 mod trouble;
