@@ -6,6 +6,7 @@
 
 mod config;
 mod key;
+mod logkit;
 mod misc;
 mod models;
 mod run;
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use config::{ConfigAction, ConfigArgs};
 pub use key::{KeyAction, KeyArgs, RoleArg};
+pub use logkit::LogkitArgs;
 pub use misc::{CompletionsArgs, GenerateArgs, ShellArg, VersionArgs};
 pub use models::{
     CpArgs, CreateArgs, ListArgs, PsArgs, PullArgs, PushArgs, RmArgs, ShowArgs, StopArgs,
@@ -125,6 +127,9 @@ pub enum Command {
     Cp(CpArgs),
     /// Remove models
     Rm(RmArgs),
+    /// Log commands and calls, and look at what was logged
+    #[command(alias = "log", long_about = logkit::ABOUT)]
+    Logkit(LogkitArgs),
     /// Make, list and remove the keys of those who may call the server
     #[command(long_about = key::ABOUT)]
     Key(KeyArgs),
@@ -158,6 +163,7 @@ impl Command {
             | Command::Stop(_)
             | Command::Cp(_)
             | Command::Rm(_)
+            | Command::Logkit(_)
             | Command::Completions(_)
             | Command::Generate(_) => false,
         }
@@ -196,6 +202,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         &["list", "show", "pull", "push", "create", "cp", "rm"],
     ),
     ("Loaded models", &["ps", "stop"]),
+    ("Log calls", &["logkit"]),
     (
         "The program",
         &["key", "config", "completions", "version", "help"],

@@ -20,6 +20,8 @@ mod version;
 pub use show::overview;
 pub use version::VERSION;
 
+use std::process::ExitCode;
+
 use crate::{
     cli::{self, Cli, Command},
     context::Context,
@@ -27,12 +29,12 @@ use crate::{
     term,
 };
 
-/// Does what was asked.
-pub fn dispatch(parsed: Cli) -> Result<(), Failure> {
+/// Does what was asked; returns the exit status.
+pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
     let global = parsed.global;
     let Some(command) = parsed.command else {
         term::line(cli::command().render_help().ansi())?;
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     };
     let plain = |global| Context::load(global, Vec::new());
     match command {
@@ -47,10 +49,16 @@ pub fn dispatch(parsed: Cli) -> Result<(), Failure> {
         Command::Push(args) => push::run(&plain(global)?, &args),
         Command::Cp(args) => cp::run(&plain(global)?, &args),
         Command::Rm(args) => rm::run(&plain(global)?, &args),
+        Command::Logkit(args) => {
+            // What it prints and returns is its own; main comes here only after global options.
+            let name = std::iter::once("logkit".into());
+            return Ok(logkit_cli::main(name.chain(args.args)));
+        }
         Command::Key(args) => key::run(&plain(global)?, args),
         Command::Config(args) => config::run(global, &args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&plain(global)?, &args),
         Command::Generate(args) => generate::run(&args),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

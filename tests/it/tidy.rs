@@ -56,15 +56,17 @@ const EDGES: &[(&str, &[&str])] = &[
             "llmsrv-server",
             "llmsrv-store",
             "llmsrv-tls",
+            "logkit-cli",
         ],
     ),
+    ("logkit-cli", &["llmsrv-config", "logkit"]),
 ];
 
 /// Libraries that only the named crates may import, so that each has one home.
 const FENCED: &[(&str, &[&str])] = &[
     ("axum", &["llmsrv-server"]),
     ("candle-core", &["llmsrv-models"]),
-    ("clap", &["llmsrv"]),
+    ("clap", &["llmsrv", "logkit-cli"]),
     ("governor", &["llmsrv-server"]),
     ("gotmpl", &["llmsrv-chat"]),
     ("image", &["llmsrv-models"]),

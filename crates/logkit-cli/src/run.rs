@@ -1,0 +1,177 @@
+//! `logkit run`: a command runs as it would without us, and one entry says how it went.
+//!
+//! Nothing about logging may touch the command: databases are opened while it runs, on a thread of
+//! their own, and what fails there is said once and changes neither output nor exit status.
+
+mod capture;
+mod child;
+mod language;
+mod relay;
+mod report;
+mod signals;
+
+use std::{
+    ffi::OsString,
+    io::{self, IsTerminal},
+    os::unix::process::ExitStatusExt,
+    thread,
+    time::Instant,
+};
+
+use llmsrv_config::LogkitConfig;
+use logkit::{Durability, Entry, Sink, SinkError};
+
+pub(crate) use report::MODULE;
+
+use crate::{
+    args::RunArgs,
+    failure::{Failure, USAGE},
+    render,
+    settings::Settings,
+};
+use child::{Output, Plan};
+use report::{Outcome, Report};
+use signals::Signals;
+
+/// Exit status when the time is over.
+const TIMED_OUT: i32 = 124;
+/// Exit status of what cannot be executed.
+const NOT_EXECUTABLE: i32 = 126;
+/// Exit status of what was not found.
+const NOT_FOUND: i32 = 127;
+
+/// Does `run`; returns the exit status of the command.
+pub(crate) fn run(args: RunArgs) -> Result<u8, Failure> {
+    let settings = match &args.env_file {
+        Some(_) => Settings::load(args.env_file.clone())
+            .map_err(|failure| Failure::Usage(failure.to_string()))?,
+        None => Settings::load_or_default()?,
+    };
+    if args.command.is_empty() {
+        render::warning("no command given; write `logkit run -- CMD ARGS`");
+        return Ok(USAGE);
+    }
+    if let Some(cwd) = args.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+        return Err(Failure::Usage(format!("--cwd {}: no such folder", cwd.display())));
+    }
+    let plan = plan(&args, &settings);
+    let mut report = Report::new(&args, &settings.logkit, &plan);
+    let began = Instant::now();
+    let result = Signals::new().and_then(|signals| Ok((child::start(&plan)?, signals)));
+    // From here on the command runs.
+    let sinks = open_meanwhile(&args, &settings.logkit);
+    let (outcome, code) = match result {
+        Err(error) => not_started(&plan, error),
+        Ok((started, signals)) => {
+            let ended = relay::relay(started, signals, args.timeout, args.max_output)?;
+            if let Some(error) = &ended.lost {
+                render::warning(format_args!("cannot write the output of the command: {error}"));
+            }
+            let code = match ended.status.signal() {
+                _ if ended.timed_out => TIMED_OUT,
+                Some(signal) => 128 + signal,
+                None => ended.status.code().unwrap_or(1),
+            };
+            (Outcome::Ended(ended), code)
+        }
+    };
+    let entry = report.finish(outcome, code, began.elapsed());
+    if !args.quiet && !entry.level.is_below(&settings.logkit.level) {
+        render::note(logkit::console::line(
+            &entry,
+            "logkit",
+            &settings.logkit.console_time,
+        ));
+    }
+    write(sinks, &entry);
+    Ok(code as u8)
+}
+
+fn plan(args: &RunArgs, settings: &Settings) -> Plan {
+    let streams_are_terminals = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let output = if args.passthrough {
+        Output::Inherited
+    } else if args.tty || (!args.no_tty && streams_are_terminals && child::in_foreground()) {
+        Output::Terminal
+    } else {
+        Output::Pipes
+    };
+    let mut words = args.command.iter().cloned();
+    Plan {
+        command: words.next().unwrap_or_default(),
+        args: words.collect(),
+        cwd: args.cwd.clone(),
+        environment: settings.variables.clone(),
+        output,
+    }
+}
+
+/// Says why nothing was started, as shells do.
+fn not_started(plan: &Plan, error: io::Error) -> (Outcome, i32) {
+    let command = plan.command.to_string_lossy();
+    let (outcome, code) = match error.kind() {
+        io::ErrorKind::NotFound => {
+            let broken = child::find(plan).filter(|file| file.exists());
+            let why = match broken {
+                // The file is there: what its first line names is not.
+                Some(_) => format!("{command}: its interpreter was not found"),
+                None => format!("command not found: {command}"),
+            };
+            (Outcome::NotStarted("FileNotFoundError", why), NOT_FOUND)
+        }
+        _ => (
+            Outcome::NotStarted("PermissionError", format!("cannot execute {command}: {error}")),
+            NOT_EXECUTABLE,
+        ),
+    };
+    if let Outcome::NotStarted(_, why) = &outcome {
+        render::note(format_args!("logkit: {why}"));
+    }
+    (outcome, code)
+}
+
+type Opened = Vec<(String, Result<Box<dyn Sink>, SinkError>)>;
+
+/// Opens the sinks while the command runs: a busy database must not hold it back.
+fn open_meanwhile(args: &RunArgs, config: &LogkitConfig) -> Option<thread::JoinHandle<Opened>> {
+    let specs = if !args.sinks.is_empty() {
+        args.sinks.clone()
+    } else if !config.sinks.is_empty() {
+        config.sinks.clone()
+    } else {
+        vec![format!("db:{}", config.db.display())]
+    };
+    let config = config.clone();
+    let open = move || {
+        specs
+            .into_iter()
+            .map(|spec| {
+                let sink = open(&spec, &config);
+                (spec, sink)
+            })
+            .collect()
+    };
+    thread::Builder::new().name("logkit-sinks".into()).spawn(open).ok()
+}
+
+/// Writes the entry; what fails is said and nothing more.
+fn write(sinks: Option<thread::JoinHandle<Opened>>, entry: &Entry) {
+    let Some(Ok(sinks)) = sinks.map(thread::JoinHandle::join) else {
+        render::warning("the entry is not logged: its sinks cannot be opened");
+        return;
+    };
+    for (spec, sink) in sinks {
+        let written = sink.and_then(|mut sink| {
+            sink.write_batch(std::slice::from_ref(entry))?;
+            sink.close()
+        });
+        if let Err(error) = written {
+            render::warning(format_args!("the entry is not logged to {spec}: {error}"));
+        }
+    }
+}
+
+/// Opens a sink.
+pub(crate) fn open(spec: &str, config: &LogkitConfig) -> Result<Box<dyn Sink>, SinkError> {
+    logkit::open(spec, config)
+}
