@@ -35,7 +35,10 @@ fn main() -> ExitCode {
         return logkit_cli::main(args);
     }
     // The logger has a command line of its own, and its commands must start fast.
-    if args.get(1).is_some_and(|arg| arg == "logkit" || arg == "log") {
+    if args
+        .get(1)
+        .is_some_and(|arg| arg == "logkit" || arg == "log")
+    {
         return logkit_cli::main(args.into_iter().skip(1));
     }
     // Answers a shell that asks for completions, and ends.

@@ -26,17 +26,17 @@ use crate::{
     after_long_help = HELP_MORE,
     max_term_width = 100
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// Colours
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
-    pub color: ColorArg,
+    pub(crate) color: ColorArg,
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub(crate) command: Option<Command>,
 }
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ColorArg {
+pub(crate) enum ColorArg {
     /// On terminals, unless NO_COLOR is set
     #[default]
     Auto,
@@ -48,7 +48,7 @@ pub enum ColorArg {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run a command and log how it went
     #[command(long_about = RUN_ABOUT)]
     Run(RunArgs),
@@ -81,45 +81,44 @@ pub enum Command {
     logkit run --env prod --timeout 30m -- ./deploy.sh eu-1\n  \
     logkit run --sink csv:calls.csv --sink db:calls.db -q -- backup --all\n  \
     logkit run --env-file .env --cwd services/api -- npm start")]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Where the entry goes, such as db:FILE, csv:FILE, md:FILE or json:FILE; may be repeated
     #[arg(long = "sink", value_name = "SPEC")]
-    pub sinks: Vec<String>,
+    pub(crate) sinks: Vec<String>,
     /// Environment tag of the entry
     #[arg(long, value_name = "NAME")]
-    pub env: Option<String>,
+    pub(crate) env: Option<String>,
     /// Give the command our own streams: nothing of its output is kept
     #[arg(short, long, conflicts_with_all = ["tty", "no_tty"])]
-    pub passthrough: bool,
+    pub(crate) passthrough: bool,
     /// Run the command in a terminal of its own, even if ours is none
     #[arg(long, conflicts_with = "no_tty")]
-    pub tty: bool,
+    pub(crate) tty: bool,
     /// Run the command with pipes, even in a terminal
     #[arg(long)]
-    pub no_tty: bool,
+    pub(crate) no_tty: bool,
     /// End the command after this time, with exit status 124; bare numbers are seconds
     #[arg(long, value_name = "TIME", value_parser = time::limit)]
-    pub timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     /// Folder to run the command in
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub cwd: Option<PathBuf>,
+    pub(crate) cwd: Option<PathBuf>,
     /// Read NAME=value lines from this file, for us and the command; the environment is stronger
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub env_file: Option<PathBuf>,
+    pub(crate) env_file: Option<PathBuf>,
     /// Most bytes kept of each output stream: half of its start, half of its end
     #[arg(long, value_name = "BYTES", default_value_t = 64 * 1024, value_parser = most_output)]
-    pub max_output: usize,
+    pub(crate) max_output: usize,
     /// Do not print the entry on stderr
     #[arg(short, long)]
-    pub quiet: bool,
+    pub(crate) quiet: bool,
     /// The command and its arguments
     #[arg(
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_name = "CMD",
         value_hint = ValueHint::CommandWithArguments
     )]
-    pub command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
 }
 
 fn most_output(text: &str) -> Result<usize, String> {
@@ -133,51 +132,51 @@ fn most_output(text: &str) -> Result<usize, String> {
 /// Which entries.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filters (all must hold)")]
-pub struct FilterArgs {
+pub(crate) struct FilterArgs {
     /// Only errors
     #[arg(short, long)]
-    pub errors: bool,
+    pub(crate) errors: bool,
     /// Only this level
     #[arg(long, value_name = "LEVEL")]
-    pub level: Option<String>,
+    pub(crate) level: Option<String>,
     /// Only the last 90s, 30m, 24h, 7d, 2w; bare numbers are hours
     #[arg(long, value_name = "TIME", value_parser = time::span)]
-    pub last: Option<Duration>,
+    pub(crate) last: Option<Duration>,
     /// Not before this time: 2026-11-20, 2026-11-20T19:54 (UTC unless it has an offset) or 2h
     #[arg(long, value_name = "TIME", value_parser = time::moment)]
-    pub since: Option<Moment>,
+    pub(crate) since: Option<Moment>,
     /// Before this time
     #[arg(long, value_name = "TIME", value_parser = time::moment)]
-    pub until: Option<Moment>,
+    pub(crate) until: Option<Moment>,
     /// Functions whose name has this in it
     #[arg(short, long, value_name = "TEXT", add = ArgValueCompleter::new(complete::functions))]
-    pub function: Option<String>,
+    pub(crate) function: Option<String>,
     /// Only this environment
     #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::environments))]
-    pub env: Option<String>,
+    pub(crate) env: Option<String>,
     /// Only this trace
     #[arg(long, value_name = "ID", add = ArgValueCompleter::new(complete::traces))]
-    pub trace: Option<String>,
+    pub(crate) trace: Option<String>,
     /// Entries with these words anywhere
     #[arg(long, value_name = "WORDS", conflicts_with = "grep")]
-    pub search: Option<String>,
+    pub(crate) search: Option<String>,
     /// Entries with exactly this text anywhere, whatever its case
     #[arg(long, value_name = "TEXT")]
-    pub grep: Option<String>,
+    pub(crate) grep: Option<String>,
     /// Calls that took this many milliseconds or more
     #[arg(long, value_name = "MS", value_parser = time::milliseconds)]
-    pub slow: Option<f64>,
+    pub(crate) slow: Option<f64>,
 }
 
 /// Which database.
 #[derive(Args, Clone, Debug, Default)]
-pub struct DatabaseArgs {
+pub(crate) struct DatabaseArgs {
     /// The database; LOGKIT_DB when left out, or logkit_logs.db
     #[arg(value_name = "DB", value_hint = ValueHint::FilePath)]
-    pub db: Option<PathBuf>,
+    pub(crate) db: Option<PathBuf>,
     /// Table of the entries
     #[arg(long, value_name = "NAME", default_value = "logs")]
-    pub table: String,
+    pub(crate) table: String,
 }
 
 /// Arguments of `logs`.
@@ -188,37 +187,37 @@ pub struct DatabaseArgs {
     logkit logs -f deploy -n 100 --json          For a script, one object a line\n  \
     logkit logs --search 'timeout payment'       Entries with both words\n  \
     logkit logs --sql 'SELECT level, count(*) FROM logs GROUP BY 1'")]
-pub struct LogsArgs {
+pub(crate) struct LogsArgs {
     #[command(flatten)]
-    pub database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs,
     #[command(flatten)]
-    pub filter: FilterArgs,
+    pub(crate) filter: FilterArgs,
     /// Most entries shown
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
-    pub limit: u64,
+    pub(crate) limit: u64,
     #[command(flatten)]
-    pub form: FormArgs,
+    pub(crate) form: FormArgs,
     /// Go on with what comes in until interrupted
     #[arg(long, conflicts_with_all = ["stats", "sql"])]
-    pub follow: bool,
+    pub(crate) follow: bool,
     /// Count instead of showing entries, as `logkit stats` does
     #[arg(long, conflicts_with = "csv")]
-    pub stats: bool,
+    pub(crate) stats: bool,
     /// Answer this query, which cannot change anything
     #[arg(long, value_name = "QUERY", conflicts_with_all = ["stats", "errors", "level", "last", "since", "until",
         "function", "env", "trace", "search", "grep", "slow"])]
-    pub sql: Option<String>,
+    pub(crate) sql: Option<String>,
 }
 
 /// How entries are written.
 #[derive(Args, Clone, Copy, Debug, Default)]
-pub struct FormArgs {
+pub(crate) struct FormArgs {
     /// Print JSON, one object a line
     #[arg(long, conflicts_with = "csv")]
-    pub json: bool,
+    pub(crate) json: bool,
     /// Print CSV with a header
     #[arg(long)]
-    pub csv: bool,
+    pub(crate) csv: bool,
 }
 
 /// Arguments of `tail`.
@@ -226,16 +225,16 @@ pub struct FormArgs {
 #[command(after_help = "Examples:\n  \
     logkit tail\n  \
     logkit tail app.db --errors --json")]
-pub struct TailArgs {
+pub(crate) struct TailArgs {
     #[command(flatten)]
-    pub database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs,
     #[command(flatten)]
-    pub filter: FilterArgs,
+    pub(crate) filter: FilterArgs,
     /// Entries shown at the start
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
-    pub limit: u64,
+    pub(crate) limit: u64,
     #[command(flatten)]
-    pub form: FormArgs,
+    pub(crate) form: FormArgs,
 }
 
 /// Arguments of `tree`.
@@ -243,15 +242,15 @@ pub struct TailArgs {
 #[command(after_help = "Examples:\n  \
     logkit tree 4bf92f3577b34da6\n  \
     logkit tree 4bf92f3577b34da6 app.db --json")]
-pub struct TreeArgs {
+pub(crate) struct TreeArgs {
     /// The trace
     #[arg(value_name = "TRACE", add = ArgValueCompleter::new(complete::traces))]
-    pub trace: String,
+    pub(crate) trace: String,
     #[command(flatten)]
-    pub database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs,
     /// Print JSON, one nested object for each root
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 /// Arguments of `stats`.
@@ -259,25 +258,25 @@ pub struct TreeArgs {
 #[command(after_help = "Examples:\n  \
     logkit stats --last 7d\n  \
     logkit stats app.db --sort errors --json")]
-pub struct StatsArgs {
+pub(crate) struct StatsArgs {
     #[command(flatten)]
-    pub database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs,
     #[command(flatten)]
-    pub filter: FilterArgs,
+    pub(crate) filter: FilterArgs,
     /// What the first row has most of
     #[arg(long, value_name = "COLUMN", default_value = "count")]
-    pub sort: SortArg,
+    pub(crate) sort: SortArg,
     /// Most functions shown
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
-    pub limit: usize,
+    pub(crate) limit: usize,
     /// Print JSON, one object a line
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 /// Columns of statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum SortArg {
+pub(crate) enum SortArg {
     /// Calls
     #[default]
     Count,
@@ -294,24 +293,24 @@ pub enum SortArg {
 #[command(after_help = "Examples:\n  \
     logkit diff 1.4.0 1.5.0\n  \
     logkit diff 1.4.0 1.5.0 app.db -f price --exit-code")]
-pub struct DiffArgs {
+pub(crate) struct DiffArgs {
     /// The older version
     #[arg(value_name = "V1")]
-    pub old: String,
+    pub(crate) old: String,
     /// The newer version
     #[arg(value_name = "V2")]
-    pub new: String,
+    pub(crate) new: String,
     #[command(flatten)]
-    pub database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs,
     /// Functions whose name has this in it
     #[arg(short, long, value_name = "TEXT", add = ArgValueCompleter::new(complete::functions))]
-    pub function: Option<String>,
+    pub(crate) function: Option<String>,
     /// Print JSON, one object a line
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// Exit with 1 when there are differences
     #[arg(long)]
-    pub exit_code: bool,
+    pub(crate) exit_code: bool,
 }
 
 /// Arguments of `export`.
@@ -319,14 +318,14 @@ pub struct DiffArgs {
 #[command(after_help = "Examples:\n  \
     logkit export --to csv:november.csv --since 2026-11-01\n  \
     logkit export app.db --to db:errors.db --errors")]
-pub struct ExportArgs {
+pub(crate) struct ExportArgs {
     #[command(flatten)]
-    pub database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs,
     #[command(flatten)]
-    pub filter: FilterArgs,
+    pub(crate) filter: FilterArgs,
     /// Where entries go, such as csv:FILE, md:FILE, json:FILE or db:FILE; may be repeated
     #[arg(long = "to", value_name = "SPEC", required = true)]
-    pub sinks: Vec<String>,
+    pub(crate) sinks: Vec<String>,
 }
 
 /// Arguments of `prune`.
@@ -335,21 +334,21 @@ pub struct ExportArgs {
     logkit prune --older-than 30d\n  \
     logkit prune app.db --keep 1000000 --dry-run")]
 #[group(id = "what", required = true, multiple = true, args = ["older_than", "keep"])]
-pub struct PruneArgs {
+pub(crate) struct PruneArgs {
     #[command(flatten)]
-    pub database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs,
     /// Delete entries older than 90s, 30m, 24h, 7d, 2w; bare numbers are hours
     #[arg(long, value_name = "TIME", value_parser = time::span)]
-    pub older_than: Option<Duration>,
+    pub(crate) older_than: Option<Duration>,
     /// Delete all but the newest N entries
     #[arg(long, value_name = "N")]
-    pub keep: Option<u64>,
+    pub(crate) keep: Option<u64>,
     /// Only say how many would be deleted
     #[arg(long)]
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
     /// Give the freed space back to the disk
     #[arg(long)]
-    pub vacuum: bool,
+    pub(crate) vacuum: bool,
 }
 
 /// Arguments of `replay`.
@@ -357,17 +356,17 @@ pub struct PruneArgs {
 #[command(after_help = "Examples:\n  \
     logkit replay --dry-run --last 24h\n  \
     logkit replay --dry-run --errors -f deploy")]
-pub struct ReplayArgs {
+pub(crate) struct ReplayArgs {
     #[command(flatten)]
-    pub database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs,
     #[command(flatten)]
-    pub filter: FilterArgs,
+    pub(crate) filter: FilterArgs,
     /// Only print the commands; nothing is run
     #[arg(long, required = true)]
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
     /// Most commands shown
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
-    pub limit: u64,
+    pub(crate) limit: u64,
 }
 
 /// Arguments of `completions`.
@@ -375,9 +374,9 @@ pub struct ReplayArgs {
 #[command(after_help = "Examples:\n  \
     source <(logkit completions bash)                            In ~/.bashrc\n  \
     logkit completions fish | source                             In ~/.config/fish/config.fish")]
-pub struct CompletionsArgs {
+pub(crate) struct CompletionsArgs {
     /// The shell
-    pub shell: clap_complete::Shell,
+    pub(crate) shell: clap_complete::Shell,
 }
 
 /// Returns the parser.
@@ -453,7 +452,11 @@ mod tests {
             &["logkit", "run", "--max-output", "1e9", "ls"],
             &["logkit", "run", "--timeout", "x", "ls"],
         ] {
-            assert_eq!(Cli::try_parse_from(typed).unwrap_err().exit_code(), 2, "{typed:?}");
+            assert_eq!(
+                Cli::try_parse_from(typed).unwrap_err().exit_code(),
+                2,
+                "{typed:?}"
+            );
         }
     }
 }

@@ -66,7 +66,10 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8, Failure> {
         }
         if !args.json {
             let line_before = if n_differ > 0 { "\n" } else { "" };
-            writeln!(out, "{line_before}({n_differ} of {n_compared} calls of both versions differ)")?;
+            writeln!(
+                out,
+                "{line_before}({n_differ} of {n_compared} calls of both versions differ)"
+            )?;
         }
         Ok::<(), Failure>(())
     })?;

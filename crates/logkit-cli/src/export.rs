@@ -2,7 +2,12 @@
 
 use logkit::Sink;
 
-use crate::{args::ExportArgs, failure::Failure, logs, render, run, settings::{Database, Settings}};
+use crate::{
+    args::ExportArgs,
+    failure::Failure,
+    logs, render, run,
+    settings::{Database, Settings},
+};
 
 /// Entries written at once.
 const BATCH: usize = 1000;

@@ -49,7 +49,12 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Failure> {
     }
     render::results(|out| {
         write(out, &rows, args.form, true)?;
-        writeln!(out, "\n({} entries from {})", rows.len(), database.path.display())?;
+        writeln!(
+            out,
+            "\n({} entries from {})",
+            rows.len(),
+            database.path.display()
+        )?;
         Ok(())
     })
 }
@@ -63,9 +68,7 @@ pub(crate) fn tail(args: &TailArgs) -> Result<(), Failure> {
 /// Turns what was typed into what is asked.
 pub(crate) fn filter(args: &FilterArgs) -> Filter {
     let micros = |at: i64| Timestamp::from_micros(at);
-    let last = args
-        .last
-        .map(|last| time::Moment::Ago(last).unix_micros());
+    let last = args.last.map(|last| time::Moment::Ago(last).unix_micros());
     let since = args.since.map(time::Moment::unix_micros);
     Filter {
         level: args.level.as_deref().map(Level::parse),
@@ -89,7 +92,9 @@ pub(crate) fn filter(args: &FilterArgs) -> Filter {
 
 /// Turns a count into what the reader takes.
 pub(crate) fn limit(typed: u64) -> usize {
-    usize::try_from(typed).unwrap_or(usize::MAX).min(i64::MAX as usize)
+    usize::try_from(typed)
+        .unwrap_or(usize::MAX)
+        .min(i64::MAX as usize)
 }
 
 /// The columns and `id`, as JSON.
@@ -110,7 +115,12 @@ fn follow(reader: &Reader, filter: Filter, first: u64, form: FormArgs) -> Result
     })?;
     rows.reverse();
     // What was committed between the two questions comes once.
-    last_id = rows.iter().map(|row| row.id).max().unwrap_or(0).max(last_id);
+    last_id = rows
+        .iter()
+        .map(|row| row.id)
+        .max()
+        .unwrap_or(0)
+        .max(last_id);
     render::results(|out| write(out, &rows, form, true))?;
     loop {
         let mut rows = Vec::new();
@@ -151,18 +161,13 @@ fn write(out: &mut dyn Write, rows: &[Row], form: FormArgs, header: bool) -> Res
 fn csv(out: &mut dyn Write, rows: &[Row], header: bool) -> Result<(), Failure> {
     let mut writer = csv_writer(out);
     if header {
-        writer.write_record(
-            ["id"]
-                .into_iter()
-                .chain(Entry::COLUMNS)
-                .chain(["extra"]),
-        )?;
+        writer.write_record(["id"].into_iter().chain(Entry::COLUMNS).chain(["extra"]))?;
     }
     for row in rows {
         let mut record = vec![row.id.to_string()];
-        record.extend(Entry::COLUMNS.map(|column| {
-            row.entry.get(column).unwrap_or_default().into_owned()
-        }));
+        record.extend(
+            Entry::COLUMNS.map(|column| row.entry.get(column).unwrap_or_default().into_owned()),
+        );
         record.push(if row.entry.has_extra() {
             Value::Object(row.entry.full_extra()).to_string()
         } else {
@@ -180,7 +185,22 @@ fn csv_writer(out: &mut dyn Write) -> csv::Writer<&mut dyn Write> {
         .from_writer(out)
 }
 
+/// Statements that read. A database opened for reading refuses the rest, but for those that write
+/// elsewhere, such as `VACUUM INTO`.
+const READING: [&str; 5] = ["SELECT", "WITH", "VALUES", "EXPLAIN", "PRAGMA"];
+
 fn sql(reader: &Reader, query: &str, form: FormArgs) -> Result<(), Failure> {
+    let first: String = query
+        .trim_start_matches(|c: char| c.is_whitespace() || c == '(')
+        .chars()
+        .take_while(char::is_ascii_alphabetic)
+        .collect();
+    if !READING.iter().any(|word| word.eq_ignore_ascii_case(&first)) {
+        return Err(Failure::Other(format!(
+            "--sql answers one query that begins with {}",
+            READING.join(", ")
+        )));
+    }
     let (names, rows) = reader.sql(query)?;
     render::results(|out| {
         if form.csv {

@@ -4,7 +4,7 @@
 use std::{
     borrow::Cow,
     fmt::{self, Display, Write as _},
-    io::{self, BufWriter, IsTerminal, Write},
+    io::{self, BufWriter, Write},
 };
 
 use anstream::{AutoStream, ColorChoice};
@@ -64,11 +64,6 @@ pub(crate) fn failure(failure: &Failure) {
     }
 }
 
-/// Tells whether a person sees stdout.
-pub(crate) fn stdout_is_terminal() -> bool {
-    io::stdout().is_terminal()
-}
-
 /// The line of an entry in `logs`.
 pub(crate) struct LogLine<'a>(pub(crate) &'a Entry);
 
@@ -119,7 +114,10 @@ impl Display for Milliseconds {
             Some(ms) => {
                 let digits = if ms >= 10.0 { 1 } else { 2 };
                 let text = format!("{ms:.digits$}");
-                f.pad(&format!("{}ms", text.trim_end_matches('0').trim_end_matches('.')))
+                f.pad(&format!(
+                    "{}ms",
+                    text.trim_end_matches('0').trim_end_matches('.')
+                ))
             }
         }
     }
@@ -127,7 +125,10 @@ impl Display for Milliseconds {
 
 /// Writes control characters as escapes, so that nothing breaks the line or steers the terminal.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
-    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let breaks = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     if !text.contains(breaks) {
         return Cow::Borrowed(text);
     }
@@ -155,14 +156,16 @@ pub(crate) fn table(header: &[String], rows: &[Vec<String>]) -> String {
             *wide = (*wide).max(width(cell));
         }
     }
-    let lines = std::iter::once(header).chain(rows.iter().map(Vec::as_slice)).map(|row| {
-        let mut line = String::new();
-        for (wide, cell) in widths.iter().zip(row) {
-            line += cell;
-            line += &" ".repeat(wide.saturating_sub(width(cell)) + 2);
-        }
-        line.trim_end().to_owned()
-    });
+    let lines = std::iter::once(header)
+        .chain(rows.iter().map(Vec::as_slice))
+        .map(|row| {
+            let mut line = String::new();
+            for (wide, cell) in widths.iter().zip(row) {
+                line += cell;
+                line += &" ".repeat(wide.saturating_sub(width(cell)) + 2);
+            }
+            line.trim_end().to_owned()
+        });
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -179,7 +182,10 @@ mod tests {
             duration_ms: Some(1234.56),
             ..Entry::default()
         };
-        assert_eq!(LogLine(&entry).to_string(), "2026-11-20T19:54:48 | INFO  | make | 1235ms");
+        assert_eq!(
+            LogLine(&entry).to_string(),
+            "2026-11-20T19:54:48 | INFO  | make | 1235ms"
+        );
         entry.level = Level::Error;
         entry.environment = "prod".into();
         entry.duration_ms = None;

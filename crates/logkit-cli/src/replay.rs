@@ -114,7 +114,7 @@ mod tests {
         );
         assert_eq!(command(&entry("()", None)).unwrap(), "make");
         assert!(command(&entry("('--token=***REDACTED***',)", None)).is_err());
-        assert!(command(&entry("(object(),)", None)).is_err());
+        assert!(command(&entry("('a', 'b... [truncated 9 chars]", None)).is_err());
     }
 
     proptest! {

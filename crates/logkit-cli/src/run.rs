@@ -9,9 +9,9 @@ mod language;
 mod relay;
 mod report;
 mod signals;
+mod span;
 
 use std::{
-    ffi::OsString,
     io::{self, IsTerminal},
     os::unix::process::ExitStatusExt,
     thread,
@@ -19,7 +19,7 @@ use std::{
 };
 
 use llmsrv_config::LogkitConfig;
-use logkit::{Durability, Entry, Sink, SinkError};
+use logkit::{ConsoleTime, DbSink, Durability, Entry, Level, Redactor, Sink, SinkError, Timestamp};
 
 pub(crate) use report::MODULE;
 
@@ -32,6 +32,7 @@ use crate::{
 use child::{Output, Plan};
 use report::{Outcome, Report};
 use signals::Signals;
+use span::Span;
 
 /// Exit status when the time is over.
 const TIMED_OUT: i32 = 124;
@@ -52,36 +53,54 @@ pub(crate) fn run(args: RunArgs) -> Result<u8, Failure> {
         return Ok(USAGE);
     }
     if let Some(cwd) = args.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        return Err(Failure::Usage(format!("--cwd {}: no such folder", cwd.display())));
+        return Err(Failure::Usage(format!(
+            "--cwd {}: no such folder",
+            cwd.display()
+        )));
     }
-    let plan = plan(&args, &settings);
-    let mut report = Report::new(&args, &settings.logkit, &plan);
+    let mut plan = plan(&args, &settings);
+    let span = Span::new(&settings.logkit);
+    span.hand_down(&mut plan.environment);
+    let timestamp = Timestamp::now();
     let began = Instant::now();
     let result = Signals::new().and_then(|signals| Ok((child::start(&plan)?, signals)));
     // From here on the command runs.
     let sinks = open_meanwhile(&args, &settings.logkit);
-    let (outcome, code) = match result {
-        Err(error) => not_started(&plan, error),
+    let (outcome, code, took) = match result {
+        Err(error) => {
+            let took = began.elapsed();
+            let (outcome, code) = not_started(&plan, error);
+            (outcome, code, took)
+        }
         Ok((started, signals)) => {
             let ended = relay::relay(started, signals, args.timeout, args.max_output)?;
+            let took = began.elapsed();
             if let Some(error) = &ended.lost {
-                render::warning(format_args!("cannot write the output of the command: {error}"));
+                render::warning(format_args!(
+                    "cannot write the output of the command: {error}"
+                ));
             }
             let code = match ended.status.signal() {
                 _ if ended.timed_out => TIMED_OUT,
                 Some(signal) => 128 + signal,
                 None => ended.status.code().unwrap_or(1),
             };
-            (Outcome::Ended(ended), code)
+            (Outcome::Ended(ended), code, took)
         }
     };
-    let entry = report.finish(outcome, code, began.elapsed());
-    if !args.quiet && !entry.level.is_below(&settings.logkit.level) {
-        render::note(logkit::console::line(
-            &entry,
-            "logkit",
-            &settings.logkit.console_time,
-        ));
+    let report = Report::new(&args, &settings.logkit, &plan);
+    let entry = report.finish(outcome, code, timestamp, took, &span);
+    let lowest = Level::parse(&settings.logkit.level);
+    if entry.level.number() < lowest.number() {
+        return Ok(code as u8);
+    }
+    if !args.quiet {
+        let said = |word: &str| settings.logkit.console_time.iter().any(|w| w == word);
+        let time = ConsoleTime {
+            millis: said("ms"),
+            utc: said("utc"),
+        };
+        render::note(logkit::console_line(&entry, "logkit", time));
     }
     write(sinks, &entry);
     Ok(code as u8)
@@ -120,7 +139,10 @@ fn not_started(plan: &Plan, error: io::Error) -> (Outcome, i32) {
             (Outcome::NotStarted("FileNotFoundError", why), NOT_FOUND)
         }
         _ => (
-            Outcome::NotStarted("PermissionError", format!("cannot execute {command}: {error}")),
+            Outcome::NotStarted(
+                "PermissionError",
+                format!("cannot execute {command}: {error}"),
+            ),
             NOT_EXECUTABLE,
         ),
     };
@@ -143,6 +165,10 @@ fn open_meanwhile(args: &RunArgs, config: &LogkitConfig) -> Option<thread::JoinH
     };
     let config = config.clone();
     let open = move || {
+        if config.redact {
+            // Its patterns are made ready at the first use.
+            Redactor::shared().redact_string("");
+        }
         specs
             .into_iter()
             .map(|spec| {
@@ -151,7 +177,10 @@ fn open_meanwhile(args: &RunArgs, config: &LogkitConfig) -> Option<thread::JoinH
             })
             .collect()
     };
-    thread::Builder::new().name("logkit-sinks".into()).spawn(open).ok()
+    thread::Builder::new()
+        .name("logkit-sinks".into())
+        .spawn(open)
+        .ok()
 }
 
 /// Writes the entry; what fails is said and nothing more.
@@ -173,5 +202,9 @@ fn write(sinks: Option<thread::JoinHandle<Opened>>, entry: &Entry) {
 
 /// Opens a sink.
 pub(crate) fn open(spec: &str, config: &LogkitConfig) -> Result<Box<dyn Sink>, SinkError> {
-    logkit::open(spec, config)
+    let path = spec
+        .strip_prefix("db:")
+        .ok_or_else(|| SinkError::Other(format!("Invalid sink spec '{spec}'")))?;
+    let durability = Durability::parse(&config.durability).unwrap_or_default();
+    Ok(Box::new(DbSink::open(path, "logs", durability)?))
 }

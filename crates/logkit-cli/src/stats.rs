@@ -56,7 +56,9 @@ pub(crate) fn show(
             writeln!(out, "No logs found.")?;
             return Ok(());
         }
-        let header = ["FUNCTION", "CALLS", "ERRORS", "RATE", "P50", "P95", "P99", "TOTAL"];
+        let header = [
+            "FUNCTION", "CALLS", "ERRORS", "RATE", "P50", "P95", "P99", "TOTAL",
+        ];
         let rows: Vec<Vec<String>> = stats.iter().map(cells).collect();
         writeln!(out, "{}", render::table(&header.map(str::to_owned), &rows))?;
         writeln!(

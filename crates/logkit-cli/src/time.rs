@@ -17,7 +17,7 @@ const LONGEST: f64 = 100.0 * 366.0 * 86_400.0;
 
 /// A point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub(crate) enum Moment {
     /// By the calendar, microseconds since 1970.
     At(i64),
     /// So long ago.
@@ -26,7 +26,7 @@ pub enum Moment {
 
 impl Moment {
     /// Returns microseconds since 1970.
-    pub fn unix_micros(self) -> i64 {
+    pub(crate) fn unix_micros(self) -> i64 {
         match self {
             Moment::At(at) => at,
             Moment::Ago(ago) => now().saturating_sub(ago.as_micros() as i64),
@@ -35,22 +35,22 @@ impl Moment {
 }
 
 /// Returns microseconds since 1970.
-pub fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     Timestamp::now().as_microsecond()
 }
 
 /// Reads a span of `logs`; a bare number is hours.
-pub fn span(text: &str) -> Result<Duration, String> {
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
     parse(text, 3600.0).ok_or_else(|| "write it like 90s, 30m, 24h, 7d or 2w".to_owned())
 }
 
 /// Reads a limit of `run`; a bare number is seconds.
-pub fn limit(text: &str) -> Result<Duration, String> {
+pub(crate) fn limit(text: &str) -> Result<Duration, String> {
     parse(text, 1.0).ok_or_else(|| "write it like 90s, 30m or 24h".to_owned())
 }
 
 /// Reads milliseconds.
-pub fn milliseconds(text: &str) -> Result<f64, String> {
+pub(crate) fn milliseconds(text: &str) -> Result<f64, String> {
     match text.trim_end_matches("ms").parse() {
         Ok(number) if f64::is_finite(number) && number >= 0.0 => Ok(number),
         _ => Err("give a number of milliseconds".to_owned()),
@@ -58,7 +58,7 @@ pub fn milliseconds(text: &str) -> Result<f64, String> {
 }
 
 /// Reads a point in time: a date, a date and time, or a span back from now.
-pub fn moment(text: &str) -> Result<Moment, String> {
+pub(crate) fn moment(text: &str) -> Result<Moment, String> {
     if let Ok(ago) = span(text) {
         return Ok(Moment::Ago(ago));
     }
@@ -67,8 +67,9 @@ pub fn moment(text: &str) -> Result<Moment, String> {
         let utc = text.parse::<DateTime>()?;
         Ok::<_, jiff::Error>(utc.to_zoned(TimeZone::UTC)?.timestamp())
     });
-    at.map(|at| Moment::At(at.as_microsecond()))
-        .map_err(|_| "write it like 2026-11-20, 2026-11-20T19:54:48, 2026-11-20T19:54+01:00 or 2h".to_owned())
+    at.map(|at| Moment::At(at.as_microsecond())).map_err(|_| {
+        "write it like 2026-11-20, 2026-11-20T19:54:48, 2026-11-20T19:54+01:00 or 2h".to_owned()
+    })
 }
 
 fn parse(text: &str, bare: f64) -> Option<Duration> {
@@ -117,7 +118,17 @@ mod tests {
         ] {
             assert_eq!(span(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for text in ["", "h", "5x", "1h30", "-1h", "1e3", "inf", "9999999999w", "1ä"] {
+        for text in [
+            "",
+            "h",
+            "5x",
+            "1h30",
+            "-1h",
+            "1e3",
+            "inf",
+            "9999999999w",
+            "1ä",
+        ] {
             assert!(span(text).is_err(), "{text}");
         }
         assert_eq!(limit("5"), Ok(Duration::from_secs(5)));

@@ -42,6 +42,8 @@ pub struct Filter {
     pub version: Option<String>,
     /// Part of any text of the entry, in any case.
     pub search: Option<String>,
+    /// Each of these is part of some text of the entry, in any case.
+    pub words: Vec<String>,
     /// At least that many milliseconds.
     pub slow_ms: Option<f64>,
     /// Only rows with a smaller id: the next page.
@@ -76,6 +78,8 @@ pub struct FunctionStats {
     pub p95_ms: Option<f64>,
     /// 99 of 100 calls took at most that long.
     pub p99_ms: Option<f64>,
+    /// What all calls took together.
+    pub total_ms: f64,
 }
 
 impl Reader {
@@ -217,6 +221,7 @@ impl Reader {
                     p50_ms: percentile(50),
                     p95_ms: percentile(95),
                     p99_ms: percentile(99),
+                    total_ms: durations.iter().sum(),
                     function_name,
                     calls,
                     errors,
@@ -329,7 +334,7 @@ impl Reader {
         if let Some(id) = filter.after_id {
             add("id > ?", Box::new(id));
         }
-        if let Some(search) = &filter.search {
+        for search in filter.search.iter().chain(&filter.words) {
             let searched: Vec<String> = SEARCHED
                 .iter()
                 .filter(|column| self.columns.contains(column))

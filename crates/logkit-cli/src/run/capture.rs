@@ -169,7 +169,10 @@ mod tests {
         assert_eq!((whole.text.as_str(), whole.truncated), ("abcdefgh", false));
         let cut = captured(6, &[b"abc", b"def", b"ghi", b"j"], false);
         assert_eq!(cut.text, "abc\n... [4 bytes left out] ...\nhij");
-        assert_eq!((cut.total_bytes, cut.truncated, cut.lossy), (10, true, false));
+        assert_eq!(
+            (cut.total_bytes, cut.truncated, cut.lossy),
+            (10, true, false)
+        );
         assert_eq!(
             captured(0, &[b"abc"], false).text,
             "\n... [3 bytes left out] ...\n"
@@ -180,7 +183,10 @@ mod tests {
     fn characters_cut_in_two_are_left_out_and_other_bytes_are_replaced() {
         let cut = captured(5, &["aäöüß€x".as_bytes()], false);
         assert!(!cut.lossy, "{cut:?}");
-        assert!(cut.text.starts_with("aä\n") && cut.text.ends_with("\nx"), "{cut:?}");
+        assert!(
+            cut.text.starts_with("aä\n") && cut.text.ends_with("\nx"),
+            "{cut:?}"
+        );
         let foreign = captured(100, &[b"gr\xf6\xdfer"], false);
         assert_eq!(foreign.text, "gr\u{fffd}\u{fffd}er");
         assert!(foreign.lossy);

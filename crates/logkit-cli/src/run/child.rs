@@ -91,7 +91,11 @@ fn spawn(plan: &Plan, mut command: Command) -> io::Result<Started> {
     if plan.output == Output::Pipes {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
-    let group = if in_foreground() { Group::Shared } else { Group::Own };
+    let group = if in_foreground() {
+        Group::Shared
+    } else {
+        Group::Own
+    };
     if group == Group::Own {
         command.process_group(0);
     }
@@ -187,7 +191,9 @@ pub(crate) fn find(plan: &Plan) -> Option<PathBuf> {
         });
     }
     let given = plan.environment.iter().find(|(name, _)| name == "PATH");
-    let path = given.map(|(_, value)| value.clone()).or_else(llmsrv_config::search_path)?;
+    let path = given
+        .map(|(_, value)| value.clone())
+        .or_else(llmsrv_config::search_path)?;
     path.as_encoded_bytes()
         .split(|byte| *byte == b':')
         .filter_map(|folder| Some(Path::new(std::str::from_utf8(folder).ok()?).join(&plan.command)))

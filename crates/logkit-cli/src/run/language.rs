@@ -9,10 +9,16 @@ use std::{
 
 /// Names of commands, lower case, and ends of the names of scripts.
 const LANGUAGES: &[(&str, &[&str], &[&str])] = &[
-    ("bash", &["bash", "sh", "zsh", "dash", "ksh"], &[".sh", ".bash", ".zsh"]),
+    (
+        "bash",
+        &["bash", "sh", "zsh", "dash", "ksh"],
+        &[".sh", ".bash", ".zsh"],
+    ),
     (
         "python",
-        &["python", "python2", "python3", "uv", "pip", "pip3", "pytest"],
+        &[
+            "python", "python2", "python3", "uv", "pip", "pip3", "pytest",
+        ],
         &[".py"],
     ),
     ("go", &["go"], &[".go"]),
@@ -58,7 +64,11 @@ fn by_name(command: &str) -> Option<&'static str> {
 /// `python3`.
 fn interpreter(file: &Path) -> Option<String> {
     let mut line = Vec::new();
-    File::open(file).ok()?.take(256).read_to_end(&mut line).ok()?;
+    File::open(file)
+        .ok()?
+        .take(256)
+        .read_to_end(&mut line)
+        .ok()?;
     let line = line.strip_prefix(b"#!")?;
     let line = line.split(|byte| *byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
@@ -114,7 +124,11 @@ mod tests {
         ] {
             let file = dir.path().join("tool");
             fs::write(&file, line).unwrap();
-            assert_eq!(language(OsStr::new("tool"), Some(file)), expected, "{line:?}");
+            assert_eq!(
+                language(OsStr::new("tool"), Some(file)),
+                expected,
+                "{line:?}"
+            );
         }
     }
 }

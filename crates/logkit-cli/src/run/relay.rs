@@ -75,20 +75,33 @@ pub(crate) fn relay(
         }
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
-            started.send(if timed_out { Signal::KILL } else { Signal::TERM }.as_raw());
+            started.send(
+                if timed_out {
+                    Signal::KILL
+                } else {
+                    Signal::TERM
+                }
+                .as_raw(),
+            );
             deadline = (!timed_out).then(|| now + LAST_WORDS);
             timed_out = true;
         }
         let until_silent = status.map(|_| last_read + SILENCE);
         if let Some(silent) = until_silent {
             let pending = pumps.iter().any(Pump::has_pending);
-            let open = pumps.iter().any(|pump| pump.tap.is_some() && pump.is_open());
+            let open = pumps
+                .iter()
+                .any(|pump| pump.tap.is_some() && pump.is_open());
             if !pending && (!open || now >= silent) {
                 break;
             }
         }
         let wake = [deadline, until_silent].into_iter().flatten().min();
-        let ready = wait(&pumps, &signals, wake.map(|wake| wake.saturating_duration_since(now)))?;
+        let ready = wait(
+            &pumps,
+            &signals,
+            wake.map(|wake| wake.saturating_duration_since(now)),
+        )?;
         for (pump, ready) in pumps.iter_mut().zip(&ready) {
             if *ready && pump.step() {
                 last_read = Instant::now();
@@ -157,7 +170,9 @@ fn pumps(started: &mut Started, limit: usize) -> io::Result<Vec<Pump>> {
 /// Waits until something can be done; tells for each pump whether it can.
 fn wait(pumps: &[Pump], signals: &Signals, limit: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut fds = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
-    let active: Vec<usize> = (0..pumps.len()).filter(|idx| pumps[*idx].waits_for().is_some()).collect();
+    let active: Vec<usize> = (0..pumps.len())
+        .filter(|idx| pumps[*idx].waits_for().is_some())
+        .collect();
     for idx in &active {
         if let Some((fd, flags)) = pumps[*idx].waits_for() {
             fds.push(PollFd::from_borrowed_fd(fd, flags));
@@ -208,7 +223,11 @@ impl Pump {
     fn new(stream: Stream, from: OwnedFd, to: OwnedFd, tap: Option<Capture>) -> Pump {
         let is_file = rustix::fs::fstat(&to)
             .is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode) == FileType::RegularFile);
-        let size = if stream == Stream::Stdin { ATOMIC } else { CHUNK };
+        let size = if stream == Stream::Stdin {
+            ATOMIC
+        } else {
+            CHUNK
+        };
         Pump {
             stream,
             from: Some(from),

@@ -1,15 +1,16 @@
 //! The entry of a command.
 
-use std::{borrow::Cow, ffi::OsStr, time::Duration};
+use std::{borrow::Cow, os::unix::process::ExitStatusExt, sync::Arc, time::Duration};
 
 use llmsrv_config::LogkitConfig;
-use logkit::{Entry, Level, Redactor, repr};
+use logkit::{Entry, Level, Redactor, Timestamp, repr};
 use serde_json::{Map, Value};
 
 use super::{
     child::{self, Plan},
     language,
     relay::Ended,
+    span::Span,
 };
 use crate::args::RunArgs;
 
@@ -17,6 +18,9 @@ use crate::args::RunArgs;
 pub(crate) const MODULE: &str = "cli";
 /// Characters of output that the result and the error have; `extra` has more.
 const SHOWN: usize = 2000;
+
+/// Characters of arguments that are kept: enough to type the command again.
+const MOST_ARGUMENTS: usize = 64 * 1024;
 
 /// How it went.
 pub(crate) enum Outcome {
@@ -29,21 +33,29 @@ pub(crate) enum Outcome {
 /// What becomes the entry.
 pub(crate) struct Report {
     entry: Entry,
-    redactor: Option<Redactor>,
+    redactor: Option<Arc<Redactor>>,
     extra: Map<String, Value>,
 }
 
 impl Report {
     /// Notes what is known before the command runs.
     pub(crate) fn new(args: &RunArgs, config: &LogkitConfig, plan: &Plan) -> Report {
-        let redactor = config.redact.then(Redactor::default);
+        let redactor = config.redact.then(Redactor::shared);
         let language = language::language(&plan.command, child::find(plan));
         let environment = args
             .env
             .clone()
             .or_else(|| config.environment.clone())
             .unwrap_or_else(|| "local".to_owned());
-        let words = redacted(&plan.args, redactor.as_ref());
+        let words: Vec<_> = plan
+            .args
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect();
+        let words = match &redactor {
+            Some(redactor) => redactor.redact_args(&words),
+            None => words.into_iter().map(Cow::into_owned).collect(),
+        };
         let command = plan.command.to_string_lossy().into_owned();
         let mut extra = Map::new();
         let line = std::iter::once(&command).chain(&words);
@@ -58,15 +70,12 @@ impl Report {
             extra.insert("cwd".into(), cwd.to_string_lossy().into());
         }
         let types = vec!["str"; words.len()];
-        let kwargs = [
-            ("language", repr::repr_str(language)),
-            ("env", repr::repr_str(&environment)),
-        ];
+        let kwargs = [("language", language), ("env", &environment)];
         let entry = Entry {
             function_name: command.into(),
             module: MODULE.into(),
-            args: repr::repr_tuple(&words.iter().map(|word| repr::repr_str(word)).collect::<Vec<_>>()).into(),
-            kwargs: repr::repr_dict(&kwargs).into(),
+            args: repr::truncate(&repr::repr_tuple(&words), MOST_ARGUMENTS).into(),
+            kwargs: repr::repr_dict(kwargs).into(),
             arg_types: types.join(", ").into(),
             kwarg_types: "{'language': 'str', 'env': 'str'}".into(),
             environment: environment.into(),
@@ -79,23 +88,37 @@ impl Report {
         }
     }
 
-    /// Adds how it went.
-    pub(crate) fn finish(&mut self, outcome: Outcome, code: i32, took: Duration) -> Entry {
-        let mut entry = std::mem::take(&mut self.entry);
-        let mut extra = std::mem::take(&mut self.extra);
+    /// Adds when it began, how it went and how long it took.
+    pub(crate) fn finish(
+        self,
+        outcome: Outcome,
+        code: i32,
+        timestamp: Timestamp,
+        took: Duration,
+        span: &Span,
+    ) -> Entry {
+        let mut entry = Entry {
+            timestamp,
+            trace_id: span.trace_id.clone().into(),
+            version: span.version.clone().into(),
+            span_id: Some(span.id),
+            parent_id: span.parent_id,
+            duration_ms: Some(took.as_secs_f64() * 1e3),
+            ..self.entry
+        };
+        let mut extra = self.extra;
+        let scrubbed = |text| scrubbed(self.redactor.as_deref(), text);
         entry.level = if code == 0 { Level::Info } else { Level::Error };
-        entry.duration_ms = Some(took.as_secs_f64() * 1e3);
         entry.return_type = "NoneType".into();
         extra.insert("returncode".into(), code.into());
         match outcome {
             Outcome::NotStarted(kind, why) => {
                 entry.exception_type = kind.into();
-                entry.exception = capitalised(&self.scrubbed(why)).into();
+                entry.exception = capitalised(&scrubbed(why)).into();
             }
             Outcome::Ended(ended) => {
-                use std::os::unix::process::ExitStatusExt;
-                let stdout = self.scrubbed(ended.stdout.text);
-                let stderr = self.scrubbed(ended.stderr.text);
+                let stdout = scrubbed(ended.stdout.text);
+                let stderr = scrubbed(ended.stderr.text);
                 if !stdout.is_empty() {
                     entry.return_value = repr::repr_str(first(&stdout)).into();
                     entry.return_type = "str".into();
@@ -115,7 +138,10 @@ impl Report {
                 extra.insert("stderr".into(), stderr.into());
                 let facts = [
                     ("timed_out", ended.timed_out),
-                    ("truncated", ended.stdout.truncated || ended.stderr.truncated),
+                    (
+                        "truncated",
+                        ended.stdout.truncated || ended.stderr.truncated,
+                    ),
                     ("lossy", ended.stdout.lossy || ended.stderr.lossy),
                 ];
                 for (name, _) in facts.iter().filter(|(_, is_so)| *is_so) {
@@ -132,43 +158,14 @@ impl Report {
         entry.extra = extra;
         entry
     }
+}
 
-    fn scrubbed(&self, text: String) -> String {
-        match &self.redactor {
-            Some(redactor) => match redactor.text(&text) {
-                Cow::Borrowed(_) => text,
-                Cow::Owned(clean) => clean,
-            },
-            None => text,
-        }
+fn scrubbed(redactor: Option<&Redactor>, text: String) -> String {
+    let clean = redactor.map(|redactor| redactor.redact_string(&text));
+    match clean {
+        Some(Cow::Owned(clean)) => clean,
+        _ => text,
     }
-}
-
-/// Returns the arguments as text, secrets blanked: those in one word, `--token=x`, and those that
-/// follow their name, `--token x`.
-fn redacted(args: &[std::ffi::OsString], redactor: Option<&Redactor>) -> Vec<String> {
-    let words = args.iter().map(|word| lossy(word));
-    let Some(redactor) = redactor else {
-        return words.map(Cow::into_owned).collect();
-    };
-    let mut follows_name = false;
-    words
-        .map(|word| {
-            let name = word.strip_prefix('-').map(|name| name.trim_start_matches('-'));
-            let is_option = name.is_some();
-            if follows_name && !is_option {
-                follows_name = false;
-                return logkit::REDACTED.to_owned();
-            }
-            follows_name =
-                name.is_some_and(|name| !name.contains('=') && redactor.is_sensitive_key(name));
-            redactor.text(&word).into_owned()
-        })
-        .collect()
-}
-
-fn lossy(word: &OsStr) -> Cow<'_, str> {
-    word.to_string_lossy()
 }
 
 fn first(text: &str) -> &str {

@@ -22,13 +22,21 @@ fn exit_statuses_are_those_of_the_command() {
         (&["run", "sh", "-c", "exit 255"], 255, "ProcessError"),
         (&["run", "sh", "-c", "kill -9 $$"], 137, "ProcessError"),
         (&["run", "sh", "-c", "kill -TERM $$"], 143, "ProcessError"),
-        (&["run", "--no-tty", "sh", "-c", "kill -SEGV $$"], 139, "ProcessError"),
+        (
+            &["run", "--no-tty", "sh", "-c", "kill -SEGV $$"],
+            139,
+            "ProcessError",
+        ),
         (&["run", "-p", "sh", "-c", "exit 9"], 9, "ProcessError"),
         (&["run", "no-such-command", "x"], 127, "FileNotFoundError"),
         (&["run", "./no/such/file"], 127, "FileNotFoundError"),
         (&["run", "./plain.txt"], 126, "PermissionError"),
         (&["run", "./folder"], 126, "PermissionError"),
-        (&["run", "--timeout", "0.2s", "sleep", "60"], 124, "TimeoutError"),
+        (
+            &["run", "--timeout", "0.2s", "sleep", "60"],
+            124,
+            "TimeoutError",
+        ),
     ] {
         let sandbox_run = Sandbox::new();
         let mut command = sandbox_run.command(args);
@@ -53,19 +61,32 @@ fn exit_statuses_are_those_of_the_command() {
         let sandbox = Sandbox::new();
         let ended = sandbox.run(args);
         assert_eq!(ended.code, Some(2), "{args:?} {ended:?}");
-        assert!(!ended.stderr.is_empty() && !sandbox.db().exists(), "{args:?}");
+        assert!(
+            !ended.stderr.is_empty() && !sandbox.db().exists(),
+            "{args:?}"
+        );
     }
 }
 
 #[test]
 fn the_entry_has_the_fields_of_a_command() {
     let sandbox = Sandbox::new();
-    let ended = sandbox.run(&["run", "--env", "prod", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
+    let ended = sandbox.run(&[
+        "run",
+        "--env",
+        "prod",
+        "--",
+        "sh",
+        "-c",
+        "echo out; echo err >&2; exit 3",
+    ]);
     assert_eq!((ended.stdout.as_str(), ended.code), ("out\n", Some(3)));
     assert!(ended.stderr.starts_with("err\n"), "{ended:?}");
     let line = ended.stderr.lines().last().unwrap();
     assert!(
-        line.contains(" | ERROR | logkit | sh() | args=('-c', 'echo out; echo err >&2; exit 3') | "),
+        line.contains(
+            " | ERROR | logkit | sh() | args=('-c', 'echo out; echo err >&2; exit 3') | "
+        ),
         "{line}"
     );
     assert!(line.contains("EXCEPTION ProcessError: err"), "{line}");
@@ -92,14 +113,23 @@ fn the_entry_has_the_fields_of_a_command() {
     assert_eq!(extra["stdout"], "out\n");
     assert_eq!(extra["stderr"], "err\n");
     assert_eq!(extra["cmd"], "sh -c echo out; echo err >&2; exit 3");
-    assert_eq!(extra["cwd"], sandbox.path().canonicalize().unwrap().to_str().unwrap());
+    assert_eq!(
+        extra["cwd"],
+        sandbox.path().canonicalize().unwrap().to_str().unwrap()
+    );
 
     let sandbox = Sandbox::new();
     let ended = sandbox.run(&["run", "-q", "sh", "-c", "echo to-stderr >&2"]);
     assert_eq!(ended.stderr, "to-stderr\n");
     let entry = sandbox.entry();
-    assert_eq!((&entry["return_value"], &entry["return_type"]), (&"None".into(), &"NoneType".into()));
-    assert_eq!((&entry["exception"], &entry["environment"]), (&"".into(), &"local".into()));
+    assert_eq!(
+        (&entry["return_value"], &entry["return_type"]),
+        (&"None".into(), &"NoneType".into())
+    );
+    assert_eq!(
+        (&entry["exception"], &entry["environment"]),
+        (&"".into(), &"local".into())
+    );
     assert_eq!(entry["extra"]["stderr"], "to-stderr\n");
 }
 
@@ -112,7 +142,10 @@ fn bytes_pass_untouched_whatever_they_are() {
     let ended = sandbox.run(&["run", "-q", "cat", "bytes"]);
     assert!(ended.bytes == all, "{} bytes", ended.bytes.len());
     let extra = &sandbox.entry()["extra"];
-    assert_eq!((&extra["lossy"], &extra["truncated"]), (&true.into(), &true.into()));
+    assert_eq!(
+        (&extra["lossy"], &extra["truncated"]),
+        (&true.into(), &true.into())
+    );
     assert_eq!(extra["stdout_bytes"], 300_000);
     assert!(extra["stdout"].as_str().unwrap().contains("bytes left out"));
 }
@@ -131,7 +164,11 @@ fn what_is_kept_of_the_output_is_bounded() {
 fn stdin_is_that_of_the_command() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.command(&["run", "-q", "cat"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(b"typed\n").unwrap();
     let ended = Ended::from(child.wait_with_output().unwrap());
     assert_eq!((ended.stdout.as_str(), ended.code), ("typed\n", Some(0)));
@@ -147,7 +184,11 @@ fn output_appears_at_once() {
     child.stdout.take().unwrap().read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"first\n");
     // The goal is 50 ms; a busy machine and a debug build get more.
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
     signal(&child, "TERM");
     assert_eq!(child.wait().unwrap().code(), Some(143));
 }
@@ -158,9 +199,14 @@ fn much_output_needs_little_memory() {
     let script = "head -c 200000000 /dev/zero; touch done; sleep 60";
     let mut command = sandbox.command(&["run", "-q", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-    eventually("the end of the output", || sandbox.path().join("done").exists().then_some(()));
+    eventually("the end of the output", || {
+        sandbox.path().join("done").exists().then_some(())
+    });
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
     let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
     signal(&child, "KILL");
     child.wait().unwrap();
@@ -172,14 +218,24 @@ fn signals_reach_the_command_and_the_entry_is_written() {
     for (name, script, code) in [
         ("TERM", "sleep 60", 143),
         ("HUP", "sleep 60", 129),
-        ("INT", "trap 'echo stopping; exit 5' INT; echo ready; while :; do sleep 0.1; done", 5),
-        ("QUIT", "trap 'exit 6' QUIT; echo ready; while :; do sleep 0.1; done", 6),
+        (
+            "INT",
+            "trap 'echo stopping; exit 5' INT; echo ready; while :; do sleep 0.1; done",
+            5,
+        ),
+        (
+            "QUIT",
+            "trap 'exit 6' QUIT; echo ready; while :; do sleep 0.1; done",
+            6,
+        ),
     ] {
         let sandbox = Sandbox::new();
         let script = format!("touch started; {script}");
         let mut command = sandbox.command(&["run", "-q", "sh", "-c", &script]);
         let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-        eventually("the start", || sandbox.path().join("started").exists().then_some(()));
+        eventually("the start", || {
+            sandbox.path().join("started").exists().then_some(())
+        });
         std::thread::sleep(Duration::from_millis(100));
         signal(&child, name);
         assert_eq!(child.wait().unwrap().code(), Some(code), "{name}");
@@ -199,10 +255,22 @@ fn an_ignored_signal_stays_ignored() {
     );
     let mut command = sandbox.command(&[]);
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &script]).current_dir(sandbox.path()).env_clear();
-    shell.envs(command.env("X", "y").get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell
+        .args(["-c", &script])
+        .current_dir(sandbox.path())
+        .env_clear();
+    shell.envs(
+        command
+            .env("X", "y")
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     let ended = Ended::of(&mut shell);
-    assert_eq!((ended.stdout.as_str(), ended.code), ("alive\n", Some(0)), "{ended:?}");
+    assert_eq!(
+        (ended.stdout.as_str(), ended.code),
+        ("alive\n", Some(0)),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -211,7 +279,12 @@ fn whoever_stops_reading_stops_the_command() {
     let mut command = sandbox.command(&["run", "-q", "yes"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut bytes = [0; 2];
-    child.stdout.as_mut().unwrap().read_exact(&mut bytes).unwrap();
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut bytes)
+        .unwrap();
     drop(child.stdout.take());
     // As without us: `yes` ends by SIGPIPE.
     assert_eq!(child.wait().unwrap().code(), Some(141));
@@ -222,7 +295,13 @@ fn whoever_stops_reading_stops_the_command() {
 fn a_service_left_behind_is_not_waited_for() {
     let sandbox = Sandbox::new();
     let began = Instant::now();
-    let ended = sandbox.run(&["run", "-q", "sh", "-c", "sleep 20 2>/dev/null & echo started"]);
+    let ended = sandbox.run(&[
+        "run",
+        "-q",
+        "sh",
+        "-c",
+        "sleep 20 2>/dev/null & echo started",
+    ]);
     assert_eq!((ended.stdout.as_str(), ended.code), ("started\n", Some(0)));
     assert!(began.elapsed() < Duration::from_secs(10));
 }
@@ -232,7 +311,11 @@ fn a_command_that_will_not_end_is_killed_with_its_children() {
     let sandbox = Sandbox::new();
     let script = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$ > inner; while :; do sleep 1; done'";
     let ended = sandbox.run(&["run", "-q", "--timeout", "300ms", "sh", "-c", script]);
-    assert_eq!(ended.code, Some(2), "milliseconds are no unit here: {ended:?}");
+    assert_eq!(
+        ended.code,
+        Some(2),
+        "milliseconds are no unit here: {ended:?}"
+    );
     let ended = sandbox.run(&["run", "-q", "--timeout", "0.3", "sh", "-c", script]);
     assert_eq!(ended.code, Some(124), "{ended:?}");
     let inner = fs::read_to_string(sandbox.path().join("inner")).unwrap();
@@ -242,7 +325,10 @@ fn a_command_that_will_not_end_is_killed_with_its_children() {
         (text.is_empty() || text.contains(") Z ")).then_some(())
     });
     let extra = &sandbox.entry()["extra"];
-    assert_eq!((&extra["timed_out"], &extra["signal"]), (&true.into(), &9.into()));
+    assert_eq!(
+        (&extra["timed_out"], &extra["signal"]),
+        (&true.into(), &9.into())
+    );
 }
 
 #[test]
@@ -250,7 +336,16 @@ fn secrets_are_not_logged() {
     let sandbox = Sandbox::new();
     let script = "echo password=hunter2 >&2; echo 'Authorization: Bearer abcdef0123456789'; exit 1";
     let ended = sandbox.run(&[
-        "run", "sh", "-c", script, "sh", "--token", "s3cr3t-a", "--api-key=s3cr3t-b", "--max-tokens", "12",
+        "run",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        "--token",
+        "s3cr3t-a",
+        "--api-key=s3cr3t-b",
+        "--max-tokens",
+        "12",
         "https://me:s3cr3t-c@host/x",
     ]);
     // The command and its readers get everything.
@@ -270,10 +365,19 @@ fn the_command_runs_whatever_the_database_does() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path().join("is-a-folder")).unwrap();
     fs::write(sandbox.path().join("no-database"), "x".repeat(5000)).unwrap();
-    for db in ["is-a-folder", "no-database", "no/such/folder/x.db", "/proc/x.db"] {
+    for db in [
+        "is-a-folder",
+        "no-database",
+        "no/such/folder/x.db",
+        "/proc/x.db",
+    ] {
         let mut command = sandbox.command(&["run", "-q", "sh", "-c", "echo out; exit 4"]);
         let ended = Ended::of(command.env("LOGKIT_DB", db));
-        assert_eq!((ended.stdout.as_str(), ended.code), ("out\n", Some(4)), "{db}");
+        assert_eq!(
+            (ended.stdout.as_str(), ended.code),
+            ("out\n", Some(4)),
+            "{db}"
+        );
         let notices: Vec<&str> = ended.stderr.lines().collect();
         assert!(
             notices.len() == 1 && notices[0].starts_with("logkit: the entry is not logged to db:"),
@@ -281,21 +385,42 @@ fn the_command_runs_whatever_the_database_does() {
         );
     }
     // A full disk.
-    let mut command = sandbox.command(&["run", "-q", "--sink", "json:/dev/full", "sh", "-c", "echo out; exit 4"]);
+    let mut command = sandbox.command(&[
+        "run",
+        "-q",
+        "--sink",
+        "json:/dev/full",
+        "sh",
+        "-c",
+        "echo out; exit 4",
+    ]);
     let ended = Ended::of(&mut command);
     assert_eq!((ended.stdout.as_str(), ended.code), ("out\n", Some(4)));
     assert!(ended.stderr.contains("No space left"), "{ended:?}");
     // Settings with mistakes in them.
     let mut command = sandbox.command(&["run", "-q", "sh", "-c", "echo out; exit 4"]);
     let ended = Ended::of(command.env("LOGKIT_QUEUE", "many"));
-    assert_eq!((ended.stdout.as_str(), ended.code), ("out\n", Some(4)), "{ended:?}");
+    assert_eq!(
+        (ended.stdout.as_str(), ended.code),
+        ("out\n", Some(4)),
+        "{ended:?}"
+    );
     assert!(ended.stderr.contains("LOGKIT_QUEUE"), "{ended:?}");
 }
 
 #[test]
 fn entries_go_where_they_are_told() {
     let sandbox = Sandbox::new();
-    let ended = sandbox.run(&["run", "-q", "--sink", "csv:a.csv", "--sink", "json:a.jsonl", "echo", "x"]);
+    let ended = sandbox.run(&[
+        "run",
+        "-q",
+        "--sink",
+        "csv:a.csv",
+        "--sink",
+        "json:a.jsonl",
+        "echo",
+        "x",
+    ]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(!sandbox.db().exists());
     let read = |name: &str| fs::read_to_string(sandbox.path().join(name)).unwrap();
@@ -307,16 +432,31 @@ fn entries_go_where_they_are_told() {
     assert!(sandbox.path().join("b.csv").exists());
     let ended = sandbox.run(&["run", "-q", "--sink", "nonsense", "true"]);
     assert_eq!(ended.code, Some(0));
-    assert!(ended.stderr.contains("Invalid sink spec 'nonsense'"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("Invalid sink spec 'nonsense'"),
+        "{ended:?}"
+    );
 }
 
 #[test]
 fn variables_and_folder_are_given_to_the_command() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path().join("sub")).unwrap();
-    fs::write(sandbox.path().join("my.env"), "A=from-file\nB='from file'\nLOGKIT_ENV=staging\n").unwrap();
+    fs::write(
+        sandbox.path().join("my.env"),
+        "A=from-file\nB='from file'\nLOGKIT_ENV=staging\n",
+    )
+    .unwrap();
     let mut command = sandbox.command(&[
-        "run", "-q", "--env-file", "my.env", "--cwd", "sub", "sh", "-c", "echo $A $B; pwd",
+        "run",
+        "-q",
+        "--env-file",
+        "my.env",
+        "--cwd",
+        "sub",
+        "sh",
+        "-c",
+        "echo $A $B; pwd",
     ]);
     let ended = Ended::of(command.env("A", "from-outside"));
     let mut lines = ended.stdout.lines();
@@ -332,7 +472,12 @@ fn scripts_run_as_in_a_shell() {
     let sandbox = Sandbox::new();
     for (name, text, code, language) in [
         ("plain", "echo $0 $1; exit 3", 3, "shell"),
-        ("python-tool", "#!/usr/bin/env python3\nraise SystemExit(4)", 4, "python"),
+        (
+            "python-tool",
+            "#!/usr/bin/env python3\nraise SystemExit(4)",
+            4,
+            "python",
+        ),
         ("broken", "#!/no/such/interpreter\n", 127, "shell"),
     ] {
         let file = sandbox.path().join(name);
@@ -349,12 +494,16 @@ fn scripts_run_as_in_a_shell() {
 fn commands_inside_commands_are_one_trace() {
     let sandbox = Sandbox::new();
     let logkit = env!("CARGO_BIN_EXE_logkit");
-    let inner = format!("{logkit} run -q echo one; {logkit} run -q sh -c '{logkit} run -q echo two'");
+    let inner =
+        format!("{logkit} run -q echo one; {logkit} run -q sh -c '{logkit} run -q echo two'");
     let ended = sandbox.run(&["run", "-q", "sh", "-c", &inner]);
     assert_eq!(ended.stdout, "one\ntwo\n", "{ended:?}");
     let entries = sandbox.entries();
     let trace = entries[0]["trace_id"].as_str().unwrap();
-    assert!(entries.iter().all(|entry| entry["trace_id"] == trace), "{entries:?}");
+    assert!(
+        entries.iter().all(|entry| entry["trace_id"] == trace),
+        "{entries:?}"
+    );
     let tree = sandbox.run(&["tree", trace]).stdout;
     let shape: Vec<String> = tree
         .lines()
