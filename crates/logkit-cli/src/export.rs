@@ -1,6 +1,6 @@
 //! `logkit export`: entries into other databases and files, oldest first.
 
-use logkit::Sink;
+use logkit::{Sink, spec};
 
 use crate::{
     args::ExportArgs,
@@ -16,11 +16,11 @@ const BATCH: usize = 1000;
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     let database = Database::find(&args.database)?;
     let reader = database.reader()?;
-    let settings = Settings::load(None)?;
+    let options = run::options(&Settings::load(None)?.logkit);
     let mut sinks = args
         .sinks
         .iter()
-        .map(|spec| run::open(spec, &settings.logkit))
+        .map(|spec| spec::open(spec, &options))
         .collect::<Result<Vec<_>, _>>()?;
     let mut batch = Vec::with_capacity(BATCH);
     let mut n_entries = 0_u64;

@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use logkit::spec::SpecError;
+
 /// Exit status of wrong use of the command line.
 pub(crate) const USAGE: u8 = 2;
 
@@ -20,6 +22,9 @@ pub(crate) enum Failure {
     /// A database or file cannot be read or written.
     #[error(transparent)]
     Sink(#[from] logkit::SinkError),
+    /// A sink cannot be had.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
     /// Anything about files and streams.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -32,7 +37,9 @@ impl Failure {
     /// Returns the exit status.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Failure::Usage(_) => USAGE,
+            Failure::Usage(_) | Failure::Spec(SpecError::Invalid(_) | SpecError::Unknown(_)) => {
+                USAGE
+            }
             _ => 1,
         }
     }

@@ -19,7 +19,10 @@ use std::{
 };
 
 use llmsrv_config::LogkitConfig;
-use logkit::{ConsoleTime, DbSink, Durability, Entry, Level, Redactor, Sink, SinkError, Timestamp};
+use logkit::{
+    ConsoleTime, DbSink, Durability, Entry, Level, Logger, Redactor, Setup, Sink, Timestamp,
+    spec::{self, Options, SpecError},
+};
 
 pub(crate) use report::MODULE;
 
@@ -95,11 +98,7 @@ pub(crate) fn run(args: RunArgs) -> Result<u8, Failure> {
         return Ok(code as u8);
     }
     if !args.quiet {
-        let said = |word: &str| settings.logkit.console_time.iter().any(|w| w == word);
-        let time = ConsoleTime {
-            millis: said("ms"),
-            utc: said("utc"),
-        };
+        let time = console_time(&settings.logkit);
         render::note(logkit::console_line(&entry, "logkit", time));
     }
     write(sinks, &entry);
@@ -152,59 +151,103 @@ fn not_started(plan: &Plan, error: io::Error) -> (Outcome, i32) {
     (outcome, code)
 }
 
-type Opened = Vec<(String, Result<Box<dyn Sink>, SinkError>)>;
+/// Where the entry goes.
+enum Target {
+    /// Straight into these sinks, each with its specification.
+    Sinks(Vec<(String, Result<Box<dyn Sink>, SpecError>)>),
+    /// Through all that settings ask for: announcements of errors, a model that explains them.
+    Logger(Result<Logger, SpecError>),
+}
 
 /// Opens the sinks while the command runs: a busy database must not hold it back.
-fn open_meanwhile(args: &RunArgs, config: &LogkitConfig) -> Option<thread::JoinHandle<Opened>> {
-    let specs = if !args.sinks.is_empty() {
-        args.sinks.clone()
-    } else if !config.sinks.is_empty() {
-        config.sinks.clone()
-    } else {
-        vec![format!("db:{}", config.db.display())]
-    };
+fn open_meanwhile(args: &RunArgs, config: &LogkitConfig) -> Option<thread::JoinHandle<Target>> {
+    let typed = args.sinks.clone();
     let config = config.clone();
     let open = move || {
         if config.redact {
             // Its patterns are made ready at the first use.
             Redactor::shared().redact_string("");
         }
-        specs
-            .into_iter()
-            .map(|spec| {
-                let sink = open(&spec, &config);
-                (spec, sink)
-            })
-            .collect()
+        target(typed, &config)
     };
-    thread::Builder::new()
-        .name("logkit-sinks".into())
-        .spawn(open)
-        .ok()
+    let thread = thread::Builder::new().name("logkit-sinks".into());
+    thread.spawn(open).ok()
 }
 
-/// Writes the entry; what fails is said and nothing more.
-fn write(sinks: Option<thread::JoinHandle<Opened>>, entry: &Entry) {
-    let Some(Ok(sinks)) = sinks.map(thread::JoinHandle::join) else {
-        render::warning("the entry is not logged: its sinks cannot be opened");
-        return;
+fn target(typed: Vec<String>, config: &LogkitConfig) -> Target {
+    let specs = if typed.is_empty() {
+        config.sinks.clone()
+    } else {
+        typed
     };
-    for (spec, sink) in sinks {
-        let written = sink.and_then(|mut sink| {
-            sink.write_batch(std::slice::from_ref(entry))?;
-            sink.close()
+    let database = || vec![format!("db:{}", config.db.display())];
+    if config.webhook_url.is_some() || config.llm_model.is_some() || config.detect_injection {
+        let setup = Setup {
+            sinks: Some(if specs.is_empty() { database() } else { specs }),
+            console: false,
+            ..Setup::default()
+        };
+        return Target::Logger(logkit::build(config, &setup));
+    }
+    let options = options(config);
+    if specs.is_empty() {
+        // The path is one whatever is in it.
+        let sink = DbSink::open(&config.db, "logs", options.durability);
+        let sink = sink.map(|sink| Box::new(sink) as Box<dyn Sink>);
+        let sink = sink.map_err(|source| SpecError::Open {
+            spec: "db".into(),
+            source,
         });
-        if let Err(error) = written {
-            render::warning(format_args!("the entry is not logged to {spec}: {error}"));
-        }
+        return Target::Sinks(vec![("db".into(), sink)]);
+    }
+    let open = |spec: String| {
+        let sink = spec::open(&spec, &options);
+        (spec, sink)
+    };
+    Target::Sinks(specs.into_iter().map(open).collect())
+}
+
+/// What opening a sink needs beside its specification.
+pub(crate) fn options(config: &LogkitConfig) -> Options {
+    Options {
+        durability: Durability::parse(&config.durability).unwrap_or_default(),
+        time: console_time(config),
+        webhook_format: config.webhook_format.clone(),
+        api_key: config.api_key.as_ref().map(|key| key.expose().to_owned()),
     }
 }
 
-/// Opens a sink.
-pub(crate) fn open(spec: &str, config: &LogkitConfig) -> Result<Box<dyn Sink>, SinkError> {
-    let path = spec
-        .strip_prefix("db:")
-        .ok_or_else(|| SinkError::Other(format!("Invalid sink spec '{spec}'")))?;
-    let durability = Durability::parse(&config.durability).unwrap_or_default();
-    Ok(Box::new(DbSink::open(path, "logs", durability)?))
+fn console_time(config: &LogkitConfig) -> ConsoleTime {
+    let said = |word: &str| config.console_time.iter().any(|said| said == word);
+    ConsoleTime {
+        millis: said("ms"),
+        utc: said("utc"),
+    }
+}
+
+/// Writes the entry; what fails is said and nothing more.
+fn write(target: Option<thread::JoinHandle<Target>>, entry: &Entry) {
+    let not_logged = |why: &dyn std::fmt::Display| {
+        render::warning(format_args!("the entry is not logged: {why}"));
+    };
+    match target.map(thread::JoinHandle::join) {
+        None | Some(Err(_)) => not_logged(&"its sinks cannot be opened"),
+        Some(Ok(Target::Logger(Err(error)))) => not_logged(&error),
+        Some(Ok(Target::Logger(Ok(logger)))) => {
+            logger.emit(entry.clone());
+            logger.close();
+        }
+        Some(Ok(Target::Sinks(sinks))) => {
+            for (spec, sink) in sinks {
+                let written = sink.and_then(|mut sink| {
+                    sink.write_batch(std::slice::from_ref(entry))
+                        .and_then(|()| sink.close())
+                        .map_err(|source| SpecError::Open { spec, source })
+                });
+                if let Err(error) = written {
+                    not_logged(&error);
+                }
+            }
+        }
+    }
 }

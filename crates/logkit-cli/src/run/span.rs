@@ -26,7 +26,7 @@ impl Span {
         let trace_id = config.trace_id.clone().or_else(|| ambient.trace_id.clone());
         let version = config.version.clone().or_else(|| ambient.version.clone());
         Span {
-            trace_id: trace_id.unwrap_or_else(|| random_id().to_string()),
+            trace_id: trace_id.unwrap_or_else(logkit::generate_trace_id),
             id,
             parent_id: config.parent_id.as_deref().and_then(|id| id.parse().ok()),
             version: version.unwrap_or_default(),

@@ -380,7 +380,7 @@ fn the_command_runs_whatever_the_database_does() {
         );
         let notices: Vec<&str> = ended.stderr.lines().collect();
         assert!(
-            notices.len() == 1 && notices[0].starts_with("logkit: the entry is not logged to db:"),
+            notices.len() == 1 && notices[0].starts_with("logkit: the entry is not logged: db: "),
             "{db}: {notices:?}"
         );
     }
