@@ -153,6 +153,23 @@ fn only_the_config_crate_reads_the_environment_and_unsafe_stays_fenced() {
     }
 }
 
+/// Files that print for people: the program's, and that of the logger's commands, which are also a
+/// program of their own. (A logger's console sink writes entries, which is its work.)
+const PRINTERS: &[&str] = &["src/term.rs", "crates/logkit-cli/src/render.rs"];
+
+#[test]
+fn only_the_printers_print() {
+    for path in sources() {
+        let text = fs::read_to_string(root().join(&path)).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let prints = code.contains("anstream::stdout") || code.contains("anstream::stderr");
+        assert!(
+            !prints || PRINTERS.contains(&path.as_str()),
+            "{path} prints; {PRINTERS:?} do that"
+        );
+    }
+}
+
 #[test]
 fn every_test_file_is_part_of_the_suite() {
     let main = fs::read_to_string(root().join("tests/it/main.rs")).unwrap();
