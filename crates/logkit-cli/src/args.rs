@@ -97,7 +97,7 @@ pub(crate) struct RunArgs {
     /// Run the command with pipes, even in a terminal
     #[arg(long)]
     pub(crate) no_tty: bool,
-    /// End the command after this time, with exit status 124; bare numbers are seconds
+    /// End the command after this time, with exit status 124; bare numbers are seconds, 0 is never
     #[arg(long, value_name = "TIME", value_parser = time::limit)]
     pub(crate) timeout: Option<Duration>,
     /// Folder to run the command in

@@ -15,7 +15,7 @@ const BATCH: usize = 1000;
 /// Does `export`.
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     let database = Database::find(&args.database)?;
-    let reader = database.reader()?;
+    let reader = database.reader_for(&args.filter)?;
     let options = run::options(&Settings::load(None)?.logkit);
     let mut sinks = args
         .sinks

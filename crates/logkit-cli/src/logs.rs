@@ -24,7 +24,12 @@ const PAGE: usize = 1000;
 /// Does `logs`.
 pub(crate) fn run(args: &LogsArgs) -> Result<(), Failure> {
     let database = Database::find(&args.database)?;
-    let reader = database.reader()?;
+    if args.follow {
+        // What comes in is in no index yet.
+        let reader = database.reader()?;
+        return follow(&reader, filter(&args.filter), args.limit, args.form);
+    }
+    let reader = database.reader_for(&args.filter)?;
     if let Some(query) = &args.sql {
         return sql(&reader, query, args.form);
     }
@@ -32,9 +37,6 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Failure> {
     if args.stats {
         let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
         return stats::show(&reader, &filter, SortArg::Count, limit, args.form.json);
-    }
-    if args.follow {
-        return follow(&reader, filter, args.limit, args.form);
     }
     let rows = reader.rows(&Filter {
         limit: Some(limit(args.limit)),

@@ -10,7 +10,7 @@ const REDACTED: &str = "***REDACTED***";
 /// Does `replay`. Nothing is run.
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let database = Database::find(&args.database)?;
-    let mut rows = database.reader()?.rows(&Filter {
+    let mut rows = database.reader_for(&args.filter)?.rows(&Filter {
         module: Some(crate::run::MODULE.to_owned()),
         limit: Some(logs::limit(args.limit)),
         ..logs::filter(&args.filter)

@@ -20,7 +20,7 @@ use std::{
 
 use llmsrv_config::LogkitConfig;
 use logkit::{
-    ConsoleTime, DbSink, Durability, Entry, Level, Logger, Redactor, Setup, Sink, Timestamp,
+    ConsoleTime, DbSink, Durability, Entry, Level, Logger, Redactor, Setup, Sink, Timestamp, repr,
     spec::{self, Options, SpecError},
 };
 
@@ -43,6 +43,9 @@ const TIMED_OUT: i32 = 124;
 const NOT_EXECUTABLE: i32 = 126;
 /// Exit status of what was not found.
 const NOT_FOUND: i32 = 127;
+
+/// Characters of output on the console line.
+const SHOWN: usize = 200;
 
 /// Does `run`; returns the exit status of the command.
 pub(crate) fn run(args: RunArgs) -> Result<u8, Failure> {
@@ -76,7 +79,12 @@ pub(crate) fn run(args: RunArgs) -> Result<u8, Failure> {
             (outcome, code, took)
         }
         Ok((started, signals)) => {
-            let ended = relay::relay(started, signals, args.timeout, args.max_output)?;
+            let ended = relay::relay(
+                started,
+                signals,
+                args.timeout.filter(|time| !time.is_zero()),
+                args.max_output,
+            )?;
             let took = began.elapsed();
             if let Some(error) = &ended.lost {
                 render::warning(format_args!(
@@ -99,7 +107,11 @@ pub(crate) fn run(args: RunArgs) -> Result<u8, Failure> {
     }
     if !args.quiet {
         let time = console_time(&settings.logkit);
-        render::note(logkit::console_line(&entry, "logkit", time));
+        // The output has just been seen; a piece of it is enough.
+        let mut line = entry.clone();
+        line.return_value = repr::truncate(&entry.return_value, SHOWN).into();
+        line.exception = repr::truncate(&entry.exception, SHOWN).into();
+        render::note(logkit::console_line(&line, "logkit", time));
     }
     write(sinks, &entry);
     Ok(code as u8)
@@ -137,13 +149,14 @@ fn not_started(plan: &Plan, error: io::Error) -> (Outcome, i32) {
             };
             (Outcome::NotStarted("FileNotFoundError", why), NOT_FOUND)
         }
-        _ => (
-            Outcome::NotStarted(
-                "PermissionError",
-                format!("cannot execute {command}: {error}"),
-            ),
-            NOT_EXECUTABLE,
-        ),
+        kind => {
+            let name = match kind {
+                io::ErrorKind::PermissionDenied => "PermissionError",
+                _ => "OSError",
+            };
+            let why = format!("cannot execute {command}: {error}");
+            (Outcome::NotStarted(name, why), NOT_EXECUTABLE)
+        }
     };
     if let Outcome::NotStarted(_, why) = &outcome {
         render::note(format_args!("logkit: {why}"));

@@ -8,7 +8,11 @@ use std::{
 use llmsrv_config::{Inputs, LogkitConfig, Request};
 use logkit::query::Reader;
 
-use crate::{args::DatabaseArgs, failure::Failure, render};
+use crate::{
+    args::{DatabaseArgs, FilterArgs},
+    failure::Failure,
+    render,
+};
 
 /// The settings of this invocation.
 pub(crate) struct Settings {
@@ -78,5 +82,17 @@ impl Database {
     /// Opens it for reading.
     pub(crate) fn reader(&self) -> Result<Reader, Failure> {
         Ok(Reader::open(&self.path, &self.table)?)
+    }
+
+    /// Opens it for reading what the filter asks for. Where words are, their index is made ready;
+    /// without it the search is slower.
+    pub(crate) fn reader_for(&self, filter: &FilterArgs) -> Result<Reader, Failure> {
+        let mut reader = self.reader()?;
+        if filter.search.is_some()
+            && let Err(error) = reader.index_words()
+        {
+            render::warning(format_args!("searching without an index: {error}"));
+        }
+        Ok(reader)
     }
 }

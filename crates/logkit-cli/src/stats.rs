@@ -15,7 +15,7 @@ use crate::{
 
 /// Does `stats`.
 pub(crate) fn run(args: &StatsArgs) -> Result<(), Failure> {
-    let reader = Database::find(&args.database)?.reader()?;
+    let reader = Database::find(&args.database)?.reader_for(&args.filter)?;
     show(
         &reader,
         &logs::filter(&args.filter),

@@ -27,6 +27,8 @@ mod writer;
 
 #[cfg(feature = "db")]
 pub mod query;
+#[cfg(feature = "db")]
+mod words;
 
 pub use configure::{Setup, build, configure, load_env};
 pub use default::{default_logger, set_default_logger};
