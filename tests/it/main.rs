@@ -22,6 +22,7 @@ mod generated;
 mod hostile;
 mod interrupted;
 mod load;
+mod logkit;
 mod openapi;
 mod registry;
 mod secure;

@@ -220,6 +220,13 @@ pub(crate) struct FormArgs {
     pub(crate) csv: bool,
 }
 
+impl FormArgs {
+    /// Tells whether a script reads it.
+    pub(crate) fn is_data(self) -> bool {
+        self.json || self.csv
+    }
+}
+
 /// Arguments of `tail`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \

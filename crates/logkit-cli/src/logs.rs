@@ -42,8 +42,8 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Failure> {
         limit: Some(limit(args.limit)),
         ..filter
     })?;
-    if args.form.json || args.form.csv {
-        return render::results(|out| write(out, &rows, args.form, true));
+    if args.form.is_data() {
+        return show(&rows, args.form, true);
     }
     if rows.is_empty() {
         render::line("No logs found.")?;
@@ -123,26 +123,37 @@ fn follow(reader: &Reader, filter: Filter, first: u64, form: FormArgs) -> Result
         .max()
         .unwrap_or(0)
         .max(last_id);
-    render::results(|out| write(out, &rows, form, true))?;
+    show(&rows, form, true)?;
     loop {
-        let mut rows = Vec::new();
-        reader.for_each(
-            &Filter {
-                after_id: Some(last_id),
-                limit: Some(PAGE),
-                ..filter.clone()
-            },
-            |row| {
-                rows.push(row);
-                true
-            },
-        )?;
-        let Some(newest) = rows.last() else {
+        let newest = reader.last_id()?;
+        if newest <= last_id {
             thread::sleep(POLL);
             continue;
+        }
+        let page = Filter {
+            after_id: Some(last_id),
+            before_id: newest.checked_add(1),
+            limit: Some(PAGE),
+            ..filter.clone()
         };
-        last_id = newest.id;
-        render::results(|out| write(out, &rows, form, false))?;
+        let mut rows = Vec::new();
+        reader.for_each(&page, |row| {
+            rows.push(row);
+            true
+        })?;
+        last_id = match rows.last() {
+            Some(last) if rows.len() == PAGE => last.id,
+            _ => newest,
+        };
+        show(&rows, form, false)?;
+    }
+}
+
+fn show(rows: &[Row], form: FormArgs, header: bool) -> Result<(), Failure> {
+    if form.is_data() {
+        render::data(|out| write(out, rows, form, header))
+    } else {
+        render::results(|out| write(out, rows, form, header))
     }
 }
 
@@ -204,7 +215,7 @@ fn sql(reader: &Reader, query: &str, form: FormArgs) -> Result<(), Failure> {
         )));
     }
     let (names, rows) = reader.sql(query)?;
-    render::results(|out| {
+    render::data(|out| {
         if form.csv {
             let mut writer = csv_writer(out);
             writer.write_record(&names)?;

@@ -44,6 +44,16 @@ pub(crate) fn results<E: From<io::Error>>(
     Ok(())
 }
 
+/// Calls `write` with stdout, buffered: what scripts read passes as it is.
+pub(crate) fn data<E: From<io::Error>>(
+    write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut stdout = BufWriter::new(io::stdout().lock());
+    write(&mut stdout)?;
+    stdout.flush()?;
+    Ok(())
+}
+
 /// Writes a line that is not a result.
 pub(crate) fn note(text: impl Display) {
     // Whoever closed stderr does not want to be told.

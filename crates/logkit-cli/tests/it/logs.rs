@@ -165,6 +165,9 @@ fn json_and_csv_hold_all_fields() {
     assert_eq!(reader.headers().unwrap().len(), 20);
     let record = reader.records().next().unwrap().unwrap();
     assert_eq!((&record[0], &record[11]), ("4", "time is up\nreally"));
+    sandbox.log(&[entry(0, Level::Info, "\x1b[31mred")]);
+    let ended = sandbox.run(&["logs", "-n", "1", "--csv"]);
+    assert!(ended.stdout.contains("\x1b[31mred"), "{ended:?}");
     let ended = sandbox.run(&["logs", "-f", "nobody", "--json"]);
     assert_eq!((ended.stdout.as_str(), ended.code), ("", Some(0)));
 }
