@@ -7,6 +7,7 @@
 mod config;
 mod host;
 mod key;
+mod logkit;
 mod misc;
 mod models;
 mod run;
@@ -19,6 +20,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use config::{ConfigAction, ConfigArgs};
 pub use host::{ExamplesArgs, LanguageArg, StatusArgs, TestArgs};
 pub use key::{KeyAction, KeyArgs, RoleArg};
+pub use logkit::LogkitArgs;
 pub use misc::{CompletionsArgs, GenerateArgs, ShellArg, VersionArgs};
 pub use models::{
     CpArgs, CreateArgs, ListArgs, PsArgs, PullArgs, PushArgs, RmArgs, ShowArgs, StopArgs,
@@ -135,6 +137,9 @@ pub enum Command {
     Cp(CpArgs),
     /// Remove models
     Rm(RmArgs),
+    /// Log commands and calls, and look at what was logged
+    #[command(alias = "log", long_about = logkit::ABOUT)]
+    Logkit(LogkitArgs),
     /// Make, list and remove the keys of those who may call the server
     #[command(long_about = key::ABOUT)]
     Key(KeyArgs),
@@ -171,6 +176,7 @@ impl Command {
             | Command::Stop(_)
             | Command::Cp(_)
             | Command::Rm(_)
+            | Command::Logkit(_)
             | Command::Completions(_)
             | Command::Generate(_) => false,
         }
@@ -212,6 +218,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         "The running server",
         &["status", "ps", "stop", "test", "examples"],
     ),
+    ("Log calls", &["logkit"]),
     (
         "The program",
         &["key", "config", "completions", "version", "help"],

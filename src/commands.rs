@@ -58,6 +58,11 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
         Command::Push(args) => push::run(&plain(global)?, &args),
         Command::Cp(args) => cp::run(&plain(global)?, &args),
         Command::Rm(args) => rm::run(&plain(global)?, &args),
+        Command::Logkit(args) => {
+            // What it prints and returns is its own; main comes here only after global options.
+            let name = std::iter::once("logkit".into());
+            return Ok(logkit_cli::main(name.chain(args.args)));
+        }
         Command::Key(args) => key::run(&plain(global)?, args),
         Command::Config(args) => config::run(global, &args),
         Command::Completions(args) => completions::run(&args),

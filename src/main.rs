@@ -21,7 +21,7 @@ mod run;
 mod term;
 mod transfer;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{FromArgMatches, error::ErrorKind};
 
@@ -29,10 +29,22 @@ use crate::{cli::Cli, failure::Failure};
 
 fn main() -> ExitCode {
     llmsrv_tls::init();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if is_named_logkit(&args) {
+        logkit_cli::complete();
+        return logkit_cli::main(args);
+    }
+    // The logger has a command line of its own, and its commands must start fast.
+    if args
+        .get(1)
+        .is_some_and(|arg| arg == "logkit" || arg == "log")
+    {
+        return logkit_cli::main(args.into_iter().skip(1));
+    }
     // Answers a shell that asks for completions, and ends.
     clap_complete::CompleteEnv::with_factory(cli::command).complete();
 
-    let parsed = match parse() {
+    let parsed = match parse(args) {
         Ok(parsed) => parsed,
         Err(code) => return code,
     };
@@ -48,9 +60,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse() -> Result<Cli, ExitCode> {
-    let args = legacy::translate(std::env::args_os().collect())
-        .map_err(|failure| exit(&failure, false))?;
+/// Tells whether the program was called by the logger's name.
+fn is_named_logkit(args: &[OsString]) -> bool {
+    let name = args.first().and_then(|name| Path::new(name).file_stem());
+    name.is_some_and(|name| name == "logkit")
+}
+
+fn parse(args: Vec<OsString>) -> Result<Cli, ExitCode> {
+    let args = legacy::translate(args).map_err(|failure| exit(&failure, false))?;
     let parsed = cli::command()
         .try_get_matches_from(args)
         .and_then(|matches| Cli::from_arg_matches(&matches));

@@ -27,10 +27,11 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
 }
 
 fn man_pages(folder: &Path) -> Result<(), Failure> {
-    // `help` needs no page of its own.
-    let command = cli::command().disable_help_subcommand(true);
-    clap_mangen::generate_to(command, folder)
-        .with_context(|| format!("cannot write {}", folder.display()))?;
+    for command in [cli::command(), logkit_cli::command()] {
+        // `help` needs no page of its own.
+        clap_mangen::generate_to(command.disable_help_subcommand(true), folder)
+            .with_context(|| format!("cannot write {}", folder.display()))?;
+    }
     Ok(())
 }
 
@@ -42,8 +43,13 @@ fn completions(folder: &Path) -> Result<(), Failure> {
         Shell::PowerShell,
         Shell::Elvish,
     ] {
-        clap_complete::generate_to(shell, &mut cli::command(), "llmsrv", folder)
-            .with_context(|| format!("cannot write {}", folder.display()))?;
+        for (name, mut command) in [
+            ("llmsrv", cli::command()),
+            ("logkit", logkit_cli::command()),
+        ] {
+            clap_complete::generate_to(shell, &mut command, name, folder)
+                .with_context(|| format!("cannot write {}", folder.display()))?;
+        }
     }
     Ok(())
 }

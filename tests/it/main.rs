@@ -24,6 +24,7 @@ mod host;
 mod hostile;
 mod interrupted;
 mod load;
+mod logkit;
 mod openapi;
 mod registry;
 mod secure;

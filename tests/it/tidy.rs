@@ -63,15 +63,17 @@ const EDGES: &[(&str, &[&str])] = &[
             "llmsrv-server",
             "llmsrv-store",
             "llmsrv-tls",
+            "logkit-cli",
         ],
     ),
+    ("logkit-cli", &["llmsrv-config", "logkit"]),
 ];
 
 /// Libraries that only the named crates may import, so that each has one home.
 const FENCED: &[(&str, &[&str])] = &[
     ("axum", &["llmsrv-server", "logkit-server"]),
     ("candle-core", &["llmsrv-models"]),
-    ("clap", &["llmsrv"]),
+    ("clap", &["llmsrv", "logkit-cli"]),
     ("governor", &["llmsrv-server"]),
     ("gotmpl", &["llmsrv-chat"]),
     ("image", &["llmsrv-models"]),
@@ -158,6 +160,23 @@ fn only_the_config_crate_reads_the_environment_and_unsafe_stays_fenced() {
                 "{path} has unsafe code"
             );
         }
+    }
+}
+
+/// Files that print for people: the program's, and that of the logger's commands, which are also a
+/// program of their own. (A logger's console sink writes entries, which is its work.)
+const PRINTERS: &[&str] = &["src/term.rs", "crates/logkit-cli/src/render.rs"];
+
+#[test]
+fn only_the_printers_print() {
+    for path in sources() {
+        let text = fs::read_to_string(root().join(&path)).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let prints = code.contains("anstream::stdout") || code.contains("anstream::stderr");
+        assert!(
+            !prints || PRINTERS.contains(&path.as_str()),
+            "{path} prints; {PRINTERS:?} do that"
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Error, Errors, Folders};
+use crate::{Error, Errors, Folders, env_file};
 
 /// Everything the loader looks at.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +82,21 @@ impl Inputs {
         Inputs::collect(request, process_environment(), Folders::from_process())
     }
 
+    /// Returns the variables of the environment file that the environment does not have: what a
+    /// command that is run for the user gets besides.
+    pub fn missing_variables(&self) -> Vec<(String, OsString)> {
+        let Some(file) = &self.env_file else {
+            return Vec::new();
+        };
+        let mut missing: BTreeMap<String, OsString> = BTreeMap::new();
+        for assignment in env_file::parse(&file.text).0 {
+            if !self.environment.contains_key(&assignment.name) {
+                missing.insert(assignment.name, assignment.value.into());
+            }
+        }
+        missing.into_iter().collect()
+    }
+
     fn collect(
         request: Request,
         environment: BTreeMap<String, OsString>,
@@ -116,6 +131,11 @@ impl Inputs {
             Err(Errors(errors))
         }
     }
+}
+
+/// Returns the folders in which the system looks for commands, as `PATH` has them.
+pub fn search_path() -> Option<OsString> {
+    std::env::var_os("PATH")
 }
 
 fn process_environment() -> BTreeMap<String, OsString> {

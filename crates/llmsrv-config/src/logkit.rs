@@ -17,6 +17,8 @@ pub struct LogkitConfig {
     pub version: Option<String>,
     /// Trace id of all entries.
     pub trace_id: Option<String>,
+    /// Span that this process belongs to.
+    pub parent_id: Option<String>,
     /// Default database of the commands.
     pub db: PathBuf,
     /// Folder of the service's data.
@@ -63,6 +65,7 @@ impl LogkitConfig {
             environment: values.read("LOGKIT_ENV"),
             version: values.read("LOGKIT_VERSION"),
             trace_id: values.read("LOGKIT_TRACE_ID"),
+            parent_id: values.read("LOGKIT_PARENT_ID"),
             db: values.read("LOGKIT_DB"),
             log_dir: values.read("LOGKIT_LOG_DIR"),
             host: values.read("LOGKIT_HOST"),

@@ -32,6 +32,8 @@ mod writer;
 
 #[cfg(feature = "db")]
 pub mod query;
+#[cfg(feature = "db")]
+mod words;
 
 #[cfg(feature = "tracing")]
 pub use bridge::{LogBridge, TracingLayer, tracing_layer};

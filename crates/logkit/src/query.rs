@@ -7,7 +7,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, ToSql, types::ValueRef};
 
-use crate::{Entry, Level, SinkError, Timestamp, sinks::db};
+use crate::{Entry, Level, SinkError, Timestamp, sinks::db, words};
 
 /// Reads a database without ever changing it.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct Reader {
     table: String,
     /// The columns selected: those of ours that the table has.
     columns: Vec<&'static str>,
+    /// The index of words is up to date.
+    has_words: bool,
 }
 
 /// What rows are wanted; everything set must hold.
@@ -42,6 +44,9 @@ pub struct Filter {
     pub version: Option<String>,
     /// Part of any text of the entry, in any case.
     pub search: Option<String>,
+    /// Words of the entry's texts, in any case, all of them: whole or their start, as the index of
+    /// words has them ([`Reader::index_words`]), else any part of a text.
+    pub words: Vec<String>,
     /// At least that many milliseconds.
     pub slow_ms: Option<f64>,
     /// Only rows with a smaller id.
@@ -78,6 +83,8 @@ pub struct FunctionStats {
     pub p95_ms: Option<f64>,
     /// 99 of 100 calls took at most that long.
     pub p99_ms: Option<f64>,
+    /// What all calls took together.
+    pub total_ms: f64,
 }
 
 impl Reader {
@@ -110,9 +117,25 @@ impl Reader {
                 path,
                 table: table.to_owned(),
                 columns,
+                has_words: false,
             }),
             Err(source) => Err(SinkError::Db { path, source }),
         }
+    }
+
+    /// Brings the index of words up to date, which writes into the database and takes a while at the
+    /// first time. Without it, or when it fails as in a folder one may not write to, words are looked
+    /// for in every row.
+    pub fn index_words(&mut self) -> Result<(), SinkError> {
+        words::update(&self.path, &self.table, &self.searched())
+            .map_err(|source| self.error(source))?;
+        self.has_words = true;
+        Ok(())
+    }
+
+    fn searched(&self) -> Vec<&'static str> {
+        let present = |column: &&'static str| self.columns.contains(column);
+        SEARCHED.into_iter().filter(present).collect()
     }
 
     /// The rows, newest first.
@@ -219,6 +242,7 @@ impl Reader {
                     p50_ms: percentile(50),
                     p95_ms: percentile(95),
                     p99_ms: percentile(99),
+                    total_ms: durations.iter().sum(),
                     function_name,
                     calls,
                     errors,
@@ -315,7 +339,8 @@ impl Reader {
         for (column, wanted) in [
             ("environment = ?", &filter.environment),
             ("module = ?", &filter.module),
-            ("trace_id = ?", &filter.trace_id),
+            // The second half is that of the partial index.
+            ("trace_id = ? AND trace_id <> ''", &filter.trace_id),
             ("version = ?", &filter.version),
         ] {
             if let Some(wanted) = wanted {
@@ -331,6 +356,20 @@ impl Reader {
         if let Some(id) = filter.after_id {
             add("id > ?", Box::new(id));
         }
+        let indexed = (self.has_words && !filter.words.is_empty())
+            .then(|| words::query(&filter.words))
+            .flatten();
+        let scanned = match &indexed {
+            Some(_) => &[],
+            None => filter.words.as_slice(),
+        };
+        if let Some(query) = indexed {
+            let index = words::index_of(&self.table);
+            add(
+                &format!("id IN (SELECT rowid FROM \"{index}\" WHERE \"{index}\" MATCH ?)"),
+                Box::new(query),
+            );
+        }
         if let Some(id) = filter.page_after {
             let table = &self.table;
             // If the row is gone by now, its neighbour says where the page ended.
@@ -340,10 +379,10 @@ impl Reader {
             ));
             values.extend(std::iter::repeat_with(|| Box::new(id) as Box<dyn ToSql>).take(3));
         }
-        if let Some(search) = &filter.search {
-            let searched: Vec<String> = SEARCHED
+        for search in filter.search.iter().chain(scanned) {
+            let searched: Vec<String> = self
+                .searched()
                 .iter()
-                .filter(|column| self.columns.contains(column))
                 .map(|column| format!("{column} LIKE ? ESCAPE '\\'"))
                 .collect();
             values.extend(

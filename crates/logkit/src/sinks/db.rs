@@ -96,6 +96,12 @@ impl DbSink {
         run().map_err(|source| self.error(source))
     }
 
+    /// Gives the space of deleted rows back to the disk; takes as long as copying the database.
+    pub fn vacuum(&mut self) -> Result<(), SinkError> {
+        let run = || self.connection.execute_batch("VACUUM");
+        run().map_err(|source| self.error(source))
+    }
+
     fn error(&self, source: rusqlite::Error) -> SinkError {
         SinkError::Db {
             path: self.path.clone(),
