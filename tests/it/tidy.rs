@@ -69,7 +69,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("llguidance", &["llmsrv-engine"]),
     ("memmap2", &["llmsrv-gguf"]),
     ("minijinja", &["llmsrv-chat"]),
-    ("rayon", &["llmsrv-kernels"]),
+    ("rayon", &["llmsrv-models"]),
     ("safetensors", &["llmsrv-convert"]),
     ("tokio-rustls", &["llmsrv-server"]),
     (
