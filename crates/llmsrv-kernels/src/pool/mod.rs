@@ -9,6 +9,7 @@
     reason = "threads that outlive a region borrow its closure and its slice"
 )]
 
+mod parts;
 mod wait;
 
 use std::{
@@ -23,6 +24,7 @@ use std::{
     thread::{Builder, JoinHandle, available_parallelism},
 };
 
+pub(crate) use parts::Parts;
 use wait::Patience;
 
 /// A fixed number of threads for the parts of one computation at a time.
@@ -94,15 +96,11 @@ impl Pool {
             let chunks = values.chunks_mut(chunk_len).enumerate();
             return chunks.for_each(|(index, chunk)| work(index, chunk));
         }
-        let start = Start(values.as_mut_ptr());
+        let parts = Parts::new(values);
         self.for_each_task(len.div_ceil(chunk_len), |index| {
             let at = index * chunk_len;
-            // SAFETY: the stretch lies within `values`, since `at < len`; stretches of different
-            // tasks do not overlap, each task is called once, and `values` is borrowed until all
-            // have ended.
-            let chunk = unsafe {
-                std::slice::from_raw_parts_mut(start.get().add(at), chunk_len.min(len - at))
-            };
+            // SAFETY: stretches of different tasks do not overlap, and each task is called once.
+            let chunk = unsafe { parts.part(at..len.min(at + chunk_len)) };
             work(index, chunk);
         });
     }
@@ -300,18 +298,6 @@ impl std::fmt::Debug for Shared {
 /// A value on cache lines of its own; two, since processors fetch them in pairs.
 #[repr(align(128))]
 struct Line<T>(T);
-
-/// The first element of a slice that tasks share out among themselves.
-struct Start<T>(*mut T);
-
-impl<T> Start<T> {
-    fn get(&self) -> *mut T {
-        self.0
-    }
-}
-
-// SAFETY: each element is used by one thread alone, which is as if it was sent there.
-unsafe impl<T: Send> Sync for Start<T> {}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

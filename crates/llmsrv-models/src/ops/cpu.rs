@@ -36,9 +36,7 @@ impl CpuOps {
         kv_type: TensorType,
         n_threads: usize,
     ) -> Result<CpuOps, ModelError> {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let n_threads = if n_threads == 0 { cores() } else { n_threads };
-        let kv = PagedKv::new(arch.layers.len(), BLOCK_SIZE, arch.kv_width(), kv_type);
+        let kv = PagedKv::new(arch.layers.len(), arch.n_kv_heads, arch.head_dim, kv_type);
         Ok(CpuOps {
             buffers: Buffers::default(),
             kv: kv.map_err(failed)?,
@@ -52,7 +50,7 @@ impl CpuOps {
     pub(crate) fn without_cache(n_threads: usize) -> Result<CpuOps, ModelError> {
         Ok(CpuOps {
             buffers: Buffers::default(),
-            kv: PagedKv::new(0, BLOCK_SIZE, 0, TensorType::F32).map_err(failed)?,
+            kv: PagedKv::new(0, 0, 0, TensorType::F32).map_err(failed)?,
             pool: Pool::new(n_threads),
         })
     }
@@ -75,6 +73,10 @@ impl Ops for CpuOps {
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
         let reserved = self.kv.reserve(n_blocks);
         reserved.map_err(|_| ModelError::OutOfMemory(n_blocks))
+    }
+
+    fn kv_block_bytes(&self) -> usize {
+        self.kv.block_bytes()
     }
 
     fn embed(
