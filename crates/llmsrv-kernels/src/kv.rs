@@ -5,6 +5,8 @@
 //! a tile of values those of 32 dimensions. So scores and sums of values are products with a row of a
 //! tile, and no vector is ever summed across.
 
+use std::ops::Range;
+
 use half::{f16, slice::HalfFloatSliceExt};
 use llmsrv_gguf::TensorType;
 
@@ -49,6 +51,30 @@ pub(crate) enum Tiles<'a> {
     F16(&'a [u16]),
     /// To be unpacked first, by [`PagedKv::unpack`].
     Packed(&'a [u8]),
+}
+
+impl<'a> Tiles<'a> {
+    /// No rows.
+    pub(crate) const NONE: Tiles<'static> = Tiles::F32(&[]);
+
+    /// Returns the number of rows; 0 of packed tiles.
+    pub(crate) fn n_rows(self) -> usize {
+        match self {
+            Tiles::F32(tiles) => tiles.len() / KV_BLOCK,
+            Tiles::F16(tiles) => tiles.len() / KV_BLOCK,
+            Tiles::Packed(_) => 0,
+        }
+    }
+
+    /// Returns some of the rows; nothing of packed tiles.
+    pub(crate) fn rows(self, rows: Range<usize>) -> Tiles<'a> {
+        let at = rows.start * KV_BLOCK..rows.end * KV_BLOCK;
+        match self {
+            Tiles::F32(tiles) => Tiles::F32(&tiles[at]),
+            Tiles::F16(tiles) => Tiles::F16(&tiles[at]),
+            Tiles::Packed(_) => Tiles::NONE,
+        }
+    }
 }
 
 impl PagedKv {
@@ -167,9 +193,8 @@ impl PagedKv {
         }
     }
 
-    /// Unpacks tiles to f32.
-    pub(crate) fn unpack(&self, tier: Tier, part: Part, tiles: &[u8], out: &mut Vec<f32>) {
-        out.resize(self.shape.n_tiles * TILE, 0.0);
+    /// Unpacks tiles to f32. `out` has [`TILE`] elements for each.
+    pub(crate) fn unpack(&self, tier: Tier, part: Part, tiles: &[u8], out: &mut [f32]) {
         let (out, _) = out.as_chunks_mut::<TILE>();
         let tiles = tiles.chunks_exact(self.shape.tile_bytes);
         for (tile, out) in tiles.zip(out) {

@@ -23,44 +23,59 @@ pub(super) struct Rows<'a> {
     pub n: usize,
 }
 
-/// Computes `out[row][column] = keep[row] * out[row][column] + sum of a[row][k] * tile[k][column]` over
-/// all rows `k` of the tile, or without the first part if there is no `keep`. Rows of `out` are
-/// `out_stride` apart; [`KV_BLOCK`] elements of each are computed.
+/// Rows of a tile, `k` from `first` on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Panel<'a> {
+    /// The rows, [`KV_BLOCK`] elements each.
+    pub rows: Tiles<'a>,
+    /// Which element of each row of the left side meets the first of them.
+    pub first: usize,
+    /// What will be needed soon: as long as `rows`, or empty.
+    pub ahead: Tiles<'a>,
+}
+
+impl Panel<'_> {
+    /// No rows.
+    pub(super) const NONE: Panel<'static> = Panel {
+        rows: Tiles::NONE,
+        first: 0,
+        ahead: Tiles::NONE,
+    };
+}
+
+/// Computes `out[row][column] = keep[row] * out[row][column] + sum of a[row][k] * panel[k][column]` over
+/// the rows `k` of all panels in order, or without the first part if there is no `keep`. Rows of `out`
+/// are `out_stride` apart; [`KV_BLOCK`] elements of each are computed. All panels have one type.
 ///
 /// # Panics
 /// If a slice is shorter than the others demand.
 pub(super) fn multiply(
     tier: Tier,
     a: Rows<'_>,
-    tile: Tiles<'_>,
+    panels: &[Panel<'_>],
     keep: Option<&[f32]>,
     out: &mut [f32],
     out_stride: usize,
 ) {
-    let depth = match tile {
-        Tiles::F32(tile) => tile.len(),
-        Tiles::F16(tile) => tile.len(),
-        Tiles::Packed(_) => 0,
-    } / KV_BLOCK;
-    if a.n == 0 || depth == 0 {
+    if a.n == 0 {
         return;
     }
-    assert!(a.values.len() >= (a.n - 1) * a.stride + depth);
+    let depth = panels.iter().map(|panel| panel.first + panel.rows.n_rows());
+    assert!(a.values.len() >= (a.n - 1) * a.stride + depth.max().unwrap_or(0));
     assert!(out.len() >= (a.n - 1) * out_stride + KV_BLOCK);
     assert!(keep.is_none_or(|keep| keep.len() >= a.n));
     #[cfg(target_arch = "x86_64")]
     if tier != Tier::Scalar && tier.is_available() {
-        // The lengths are those that the blocks of rows below need.
-        return x86::multiply(tier, a, tile, depth, keep, out, out_stride);
+        return x86::multiply(tier, a, panels, keep, out, out_stride);
     }
     let _ = tier;
-    plain::<SCALAR_IS_FUSED>(a, tile, keep, out, out_stride);
+    plain::<SCALAR_IS_FUSED>(a, panels, keep, out, out_stride);
 }
 
 /// The definition.
 fn plain<const FUSED: bool>(
     a: Rows<'_>,
-    tile: Tiles<'_>,
+    panels: &[Panel<'_>],
     keep: Option<&[f32]>,
     out: &mut [f32],
     out_stride: usize,
@@ -72,26 +87,27 @@ fn plain<const FUSED: bool>(
             Some(keep) => out.iter_mut().for_each(|out| *out *= keep[row]),
             None => out.fill(0.0),
         }
-        let mut add = |a: f32, tile: &mut dyn Iterator<Item = f32>| {
-            for (out, value) in out.iter_mut().zip(tile) {
+        let mut add = |a: f32, row: &mut dyn Iterator<Item = f32>| {
+            for (out, value) in out.iter_mut().zip(row) {
                 *out = fma::<FUSED>(a, value, *out);
             }
         };
-        match tile {
-            Tiles::F32(tile) => {
-                for (a, tile) in a.iter().zip(tile.chunks_exact(KV_BLOCK)) {
-                    add(*a, &mut tile.iter().copied());
+        for panel in panels {
+            let a = &a[panel.first..];
+            match panel.rows {
+                Tiles::F32(rows) => {
+                    for (a, row) in a.iter().zip(rows.chunks_exact(KV_BLOCK)) {
+                        add(*a, &mut row.iter().copied());
+                    }
                 }
-            }
-            Tiles::F16(tile) => {
-                for (a, tile) in a.iter().zip(tile.chunks_exact(KV_BLOCK)) {
-                    add(
-                        *a,
-                        &mut tile.iter().map(|bits| f16::from_bits(*bits).to_f32()),
-                    );
+                Tiles::F16(rows) => {
+                    for (a, row) in a.iter().zip(rows.chunks_exact(KV_BLOCK)) {
+                        let mut row = row.iter().map(|bits| f16::from_bits(*bits).to_f32());
+                        add(*a, &mut row);
+                    }
                 }
+                Tiles::Packed(_) => {}
             }
-            Tiles::Packed(_) => {}
         }
     }
 }
@@ -104,50 +120,52 @@ mod x86 {
     )]
 
     use std::arch::x86_64::{
-        __m128i, __m256, __m256i, __m512, _mm_loadu_si128, _mm256_cvtph_ps, _mm256_fmadd_ps,
-        _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps,
-        _mm256_storeu_ps, _mm512_cvtph_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mul_ps,
-        _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+        __m128i, __m256, __m256i, __m512, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch,
+        _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps,
+        _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps, _mm512_cvtph_ps, _mm512_fmadd_ps,
+        _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
     };
 
-    use super::{KV_BLOCK, Rows, Tier, Tiles};
+    use super::{KV_BLOCK, Panel, Rows, Tier, Tiles};
 
     /// A block of rows as the kernels see it. All pointers are good for what the lengths say: `n` rows
-    /// of `depth` elements at `a`, `depth` rows of [`KV_BLOCK`] at `tile` (f16 or f32), `n` rows of
-    /// [`KV_BLOCK`] at `out`, and `n` elements at `keep` unless it is null.
+    /// at `a`, which the panels do not leave, `n` rows of [`KV_BLOCK`] at `out`, and `n` elements at
+    /// `keep` unless it is null.
     #[derive(Clone, Copy)]
-    struct Block {
+    struct Block<'a> {
         a: *const f32,
         a_stride: usize,
-        tile: *const u8,
-        depth: usize,
+        panels: &'a [Panel<'a>],
         keep: *const f32,
         out: *mut f32,
         out_stride: usize,
+        /// Whether to fetch what is ahead.
+        fetches: bool,
     }
 
-    type Kernel = unsafe fn(Block);
+    type Kernel = unsafe fn(Block<'_>);
 
     /// As [`super::multiply`], which has checked all lengths and the tier.
     pub(super) fn multiply(
         tier: Tier,
         a: Rows<'_>,
-        tile: Tiles<'_>,
-        depth: usize,
+        panels: &[Panel<'_>],
         keep: Option<&[f32]>,
         out: &mut [f32],
         out_stride: usize,
     ) {
-        let (tile, is_half) = match tile {
-            Tiles::F32(tile) => (tile.as_ptr().cast(), false),
-            Tiles::F16(tile) => (tile.as_ptr().cast(), true),
-            Tiles::Packed(_) => return,
-        };
-        let kernels: &[Kernel] = match (tier, is_half) {
-            (Tier::Avx512, true) => AVX512_HALF,
-            (Tier::Avx512, false) => AVX512_FULL,
-            (_, true) => AVX2_HALF,
-            (_, false) => AVX2_FULL,
+        let is_half = panels
+            .iter()
+            .all(|panel| matches!(panel.rows, Tiles::F16(_)));
+        let is_full = panels
+            .iter()
+            .all(|panel| matches!(panel.rows, Tiles::F32(_)));
+        let kernels: &[Kernel] = match (tier, is_half, is_full) {
+            (Tier::Avx512, true, _) => AVX512_HALF,
+            (Tier::Avx512, _, true) => AVX512_FULL,
+            (_, true, _) => AVX2_HALF,
+            (_, _, true) => AVX2_FULL,
+            _ => return super::plain::<true>(a, panels, keep, out, out_stride),
         };
         // Blocks of nearly the same size: a block of one row would leave the units idle.
         let n_blocks = a.n.div_ceil(kernels.len());
@@ -159,19 +177,44 @@ mod x86 {
                 Block {
                     a: a.values.as_ptr().add(row * a.stride),
                     a_stride: a.stride,
-                    tile,
-                    depth,
+                    panels,
                     keep: keep.map_or(std::ptr::null(), |keep| keep.as_ptr().add(row)),
                     out: out.as_mut_ptr().add(row * out_stride),
                     out_stride,
+                    fetches: row == 0,
                 }
             };
-            // SAFETY: the processor has the tier's instructions, and the block has as many rows as
-            // the kernel computes.
+            // SAFETY: the processor has the tier's instructions, the block has as many rows as the
+            // kernel computes, and all its panels have the kernel's type.
             unsafe { kernels[end - row - 1](block) };
             row = end;
         }
     }
+
+    /// Returns where the rows of tiles begin, their bytes each, and how many there are.
+    fn raw(tiles: Tiles<'_>) -> (*const u8, usize, usize) {
+        match tiles {
+            Tiles::F32(tiles) => (tiles.as_ptr().cast(), 4 * KV_BLOCK, tiles.len() / KV_BLOCK),
+            Tiles::F16(tiles) => (tiles.as_ptr().cast(), 2 * KV_BLOCK, tiles.len() / KV_BLOCK),
+            Tiles::Packed(_) => (std::ptr::null(), 0, 0),
+        }
+    }
+
+    /// Fetches row `k` of what is ahead. No address is wrong for that.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is one or two instructions")]
+    fn fetch((ahead, row_bytes, n_rows): (*const u8, usize, usize), k: usize) {
+        if k < n_rows {
+            for line in 0..row_bytes / LINE {
+                let at = ahead.wrapping_add(k * row_bytes + line * LINE);
+                // SAFETY: every x86-64 processor has the instruction, and it reads nothing.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+            }
+        }
+    }
+
+    /// Bytes of a cache line.
+    const LINE: usize = 64;
 
     macro_rules! kernels {
         ($kernel:ident, $half:literal, $($n:literal)*) => { &[$($kernel::<$n, $half>),*] };
@@ -184,7 +227,7 @@ mod x86 {
     /// # Safety
     /// AVX-512 F; a block of `N` rows, of f16 if `HALF`.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma,f16c")]
-    unsafe fn avx512<const N: usize, const HALF: bool>(block: Block) {
+    unsafe fn avx512<const N: usize, const HALF: bool>(block: Block<'_>) {
         const LANES: usize = 16;
         // SAFETY: within the lengths of a block.
         unsafe {
@@ -198,21 +241,29 @@ mod x86 {
                     }
                 }
             }
-            for k in 0..block.depth {
-                let load = |idx: usize| -> __m512 {
-                    let at = k * KV_BLOCK + idx * LANES;
-                    if HALF {
-                        let halves = block.tile.cast::<u16>().add(at).cast::<__m256i>();
-                        _mm512_cvtph_ps(_mm256_loadu_si256(halves))
-                    } else {
-                        _mm512_loadu_ps(block.tile.cast::<f32>().add(at))
+            for panel in block.panels {
+                let (tile, _, depth) = raw(panel.rows);
+                let ahead = raw(panel.ahead);
+                let a = block.a.add(panel.first);
+                for k in 0..depth {
+                    if block.fetches {
+                        fetch(ahead, k);
                     }
-                };
-                let tile = [load(0), load(1)];
-                for (row, sums) in sums.iter_mut().enumerate() {
-                    let a = _mm512_set1_ps(*block.a.add(row * block.a_stride + k));
-                    for (sum, tile) in sums.iter_mut().zip(tile) {
-                        *sum = _mm512_fmadd_ps(a, tile, *sum);
+                    let load = |idx: usize| -> __m512 {
+                        let at = k * KV_BLOCK + idx * LANES;
+                        if HALF {
+                            let halves = tile.cast::<u16>().add(at).cast::<__m256i>();
+                            _mm512_cvtph_ps(_mm256_loadu_si256(halves))
+                        } else {
+                            _mm512_loadu_ps(tile.cast::<f32>().add(at))
+                        }
+                    };
+                    let row = [load(0), load(1)];
+                    for (idx, sums) in sums.iter_mut().enumerate() {
+                        let a = _mm512_set1_ps(*a.add(idx * block.a_stride + k));
+                        for (sum, value) in sums.iter_mut().zip(row) {
+                            *sum = _mm512_fmadd_ps(a, value, *sum);
+                        }
                     }
                 }
             }
@@ -228,7 +279,7 @@ mod x86 {
     /// # Safety
     /// AVX2, FMA and F16C; a block of `N` rows, of f16 if `HALF`.
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn avx2<const N: usize, const HALF: bool>(block: Block) {
+    unsafe fn avx2<const N: usize, const HALF: bool>(block: Block<'_>) {
         const LANES: usize = 8;
         // SAFETY: within the lengths of a block.
         unsafe {
@@ -242,21 +293,29 @@ mod x86 {
                     }
                 }
             }
-            for k in 0..block.depth {
-                let load = |idx: usize| -> __m256 {
-                    let at = k * KV_BLOCK + idx * LANES;
-                    if HALF {
-                        let halves = block.tile.cast::<u16>().add(at).cast::<__m128i>();
-                        _mm256_cvtph_ps(_mm_loadu_si128(halves))
-                    } else {
-                        _mm256_loadu_ps(block.tile.cast::<f32>().add(at))
+            for panel in block.panels {
+                let (tile, _, depth) = raw(panel.rows);
+                let ahead = raw(panel.ahead);
+                let a = block.a.add(panel.first);
+                for k in 0..depth {
+                    if block.fetches {
+                        fetch(ahead, k);
                     }
-                };
-                let tile = [load(0), load(1), load(2), load(3)];
-                for (row, sums) in sums.iter_mut().enumerate() {
-                    let a = _mm256_set1_ps(*block.a.add(row * block.a_stride + k));
-                    for (sum, tile) in sums.iter_mut().zip(tile) {
-                        *sum = _mm256_fmadd_ps(a, tile, *sum);
+                    let load = |idx: usize| -> __m256 {
+                        let at = k * KV_BLOCK + idx * LANES;
+                        if HALF {
+                            let halves = tile.cast::<u16>().add(at).cast::<__m128i>();
+                            _mm256_cvtph_ps(_mm_loadu_si128(halves))
+                        } else {
+                            _mm256_loadu_ps(tile.cast::<f32>().add(at))
+                        }
+                    };
+                    let row = [load(0), load(1), load(2), load(3)];
+                    for (idx, sums) in sums.iter_mut().enumerate() {
+                        let a = _mm256_set1_ps(*a.add(idx * block.a_stride + k));
+                        for (sum, value) in sums.iter_mut().zip(row) {
+                            *sum = _mm256_fmadd_ps(a, value, *sum);
+                        }
                     }
                 }
             }
@@ -279,27 +338,33 @@ mod tests {
     proptest! {
         #[test]
         fn every_tier_gives_the_bits_of_the_definition(
-            n in 1_usize..30, depth in 1_usize..70, extra in 0_usize..3, with_keep: bool, is_half: bool, seed in 0_usize..1000,
+            n in 1_usize..30, depth in 1_usize..70, cut in 0_usize..70, extra in 0_usize..3, with_keep: bool, is_half: bool, seed in 0_usize..1000,
         ) {
             let value = |i: usize| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0;
             let a: Vec<f32> = (0..n * (depth + extra)).map(value).collect();
             let a = Rows { values: &a, stride: depth + extra, n };
             let full: Vec<f32> = (0..depth * KV_BLOCK).map(|i| value(i + 13)).collect();
             let halves: Vec<u16> = full.iter().map(|v| f16::from_f32(*v).to_bits()).collect();
-            let tile = if is_half { Tiles::F16(&halves) } else { Tiles::F32(&full) };
+            let cut = cut.min(depth);
+            let rows = |at: std::ops::Range<usize>| {
+                let at = at.start * KV_BLOCK..at.end * KV_BLOCK;
+                if is_half { Tiles::F16(&halves[at]) } else { Tiles::F32(&full[at]) }
+            };
+            let panel = |at: std::ops::Range<usize>| Panel { first: at.start, rows: rows(at.clone()), ahead: rows(at) };
+            let panels = [panel(0..cut), panel(cut..depth)];
             let keep: Vec<f32> = (0..n).map(|i| value(i + 7) / 2.0).collect();
             let keep = with_keep.then_some(&keep[..]);
             let stride = KV_BLOCK + extra;
             let before: Vec<f32> = (0..n * stride).map(|i| value(i + 3)).collect();
             let mut expected = before.clone();
-            plain::<true>(a, tile, keep, &mut expected, stride);
+            plain::<true>(a, &panels, keep, &mut expected, stride);
             for tier in [Tier::Avx2, Tier::Avx512].into_iter().filter(|tier| tier.is_available()) {
                 let mut out = before.clone();
-                multiply(tier, a, tile, keep, &mut out, stride);
+                multiply(tier, a, &panels, keep, &mut out, stride);
                 prop_assert_eq!(&out, &expected, "{:?}", tier);
             }
             let mut out = before.clone();
-            multiply(Tier::Scalar, a, tile, keep, &mut out, stride);
+            multiply(Tier::Scalar, a, &panels, keep, &mut out, stride);
             for (out, expected) in out.iter().zip(&expected) {
                 prop_assert!((out - expected).abs() < 1e-3);
             }

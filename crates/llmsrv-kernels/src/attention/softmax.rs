@@ -1,9 +1,9 @@
-//! Softmax over keys that come block by block.
+//! Softmax over keys that come strip by strip.
 
-use std::ops::Range;
+use std::{array::from_fn, ops::Range};
 
+use super::STRIP;
 use crate::{
-    KV_BLOCK,
     exp::exp,
     tier::{fma, tiered},
 };
@@ -26,12 +26,12 @@ impl State {
 }
 
 tiered! {
-    /// Takes in the scores of a block. `scores` has a row of [`KV_BLOCK`] for each query, of which it
+    /// Takes in the scores of a strip. `scores` has a row of [`STRIP`] for each query, of which it
     /// sees those in `visible`; they become weights relative to the new maximum. What was summed with
     /// the weights before must be multiplied by `keep`.
     ///
     /// A row of which nothing is visible changes nothing, bit for bit.
-    pub(super) fn take_block(
+    pub(super) fn take_strip(
         scores: &mut [f32],
         visible: &[Range<usize>],
         softcap: Option<f32>,
@@ -52,7 +52,7 @@ fn take_rows<const FUSED: bool>(
     states: &mut [State],
     keep: &mut [f32],
 ) {
-    let rows = scores.as_chunks_mut::<KV_BLOCK>().0.iter_mut();
+    let rows = scores.as_chunks_mut::<STRIP>().0.iter_mut();
     let queries = rows.zip(visible).zip(states).zip(keep);
     for (((scores, visible), state), keep) in queries {
         if let Some(cap) = softcap {
@@ -60,7 +60,7 @@ fn take_rows<const FUSED: bool>(
                 *score = cap * tanh::<FUSED>(*score / cap);
             }
         }
-        if visible.start > 0 || visible.end < KV_BLOCK {
+        if visible.start > 0 || visible.end < STRIP {
             for (slot, score) in scores.iter_mut().enumerate() {
                 let is_visible = slot >= visible.start && slot < visible.end;
                 *score = if is_visible {
@@ -70,10 +70,10 @@ fn take_rows<const FUSED: bool>(
                 };
             }
         }
-        let of_block = fold(*scores, |a, b| if a > b { a } else { b });
+        let of_strip = fold(scores, |a, b| if a > b { a } else { b });
         // A score that is not a number stays in the sum.
-        let max = if of_block > state.max {
-            of_block
+        let max = if of_strip > state.max {
+            of_strip
         } else {
             state.max
         };
@@ -86,7 +86,7 @@ fn take_rows<const FUSED: bool>(
         for score in scores.iter_mut() {
             *score = exp::<FUSED>(*score - base);
         }
-        let sum = fold(*scores, |a, b| a + b);
+        let sum = fold(scores, |a, b| a + b);
         state.sum = fma::<FUSED>(state.sum, *keep, sum);
         state.max = max;
     }
@@ -153,19 +153,21 @@ fn tanh<const FUSED: bool>(x: f32) -> f32 {
     1.0 - 2.0 / (exp::<FUSED>(2.0 * x) + 1.0)
 }
 
-/// Joins lanes in halves: the order is the same for every width of vectors.
+/// Joins all lanes, first those that are 16 apart, then halves: the same order for all vectors.
 #[inline(always)]
 #[expect(
     clippy::inline_always,
     reason = "it takes the instructions of its caller"
 )]
-fn fold(mut lanes: [f32; KV_BLOCK], join: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut n = KV_BLOCK;
-    while n > 1 {
-        n /= 2;
-        for lane in 0..n {
-            lanes[lane] = join(lanes[lane], lanes[lane + n]);
+fn fold(lanes: &[f32; STRIP], join: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut of_16 = [0.0; 16];
+    of_16.copy_from_slice(&lanes[..16]);
+    for lanes in lanes[16..].as_chunks::<16>().0 {
+        for (a, b) in of_16.iter_mut().zip(lanes) {
+            *a = join(*a, *b);
         }
     }
-    lanes[0]
+    let of_8: [f32; 8] = from_fn(|lane| join(of_16[lane], of_16[lane + 8]));
+    let of_4: [f32; 4] = from_fn(|lane| join(of_8[lane], of_8[lane + 4]));
+    join(join(of_4[0], of_4[2]), join(of_4[1], of_4[3]))
 }

@@ -125,7 +125,7 @@ struct Shared {
     region: UnsafeCell<Region>,
     /// Tasks that nobody has taken. Below 0 when threads asked in vain.
     n_untaken: Line<AtomicIsize>,
-    /// Tasks that have not ended.
+    /// Tasks that have not ended, or not been reported so.
     n_unfinished: Line<AtomicUsize>,
     patience: Patience,
     /// Guards falling asleep.
@@ -207,17 +207,19 @@ impl Shared {
 
     /// Works on the region's tasks as long as there are any that nobody has taken.
     fn take_tasks(&self) {
+        let mut n_ended = 0;
         loop {
             if self.n_untaken.0.load(Ordering::Relaxed) <= 0 {
-                return;
+                break;
             }
             // Acquires what the caller stored before it gave the tasks out. The one taken here may
             // belong to a later region than the one looked at above, and is as good.
             let n_untaken = self.n_untaken.0.fetch_sub(1, Ordering::AcqRel);
             if n_untaken <= 0 {
-                return;
+                break;
             }
-            // SAFETY: the region cannot end, nor change, before the task that was just taken ends.
+            // SAFETY: the region cannot end, nor change, before this thread says below that the task
+            // it just took has ended.
             let region = unsafe { *self.region.get() };
             let task = region.n_tasks - n_untaken as usize;
             // SAFETY: the closure lives as long as the region.
@@ -227,12 +229,17 @@ impl Shared {
             if let Err(panic) = ended {
                 lock(&self.panic).get_or_insert(panic);
             }
-            // Releases the task's results to the caller.
-            let n_unfinished = self.n_unfinished.0.fetch_sub(1, Ordering::SeqCst);
-            if n_unfinished == 1 && self.is_caller_asleep.load(Ordering::SeqCst) {
-                drop(lock(&self.bed));
-                self.region_ends.notify_one();
-            }
+            n_ended += 1;
+        }
+        if n_ended == 0 {
+            return;
+        }
+        // Releases the results of the tasks to the caller. They are of one region, since none ends
+        // before its tasks have been subtracted.
+        let n_unfinished = self.n_unfinished.0.fetch_sub(n_ended, Ordering::SeqCst);
+        if n_unfinished == n_ended && self.is_caller_asleep.load(Ordering::SeqCst) {
+            drop(lock(&self.bed));
+            self.region_ends.notify_one();
         }
     }
 
