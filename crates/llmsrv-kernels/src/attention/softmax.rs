@@ -1,10 +1,11 @@
-//! Softmax over keys that come strip by strip.
+//! Softmax over keys that come strip by strip. Scores are to the base 2: times the binary logarithm
+//! of e, since `2^x` is cheaper than `exp(x)`.
 
-use std::{array::from_fn, ops::Range};
+use std::{array::from_fn, f32::consts::LOG2_E, ops::Range};
 
 use super::STRIP;
 use crate::{
-    exp::exp,
+    exp::{exp, exp2_below_1},
     tier::{fma, tiered},
 };
 
@@ -13,7 +14,7 @@ use crate::{
 pub(super) struct State {
     /// The highest score so far.
     pub max: f32,
-    /// The sum of `exp(score - max)`.
+    /// The sum of `2^(score - max)`.
     pub sum: f32,
 }
 
@@ -27,7 +28,7 @@ impl State {
 
 tiered! {
     /// Takes in the scores of a strip. `scores` has a row of [`STRIP`] for each query, of which it
-    /// sees those in `visible`; they become weights relative to the new maximum. What was summed with
+    /// sees those in `visible`; with a `softcap` they are not yet to the base 2. They become weights relative to the new maximum. What was summed with
     /// the weights before must be multiplied by `keep`.
     ///
     /// A row of which nothing is visible changes nothing, bit for bit.
@@ -57,7 +58,7 @@ fn take_rows<const FUSED: bool>(
     for (((scores, visible), state), keep) in queries {
         if let Some(cap) = softcap {
             for score in scores.iter_mut() {
-                *score = cap * tanh::<FUSED>(*score / cap);
+                *score = cap * LOG2_E * tanh::<FUSED>(*score / cap);
             }
         }
         if visible.start > 0 || visible.end < STRIP {
@@ -81,10 +82,10 @@ fn take_rows<const FUSED: bool>(
         *keep = if state.max == max {
             1.0
         } else {
-            exp::<FUSED>(state.max - base)
+            exp2_below_1::<FUSED>(state.max - base)
         };
         for score in scores.iter_mut() {
-            *score = exp::<FUSED>(*score - base);
+            *score = exp2_below_1::<FUSED>(*score - base);
         }
         let sum = fold(scores, |a, b| a + b);
         state.sum = fma::<FUSED>(state.sum, *keep, sum);
@@ -133,8 +134,8 @@ fn merge_rows<const FUSED: bool>(
         } else {
             state.max
         };
-        let keep = exp::<FUSED>(state.max - max);
-        let add = exp::<FUSED>(later_state.max - max);
+        let keep = exp2_below_1::<FUSED>(state.max - max);
+        let add = exp2_below_1::<FUSED>(later_state.max - max);
         state.max = max;
         state.sum = fma::<FUSED>(state.sum, keep, later_state.sum * add);
         for (sum, later) in sums.iter_mut().zip(later_sums) {

@@ -1,7 +1,7 @@
 //! One call: its queries in units, each over its segments.
 #![expect(unsafe_code, reason = "tasks write rows of one result")]
 
-use std::{cell::RefCell, iter::repeat_n, ops::Range};
+use std::{cell::RefCell, f32::consts::LOG2_E, iter::repeat_n, ops::Range};
 
 use super::{
     Attention, Query, SEGMENT, STRIP,
@@ -174,12 +174,17 @@ impl Step<'_> {
         true
     }
 
-    /// Collects the queries of a unit, scaled.
+    /// Collects the queries of a unit, scaled so that the scores are to the base 2, or can be capped.
     fn gather(&self, unit: &Unit, queries: &mut Vec<f32>) {
+        let Attention { scale, softcap, .. } = self.attention;
+        let scale = match softcap {
+            Some(_) => scale,
+            None => scale * LOG2_E,
+        };
         queries.clear();
         for row in unit.rows.clone() {
             let scaled = self.query[self.of_row(unit, row)].iter();
-            queries.extend(scaled.map(|value| value * self.attention.scale));
+            queries.extend(scaled.map(|value| value * scale));
         }
     }
 
