@@ -82,7 +82,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("ureq", &["logkit"]),
     ("postgres", &["logkit"]),
     ("minijinja", &["llmsrv-chat"]),
-    ("rayon", &["llmsrv-kernels"]),
+    ("rayon", &["llmsrv-models"]),
     ("safetensors", &["llmsrv-convert"]),
     ("tokio-rustls", &["llmsrv-server", "logkit-server"]),
     (

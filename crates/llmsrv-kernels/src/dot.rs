@@ -7,50 +7,7 @@
     reason = "a function compiled for more instructions can only be called so"
 )]
 
-use std::sync::OnceLock;
-
-/// A set of instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tier {
-    /// What every processor of the architecture has. The definition of the others.
-    Scalar,
-    /// AVX2 with fused multiply-add.
-    Avx2,
-    /// AVX-512 F, BW and VL.
-    Avx512,
-}
-
-impl Tier {
-    /// Returns the best tier of this processor.
-    pub fn best() -> Tier {
-        static BEST: OnceLock<Tier> = OnceLock::new();
-        *BEST.get_or_init(|| {
-            let tiers = [Tier::Avx512, Tier::Avx2];
-            tiers
-                .into_iter()
-                .find(|tier| tier.is_available())
-                .unwrap_or(Tier::Scalar)
-        })
-    }
-
-    /// Tells whether this processor has the instructions.
-    pub fn is_available(self) -> bool {
-        match self {
-            Tier::Scalar => true,
-            #[cfg(target_arch = "x86_64")]
-            Tier::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
-            #[cfg(target_arch = "x86_64")]
-            Tier::Avx512 => {
-                is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512vl")
-                    && is_x86_feature_detected!("fma")
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            Tier::Avx2 | Tier::Avx512 => false,
-        }
-    }
-}
+use crate::Tier;
 
 /// Returns the inner product of two vectors; elements beyond the shorter one count as zero.
 pub fn dot(a: &[f32], b: &[f32]) -> f32 {

@@ -1,29 +1,121 @@
-//! Operations on single elements and on rows.
+//! Operations on single elements and on rows, on the caller's thread.
+//!
+//! Each is plain code that is compiled for every tier; sums run over 32 lanes in all of them, so the
+//! results are the same bit for bit (but of an unfused scalar tier).
 
-use crate::dot;
+use crate::{
+    Tier,
+    exp::exp,
+    tier::{fma, tiered},
+};
 
 /// Divides each stretch of `weight.len()` elements of `x` by its root mean square and multiplies it
 /// with `weight` (<https://arxiv.org/abs/1910.07467>).
 pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    tiers::rms_norm(Tier::best(), x, weight, eps, out);
+}
+
+/// Moves each stretch of `weight.len()` elements of `x` to the mean 0 and the variance 1, multiplies it
+/// with `weight` and adds `bias` (<https://arxiv.org/abs/1607.06450>).
+pub fn layer_norm(x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32, out: &mut [f32]) {
+    tiers::layer_norm(Tier::best(), x, weight, bias, eps, out);
+}
+
+/// Adds `scale * y` to `x`.
+pub fn add_scaled(x: &mut [f32], y: &[f32], scale: f32) {
+    tiers::add_scaled(Tier::best(), x, y, scale);
+}
+
+/// Replaces `gate` by `gate * sigmoid(gate) * up`.
+pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
+    tiers::silu_mul(Tier::best(), gate, up);
+}
+
+/// Replaces `gate` by `gelu(gate) * up`, with the tanh approximation (<https://arxiv.org/abs/1606.08415>).
+pub fn gelu_mul(gate: &mut [f32], up: &[f32]) {
+    tiers::gelu_mul(Tier::best(), gate, up);
+}
+
+/// Replaces each element by its GELU, with the same approximation.
+pub fn gelu(x: &mut [f32]) {
+    tiers::gelu(Tier::best(), x);
+}
+
+/// Returns `1 / (1 + exp(-x))`.
+pub fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// The operations, compiled for a tier.
+mod tiers {
+    use super::{
+        Pairs, add_scaled_row, gelu_mul_row, gelu_row, layer_norm_rows, rms_norm_rows, rotate_row,
+        silu_mul_row, tiered,
+    };
+
+    tiered! {
+        pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = rms_norm_rows;
+    }
+    tiered! {
+        pub(super) fn layer_norm(
+            x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32, out: &mut [f32],
+        ) = layer_norm_rows;
+    }
+    tiered! {
+        pub(super) fn add_scaled(x: &mut [f32], y: &[f32], scale: f32) = add_scaled_row;
+    }
+    tiered! {
+        pub(super) fn silu_mul(gate: &mut [f32], up: &[f32]) = silu_mul_row;
+    }
+    tiered! {
+        pub(super) fn gelu_mul(gate: &mut [f32], up: &[f32]) = gelu_mul_row;
+    }
+    tiered! {
+        pub(super) fn gelu(x: &mut [f32]) = gelu_row;
+    }
+    tiered! {
+        pub(super) fn rotate(
+            row: &mut [f32], head_dim: usize, pairs: Pairs, cos: &[f32], sin: &[f32],
+        ) = rotate_row;
+    }
+}
+
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn rms_norm_rows<const FUSED: bool>(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let width = weight.len().max(1);
     for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-        let scale = 1.0 / (dot(x, x) / width as f32 + eps).sqrt();
+        let square_sum = sum(x, |sum, x| fma::<FUSED>(x, x, sum));
+        let scale = 1.0 / (square_sum / width as f32 + eps).sqrt();
         for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
             *out = x * scale * weight;
         }
     }
 }
 
-/// Moves each stretch of `weight.len()` elements of `x` to the mean 0 and the variance 1, multiplies it
-/// with `weight` and adds `bias` (<https://arxiv.org/abs/1607.06450>).
-pub fn layer_norm(x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32, out: &mut [f32]) {
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn layer_norm_rows<const FUSED: bool>(
+    x: &[f32],
+    weight: &[f32],
+    bias: Option<&[f32]>,
+    eps: f32,
+    out: &mut [f32],
+) {
     let width = weight.len().max(1);
     for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-        let mean = x.iter().sum::<f32>() / width as f32;
+        let mean = sum(x, |sum, x| sum + x) / width as f32;
         for (out, x) in out.iter_mut().zip(x) {
             *out = x - mean;
         }
-        let scale = 1.0 / (dot(out, out) / width as f32 + eps).sqrt();
+        let square_sum = sum(out, |sum, x| fma::<FUSED>(x, x, sum));
+        let scale = 1.0 / (square_sum / width as f32 + eps).sqrt();
         for (out, weight) in out.iter_mut().zip(weight) {
             *out *= scale * weight;
         }
@@ -33,43 +125,91 @@ pub fn layer_norm(x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32, out
     }
 }
 
-/// Adds `scale * y` to `x`.
-pub fn add_scaled(x: &mut [f32], y: &[f32], scale: f32) {
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn add_scaled_row<const FUSED: bool>(x: &mut [f32], y: &[f32], scale: f32) {
     for (x, y) in x.iter_mut().zip(y) {
-        *x += scale * y;
+        *x = fma::<FUSED>(scale, *y, *x);
     }
 }
 
-/// Replaces `gate` by `gate * sigmoid(gate) * up`.
-pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn silu_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
     for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = *gate * sigmoid(*gate) * up;
+        *gate = *gate / (1.0 + exp::<FUSED>(-*gate)) * up;
     }
 }
 
-/// Replaces `gate` by `gelu(gate) * up`, with the tanh approximation (<https://arxiv.org/abs/1606.08415>).
-pub fn gelu_mul(gate: &mut [f32], up: &[f32]) {
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn gelu_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
     for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = gelu_of(*gate) * up;
+        *gate = gelu_of::<FUSED>(*gate) * up;
     }
 }
 
-/// Replaces each element by its GELU, with the same approximation.
-pub fn gelu(x: &mut [f32]) {
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn gelu_row<const FUSED: bool>(x: &mut [f32]) {
     for x in x {
-        *x = gelu_of(*x);
+        *x = gelu_of::<FUSED>(*x);
     }
 }
 
-fn gelu_of(x: f32) -> f32 {
-    let inner = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
-    0.5 * x * (1.0 + inner.tanh())
+/// `x / 2 * (1 + tanh(inner))`, which is `x * sigmoid(2 * inner)`.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn gelu_of<const FUSED: bool>(x: f32) -> f32 {
+    /// 2 * sqrt(2 / pi).
+    const TWICE_ROOT: f32 = 1.595_769_1;
+    let inner = TWICE_ROOT * (x + 0.044_715 * x * x * x);
+    x / (1.0 + exp::<FUSED>(-inner))
 }
 
-/// Returns `1 / (1 + exp(-x))`.
-pub fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
+/// Sums over 32 lanes, then the lanes in halves.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn sum(x: &[f32], add: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut sums = [0.0_f32; LANES];
+    let (groups, rest) = x.as_chunks::<LANES>();
+    for group in groups {
+        for (sum, x) in sums.iter_mut().zip(group) {
+            *sum = add(*sum, *x);
+        }
+    }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        *sum = add(*sum, *x);
+    }
+    let mut n = LANES;
+    while n > 1 {
+        n /= 2;
+        for lane in 0..n {
+            sums[lane] += sums[lane + n];
+        }
+    }
+    sums[0]
 }
+
+const LANES: usize = 32;
 
 /// Which two elements of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +223,21 @@ pub enum Pairs {
 /// Rotates the first pairs of every head of one row (<https://arxiv.org/abs/2104.09864>). `cos` and
 /// `sin` have one element for each pair; the rest of a head stays as it is.
 pub fn rotate(row: &mut [f32], head_dim: usize, pairs: Pairs, cos: &[f32], sin: &[f32]) {
+    tiers::rotate(Tier::best(), row, head_dim, pairs, cos, sin);
+}
+
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn rotate_row<const FUSED: bool>(
+    row: &mut [f32],
+    head_dim: usize,
+    pairs: Pairs,
+    cos: &[f32],
+    sin: &[f32],
+) {
     let n_pairs = cos.len().min(sin.len());
     for head in row.chunks_exact_mut(head_dim.max(1)) {
         let Some(head) = head.get_mut(..2 * n_pairs) else {
@@ -150,6 +305,55 @@ mod tests {
                 prop_assert!(close(plain[i], 0.5 * x * (1.0 + inner.tanh())));
                 prop_assert!(close(gated[i], 0.5 * x * (1.0 + inner.tanh()) * up));
             }
+        }
+    }
+
+    #[test]
+    fn all_tiers_give_the_same_bits() {
+        let x: Vec<f32> = (0..3 * 77)
+            .map(|i| ((i * 7919) % 2003) as f32 / 100.0 - 10.0)
+            .collect();
+        let (up, weight): (Vec<f32>, Vec<f32>) =
+            (x.iter().rev().copied().collect(), x[..77].to_vec());
+        let run = |tier| {
+            let mut all = Vec::new();
+            let mut out = vec![0.0; x.len()];
+            tiers::rms_norm(tier, &x, &weight, 1e-5, &mut out);
+            all.extend_from_slice(&out);
+            tiers::layer_norm(tier, &x, &weight, Some(&up[..77]), 1e-5, &mut out);
+            all.extend_from_slice(&out);
+            tiers::add_scaled(tier, &mut out, &x, 0.3);
+            tiers::silu_mul(tier, &mut out, &up);
+            all.extend_from_slice(&out);
+            tiers::gelu_mul(tier, &mut out, &up);
+            tiers::gelu(tier, &mut out);
+            for pairs in [Pairs::Halves, Pairs::Neighbours] {
+                tiers::rotate(tier, &mut out, 77, pairs, &x[..38], &up[..38]);
+            }
+            all.extend_from_slice(&out);
+            all.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        let available = |tier: &Tier| tier.is_available();
+        let fused = [Tier::Avx2, Tier::Avx512].into_iter().filter(available);
+        let results: Vec<_> = fused.map(run).collect();
+        assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+    }
+
+    #[test]
+    fn large_arguments_do_not_break_activations() {
+        for x in [-1e30, -1000.0, -100.0, -50.0, 50.0, 100.0, 1000.0, 1e30_f32] {
+            let (mut silu, mut gelu) = ([x], [x]);
+            silu_mul(&mut silu, &[1.0]);
+            gelu_mul(&mut gelu, &[1.0]);
+            let expected = x.max(0.0);
+            assert!(
+                (silu[0] - expected).abs() <= 1e-6 * expected.max(1.0),
+                "{x}: {silu:?}"
+            );
+            assert!(
+                (gelu[0] - expected).abs() <= 1e-6 * expected.max(1.0),
+                "{x}: {gelu:?}"
+            );
         }
     }
 

@@ -1,59 +1,106 @@
 //! Memory for keys and values, in blocks of positions that a sequence strings together as it likes.
+//!
+//! A block holds 32 positions. What one head stores there is cut into tiles of 32 rows of 32 elements,
+//! made for [`crate::attention`]: in a tile of keys the elements of a row are those of 32 positions, in
+//! a tile of values those of 32 dimensions. So scores and sums of values are products with a row of a
+//! tile, and no vector is ever summed across.
 
 use std::ops::Range;
 
+use half::{f16, slice::HalfFloatSliceExt};
 use llmsrv_gguf::TensorType;
 
-use crate::{Error, quant};
+use crate::{Error, Tier, quant};
+
+/// Positions in a block, and rows and columns of a tile.
+pub const KV_BLOCK: usize = 32;
 
 /// Keys and values of all layers of a model, by block.
 ///
 /// Memory comes in chunks of blocks: growing moves nothing, and what was never written costs nothing.
 #[derive(Debug)]
 pub struct PagedKv {
+    shape: Shape,
+    chunks: Vec<Chunk>,
+}
+
+/// The size of everything in a cache.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
     ty: TensorType,
     n_layers: usize,
-    block_size: usize,
-    /// Elements of a position in one layer, of the keys and of the values alike.
-    width: usize,
-    row_bytes: usize,
-    chunks: Vec<Vec<u8>>,
+    n_heads: usize,
+    head_dim: usize,
+    /// Tiles of the keys of a head in a block, and as many of the values; the last may be padded.
+    n_tiles: usize,
+    tile_bytes: usize,
+}
+
+/// Keys or values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Keys,
+    Values,
+}
+
+/// The tiles of one head in one block, one after another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tiles<'a> {
+    F32(&'a [f32]),
+    /// The bits of f16.
+    F16(&'a [u16]),
+    /// To be unpacked first, by [`PagedKv::unpack`].
+    Packed(&'a [u8]),
+}
+
+impl<'a> Tiles<'a> {
+    /// No rows.
+    pub(crate) const NONE: Tiles<'static> = Tiles::F32(&[]);
+
+    /// Returns the number of rows; 0 of packed tiles.
+    pub(crate) fn n_rows(self) -> usize {
+        match self {
+            Tiles::F32(tiles) => tiles.len() / KV_BLOCK,
+            Tiles::F16(tiles) => tiles.len() / KV_BLOCK,
+            Tiles::Packed(_) => 0,
+        }
+    }
+
+    /// Returns some of the rows; nothing of packed tiles.
+    pub(crate) fn rows(self, rows: Range<usize>) -> Tiles<'a> {
+        let at = rows.start * KV_BLOCK..rows.end * KV_BLOCK;
+        match self {
+            Tiles::F32(tiles) => Tiles::F32(&tiles[at]),
+            Tiles::F16(tiles) => Tiles::F16(&tiles[at]),
+            Tiles::Packed(_) => Tiles::NONE,
+        }
+    }
 }
 
 impl PagedKv {
-    /// Prepares for `n_layers` layers, blocks of `block_size` positions, and rows of `width` elements
-    /// that are stored as `ty`. There is no memory yet.
+    /// Prepares for `n_layers` layers with `n_heads` heads of `head_dim` elements that are stored as
+    /// `ty`. There is no memory yet.
     pub fn new(
         n_layers: usize,
-        block_size: usize,
-        width: usize,
+        n_heads: usize,
+        head_dim: usize,
         ty: TensorType,
     ) -> Result<PagedKv, Error> {
-        if !quant::supported(ty) {
+        if !quant::supported(ty) || !KV_BLOCK.is_multiple_of(ty.block_len()) {
             return Err(Error::Unsupported(ty));
         }
-        if block_size == 0 || !width.is_multiple_of(ty.block_len()) {
-            let expected = width.next_multiple_of(ty.block_len());
-            return Err(Error::Length {
-                what: "elements of a key",
-                got: width,
-                expected,
-            });
-        }
-        let row_bytes = width / ty.block_len() * ty.block_bytes();
-        Ok(PagedKv {
+        let shape = Shape {
             ty,
             n_layers,
-            block_size,
-            width,
-            row_bytes,
+            n_heads,
+            head_dim,
+            n_tiles: head_dim.div_ceil(KV_BLOCK),
+            tile_bytes: KV_BLOCK * row_bytes(ty),
+        };
+        Ok(PagedKv {
+            shape,
             chunks: Vec::new(),
         })
-    }
-
-    /// Returns the bytes of one block over all layers.
-    pub fn block_bytes(&self) -> usize {
-        2 * self.n_layers * self.block_size * self.row_bytes
     }
 
     /// Makes room for blocks `0..n_blocks`; what is stored stays where it is.
@@ -64,11 +111,7 @@ impl PagedKv {
             .checked_mul(CHUNK_BLOCKS)
             .ok_or(Error::OutOfMemory(usize::MAX))?;
         while self.chunks.len() < n_chunks {
-            // Asked for first, since the zeroed memory below comes without an answer.
-            Vec::<u8>::new()
-                .try_reserve_exact(bytes)
-                .map_err(|_| Error::OutOfMemory(bytes))?;
-            self.chunks.push(vec![0; bytes]);
+            self.chunks.push(Chunk::new(bytes)?);
         }
         Ok(())
     }
@@ -82,92 +125,260 @@ impl PagedKv {
         key: &[f32],
         value: &[f32],
     ) -> Result<(), Error> {
-        for (part, row) in [key, value].into_iter().enumerate() {
-            if row.len() != self.width {
+        let shape = self.shape;
+        let expected = shape.n_heads * shape.head_dim;
+        for row in [key, value] {
+            if row.len() != expected {
                 return Err(Error::Length {
                     what: "elements of a key or value",
                     got: row.len(),
-                    expected: self.width,
+                    expected,
                 });
             }
-            let (ty, range) = (self.ty, self.range(layer, part, block, slot));
-            let chunk = self.chunks.get_mut(block as usize / CHUNK_BLOCKS);
-            let out = chunk
-                .and_then(|chunk| chunk.get_mut(range))
-                .ok_or(Error::Length {
-                    what: "blocks",
-                    got: block as usize,
-                    expected: 0,
-                })?;
-            quant::quantize(ty, row, out)?;
+        }
+        let n_blocks = self.chunks.len() * CHUNK_BLOCKS;
+        if block as usize >= n_blocks || slot >= KV_BLOCK || layer >= shape.n_layers {
+            return Err(Error::Length {
+                what: "blocks",
+                got: block as usize,
+                expected: n_blocks,
+            });
+        }
+        let chunk = &mut self.chunks[block as usize / CHUNK_BLOCKS];
+        for (part, row) in [(Part::Keys, key), (Part::Values, value)] {
+            let heads = row.chunks_exact(shape.head_dim.max(1)).enumerate();
+            for (head, row) in heads {
+                let at = shape.offset(layer, block, head, part);
+                let tiles = &mut chunk.bytes_mut()[at..at + shape.part_bytes()];
+                let tiles = tiles.chunks_exact_mut(shape.tile_bytes);
+                for (tile, elements) in tiles.zip(row.chunks(KV_BLOCK)) {
+                    let mut padded = [0.0; KV_BLOCK];
+                    padded[..elements.len()].copy_from_slice(elements);
+                    shape.put(part, slot, &padded, tile)?;
+                }
+            }
         }
         Ok(())
     }
 
-    /// Unpacks elements `at` of the keys of one position.
-    pub(crate) fn read_key(
-        &self,
-        layer: usize,
-        block: u32,
-        slot: usize,
-        at: Range<usize>,
-        out: &mut [f32],
-    ) {
-        self.read(layer, 0, block, slot, at, out);
+    /// Returns the bytes of one block over all layers.
+    pub fn block_bytes(&self) -> usize {
+        2 * self.shape.n_layers * self.shape.n_heads * self.shape.part_bytes()
     }
 
-    /// Unpacks elements `at` of the values of one position.
-    pub(crate) fn read_value(
-        &self,
-        layer: usize,
-        block: u32,
-        slot: usize,
-        at: Range<usize>,
-        out: &mut [f32],
-    ) {
-        self.read(layer, 1, block, slot, at, out);
+    /// Returns the number of heads and the elements of each.
+    pub(crate) fn heads(&self) -> (usize, usize) {
+        (self.shape.n_heads, self.shape.head_dim)
     }
 
-    /// Positions in a block.
-    pub(crate) fn block_size(&self) -> usize {
-        self.block_size
+    /// Returns the number of blocks that may be stored and read.
+    pub(crate) fn n_blocks(&self) -> usize {
+        self.chunks.len() * CHUNK_BLOCKS
     }
 
-    /// Elements of a row, and how many of them are stored together.
-    pub(crate) fn row(&self) -> (usize, usize) {
-        (self.width, self.ty.block_len())
+    /// Returns the number of layers.
+    pub(crate) fn n_layers(&self) -> usize {
+        self.shape.n_layers
     }
 
-    fn read(
-        &self,
-        layer: usize,
-        part: usize,
-        block: u32,
-        slot: usize,
-        at: Range<usize>,
-        out: &mut [f32],
-    ) {
-        let start = self.range(layer, part, block, slot).start;
-        let bytes_of = |elements: usize| elements / self.ty.block_len() * self.ty.block_bytes();
-        let range = start + bytes_of(at.start)..start + bytes_of(at.end);
-        let bytes = self
-            .chunks
-            .get(block as usize / CHUNK_BLOCKS)
-            .and_then(|chunk| chunk.get(range));
-        let read = bytes.map(|bytes| quant::dequantize(self.ty, bytes, out));
-        debug_assert!(
-            matches!(read, Some(Ok(()))),
-            "block {block} slot {slot}: {read:?}"
-        );
+    /// Returns what a head stored in a block. There must be such a layer, block and head.
+    pub(crate) fn tiles(&self, layer: usize, block: u32, head: usize, part: Part) -> Tiles<'_> {
+        let at = self.shape.offset(layer, block, head, part);
+        let chunk = self.chunks[block as usize / CHUNK_BLOCKS].bytes();
+        let bytes = &chunk[at..at + self.shape.part_bytes()];
+        match self.shape.ty {
+            TensorType::F32 => Tiles::F32(bytemuck::cast_slice(bytes)),
+            TensorType::F16 => Tiles::F16(bytemuck::cast_slice(bytes)),
+            _ => Tiles::Packed(bytes),
+        }
     }
 
-    /// Where the row of a position lies in its chunk.
-    fn range(&self, layer: usize, part: usize, block: u32, slot: usize) -> Range<usize> {
-        let block = block as usize % CHUNK_BLOCKS;
-        let row = ((block * self.n_layers + layer) * 2 + part) * self.block_size + slot;
-        row * self.row_bytes..(row + 1) * self.row_bytes
+    /// Unpacks tiles to f32. `out` has [`TILE`] elements for each.
+    pub(crate) fn unpack(&self, tier: Tier, part: Part, tiles: &[u8], out: &mut [f32]) {
+        let (out, _) = out.as_chunks_mut::<TILE>();
+        let tiles = tiles.chunks_exact(self.shape.tile_bytes);
+        for (tile, out) in tiles.zip(out) {
+            match self.shape.ty {
+                TensorType::Q8_0 => q8::unpack(tier, part, tile, out),
+                ty => {
+                    // The type is supported and the tile is whole, so this cannot fail.
+                    let unpacked = quant::dequantize(ty, tile, out);
+                    debug_assert!(unpacked.is_ok(), "{unpacked:?}");
+                    if part == Part::Keys {
+                        transpose(out);
+                    }
+                }
+            }
+        }
     }
 }
 
+impl Shape {
+    /// Bytes of the keys, or of the values, of a head in a block.
+    fn part_bytes(&self) -> usize {
+        self.n_tiles * self.tile_bytes
+    }
+
+    /// Where they begin in their chunk.
+    fn offset(&self, layer: usize, block: u32, head: usize, part: Part) -> usize {
+        let block = block as usize % CHUNK_BLOCKS;
+        let of_head = (block * self.n_layers + layer) * self.n_heads + head;
+        (2 * of_head + usize::from(part == Part::Values)) * self.part_bytes()
+    }
+
+    /// Stores the elements of one position.
+    fn put(
+        &self,
+        part: Part,
+        slot: usize,
+        row: &[f32; KV_BLOCK],
+        tile: &mut [u8],
+    ) -> Result<(), Error> {
+        match self.ty {
+            TensorType::F32 => put_elements(part, slot, row, bytemuck::cast_slice_mut(tile)),
+            TensorType::F16 => {
+                let mut halves = [f16::ZERO; KV_BLOCK];
+                halves.convert_from_f32_slice(row);
+                let tile = bytemuck::cast_slice_mut::<u8, u16>(tile);
+                put_elements(part, slot, &halves.map(f16::to_bits), tile);
+            }
+            TensorType::Q8_0 => q8::put(part, slot, row, tile)?,
+            ty => {
+                let at = slot * row_bytes(ty);
+                quant::quantize(ty, row, &mut tile[at..at + row_bytes(ty)])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A position is a column in a tile of keys and a row in a tile of values.
+fn put_elements<T: Copy>(part: Part, slot: usize, elements: &[T; KV_BLOCK], tile: &mut [T]) {
+    match part {
+        Part::Keys => {
+            let rows = tile.as_chunks_mut::<KV_BLOCK>().0.iter_mut();
+            for (row, element) in rows.zip(elements) {
+                row[slot] = *element;
+            }
+        }
+        Part::Values => tile[slot * KV_BLOCK..][..KV_BLOCK].copy_from_slice(elements),
+    }
+}
+
+fn transpose(tile: &mut [f32; TILE]) {
+    for row in 1..KV_BLOCK {
+        for column in 0..row {
+            tile.swap(row * KV_BLOCK + column, column * KV_BLOCK + row);
+        }
+    }
+}
+
+/// Tiles of Q8_0: the scales of the 32 positions, then the codes as f32 tiles have their elements.
+mod q8 {
+    use super::{Error, KV_BLOCK, Part, TILE, TensorType, Tier, f16, put_elements, quant};
+    use crate::tier::tiered;
+
+    const SCALES: usize = 2 * KV_BLOCK;
+
+    pub(super) fn put(
+        part: Part,
+        slot: usize,
+        row: &[f32; KV_BLOCK],
+        tile: &mut [u8],
+    ) -> Result<(), Error> {
+        let mut block = [0; 2 + KV_BLOCK];
+        quant::quantize(TensorType::Q8_0, row, &mut block)?;
+        let (scales, codes) = tile.split_at_mut(SCALES);
+        scales[2 * slot..][..2].copy_from_slice(&block[..2]);
+        let mut of_row = [0; KV_BLOCK];
+        of_row.copy_from_slice(&block[2..]);
+        put_elements(part, slot, &of_row, codes);
+        Ok(())
+    }
+
+    pub(super) fn unpack(tier: Tier, part: Part, tile: &[u8], out: &mut [f32; TILE]) {
+        let (scales, codes) = tile.split_at(SCALES);
+        let mut factors = [0.0; KV_BLOCK];
+        for (factor, bytes) in factors.iter_mut().zip(scales.as_chunks::<2>().0) {
+            *factor = f16::from_le_bytes(*bytes).to_f32();
+        }
+        multiply(tier, part, &factors, codes, out);
+    }
+
+    tiered! {
+        fn multiply(part: Part, factors: &[f32; KV_BLOCK], codes: &[u8], out: &mut [f32; TILE]) = multiply_rows;
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "it takes the instructions of its caller"
+    )]
+    fn multiply_rows<const FUSED: bool>(
+        part: Part,
+        factors: &[f32; KV_BLOCK],
+        codes: &[u8],
+        out: &mut [f32; TILE],
+    ) {
+        let rows = out.as_chunks_mut::<KV_BLOCK>().0.iter_mut();
+        let rows = rows.zip(codes.as_chunks::<KV_BLOCK>().0);
+        match part {
+            Part::Keys => {
+                for (out, codes) in rows {
+                    for column in 0..KV_BLOCK {
+                        out[column] = f32::from(codes[column].cast_signed()) * factors[column];
+                    }
+                }
+            }
+            Part::Values => {
+                for ((out, codes), factor) in rows.zip(factors) {
+                    for column in 0..KV_BLOCK {
+                        out[column] = f32::from(codes[column].cast_signed()) * factor;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Zeros that begin on a cache line. The system hands them out as they are first written.
+#[derive(Debug)]
+struct Chunk {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Chunk {
+    fn new(len: usize) -> Result<Chunk, Error> {
+        let total = len
+            .checked_add(LINE)
+            .ok_or(Error::OutOfMemory(usize::MAX))?;
+        // Asked for first, since the zeroed memory below comes without an answer.
+        let asked = Vec::<u8>::new().try_reserve_exact(total);
+        asked.map_err(|_| Error::OutOfMemory(total))?;
+        let memory = vec![0; total];
+        let start = memory.as_ptr().align_offset(LINE).min(LINE);
+        Ok(Chunk { memory, start, len })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+/// Bytes of a row of a tile.
+fn row_bytes(ty: TensorType) -> usize {
+    KV_BLOCK / ty.block_len() * ty.block_bytes()
+}
+
+/// Elements of a tile.
+pub(crate) const TILE: usize = KV_BLOCK * KV_BLOCK;
 /// Blocks that are allocated together.
 const CHUNK_BLOCKS: usize = 16;
+/// Bytes of a cache line.
+const LINE: usize = 64;

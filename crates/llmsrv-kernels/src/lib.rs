@@ -7,20 +7,23 @@ mod attention;
 mod dot;
 mod elementwise;
 mod error;
+mod exp;
 mod kv;
 mod matmul;
 mod pool;
 pub mod quant;
+mod tier;
 mod whole;
 
 pub use attention::{Attention, Query, attend};
-pub use dot::{Tier, dot, dot_at};
+pub use dot::{dot, dot_at};
 pub use elementwise::{
     Pairs, add_scaled, gelu, gelu_mul, layer_norm, rms_norm, rotate, sigmoid, silu_mul,
 };
 pub use error::Error;
-pub use kv::PagedKv;
+pub use kv::{KV_BLOCK, PagedKv};
 pub use matmul::{Weight, matmul};
 pub use pool::Pool;
 pub use quant::{dequantize, quantize, supported};
+pub use tier::Tier;
 pub use whole::{WholeAttention, attend_whole};

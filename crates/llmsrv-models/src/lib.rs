@@ -95,7 +95,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         None => {
             let ops = CpuOps::new(&arch, kv_type, options.n_threads)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
-            build(&source, &adapters, arch, n_vocab, kv_type, ops)?
+            build(&source, &adapters, arch, n_vocab, ops)?
         }
         Some(device) => {
             // Candle has no arithmetic on quantised activations.
@@ -104,7 +104,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
                 _ => TensorType::F16,
             };
             let ops = CandleOps::new(device, &arch, kv_type);
-            build(&source, &adapters, arch, n_vocab, kv_type, ops)?
+            build(&source, &adapters, arch, n_vocab, ops)?
         }
     };
     Ok(Loaded {
@@ -151,7 +151,6 @@ fn build<O>(
     adapters: &[Adapter],
     arch: ArchConfig,
     n_vocab: usize,
-    kv_type: TensorType,
     mut ops: O,
 ) -> Result<Box<dyn Model>, LoadError>
 where
@@ -160,12 +159,11 @@ where
     O::Vector: Send,
 {
     let weights = Weights::load(source, adapters, &arch, n_vocab, &mut ops)?;
-    let row_bytes = arch.kv_width() / kv_type.block_len() * kv_type.block_bytes();
     let spec = ModelSpec {
         vocab_size: n_vocab,
         block_size: BLOCK_SIZE,
         context_length: arch.context_length,
-        kv_block_bytes: 2 * arch.layers.len() * BLOCK_SIZE * row_bytes,
+        kv_block_bytes: ops.kv_block_bytes(),
         weight_bytes: adapters.iter().fold(source.tensor_bytes(), |sum, adapter| {
             sum.saturating_add(adapter.bytes())
         }),

@@ -5,7 +5,7 @@ use llmsrv_engine::{ImageRows, Model, ModelError, ModelSpec, StepPlan};
 use crate::{arch::ArchConfig, decoder, ops::Ops, weights::Weights};
 
 /// Positions in one KV block.
-pub(crate) const BLOCK_SIZE: usize = 32;
+pub(crate) const BLOCK_SIZE: usize = llmsrv_kernels::KV_BLOCK;
 
 /// A loaded decoder on the device of `O`.
 pub(crate) struct Decoder<O: Ops> {

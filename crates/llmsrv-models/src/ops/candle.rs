@@ -212,6 +212,10 @@ impl Ops for CandleOps {
         Ok(())
     }
 
+    fn kv_block_bytes(&self) -> usize {
+        2 * self.n_layers * BLOCK_SIZE * self.kv_width * self.kv_type.size_in_bytes()
+    }
+
     fn embed(
         &mut self,
         table: &FileMatrix,

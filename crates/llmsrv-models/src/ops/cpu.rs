@@ -1,5 +1,7 @@
 //! The decoder's operations on the CPU: kernels over reused buffers, weights in the mapped file.
 
+use std::ops::Range;
+
 use llmsrv_engine::{ModelError, StepPlan};
 use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{self as kernels, PagedKv, Pairs, Pool, Query, Weight};
@@ -36,9 +38,7 @@ impl CpuOps {
         kv_type: TensorType,
         n_threads: usize,
     ) -> Result<CpuOps, ModelError> {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let n_threads = if n_threads == 0 { cores() } else { n_threads };
-        let kv = PagedKv::new(arch.layers.len(), BLOCK_SIZE, arch.kv_width(), kv_type);
+        let kv = PagedKv::new(arch.layers.len(), arch.n_kv_heads, arch.head_dim, kv_type);
         Ok(CpuOps {
             buffers: Buffers::default(),
             kv: kv.map_err(failed)?,
@@ -52,9 +52,21 @@ impl CpuOps {
     pub(crate) fn without_cache(n_threads: usize) -> Result<CpuOps, ModelError> {
         Ok(CpuOps {
             buffers: Buffers::default(),
-            kv: PagedKv::new(0, BLOCK_SIZE, 0, TensorType::F32).map_err(failed)?,
+            kv: PagedKv::new(0, 0, 0, TensorType::F32).map_err(failed)?,
             pool: Pool::new(n_threads),
         })
+    }
+
+    /// Calls `work` with whole rows of `x` and where they lie in it, on all threads if they are many.
+    fn in_rows(&self, x: &mut Buffer, work: impl Fn(Range<usize>, &mut [f32]) + Sync) {
+        let width = x.width().max(1);
+        let chunk = (CHUNK_ELEMENTS / width).max(1) * width;
+        let values = x.values_mut();
+        let parallel = values.len() >= 4 * CHUNK_ELEMENTS;
+        self.pool
+            .for_each_chunk_mut(values, chunk, parallel, |idx, part| {
+                work(idx * chunk..idx * chunk + part.len(), part);
+            });
     }
 }
 
@@ -75,6 +87,10 @@ impl Ops for CpuOps {
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
         let reserved = self.kv.reserve(n_blocks);
         reserved.map_err(|_| ModelError::OutOfMemory(n_blocks))
+    }
+
+    fn kv_block_bytes(&self) -> usize {
+        self.kv.block_bytes()
     }
 
     fn embed(
@@ -127,7 +143,10 @@ impl Ops for CpuOps {
 
     fn rms_norm(&mut self, x: &Buffer, weight: &Vec<f32>, eps: f32) -> Result<Buffer, ModelError> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
-        kernels::rms_norm(x.values(), weight, eps, out.values_mut());
+        let x = x.values();
+        self.in_rows(&mut out, |at, out| {
+            kernels::rms_norm(&x[at], weight, eps, out)
+        });
         Ok(out)
     }
 
@@ -140,7 +159,10 @@ impl Ops for CpuOps {
     ) -> Result<Buffer, ModelError> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let bias = bias.map(Vec::as_slice);
-        kernels::layer_norm(x.values(), weight, bias, eps, out.values_mut());
+        let x = x.values();
+        self.in_rows(&mut out, |at, out| {
+            kernels::layer_norm(&x[at], weight, bias, eps, out);
+        });
         Ok(out)
     }
 
@@ -172,10 +194,13 @@ impl Ops for CpuOps {
         angles: &Angles,
         head_dim: usize,
     ) -> Result<Buffer, ModelError> {
-        for row in 0..x.n_rows() {
-            let (cos, sin) = (angles.cos.row(row), angles.sin.row(row));
-            kernels::rotate(x.row_mut(row), head_dim, angles.pairs, cos, sin);
-        }
+        let width = x.width().max(1);
+        self.in_rows(&mut x, |at, rows| {
+            for (row, x) in (at.start / width..).zip(rows.chunks_exact_mut(width)) {
+                let (cos, sin) = (angles.cos.row(row), angles.sin.row(row));
+                kernels::rotate(x, head_dim, angles.pairs, cos, sin);
+            }
+        });
         Ok(x)
     }
 
@@ -267,7 +292,7 @@ impl Ops for CpuOps {
     }
 
     fn gelu(&mut self, mut x: Buffer) -> Result<Buffer, ModelError> {
-        kernels::gelu(x.values_mut());
+        self.in_rows(&mut x, |_, x| kernels::gelu(x));
         Ok(x)
     }
 
@@ -284,15 +309,17 @@ impl Ops for CpuOps {
         up: &Buffer,
         activation: Activation,
     ) -> Result<Buffer, ModelError> {
-        match activation {
-            Activation::Silu => kernels::silu_mul(gate.values_mut(), up.values()),
-            Activation::Gelu => kernels::gelu_mul(gate.values_mut(), up.values()),
-        }
+        let up = up.values();
+        self.in_rows(&mut gate, |at, gate| match activation {
+            Activation::Silu => kernels::silu_mul(gate, &up[at]),
+            Activation::Gelu => kernels::gelu_mul(gate, &up[at]),
+        });
         Ok(gate)
     }
 
     fn add(&mut self, mut x: Buffer, y: &Buffer, scale: f32) -> Result<Buffer, ModelError> {
-        kernels::add_scaled(x.values_mut(), y.values(), scale);
+        let y = y.values();
+        self.in_rows(&mut x, |at, x| kernels::add_scaled(x, &y[at], scale));
         Ok(x)
     }
 
@@ -353,6 +380,9 @@ impl Ops for CpuOps {
         Ok(())
     }
 }
+
+/// What a thread takes at a time of operations on single elements: some microseconds.
+const CHUNK_ELEMENTS: usize = 1 << 13;
 
 fn failed(error: kernels::Error) -> ModelError {
     ModelError::Compute(error.to_string())

@@ -35,6 +35,9 @@ pub(crate) trait Ops: Send {
     /// Makes room for KV blocks `0..n_blocks` and keeps those that exist.
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError>;
 
+    /// Returns the bytes of one KV block over all layers.
+    fn kv_block_bytes(&self) -> usize;
+
     /// Looks up the rows of `table` named by `tokens`, times `scale`.
     fn embed(
         &mut self,

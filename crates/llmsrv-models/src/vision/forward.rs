@@ -4,7 +4,7 @@
 //! Shapes in comments: `n` patches (and perhaps the class), `w` width of a row.
 
 use candle_core::{D, Device, Result, Tensor};
-use llmsrv_kernels::Pool;
+use rayon::{ThreadPool, prelude::*};
 
 use super::{
     config::{Activation, Config},
@@ -16,13 +16,14 @@ pub(super) struct Encoder {
     pub config: Config,
     pub weights: Weights,
     pub device: Device,
-    pub pool: Pool,
+    /// The threads of candle's arithmetic, which is parallel by rayon.
+    pub pool: ThreadPool,
 }
 
 impl Encoder {
     /// Computes the rows of an image from its patches, `[n_rows * out_width]`.
     pub(super) fn encode(&self, patches: Vec<f32>) -> Result<Vec<f32>> {
-        self.pool.run(|| {
+        self.pool.install(|| {
             let x = self.transform(patches)?;
             self.project(&x)?.flatten_all()?.to_vec1()
         })
@@ -91,20 +92,20 @@ impl Encoder {
         let (n_heads, n, head_dim) = shape;
         let mut out = vec![0.0; n_heads * n * head_dim];
         let failure = std::sync::Mutex::new(None);
-        self.pool
-            .for_each_chunk_mut(&mut out, n * head_dim, true, |head, out| {
-                let one = |tensor: &Tensor| tensor.narrow(0, head, 1);
-                let attended = || attend(&one(query)?, &one(key)?, &one(value)?)?.flatten_all();
-                match attended().and_then(|attended| attended.to_vec1::<f32>()) {
-                    Ok(values) => out.copy_from_slice(&values),
-                    Err(error) => {
-                        let mut failure = failure
-                            .lock()
-                            .unwrap_or_else(std::sync::PoisonError::into_inner);
-                        *failure = Some(error);
-                    }
+        let heads = out.par_chunks_mut((n * head_dim).max(1)).enumerate();
+        heads.for_each(|(head, out)| {
+            let one = |tensor: &Tensor| tensor.narrow(0, head, 1);
+            let attended = || attend(&one(query)?, &one(key)?, &one(value)?)?.flatten_all();
+            match attended().and_then(|attended| attended.to_vec1::<f32>()) {
+                Ok(values) => out.copy_from_slice(&values),
+                Err(error) => {
+                    let mut failure = failure
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner);
+                    *failure = Some(error);
                 }
-            });
+            }
+        });
         let failure = failure
             .into_inner()
             .unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use llmsrv_engine::{Image, ImageError, LoadError, Vision};
 use llmsrv_gguf::GgufFile;
-use llmsrv_kernels::Pool;
+use rayon::ThreadPoolBuilder;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::config::Place;
@@ -44,12 +44,18 @@ pub(crate) fn load(
     let source = Source::new(file, prefix);
     let config = Config::read(&source, place)?;
     let weights = weights::Weights::load(&source, &config, width, &device)?;
+    let named = |idx| format!("llmsrv-image-{idx}");
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(n_threads)
+        .thread_name(named)
+        .build()
+        .map_err(std::io::Error::other)?;
     Ok(Arc::new(Reader {
         encoder: Mutex::new(Encoder {
             config: config.clone(),
             weights,
             device,
-            pool: Pool::new(n_threads),
+            pool,
         }),
         config,
         known: Mutex::default(),

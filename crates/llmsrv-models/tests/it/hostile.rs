@@ -259,9 +259,13 @@ fn unknown_options_are_named() {
             Some(expected)
         );
     }
-    // Heads of 16 elements do not fill a block of 32, so the cache falls back to f16.
+    // Heads of 16 elements do not fill a block of 32, so the cache falls back to f16 (and pads them:
+    // 3 layers, keys and values, 32 positions, 2 heads of 32 elements, 2 bytes).
     let mut loaded = load_as(&path, "cpu", "q8_0").unwrap();
-    assert_eq!(loaded.model.spec().kv_block_bytes, 3 * 2 * 32 * 2 * 32);
+    assert_eq!(
+        loaded.model.spec().kv_block_bytes,
+        3 * 2 * 32 * (2 * 32) * 2
+    );
     all_logits(&mut *loaded.model, &[1, 2, 3]);
     load_as(&path, "auto", "f16").unwrap();
 }

@@ -1,0 +1,185 @@
+//! Attention of queries over the keys and values of their sequences in paged memory.
+//!
+//! Softmax runs online over blocks of keys (<https://arxiv.org/abs/2205.14135>). All query heads of a key
+//! head, and several rows of a prompt, share each block that is read. Sums run over the blocks of a
+//! segment of 256 positions, counted from position 0 of the sequence, and then over the segments in
+//! order. So the order of all sums depends on what a query sees alone, and the result is the same bit for
+//! bit however the sequence was cut into steps, whoever computes beside, and on however many threads.
+
+mod product;
+mod softmax;
+mod step;
+
+use std::ops::Range;
+
+use self::step::{Step, Unit};
+use crate::{Error, KV_BLOCK, PagedKv, Pool, Tier, pool::Parts};
+
+/// How queries meet keys in one layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// Query heads, a multiple of the key heads.
+    pub n_heads: usize,
+    /// Key and value heads.
+    pub n_kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// Bounds the scores: `cap * tanh(score / cap)`.
+    pub softcap: Option<f32>,
+    /// Positions that a query sees, its own included.
+    pub window: Option<usize>,
+}
+
+/// One query row.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'a> {
+    /// Its position.
+    pub position: usize,
+    /// It attends to the positions before this one: its own plus one, or further where rows see
+    /// each other.
+    pub end: usize,
+    /// The blocks of its sequence, in order.
+    pub blocks: &'a [u32],
+}
+
+/// Attends from every row of `query` (`[rows][n_heads * head_dim]`) to the stored positions before its
+/// end; the result has the same shape.
+pub fn attend(
+    kv: &PagedKv,
+    layer: usize,
+    query: &[f32],
+    rows: &[Query<'_>],
+    attention: &Attention,
+    out: &mut [f32],
+    pool: &Pool,
+) -> Result<(), Error> {
+    attend_at(Tier::best(), kv, layer, query, rows, attention, out, pool)
+}
+
+/// As [`attend`], with the instructions of a tier.
+#[expect(clippy::too_many_arguments, reason = "one more than above")]
+fn attend_at(
+    tier: Tier,
+    kv: &PagedKv,
+    layer: usize,
+    query: &[f32],
+    rows: &[Query<'_>],
+    attention: &Attention,
+    out: &mut [f32],
+    pool: &Pool,
+) -> Result<(), Error> {
+    check(kv, layer, query, rows, attention, out)?;
+    let group = attention.n_heads / attention.n_kv_heads;
+    let step = Step {
+        tier,
+        kv,
+        layer,
+        query,
+        rows,
+        attention: *attention,
+        group,
+        width: attention.head_dim.next_multiple_of(KV_BLOCK),
+    };
+    let tiles = row_tiles(rows, (MAX_QUERIES / group).max(1));
+    // Later rows see more, so they come first; tasks of one head follow each other.
+    let units: Vec<Unit> = (0..attention.n_kv_heads)
+        .flat_map(|head| tiles.iter().rev().map(move |rows| (head, rows.clone())))
+        .map(|(head, rows)| step.unit(head, rows))
+        .collect();
+    let work: usize = units.iter().map(|unit| unit.work(&step)).sum();
+    let out = Parts::new(out);
+    if work < PARALLEL_WORK {
+        for unit in &units {
+            step.whole(unit, &out);
+        }
+    } else if units.len() >= UNITS_PER_THREAD * pool.n_threads()
+        || !step.in_parts(&units, &out, pool)
+    {
+        pool.for_each_task(units.len(), |idx| step.whole(&units[idx], &out));
+    }
+    Ok(())
+}
+
+fn check(
+    kv: &PagedKv,
+    layer: usize,
+    query: &[f32],
+    rows: &[Query<'_>],
+    attention: &Attention,
+    out: &[f32],
+) -> Result<(), Error> {
+    let Attention {
+        n_heads,
+        n_kv_heads,
+        head_dim,
+        ..
+    } = *attention;
+    let fit = |what, got, expected, fits| {
+        if fits {
+            return Ok(());
+        }
+        Err(Error::Length {
+            what,
+            got,
+            expected,
+        })
+    };
+    let stored = kv.heads();
+    fit("key heads", n_kv_heads, stored.0, n_kv_heads == stored.0)?;
+    fit(
+        "elements of a head",
+        head_dim,
+        stored.1,
+        head_dim == stored.1,
+    )?;
+    fit("layers", layer, kv.n_layers(), layer < kv.n_layers())?;
+    let shared = n_kv_heads > 0 && n_heads.is_multiple_of(n_kv_heads) && head_dim > 0;
+    fit("query heads", n_heads, n_kv_heads, shared && n_heads > 0)?;
+    let len = rows.len() * n_heads * head_dim;
+    fit(
+        "elements of the queries",
+        query.len(),
+        len,
+        query.len() == len,
+    )?;
+    fit("elements of the results", out.len(), len, out.len() == len)?;
+    for row in rows {
+        let n_blocks = row.end.div_ceil(KV_BLOCK);
+        let enough = row.blocks.len() >= n_blocks && row.end > row.position;
+        fit("blocks of a sequence", row.blocks.len(), n_blocks, enough)?;
+        let highest = row.blocks[..n_blocks].iter().copied().max().unwrap_or(0) as usize;
+        fit("blocks", highest, kv.n_blocks(), highest < kv.n_blocks())?;
+    }
+    Ok(())
+}
+
+/// Cuts rows that follow each other in one sequence into tiles of at most `max_rows`.
+fn row_tiles(rows: &[Query<'_>], max_rows: usize) -> Vec<Range<usize>> {
+    let mut tiles = Vec::new();
+    for sequence in rows.chunk_by(|a, b| std::ptr::eq(a.blocks, b.blocks)) {
+        let start = tiles.last().map_or(0, |tile: &Range<usize>| tile.end);
+        let end = start + sequence.len();
+        tiles.extend(
+            (start..end)
+                .step_by(max_rows)
+                .map(|row| row..end.min(row + max_rows)),
+        );
+    }
+    tiles
+}
+
+/// Positions whose scores meet the maximum together; whole blocks.
+const STRIP: usize = 4 * KV_BLOCK;
+/// Positions whose values are summed before they are joined with those before; whole strips.
+const SEGMENT: usize = 256;
+/// Queries that share what is read of keys and values: their sums fit the first cache.
+const MAX_QUERIES: usize = 48;
+/// With fewer, some threads would wait for others.
+const UNITS_PER_THREAD: usize = 4;
+/// Less work than this is over before a second thread has begun.
+const PARALLEL_WORK: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,375 @@
+//! One call: its queries in units, each over its segments.
+#![expect(unsafe_code, reason = "tasks write rows of one result")]
+
+use std::{cell::RefCell, f32::consts::LOG2_E, iter::repeat_n, ops::Range};
+
+use super::{
+    Attention, Query, SEGMENT, STRIP,
+    product::{Panel, Rows, multiply},
+    softmax::{State, merge, take_strip},
+};
+use crate::{
+    KV_BLOCK, PagedKv, Pool, Tier,
+    kv::{Part, Tiles},
+    pool::Parts,
+};
+
+/// One call.
+pub(super) struct Step<'a> {
+    pub(super) tier: Tier,
+    pub(super) kv: &'a PagedKv,
+    pub(super) layer: usize,
+    pub(super) query: &'a [f32],
+    pub(super) rows: &'a [Query<'a>],
+    pub(super) attention: Attention,
+    /// Query heads of a key head.
+    pub(super) group: usize,
+    /// Elements of a head, padded to whole tiles.
+    pub(super) width: usize,
+}
+
+/// Rows of one sequence and one key head; a query is one of its query heads in one of the rows.
+pub(super) struct Unit {
+    kv_head: usize,
+    rows: Range<usize>,
+    /// Positions that at least one row sees.
+    seen: Range<usize>,
+}
+
+impl Unit {
+    fn segments(&self) -> Range<usize> {
+        self.seen.start / SEGMENT..self.seen.end.div_ceil(SEGMENT)
+    }
+
+    /// Multiplications of keys.
+    pub(super) fn work(&self, step: &Step<'_>) -> usize {
+        self.seen.len() * self.rows.len() * step.group * step.width
+    }
+}
+
+/// Memory of one thread.
+#[derive(Default)]
+struct Scratch {
+    queries: Vec<f32>,
+    scores: Vec<f32>,
+    keep: Vec<f32>,
+    visible: Vec<Range<usize>>,
+    /// Unpacked tiles.
+    tiles: Vec<f32>,
+    segment: Partial,
+    all: Partial,
+}
+
+/// What part of the keys gave.
+#[derive(Default)]
+struct Partial {
+    states: Vec<State>,
+    /// Of values times weights: `width` elements for each query.
+    sums: Vec<f32>,
+}
+
+impl Partial {
+    fn reset(&mut self, n_queries: usize, width: usize) {
+        self.states.clear();
+        self.states.resize(n_queries, State::EMPTY);
+        self.sums.clear();
+        self.sums.resize(n_queries * width, 0.0);
+    }
+}
+
+impl Step<'_> {
+    pub(super) fn unit(&self, kv_head: usize, rows: Range<usize>) -> Unit {
+        let first = rows.clone().map(|row| self.seen(row).start).min();
+        let end = rows.clone().map(|row| self.seen(row).end).max();
+        Unit {
+            kv_head,
+            rows,
+            seen: first.unwrap_or(0)..end.unwrap_or(0),
+        }
+    }
+
+    /// The positions that a row sees.
+    fn seen(&self, row: usize) -> Range<usize> {
+        let row = &self.rows[row];
+        let first = |window: usize| (row.position + 1).saturating_sub(window);
+        self.attention.window.map_or(0, first)..row.end
+    }
+
+    /// Computes a unit segment by segment.
+    pub(super) fn whole(&self, unit: &Unit, out: &Parts<'_, f32>) {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut all = std::mem::take(&mut scratch.all);
+            let mut segment = std::mem::take(&mut scratch.segment);
+            let n_queries = unit.rows.len() * self.group;
+            all.reset(n_queries, self.width);
+            self.gather(unit, &mut scratch.queries);
+            for idx in unit.segments() {
+                segment.reset(n_queries, self.width);
+                let (states, sums) = (&mut segment.states[..], &mut segment.sums[..]);
+                self.segment(unit, idx, scratch, states, sums);
+                merge(
+                    self.tier,
+                    &mut all.states,
+                    &mut all.sums,
+                    states,
+                    sums,
+                    self.width,
+                );
+            }
+            self.finish(unit, &all.states, &all.sums, out);
+            scratch.all = all;
+            scratch.segment = segment;
+        });
+    }
+
+    /// Computes the segments of all units as tasks of their own. Returns false, with nothing done, if
+    /// there is nothing to split or their results would need too much memory.
+    pub(super) fn in_parts(&self, units: &[Unit], out: &Parts<'_, f32>, pool: &Pool) -> bool {
+        let tasks: Vec<(&Unit, usize)> = units
+            .iter()
+            .flat_map(|unit| unit.segments().map(move |segment| (unit, segment)))
+            .collect();
+        let max_queries = units.iter().map(|unit| unit.rows.len() * self.group).max();
+        let max_queries = max_queries.unwrap_or(0);
+        if tasks.len() == units.len() || tasks.len() * max_queries * self.width > MAX_PARTIAL {
+            return false;
+        }
+        PARTIAL.with_borrow_mut(|partial| {
+            partial.reset(tasks.len() * max_queries, self.width);
+            let Partial { states, sums } = partial;
+            let (of_task, all) = (max_queries * self.width, self.width);
+            {
+                let (states, sums) = (Parts::new(states), Parts::new(sums));
+                pool.for_each_task(tasks.len(), |task| {
+                    let (unit, segment) = tasks[task];
+                    let n_queries = unit.rows.len() * self.group;
+                    let first = task * max_queries;
+                    // SAFETY: the queries of each task are its own.
+                    let states = unsafe { states.part(first..first + n_queries) };
+                    // SAFETY: as above.
+                    let sums = unsafe { sums.part(first * all..(first + n_queries) * all) };
+                    SCRATCH.with_borrow_mut(|scratch| {
+                        self.gather(unit, &mut scratch.queries);
+                        self.segment(unit, segment, scratch, states, sums);
+                    });
+                });
+            }
+            let mut task = 0;
+            for unit in units {
+                let n_queries = unit.rows.len() * self.group;
+                let (first, n_segments) = (task, unit.segments().len());
+                task += n_segments;
+                let (head, rest) = states[first * max_queries..].split_at_mut(max_queries);
+                let (head_sums, rest_sums) = sums[first * of_task..].split_at_mut(of_task);
+                let head_sums = &mut head_sums[..n_queries * self.width];
+                for idx in 0..n_segments - 1 {
+                    let later = &rest[idx * max_queries..][..n_queries];
+                    let later_sums = &rest_sums[idx * of_task..][..n_queries * self.width];
+                    let head = &mut head[..n_queries];
+                    merge(self.tier, head, head_sums, later, later_sums, self.width);
+                }
+                self.finish(unit, &head[..n_queries], head_sums, out);
+            }
+        });
+        true
+    }
+
+    /// Collects the queries of a unit, scaled so that the scores are to the base 2, or can be capped.
+    fn gather(&self, unit: &Unit, queries: &mut Vec<f32>) {
+        let Attention { scale, softcap, .. } = self.attention;
+        let scale = match softcap {
+            Some(_) => scale,
+            None => scale * LOG2_E,
+        };
+        queries.clear();
+        for row in unit.rows.clone() {
+            let scaled = self.query[self.of_row(unit, row)].iter();
+            queries.extend(scaled.map(|value| value * scale));
+        }
+    }
+
+    /// Where the queries of a row lie, and its results.
+    fn of_row(&self, unit: &Unit, row: usize) -> Range<usize> {
+        let len = self.group * self.attention.head_dim;
+        let start = (row * self.attention.n_kv_heads + unit.kv_head) * len;
+        start..start + len
+    }
+
+    /// Attends to the keys of one segment. `states` and `sums` are empty before.
+    fn segment(
+        &self,
+        unit: &Unit,
+        segment: usize,
+        scratch: &mut Scratch,
+        states: &mut [State],
+        sums: &mut [f32],
+    ) {
+        let Scratch {
+            queries,
+            scores,
+            keep,
+            visible,
+            tiles,
+            ..
+        } = scratch;
+        let n_queries = states.len();
+        scores.resize(n_queries * STRIP, 0.0);
+        keep.resize(n_queries, 0.0);
+        tiles.resize(STRIP / KV_BLOCK * self.width * KV_BLOCK, 0.0);
+        let queries = Rows {
+            values: queries,
+            stride: self.attention.head_dim,
+            n: n_queries,
+        };
+        let start = unit.seen.start.max(segment * SEGMENT);
+        let end = unit.seen.end.min((segment + 1) * SEGMENT);
+        for strip in start / STRIP..end.div_ceil(STRIP) {
+            let first = strip * STRIP;
+            let column = |position: usize| position.saturating_sub(first).min(STRIP);
+            let columns = |seen: &Range<usize>| column(seen.start)..column(seen.end);
+            self.score(unit, columns(&unit.seen), first, queries, tiles, scores);
+            visible.clear();
+            for row in unit.rows.clone() {
+                visible.extend(repeat_n(columns(&self.seen(row)), self.group));
+            }
+            let softcap = self.attention.softcap;
+            take_strip(self.tier, scores, visible, softcap, states, keep);
+            let weights = Rows {
+                values: scores,
+                stride: STRIP,
+                n: n_queries,
+            };
+            self.sum(unit, columns(&unit.seen), first, weights, keep, tiles, sums);
+        }
+    }
+
+    /// Computes the scores of the blocks with these columns of the strip that begins at position
+    /// `first`.
+    fn score(
+        &self,
+        unit: &Unit,
+        columns: Range<usize>,
+        first: usize,
+        queries: Rows<'_>,
+        memory: &mut [f32],
+        scores: &mut [f32],
+    ) {
+        for column in (0..STRIP).step_by(KV_BLOCK) {
+            if column + KV_BLOCK <= columns.start || column >= columns.end {
+                continue;
+            }
+            let block_idx = (first + column) / KV_BLOCK;
+            let Some(keys) = self.stored(unit, block_idx, Part::Keys) else {
+                continue;
+            };
+            let memory = &mut memory[..self.width * KV_BLOCK];
+            let keys = self.unpacked(keys, Part::Keys, memory);
+            let values = self.stored(unit, block_idx, Part::Values);
+            // Padding of the last tile of keys is not multiplied.
+            let rows = 0..self.attention.head_dim;
+            let panel = Panel {
+                rows: keys.rows(rows.clone()),
+                first: 0,
+                ahead: values.map_or(Tiles::NONE, |values| values.rows(rows)),
+            };
+            let scores = &mut scores[column..];
+            multiply(self.tier, queries, &[panel], None, scores, STRIP);
+        }
+    }
+
+    /// Adds the values of these columns of the strip. Other columns may hold anything.
+    #[expect(clippy::too_many_arguments, reason = "one part of the loop above")]
+    fn sum(
+        &self,
+        unit: &Unit,
+        columns: Range<usize>,
+        first: usize,
+        weights: Rows<'_>,
+        keep: &[f32],
+        memory: &mut [f32],
+        sums: &mut [f32],
+    ) {
+        let mut of_blocks = [(Tiles::NONE, Tiles::NONE); STRIP / KV_BLOCK];
+        let memory = memory.chunks_exact_mut(self.width * KV_BLOCK);
+        for ((idx, (values, ahead)), memory) in of_blocks.iter_mut().enumerate().zip(memory) {
+            let block_idx = first / KV_BLOCK + idx;
+            if idx * KV_BLOCK >= columns.end || (idx + 1) * KV_BLOCK <= columns.start {
+                continue;
+            }
+            if let Some(stored) = self.stored(unit, block_idx, Part::Values) {
+                *values = self.unpacked(stored, Part::Values, memory);
+            }
+            let next = block_idx + STRIP / KV_BLOCK;
+            if next * KV_BLOCK < unit.seen.end {
+                *ahead = self.stored(unit, next, Part::Keys).unwrap_or(Tiles::NONE);
+            }
+        }
+        for at in (0..self.width).step_by(KV_BLOCK) {
+            let mut panels = [Panel::NONE; STRIP / KV_BLOCK];
+            let mut n_panels = 0;
+            for (idx, (values, ahead)) in of_blocks.iter().enumerate() {
+                let column = idx * KV_BLOCK;
+                let slots = columns.start.max(column)..columns.end.min(column + KV_BLOCK);
+                if slots.is_empty() || values.n_rows() == 0 {
+                    continue;
+                }
+                let rows = at + slots.start - column..at + slots.end - column;
+                panels[n_panels] = Panel {
+                    rows: values.rows(rows.clone()),
+                    first: slots.start,
+                    ahead: match ahead.n_rows() {
+                        0 => Tiles::NONE,
+                        _ => ahead.rows(rows),
+                    },
+                };
+                n_panels += 1;
+            }
+            let (panels, sums) = (&panels[..n_panels], &mut sums[at..]);
+            multiply(self.tier, weights, panels, Some(keep), sums, self.width);
+        }
+    }
+
+    /// Returns the tiles of a block of the unit's sequence.
+    fn stored(&self, unit: &Unit, block_idx: usize, part: Part) -> Option<Tiles<'_>> {
+        let block = self.rows[unit.rows.start].blocks.get(block_idx)?;
+        Some(self.kv.tiles(self.layer, *block, unit.kv_head, part))
+    }
+
+    /// Returns tiles to compute with, in `memory` if they were packed.
+    fn unpacked<'b>(&self, tiles: Tiles<'b>, part: Part, memory: &'b mut [f32]) -> Tiles<'b> {
+        match tiles {
+            Tiles::Packed(bytes) => {
+                self.kv.unpack(self.tier, part, bytes, memory);
+                Tiles::F32(memory)
+            }
+            tiles => tiles,
+        }
+    }
+
+    /// Writes the results of a unit.
+    fn finish(&self, unit: &Unit, states: &[State], sums: &[f32], out: &Parts<'_, f32>) {
+        let head_dim = self.attention.head_dim;
+        let of_queries = states.iter().zip(sums.chunks_exact(self.width));
+        let mut of_queries = of_queries.map(|(state, sums)| (1.0 / state.sum, &sums[..head_dim]));
+        for row in unit.rows.clone() {
+            // SAFETY: no other unit has this row and this head.
+            let out = unsafe { out.part(self.of_row(unit, row)) };
+            for (out, (inverse, sums)) in out.chunks_exact_mut(head_dim).zip(&mut of_queries) {
+                for (out, sum) in out.iter_mut().zip(sums) {
+                    // Adding 0 makes the sign of 0 certain: a sum that underflows may lose it when
+                    // weights of 0 are added for the sake of other rows.
+                    *out = sum * inverse + 0.0;
+                }
+            }
+        }
+    }
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    /// Of the caller, for all tasks.
+    static PARTIAL: RefCell<Partial> = RefCell::default();
+}
+
+/// Elements of the results of parts.
+const MAX_PARTIAL: usize = 1 << 21;

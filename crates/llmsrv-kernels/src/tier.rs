@@ -1,0 +1,106 @@
+//! Sets of instructions, chosen when the program runs.
+
+use std::sync::OnceLock;
+
+/// A set of instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// What every processor of the architecture has. The definition of the others.
+    Scalar,
+    /// AVX2 with fused multiply-add and conversions of f16.
+    Avx2,
+    /// AVX-512 F, BW and VL.
+    Avx512,
+}
+
+impl Tier {
+    /// Returns the best tier of this processor.
+    pub fn best() -> Tier {
+        static BEST: OnceLock<Tier> = OnceLock::new();
+        *BEST.get_or_init(|| {
+            let tiers = [Tier::Avx512, Tier::Avx2];
+            tiers
+                .into_iter()
+                .find(|tier| tier.is_available())
+                .unwrap_or(Tier::Scalar)
+        })
+    }
+
+    /// Tells whether this processor has the instructions.
+    pub fn is_available(self) -> bool {
+        match self {
+            Tier::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && Tier::Avx2.is_available()
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Tier::Avx2 | Tier::Avx512 => false,
+        }
+    }
+}
+
+/// Returns `a * b + c`, rounded once if `FUSED`.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+pub(crate) fn fma<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FUSED { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// Whether [`Tier::Scalar`] multiplies and adds in one step. Elsewhere that takes a call each time.
+pub(crate) const SCALAR_IS_FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+
+/// Defines a function that runs `body`, which is plain code in an `#[inline(always)]` function with a
+/// parameter `const FUSED: bool`, compiled for the instructions of a tier; for those of
+/// [`Tier::Scalar`] where the processor lacks them. It takes the tier as its first argument.
+///
+/// The compiler makes vectors of the lanes that `body` counts, and does not change the order of sums;
+/// so all tiers but an unfused scalar one give the same bits.
+macro_rules! tiered {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) = $body:ident;) => {
+        $(#[$meta])*
+        #[expect(
+            unsafe_code,
+            reason = "a function compiled for more instructions can only be called so"
+        )]
+        $vis fn $name(tier: $crate::Tier, $($arg: $ty),*) {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma,f16c")]
+                fn avx512($($arg: $ty),*) {
+                    $body::<true>($($arg),*);
+                }
+                #[target_feature(enable = "avx2,fma,f16c")]
+                fn avx2($($arg: $ty),*) {
+                    $body::<true>($($arg),*);
+                }
+                match tier {
+                    // SAFETY: the processor has the instructions, as just asked.
+                    $crate::Tier::Avx512 if tier.is_available() => {
+                        return unsafe { avx512($($arg),*) };
+                    }
+                    // SAFETY: as above.
+                    $crate::Tier::Avx2 if tier.is_available() => {
+                        return unsafe { avx2($($arg),*) };
+                    }
+                    _ => {}
+                }
+            }
+            let _ = tier;
+            $body::<{ $crate::tier::SCALAR_IS_FUSED }>($($arg),*);
+        }
+    };
+}
+pub(crate) use tiered;
