@@ -9,6 +9,7 @@ mod elementwise;
 mod error;
 mod kv;
 mod matmul;
+mod packed;
 mod pool;
 pub mod quant;
 mod whole;
@@ -21,6 +22,7 @@ pub use elementwise::{
 pub use error::Error;
 pub use kv::PagedKv;
 pub use matmul::{Weight, matmul};
+pub use packed::{Activations, Arena, Instructions, Packed};
 pub use pool::Pool;
 pub use quant::{dequantize, quantize, supported};
 pub use whole::{WholeAttention, attend_whole};
