@@ -22,7 +22,7 @@ pub use elementwise::{
 pub use error::Error;
 pub use kv::PagedKv;
 pub use matmul::{Weight, matmul};
-pub use packed::{Activations, Arena, Instructions, Packed};
+pub use packed::{Activations, Arena, Instructions, Kind, Packed, Product, multiply_all};
 pub use pool::Pool;
 pub use quant::{dequantize, quantize, supported};
 pub use whole::{WholeAttention, attend_whole};

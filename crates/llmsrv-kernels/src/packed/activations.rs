@@ -1,15 +1,13 @@
-//! Activations as signed bytes.
+//! Activations as signed bytes, or as they are for weights with a floating point.
 //!
 //! A stretch of 32 or of 256 elements, as long as the blocks of the weights it will meet, has one scale:
 //! its largest magnitude becomes 127. Tokens lie in panels of as many as a kernel computes together,
 //! block by block, so that a kernel reads them in the order they lie in.
 
-use llmsrv_gguf::TensorType;
-
-use super::{formats, isa::Instructions};
+use super::{formats::Kind, isa::Instructions};
 use crate::{Error, Pool};
 
-/// Rows of activations for products with packed weights of one block length.
+/// Rows of activations for products with packed weights of one [`Kind`].
 ///
 /// The memory is kept from one use to the next.
 #[derive(Debug, Default)]
@@ -18,6 +16,7 @@ pub struct Activations {
     n_cols: usize,
     pub(super) short: Vec<Short>,
     pub(super) long: Vec<Long>,
+    pub(super) plain: Vec<Plain>,
 }
 
 /// 32 elements of a token.
@@ -46,22 +45,26 @@ pub(super) struct Long {
     pub(super) scale: f32,
 }
 
-impl Activations {
-    /// Returns the length of the stretches that weights of a type need; `None` if the type is not
-    /// multiplied with quantised activations.
-    pub fn block_len(ty: TensorType) -> Option<usize> {
-        formats::packable(ty).then(|| ty.block_len())
-    }
+/// 32 elements of a token as they are.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(16))]
+pub(super) struct Plain {
+    pub(super) values: [f32; 32],
+}
 
+impl Activations {
     /// Replaces the content by the rows of `x`, each of `n_cols` elements.
+    ///
+    /// # Errors
+    /// If the rows are not whole, or not of whole blocks where there are scales.
     pub fn quantize(
         &mut self,
         x: &[f32],
         n_cols: usize,
-        block_len: usize,
+        kind: Kind,
         pool: &Pool,
     ) -> Result<(), Error> {
-        self.quantize_at(Instructions::best(), x, n_cols, block_len, pool)
+        self.quantize_at(Instructions::best(), x, n_cols, kind, pool)
     }
 
     /// As [`Activations::quantize`], with chosen instructions.
@@ -70,37 +73,66 @@ impl Activations {
         tier: Instructions,
         x: &[f32],
         n_cols: usize,
-        block_len: usize,
+        kind: Kind,
         pool: &Pool,
     ) -> Result<(), Error> {
-        if n_cols == 0 || !x.len().is_multiple_of(n_cols) || !matches!(block_len, 32 | 256) {
+        if n_cols == 0 || !x.len().is_multiple_of(n_cols) {
             return Err(Error::Length {
                 what: "activations",
                 got: x.len(),
                 expected: x.len() / n_cols.max(1) * n_cols,
             });
         }
-        if !n_cols.is_multiple_of(block_len) {
+        if kind != Kind::Plain && !n_cols.is_multiple_of(kind.block_len()) {
             return Err(Error::Length {
                 what: "elements of whole blocks",
                 got: n_cols,
-                expected: n_cols.next_multiple_of(block_len),
+                expected: n_cols.next_multiple_of(kind.block_len()),
             });
         }
         (self.n_rows, self.n_cols) = (x.len() / n_cols, n_cols);
         self.short.clear();
         self.long.clear();
-        let n = panels(self.n_rows).map(|panel| panel.width).sum::<usize>() * (n_cols / block_len);
-        if block_len == 32 {
-            self.short.resize(n, Short::ZERO);
-            fill(&mut self.short, x, n_cols, pool, |x, out| {
-                short(tier, x, out)
-            });
-        } else {
-            self.long.resize(n, Long::ZERO);
-            fill(&mut self.long, x, n_cols, pool, |x, out| long(tier, x, out));
+        self.plain.clear();
+        let n_tokens: usize = panels(self.n_rows).map(|panel| panel.width).sum();
+        let n = n_tokens * n_cols.div_ceil(kind.block_len());
+        match kind {
+            Kind::Short => {
+                self.short.resize(n, Short::ZERO);
+                fill(&mut self.short, x, n_cols, kind, pool, |x, out| {
+                    if let Some(x) = x.first_chunk() {
+                        short(tier, x, out);
+                    }
+                });
+            }
+            Kind::Long => {
+                self.long.resize(n, Long::ZERO);
+                fill(&mut self.long, x, n_cols, kind, pool, |x, out| {
+                    if let Some(x) = x.first_chunk() {
+                        long(tier, x, out);
+                    }
+                });
+            }
+            Kind::Plain => {
+                self.plain.resize(n, Plain { values: [0.0; 32] });
+                fill(&mut self.plain, x, n_cols, kind, pool, |x, out| {
+                    out.values[..x.len()].copy_from_slice(x);
+                });
+            }
         }
         Ok(())
+    }
+
+    /// Returns where the blocks of a kind begin, the bytes of one, and how many there are.
+    pub(super) fn blocks(&self, kind: Kind) -> (*const u8, usize, usize) {
+        fn of<T>(blocks: &[T]) -> (*const u8, usize, usize) {
+            (blocks.as_ptr().cast(), size_of::<T>(), blocks.len())
+        }
+        match kind {
+            Kind::Short => of(&self.short),
+            Kind::Long => of(&self.long),
+            Kind::Plain => of(&self.plain),
+        }
     }
 
     /// Returns the number of rows.
@@ -127,7 +159,7 @@ pub(super) struct Panel {
 
 /// How many tokens a kernel computes together.
 pub(super) const WIDTHS: [usize; 6] = [1, 2, 3, 4, 6, WIDEST];
-const WIDEST: usize = 8;
+pub(super) const WIDEST: usize = 8;
 
 /// Cuts `n` tokens into panels.
 pub(super) fn panels(n: usize) -> impl Iterator<Item = Panel> {
@@ -143,22 +175,23 @@ pub(super) fn panels(n: usize) -> impl Iterator<Item = Panel> {
 }
 
 /// Fills blocks panel by panel; those of tokens that do not exist stay as they are.
-fn fill<B: Send, const LEN: usize>(
+fn fill<B: Send>(
     blocks: &mut [B],
     x: &[f32],
     n_cols: usize,
+    kind: Kind,
     pool: &Pool,
-    quantize: impl Fn(&[f32; LEN], &mut B) + Sync,
+    quantize: impl Fn(&[f32], &mut B) + Sync,
 ) {
-    let per_panel = n_cols / LEN * WIDEST;
+    let n_blocks = n_cols.div_ceil(kind.block_len());
     let parallel = x.len() >= PARALLEL_WORK;
     // Panels before the last one are all of the widest kind.
-    pool.for_each_chunk_mut(blocks, per_panel, parallel, |idx, blocks| {
+    pool.for_each_chunk_mut(blocks, n_blocks * WIDEST, parallel, |idx, blocks| {
         let tokens = x.get(idx * WIDEST * n_cols..).unwrap_or_default();
-        let width = blocks.len() / (n_cols / LEN);
+        let width = blocks.len() / n_blocks;
         for (token, x) in tokens.chunks_exact(n_cols).take(width).enumerate() {
             let blocks = blocks.iter_mut().skip(token).step_by(width.max(1));
-            for (x, block) in x.as_chunks::<LEN>().0.iter().zip(blocks) {
+            for (x, block) in x.chunks(kind.block_len()).zip(blocks) {
                 quantize(x, block);
             }
         }

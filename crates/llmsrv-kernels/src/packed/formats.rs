@@ -16,6 +16,10 @@
 //! | Q4_K | scale, scale of minimums | 3 of small scales, 8 times 4 of nibbles |
 //! | Q5_K | scale, scale of minimums | 3 of small scales, 8 times (4 of nibbles, 1 of fifth bits) |
 //! | Q6_K | scale | 4 of small scales, 8 times (4 of nibbles, 2 of two high bits) |
+//! | F32, F16, BF16 | none | 32 of numbers, or half as many |
+//!
+//! Numbers with a floating point meet activations as they are, 32 elements at a time; a last block that
+//! is shorter is filled up with zeros.
 //!
 //! Vector `v` of nibbles of 32 elements has the elements `4v..4v + 4` in its low and `16 + 4v..` in its
 //! high halves; bit `g` of a byte of the fifth bits belongs to the elements `4g..4g + 4`.
@@ -23,19 +27,48 @@
 use llmsrv_gguf::TensorType;
 
 use super::{
-    activations::{Long, Short},
+    activations::{Long, Plain, Short},
     isa::Isa,
 };
 
-/// Tells whether weights of this type can be packed.
-pub(super) fn packable(ty: TensorType) -> bool {
-    layout(ty).is_some()
+/// What packed weights are multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes with a scale for each 32.
+    Short,
+    /// Bytes with a scale for each 256.
+    Long,
+    /// Numbers as they are.
+    Plain,
+}
+
+impl Kind {
+    /// All there are.
+    pub const ALL: [Kind; 3] = [Kind::Short, Kind::Long, Kind::Plain];
+
+    /// Returns what weights of a type are multiplied with; `None` if they cannot be packed.
+    pub fn of(ty: TensorType) -> Option<Kind> {
+        Some(match ty {
+            TensorType::F32 | TensorType::F16 | TensorType::BF16 => Kind::Plain,
+            ty if layout(ty).is_none() => return None,
+            ty if ty.block_len() == 32 => Kind::Short,
+            _ => Kind::Long,
+        })
+    }
+
+    /// Returns the elements of a block.
+    pub(super) fn block_len(self) -> usize {
+        match self {
+            Kind::Short | Kind::Plain => 32,
+            Kind::Long => 256,
+        }
+    }
 }
 
 /// Sizes of a packed block of 16 rows, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Scales: 32 or 64.
+    /// Scales: 32, 64 or none.
     pub(super) head: usize,
     /// The rest: whole vectors.
     pub(super) body: usize,
@@ -49,6 +82,9 @@ impl Layout {
 
     /// Returns where head and body of a block of a strip begin.
     pub(super) const fn block(self, idx: usize) -> (usize, usize) {
+        if self.head == 0 {
+            return (idx * self.body, idx * self.body);
+        }
         let per_line = 64 / self.head;
         let line = idx / per_line * (64 + per_line * self.body);
         let within = idx % per_line;
@@ -70,6 +106,9 @@ pub(super) fn layout(ty: TensorType) -> Option<Layout> {
         TensorType::Q4_K => of::<Q4K>(),
         TensorType::Q5_K => of::<Q5K>(),
         TensorType::Q6_K => of::<Q6K>(),
+        TensorType::F32 => of::<Numbers>(),
+        TensorType::F16 => of::<Halves>(),
+        TensorType::BF16 => of::<UpperHalves>(),
         _ => return None,
     })
 }
@@ -113,8 +152,10 @@ pub(super) unsafe fn strip<I: Isa, F: Format, const C: usize>(
         let mut heads = strip;
         let mut left = n_blocks;
         while left > 0 {
-            let n = left.min(64 / F::LAYOUT.head);
-            let mut body = heads.add(64);
+            let (n, mut body) = match F::LAYOUT.head {
+                0 => (left, heads),
+                head => (left.min(64 / head), heads.add(64)),
+            };
             for idx in 0..n {
                 F::block::<I, C>(heads.add(idx * F::LAYOUT.head), body, x, &mut sums);
                 body = body.add(F::LAYOUT.body);
@@ -530,4 +571,93 @@ unsafe fn to_fifth_bit<I: Isa>(bits: I::Int, v: usize) -> I::Int {
 fn lanes_mut<T, const C: usize>(both: &mut [[T; C]; 2]) -> impl Iterator<Item = (&mut T, &mut T)> {
     let [low, high] = both;
     low.iter_mut().zip(high)
+}
+
+/// Numbers with a floating point.
+trait Floating {
+    /// Bytes of a number.
+    const BYTES: usize;
+    unsafe fn read<I: Isa>(from: *const u8) -> I::Float;
+}
+
+/// F32.
+pub(super) struct Numbers;
+impl Floating for Numbers {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn read<I: Isa>(from: *const u8) -> I::Float {
+        // SAFETY: the caller's promise.
+        unsafe { I::numbers(from) }
+    }
+}
+
+/// F16.
+pub(super) struct Halves;
+impl Floating for Halves {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn read<I: Isa>(from: *const u8) -> I::Float {
+        // SAFETY: the caller's promise.
+        unsafe { I::halves(from) }
+    }
+}
+
+/// BF16.
+pub(super) struct UpperHalves;
+impl Floating for UpperHalves {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn read<I: Isa>(from: *const u8) -> I::Float {
+        // SAFETY: the caller's promise.
+        unsafe { I::upper_halves(from) }
+    }
+}
+
+macro_rules! floating_formats {
+    ($($name:ident)*) => {$(
+        impl Format for $name {
+            const LAYOUT: Layout = Layout {
+                head: 0,
+                body: 32 * 16 * $name::BYTES,
+            };
+            type Block = Plain;
+            #[inline(always)]
+            unsafe fn block<I: Isa, const C: usize>(
+                _: *const u8,
+                body: *const u8,
+                x: *const Plain,
+                sums: &mut [I::Float; C],
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { floating_block::<I, $name, C>(body, x, sums) }
+            }
+        }
+    )*};
+}
+
+floating_formats!(Numbers Halves UpperHalves);
+
+/// Elements at even and at odd places have a sum each, so that additions need not wait for each other.
+#[inline(always)]
+unsafe fn floating_block<I: Isa, T: Floating, const C: usize>(
+    body: *const u8,
+    x: *const Plain,
+    sums: &mut [I::Float; C],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (mut even, mut odd) = ([I::zeros(); C], [I::zeros(); C]);
+        for k in (0..32).step_by(2) {
+            let first = T::read::<I>(body.add(16 * T::BYTES * k));
+            let second = T::read::<I>(body.add(16 * T::BYTES * (k + 1)));
+            for token in 0..C {
+                let x = (&raw const (*x.add(token)).values).cast::<f32>().add(k);
+                even[token] = I::fused(even[token], first, I::splat_float(x.read()));
+                odd[token] = I::fused(odd[token], second, I::splat_float(x.add(1).read()));
+            }
+        }
+        for token in 0..C {
+            sums[token] = I::add(sums[token], I::add(even[token], odd[token]));
+        }
+    }
 }

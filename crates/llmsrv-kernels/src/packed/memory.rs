@@ -18,7 +18,7 @@ pub struct Arena {
 
 /// A part of a mapping that belongs to its owner alone. It begins at a cache line, filled with zeros.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(crate) struct Region {
     mapping: Arc<Mapping>,
     start: usize,
     len: usize,
@@ -33,7 +33,7 @@ struct Mapping {
 
 impl Arena {
     /// Takes `len` bytes.
-    pub(super) fn take(&mut self, len: usize) -> Result<Region, Error> {
+    pub(crate) fn take(&mut self, len: usize) -> Result<Region, Error> {
         let mapping = match &self.current {
             Some(mapping) if len <= mapping.len - self.used => mapping.clone(),
             _ => {
@@ -54,13 +54,13 @@ impl Arena {
 
 impl Region {
     /// Returns the bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the arena gave this part of the mapping to nobody else, and it lives as long.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 
     /// Returns the bytes.
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; `self` is borrowed for as long as the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
     }

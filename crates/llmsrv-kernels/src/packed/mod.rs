@@ -1,4 +1,4 @@
-//! Products of weights that are packed for the processor with activations as signed bytes.
+//! Products of weights that are packed for the processor with activations, most of them as signed bytes.
 //!
 //! Read in this order: [`formats`] (where every bit of a weight lies, and the kernels), [`isa`] (the
 //! operations that the kernels are written in), [`pack`] (how weights get there), [`activations`] (the
@@ -20,11 +20,13 @@ mod pack;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use llmsrv_gguf::TensorType;
 
-pub use self::{activations::Activations, isa::Instructions, memory::Arena};
+pub use self::{activations::Activations, formats::Kind, isa::Instructions, memory::Arena};
 use self::{
-    activations::panels,
+    activations::{WIDEST, panels},
     formats::{Format, Layout},
     memory::Region,
 };
@@ -34,6 +36,7 @@ use crate::{Error, Pool, Weight};
 #[derive(Debug)]
 pub struct Packed {
     ty: TensorType,
+    kind: Kind,
     n_rows: usize,
     n_cols: usize,
     layout: Layout,
@@ -44,7 +47,7 @@ impl Packed {
     /// Packs a matrix into memory of `arena`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for types that are not packed: [`Activations::block_len`] tells.
+    /// [`Error::Unsupported`] for types that are not packed: [`Kind::of`] tells.
     pub fn new(weight: &Weight<'_>, arena: &mut Arena, pool: &Pool) -> Result<Packed, Error> {
         let Weight {
             ty,
@@ -52,11 +55,12 @@ impl Packed {
             cols: n_cols,
             bytes,
         } = *weight;
-        let (Some(layout), Some(pack)) = (formats::layout(ty), pack::pack_row(ty)) else {
+        let (Some(kind), Some(layout), Some(pack)) =
+            (Kind::of(ty), formats::layout(ty), pack::pack_row(ty))
+        else {
             return Err(Error::Unsupported(ty));
         };
-        let n_blocks = n_cols / ty.block_len();
-        let row_bytes = n_blocks * ty.block_bytes();
+        let row_bytes = n_cols / ty.block_len() * ty.block_bytes();
         if !n_cols.is_multiple_of(ty.block_len()) || bytes.len() != n_rows * row_bytes {
             return Err(Error::Length {
                 what: "bytes of the weights",
@@ -64,21 +68,22 @@ impl Packed {
                 expected: n_rows * row_bytes,
             });
         }
-        let strip_bytes = layout.strip_bytes(n_blocks);
+        let strip_bytes = layout.strip_bytes(n_cols.div_ceil(kind.block_len()));
+        let block_bytes = kind.block_len() / ty.block_len() * ty.block_bytes();
         let mut memory = arena.take(n_rows.div_ceil(LANES) * strip_bytes)?;
         if !bytes.is_empty() {
             pool.for_each_chunk_mut(memory.bytes_mut(), strip_bytes, true, |idx, strip| {
                 let rows = bytes.chunks_exact(row_bytes).skip(idx * LANES).take(LANES);
-                for block in 0..n_blocks {
-                    let block_bytes = ty.block_bytes();
-                    let at = block * block_bytes;
-                    let blocks = rows.clone().map(|row| &row[at..at + block_bytes]);
+                for (block, start) in (0..row_bytes).step_by(block_bytes).enumerate() {
+                    let end = (start + block_bytes).min(row_bytes);
+                    let blocks = rows.clone().map(|row| &row[start..end]);
                     pack::pack_block(pack, layout, strip, block, blocks);
                 }
             });
         }
         Ok(Packed {
             ty,
+            kind,
             n_rows,
             n_cols,
             layout,
@@ -96,9 +101,9 @@ impl Packed {
         self.n_cols
     }
 
-    /// Returns the elements that must share a scale in the activations.
-    pub fn block_len(&self) -> usize {
-        self.ty.block_len()
+    /// Returns what it is multiplied with.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Returns the memory it takes, in bytes.
@@ -109,84 +114,85 @@ impl Packed {
     /// Multiplies: `out[t * n_rows + r]` is the inner product of row `r` of the weights and row `t` of
     /// the activations.
     pub fn multiply(&self, x: &Activations, out: &mut [f32], pool: &Pool) -> Result<(), Error> {
-        self.multiply_at(Instructions::best(), x, out, pool)
+        multiply_all(
+            Instructions::best(),
+            &mut [Product {
+                weights: self,
+                x,
+                out,
+            }],
+            pool,
+        )
     }
 
-    /// As [`Packed::multiply`], with chosen instructions.
-    ///
-    /// # Errors
-    /// Also if the processor lacks them.
-    pub fn multiply_at(
-        &self,
-        tier: Instructions,
-        x: &Activations,
-        out: &mut [f32],
-        pool: &Pool,
-    ) -> Result<(), Error> {
-        let blocks = match self.block_len() {
-            32 => (
-                x.short.as_ptr().cast::<u8>(),
-                size_of::<activations::Short>(),
-            ),
-            _ => (x.long.as_ptr().cast::<u8>(), size_of::<activations::Long>()),
-        };
-        let n_blocks = self.n_cols / self.block_len();
-        let there = if self.block_len() == 32 {
-            x.short.len()
-        } else {
-            x.long.len()
-        };
-        let wanted: usize = panels(x.n_rows()).map(|panel| panel.width).sum();
-        if x.n_cols() != self.n_cols || there != wanted * n_blocks || !tier.are_available() {
-            return Err(Error::Length {
-                what: "activations",
-                got: x.n_cols(),
-                expected: self.n_cols,
-            });
-        }
-        if out.len() != x.n_rows() * self.n_rows {
-            return Err(Error::Length {
-                what: "results",
-                got: out.len(),
-                expected: x.n_rows() * self.n_rows,
-            });
-        }
-        if out.is_empty() {
-            return Ok(());
-        }
-        let job = Job {
-            weights: self,
-            tier,
-            n_tokens: x.n_rows(),
-            blocks: blocks.0,
-            block_bytes: blocks.1,
-            out: out.as_mut_ptr(),
-        };
-        let job = &job;
-        let n_strips = self.n_rows.div_ceil(LANES);
-        let work = self.bytes() * x.n_rows();
-        // Several parts for each thread, so that one that is late can be helped, but not too short
-        // ones: each is a stream that the processor must find.
-        let part = n_strips.div_ceil(pool.n_threads() * PARTS).max(1);
-        let mut parts = vec![(); n_strips.div_ceil(part)];
-        pool.for_each_chunk_mut(&mut parts, 1, work >= PARALLEL_WORK, |idx, _| {
-            let strips = idx * part..((idx + 1) * part).min(n_strips);
-            // SAFETY: lengths, types and instructions are checked above, and the strips of two parts
-            // are different rows.
-            unsafe { job.run(strips) }
-        });
-        Ok(())
+    fn n_strips(&self) -> usize {
+        self.n_rows.div_ceil(LANES)
     }
+
+    fn strip_bytes(&self) -> usize {
+        self.layout.strip_bytes(self.n_blocks())
+    }
+
+    fn n_blocks(&self) -> usize {
+        self.n_cols.div_ceil(self.kind.block_len())
+    }
+}
+
+/// One of several products that are computed together, as by [`Packed::multiply`].
+pub struct Product<'a> {
+    /// One factor.
+    pub weights: &'a Packed,
+    /// The other factor.
+    pub x: &'a Activations,
+    /// The result.
+    pub out: &'a mut [f32],
+}
+
+/// Computes products that do not depend on each other.
+///
+/// # Errors
+/// If lengths do not fit, or the processor lacks the instructions.
+pub fn multiply_all(
+    tier: Instructions,
+    products: &mut [Product<'_>],
+    pool: &Pool,
+) -> Result<(), Error> {
+    let mut jobs = Vec::with_capacity(products.len());
+    for product in products.iter_mut() {
+        jobs.push(Job::new(tier, product)?);
+    }
+    // Several parts for each thread, so that one that is late can be helped, but not too short ones:
+    // each is a stream that the processor must find.
+    let bytes: usize = products.iter().map(|product| product.weights.bytes()).sum();
+    let part_bytes = bytes.div_ceil(pool.n_threads() * PARTS).max(SHORTEST_PART);
+    let mut parts = Vec::new();
+    for job in &jobs {
+        let n_strips = job.weights.n_strips();
+        let part = part_bytes.div_ceil(job.weights.strip_bytes().max(1));
+        let starts = (0..n_strips).step_by(part);
+        parts.extend(starts.map(|start| (job, start..(start + part).min(n_strips))));
+    }
+    let n_tokens = products.iter().map(|product| product.x.n_rows()).max();
+    let parallel = bytes * n_tokens.unwrap_or(0) >= PARALLEL_WORK;
+    pool.for_each_chunk_mut(&mut parts, 1, parallel, |_, part| {
+        for (job, strips) in part {
+            // SAFETY: parts are different rows of the result.
+            unsafe { job.run(strips.clone()) }
+        }
+    });
+    Ok(())
 }
 
 /// Rows of a strip.
 const LANES: usize = 16;
 /// Parts of the work for each thread.
 const PARTS: usize = 8;
+/// Bytes of weights below which no part is cut.
+const SHORTEST_PART: usize = 1 << 14;
 /// Bytes of weights times tokens from which on a second thread pays.
 const PARALLEL_WORK: usize = 1 << 17;
 
-/// A product that several threads work on.
+/// A checked product that several threads work on.
 struct Job<'a> {
     weights: &'a Packed,
     tier: Instructions,
@@ -201,17 +207,49 @@ struct Job<'a> {
 // different rows of the result.
 unsafe impl Sync for Job<'_> {}
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    fn new(tier: Instructions, product: &mut Product<'a>) -> Result<Job<'a>, Error> {
+        let Product { weights, x, out } = product;
+        let (blocks, block_bytes, there) = x.blocks(weights.kind);
+        let wanted: usize = panels(x.n_rows()).map(|panel| panel.width).sum();
+        let n_blocks = weights.n_blocks();
+        if x.n_cols() != weights.n_cols || there != wanted * n_blocks || !tier.are_available() {
+            return Err(Error::Length {
+                what: "activations",
+                got: x.n_cols(),
+                expected: weights.n_cols,
+            });
+        }
+        let n_results = x.n_rows() * weights.n_rows;
+        if out.len() != n_results {
+            return Err(Error::Length {
+                what: "results",
+                got: out.len(),
+                expected: n_results,
+            });
+        }
+        Ok(Job {
+            weights: *weights,
+            tier,
+            n_tokens: x.n_rows(),
+            blocks,
+            block_bytes,
+            out: out.as_mut_ptr(),
+        })
+    }
+
     /// Computes the outputs of some strips for all tokens.
     ///
     /// # Safety
-    /// The pointers are good for all tokens, and nobody else computes these strips.
-    unsafe fn run(&self, strips: std::ops::Range<usize>) {
+    /// Nobody else computes these strips.
+    unsafe fn run(&self, strips: Range<usize>) {
         let weights = self.weights;
-        let n_blocks = weights.n_cols / weights.block_len();
-        let strip_bytes = weights.layout.strip_bytes(n_blocks);
-        let packed = weights.memory.bytes().chunks_exact(strip_bytes);
-        let mut results = [0.0_f32; LANES * 8];
+        let n_blocks = weights.n_blocks();
+        let packed = weights
+            .memory
+            .bytes()
+            .chunks_exact(weights.strip_bytes().max(1));
+        let mut results = [0.0_f32; LANES * WIDEST];
         for (idx, strip) in packed.enumerate().skip(strips.start).take(strips.len()) {
             let first_row = idx * LANES;
             let n_rows = (weights.n_rows - first_row).min(LANES);
@@ -219,7 +257,7 @@ impl Job<'_> {
             for panel in panels(self.n_tokens) {
                 let kernel = kernel(self.tier, weights.ty, panel.width);
                 // SAFETY: the strip has all its blocks, the panel too, and there is room for the
-                // results of the widest panel.
+                // results of the widest panel; the processor has the instructions.
                 unsafe {
                     kernel(strip.as_ptr(), n_blocks, blocks, results.as_mut_ptr());
                     blocks = blocks.add(panel.width * n_blocks * self.block_bytes);
@@ -229,9 +267,8 @@ impl Job<'_> {
                     let at = token * weights.n_rows + first_row;
                     // SAFETY: within the result, whose length was checked; these rows are ours.
                     unsafe {
-                        self.out
-                            .add(at)
-                            .copy_from_nonoverlapping(results.as_ptr(), n_rows);
+                        let out = self.out.add(at);
+                        out.copy_from_nonoverlapping(results.as_ptr(), n_rows);
                     }
                 }
             }
@@ -252,6 +289,9 @@ fn kernel(tier: Instructions, ty: TensorType, width: usize) -> Kernel {
         TensorType::Q4_K => of_width::<formats::Q4K>(tier, width),
         TensorType::Q5_K => of_width::<formats::Q5K>(tier, width),
         TensorType::Q6_K => of_width::<formats::Q6K>(tier, width),
+        TensorType::F32 => of_width::<formats::Numbers>(tier, width),
+        TensorType::F16 => of_width::<formats::Halves>(tier, width),
+        TensorType::BF16 => of_width::<formats::UpperHalves>(tier, width),
         // No other type has a layout.
         _ => of_width::<formats::Q8_0>(tier, width),
     }

@@ -84,6 +84,13 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
                 }
             }
         },
+        TensorType::F32 => |block, out| out.dwords(0, block),
+        TensorType::F16 | TensorType::BF16 => |block, out| {
+            for (idx, number) in block.as_chunks::<2>().0.iter().enumerate() {
+                let at = 32 * idx + 2 * out.lane;
+                out.body[at..at + 2].copy_from_slice(number);
+            }
+        },
         _ => return None,
     })
 }
@@ -131,7 +138,7 @@ pub(super) fn pack_block<'a>(
     let (head, body) = layout.block(idx);
     let (before, after) = strip.split_at_mut(body);
     let mut out = Lane {
-        head: &mut before[head..],
+        head: before.get_mut(head..).unwrap_or_default(),
         body: &mut after[..layout.body],
         lane: 0,
     };

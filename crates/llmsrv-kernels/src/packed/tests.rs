@@ -3,10 +3,10 @@
 use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
-use super::{Activations, Arena, Instructions, Packed};
+use super::{Activations, Arena, Instructions, Kind, Packed, Product, multiply_all};
 use crate::{Error, Pool, Weight, dequantize, quantize};
 
-const TYPES: [TensorType; 8] = [
+const TYPES: [TensorType; 11] = [
     TensorType::Q4_0,
     TensorType::Q4_1,
     TensorType::Q5_0,
@@ -15,6 +15,9 @@ const TYPES: [TensorType; 8] = [
     TensorType::Q4_K,
     TensorType::Q5_K,
     TensorType::Q6_K,
+    TensorType::F32,
+    TensorType::F16,
+    TensorType::BF16,
 ];
 
 fn values(len: usize, seed: u64) -> Vec<f32> {
@@ -45,12 +48,15 @@ fn multiply(
     let packed = Packed::new(weight, &mut Arena::default(), &pool).unwrap();
     let mut activations = Activations::default();
     activations
-        .quantize_at(tier, x, weight.cols, packed.block_len(), &pool)
+        .quantize_at(tier, x, weight.cols, packed.kind(), &pool)
         .unwrap();
     let mut out = vec![f32::NAN; x.len() / weight.cols * weight.rows];
-    packed
-        .multiply_at(tier, &activations, &mut out, &pool)
-        .unwrap();
+    let product = Product {
+        weights: &packed,
+        x: &activations,
+        out: &mut out,
+    };
+    multiply_all(tier, &mut [product], &pool).unwrap();
     (activations, out)
 }
 
@@ -70,7 +76,8 @@ proptest! {
         seed: u64,
     ) {
         let ty = TYPES[kind];
-        let cols = blocks * ty.block_len();
+        // Numbers with a floating point need not fill blocks.
+        let cols = if ty.block_len() == 1 { 13 * blocks } else { blocks * ty.block_len() };
         let bytes = weights(ty, rows, cols, seed);
         let weight = Weight { ty, rows, cols, bytes: &bytes };
         let mut unpacked = vec![0.0; rows * cols];
@@ -83,9 +90,11 @@ proptest! {
                 let row = &unpacked[r * cols..][..cols];
                 let exact: f64 = row.iter().zip(x).map(|(a, b)| f64::from(a * b)).sum();
                 // Every activation is off by at most half a step.
+                let off = ty.block_len() > 1;
                 let bound: f64 = row
                     .chunks(ty.block_len())
                     .zip(x.chunks(ty.block_len()))
+                    .filter(|_| off)
                     .map(|(row, x)| {
                         let step = x.iter().fold(0.0, |max: f32, x| max.max(x.abs())) / 127.0;
                         row.iter().map(|w| f64::from(w.abs() * step * 0.5001)).sum::<f64>()
@@ -110,14 +119,14 @@ proptest! {
     #[test]
     fn any_bytes_give_the_same_everywhere(kind in 0..TYPES.len(), rows in 1_usize..20, seed: u64) {
         let (ty, n) = (TYPES[kind], 3);
-        let cols = 2 * ty.block_len();
-        let mut bytes: Vec<u8> = values(2 * rows * ty.block_bytes(), seed)
+        let cols = 2 * Kind::of(ty).unwrap().block_len();
+        let mut bytes: Vec<u8> = values(rows * cols / ty.block_len() * ty.block_bytes(), seed)
             .iter()
             .map(|value| (value.to_bits() >> 3) as u8)
             .collect();
         // Scales that are infinite or not a number are for another test.
         for pair in bytes.chunks_exact_mut(2) {
-            if pair[1] & 0x7c == 0x7c {
+            if pair[1] & 0x7c == 0x7c || ty.block_len() == 1 {
                 pair[1] &= !0x40;
             }
         }
@@ -179,6 +188,49 @@ fn extreme_activations_are_neither_hidden_nor_fatal() {
 }
 
 #[test]
+fn products_together_are_as_each_alone() {
+    let pool = Pool::new(2);
+    let mut arena = Arena::default();
+    let x = values(5 * 512, 3);
+    let mut packed = |ty, rows, seed| {
+        let bytes = weights(ty, rows, 512, seed);
+        let weight = Weight {
+            ty,
+            rows,
+            cols: 512,
+            bytes: &bytes,
+        };
+        Packed::new(&weight, &mut arena, &pool).unwrap()
+    };
+    let (q, k) = (
+        packed(TensorType::Q8_0, 300, 1),
+        packed(TensorType::Q4_K, 33, 2),
+    );
+    let (mut short, mut long) = (Activations::default(), Activations::default());
+    short.quantize(&x, 512, Kind::Short, &pool).unwrap();
+    long.quantize(&x, 512, Kind::Long, &pool).unwrap();
+    let mut alone = [vec![0.0; 5 * 300], vec![0.0; 5 * 33]];
+    q.multiply(&short, &mut alone[0], &pool).unwrap();
+    k.multiply(&long, &mut alone[1], &pool).unwrap();
+    let mut together = [vec![0.0; 5 * 300], vec![0.0; 5 * 33]];
+    let [first, second] = &mut together;
+    let mut products = [
+        Product {
+            weights: &q,
+            x: &short,
+            out: first,
+        },
+        Product {
+            weights: &k,
+            x: &long,
+            out: second,
+        },
+    ];
+    multiply_all(Instructions::best(), &mut products, &pool).unwrap();
+    assert_eq!(together, alone);
+}
+
+#[test]
 fn what_does_not_fit_is_an_error() {
     let pool = Pool::new(1);
     let mut arena = Arena::default();
@@ -192,18 +244,18 @@ fn what_does_not_fit_is_an_error() {
     let packed = Packed::new(&weight(TensorType::Q4_0, 4, 64), &mut arena, &pool).unwrap();
     assert!(Packed::new(&weight(TensorType::Q4_0, 5, 64), &mut arena, &pool).is_err());
     assert!(Packed::new(&weight(TensorType::Q4_0, 4, 65), &mut arena, &pool).is_err());
-    let error = Packed::new(&weight(TensorType::F32, 4, 64), &mut arena, &pool).unwrap_err();
-    assert_eq!(error, Error::Unsupported(TensorType::F32));
+    let error = Packed::new(&weight(TensorType::Q2_K, 4, 64), &mut arena, &pool).unwrap_err();
+    assert_eq!(error, Error::Unsupported(TensorType::Q2_K));
     let mut x = Activations::default();
-    assert!(x.quantize(&[1.0; 65], 65, 32, &pool).is_err());
-    assert!(x.quantize(&[1.0; 65], 64, 32, &pool).is_err());
-    assert!(x.quantize(&[1.0; 64], 64, 256, &pool).is_err());
-    x.quantize(&[1.0; 128], 64, 32, &pool).unwrap();
+    assert!(x.quantize(&[1.0; 65], 65, Kind::Short, &pool).is_err());
+    assert!(x.quantize(&[1.0; 65], 64, Kind::Short, &pool).is_err());
+    assert!(x.quantize(&[1.0; 64], 64, Kind::Long, &pool).is_err());
+    x.quantize(&[1.0; 128], 64, Kind::Short, &pool).unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 8], &pool).is_ok());
     assert!(packed.multiply(&x, &mut [0.0; 7], &pool).is_err());
-    x.quantize(&[1.0; 32], 32, 32, &pool).unwrap();
+    x.quantize(&[1.0; 32], 32, Kind::Short, &pool).unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 4], &pool).is_err());
-    x.quantize(&[1.0; 256], 256, 256, &pool).unwrap();
+    x.quantize(&[1.0; 256], 256, Kind::Long, &pool).unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 16], &pool).is_err());
 }
 

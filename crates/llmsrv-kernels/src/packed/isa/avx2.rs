@@ -131,6 +131,14 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn numbers(from: *const u8) -> Floats {
+        [
+            _mm256_loadu_ps(from.cast()),
+            _mm256_loadu_ps(from.add(32).cast()),
+        ]
+    }
+
+    #[inline(always)]
     unsafe fn upper_halves(from: *const u8) -> Floats {
         [widen_upper(from), widen_upper(from.add(16))]
     }
@@ -165,11 +173,6 @@ impl Isa for Avx2 {
     unsafe fn store(to: *mut f32, a: Floats) {
         _mm256_storeu_ps(to, a[0]);
         _mm256_storeu_ps(to.add(8), a[1]);
-    }
-
-    #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
 }
 

@@ -106,6 +106,11 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn numbers(from: *const u8) -> __m512 {
+        _mm512_loadu_ps(from.cast())
+    }
+
+    #[inline(always)]
     unsafe fn upper_halves(from: *const u8) -> __m512 {
         let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
         _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
@@ -134,10 +139,5 @@ impl Isa for Avx512 {
     #[inline(always)]
     unsafe fn store(to: *mut f32, a: __m512) {
         _mm512_storeu_ps(to, a);
-    }
-
-    #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
 }

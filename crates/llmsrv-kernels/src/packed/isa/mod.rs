@@ -61,11 +61,13 @@ pub(super) trait Isa: Copy {
     unsafe fn zeros() -> Self::Float;
     /// The same number in all lanes.
     unsafe fn splat_float(value: f32) -> Self::Float;
-    /// Reads 16 numbers of half precision.
-    unsafe fn halves(from: *const u8) -> Self::Float;
+    /// Reads 16 numbers.
+    unsafe fn numbers(from: *const u8) -> Self::Float;
     /// Reads 16 numbers of which the upper halves are stored.
     unsafe fn upper_halves(from: *const u8) -> Self::Float;
     unsafe fn add(a: Self::Float, b: Self::Float) -> Self::Float;
+    /// Reads 16 numbers of half precision.
+    unsafe fn halves(from: *const u8) -> Self::Float;
     unsafe fn multiply(a: Self::Float, b: Self::Float) -> Self::Float;
     /// `sum + a * b` with one rounding.
     unsafe fn fused(sum: Self::Float, a: Self::Float, b: Self::Float) -> Self::Float;
@@ -73,8 +75,6 @@ pub(super) trait Isa: Copy {
     unsafe fn fused_minus(sum: Self::Float, a: Self::Float, b: Self::Float) -> Self::Float;
     /// Writes 16 numbers.
     unsafe fn store(to: *mut f32, a: Self::Float);
-    /// Asks for the cache line at `at`, which may be any address.
-    unsafe fn prefetch(at: *const u8);
 }
 
 /// Instructions that the products of packed weights are compiled for.

@@ -111,6 +111,12 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn numbers(from: *const u8) -> [f32; 16] {
+        let bytes: [[u8; 4]; 16] = from.cast::<[[u8; 4]; 16]>().read_unaligned();
+        bytes.map(f32::from_le_bytes)
+    }
+
+    #[inline(always)]
     unsafe fn upper_halves(from: *const u8) -> [f32; 16] {
         let bytes: [[u8; 2]; 16] = from.cast::<[[u8; 2]; 16]>().read_unaligned();
         bytes.map(|bytes| f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16))
@@ -140,7 +146,4 @@ impl Isa for Scalar {
     unsafe fn store(to: *mut f32, a: [f32; 16]) {
         to.cast::<[f32; 16]>().write(a);
     }
-
-    #[inline(always)]
-    unsafe fn prefetch(_: *const u8) {}
 }
