@@ -7,7 +7,7 @@ use llmsrv_config::{
     Config, Secret, ServerConfig, UpstreamConfig,
     keys::{self, KeyFile},
 };
-use llmsrv_engine::{LoadOptions, Loader};
+use llmsrv_engine::{Arithmetic, LoadOptions, Loader};
 use llmsrv_registry::Mirror;
 use llmsrv_server::{ApiKey, App, Keys, Rate, Role, Security, Settings, Upstream};
 use llmsrv_store::{ModelName, OpenOptions, Store};
@@ -143,6 +143,10 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             kv_cache_type: config.kv_cache_type.clone(),
             n_threads: config.threads,
             device: config.device.clone(),
+            arithmetic: match config.cpu_arithmetic.as_str() {
+                "exact" => Arithmetic::Exact,
+                _ => Arithmetic::Fast,
+            },
             // Each model brings its own.
             projector: None,
             adapters: Vec::new(),

@@ -298,6 +298,8 @@ pub const SETTINGS: &[Setting] = &[
         "What computes: the best there is, the CPU, a GPU, or the portable tensor library on the CPU"),
     row(Server, "LLMSRV_THREADS", "threads", Kind::Integer { min: 0, max: 4096 }, "0",
         "Threads for arithmetic; 0 = one for each core"),
+    row(Server, "LLMSRV_CPU_ARITHMETIC", "cpu_arithmetic", Kind::Choice(&["fast", "exact"]), "fast",
+        "How the CPU multiplies quantised weights: with activations of 8 bits, or of 32 bits and slowly"),
     row(Server, "LLMSRV_CPU", "cpu", Kind::Choice(&["auto", "scalar", "avx2", "avx512", "neon"]), "auto",
         "Instruction set to use at most, for tests").reserved(),
     row(Server, "LLMSRV_GPU", "gpu", Kind::Switch, "",

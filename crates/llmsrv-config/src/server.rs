@@ -71,6 +71,8 @@ pub struct ServerConfig {
     pub device: String,
     /// Threads for arithmetic; 0 = one for each core.
     pub threads: usize,
+    /// `fast` or `exact`: how the CPU multiplies quantised weights.
+    pub cpu_arithmetic: String,
     /// Instruction set to use at most, or `auto`.
     pub cpu: String,
     /// Use a GPU that needs its vendor's library; `None` = nobody said.
@@ -173,6 +175,7 @@ impl ServerConfig {
                 device
             },
             threads: values.read("LLMSRV_THREADS"),
+            cpu_arithmetic: values.read("LLMSRV_CPU_ARITHMETIC"),
             cpu: values.read("LLMSRV_CPU"),
             vendor_gpu: values.read("LLMSRV_VENDOR_GPU"),
             npu: values.read("LLMSRV_NPU"),

@@ -111,10 +111,21 @@ pub struct LoadOptions {
     pub n_threads: usize,
     /// Device: `auto`, `cpu`, `cuda`, `metal` or `candle` (the portable tensor path on the CPU).
     pub device: String,
+    /// How the CPU multiplies.
+    pub arithmetic: Arithmetic,
     /// GGUF file of the model's encoder for images.
     pub projector: Option<PathBuf>,
     /// LoRA adapters on top of the weights; all apply at once.
     pub adapters: Vec<Adapter>,
+}
+
+/// How the CPU multiplies quantised weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// With activations that are quantised to bytes, as engines on CPUs do: about a thousandth off.
+    Fast,
+    /// With weights unpacked to f32 and activations as they are.
+    Exact,
 }
 
 /// A LoRA adapter to be applied to a model.
@@ -132,6 +143,7 @@ impl Default for LoadOptions {
             kv_cache_type: "f16".into(),
             n_threads: 0,
             device: "auto".into(),
+            arithmetic: Arithmetic::Fast,
             projector: None,
             adapters: Vec::new(),
         }

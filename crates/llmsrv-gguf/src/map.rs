@@ -4,7 +4,7 @@
     reason = "a file mapping cannot be made without it; nothing else here is unsafe"
 )]
 
-use std::{fs::File, path::Path};
+use std::{fs::File, ops::Range, path::Path};
 
 use memmap2::Mmap;
 
@@ -58,6 +58,31 @@ impl GgufFile {
         let start = usize::try_from(tensor.offset).unwrap_or(usize::MAX);
         let end = start.saturating_add(usize::try_from(tensor.bytes).unwrap_or(usize::MAX));
         self.map.get(start..end).unwrap_or_default()
+    }
+
+    /// Says that some bytes of a tensor will be read soon (`true`) or not again for long (`false`): they
+    /// are brought into memory, or their share of it is given back. They stay readable.
+    pub fn expect(&self, tensor: &TensorInfo, range: Range<usize>, soon: bool) {
+        let data = self.data(tensor).get(range).unwrap_or_default();
+        if data.is_empty() {
+            return;
+        }
+        let offset = data.as_ptr().addr() - self.map.as_ptr().addr();
+        // It is advice: a system that does not take it only costs time or memory.
+        #[cfg(target_os = "linux")]
+        if soon {
+            let _ = self
+                .map
+                .advise_range(memmap2::Advice::PopulateRead, offset, data.len());
+        } else {
+            // SAFETY: the mapping is of a file and read-only, so pages that go come back as they were.
+            let _ = unsafe {
+                let advice = memmap2::UncheckedAdvice::DontNeed;
+                self.map.unchecked_advise_range(advice, offset, data.len())
+            };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (offset, soon);
     }
 
     /// Returns the size of the file in bytes.

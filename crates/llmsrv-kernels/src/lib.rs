@@ -10,6 +10,7 @@ mod error;
 mod exp;
 mod kv;
 mod matmul;
+mod packed;
 mod pool;
 pub mod quant;
 mod tier;
@@ -23,6 +24,7 @@ pub use elementwise::{
 pub use error::Error;
 pub use kv::{KV_BLOCK, PagedKv};
 pub use matmul::{Weight, matmul};
+pub use packed::{Activations, Arena, Instructions, Kind, Packed, Product, multiply_all};
 pub use pool::Pool;
 pub use quant::{dequantize, quantize, supported};
 pub use tier::Tier;

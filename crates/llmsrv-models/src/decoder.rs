@@ -84,9 +84,9 @@ fn hidden<O: Ops>(
         // Attention.
         let normed = norm(ops, &x, layer.attention_norm.as_ref(), arch.norm_eps)?;
         let input = normed.as_ref().unwrap_or(&x);
-        let mut query = linear(ops, input, &layer.query)?; // [n, heads * head_dim]
-        let mut key = linear(ops, input, &layer.key)?; // [n, kv_heads * head_dim]
-        let value = linear(ops, input, &layer.value)?;
+        // [n, heads * head_dim], twice [n, kv_heads * head_dim]
+        let projections = [&layer.query, &layer.key, &layer.value];
+        let [mut query, mut key, value] = linears(ops, input, projections)?;
         drop(normed);
         if let Some(weight) = &layer.query_norm {
             query = ops.rms_norm(&query, weight, arch.norm_eps)?;
@@ -184,13 +184,29 @@ pub(crate) fn linear<O: Ops>(
     x: &O::Tensor,
     weights: &Linear<O>,
 ) -> Result<O::Tensor, ModelError> {
-    let mut y = ops.linear(x, &weights.matrix, weights.bias.as_ref())?;
-    for part in &weights.low_rank {
-        let inner = ops.linear(x, &part.down, None)?; // [n, rank]
-        let delta = ops.linear(&inner, &part.up, None)?;
-        y = ops.add(y, &delta, part.scale)?;
-    }
+    let [y] = linears(ops, x, [weights])?;
     Ok(y)
+}
+
+/// Computes products of the same rows with their biases.
+fn linears<O: Ops, const N: usize>(
+    ops: &mut O,
+    x: &O::Tensor,
+    weights: [&Linear<O>; N],
+) -> Result<[O::Tensor; N], ModelError> {
+    let matrices = weights.map(|weights| (&weights.matrix, weights.bias.as_ref()));
+    let products = ops.linears(x, matrices)?;
+    let mut sums = Vec::with_capacity(N);
+    for (mut y, weights) in products.into_iter().zip(weights) {
+        for part in &weights.low_rank {
+            let inner = ops.linear(x, &part.down, None)?; // [n, rank]
+            let delta = ops.linear(&inner, &part.up, None)?;
+            y = ops.add(y, &delta, part.scale)?;
+        }
+        sums.push(y);
+    }
+    let sums = sums.try_into();
+    sums.map_err(|_| ModelError::Compute("a product is missing".into()))
 }
 
 fn gated<O: Ops>(
@@ -199,8 +215,7 @@ fn gated<O: Ops>(
     x: &O::Tensor,
     network: &Gated<O>,
 ) -> Result<O::Tensor, ModelError> {
-    let gate = linear(ops, x, &network.gate)?;
-    let up = linear(ops, x, &network.up)?;
+    let [gate, up] = linears(ops, x, [&network.gate, &network.up])?;
     let hidden = ops.gated(gate, &up, arch.activation)?;
     drop(up);
     linear(ops, &hidden, &network.down)

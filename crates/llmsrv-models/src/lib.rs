@@ -41,8 +41,9 @@ pub use crate::{encoder::architectures as encoders, families::architectures};
 
 /// Loads the model of a GGUF file.
 ///
-/// Weights that the CPU computes with stay in the file, which is mapped into memory. What adapters
-/// add is computed beside them, so that quantised weights keep their values.
+/// Quantised weights that the CPU computes with are packed for it; others, and all where arithmetic is
+/// to be exact, stay in the file, which is mapped into memory. What adapters add is computed beside
+/// them, so that quantised weights keep their values.
 ///
 /// # Errors
 /// [`LoadError::Invalid`] if the file contradicts itself or lacks something, in one line that names
@@ -93,7 +94,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
 
     let model = match chosen {
         None => {
-            let ops = CpuOps::new(&arch, kv_type, options.n_threads)
+            let ops = CpuOps::new(&arch, kv_type, options.n_threads, options.arithmetic)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
             build(&source, &adapters, arch, n_vocab, ops)?
         }
@@ -164,9 +165,12 @@ where
         block_size: BLOCK_SIZE,
         context_length: arch.context_length,
         kv_block_bytes: ops.kv_block_bytes(),
-        weight_bytes: adapters.iter().fold(source.tensor_bytes(), |sum, adapter| {
-            sum.saturating_add(adapter.bytes())
-        }),
+        weight_bytes: adapters
+            .iter()
+            .fold(source.tensor_bytes(), |sum, adapter| {
+                sum.saturating_add(adapter.bytes())
+            })
+            .saturating_add(ops.extra_weight_bytes()),
         embedding: Some(embedding(source, &arch)?),
     };
     Ok(Box::new(Decoder::new(spec, arch, weights, ops)))

@@ -351,6 +351,11 @@ impl FileMatrix {
         }
     }
 
+    /// Says that all values will be read soon, or not again for long.
+    pub(crate) fn expect(&self, soon: bool) {
+        self.file.expect(&self.tensor, self.range.clone(), soon);
+    }
+
     /// Writes the values of one row to `out`, which is as long as a row; zeros if there is no
     /// such row.
     pub(crate) fn read_row(&self, row: usize, out: &mut [f32]) {

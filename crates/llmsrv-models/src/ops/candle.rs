@@ -193,6 +193,10 @@ impl Ops for CandleOps {
         Tensor::from_vec(values, len, &self.device).map_err(failed)
     }
 
+    fn extra_weight_bytes(&self) -> u64 {
+        0
+    }
+
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
         let n_stored = self
             .kv

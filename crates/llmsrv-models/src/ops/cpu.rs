@@ -1,10 +1,14 @@
-//! The decoder's operations on the CPU: kernels over reused buffers, weights in the mapped file.
+//! The decoder's operations on the CPU: kernels over reused buffers, weights packed for them or, where
+//! arithmetic is to be exact, in the mapped file.
 
 use std::ops::Range;
 
-use llmsrv_engine::{ModelError, StepPlan};
+use llmsrv_engine::{Arithmetic, ModelError, StepPlan};
 use llmsrv_gguf::TensorType;
-use llmsrv_kernels::{self as kernels, PagedKv, Pairs, Pool, Query, Weight};
+use llmsrv_kernels::{
+    self as kernels, Activations, Arena, Instructions, Kind, Packed, PagedKv, Pairs, Pool, Product,
+    Query, Weight,
+};
 
 use super::{
     Attention, Ops, WholeAttention,
@@ -22,6 +26,28 @@ pub(crate) struct CpuOps {
     buffers: Buffers,
     kv: PagedKv,
     pool: Pool,
+    arithmetic: Arithmetic,
+    arena: Arena,
+    extra_weight_bytes: u64,
+    /// Activations as packed weights want them, one for each kind; kept for their memory.
+    inputs: [Activations; 3],
+}
+
+/// A weight matrix.
+pub(crate) enum Matrix {
+    /// As the kernels read it.
+    Packed(Packed),
+    /// As it lies in its file.
+    File(FileMatrix),
+}
+
+impl Matrix {
+    fn n_rows(&self) -> usize {
+        match self {
+            Matrix::Packed(packed) => packed.n_rows(),
+            Matrix::File(file) => file.n_rows,
+        }
+    }
 }
 
 /// Cosines and sines: one row for each row of the step, one element for each pair.
@@ -37,24 +63,29 @@ impl CpuOps {
         arch: &ArchConfig,
         kv_type: TensorType,
         n_threads: usize,
+        arithmetic: Arithmetic,
     ) -> Result<CpuOps, ModelError> {
         let kv = PagedKv::new(arch.layers.len(), arch.n_kv_heads, arch.head_dim, kv_type);
-        Ok(CpuOps {
-            buffers: Buffers::default(),
-            kv: kv.map_err(failed)?,
-            pool: Pool::new(n_threads),
-        })
+        let kv = kv.map_err(failed)?;
+        Ok(CpuOps::with_cache(kv, n_threads, arithmetic))
     }
-}
 
-impl CpuOps {
     /// Prepares for a model without KV cache.
     pub(crate) fn without_cache(n_threads: usize) -> Result<CpuOps, ModelError> {
-        Ok(CpuOps {
+        let kv = PagedKv::new(0, 0, 0, TensorType::F32).map_err(failed)?;
+        Ok(CpuOps::with_cache(kv, n_threads, Arithmetic::Exact))
+    }
+
+    fn with_cache(kv: PagedKv, n_threads: usize, arithmetic: Arithmetic) -> CpuOps {
+        CpuOps {
             buffers: Buffers::default(),
-            kv: PagedKv::new(0, 0, 0, TensorType::F32).map_err(failed)?,
+            kv,
             pool: Pool::new(n_threads),
-        })
+            arithmetic,
+            arena: Arena::default(),
+            extra_weight_bytes: 0,
+            inputs: Default::default(),
+        }
     }
 
     /// Calls `work` with whole rows of `x` and where they lie in it, on all threads if they are many.
@@ -72,12 +103,24 @@ impl CpuOps {
 
 impl Ops for CpuOps {
     type Tensor = Buffer;
-    type Matrix = FileMatrix;
+    type Matrix = Matrix;
     type Vector = Vec<f32>;
     type Angles = Angles;
 
-    fn matrix(&mut self, source: FileMatrix) -> Result<FileMatrix, ModelError> {
-        Ok(source)
+    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
+        if self.arithmetic == Arithmetic::Exact || Kind::of(source.dtype()).is_none() {
+            return Ok(Matrix::File(source));
+        }
+        source.expect(true);
+        let packed = Packed::new(&weight(&source), &mut self.arena, &self.pool).map_err(failed)?;
+        source.expect(false);
+        let extra = packed.bytes().saturating_sub(source.bytes().len());
+        self.extra_weight_bytes += extra as u64;
+        Ok(Matrix::Packed(packed))
+    }
+
+    fn extra_weight_bytes(&self) -> u64 {
+        self.extra_weight_bytes
     }
 
     fn vector(&mut self, values: Vec<f32>) -> Result<Vec<f32>, ModelError> {
@@ -169,23 +212,52 @@ impl Ops for CpuOps {
     fn linear(
         &mut self,
         x: &Buffer,
-        matrix: &FileMatrix,
+        matrix: &Matrix,
         bias: Option<&Vec<f32>>,
     ) -> Result<Buffer, ModelError> {
-        let mut out = self.buffers.take(x.n_rows(), matrix.n_rows);
-        let weight = Weight {
-            ty: matrix.dtype(),
-            rows: matrix.n_rows,
-            cols: matrix.n_cols,
-            bytes: matrix.bytes(),
-        };
-        kernels::matmul(&weight, x.values(), out.values_mut(), &self.pool).map_err(failed)?;
-        if let Some(bias) = bias {
-            for row in 0..out.n_rows() {
-                kernels::add_scaled(out.row_mut(row), bias, 1.0);
+        let [y] = self.linears(x, [(matrix, bias)])?;
+        Ok(y)
+    }
+
+    fn linears<const N: usize>(
+        &mut self,
+        x: &Buffer,
+        matrices: [(&Matrix, Option<&Vec<f32>>); N],
+    ) -> Result<[Buffer; N], ModelError> {
+        let mut results =
+            matrices.map(|(matrix, _)| self.buffers.take(x.n_rows(), matrix.n_rows()));
+        for (kind, input) in Kind::ALL.into_iter().zip(&mut self.inputs) {
+            let needed = matrices.iter().any(|(matrix, _)| match matrix {
+                Matrix::Packed(packed) => packed.kind() == kind,
+                Matrix::File(_) => false,
+            });
+            if needed {
+                let quantized = input.quantize(x.values(), x.width(), kind, &self.pool);
+                quantized.map_err(failed)?;
             }
         }
-        Ok(out)
+        let mut products = Vec::with_capacity(N);
+        for ((matrix, _), out) in matrices.iter().zip(&mut results) {
+            let out = out.values_mut();
+            match matrix {
+                Matrix::Packed(weights) => {
+                    let x = &self.inputs[weights.kind() as usize];
+                    products.push(Product { weights, x, out });
+                }
+                Matrix::File(file) => {
+                    kernels::matmul(&weight(file), x.values(), out, &self.pool).map_err(failed)?;
+                }
+            }
+        }
+        kernels::multiply_all(Instructions::best(), &mut products, &self.pool).map_err(failed)?;
+        for ((_, bias), result) in matrices.iter().zip(&mut results) {
+            if let Some(bias) = bias {
+                for row in 0..result.n_rows() {
+                    kernels::add_scaled(result.row_mut(row), bias, 1.0);
+                }
+            }
+        }
+        Ok(results)
     }
 
     fn rotate(
@@ -383,6 +455,14 @@ impl Ops for CpuOps {
 
 /// What a thread takes at a time of operations on single elements: some microseconds.
 const CHUNK_ELEMENTS: usize = 1 << 13;
+fn weight(matrix: &FileMatrix) -> Weight<'_> {
+    Weight {
+        ty: matrix.dtype(),
+        rows: matrix.n_rows,
+        cols: matrix.n_cols,
+        bytes: matrix.bytes(),
+    }
+}
 
 fn failed(error: kernels::Error) -> ModelError {
     ModelError::Compute(error.to_string())

@@ -32,6 +32,9 @@ pub(crate) trait Ops: Send {
     /// Puts a vector onto the device.
     fn vector(&mut self, values: Vec<f32>) -> Result<Self::Vector, ModelError>;
 
+    /// Returns the bytes that weight matrices take beyond those of their files.
+    fn extra_weight_bytes(&self) -> u64;
+
     /// Makes room for KV blocks `0..n_blocks` and keeps those that exist.
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError>;
 
@@ -82,6 +85,18 @@ pub(crate) trait Ops: Send {
         matrix: &Self::Matrix,
         bias: Option<&Self::Vector>,
     ) -> Result<Self::Tensor, ModelError>;
+
+    /// As [`Ops::linear`], with several matrices.
+    fn linears<const N: usize>(
+        &mut self,
+        x: &Self::Tensor,
+        matrices: [(&Self::Matrix, Option<&Self::Vector>); N],
+    ) -> Result<[Self::Tensor; N], ModelError> {
+        let products = matrices.map(|(matrix, bias)| self.linear(x, matrix, bias));
+        let products: Vec<_> = products.into_iter().collect::<Result<_, _>>()?;
+        let products = products.try_into();
+        products.map_err(|_| ModelError::Compute("a product is missing".into()))
+    }
 
     /// Rotates every head of `head_dim` elements.
     fn rotate(

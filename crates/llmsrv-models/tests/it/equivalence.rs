@@ -1,7 +1,8 @@
 //! The same prefix gives bit-identical logits, however it was computed.
 
-use crate::tiny::{CASES, Case, Random, plan};
+use crate::tiny::{CASES, Case, Random, plan, wide};
 use llmsrv_engine::{BlockId, LoadOptions, Model, Span, StepPlan};
+use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
 fn load(case: &Case, kv_cache_type: &str) -> Box<dyn Model> {
@@ -121,6 +122,20 @@ fn batches_and_pieces_change_no_bit() {
     for case in CASES {
         check(case, "f32", &[40, 33, 1], &[1]);
         check(case, "f16", &[40, 33, 1], &[7, 1, 16, 3]);
+    }
+}
+
+/// Weights that are packed, in models with experts.
+#[test]
+fn batches_and_pieces_change_no_bit_of_packed_weights() {
+    for dtype in [
+        TensorType::Q4_0,
+        TensorType::Q5_0,
+        TensorType::Q8_0,
+        TensorType::Q4_K,
+        TensorType::Q6_K,
+    ] {
+        check(&wide(dtype), "f16", &[40, 33, 1], &[7, 1, 16, 3]);
     }
 }
 

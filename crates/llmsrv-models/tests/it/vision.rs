@@ -68,7 +68,7 @@ fn load_bytes(weights: &[u8], projector: &[u8], device: &str) -> Result<Loaded, 
         n_threads: 2,
         device: device.into(),
         projector: Some(write("mmproj.gguf", projector)),
-        adapters: Vec::new(),
+        ..LoadOptions::default()
     };
     llmsrv_models::load(&path, &options)
 }

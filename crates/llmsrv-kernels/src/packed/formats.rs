@@ -1,0 +1,663 @@
+//! How each type of weights is packed, and the one kernel for each kind of block.
+//!
+//! Sixteen rows of weights make a strip; a strip is a sequence of blocks of the type's own length, each
+//! with the blocks of all 16 rows. A vector of 64 bytes holds four bytes of every row: lane `r` belongs
+//! to row `r`. So a vector of codes meets four activations that are the same for all lanes, and sums
+//! need no shuffling: lanes are outputs. Nothing is expanded: a strip is as long as its rows in the file.
+//!
+//! The scales of a block (its head) are 16 or 32 numbers of half precision. Heads of 32 bytes of two
+//! blocks share a cache line, so that all vectors are aligned:
+//!
+//! | type | head | body of a block (vectors) |
+//! |---|---|---|
+//! | Q4_0, Q4_1 | scale (, minimum) | 4 of nibbles |
+//! | Q5_0, Q5_1 | scale (, minimum) | 4 of nibbles, 1 of fifth bits |
+//! | Q8_0 | scale | 8 of bytes, of which 128 is to be taken away |
+//! | Q4_K | scale, scale of minimums | 3 of small scales, 8 times 4 of nibbles |
+//! | Q5_K | scale, scale of minimums | 3 of small scales, 8 times (4 of nibbles, 1 of fifth bits) |
+//! | Q6_K | scale | 4 of small scales, 8 times (4 of nibbles, 2 of two high bits) |
+//! | F32, F16, BF16 | none | 32 of numbers, or half as many |
+//!
+//! Numbers with a floating point meet activations as they are, 32 elements at a time; a last block that
+//! is shorter is filled up with zeros.
+//!
+//! Vector `v` of nibbles of 32 elements has the elements `4v..4v + 4` in its low and `16 + 4v..` in its
+//! high halves; bit `g` of a byte of the fifth bits belongs to the elements `4g..4g + 4`.
+
+use llmsrv_gguf::TensorType;
+
+use super::{
+    activations::{Long, Plain, Short},
+    isa::Isa,
+};
+
+/// What packed weights are multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes with a scale for each 32.
+    Short,
+    /// Bytes with a scale for each 256.
+    Long,
+    /// Numbers as they are.
+    Plain,
+}
+
+impl Kind {
+    /// All there are.
+    pub const ALL: [Kind; 3] = [Kind::Short, Kind::Long, Kind::Plain];
+
+    /// Returns what weights of a type are multiplied with; `None` if they cannot be packed.
+    pub fn of(ty: TensorType) -> Option<Kind> {
+        Some(match ty {
+            TensorType::F32 | TensorType::F16 | TensorType::BF16 => Kind::Plain,
+            ty if layout(ty).is_none() => return None,
+            ty if ty.block_len() == 32 => Kind::Short,
+            _ => Kind::Long,
+        })
+    }
+
+    /// Returns the elements of a block.
+    pub(super) fn block_len(self) -> usize {
+        match self {
+            Kind::Short | Kind::Plain => 32,
+            Kind::Long => 256,
+        }
+    }
+}
+
+/// Sizes of a packed block of 16 rows, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Scales: 32, 64 or none.
+    pub(super) head: usize,
+    /// The rest: whole vectors.
+    pub(super) body: usize,
+}
+
+impl Layout {
+    /// Returns the bytes of a strip of `n_blocks` blocks.
+    pub(super) const fn strip_bytes(self, n_blocks: usize) -> usize {
+        (n_blocks * self.head).next_multiple_of(64) + n_blocks * self.body
+    }
+
+    /// Returns where head and body of a block of a strip begin.
+    pub(super) const fn block(self, idx: usize) -> (usize, usize) {
+        if self.head == 0 {
+            return (idx * self.body, idx * self.body);
+        }
+        let per_line = 64 / self.head;
+        let line = idx / per_line * (64 + per_line * self.body);
+        let within = idx % per_line;
+        (line + within * self.head, line + 64 + within * self.body)
+    }
+}
+
+/// Returns how a type is packed; `None` if it is not.
+pub(super) fn layout(ty: TensorType) -> Option<Layout> {
+    fn of<F: Format>() -> Layout {
+        F::LAYOUT
+    }
+    Some(match ty {
+        TensorType::Q4_0 => of::<Q4_0>(),
+        TensorType::Q4_1 => of::<Q4_1>(),
+        TensorType::Q5_0 => of::<Q5_0>(),
+        TensorType::Q5_1 => of::<Q5_1>(),
+        TensorType::Q8_0 => of::<Q8_0>(),
+        TensorType::Q4_K => of::<Q4K>(),
+        TensorType::Q5_K => of::<Q5K>(),
+        TensorType::Q6_K => of::<Q6K>(),
+        TensorType::F32 => of::<Numbers>(),
+        TensorType::F16 => of::<Halves>(),
+        TensorType::BF16 => of::<UpperHalves>(),
+        _ => return None,
+    })
+}
+
+/// A type of packed weights.
+pub(super) trait Format {
+    /// Sizes of a block.
+    const LAYOUT: Layout;
+    /// Activations of one token for one block.
+    type Block;
+
+    /// Adds to `sums` the products of one block of 16 rows with `C` tokens, whose blocks lie at `x`.
+    ///
+    /// # Safety
+    /// Head and body are as long as [`Format::LAYOUT`] says, `x` has `C` blocks, and the processor has
+    /// the instructions of `I`.
+    unsafe fn block<I: Isa, const C: usize>(
+        head: *const u8,
+        body: *const u8,
+        x: *const Self::Block,
+        sums: &mut [I::Float; C],
+    );
+}
+
+/// Multiplies a strip with a panel of `C` tokens: 16 results for each token go to `out`.
+///
+/// # Safety
+/// The strip and `x` have `n_blocks` blocks, `out` has room for `16 * C` numbers, and the processor has
+/// the instructions of `I`.
+#[inline(always)]
+pub(super) unsafe fn strip<I: Isa, F: Format, const C: usize>(
+    strip: *const u8,
+    n_blocks: usize,
+    x: *const u8,
+    out: *mut f32,
+) {
+    let mut x = x.cast::<F::Block>();
+    // SAFETY: the caller's promise; the steps are those of `Layout::block`.
+    unsafe {
+        let mut sums = [I::zeros(); C];
+        let mut heads = strip;
+        let mut left = n_blocks;
+        while left > 0 {
+            let (n, mut body) = match F::LAYOUT.head {
+                0 => (left, heads),
+                head => (left.min(64 / head), heads.add(64)),
+            };
+            for idx in 0..n {
+                F::block::<I, C>(heads.add(idx * F::LAYOUT.head), body, x, &mut sums);
+                body = body.add(F::LAYOUT.body);
+                x = x.add(C);
+            }
+            heads = body;
+            left -= n;
+        }
+        for (token, sums) in sums.into_iter().enumerate() {
+            I::store(out.add(16 * token), sums);
+        }
+    }
+}
+
+/// Repeats a block of code with a constant that counts.
+macro_rules! unrolled {
+    ($idx:ident in [$($value:literal)*] $body:block) => {
+        $({ const $idx: usize = $value; $body })*
+    };
+}
+
+/// Types with blocks of 32 elements.
+trait ShortCodes {
+    const HEAD: usize;
+    const BODY: usize;
+    /// Whether the head has minimums.
+    const HAS_MINIMUM: bool = false;
+
+    /// Reads the codes of elements `4v..` and of `16 + 4v..`.
+    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2];
+
+    /// Begins a sum of codes times activations.
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        let _ = minus_sum;
+        // SAFETY: the caller's promise.
+        unsafe { I::splat(0) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::dot(sum, codes, x) }
+    }
+}
+
+impl<T: ShortCodes> Format for T {
+    const LAYOUT: Layout = Layout {
+        head: T::HEAD,
+        body: T::BODY,
+    };
+    type Block = Short;
+
+    #[inline(always)]
+    unsafe fn block<I: Isa, const C: usize>(
+        head: *const u8,
+        body: *const u8,
+        x: *const Short,
+        sums: &mut [I::Float; C],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut dots = [I::splat(0); C];
+            for (token, dot) in dots.iter_mut().enumerate() {
+                *dot = T::start::<I>((*x.add(token)).minus_sum);
+            }
+            unrolled!(V in [0 1 2 3] {
+                let [low, high] = T::codes::<I>(body, V);
+                for (token, dot) in dots.iter_mut().enumerate() {
+                    let codes = (&raw const (*x.add(token)).codes).cast::<i8>();
+                    *dot = T::dot::<I>(*dot, low, codes.add(4 * V));
+                    *dot = T::dot::<I>(*dot, high, codes.add(16 + 4 * V));
+                }
+            });
+            let scales = I::halves(head);
+            for (token, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
+                let scale = I::multiply(scales, I::splat_float((*x.add(token)).scale));
+                *sum = I::fused(*sum, I::float(dot), scale);
+            }
+            if T::HAS_MINIMUM {
+                let minimums = I::halves(head.add(32));
+                for (token, sum) in sums.iter_mut().enumerate() {
+                    let scaled_sum = I::splat_float((*x.add(token)).scaled_sum);
+                    *sum = I::fused(*sum, minimums, scaled_sum);
+                }
+            }
+        }
+    }
+}
+
+/// Reads vector `v` of nibbles: low and high halves.
+#[inline(always)]
+unsafe fn nibbles<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let both = I::load(body.add(64 * v));
+        let mask = I::splat(0x0f0f_0f0f);
+        [I::and(both, mask), I::and(I::shr(both, 4), mask)]
+    }
+}
+
+/// As [`nibbles`], with the fifth bits behind them.
+#[inline(always)]
+unsafe fn five_bits<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let [low, high] = nibbles::<I>(body, v);
+        let fifth = I::load(body.add(256));
+        let mask = I::splat(0x1010_1010);
+        let v = v as u32;
+        [
+            I::or(low, I::and(I::shl(fifth, 4 - v), mask)),
+            I::or(high, I::and(I::shr(fifth, v), mask)),
+        ]
+    }
+}
+
+pub(super) struct Q4_0;
+impl ShortCodes for Q4_0 {
+    const HEAD: usize = 32;
+    const BODY: usize = 256;
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { nibbles::<I>(body, v) }
+    }
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::shl(I::splat(minus_sum), 3) }
+    }
+}
+
+pub(super) struct Q4_1;
+impl ShortCodes for Q4_1 {
+    const HEAD: usize = 64;
+    const BODY: usize = 256;
+    const HAS_MINIMUM: bool = true;
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { nibbles::<I>(body, v) }
+    }
+}
+
+pub(super) struct Q5_0;
+impl ShortCodes for Q5_0 {
+    const HEAD: usize = 32;
+    const BODY: usize = 320;
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { five_bits::<I>(body, v) }
+    }
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::shl(I::splat(minus_sum), 4) }
+    }
+}
+
+pub(super) struct Q5_1;
+impl ShortCodes for Q5_1 {
+    const HEAD: usize = 64;
+    const BODY: usize = 320;
+    const HAS_MINIMUM: bool = true;
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { five_bits::<I>(body, v) }
+    }
+}
+
+pub(super) struct Q8_0;
+impl ShortCodes for Q8_0 {
+    const HEAD: usize = 32;
+    const BODY: usize = 512;
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [I::load(body.add(64 * v)), I::load(body.add(256 + 64 * v))] }
+    }
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::start_offset(minus_sum) }
+    }
+    #[inline(always)]
+    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::dot_offset(sum, codes, x) }
+    }
+}
+
+pub(super) struct Q4K;
+impl Format for Q4K {
+    const LAYOUT: Layout = Layout {
+        head: 64,
+        body: 192 + 8 * 256,
+    };
+    type Block = Long;
+    #[inline(always)]
+    unsafe fn block<I: Isa, const C: usize>(
+        head: *const u8,
+        body: *const u8,
+        x: *const Long,
+        sums: &mut [I::Float; C],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { with_minimums::<I, C, false>(head, body, x, sums) }
+    }
+}
+
+pub(super) struct Q5K;
+impl Format for Q5K {
+    const LAYOUT: Layout = Layout {
+        head: 64,
+        body: 192 + 8 * 320,
+    };
+    type Block = Long;
+    #[inline(always)]
+    unsafe fn block<I: Isa, const C: usize>(
+        head: *const u8,
+        body: *const u8,
+        x: *const Long,
+        sums: &mut [I::Float; C],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { with_minimums::<I, C, true>(head, body, x, sums) }
+    }
+}
+
+/// A block of 8 stretches of 32 elements with small scales and minimums of 6 bits each: in three
+/// vectors, whose bytes are those of the file.
+#[inline(always)]
+unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
+    head: *const u8,
+    body: *const u8,
+    x: *const Long,
+    sums: &mut [I::Float; C],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let first = I::load(body);
+        let second = I::load(body.add(64));
+        let third = I::load(body.add(128));
+        let (six, four, two) = (
+            I::splat(0x3f3f_3f3f),
+            I::splat(0x0f0f_0f0f),
+            I::splat(0x3030_3030),
+        );
+        // Byte `i` of a lane is that of stretch `i`, or `4 + i`.
+        let scales = [
+            I::and(first, six),
+            I::or(I::and(third, four), I::and(I::shr(first, 2), two)),
+        ];
+        let minimums = [
+            I::and(second, six),
+            I::or(
+                I::and(I::shr(third, 4), four),
+                I::and(I::shr(second, 2), two),
+            ),
+        ];
+        let mut totals = [I::splat(0); C];
+        let mut codes = body.add(192);
+        let mut at = 0;
+        for mut scales in scales {
+            for _ in 0..4 {
+                let mut dots = [I::splat(0); C];
+                unrolled!(V in [0 1 2 3] {
+                    let [low, high] = if FIVE_BITS {
+                        five_bits::<I>(codes, V)
+                    } else {
+                        nibbles::<I>(codes, V)
+                    };
+                    for (token, dot) in dots.iter_mut().enumerate() {
+                        let x = (&raw const (*x.add(token)).codes).cast::<i8>().add(at);
+                        *dot = I::dot(*dot, low, x.add(4 * V));
+                        *dot = I::dot(*dot, high, x.add(16 + 4 * V));
+                    }
+                });
+                let scale = I::and(scales, I::splat(0xff));
+                for (total, dot) in totals.iter_mut().zip(dots) {
+                    *total = I::multiply_add(*total, dot, scale);
+                }
+                scales = I::shr(scales, 8);
+                codes = codes.add(if FIVE_BITS { 320 } else { 256 });
+                at += 32;
+            }
+        }
+        let block_scales = I::halves(head);
+        for (token, (sum, total)) in sums.iter_mut().zip(totals).enumerate() {
+            let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
+            *sum = I::fused(*sum, I::float(total), scale);
+        }
+        // Minimums of neighbours as 16-bit pairs meet sums of activations in pairs.
+        let low_byte = I::splat(0xff);
+        let high_half = I::splat(0x00ff_0000);
+        let mut totals = [I::splat(0); C];
+        let mut at = 0;
+        for minimums in minimums {
+            let pairs = [
+                I::or(
+                    I::and(minimums, low_byte),
+                    I::and(I::shl(minimums, 8), high_half),
+                ),
+                I::or(
+                    I::and(I::shr(minimums, 16), low_byte),
+                    I::and(I::shr(minimums, 8), high_half),
+                ),
+            ];
+            for pairs in pairs {
+                for (token, total) in totals.iter_mut().enumerate() {
+                    let sums = (&raw const (*x.add(token)).sums).cast::<i16>();
+                    *total = I::dot_pairs(*total, pairs, sums.add(at));
+                }
+                at += 2;
+            }
+        }
+        let block_scales = I::halves(head.add(32));
+        for (token, (sum, total)) in sums.iter_mut().zip(totals).enumerate() {
+            let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
+            *sum = I::fused_minus(*sum, I::float(total), scale);
+        }
+    }
+}
+
+pub(super) struct Q6K;
+impl Format for Q6K {
+    const LAYOUT: Layout = Layout {
+        head: 32,
+        body: 256 + 8 * 384,
+    };
+    type Block = Long;
+    #[inline(always)]
+    unsafe fn block<I: Isa, const C: usize>(
+        head: *const u8,
+        body: *const u8,
+        x: *const Long,
+        sums: &mut [I::Float; C],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut totals = [I::splat(0); C];
+            let mut codes = body.add(256);
+            let mut at = 0;
+            for quarter in 0..4 {
+                // Byte `i` of a lane is the signed scale of stretch `4 * quarter + i`.
+                let mut scales = I::load(body.add(64 * quarter));
+                for _ in 0..2 {
+                    // Stretches of 16 elements: those of low, and those of high nibbles.
+                    let mut dots = [[I::splat(0); C]; 2];
+                    for (token, (low, high)) in lanes_mut(&mut dots).enumerate() {
+                        let sums = (&raw const (*x.add(token)).minus_sums).cast::<i32>();
+                        *low = I::shl(I::splat(sums.add(at / 16).read()), 5);
+                        *high = I::shl(I::splat(sums.add(at / 16 + 1).read()), 5);
+                    }
+                    unrolled!(V in [0 1 2 3] {
+                        let [low_codes, high_codes] = six_bits::<I>(codes, V);
+                        for (token, (low, high)) in lanes_mut(&mut dots).enumerate() {
+                            let x = (&raw const (*x.add(token)).codes).cast::<i8>().add(at);
+                            *low = I::dot(*low, low_codes, x.add(4 * V));
+                            *high = I::dot(*high, high_codes, x.add(16 + 4 * V));
+                        }
+                    });
+                    let low_scale = I::sra(I::shl(scales, 24), 24);
+                    let high_scale = I::sra(I::shl(scales, 16), 24);
+                    for (total, (low, high)) in totals.iter_mut().zip(lanes_mut(&mut dots)) {
+                        *total = I::multiply_add(*total, *low, low_scale);
+                        *total = I::multiply_add(*total, *high, high_scale);
+                    }
+                    scales = I::shr(scales, 16);
+                    codes = codes.add(384);
+                    at += 32;
+                }
+            }
+            let block_scales = I::halves(head);
+            for (token, (sum, total)) in sums.iter_mut().zip(totals).enumerate() {
+                let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
+                *sum = I::fused(*sum, I::float(total), scale);
+            }
+        }
+    }
+}
+
+/// As [`nibbles`], with two high bits behind them: of the low halves, then of the high ones.
+#[inline(always)]
+unsafe fn six_bits<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let [low, high] = nibbles::<I>(body, v);
+        let mask = I::splat(0x3030_3030);
+        let low_top = I::and(to_fifth_bit::<I>(I::load(body.add(256)), v), mask);
+        let high_top = I::and(to_fifth_bit::<I>(I::load(body.add(320)), v), mask);
+        [I::or(low, low_top), I::or(high, high_top)]
+    }
+}
+
+/// Moves the bits `2v` and `2v + 1` of each byte to the bits 4 and 5.
+#[inline(always)]
+unsafe fn to_fifth_bit<I: Isa>(bits: I::Int, v: usize) -> I::Int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if v < 2 {
+            I::shl(bits, 4 - 2 * v as u32)
+        } else {
+            I::shr(bits, 2 * v as u32 - 4)
+        }
+    }
+}
+
+#[inline(always)]
+fn lanes_mut<T, const C: usize>(both: &mut [[T; C]; 2]) -> impl Iterator<Item = (&mut T, &mut T)> {
+    let [low, high] = both;
+    low.iter_mut().zip(high)
+}
+
+/// Numbers with a floating point.
+trait Floating {
+    /// Bytes of a number.
+    const BYTES: usize;
+    unsafe fn read<I: Isa>(from: *const u8) -> I::Float;
+}
+
+/// F32.
+pub(super) struct Numbers;
+impl Floating for Numbers {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn read<I: Isa>(from: *const u8) -> I::Float {
+        // SAFETY: the caller's promise.
+        unsafe { I::numbers(from) }
+    }
+}
+
+/// F16.
+pub(super) struct Halves;
+impl Floating for Halves {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn read<I: Isa>(from: *const u8) -> I::Float {
+        // SAFETY: the caller's promise.
+        unsafe { I::halves(from) }
+    }
+}
+
+/// BF16.
+pub(super) struct UpperHalves;
+impl Floating for UpperHalves {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn read<I: Isa>(from: *const u8) -> I::Float {
+        // SAFETY: the caller's promise.
+        unsafe { I::upper_halves(from) }
+    }
+}
+
+macro_rules! floating_formats {
+    ($($name:ident)*) => {$(
+        impl Format for $name {
+            const LAYOUT: Layout = Layout {
+                head: 0,
+                body: 32 * 16 * $name::BYTES,
+            };
+            type Block = Plain;
+            #[inline(always)]
+            unsafe fn block<I: Isa, const C: usize>(
+                _: *const u8,
+                body: *const u8,
+                x: *const Plain,
+                sums: &mut [I::Float; C],
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { floating_block::<I, $name, C>(body, x, sums) }
+            }
+        }
+    )*};
+}
+
+floating_formats!(Numbers Halves UpperHalves);
+
+/// Elements at even and at odd places have a sum each, so that additions need not wait for each other.
+#[inline(always)]
+unsafe fn floating_block<I: Isa, T: Floating, const C: usize>(
+    body: *const u8,
+    x: *const Plain,
+    sums: &mut [I::Float; C],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (mut even, mut odd) = ([I::zeros(); C], [I::zeros(); C]);
+        for k in (0..32).step_by(2) {
+            let first = T::read::<I>(body.add(16 * T::BYTES * k));
+            let second = T::read::<I>(body.add(16 * T::BYTES * (k + 1)));
+            for token in 0..C {
+                let x = (&raw const (*x.add(token)).values).cast::<f32>().add(k);
+                even[token] = I::fused(even[token], first, I::splat_float(x.read()));
+                odd[token] = I::fused(odd[token], second, I::splat_float(x.add(1).read()));
+            }
+        }
+        for token in 0..C {
+            sums[token] = I::add(sums[token], I::add(even[token], odd[token]));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Two vectors of 256 bits.
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "each function is a few instructions; the trait's contract is theirs"
+)]
+
+use std::arch::x86_64::*;
+
+use super::Isa;
+
+/// AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Avx2;
+
+type Ints = [__m256i; 2];
+type Floats = [__m256; 2];
+
+impl Isa for Avx2 {
+    type Int = Ints;
+    type Float = Floats;
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Ints {
+        [
+            _mm256_loadu_si256(from.cast()),
+            _mm256_loadu_si256(from.add(32).cast()),
+        ]
+    }
+
+    #[inline(always)]
+    unsafe fn splat(value: i32) -> Ints {
+        [_mm256_set1_epi32(value); 2]
+    }
+
+    #[inline(always)]
+    unsafe fn and(a: Ints, b: Ints) -> Ints {
+        [_mm256_and_si256(a[0], b[0]), _mm256_and_si256(a[1], b[1])]
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: Ints, b: Ints) -> Ints {
+        [_mm256_or_si256(a[0], b[0]), _mm256_or_si256(a[1], b[1])]
+    }
+
+    #[inline(always)]
+    unsafe fn shl(a: Ints, by: u32) -> Ints {
+        let by = _mm256_set1_epi32(by.cast_signed());
+        [_mm256_sllv_epi32(a[0], by), _mm256_sllv_epi32(a[1], by)]
+    }
+
+    #[inline(always)]
+    unsafe fn shr(a: Ints, by: u32) -> Ints {
+        let by = _mm256_set1_epi32(by.cast_signed());
+        [_mm256_srlv_epi32(a[0], by), _mm256_srlv_epi32(a[1], by)]
+    }
+
+    #[inline(always)]
+    unsafe fn sra(a: Ints, by: u32) -> Ints {
+        let by = _mm256_set1_epi32(by.cast_signed());
+        [_mm256_srav_epi32(a[0], by), _mm256_srav_epi32(a[1], by)]
+    }
+
+    /// Sums of two products fit 16 bits: 2 * 127 * 127 < 2^15.
+    #[inline(always)]
+    unsafe fn dot(sum: Ints, codes: Ints, x: *const i8) -> Ints {
+        let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+        [
+            add_products(sum[0], codes[0], x),
+            add_products(sum[1], codes[1], x),
+        ]
+    }
+
+    #[inline(always)]
+    unsafe fn start_offset(_: i32) -> Ints {
+        Self::splat(0)
+    }
+
+    /// The sign of each code moves to its factor: magnitudes are at most 128, and 2 * 128 * 127 < 2^15.
+    #[inline(always)]
+    unsafe fn dot_offset(sum: Ints, codes: Ints, x: *const i8) -> Ints {
+        let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+        let top = _mm256_set1_epi8(-128);
+        let (a, b) = (
+            _mm256_xor_si256(codes[0], top),
+            _mm256_xor_si256(codes[1], top),
+        );
+        [
+            add_products(sum[0], _mm256_abs_epi8(a), _mm256_sign_epi8(x, a)),
+            add_products(sum[1], _mm256_abs_epi8(b), _mm256_sign_epi8(x, b)),
+        ]
+    }
+
+    #[inline(always)]
+    unsafe fn dot_pairs(sum: Ints, pairs: Ints, x: *const i16) -> Ints {
+        let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+        [
+            _mm256_add_epi32(sum[0], _mm256_madd_epi16(pairs[0], x)),
+            _mm256_add_epi32(sum[1], _mm256_madd_epi16(pairs[1], x)),
+        ]
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_add(sum: Ints, a: Ints, b: Ints) -> Ints {
+        [
+            _mm256_add_epi32(sum[0], _mm256_mullo_epi32(a[0], b[0])),
+            _mm256_add_epi32(sum[1], _mm256_mullo_epi32(a[1], b[1])),
+        ]
+    }
+
+    #[inline(always)]
+    unsafe fn float(a: Ints) -> Floats {
+        [_mm256_cvtepi32_ps(a[0]), _mm256_cvtepi32_ps(a[1])]
+    }
+
+    #[inline(always)]
+    unsafe fn zeros() -> Floats {
+        [_mm256_setzero_ps(); 2]
+    }
+
+    #[inline(always)]
+    unsafe fn splat_float(value: f32) -> Floats {
+        [_mm256_set1_ps(value); 2]
+    }
+
+    #[inline(always)]
+    unsafe fn halves(from: *const u8) -> Floats {
+        [
+            _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
+            _mm256_cvtph_ps(_mm_loadu_si128(from.add(16).cast())),
+        ]
+    }
+
+    #[inline(always)]
+    unsafe fn numbers(from: *const u8) -> Floats {
+        [
+            _mm256_loadu_ps(from.cast()),
+            _mm256_loadu_ps(from.add(32).cast()),
+        ]
+    }
+
+    #[inline(always)]
+    unsafe fn upper_halves(from: *const u8) -> Floats {
+        [widen_upper(from), widen_upper(from.add(16))]
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: Floats, b: Floats) -> Floats {
+        [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])]
+    }
+
+    #[inline(always)]
+    unsafe fn multiply(a: Floats, b: Floats) -> Floats {
+        [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])]
+    }
+
+    #[inline(always)]
+    unsafe fn fused(sum: Floats, a: Floats, b: Floats) -> Floats {
+        [
+            _mm256_fmadd_ps(a[0], b[0], sum[0]),
+            _mm256_fmadd_ps(a[1], b[1], sum[1]),
+        ]
+    }
+
+    #[inline(always)]
+    unsafe fn fused_minus(sum: Floats, a: Floats, b: Floats) -> Floats {
+        [
+            _mm256_fnmadd_ps(a[0], b[0], sum[0]),
+            _mm256_fnmadd_ps(a[1], b[1], sum[1]),
+        ]
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, a: Floats) {
+        _mm256_storeu_ps(to, a[0]);
+        _mm256_storeu_ps(to.add(8), a[1]);
+    }
+}
+
+/// Adds products of unsigned and signed bytes, four to a lane.
+#[inline(always)]
+unsafe fn add_products(sum: __m256i, unsigned: __m256i, signed: __m256i) -> __m256i {
+    let pairs = _mm256_maddubs_epi16(unsigned, signed);
+    _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+}
+
+#[inline(always)]
+unsafe fn widen_upper(from: *const u8) -> __m256 {
+    let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
+}

@@ -1,0 +1,143 @@
+//! One vector of 512 bits.
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "each function is an instruction or two; the trait's contract is theirs"
+)]
+
+use std::arch::x86_64::*;
+
+use super::Isa;
+
+/// AVX-512 F, BW, VL and VNNI.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Avx512;
+
+impl Isa for Avx512 {
+    type Int = __m512i;
+    type Float = __m512;
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> __m512i {
+        _mm512_loadu_si512(from.cast())
+    }
+
+    #[inline(always)]
+    unsafe fn splat(value: i32) -> __m512i {
+        _mm512_set1_epi32(value)
+    }
+
+    #[inline(always)]
+    unsafe fn and(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_and_si512(a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_or_si512(a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn shl(a: __m512i, by: u32) -> __m512i {
+        _mm512_sllv_epi32(a, _mm512_set1_epi32(by.cast_signed()))
+    }
+
+    #[inline(always)]
+    unsafe fn shr(a: __m512i, by: u32) -> __m512i {
+        _mm512_srlv_epi32(a, _mm512_set1_epi32(by.cast_signed()))
+    }
+
+    #[inline(always)]
+    unsafe fn sra(a: __m512i, by: u32) -> __m512i {
+        _mm512_srav_epi32(a, _mm512_set1_epi32(by.cast_signed()))
+    }
+
+    #[inline(always)]
+    unsafe fn dot(sum: __m512i, codes: __m512i, x: *const i8) -> __m512i {
+        _mm512_dpbusd_epi32(
+            sum,
+            codes,
+            _mm512_set1_epi32(x.cast::<i32>().read_unaligned()),
+        )
+    }
+
+    /// The instruction takes codes as unsigned, so what is too much is taken away first.
+    #[inline(always)]
+    unsafe fn start_offset(minus_sum: i32) -> __m512i {
+        _mm512_slli_epi32::<7>(_mm512_set1_epi32(minus_sum))
+    }
+
+    #[inline(always)]
+    unsafe fn dot_offset(sum: __m512i, codes: __m512i, x: *const i8) -> __m512i {
+        Self::dot(sum, codes, x)
+    }
+
+    #[inline(always)]
+    unsafe fn dot_pairs(sum: __m512i, pairs: __m512i, x: *const i16) -> __m512i {
+        _mm512_dpwssd_epi32(
+            sum,
+            pairs,
+            _mm512_set1_epi32(x.cast::<i32>().read_unaligned()),
+        )
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_add(sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        _mm512_add_epi32(sum, _mm512_mullo_epi32(a, b))
+    }
+
+    #[inline(always)]
+    unsafe fn float(a: __m512i) -> __m512 {
+        _mm512_cvtepi32_ps(a)
+    }
+
+    #[inline(always)]
+    unsafe fn zeros() -> __m512 {
+        _mm512_setzero_ps()
+    }
+
+    #[inline(always)]
+    unsafe fn splat_float(value: f32) -> __m512 {
+        _mm512_set1_ps(value)
+    }
+
+    #[inline(always)]
+    unsafe fn halves(from: *const u8) -> __m512 {
+        _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))
+    }
+
+    #[inline(always)]
+    unsafe fn numbers(from: *const u8) -> __m512 {
+        _mm512_loadu_ps(from.cast())
+    }
+
+    #[inline(always)]
+    unsafe fn upper_halves(from: *const u8) -> __m512 {
+        let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        _mm512_add_ps(a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn multiply(a: __m512, b: __m512) -> __m512 {
+        _mm512_mul_ps(a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn fused(sum: __m512, a: __m512, b: __m512) -> __m512 {
+        _mm512_fmadd_ps(a, b, sum)
+    }
+
+    #[inline(always)]
+    unsafe fn fused_minus(sum: __m512, a: __m512, b: __m512) -> __m512 {
+        _mm512_fnmadd_ps(a, b, sum)
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, a: __m512) {
+        _mm512_storeu_ps(to, a);
+    }
+}

@@ -1,0 +1,141 @@
+//! Sixteen lanes of 32 bits: what the kernels are written in, once for all processors.
+//!
+//! Every implementation gives the same bits: integers are exact, and the operations on floating point
+//! numbers are single roundings which the definition ([`Scalar`]) makes in the same order.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod scalar;
+
+use std::sync::OnceLock;
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use self::avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub(super) use self::avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+pub(super) use self::neon::Neon;
+pub(super) use self::scalar::Scalar;
+
+/// The operations of a vector of sixteen lanes.
+///
+/// # Safety
+/// All functions: the processor has the instructions of the implementation, and pointers are good for
+/// what is read or written, which is said at each.
+pub(super) trait Isa: Copy {
+    /// Sixteen integers, or 64 codes of 8 bits.
+    type Int: Copy;
+    /// Sixteen numbers.
+    type Float: Copy;
+
+    /// Reads 64 bytes.
+    unsafe fn load(from: *const u8) -> Self::Int;
+    /// The same integer in all lanes.
+    unsafe fn splat(value: i32) -> Self::Int;
+    unsafe fn and(a: Self::Int, b: Self::Int) -> Self::Int;
+    unsafe fn or(a: Self::Int, b: Self::Int) -> Self::Int;
+    /// Shifts lanes left.
+    unsafe fn shl(a: Self::Int, by: u32) -> Self::Int;
+    /// Shifts lanes right; zeros come in.
+    unsafe fn shr(a: Self::Int, by: u32) -> Self::Int;
+    /// Shifts lanes right; the sign comes in.
+    unsafe fn sra(a: Self::Int, by: u32) -> Self::Int;
+    /// Adds to each lane the products of its four codes, unsigned and below 128, with the four signed
+    /// bytes at `x`, which are above -128.
+    unsafe fn dot(sum: Self::Int, codes: Self::Int, x: *const i8) -> Self::Int;
+    /// What [`Isa::dot_offset`] begins with, given the negated sum of all `x` that will follow.
+    unsafe fn start_offset(minus_sum: i32) -> Self::Int;
+    /// As [`Isa::dot`], with codes of which 128 is to be taken away.
+    unsafe fn dot_offset(sum: Self::Int, codes: Self::Int, x: *const i8) -> Self::Int;
+    /// Adds to each lane the products of its two signed 16-bit halves with the two at `x`.
+    unsafe fn dot_pairs(sum: Self::Int, pairs: Self::Int, x: *const i16) -> Self::Int;
+    /// `sum + a * b` in 32 bits.
+    unsafe fn multiply_add(sum: Self::Int, a: Self::Int, b: Self::Int) -> Self::Int;
+    /// The nearest numbers; of two, the even one.
+    unsafe fn float(a: Self::Int) -> Self::Float;
+    /// Zeros.
+    unsafe fn zeros() -> Self::Float;
+    /// The same number in all lanes.
+    unsafe fn splat_float(value: f32) -> Self::Float;
+    /// Reads 16 numbers.
+    unsafe fn numbers(from: *const u8) -> Self::Float;
+    /// Reads 16 numbers of which the upper halves are stored.
+    unsafe fn upper_halves(from: *const u8) -> Self::Float;
+    unsafe fn add(a: Self::Float, b: Self::Float) -> Self::Float;
+    /// Reads 16 numbers of half precision.
+    unsafe fn halves(from: *const u8) -> Self::Float;
+    unsafe fn multiply(a: Self::Float, b: Self::Float) -> Self::Float;
+    /// `sum + a * b` with one rounding.
+    unsafe fn fused(sum: Self::Float, a: Self::Float, b: Self::Float) -> Self::Float;
+    /// `sum - a * b` with one rounding.
+    unsafe fn fused_minus(sum: Self::Float, a: Self::Float, b: Self::Float) -> Self::Float;
+    /// Writes 16 numbers.
+    unsafe fn store(to: *mut f32, a: Self::Float);
+}
+
+/// Instructions that the products of packed weights are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instructions {
+    /// What every processor has; the definition of the others.
+    Scalar,
+    /// AVX2 with fused multiply-add and half precision.
+    Avx2,
+    /// AVX-512 with VNNI.
+    Avx512,
+    /// NEON with dot products.
+    Neon,
+}
+
+impl Instructions {
+    /// All there are.
+    pub const ALL: &[Instructions] = &[
+        Instructions::Avx512,
+        Instructions::Neon,
+        Instructions::Avx2,
+        Instructions::Scalar,
+    ];
+
+    /// Returns the best that this processor has.
+    pub fn best() -> Instructions {
+        static BEST: OnceLock<Instructions> = OnceLock::new();
+        *BEST.get_or_init(|| {
+            let available = Instructions::ALL.iter().find(|tier| tier.are_available());
+            available.copied().unwrap_or(Instructions::Scalar)
+        })
+    }
+
+    /// Tells whether this processor has them.
+    pub fn are_available(self) -> bool {
+        match self {
+            Instructions::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 => {
+                Instructions::Avx2.are_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni")
+            }
+            #[cfg(target_arch = "aarch64")]
+            Instructions::Neon => {
+                std::arch::is_aarch64_feature_detected!("neon")
+                    && std::arch::is_aarch64_feature_detected!("dotprod")
+            }
+            #[allow(
+                unreachable_patterns,
+                reason = "which are left depends on the processor"
+            )]
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Products of weights that are packed for the processor with activations, most of them as signed bytes.
+//!
+//! Read in this order: [`formats`] (where every bit of a weight lies, and the kernels), [`isa`] (the
+//! operations that the kernels are written in), [`pack`] (how weights get there), [`activations`] (the
+//! other factor), and this file: memory and work for the threads.
+//!
+//! One result is the sum over the blocks of a row, in their order, of exact integer sums of products
+//! times the scales of both sides. So it is the same bit for bit on all processors, for any number of
+//! tokens together and any number of threads.
+#![expect(
+    unsafe_code,
+    reason = "kernels read through pointers, and threads write to different parts of one result"
+)]
+
+mod activations;
+mod formats;
+mod isa;
+mod memory;
+mod pack;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use llmsrv_gguf::TensorType;
+
+pub use self::{activations::Activations, formats::Kind, isa::Instructions, memory::Arena};
+use self::{
+    activations::{WIDEST, panels},
+    formats::{Format, Layout},
+    memory::Region,
+};
+use crate::{Error, Pool, Weight};
+
+/// A matrix of packed weights.
+#[derive(Debug)]
+pub struct Packed {
+    ty: TensorType,
+    kind: Kind,
+    n_rows: usize,
+    n_cols: usize,
+    layout: Layout,
+    memory: Region,
+}
+
+impl Packed {
+    /// Packs a matrix into memory of `arena`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for types that are not packed: [`Kind::of`] tells.
+    pub fn new(weight: &Weight<'_>, arena: &mut Arena, pool: &Pool) -> Result<Packed, Error> {
+        let Weight {
+            ty,
+            rows: n_rows,
+            cols: n_cols,
+            bytes,
+        } = *weight;
+        let (Some(kind), Some(layout), Some(pack)) =
+            (Kind::of(ty), formats::layout(ty), pack::pack_row(ty))
+        else {
+            return Err(Error::Unsupported(ty));
+        };
+        let row_bytes = n_cols / ty.block_len() * ty.block_bytes();
+        if !n_cols.is_multiple_of(ty.block_len()) || bytes.len() != n_rows * row_bytes {
+            return Err(Error::Length {
+                what: "bytes of the weights",
+                got: bytes.len(),
+                expected: n_rows * row_bytes,
+            });
+        }
+        let strip_bytes = layout.strip_bytes(n_cols.div_ceil(kind.block_len()));
+        let block_bytes = kind.block_len() / ty.block_len() * ty.block_bytes();
+        let mut memory = arena.take(n_rows.div_ceil(LANES) * strip_bytes)?;
+        if !bytes.is_empty() {
+            pool.for_each_chunk_mut(memory.bytes_mut(), strip_bytes, true, |idx, strip| {
+                let rows = bytes.chunks_exact(row_bytes).skip(idx * LANES).take(LANES);
+                for (block, start) in (0..row_bytes).step_by(block_bytes).enumerate() {
+                    let end = (start + block_bytes).min(row_bytes);
+                    let blocks = rows.clone().map(|row| &row[start..end]);
+                    pack::pack_block(pack, layout, strip, block, blocks);
+                }
+            });
+        }
+        Ok(Packed {
+            ty,
+            kind,
+            n_rows,
+            n_cols,
+            layout,
+            memory,
+        })
+    }
+
+    /// Returns the number of outputs.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Returns the number of inputs.
+    pub fn n_cols(&self) -> usize {
+        self.n_cols
+    }
+
+    /// Returns what it is multiplied with.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns the memory it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.memory.bytes().len()
+    }
+
+    /// Multiplies: `out[t * n_rows + r]` is the inner product of row `r` of the weights and row `t` of
+    /// the activations.
+    pub fn multiply(&self, x: &Activations, out: &mut [f32], pool: &Pool) -> Result<(), Error> {
+        multiply_all(
+            Instructions::best(),
+            &mut [Product {
+                weights: self,
+                x,
+                out,
+            }],
+            pool,
+        )
+    }
+
+    fn n_strips(&self) -> usize {
+        self.n_rows.div_ceil(LANES)
+    }
+
+    fn strip_bytes(&self) -> usize {
+        self.layout.strip_bytes(self.n_blocks())
+    }
+
+    fn n_blocks(&self) -> usize {
+        self.n_cols.div_ceil(self.kind.block_len())
+    }
+}
+
+/// One of several products that are computed together, as by [`Packed::multiply`].
+pub struct Product<'a> {
+    /// One factor.
+    pub weights: &'a Packed,
+    /// The other factor.
+    pub x: &'a Activations,
+    /// The result.
+    pub out: &'a mut [f32],
+}
+
+/// Computes products that do not depend on each other.
+///
+/// # Errors
+/// If lengths do not fit, or the processor lacks the instructions.
+pub fn multiply_all(
+    tier: Instructions,
+    products: &mut [Product<'_>],
+    pool: &Pool,
+) -> Result<(), Error> {
+    let mut jobs = Vec::with_capacity(products.len());
+    for product in products.iter_mut() {
+        jobs.push(Job::new(tier, product)?);
+    }
+    // Several parts for each thread, so that one that is late can be helped, but not too short ones:
+    // each is a stream that the processor must find.
+    let bytes: usize = products.iter().map(|product| product.weights.bytes()).sum();
+    let part_bytes = bytes.div_ceil(pool.n_threads() * PARTS).max(SHORTEST_PART);
+    let mut parts = Vec::new();
+    for job in &jobs {
+        let n_strips = job.weights.n_strips();
+        let part = part_bytes.div_ceil(job.weights.strip_bytes().max(1));
+        let starts = (0..n_strips).step_by(part);
+        parts.extend(starts.map(|start| (job, start..(start + part).min(n_strips))));
+    }
+    let n_tokens = products.iter().map(|product| product.x.n_rows()).max();
+    let parallel = bytes * n_tokens.unwrap_or(0) >= PARALLEL_WORK;
+    pool.for_each_chunk_mut(&mut parts, 1, parallel, |_, part| {
+        for (job, strips) in part {
+            // SAFETY: parts are different rows of the result.
+            unsafe { job.run(strips.clone()) }
+        }
+    });
+    Ok(())
+}
+
+/// Rows of a strip.
+const LANES: usize = 16;
+/// Parts of the work for each thread.
+const PARTS: usize = 8;
+/// Bytes of weights below which no part is cut.
+const SHORTEST_PART: usize = 1 << 14;
+/// Bytes of weights times tokens from which on a second thread pays.
+const PARALLEL_WORK: usize = 1 << 17;
+
+/// A checked product that several threads work on.
+struct Job<'a> {
+    weights: &'a Packed,
+    tier: Instructions,
+    n_tokens: usize,
+    /// Blocks of activations, panel by panel.
+    blocks: *const u8,
+    block_bytes: usize,
+    out: *mut f32,
+}
+
+// SAFETY: the pointers are to memory that is borrowed for longer than the job, and threads write to
+// different rows of the result.
+unsafe impl Sync for Job<'_> {}
+
+impl<'a> Job<'a> {
+    fn new(tier: Instructions, product: &mut Product<'a>) -> Result<Job<'a>, Error> {
+        let Product { weights, x, out } = product;
+        let (blocks, block_bytes, there) = x.blocks(weights.kind);
+        let wanted: usize = panels(x.n_rows()).map(|panel| panel.width).sum();
+        let n_blocks = weights.n_blocks();
+        if x.n_cols() != weights.n_cols || there != wanted * n_blocks || !tier.are_available() {
+            return Err(Error::Length {
+                what: "activations",
+                got: x.n_cols(),
+                expected: weights.n_cols,
+            });
+        }
+        let n_results = x.n_rows() * weights.n_rows;
+        if out.len() != n_results {
+            return Err(Error::Length {
+                what: "results",
+                got: out.len(),
+                expected: n_results,
+            });
+        }
+        Ok(Job {
+            weights: *weights,
+            tier,
+            n_tokens: x.n_rows(),
+            blocks,
+            block_bytes,
+            out: out.as_mut_ptr(),
+        })
+    }
+
+    /// Computes the outputs of some strips for all tokens.
+    ///
+    /// # Safety
+    /// Nobody else computes these strips.
+    unsafe fn run(&self, strips: Range<usize>) {
+        let weights = self.weights;
+        let n_blocks = weights.n_blocks();
+        let packed = weights
+            .memory
+            .bytes()
+            .chunks_exact(weights.strip_bytes().max(1));
+        let mut results = [0.0_f32; LANES * WIDEST];
+        for (idx, strip) in packed.enumerate().skip(strips.start).take(strips.len()) {
+            let first_row = idx * LANES;
+            let n_rows = (weights.n_rows - first_row).min(LANES);
+            let mut blocks = self.blocks;
+            for panel in panels(self.n_tokens) {
+                let kernel = kernel(self.tier, weights.ty, panel.width);
+                // SAFETY: the strip has all its blocks, the panel too, and there is room for the
+                // results of the widest panel; the processor has the instructions.
+                unsafe {
+                    kernel(strip.as_ptr(), n_blocks, blocks, results.as_mut_ptr());
+                    blocks = blocks.add(panel.width * n_blocks * self.block_bytes);
+                }
+                let tokens = panel.first..panel.first + panel.n_tokens;
+                for (token, results) in tokens.zip(results.chunks_exact(LANES)) {
+                    let at = token * weights.n_rows + first_row;
+                    // SAFETY: within the result, whose length was checked; these rows are ours.
+                    unsafe {
+                        let out = self.out.add(at);
+                        out.copy_from_nonoverlapping(results.as_ptr(), n_rows);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A kernel: strip, blocks, activations of a panel, results.
+type Kernel = unsafe fn(*const u8, usize, *const u8, *mut f32);
+
+/// Returns the kernel of a type for a panel of this width.
+fn kernel(tier: Instructions, ty: TensorType, width: usize) -> Kernel {
+    match ty {
+        TensorType::Q4_0 => of_width::<formats::Q4_0>(tier, width),
+        TensorType::Q4_1 => of_width::<formats::Q4_1>(tier, width),
+        TensorType::Q5_0 => of_width::<formats::Q5_0>(tier, width),
+        TensorType::Q5_1 => of_width::<formats::Q5_1>(tier, width),
+        TensorType::Q4_K => of_width::<formats::Q4K>(tier, width),
+        TensorType::Q5_K => of_width::<formats::Q5K>(tier, width),
+        TensorType::Q6_K => of_width::<formats::Q6K>(tier, width),
+        TensorType::F32 => of_width::<formats::Numbers>(tier, width),
+        TensorType::F16 => of_width::<formats::Halves>(tier, width),
+        TensorType::BF16 => of_width::<formats::UpperHalves>(tier, width),
+        // No other type has a layout.
+        _ => of_width::<formats::Q8_0>(tier, width),
+    }
+}
+
+fn of_width<F: Format>(tier: Instructions, width: usize) -> Kernel {
+    match width {
+        1 => of_tier::<F, 1>(tier),
+        2 => of_tier::<F, 2>(tier),
+        3 => of_tier::<F, 3>(tier),
+        4 => of_tier::<F, 4>(tier),
+        6 => of_tier::<F, 6>(tier),
+        _ => of_tier::<F, 8>(tier),
+    }
+}
+
+fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
+    match tier {
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => {
+            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+            unsafe fn compiled<F: Format, const C: usize>(
+                strip: *const u8,
+                n_blocks: usize,
+                x: *const u8,
+                out: *mut f32,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { formats::strip::<isa::Avx512, F, C>(strip, n_blocks, x, out) }
+            }
+            compiled::<F, C>
+        }
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => {
+            #[target_feature(enable = "avx2,fma,f16c")]
+            unsafe fn compiled<F: Format, const C: usize>(
+                strip: *const u8,
+                n_blocks: usize,
+                x: *const u8,
+                out: *mut f32,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { formats::strip::<isa::Avx2, F, C>(strip, n_blocks, x, out) }
+            }
+            compiled::<F, C>
+        }
+        #[cfg(target_arch = "aarch64")]
+        Instructions::Neon => {
+            #[target_feature(enable = "neon,dotprod")]
+            unsafe fn compiled<F: Format, const C: usize>(
+                strip: *const u8,
+                n_blocks: usize,
+                x: *const u8,
+                out: *mut f32,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { formats::strip::<isa::Neon, F, C>(strip, n_blocks, x, out) }
+            }
+            compiled::<F, C>
+        }
+        _ => {
+            unsafe fn compiled<F: Format, const C: usize>(
+                strip: *const u8,
+                n_blocks: usize,
+                x: *const u8,
+                out: *mut f32,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { formats::strip::<isa::Scalar, F, C>(strip, n_blocks, x, out) }
+            }
+            compiled::<F, C>
+        }
+    }
+}

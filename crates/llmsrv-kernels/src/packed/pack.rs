@@ -1,0 +1,222 @@
+//! From the blocks of a file to those of a strip: see [`super::formats`] for where everything goes.
+
+use llmsrv_gguf::TensorType;
+
+use super::formats::Layout;
+
+/// Writes one row's part of a packed block.
+pub(super) type PackRow = fn(block: &[u8], out: &mut Lane<'_>);
+
+/// Returns the function that packs a type; none for a type that is not packed.
+pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
+    Some(match ty {
+        TensorType::Q4_0 => |block, out| {
+            out.scales(&block[..2]);
+            out.dwords(0, &block[2..]);
+        },
+        TensorType::Q4_1 => |block, out| {
+            out.scales(&block[..4]);
+            out.dwords(0, &block[4..]);
+        },
+        TensorType::Q5_0 => |block, out| {
+            out.scales(&block[..2]);
+            out.dwords(0, &block[6..]);
+            out.dword(4, spread(&block[2..6]));
+        },
+        TensorType::Q5_1 => |block, out| {
+            out.scales(&block[..4]);
+            out.dwords(0, &block[8..]);
+            out.dword(4, spread(&block[4..8]));
+        },
+        TensorType::Q8_0 => |block, out| {
+            out.scales(&block[..2]);
+            for (idx, codes) in block[2..].as_chunks::<4>().0.iter().enumerate() {
+                out.dword(idx, codes.map(|code| code ^ 0x80));
+            }
+        },
+        TensorType::Q4_K => |block, out| {
+            out.scales(&block[..4]);
+            out.dwords(0, &block[4..16]);
+            for (pair, codes) in block[16..].as_chunks::<32>().0.iter().enumerate() {
+                let [low, high] = split_nibbles(codes);
+                out.dwords(3 + 8 * pair, &low);
+                out.dwords(7 + 8 * pair, &high);
+            }
+        },
+        TensorType::Q5_K => |block, out| {
+            out.scales(&block[..4]);
+            out.dwords(0, &block[4..16]);
+            let fifth = fifth_bits(&block[16..48]);
+            for (pair, codes) in block[48..].as_chunks::<32>().0.iter().enumerate() {
+                let [low, high] = split_nibbles(codes);
+                out.dwords(3 + 10 * pair, &low);
+                out.dword(7 + 10 * pair, fifth[2 * pair]);
+                out.dwords(8 + 10 * pair, &high);
+                out.dword(12 + 10 * pair, fifth[2 * pair + 1]);
+            }
+        },
+        TensorType::Q6_K => |block, out| {
+            out.scales(&block[208..210]);
+            out.dwords(0, &block[192..208]);
+            let (low, high) = (
+                block[..128].as_chunks::<64>(),
+                block[128..192].as_chunks::<32>(),
+            );
+            for (part, (low, high)) in low.0.iter().zip(high.0).enumerate() {
+                let [first, second] = [&low[..32], &low[32..]].map(|codes| {
+                    codes
+                        .first_chunk::<32>()
+                        .map_or([[0; 16]; 2], split_nibbles)
+                });
+                let quarters = [first[0], second[0], first[1], second[1]];
+                for (quarter, nibbles) in quarters.iter().enumerate() {
+                    let at = 4 + 6 * (4 * part + quarter);
+                    out.dwords(at, nibbles);
+                    for (half, bits) in high.as_chunks::<16>().0.iter().enumerate() {
+                        let top = |v: usize| {
+                            let byte = |j: usize| bits[4 * v + j] >> (2 * quarter) & 3;
+                            [byte(0), byte(1), byte(2), byte(3)]
+                        };
+                        let tops = [top(0), top(1), top(2), top(3)].map(u32::from_le_bytes);
+                        let packed = tops[0] | tops[1] << 2 | tops[2] << 4 | tops[3] << 6;
+                        out.dword(at + 4 + half, packed.to_le_bytes());
+                    }
+                }
+            }
+        },
+        TensorType::F32 => |block, out| out.dwords(0, block),
+        TensorType::F16 | TensorType::BF16 => |block, out| {
+            for (idx, number) in block.as_chunks::<2>().0.iter().enumerate() {
+                let at = 32 * idx + 2 * out.lane;
+                out.body[at..at + 2].copy_from_slice(number);
+            }
+        },
+        _ => return None,
+    })
+}
+
+/// Where the bytes of one of 16 rows go in a packed block.
+pub(super) struct Lane<'a> {
+    pub(super) head: &'a mut [u8],
+    pub(super) body: &'a mut [u8],
+    pub(super) lane: usize,
+}
+
+impl Lane<'_> {
+    /// Writes one or two numbers of half precision.
+    fn scales(&mut self, scales: &[u8]) {
+        for (idx, scale) in scales.as_chunks::<2>().0.iter().enumerate() {
+            let at = 32 * idx + 2 * self.lane;
+            self.head[at..at + 2].copy_from_slice(scale);
+        }
+    }
+
+    /// Writes four bytes to a vector.
+    #[inline]
+    fn dword(&mut self, vector: usize, bytes: [u8; 4]) {
+        let at = 64 * vector + 4 * self.lane;
+        self.body[at..at + 4].copy_from_slice(&bytes);
+    }
+
+    /// Writes bytes to as many vectors as there are fours of them.
+    #[inline]
+    fn dwords(&mut self, first: usize, bytes: &[u8]) {
+        for (idx, bytes) in bytes.as_chunks::<4>().0.iter().enumerate() {
+            self.dword(first + idx, *bytes);
+        }
+    }
+}
+
+/// Packs one block of up to 16 rows; `rows` are their blocks.
+pub(super) fn pack_block<'a>(
+    pack: PackRow,
+    layout: Layout,
+    strip: &mut [u8],
+    idx: usize,
+    rows: impl Iterator<Item = &'a [u8]>,
+) {
+    let (head, body) = layout.block(idx);
+    let (before, after) = strip.split_at_mut(body);
+    let mut out = Lane {
+        head: before.get_mut(head..).unwrap_or_default(),
+        body: &mut after[..layout.body],
+        lane: 0,
+    };
+    for (lane, block) in rows.enumerate() {
+        out.lane = lane;
+        pack(block, &mut out);
+    }
+}
+
+/// Turns 32 pairs of nibbles into the codes of two stretches: those of the low halves, and of the high
+/// ones, each with its first 16 elements in its own low halves.
+fn split_nibbles(codes: &[u8; 32]) -> [[u8; 16]; 2] {
+    let (first, second) = codes.split_at(16);
+    let number = |bytes: &[u8]| {
+        bytes
+            .first_chunk()
+            .map_or(0, |bytes| u128::from_le_bytes(*bytes))
+    };
+    let (first, second) = (number(first), number(second));
+    let low = u128::from_le_bytes([0x0f; 16]);
+    [
+        (first & low | (second & low) << 4).to_le_bytes(),
+        (first >> 4 & low | second & low << 4).to_le_bytes(),
+    ]
+}
+
+/// Turns 32 bits, one for each element, into bytes `j` whose bit `g` is that of element `4g + j`.
+fn spread(bits: &[u8]) -> [u8; 4] {
+    let spread = bits
+        .iter()
+        .enumerate()
+        .map(|(idx, bits)| SPREAD[usize::from(*bits)] << (2 * idx));
+    spread.fold(0, |all, bits| all | bits).to_le_bytes()
+}
+
+/// For 8 bits: bit `j` goes to bit 0, and bit `4 + j` to bit 1 of byte `j`.
+static SPREAD: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut bits = 0;
+    while bits < 256 {
+        let mut j = 0;
+        while j < 4 {
+            table[bits] |= ((bits >> j & 1) as u32 | (bits >> (4 + j) & 1) as u32 * 2) << (8 * j);
+            j += 1;
+        }
+        bits += 1;
+    }
+    table
+};
+
+/// Turns bytes of 32 elements, whose bit `s` belongs to stretch `s`, into what [`spread`] makes of each
+/// stretch.
+fn fifth_bits(bytes: &[u8]) -> [[u8; 4]; 8] {
+    let mut out = [[0; 4]; 8];
+    for j in 0..4 {
+        let mut column = [0; 8];
+        for (byte, from) in column.iter_mut().zip(bytes.iter().skip(j).step_by(4)) {
+            *byte = *from;
+        }
+        for (out, byte) in out
+            .iter_mut()
+            .zip(transposed(u64::from_le_bytes(column)).to_le_bytes())
+        {
+            out[j] = byte;
+        }
+    }
+    out
+}
+
+/// Transposes 8 times 8 bits, by swapping ever larger squares (Warren, Hacker's Delight, 7-3).
+fn transposed(mut bits: u64) -> u64 {
+    for (mask, by) in [
+        (0x00aa_00aa_00aa_00aa, 7),
+        (0x0000_cccc_0000_cccc, 14),
+        (0x0000_0000_f0f0_f0f0, 28),
+    ] {
+        let swapped = (bits ^ bits >> by) & mask;
+        bits ^= swapped ^ swapped << by;
+    }
+    bits
+}

@@ -1,0 +1,276 @@
+//! Packed products against plain arithmetic on the same numbers, and against each other.
+
+use llmsrv_gguf::TensorType;
+use proptest::prelude::*;
+
+use super::{Activations, Arena, Instructions, Kind, Packed, Product, multiply_all};
+use crate::{Error, Pool, Weight, dequantize, quantize};
+
+const TYPES: [TensorType; 11] = [
+    TensorType::Q4_0,
+    TensorType::Q4_1,
+    TensorType::Q5_0,
+    TensorType::Q5_1,
+    TensorType::Q8_0,
+    TensorType::Q4_K,
+    TensorType::Q5_K,
+    TensorType::Q6_K,
+    TensorType::F32,
+    TensorType::F16,
+    TensorType::BF16,
+];
+
+fn values(len: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..len).map(|_| next() * next()).collect()
+}
+
+/// Weights of a type as random as its format allows: any scales, minimums and codes.
+fn weights(ty: TensorType, rows: usize, cols: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; rows * cols / ty.block_len() * ty.block_bytes()];
+    quantize(ty, &values(rows * cols, seed), &mut bytes).unwrap();
+    bytes
+}
+
+fn multiply(
+    weight: &Weight<'_>,
+    x: &[f32],
+    tier: Instructions,
+    n_threads: usize,
+) -> (Activations, Vec<f32>) {
+    let pool = Pool::new(n_threads);
+    let packed = Packed::new(weight, &mut Arena::default(), &pool).unwrap();
+    let mut activations = Activations::default();
+    activations
+        .quantize_at(tier, x, weight.cols, packed.kind(), &pool)
+        .unwrap();
+    let mut out = vec![f32::NAN; x.len() / weight.cols * weight.rows];
+    let product = Product {
+        weights: &packed,
+        x: &activations,
+        out: &mut out,
+    };
+    multiply_all(tier, &mut [product], &pool).unwrap();
+    (activations, out)
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn products_are_right_and_the_same_everywhere(
+        kind in 0..TYPES.len(),
+        rows in 1_usize..70,
+        blocks in 1_usize..6,
+        n in 1_usize..21,
+        seed: u64,
+    ) {
+        let ty = TYPES[kind];
+        // Numbers with a floating point need not fill blocks.
+        let cols = if ty.block_len() == 1 { 13 * blocks } else { blocks * ty.block_len() };
+        let bytes = weights(ty, rows, cols, seed);
+        let weight = Weight { ty, rows, cols, bytes: &bytes };
+        let mut unpacked = vec![0.0; rows * cols];
+        dequantize(ty, &bytes, &mut unpacked).unwrap();
+        let x = values(n * cols, seed ^ 1);
+        let (_, scalar) = multiply(&weight, &x, Instructions::Scalar, 1);
+        for t in 0..n {
+            let x = &x[t * cols..][..cols];
+            for r in 0..rows {
+                let row = &unpacked[r * cols..][..cols];
+                let exact: f64 = row.iter().zip(x).map(|(a, b)| f64::from(a * b)).sum();
+                // Every activation is off by at most half a step.
+                let off = ty.block_len() > 1;
+                let bound: f64 = row
+                    .chunks(ty.block_len())
+                    .zip(x.chunks(ty.block_len()))
+                    .filter(|_| off)
+                    .map(|(row, x)| {
+                        let step = x.iter().fold(0.0, |max: f32, x| max.max(x.abs())) / 127.0;
+                        row.iter().map(|w| f64::from(w.abs() * step * 0.5001)).sum::<f64>()
+                    })
+                    .sum();
+                let got = f64::from(scalar[t * rows + r]);
+                prop_assert!((got - exact).abs() <= bound + 1e-4, "{ty} {t} {r}: {got} {exact} {bound}");
+            }
+        }
+        for tier in Instructions::ALL.iter().filter(|tier| tier.are_available()) {
+            for n_threads in [1, 3] {
+                let (_, out) = multiply(&weight, &x, *tier, n_threads);
+                prop_assert_eq!(bits(&out), bits(&scalar), "{:?}", tier);
+            }
+            let alone = &x[(n - 1) * cols..];
+            let (_, out) = multiply(&weight, alone, *tier, 2);
+            prop_assert_eq!(bits(&out), bits(&scalar[(n - 1) * rows..]), "{:?} alone", tier);
+        }
+    }
+
+    /// Bytes that no encoder makes: all codes, scales of any sign.
+    #[test]
+    fn any_bytes_give_the_same_everywhere(kind in 0..TYPES.len(), rows in 1_usize..20, seed: u64) {
+        let (ty, n) = (TYPES[kind], 3);
+        let cols = 2 * Kind::of(ty).unwrap().block_len();
+        let mut bytes: Vec<u8> = values(rows * cols / ty.block_len() * ty.block_bytes(), seed)
+            .iter()
+            .map(|value| (value.to_bits() >> 3) as u8)
+            .collect();
+        // Scales that are infinite or not a number are for another test.
+        for pair in bytes.chunks_exact_mut(2) {
+            if pair[1] & 0x7c == 0x7c || ty.block_len() == 1 {
+                pair[1] &= !0x40;
+            }
+        }
+        let weight = Weight { ty, rows, cols, bytes: &bytes };
+        let mut unpacked = vec![0.0; rows * cols];
+        dequantize(ty, &bytes, &mut unpacked).unwrap();
+        // Activations that are whole numbers with the largest magnitude 127 lose nothing.
+        let x: Vec<f32> = values(n * cols, seed ^ 2)
+            .iter()
+            .enumerate()
+            .map(|(at, x)| if at % 32 == 0 { 127.0 } else { (x * 127.0).round() })
+            .collect();
+        let (_, scalar) = multiply(&weight, &x, Instructions::Scalar, 1);
+        for t in 0..n {
+            for r in 0..rows {
+                let pairs = unpacked[r * cols..][..cols].iter().zip(&x[t * cols..][..cols]);
+                let products = pairs.map(|(w, x)| f64::from(*w) * f64::from(*x));
+                let (sum, size) = products.fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
+                let got = f64::from(scalar[t * rows + r]);
+                prop_assert!((got - sum).abs() <= 1e-5 * size + 1e-9, "{ty}: {got} {sum} {size}");
+            }
+        }
+        for tier in Instructions::ALL.iter().filter(|tier| tier.are_available()) {
+            let (_, out) = multiply(&weight, &x, *tier, 1);
+            prop_assert_eq!(bits(&out), bits(&scalar), "{:?}", tier);
+        }
+    }
+}
+
+#[test]
+fn extreme_activations_are_neither_hidden_nor_fatal() {
+    let (ty, rows, cols) = (TensorType::Q8_0, 3, 64);
+    let bytes = weights(ty, rows, cols, 5);
+    let weight = Weight {
+        ty,
+        rows,
+        cols,
+        bytes: &bytes,
+    };
+    for (value, finite) in [
+        (0.0, true),
+        (1e-40, true),
+        (3e38, true),
+        (f32::NAN, false),
+        (f32::INFINITY, false),
+    ] {
+        let mut x = values(cols, 1);
+        x[7] = value;
+        for tier in Instructions::ALL.iter().filter(|tier| tier.are_available()) {
+            let (_, out) = multiply(&weight, &x, *tier, 1);
+            assert!(
+                out.iter().all(|y| y.is_finite() == finite),
+                "{value} {tier:?} {out:?}"
+            );
+        }
+    }
+    let (_, out) = multiply(&weight, &vec![0.0; cols], Instructions::best(), 1);
+    assert_eq!(out, [0.0; 3]);
+}
+
+#[test]
+fn products_together_are_as_each_alone() {
+    let pool = Pool::new(2);
+    let mut arena = Arena::default();
+    let x = values(5 * 512, 3);
+    let mut packed = |ty, rows, seed| {
+        let bytes = weights(ty, rows, 512, seed);
+        let weight = Weight {
+            ty,
+            rows,
+            cols: 512,
+            bytes: &bytes,
+        };
+        Packed::new(&weight, &mut arena, &pool).unwrap()
+    };
+    let (q, k) = (
+        packed(TensorType::Q8_0, 300, 1),
+        packed(TensorType::Q4_K, 33, 2),
+    );
+    let (mut short, mut long) = (Activations::default(), Activations::default());
+    short.quantize(&x, 512, Kind::Short, &pool).unwrap();
+    long.quantize(&x, 512, Kind::Long, &pool).unwrap();
+    let mut alone = [vec![0.0; 5 * 300], vec![0.0; 5 * 33]];
+    q.multiply(&short, &mut alone[0], &pool).unwrap();
+    k.multiply(&long, &mut alone[1], &pool).unwrap();
+    let mut together = [vec![0.0; 5 * 300], vec![0.0; 5 * 33]];
+    let [first, second] = &mut together;
+    let mut products = [
+        Product {
+            weights: &q,
+            x: &short,
+            out: first,
+        },
+        Product {
+            weights: &k,
+            x: &long,
+            out: second,
+        },
+    ];
+    multiply_all(Instructions::best(), &mut products, &pool).unwrap();
+    assert_eq!(together, alone);
+}
+
+#[test]
+fn what_does_not_fit_is_an_error() {
+    let pool = Pool::new(1);
+    let mut arena = Arena::default();
+    let bytes = weights(TensorType::Q4_0, 4, 64, 1);
+    let weight = |ty, rows, cols| Weight {
+        ty,
+        rows,
+        cols,
+        bytes: &bytes,
+    };
+    let packed = Packed::new(&weight(TensorType::Q4_0, 4, 64), &mut arena, &pool).unwrap();
+    assert!(Packed::new(&weight(TensorType::Q4_0, 5, 64), &mut arena, &pool).is_err());
+    assert!(Packed::new(&weight(TensorType::Q4_0, 4, 65), &mut arena, &pool).is_err());
+    let error = Packed::new(&weight(TensorType::Q2_K, 4, 64), &mut arena, &pool).unwrap_err();
+    assert_eq!(error, Error::Unsupported(TensorType::Q2_K));
+    let mut x = Activations::default();
+    assert!(x.quantize(&[1.0; 65], 65, Kind::Short, &pool).is_err());
+    assert!(x.quantize(&[1.0; 65], 64, Kind::Short, &pool).is_err());
+    assert!(x.quantize(&[1.0; 64], 64, Kind::Long, &pool).is_err());
+    x.quantize(&[1.0; 128], 64, Kind::Short, &pool).unwrap();
+    assert!(packed.multiply(&x, &mut [0.0; 8], &pool).is_ok());
+    assert!(packed.multiply(&x, &mut [0.0; 7], &pool).is_err());
+    x.quantize(&[1.0; 32], 32, Kind::Short, &pool).unwrap();
+    assert!(packed.multiply(&x, &mut [0.0; 4], &pool).is_err());
+    x.quantize(&[1.0; 256], 256, Kind::Long, &pool).unwrap();
+    assert!(packed.multiply(&x, &mut [0.0; 16], &pool).is_err());
+}
+
+#[test]
+fn packed_weights_take_no_more_memory_than_those_of_the_file() {
+    for ty in TYPES {
+        let (rows, cols) = (32, 512);
+        let bytes = weights(ty, rows, cols, 2);
+        let weight = Weight {
+            ty,
+            rows,
+            cols,
+            bytes: &bytes,
+        };
+        let packed = Packed::new(&weight, &mut Arena::default(), &Pool::new(1)).unwrap();
+        assert_eq!(packed.bytes(), bytes.len(), "{ty}");
+    }
+}
