@@ -9,10 +9,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("logkit", &["llmsrv-config", "llmsrv-tls", "logkit-macros"]),
     ("logkit-macros", &[]),
     ("logkit-proto", &[]),
-    (
-        "logkit-server",
-        &["llmsrv-tls", "logkit", "logkit-proto"],
-    ),
+    ("logkit-server", &["llmsrv-tls", "logkit", "logkit-proto"]),
     ("llmsrv-tls", &[]),
     ("llmsrv-api", &["llmsrv-tls"]),
     ("llmsrv-config", &[]),

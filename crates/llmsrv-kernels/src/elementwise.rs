@@ -176,8 +176,6 @@ fn gelu_row<const FUSED: bool>(x: &mut [f32]) {
     reason = "it takes the instructions of its caller"
 )]
 fn gelu_of<const FUSED: bool>(x: f32) -> f32 {
-    /// 2 * sqrt(2 / pi).
-    const TWICE_ROOT: f32 = 1.595_769_1;
     let inner = TWICE_ROOT * (x + 0.044_715 * x * x * x);
     x / (1.0 + exp::<FUSED>(-inner))
 }
@@ -209,7 +207,10 @@ fn sum(x: &[f32], add: impl Fn(f32, f32) -> f32) -> f32 {
     sums[0]
 }
 
+/// Lanes of a sum.
 const LANES: usize = 32;
+/// 2 * sqrt(2 / pi).
+const TWICE_ROOT: f32 = 1.595_769;
 
 /// Which two elements of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

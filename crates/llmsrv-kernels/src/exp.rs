@@ -66,7 +66,7 @@ const OF_2: [f32; 6] = [
 /// 1.5 * 2^23.
 const ROUND: f32 = 12_582_912.0;
 /// The first digits of ln(2); products with whole numbers up to 2^9 are exact.
-const LN_2_HIGH: f32 = 0.693_359_375;
+const LN_2_HIGH: f32 = 0.693_359_4;
 /// The rest of ln(2).
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// The polynomial of `(exp(r) - 1 - r) / r^2`, highest power first.
@@ -76,7 +76,7 @@ const POLYNOMIAL: [f32; 6] = [
     8.333_452e-3,
     4.166_579_6e-2,
     1.666_666_5e-1,
-    5.000_000_1e-1,
+    5e-1,
 ];
 
 #[cfg(test)]

@@ -10,18 +10,24 @@ use std::ops::Range;
 use half::{f16, slice::HalfFloatSliceExt};
 use llmsrv_gguf::TensorType;
 
-use crate::{Error, Tier, quant};
+use crate::{
+    Error, Tier,
+    packed::{Arena, Region},
+    quant,
+};
 
 /// Positions in a block, and rows and columns of a tile.
 pub const KV_BLOCK: usize = 32;
 
 /// Keys and values of all layers of a model, by block.
 ///
-/// Memory comes in chunks of blocks: growing moves nothing, and what was never written costs nothing.
+/// Memory comes in chunks of blocks, on large pages where the system has them: growing moves nothing, and
+/// a page that was never written costs nothing.
 #[derive(Debug)]
 pub struct PagedKv {
     shape: Shape,
-    chunks: Vec<Chunk>,
+    arena: Arena,
+    chunks: Vec<Region>,
 }
 
 /// The size of everything in a cache.
@@ -99,6 +105,7 @@ impl PagedKv {
         };
         Ok(PagedKv {
             shape,
+            arena: Arena::default(),
             chunks: Vec::new(),
         })
     }
@@ -111,7 +118,7 @@ impl PagedKv {
             .checked_mul(CHUNK_BLOCKS)
             .ok_or(Error::OutOfMemory(usize::MAX))?;
         while self.chunks.len() < n_chunks {
-            self.chunks.push(Chunk::new(bytes)?);
+            self.chunks.push(self.arena.take(bytes)?);
         }
         Ok(())
     }
@@ -341,36 +348,6 @@ mod q8 {
     }
 }
 
-/// Zeros that begin on a cache line. The system hands them out as they are first written.
-#[derive(Debug)]
-struct Chunk {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
-impl Chunk {
-    fn new(len: usize) -> Result<Chunk, Error> {
-        let total = len
-            .checked_add(LINE)
-            .ok_or(Error::OutOfMemory(usize::MAX))?;
-        // Asked for first, since the zeroed memory below comes without an answer.
-        let asked = Vec::<u8>::new().try_reserve_exact(total);
-        asked.map_err(|_| Error::OutOfMemory(total))?;
-        let memory = vec![0; total];
-        let start = memory.as_ptr().align_offset(LINE).min(LINE);
-        Ok(Chunk { memory, start, len })
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.len]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
-    }
-}
-
 /// Bytes of a row of a tile.
 fn row_bytes(ty: TensorType) -> usize {
     KV_BLOCK / ty.block_len() * ty.block_bytes()
@@ -380,5 +357,3 @@ fn row_bytes(ty: TensorType) -> usize {
 pub(crate) const TILE: usize = KV_BLOCK * KV_BLOCK;
 /// Blocks that are allocated together.
 const CHUNK_BLOCKS: usize = 16;
-/// Bytes of a cache line.
-const LINE: usize = 64;

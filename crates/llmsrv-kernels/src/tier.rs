@@ -87,12 +87,12 @@ macro_rules! tiered {
                     $body::<true>($($arg),*);
                 }
                 match tier {
-                    // SAFETY: the processor has the instructions, as just asked.
                     $crate::Tier::Avx512 if tier.is_available() => {
+                        // SAFETY: the processor has the instructions, as just asked.
                         return unsafe { avx512($($arg),*) };
                     }
-                    // SAFETY: as above.
                     $crate::Tier::Avx2 if tier.is_available() => {
+                        // SAFETY: as above.
                         return unsafe { avx2($($arg),*) };
                     }
                     _ => {}

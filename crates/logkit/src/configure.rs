@@ -5,14 +5,14 @@ use std::{io::IsTerminal, path::Path};
 use llmsrv_config::{Inputs, LogkitConfig, Request};
 use parking_lot::Mutex;
 
-#[cfg(feature = "llm")]
-use crate::{LlmOptions, LlmServers, LlmSink};
 use crate::{
     Builder, ConsoleSink, ConsoleTime, Durability, Level, Logger, OnFull, Tags,
     default::set_default_logger,
     fanout::notice,
     spec::{self, Options, SpecError},
 };
+#[cfg(feature = "llm")]
+use crate::{LlmOptions, LlmServers, LlmSink};
 
 /// What the program itself says; settings win where they say something.
 #[derive(Clone, Debug, PartialEq, Eq)]

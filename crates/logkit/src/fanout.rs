@@ -140,9 +140,10 @@ impl Sink for FanOut {
     }
 
     fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
-        let batch = self.batches.iter().rev().find(|batch| {
-            (batch.first_id..batch.first_id + batch.n_entries as i64).contains(&id)
-        });
+        let batch =
+            self.batches.iter().rev().find(|batch| {
+                (batch.first_id..batch.first_id + batch.n_entries as i64).contains(&id)
+            });
         let ids: Option<Vec<Option<i64>>> = batch.map(|batch| {
             let offset = id - batch.first_id;
             let row = |first: &Option<i64>| first.map(|first| first + offset);

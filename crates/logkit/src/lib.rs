@@ -51,6 +51,8 @@ pub use logkit_macros::{auto_log, catch, log_call, logged, skip};
 pub use net::llm::{LlmOptions, LlmServers, LlmSink, OnAnalysis};
 #[cfg(feature = "metrics")]
 pub use net::metrics::{MetricsFormat, MetricsOptions, MetricsSink};
+#[cfg(feature = "otlp")]
+pub use net::otlp::{OtlpOptions, OtlpSink};
 #[cfg(any(
     feature = "webhook",
     feature = "otlp",
@@ -58,8 +60,6 @@ pub use net::metrics::{MetricsFormat, MetricsOptions, MetricsSink};
     feature = "postgres"
 ))]
 pub use net::outbox::{Delivery, DeliveryCounts};
-#[cfg(feature = "otlp")]
-pub use net::otlp::{OtlpOptions, OtlpSink};
 #[cfg(feature = "postgres")]
 pub use net::postgres::PostgresSink;
 #[cfg(feature = "remote")]

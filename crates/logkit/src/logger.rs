@@ -143,7 +143,11 @@ impl StatsSource {
 impl Counters {
     pub(crate) fn sink_failed(&self, name: &str) {
         self.sink_errors.fetch_add(1, Relaxed);
-        *self.errors_by_sink.lock().entry(name.to_owned()).or_default() += 1;
+        *self
+            .errors_by_sink
+            .lock()
+            .entry(name.to_owned())
+            .or_default() += 1;
     }
 
     fn stats(&self, queue: &Queue) -> Stats {

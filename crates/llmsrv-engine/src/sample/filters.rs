@@ -48,9 +48,21 @@ impl Candidates {
             if maximum(chunk)? <= threshold {
                 continue;
             }
-            for (logit, id) in chunk.iter().zip((chunk_idx * CHUNK) as TokenId..) {
-                if *logit > threshold {
-                    self.list.push(Candidate { logit: *logit, id });
+            let groups = chunk
+                .chunks(LANES)
+                .zip((chunk_idx * CHUNK..).step_by(LANES));
+            for (group, first) in groups {
+                // Without a branch for each, so that the compiler compares vectors.
+                if !group
+                    .iter()
+                    .fold(false, |any, logit| any | (*logit > threshold))
+                {
+                    continue;
+                }
+                for (logit, id) in group.iter().zip(first as TokenId..) {
+                    if *logit > threshold {
+                        self.list.push(Candidate { logit: *logit, id });
+                    }
                 }
             }
             if self.list.len() >= room {
@@ -246,24 +258,25 @@ fn check_finite(logits: &[f32]) -> Result<(), SampleError> {
 /// the compiler uses vectors.
 fn maximum(chunk: &[f32]) -> Result<f32, SampleError> {
     let mut best = [f32::NEG_INFINITY; LANES];
-    let mut is_nan = [false; LANES];
+    let mut is_nan = [0_u32; LANES];
     let (groups, rest) = chunk.as_chunks::<LANES>();
+    let larger = |a: f32, b: f32| if a > b { a } else { b };
     for group in groups {
         for lane in 0..LANES {
-            best[lane] = if group[lane] > best[lane] {
-                group[lane]
-            } else {
-                best[lane]
-            };
-            is_nan[lane] |= group[lane].is_nan();
+            best[lane] = larger(group[lane], best[lane]);
+            is_nan[lane] |= u32::from(group[lane].is_nan());
         }
     }
-    let best = best
-        .iter()
-        .chain(rest)
-        .copied()
-        .fold(f32::NEG_INFINITY, f32::max);
-    let is_nan = is_nan.contains(&true) || rest.iter().any(|value| value.is_nan());
+    let mut n = LANES;
+    while n > 1 {
+        n /= 2;
+        for lane in 0..n {
+            best[lane] = larger(best[lane + n], best[lane]);
+            is_nan[lane] |= is_nan[lane + n];
+        }
+    }
+    let best = rest.iter().copied().fold(best[0], larger);
+    let is_nan = is_nan[0] != 0 || rest.iter().any(|value| value.is_nan());
     if is_nan || best == f32::INFINITY {
         Err(SampleError::NotFinite)
     } else {

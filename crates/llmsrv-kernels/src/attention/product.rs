@@ -118,6 +118,10 @@ mod x86 {
         unsafe_code,
         reason = "vector instructions read and write through pointers"
     )]
+    #![expect(
+        clippy::cast_ptr_alignment,
+        reason = "the loads used here need no alignment"
+    )]
 
     use std::arch::x86_64::{
         __m128i, __m256, __m256i, __m512, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch,

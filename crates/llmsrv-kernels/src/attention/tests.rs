@@ -23,20 +23,18 @@ fn stored(
         .map(|block| n_blocks as u32 + 19 - block)
         .collect();
     let (keys, rows) = (values(n * width, 1), values(n * width, 2));
-    let (mut keys, mut rows) = (keys, rows);
     // Slots beyond the end hold what another sequence left.
     let wild = vec![f32::MAX; width];
     for position in 0..n_blocks * KV_BLOCK {
         let at = position * width..(position + 1) * width;
-        let (key, value) = match position < n {
-            true => (&keys[at.clone()], &rows[at]),
-            false => (&wild[..], &wild[..]),
+        let (key, value) = if position < n {
+            (&keys[at.clone()], &rows[at])
+        } else {
+            (&wild[..], &wild[..])
         };
         let (block, slot) = (blocks[position / KV_BLOCK], position % KV_BLOCK);
         kv.write(1, block, slot, key, value).unwrap();
     }
-    keys.truncate(n * width);
-    rows.truncate(n * width);
     (kv, blocks, keys, rows)
 }
 
@@ -150,7 +148,7 @@ proptest! {
         let cut = cut.clamp(first, n);
         let halves = [run(Tier::best(), first..cut, 0), run(Tier::best(), cut..n, 1)].concat();
         prop_assert_eq!(&together, &halves);
-        for position in [first, (first + n) / 2, n - 1] {
+        for position in [first, usize::midpoint(first, n), n - 1] {
             let alone = run(Tier::best(), position..position + 1, 1);
             prop_assert_eq!(&together[(position - first) * width..][..width], &alone[..]);
         }

@@ -1,5 +1,5 @@
-//! Memory for packed weights: on large pages where the system has them, since reading weights is what
-//! a token costs, and address translation is a fifth of it on small pages.
+//! Memory for packed weights and the KV cache: on large pages where the system has them, since reading
+//! them is what a token costs, and address translation is a fifth of it on small pages.
 #![expect(
     unsafe_code,
     reason = "memory from the system, whose parts are written by several threads"

@@ -24,11 +24,11 @@ use std::ops::Range;
 
 use llmsrv_gguf::TensorType;
 
+pub(crate) use self::memory::Region;
 pub use self::{activations::Activations, formats::Kind, isa::Instructions, memory::Arena};
 use self::{
     activations::{WIDEST, panels},
     formats::{Format, Layout},
-    memory::Region,
 };
 use crate::{Error, Pool, Weight};
 

@@ -315,7 +315,8 @@ mod tests {
 
     #[test]
     fn what_is_said_of_an_address_holds_no_secret() {
-        let endpoint = Endpoint::new("https://u:pw@hooks.example.com:8443/T0/SECRET?k=v#f").unwrap();
+        let endpoint =
+            Endpoint::new("https://u:pw@hooks.example.com:8443/T0/SECRET?k=v#f").unwrap();
         for text in [endpoint.to_string(), format!("{endpoint:?}")] {
             assert!(text.contains("https://hooks.example.com:8443"), "{text}");
             assert!(!text.contains("SECRET") && !text.contains("pw"), "{text}");

@@ -5,7 +5,12 @@
 
 #[cfg(feature = "net")]
 pub(crate) mod http;
-#[cfg(any(feature = "webhook", feature = "otlp", feature = "remote", feature = "postgres"))]
+#[cfg(any(
+    feature = "webhook",
+    feature = "otlp",
+    feature = "remote",
+    feature = "postgres"
+))]
 pub(crate) mod outbox;
 
 #[cfg(feature = "llm")]

@@ -600,11 +600,7 @@ mod tests {
             why: "away".into(),
             after: None,
         };
-        let (mut back, taken) = outbox(
-            (0..9).map(|_| away()).collect(),
-            Duration::ZERO,
-            fast(),
-        );
+        let (mut back, taken) = outbox((0..9).map(|_| away()).collect(), Duration::ZERO, fast());
         back.push([(7, 1)]).unwrap();
         let _ = back.close();
         assert_eq!(*taken.lock(), [7]);

@@ -284,7 +284,10 @@ mod tests {
     #[test]
     fn columns_and_parameters_are_as_many() {
         let sql = insert("logs");
-        assert!(sql.contains("duration_ms") && sql.contains("$14::double precision[]"), "{sql}");
+        assert!(
+            sql.contains("duration_ms") && sql.contains("$14::double precision[]"),
+            "{sql}"
+        );
         assert!(sql.contains("$21::text[]") && !sql.contains("$22"), "{sql}");
     }
 }

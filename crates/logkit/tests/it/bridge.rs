@@ -33,15 +33,31 @@ fn events_become_entries() {
         panic!("{entries:?}")
     };
     assert_eq!(
-        (&*request.function_name, &*request.return_value, request.duration_ms),
+        (
+            &*request.function_name,
+            &*request.return_value,
+            request.duration_ms
+        ),
         ("POST /api/chat", "200", Some(12.0))
     );
     assert_eq!(
         serde_json::to_string(&request.extra).unwrap(),
         r#"{"bytes":5,"client":"-","key":"-"}"#
     );
-    assert_eq!((&failed.level, &*failed.exception), (&Level::Error, "status 503"));
-    assert_eq!(message.return_value, "\"it's slow password=***REDACTED***\"");
-    assert_eq!((&message.extra["n"], &message.extra["source"]), (&3.into(), &"stdlib_bridge".into()));
-    assert_eq!((&record.level, &*record.function_name), (&Level::Error, "lib"));
+    assert_eq!(
+        (&failed.level, &*failed.exception),
+        (&Level::Error, "status 503")
+    );
+    assert_eq!(
+        message.return_value,
+        "\"it's slow password=***REDACTED***\""
+    );
+    assert_eq!(
+        (&message.extra["n"], &message.extra["source"]),
+        (&3.into(), &"stdlib_bridge".into())
+    );
+    assert_eq!(
+        (&record.level, &*record.function_name),
+        (&Level::Error, "lib")
+    );
 }

@@ -223,8 +223,8 @@ impl Client {
                 if said.is_empty() { "" } else { ": " },
             )));
         }
-        let json = json
-            .ok_or_else(|| LlmError::Answer(format!("the answer of {endpoint} is no JSON")))?;
+        let json =
+            json.ok_or_else(|| LlmError::Answer(format!("the answer of {endpoint} is no JSON")))?;
         let text = json.pointer(self.dialect.pointer).and_then(Value::as_str);
         let text = without_thoughts(text.unwrap_or_default()).trim();
         if text.is_empty() {
@@ -261,7 +261,10 @@ mod tests {
 
     fn place(model: &str, servers: &LlmServers) -> (String, Option<String>) {
         let client = Client::new(model, servers);
-        (client.model, client.endpoint.map(|endpoint| endpoint.to_string()))
+        (
+            client.model,
+            client.endpoint.map(|endpoint| endpoint.to_string()),
+        )
     }
 
     #[test]
@@ -278,7 +281,12 @@ mod tests {
             ("llmsrv/m:1b", &none, "m:1b", Some(local.clone())),
             ("ollama/a/b", &none, "a/b", Some(local)),
             ("gpt-x", &none, "gpt-x", None),
-            ("openai/gpt-x", &some, "gpt-x", Some("http://127.0.0.1:1".into())),
+            (
+                "openai/gpt-x",
+                &some,
+                "gpt-x",
+                Some("http://127.0.0.1:1".into()),
+            ),
             ("org/m", &some, "org/m", Some("http://127.0.0.1:1".into())),
             ("anthropic/c", &none, "c", None),
             ("anthropic/c", &some, "c", Some(ANTHROPIC.into())),

@@ -12,7 +12,10 @@ pub(super) fn about(entry: &Entry, redactor: &Redactor, fenced: bool) -> String 
     let mut lines: Vec<String> = Vec::new();
     let mut add = |label: &str, text: &str| {
         let text = redactor.redact_string(text);
-        lines.push(format!("{label}: {}", crate::repr::truncate(&text, MAX_FIELD)));
+        lines.push(format!(
+            "{label}: {}",
+            crate::repr::truncate(&text, MAX_FIELD)
+        ));
     };
     add("Function", &entry.function_name);
     add("Module", &entry.module);

@@ -350,9 +350,11 @@ logkit_last_call_timestamp{function=\"pay\"} 1795204488.5
         registry.count(&entry("", Level::Error, None));
         assert_eq!(registry.errors.len(), MAX_SETS + 1);
         let text = registry.text(MetricsFormat::Prometheus);
-        assert!(text.contains(
-            "x_errors_total{function=\"__overflow__\",module=\"__overflow__\"} 501\n"
-        ));
+        assert!(
+            text.contains(
+                "x_errors_total{function=\"__overflow__\",module=\"__overflow__\"} 501\n"
+            )
+        );
         assert!(text.contains("x_errors_total{function=\"f0\",module=\"shop\"} 2\n"));
     }
 

@@ -237,14 +237,21 @@ mod tests {
         let full = "4bf92f3577b34da6a3ce929d0e0e4736";
         assert_eq!(
             trace_id(full).0,
-            [0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3, 0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x36]
+            [
+                0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3, 0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d, 0x0e, 0x0e,
+                0x47, 0x36
+            ]
         );
         let (half, named) = trace_id("00000000000000ff");
         assert_eq!((half[15], half.len(), named), (255, 16, false));
         let (text, named) = trace_id("order-17");
         assert_eq!((text.len(), named), (16, true));
         assert_ne!(text, trace_id("order-18").0);
-        assert_eq!(trace_id("0000"), (trace_id("0000").0, true), "all zeros is no id");
+        assert_eq!(
+            trace_id("0000"),
+            (trace_id("0000").0, true),
+            "all zeros is no id"
+        );
         assert_eq!(trace_id(""), (Vec::new(), false));
     }
 
@@ -269,7 +276,12 @@ mod tests {
                 span.span_id.clone(),
                 span.events.len()
             )),
-            Some((1_000_000_000, 1_001_500_000, vec![0, 0, 0, 0, 0, 0, 0, 7], 1))
+            Some((
+                1_000_000_000,
+                1_001_500_000,
+                vec![0, 0, 0, 0, 0, 0, 0, 7],
+                1
+            ))
         );
         entry.duration_ms = None;
         assert_eq!(span(&entry), None);

@@ -119,7 +119,10 @@ fn endpoint(url: &str, path: &str, options: &OtlpOptions) -> Result<Endpoint, Si
         // A collector that is a logkit service must not log this as a call.
         ORIGIN,
     ];
-    let own = options.headers.iter().map(|(n, v)| (n.as_str(), v.as_str()));
+    let own = options
+        .headers
+        .iter()
+        .map(|(n, v)| (n.as_str(), v.as_str()));
     for (name, value) in fixed.into_iter().chain(own) {
         endpoint = endpoint.header(name, value).map_err(wrong)?;
     }
@@ -193,11 +196,10 @@ impl<T: Send + 'static> Courier for Export<T> {
     type Item = Tagged<T>;
 
     fn deliver(&mut self, items: &[Tagged<T>], timeout: Duration) -> Result<(), Failure> {
-        let body = compress(&(self.encode)(&self.service, items)).map_err(|error| {
-            Failure::Never {
+        let body =
+            compress(&(self.encode)(&self.service, items)).map_err(|error| Failure::Never {
                 why: error.to_string(),
-            }
-        })?;
+            })?;
         let answer = self.endpoint.post(&[], &body, timeout, MAX_ANSWER);
         let answer = Failure::of(&self.endpoint, answer)?;
         // Anything but a message of this form is taken as "all accepted".
@@ -268,6 +270,9 @@ fn by_resource<'a, T: Clone>(
         .chunk_by(|a, b| a.environment == b.environment && a.version == b.version)
         .map(move |chunk| {
             let resource = map::resource(service, &chunk[0].environment, &chunk[0].version);
-            (resource, chunk.iter().map(|tagged| tagged.item.clone()).collect())
+            (
+                resource,
+                chunk.iter().map(|tagged| tagged.item.clone()).collect(),
+            )
         })
 }

@@ -308,14 +308,20 @@ mod tests {
         assert_eq!(card["title"], card["summary"]);
         assert_eq!(card["themeColor"], "FF0000");
         let text = card["text"].as_str().unwrap();
-        assert!(text.starts_with("**Function:** `pay`\n\n**Args:** "), "{text}");
+        assert!(
+            text.starts_with("**Function:** `pay`\n\n**Args:** "),
+            "{text}"
+        );
     }
 
     #[test]
     fn raw_is_the_entry() {
         let sent = payload(&sample(), WebhookFormat::Raw, 3);
         assert_eq!(sent["function_name"], "pay");
-        assert_eq!(sent["exception"], "card `x` refused\npassword=***REDACTED***");
+        assert_eq!(
+            sent["exception"],
+            "card `x` refused\npassword=***REDACTED***"
+        );
         assert_eq!(sent["extra"]["suppressed"], 3);
         assert_eq!(sent.as_object().unwrap().len(), 19);
     }

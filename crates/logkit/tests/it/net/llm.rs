@@ -101,17 +101,31 @@ fn an_error_is_written_at_once_and_explained_later() {
     let sent = requests[0].json();
     assert_eq!(requests[0].path, "/api/chat");
     assert_eq!(requests[0].header("x-logkit-origin"), Some("sink"));
-    assert_eq!((&sent["model"], &sent["stream"]), (&json!("tiny"), &json!(false)));
-    assert_eq!(sent["options"], json!({"num_predict": 200, "temperature": 0.3}));
+    assert_eq!(
+        (&sent["model"], &sent["stream"]),
+        (&json!("tiny"), &json!(false))
+    );
+    assert_eq!(
+        sent["options"],
+        json!({"num_predict": 200, "temperature": 0.3})
+    );
     let prompt = sent["messages"][1]["content"].as_str().unwrap();
-    assert!(prompt.contains("Exception: ValueError: password=***REDACTED***"), "{prompt}");
-    assert!(prompt.contains("Function: pay") && prompt.contains("line 3, in pay"), "{prompt}");
+    assert!(
+        prompt.contains("Exception: ValueError: password=***REDACTED***"),
+        "{prompt}"
+    );
+    assert!(
+        prompt.contains("Function: pay") && prompt.contains("line 3, in pay"),
+        "{prompt}"
+    );
 }
 
 #[test]
 fn every_service_is_asked_in_its_own_way() {
-    let openai = json!({"choices": [{"message": {"content": ANALYSIS}, "finish_reason": "length"}]});
-    let anthropic = json!({"content": [{"type": "text", "text": ANALYSIS}], "stop_reason": "end_turn"});
+    let openai =
+        json!({"choices": [{"message": {"content": ANALYSIS}, "finish_reason": "length"}]});
+    let anthropic =
+        json!({"content": [{"type": "text", "text": ANALYSIS}], "stop_reason": "end_turn"});
     for (model, reply, path, header, expected) in [
         (
             "openai/gpt-x",
@@ -164,17 +178,36 @@ fn failures_show_in_the_row_and_harm_nobody() {
     let failed = |text: &str| format!("[logkit] LLM analysis failed: {text}");
     for (reply, start) in [
         (
-            Reply::Say(404, "", "{\"error\":\"model 'tiny' not found, token=abc\"}".into()),
-            failed("HttpError: http://127.0.0.1:PORT answered 404: model 'tiny' not found, token=***REDACTED***"),
+            Reply::Say(
+                404,
+                "",
+                "{\"error\":\"model 'tiny' not found, token=abc\"}".into(),
+            ),
+            failed(
+                "HttpError: http://127.0.0.1:PORT answered 404: model 'tiny' not found, token=***REDACTED***",
+            ),
         ),
         (
-            Reply::Say(500, "", "{\"error\":{\"message\":\"out of memory\"}}".into()),
+            Reply::Say(
+                500,
+                "",
+                "{\"error\":{\"message\":\"out of memory\"}}".into(),
+            ),
             failed("HttpError: http://127.0.0.1:PORT answered 500: out of memory"),
         ),
-        (Reply::BreakOff, failed("BadAnswer: the answer of http://127.0.0.1:PORT broke off")),
+        (
+            Reply::BreakOff,
+            failed("BadAnswer: the answer of http://127.0.0.1:PORT broke off"),
+        ),
         (Reply::Close, failed("")),
-        (Reply::ok("<html>"), failed("BadAnswer: the answer of http://127.0.0.1:PORT is no JSON")),
-        (Reply::ok("{\"message\":{\"content\":\" \"}}"), failed("BadAnswer: http://127.0.0.1:PORT sent no text")),
+        (
+            Reply::ok("<html>"),
+            failed("BadAnswer: the answer of http://127.0.0.1:PORT is no JSON"),
+        ),
+        (
+            Reply::ok("{\"message\":{\"content\":\" \"}}"),
+            failed("BadAnswer: http://127.0.0.1:PORT sent no text"),
+        ),
         (
             Reply::ok(&"x".repeat(2 << 20)),
             failed("BadAnswer: the answer of http://127.0.0.1:PORT is longer than 1048576 bytes"),
@@ -226,12 +259,23 @@ fn no_row_is_lost_however_slow_the_model_is() {
     eventually("written", || bench.rows().len() == 600);
     let start = Instant::now();
     logger.close();
-    assert!(start.elapsed() < Duration::from_millis(5500), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_millis(5500),
+        "{:?}",
+        start.elapsed()
+    );
     let analyses = bench.analyses();
     assert_eq!(analyses.len(), 600);
-    assert!(analyses.iter().all(|text| text.starts_with("[logkit] LLM analysis failed: ")));
+    assert!(
+        analyses
+            .iter()
+            .all(|text| text.starts_with("[logkit] LLM analysis failed: "))
+    );
     // Two are asked, 256 wait, the others learn at once that there is no room.
-    let n_full = analyses.iter().filter(|text| text.contains("QueueFull")).count();
+    let n_full = analyses
+        .iter()
+        .filter(|text| text.contains("QueueFull"))
+        .count();
     assert!((340..=345).contains(&n_full), "{n_full}");
     let text = std::fs::read_to_string(&csv).unwrap();
     assert_eq!(text.matches("[logkit] LLM analysis failed").count(), 600);
@@ -255,7 +299,11 @@ fn sinks_that_cannot_change_rows_get_the_entry_with_its_analysis() {
     logger.close();
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(text.matches(ANALYSIS).count(), 1, "{text}");
-    assert_eq!(text.lines().filter(|line| line.contains(",ERROR,")).count(), 1, "{text}");
+    assert_eq!(
+        text.lines().filter(|line| line.contains(",ERROR,")).count(),
+        1,
+        "{text}"
+    );
 }
 
 #[test]
@@ -264,7 +312,9 @@ fn rows_of_two_databases_get_their_own_analysis() {
     let (first, second) = (Bench::new(), Bench::new());
     // The second one has rows already: its numbers differ.
     let mut before = second.db();
-    before.write_batch(&[error("old", "x"), error("old", "y")]).unwrap();
+    before
+        .write_batch(&[error("old", "x"), error("old", "y")])
+        .unwrap();
     before.close().unwrap();
     drop(before);
     let options = LlmOptions::new("llmsrv/tiny", servers(&stub));
@@ -284,7 +334,9 @@ fn injected_entries_are_not_sent_unless_wanted() {
     let stub = Stub::start(Vec::new(), chat_reply());
     let bench = Bench::new();
     let mut injected = error("pay", "no");
-    injected.extra.insert("prompt_injection".into(), "found".into());
+    injected
+        .extra
+        .insert("prompt_injection".into(), "found".into());
     let logger = bench.logger(LlmOptions::new("llmsrv/tiny", servers(&stub)));
     logger.emit(injected.clone());
     logger.close();
@@ -296,9 +348,19 @@ fn injected_entries_are_not_sent_unless_wanted() {
     options.analyze_injected = true;
     options.is_async = false;
     let logger = bench.logger(options);
-    logger.emit_acked(injected).wait(Duration::from_secs(5)).unwrap();
-    assert_eq!(bench.analyses(), [ANALYSIS], "not async: complete when written");
+    logger
+        .emit_acked(injected)
+        .wait(Duration::from_secs(5))
+        .unwrap();
+    assert_eq!(
+        bench.analyses(),
+        [ANALYSIS],
+        "not async: complete when written"
+    );
     let prompt = stub.requests()[0].json();
-    let prompt = prompt["messages"][1]["content"].as_str().unwrap().to_owned();
+    let prompt = prompt["messages"][1]["content"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(prompt.contains("\n<<<\nFunction: pay"), "{prompt}");
 }

@@ -90,7 +90,10 @@ fn text<'a>(attributes: &'a [KeyValue], key: &str) -> &'a str {
 
 fn decode(request: &Request) -> Export {
     assert_eq!(request.header("content-encoding"), Some("gzip"));
-    assert_eq!(request.header("content-type"), Some("application/x-protobuf"));
+    assert_eq!(
+        request.header("content-type"),
+        Some("application/x-protobuf")
+    );
     let mut body = Vec::new();
     flate2::read::GzDecoder::new(&*request.body)
         .read_to_end(&mut body)
@@ -147,7 +150,10 @@ fn entries_become_records_and_calls_become_spans() {
     assert_eq!(text(tags, "service.version"), "1.2");
     let record = Record::decode(&*logs.resources[0].scopes[0].items[0]).unwrap();
     assert_eq!(record.time, 1_795_204_488_596_202_000);
-    assert_eq!((record.severity, record.severity_text.as_str()), (17, "ERROR"));
+    assert_eq!(
+        (record.severity, record.severity_text.as_str()),
+        (17, "ERROR")
+    );
     assert_eq!(
         record.body.unwrap().text.unwrap(),
         "pay() raised ValueError: card refused"
@@ -171,7 +177,10 @@ fn entries_become_records_and_calls_become_spans() {
     let traces = last("/v1/traces");
     let span = Span::decode(&*traces.resources[0].scopes[0].items[0]).unwrap();
     assert_eq!(span.name, "pay");
-    assert_eq!((span.trace_id.as_slice(), span.span_id.as_slice()), (&trace[..], &7_u64.to_be_bytes()[..]));
+    assert_eq!(
+        (span.trace_id.as_slice(), span.span_id.as_slice()),
+        (&trace[..], &7_u64.to_be_bytes()[..])
+    );
     assert_eq!(span.parent, 6_u64.to_be_bytes());
     assert_eq!(span.end - span.start, 1_500_000);
 }
@@ -185,7 +194,10 @@ fn what_a_collector_refuses_is_counted() {
     let batch: Vec<Entry> = (0..5).map(|n| error(&format!("f{n}"), "no")).collect();
     sink.write_batch(&batch).unwrap();
     let told = sink.close().unwrap_err().to_string();
-    assert!(told.contains("2 entries lost") && told.ends_with("too old"), "{told}");
+    assert!(
+        told.contains("2 entries lost") && told.ends_with("too old"),
+        "{told}"
+    );
     let counts = sink.log_counts().get();
     assert_eq!((counts.delivered, counts.dropped), (3, 2));
     assert_eq!(stub.requests()[0].path, "/v1/logs");

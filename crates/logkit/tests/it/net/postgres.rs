@@ -38,9 +38,22 @@ impl Server {
         std::fs::create_dir(&data).unwrap();
         if server.is_root() {
             // The server refuses to run as root.
-            run(Command::new("chown").args(["-R", "postgres"]).arg(server.folder.path()));
+            run(Command::new("chown")
+                .args(["-R", "postgres"])
+                .arg(server.folder.path()));
         }
-        server.tool("initdb", &["-D", &data.display().to_string(), "-U", "tester", "-A", "trust", "-N"]);
+        server.tool(
+            "initdb",
+            &[
+                "-D",
+                &data.display().to_string(),
+                "-U",
+                "tester",
+                "-A",
+                "trust",
+                "-N",
+            ],
+        );
         server.up();
         Some(server)
     }
@@ -52,7 +65,10 @@ impl Server {
         );
         let data = self.data().display().to_string();
         let log = self.folder.path().join("data/log").display().to_string();
-        self.tool("pg_ctl", &["-D", &data, "-w", "-l", &log, "-o", &options, "start"]);
+        self.tool(
+            "pg_ctl",
+            &["-D", &data, "-w", "-l", &log, "-o", &options, "start"],
+        );
     }
 
     fn down(&self) {
@@ -88,7 +104,17 @@ impl Server {
     /// What a statement gives, fields apart by `|`.
     fn sql(&self, statement: &str) -> String {
         let output = Command::new(self.bin.join("psql"))
-            .args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &self.url(), "-c", statement])
+            .args([
+                "-X",
+                "-A",
+                "-t",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-d",
+                &self.url(),
+                "-c",
+                statement,
+            ])
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -143,7 +169,9 @@ fn entries_reach_the_table_and_survive_a_restart_of_the_server() {
     }
     std::thread::sleep(Duration::from_millis(300));
     server.up();
-    eventually("delivered after the restart", || counts.get().delivered == 2101);
+    eventually("delivered after the restart", || {
+        counts.get().delivered == 2101
+    });
     logger.close();
     assert_eq!(server.sql("SELECT count(*) FROM logs"), "2101");
 }
@@ -154,5 +182,8 @@ fn nobody_there_is_told_and_counted() {
     sink.write_batch(&[Entry::default()]).unwrap();
     assert!(sink.flush().is_err());
     let told = sink.close().unwrap_err().to_string();
-    assert!(told.contains("1 entries lost") && !told.contains("SECRET"), "{told}");
+    assert!(
+        told.contains("1 entries lost") && !told.contains("SECRET"),
+        "{told}"
+    );
 }

@@ -81,7 +81,10 @@ fn a_wrong_key_is_told_and_bounded() {
     let mut sink = RemoteSink::new(&stub.url, &fast()).unwrap();
     sink.write_batch(&[error("a", ""), error("b", "")]).unwrap();
     let told = sink.close().unwrap_err().to_string();
-    assert!(told.contains("2 entries lost") && told.ends_with("answered 401"), "{told}");
+    assert!(
+        told.contains("2 entries lost") && told.ends_with("answered 401"),
+        "{told}"
+    );
     assert_eq!(stub.requests().len(), 5);
 }
 

@@ -69,8 +69,14 @@ fn a_refusal_is_told_once_without_the_address_and_not_repeated() {
     let mut sink = WebhookSink::new(&format!("{}/SECRET", stub.url), fast()).unwrap();
     sink.write_batch(&[error("pay", "no")]).unwrap();
     let told = sink.close().unwrap_err().to_string();
-    assert!(told.starts_with("1 entries lost: http://127.0.0.1:"), "{told}");
-    assert!(told.ends_with("answered 404") && !told.contains("SECRET"), "{told}");
+    assert!(
+        told.starts_with("1 entries lost: http://127.0.0.1:"),
+        "{told}"
+    );
+    assert!(
+        told.ends_with("answered 404") && !told.contains("SECRET"),
+        "{told}"
+    );
     assert_eq!(stub.requests().len(), 1);
 }
 
