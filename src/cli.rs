@@ -4,6 +4,7 @@
     reason = "help texts have brackets that are no links"
 )]
 
+mod bench;
 mod config;
 mod host;
 mod key;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use bench::BenchArgs;
 pub use config::{ConfigAction, ConfigArgs};
 pub use host::{ExamplesArgs, LanguageArg, StatusArgs, TestArgs};
 pub use key::{KeyAction, KeyArgs, RoleArg};
@@ -135,6 +137,9 @@ pub enum Command {
     Cp(CpArgs),
     /// Remove models
     Rm(RmArgs),
+    /// Measure how fast models run here, beside the machine's limits and other engines
+    #[command(long_about = bench::ABOUT)]
+    Bench(BenchArgs),
     /// Make, list and remove the keys of those who may call the server
     #[command(long_about = key::ABOUT)]
     Key(KeyArgs),
@@ -157,6 +162,7 @@ impl Command {
             Command::List(args) => args.json,
             Command::Show(args) => args.json,
             Command::Ps(args) => args.json,
+            Command::Bench(args) => args.json,
             Command::Key(args) => args.wants_json(),
             Command::Config(args) => args.json,
             Command::Create(args) => args.json,
@@ -214,7 +220,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "The program",
-        &["key", "config", "completions", "version", "help"],
+        &["bench", "key", "config", "completions", "version", "help"],
     ),
 ];
 

@@ -1,5 +1,6 @@
 //! From a parsed command line to the function that does it.
 
+mod bench;
 mod completions;
 mod config;
 mod cp;
@@ -58,6 +59,7 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
         Command::Push(args) => push::run(&plain(global)?, &args),
         Command::Cp(args) => cp::run(&plain(global)?, &args),
         Command::Rm(args) => rm::run(&plain(global)?, &args),
+        Command::Bench(args) => bench::run(&plain(global)?, &args),
         Command::Key(args) => key::run(&plain(global)?, args),
         Command::Config(args) => config::run(global, &args),
         Command::Completions(args) => completions::run(&args),

@@ -188,12 +188,16 @@ pub struct Local {
 impl Local {
     /// Starts it.
     pub async fn start(context: &Context) -> Result<Local, Failure> {
-        let config = &context.config().server;
-        let store = open_store(config, Prune::No)?;
+        let store = open_store(&context.config().server, Prune::No)?;
+        Local::over(settings(context.config(), Keys::default())?, store).await
+    }
+
+    /// Starts one over a store. Whatever keys the settings have, its own takes their place.
+    pub async fn over(mut settings: Settings, store: Store) -> Result<Local, Failure> {
         let mut bytes = [0_u8; 16];
         rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
         let key = format!("{:032x}", u128::from_ne_bytes(bytes));
-        let mut settings = settings(context.config(), Keys::plain([key.as_str()]))?;
+        settings.security.keys = Keys::plain([key.as_str()]);
         settings.listens_on_loopback = true;
         settings.security.rate_limit = None;
         let app = app(settings, store);

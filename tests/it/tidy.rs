@@ -8,6 +8,15 @@ use serde_json::Value;
 const EDGES: &[(&str, &[&str])] = &[
     ("llmsrv-tls", &[]),
     ("llmsrv-api", &["llmsrv-tls"]),
+    (
+        "llmsrv-bench",
+        &[
+            "llmsrv-engine",
+            "llmsrv-gguf",
+            "llmsrv-kernels",
+            "llmsrv-tokenizer",
+        ],
+    ),
     ("llmsrv-config", &[]),
     (
         "llmsrv-convert",
@@ -48,7 +57,9 @@ const EDGES: &[(&str, &[&str])] = &[
         "llmsrv",
         &[
             "llmsrv-api",
+            "llmsrv-bench",
             "llmsrv-config",
+            "llmsrv-convert",
             "llmsrv-engine",
             "llmsrv-host",
             "llmsrv-models",

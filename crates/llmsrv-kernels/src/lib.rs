@@ -10,6 +10,7 @@ mod error;
 mod kv;
 mod matmul;
 mod pool;
+pub mod probe;
 pub mod quant;
 mod whole;
 
