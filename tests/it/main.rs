@@ -13,6 +13,7 @@
 )]
 
 mod api;
+mod bench;
 mod cli;
 mod clients;
 mod create;

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{Error, Test};
+use crate::{Error, Test, raw::WARM_UP};
 
 /// Another engine, as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +101,26 @@ impl Peer {
                     kind: Kind::Python(Box::new(python)),
                 })
             }
+        }
+    }
+
+    /// Makes what comes before a test, and runs a little of it.
+    pub(crate) fn prepare(&mut self, test: Test) -> Result<(), Error> {
+        let short = match test {
+            Test::Prefill { n, depth } => Test::Prefill {
+                n: n.min(WARM_UP),
+                depth,
+            },
+            Test::Decode { n, depth, batch } => Test::Decode {
+                n: n.min(2),
+                depth,
+                batch,
+            },
+        };
+        match &self.kind {
+            // A command begins anew each time.
+            Kind::Command { .. } => Ok(()),
+            Kind::Python(_) => self.run(short).map(|_| ()),
         }
     }
 

@@ -147,4 +147,4 @@ impl Raw {
 }
 
 /// Rows that are computed before a prompt is measured.
-const WARM_UP: usize = 64;
+pub(crate) const WARM_UP: usize = 64;

@@ -189,6 +189,9 @@ fn rounds(
     let mut ours = Vec::new();
     let mut theirs = vec![Vec::new(); peers.len()];
     raw.prepare(test)?;
+    for peer in peers.iter_mut() {
+        peer.prepare(test)?;
+    }
     for round in 1..=n_rounds {
         progress(Step::Round { test, round });
         probes.sample();

@@ -9,7 +9,7 @@
 )]
 
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    alloc::{Layout, alloc, dealloc, handle_alloc_error},
     hint::black_box,
     ptr::NonNull,
     sync::Barrier,
@@ -40,7 +40,7 @@ impl ReadProbe {
             unreachable!("a power of two, and a multiple of it")
         };
         // SAFETY: the layout is not empty.
-        let memory = unsafe { alloc_zeroed(layout) };
+        let memory = unsafe { alloc(layout) };
         let Some(start) = NonNull::new(memory) else {
             handle_alloc_error(layout)
         };
@@ -54,7 +54,7 @@ impl ReadProbe {
                 rustix::mm::Advice::LinuxHugepage,
             );
         }
-        // Pages that were never written are all the same page of zeros.
+        // Only now, so that the pages are large.
         // SAFETY: the range is ours, and nobody else knows it yet.
         unsafe { start.as_ptr().write_bytes(1, n_bytes) };
         ReadProbe { start, layout }
