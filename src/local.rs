@@ -7,7 +7,7 @@ use llmsrv_config::{
     Config, Secret, ServerConfig, UpstreamConfig,
     keys::{self, KeyFile},
 };
-use llmsrv_engine::{LoadOptions, Loader};
+use llmsrv_engine::{LoadOptions, Loader, Speculation};
 use llmsrv_registry::Mirror;
 use llmsrv_server::{ApiKey, App, Keys, Rate, Role, Security, Settings, Upstream};
 use llmsrv_store::{ModelName, OpenOptions, Store};
@@ -146,6 +146,10 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             // Each model brings its own.
             projector: None,
             adapters: Vec::new(),
+        },
+        speculation: match config.speculation.as_str() {
+            "off" => Speculation::Off,
+            _ => Speculation::Auto,
         },
         version: config
             .version_string

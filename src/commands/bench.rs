@@ -54,8 +54,7 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
     }
     let options = options(args, load)?;
     let subjects = subjects(context, &args.what)?;
-    // Nobody reads lines about each round; a terminal overwrites them.
-    let mut steps = term::Steps::new(context.global.quiet || !term::stderr_is_terminal());
+    let mut steps = steps(context.global.quiet);
     let mut limits = Limits::default();
     let mut models = Vec::new();
     for subject in &subjects {
@@ -64,8 +63,17 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
         limits = merged(limits, found);
         models.push(model);
     }
-    drop(steps);
+    steps.stop();
     print::report(&report(threads, limits, models), args)
+}
+
+/// Shows progress to people who watch, and to nobody else.
+fn steps(quiet: bool) -> term::Steps {
+    if quiet || !term::stderr_is_terminal() {
+        term::Steps::hidden()
+    } else {
+        term::Steps::for_people()
+    }
 }
 
 fn report(threads: usize, limits: Limits, models: Vec<ModelReport>) -> Report {
@@ -174,10 +182,12 @@ fn measure(
         let text = match step {
             Step::Load(1) => "loading".to_owned(),
             Step::Load(n) => format!("loading in {n} engines"),
-            Step::Round { test, round } => format!("{test}, round {round} of {}", options.rounds),
+            Step::Test(test) => test.to_string(),
             Step::FirstToken => "first token".to_owned(),
         };
-        steps.step(&format!("{}: {text}", subject.name));
+        let status = format!("{}: {text}", subject.name);
+        // Nothing but a broken pipe can happen to a line for people.
+        let _ = steps.step(&serde_json::json!({ "status": status }));
     };
     let mut serve = |streamer: llmsrv_bench::Streamer, report: &mut ModelReport| {
         if args.quick {

@@ -31,13 +31,8 @@ pub struct Options {
 pub enum Step {
     /// The model is loaded by this many engines.
     Load(usize),
-    /// A round of a test begins.
-    Round {
-        /// The test.
-        test: Test,
-        /// Which round, from 1 on.
-        round: usize,
-    },
+    /// A test begins.
+    Test(Test),
     /// The time to the first token is measured.
     FirstToken,
 }
@@ -188,12 +183,12 @@ fn rounds(
 ) -> Result<Samples, Error> {
     let mut ours = Vec::new();
     let mut theirs = vec![Vec::new(); peers.len()];
+    progress(Step::Test(test));
     raw.prepare(test)?;
     for peer in peers.iter_mut() {
         peer.prepare(test)?;
     }
-    for round in 1..=n_rounds {
-        progress(Step::Round { test, round });
+    for _ in 0..n_rounds {
         probes.sample();
         let seconds = raw.run(test)?.as_secs_f64();
         ours.push(test.tokens() as f64 / seconds);

@@ -24,14 +24,14 @@ pub fn run(text: &str, args: &BenchArgs, quiet: bool) -> Result<(), Failure> {
         .quantize
         .parse()
         .map_err(|error| Failure::new(Code::Usage, error))?;
-    let mut steps = term::Steps::new(quiet || !term::stderr_is_terminal());
+    let mut steps = super::steps(quiet);
     let mut progress = |done, total| {
         steps.amount("writing random weights", done, total);
         ControlFlow::Continue(())
     };
     synthesize(path, name, &shape, target, &mut progress)
         .with_context(|| format!("cannot make {}", path.display()))?;
-    drop(steps);
+    steps.stop();
     let size = path.metadata()?.len();
     if args.json {
         term::json(&serde_json::json!({ "file": path, "bytes": size, "type": target.name() }))?;
