@@ -93,7 +93,7 @@ fn what_repeats_itself_takes_fewer_steps() {
     assert_eq!((plain.steps, plain.drafted_tokens), (400, 0));
     let (_, guessed) = with(&Answer::Endless, Speculation::Always(3), &request);
     assert_eq!(guessed.generated_tokens, 400);
-    assert!(guessed.steps < 160, "{guessed:?}");
+    assert!(guessed.steps < 200, "{guessed:?}");
     assert!(guessed.accepted_tokens <= guessed.drafted_tokens);
     assert_eq!(guessed.steps + guessed.accepted_tokens, 400);
 }
