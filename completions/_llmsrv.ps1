@@ -51,6 +51,7 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('push', 'push', [CompletionResultType]::ParameterValue, 'Send a model to its registry')
             [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
             [CompletionResult]::new('rm', 'rm', [CompletionResultType]::ParameterValue, 'Remove models')
+            [CompletionResult]::new('bench', 'bench', [CompletionResultType]::ParameterValue, 'Measure how fast models run here, beside the machine''s limits and other engines')
             [CompletionResult]::new('key', 'key', [CompletionResultType]::ParameterValue, 'Make, list and remove the keys of those who may call the server')
             [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Print every setting, its value and where it came from')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the script that makes a shell complete commands and model names')
@@ -340,6 +341,46 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             break
         }
+        'llmsrv;bench' {
+            [CompletionResult]::new('--pp', '--pp', [CompletionResultType]::ParameterName, 'Lengths of prompts to read')
+            [CompletionResult]::new('-n', '-n', [CompletionResultType]::ParameterName, 'Numbers of tokens to generate')
+            [CompletionResult]::new('--tg', '--tg', [CompletionResultType]::ParameterName, 'Numbers of tokens to generate')
+            [CompletionResult]::new('-d', '-d', [CompletionResultType]::ParameterName, 'Tokens that come before')
+            [CompletionResult]::new('--depth', '--depth', [CompletionResultType]::ParameterName, 'Tokens that come before')
+            [CompletionResult]::new('-b', '-b', [CompletionResultType]::ParameterName, 'Sequences to generate together')
+            [CompletionResult]::new('--batch', '--batch', [CompletionResultType]::ParameterName, 'Sequences to generate together')
+            [CompletionResult]::new('-r', '-r', [CompletionResultType]::ParameterName, 'Rounds of every test')
+            [CompletionResult]::new('--rounds', '--rounds', [CompletionResultType]::ParameterName, 'Rounds of every test')
+            [CompletionResult]::new('-t', '-t', [CompletionResultType]::ParameterName, 'Threads of the arithmetic [default: the setting, or one for each core]')
+            [CompletionResult]::new('--threads', '--threads', [CompletionResultType]::ParameterName, 'Threads of the arithmetic [default: the setting, or one for each core]')
+            [CompletionResult]::new('--peer', '--peer', [CompletionResultType]::ParameterName, 'Measure this command, too; {model}, {threads}, {pp}, {tg}, {depth} and {batch} are replaced')
+            [CompletionResult]::new('--peer-python', '--peer-python', [CompletionResultType]::ParameterName, 'Measure llama.cpp, too, through the package llama-cpp-python of this interpreter')
+            [CompletionResult]::new('--make-model', '--make-model', [CompletionResultType]::ParameterName, 'Write a model with random weights: 0.5b, 1b, 1.7b, 8b or tiny, or one of these with changes (1b:layers=4,vocab=4096)')
+            [CompletionResult]::new('-Q', '-Q ', [CompletionResultType]::ParameterName, 'With --make-model: the type of the weights')
+            [CompletionResult]::new('--quantize', '--quantize', [CompletionResultType]::ParameterName, 'With --make-model: the type of the weights')
+            [CompletionResult]::new('-o', '-o', [CompletionResultType]::ParameterName, 'With --make-model: the file')
+            [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'With --make-model: the file')
+            [CompletionResult]::new('--ready', '--ready', [CompletionResultType]::ParameterName, 'Load this file, compute one token, print the resident bytes')
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--quick', '--quick', [CompletionResultType]::ParameterName, 'Only pp and tg: no first token, no new process, no HTTP')
+            [CompletionResult]::new('--peer-unpacked', '--peer-unpacked', [CompletionResultType]::ParameterName, 'With --peer-python: also without packing the weights, which is faster for some models')
+            [CompletionResult]::new('--limits', '--limits', [CompletionResultType]::ParameterName, 'Measure the limits of the machine and nothing else')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'Print one JSON document')
+            [CompletionResult]::new('--markdown', '--markdown', [CompletionResultType]::ParameterName, 'Print a table for a document')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
         'llmsrv;key' {
             [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
             [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
@@ -580,6 +621,7 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('push', 'push', [CompletionResultType]::ParameterValue, 'Send a model to its registry')
             [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
             [CompletionResult]::new('rm', 'rm', [CompletionResultType]::ParameterValue, 'Remove models')
+            [CompletionResult]::new('bench', 'bench', [CompletionResultType]::ParameterValue, 'Measure how fast models run here, beside the machine''s limits and other engines')
             [CompletionResult]::new('key', 'key', [CompletionResultType]::ParameterValue, 'Make, list and remove the keys of those who may call the server')
             [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Print every setting, its value and where it came from')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the script that makes a shell complete commands and model names')
@@ -628,6 +670,9 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             break
         }
         'llmsrv;help;rm' {
+            break
+        }
+        'llmsrv;help;bench' {
             break
         }
         'llmsrv;help;key' {

@@ -48,6 +48,7 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand push 'Send a model to its registry'
             cand cp 'Copy a model under a new name'
             cand rm 'Remove models'
+            cand bench 'Measure how fast models run here, beside the machine''s limits and other engines'
             cand key 'Make, list and remove the keys of those who may call the server'
             cand config 'Print every setting, its value and where it came from'
             cand completions 'Print the script that makes a shell complete commands and model names'
@@ -321,6 +322,45 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand -h 'Print help (see more with ''--help'')'
             cand --help 'Print help (see more with ''--help'')'
         }
+        &'llmsrv;bench'= {
+            cand --pp 'Lengths of prompts to read'
+            cand -n 'Numbers of tokens to generate'
+            cand --tg 'Numbers of tokens to generate'
+            cand -d 'Tokens that come before'
+            cand --depth 'Tokens that come before'
+            cand -b 'Sequences to generate together'
+            cand --batch 'Sequences to generate together'
+            cand -r 'Rounds of every test'
+            cand --rounds 'Rounds of every test'
+            cand -t 'Threads of the arithmetic [default: the setting, or one for each core]'
+            cand --threads 'Threads of the arithmetic [default: the setting, or one for each core]'
+            cand --peer 'Measure this command, too; {model}, {threads}, {pp}, {tg}, {depth} and {batch} are replaced'
+            cand --peer-python 'Measure llama.cpp, too, through the package llama-cpp-python of this interpreter'
+            cand --make-model 'Write a model with random weights: 0.5b, 1b, 1.7b, 8b or tiny, or one of these with changes (1b:layers=4,vocab=4096)'
+            cand -Q 'With --make-model: the type of the weights'
+            cand --quantize 'With --make-model: the type of the weights'
+            cand -o 'With --make-model: the file'
+            cand --output 'With --make-model: the file'
+            cand --ready 'Load this file, compute one token, print the resident bytes'
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand --quick 'Only pp and tg: no first token, no new process, no HTTP'
+            cand --peer-unpacked 'With --peer-python: also without packing the weights, which is faster for some models'
+            cand --limits 'Measure the limits of the machine and nothing else'
+            cand --json 'Print one JSON document'
+            cand --markdown 'Print a table for a document'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
         &'llmsrv;key'= {
             cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
             cand -p 'Port of the server'
@@ -541,6 +581,7 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand push 'Send a model to its registry'
             cand cp 'Copy a model under a new name'
             cand rm 'Remove models'
+            cand bench 'Measure how fast models run here, beside the machine''s limits and other engines'
             cand key 'Make, list and remove the keys of those who may call the server'
             cand config 'Print every setting, its value and where it came from'
             cand completions 'Print the script that makes a shell complete commands and model names'
@@ -575,6 +616,8 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
         &'llmsrv;help;cp'= {
         }
         &'llmsrv;help;rm'= {
+        }
+        &'llmsrv;help;bench'= {
         }
         &'llmsrv;help;key'= {
             cand add 'Make a key and print it; it cannot be shown again'

@@ -52,6 +52,7 @@ complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "pull" -d 'Bring model
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "push" -d 'Send a model to its registry'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "cp" -d 'Copy a model under a new name'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "rm" -d 'Remove models'
+complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "bench" -d 'Measure how fast models run here, beside the machine\'s limits and other engines'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "config" -d 'Print every setting, its value and where it came from'
 complete -c llmsrv -n "__fish_llmsrv_needs_command" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
@@ -282,6 +283,35 @@ never\t'Never'"
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand rm" -s q -l quiet -d 'Say nothing but errors'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand rm" -s v -d 'Log more: -v debug, -vv trace'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand rm" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l pp -d 'Lengths of prompts to read' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -s n -l tg -d 'Numbers of tokens to generate' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -s d -l depth -d 'Tokens that come before' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -s b -l batch -d 'Sequences to generate together' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -s r -l rounds -d 'Rounds of every test' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -s t -l threads -d 'Threads of the arithmetic [default: the setting, or one for each core]' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l peer -d 'Measure this command, too; {model}, {threads}, {pp}, {tg}, {depth} and {batch} are replaced' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l peer-python -d 'Measure llama.cpp, too, through the package llama-cpp-python of this interpreter' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l make-model -d 'Write a model with random weights: 0.5b, 1b, 1.7b, 8b or tiny, or one of these with changes (1b:layers=4,vocab=4096)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -s Q -l quantize -d 'With --make-model: the type of the weights' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -s o -l output -d 'With --make-model: the file' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l ready -d 'Load this file, compute one token, print the resident bytes' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -s p -l port -d 'Port of the server' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l set -d 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)' -r
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l config -d 'Settings file instead of the usual one' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l env-file -d 'Also read NAME=value lines from this file; the environment is stronger' -r -F
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l quick -d 'Only pp and tg: no first token, no new process, no HTTP'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l peer-unpacked -d 'With --peer-python: also without packing the weights, which is faster for some models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l limits -d 'Measure the limits of the machine and nothing else'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l json -d 'Print one JSON document'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -l markdown -d 'Print a table for a document'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -s q -l quiet -d 'Say nothing but errors'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -s v -d 'Log more: -v debug, -vv trace'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand bench" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -l host -d 'Address of the server: host, :port, host:port, [v6]:port or a URL' -r
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -s p -l port -d 'Port of the server' -r
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand key; and not __fish_seen_subcommand_from add list ls rm help" -l models -d 'Folder of the models' -r -f -a "(__fish_complete_directories)"
@@ -438,26 +468,27 @@ never\t'Never'"
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s q -l quiet -d 'Say nothing but errors'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s v -d 'Log more: -v debug, -vv trace'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand generate" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "serve" -d 'Serve models over HTTP'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "run" -d 'Chat with a model, or ask it one thing'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "list" -d 'List the models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "show" -d 'Show what is known of a model'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "create" -d 'Make a model from a Modelfile, another model or model files'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "ps" -d 'List the loaded models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "stop" -d 'Unload a model from memory, or stop the server'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "status" -d 'Show what runs, where, and what it has loaded'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "test" -d 'Check the running server, step by step'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "examples" -d 'Print requests that work as they are, for curl, Python and JavaScript'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "pull" -d 'Bring models in from a registry or the Hugging Face hub'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "push" -d 'Send a model to its registry'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "cp" -d 'Copy a model under a new name'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "rm" -d 'Remove models'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "config" -d 'Print every setting, its value and where it came from'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "version" -d 'Print versions of the program and of the running server'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "generate" -d 'Write man pages, completions and the settings reference'
-complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm key config completions version generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "serve" -d 'Serve models over HTTP'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "run" -d 'Chat with a model, or ask it one thing'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "list" -d 'List the models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "show" -d 'Show what is known of a model'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "create" -d 'Make a model from a Modelfile, another model or model files'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "ps" -d 'List the loaded models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "stop" -d 'Unload a model from memory, or stop the server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "status" -d 'Show what runs, where, and what it has loaded'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "test" -d 'Check the running server, step by step'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "examples" -d 'Print requests that work as they are, for curl, Python and JavaScript'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "pull" -d 'Bring models in from a registry or the Hugging Face hub'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "push" -d 'Send a model to its registry'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "cp" -d 'Copy a model under a new name'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "rm" -d 'Remove models'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "bench" -d 'Measure how fast models run here, beside the machine\'s limits and other engines'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "key" -d 'Make, list and remove the keys of those who may call the server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "config" -d 'Print every setting, its value and where it came from'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "completions" -d 'Print the script that makes a shell complete commands and model names'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "version" -d 'Print versions of the program and of the running server'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "generate" -d 'Write man pages, completions and the settings reference'
+complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and not __fish_seen_subcommand_from serve run list show create ps stop status test examples pull push cp rm bench key config completions version generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "add" -d 'Make a key and print it; it cannot be shown again'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "list" -d 'List the keys'
 complete -c llmsrv -n "__fish_llmsrv_using_subcommand help; and __fish_seen_subcommand_from key" -f -a "rm" -d 'Remove a key: it stops working'

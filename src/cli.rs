@@ -4,6 +4,7 @@
     reason = "help texts have brackets that are no links"
 )]
 
+mod bench;
 mod config;
 mod host;
 mod key;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use bench::BenchArgs;
 pub use config::{ConfigAction, ConfigArgs};
 pub use host::{ExamplesArgs, LanguageArg, StatusArgs, TestArgs};
 pub use key::{KeyAction, KeyArgs, RoleArg};
@@ -140,6 +142,9 @@ pub enum Command {
     /// Log commands and calls, and look at what was logged
     #[command(alias = "log", long_about = logkit::ABOUT)]
     Logkit(LogkitArgs),
+    /// Measure how fast models run here, beside the machine's limits and other engines
+    #[command(long_about = bench::ABOUT)]
+    Bench(BenchArgs),
     /// Make, list and remove the keys of those who may call the server
     #[command(long_about = key::ABOUT)]
     Key(KeyArgs),
@@ -162,6 +167,7 @@ impl Command {
             Command::List(args) => args.json,
             Command::Show(args) => args.json,
             Command::Ps(args) => args.json,
+            Command::Bench(args) => args.json,
             Command::Key(args) => args.wants_json(),
             Command::Config(args) => args.json,
             Command::Create(args) => args.json,
@@ -221,7 +227,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Log calls", &["logkit"]),
     (
         "The program",
-        &["key", "config", "completions", "version", "help"],
+        &["bench", "key", "config", "completions", "version", "help"],
     ),
 ];
 

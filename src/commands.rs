@@ -1,5 +1,6 @@
 //! From a parsed command line to the function that does it.
 
+mod bench;
 mod completions;
 mod config;
 mod cp;
@@ -63,6 +64,7 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
             let name = std::iter::once("logkit".into());
             return Ok(logkit_cli::main(name.chain(args.args)));
         }
+        Command::Bench(args) => bench::run(&plain(global)?, &args),
         Command::Key(args) => key::run(&plain(global)?, args),
         Command::Config(args) => config::run(global, &args),
         Command::Completions(args) => completions::run(&args),

@@ -7,7 +7,7 @@ use llmsrv_config::{
     Config, Secret, ServerConfig, UpstreamConfig,
     keys::{self, KeyFile},
 };
-use llmsrv_engine::{Arithmetic, LoadOptions, Loader};
+use llmsrv_engine::{Arithmetic, LoadOptions, Loader, Speculation};
 use llmsrv_registry::Mirror;
 use llmsrv_server::{ApiKey, App, Keys, Rate, Role, Security, Settings, Upstream};
 use llmsrv_store::{ModelName, OpenOptions, Store};
@@ -151,6 +151,10 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             projector: None,
             adapters: Vec::new(),
         },
+        speculation: match config.speculation.as_str() {
+            "off" => Speculation::Off,
+            _ => Speculation::Auto,
+        },
         version: config
             .version_string
             .clone()
@@ -192,12 +196,16 @@ pub struct Local {
 impl Local {
     /// Starts it.
     pub async fn start(context: &Context) -> Result<Local, Failure> {
-        let config = &context.config().server;
-        let store = open_store(config, Prune::No)?;
+        let store = open_store(&context.config().server, Prune::No)?;
+        Local::over(settings(context.config(), Keys::default())?, store).await
+    }
+
+    /// Starts one over a store. Whatever keys the settings have, its own takes their place.
+    pub async fn over(mut settings: Settings, store: Store) -> Result<Local, Failure> {
         let mut bytes = [0_u8; 16];
         rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
         let key = format!("{:032x}", u128::from_ne_bytes(bytes));
-        let mut settings = settings(context.config(), Keys::plain([key.as_str()]))?;
+        settings.security.keys = Keys::plain([key.as_str()]);
         settings.listens_on_loopback = true;
         settings.security.rate_limit = None;
         let app = app(settings, store);

@@ -14,6 +14,7 @@
 
 mod analysis;
 mod api;
+mod bench;
 mod cli;
 mod clients;
 mod create;

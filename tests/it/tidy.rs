@@ -12,6 +12,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("logkit-server", &["llmsrv-tls", "logkit", "logkit-proto"]),
     ("llmsrv-tls", &[]),
     ("llmsrv-api", &["llmsrv-tls"]),
+    (
+        "llmsrv-bench",
+        &[
+            "llmsrv-engine",
+            "llmsrv-gguf",
+            "llmsrv-kernels",
+            "llmsrv-tokenizer",
+        ],
+    ),
     ("llmsrv-config", &[]),
     (
         "llmsrv-convert",
@@ -52,7 +61,9 @@ const EDGES: &[(&str, &[&str])] = &[
         "llmsrv",
         &[
             "llmsrv-api",
+            "llmsrv-bench",
             "llmsrv-config",
+            "llmsrv-convert",
             "llmsrv-engine",
             "llmsrv-host",
             "llmsrv-models",

@@ -294,6 +294,8 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_FLASH_ATTENTION", "flash_attention", Kind::Switch, "",
         "Fused attention; unset = automatic")
         .alias(&["OLLAMA_FLASH_ATTENTION"]).reserved(),
+    row(Server, "LLMSRV_SPECULATION", "speculation", Kind::Choice(&["auto", "off"]), "auto",
+        "Guess tokens ahead from what was said before, where it pays; answers stay the same"),
     row(Server, "LLMSRV_DEVICE", "device", Kind::Choice(&["auto", "cpu", "cuda", "metal", "candle"]), "auto",
         "What computes: the best there is, the CPU, a GPU, or the portable tensor library on the CPU"),
     row(Server, "LLMSRV_THREADS", "threads", Kind::Integer { min: 0, max: 4096 }, "0",

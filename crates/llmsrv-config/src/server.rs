@@ -67,6 +67,8 @@ pub struct ServerConfig {
     pub kv_cache_type: String,
     /// Fused attention; `None` = automatic.
     pub flash_attention: Option<bool>,
+    /// `auto` or `off`: tokens are guessed ahead.
+    pub speculation: String,
     /// `auto`, `cpu`, `cuda`, `metal` or `candle`; a GPU that is switched off makes `auto` the CPU.
     pub device: String,
     /// Threads for arithmetic; 0 = one for each core.
@@ -169,6 +171,7 @@ impl ServerConfig {
             context_length: values.read("LLMSRV_CONTEXT_LENGTH"),
             kv_cache_type: values.read("LLMSRV_KV_CACHE_TYPE"),
             flash_attention: values.read("LLMSRV_FLASH_ATTENTION"),
+            speculation: values.read("LLMSRV_SPECULATION"),
             device: if device == "auto" && gpu == Some(false) {
                 "cpu".to_owned()
             } else {

@@ -17,6 +17,7 @@ mod output;
 mod quantize;
 mod rope;
 mod rows;
+mod synthetic;
 mod target;
 mod vocabulary;
 
@@ -27,6 +28,7 @@ pub use error::Error;
 pub use join::join;
 pub use model::convert_model;
 pub use quantize::quantize;
+pub use synthetic::{Family, SHAPES, Shape, synthesize};
 pub use target::Target;
 
 /// Is told how many bytes of the source are done, and of how many; says whether to go on.

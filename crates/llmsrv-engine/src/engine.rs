@@ -8,12 +8,13 @@ use std::{
     borrow::{Borrow, BorrowMut},
     collections::VecDeque,
     sync::{Arc, Mutex, PoisonError, mpsc},
+    time::Instant,
 };
 
 use llmsrv_tokenizer::Tokenizer;
 
 use crate::{
-    EmbeddingSpec, EngineOptions, FinishReason, MemoryAccount, Model, ModelError, Stats,
+    EmbeddingSpec, EngineOptions, FinishReason, MemoryAccount, Model, ModelError, Speculation, Stats,
     blocks::Blocks,
     embed::{self, Collector, EmbedInput},
     handle::{Submission, Work},
@@ -21,6 +22,7 @@ use crate::{
     sample::{Candidates, LogProbs},
     scheduler::{Scheduler, Step},
     sequence::Sequence,
+    speculation::{Budget, Drafter, MOST_GUESSES, StepCosts},
 };
 
 /// Everything the engine thread owns.
@@ -40,6 +42,8 @@ pub(crate) struct Engine {
     /// The part of the step that is for vectors.
     embed_step: Step,
     logits: Vec<f32>,
+    speculation: Speculation,
+    step_costs: StepCosts,
     memory: Memory,
     stats: Stats,
     published: Arc<Mutex<Stats>>,
@@ -50,6 +54,7 @@ pub(crate) struct Engine {
 /// One request: its part of the plan and its part of the output.
 struct Request {
     sequence: Sequence,
+    drafter: Drafter,
     output: Output,
 }
 
@@ -97,6 +102,8 @@ impl Engine {
             step: Step::default(),
             embed_step: Step::default(),
             logits: Vec::new(),
+            speculation: options.speculation,
+            step_costs: StepCosts::default(),
             memory: Memory::default(),
             stats: Stats::default(),
             published,
@@ -162,6 +169,7 @@ impl Engine {
                 .partition_point(|request| matches!(request.output, Output::Text(_)));
             let request = Request {
                 sequence,
+                drafter: Drafter::new(),
                 output: Output::Text(Box::new(reply)),
             };
             self.requests.insert(n_texts, request);
@@ -192,6 +200,7 @@ impl Engine {
             max_sequences: self.scheduler.max_sequences + n_vectors,
             ..self.scheduler
         };
+        self.guess(scheduler.max_sequences);
         scheduler.plan(&mut self.requests, &mut self.blocks, &mut self.step);
         self.stats.preemptions += self.step.n_preempted as u64;
         if self.step.sequences.is_empty() {
@@ -214,7 +223,15 @@ impl Engine {
             },
         );
         if !self.step.sequences.is_empty() {
-            match self.forward() {
+            let start = Instant::now();
+            let computed = self.forward();
+            let plan = &self.step.plan;
+            // Every row is the next token of a sequence, or a guess.
+            if computed.is_ok() && plan.logit_rows.len() == plan.tokens.len() {
+                let seconds = start.elapsed().as_secs_f32();
+                self.step_costs.note(plan.tokens.len(), seconds);
+            }
+            match computed {
                 Ok(()) => self.commit(),
                 Err(error) => fail(&self.step, &mut self.requests, &error),
             }
@@ -229,6 +246,46 @@ impl Engine {
         self.remove(|request| request.sequence.has_ended());
     }
 
+    /// Lets the first sequences guess what comes after their next token.
+    fn guess(&mut self, max_sequences: usize) {
+        if self.speculation == Speculation::Off {
+            return;
+        }
+        let n_first = self.requests.len().min(max_sequences);
+        let first = &mut self.requests[..n_first];
+        let is_decoding = |request: &Request| {
+            let sequence = &request.sequence;
+            let is_text = matches!(request.output, Output::Text(_));
+            is_text && sequence.is_running() && sequence.pending() == 1
+        };
+        // Beside prompts that are read, rows are not free.
+        let is_time = first.iter().all(is_decoding);
+        let mut budget = Budget::new(&self.step_costs, n_first);
+        for request in first {
+            request.drafter.guess(&[], 0);
+            request.sequence.set_draft(&[]);
+            if !is_decoding(request) {
+                continue;
+            }
+            let Request {
+                sequence,
+                drafter,
+                output,
+            } = request;
+            let Output::Text(reply) = output else {
+                continue;
+            };
+            let room = reply.room_for_draft(sequence.tokens().len());
+            drafter.guess(sequence.tokens(), room.min(MOST_GUESSES));
+            let n = match self.speculation {
+                Speculation::Always(n) => n.min(drafter.guesses().len()),
+                Speculation::Auto if is_time => budget.take(drafter),
+                Speculation::Auto | Speculation::Off => 0,
+            };
+            sequence.set_draft(&drafter.guesses()[..n]);
+        }
+    }
+
     /// Lets the oldest inputs become requests. Returns how many requests are to become vectors.
     fn start_embeddings(&mut self, spec: EmbeddingSpec) -> usize {
         let is_vector = |request: &&Request| matches!(request.output, Output::Vector(_));
@@ -238,6 +295,7 @@ impl Engine {
             let (collector, tokens) = Collector::new(input, spec);
             self.requests.push(Request {
                 sequence: collector.sequence(tokens),
+                drafter: Drafter::new(),
                 output: Output::Vector(collector),
             });
         }
@@ -327,7 +385,9 @@ impl Engine {
             "step"
         );
         for &seq_idx in &self.step.sequences {
-            let Request { sequence, output } = &mut self.requests[seq_idx];
+            let Request {
+                sequence, output, ..
+            } = &mut self.requests[seq_idx];
             if let Output::Text(reply) = output
                 && reply.note_planned(sequence.computed())
             {
@@ -356,24 +416,49 @@ impl Engine {
         let mut rows = self.logits.chunks_exact_mut(self.model.spec().vocab_size);
         let mut tools = self.memory.tools(&self.tokenizer);
         for (span, &seq_idx) in self.step.plan.spans.iter().zip(&self.step.sequences) {
-            let Request { sequence, output } = &mut self.requests[seq_idx];
-            sequence.commit(span.rows.len(), &mut self.blocks);
+            let Request {
+                sequence,
+                drafter,
+                output,
+            } = &mut self.requests[seq_idx];
+            let draft = sequence.draft().to_vec();
+            sequence.set_draft(&[]);
+            sequence.commit(span.rows.len() - draft.len(), &mut self.blocks);
             let Output::Text(reply) = output else {
                 continue;
             };
             if sequence.pending() > 0 {
                 continue;
             }
-            let Some(row) = rows.next() else { break };
-            self.stats.generated_tokens += 1;
-            match reply.advance(sequence.tokens().len(), row, &mut tools) {
-                Next::Continue(token) => sequence.push(token),
-                Next::Shift { token, n_keep } => {
-                    sequence.push(token);
-                    sequence.shift(n_keep, &mut self.blocks);
+            self.stats.drafted_tokens += draft.len() as u64;
+            let mut guesses = draft.iter();
+            // A guess that came true gives the next row its meaning; the others are forgotten, and
+            // what was stored for them is written over.
+            let mut own_rows = rows.by_ref().take(1 + draft.len());
+            for row in own_rows.by_ref() {
+                self.stats.generated_tokens += 1;
+                match reply.advance(sequence.tokens().len(), row, &mut tools) {
+                    Next::Continue(token) => {
+                        sequence.push(token);
+                        drafter.check(token);
+                        if guesses.next() != Some(&token) {
+                            break;
+                        }
+                        sequence.commit(1, &mut self.blocks);
+                        self.stats.accepted_tokens += 1;
+                    }
+                    Next::Shift { token, n_keep } => {
+                        sequence.push(token);
+                        sequence.shift(n_keep, &mut self.blocks);
+                        break;
+                    }
+                    Next::End => {
+                        sequence.end();
+                        break;
+                    }
                 }
-                Next::End => sequence.end(),
             }
+            own_rows.for_each(drop);
         }
     }
 
@@ -384,7 +469,9 @@ impl Engine {
         } = &self.embed_step;
         let mut rest = &self.logits[..];
         for (span, &seq_idx) in plan.spans.iter().zip(sequences) {
-            let Request { sequence, output } = &mut self.requests[seq_idx];
+            let Request {
+                sequence, output, ..
+            } = &mut self.requests[seq_idx];
             let Output::Vector(collector) = output else {
                 continue;
             };
@@ -398,7 +485,9 @@ impl Engine {
     }
 
     fn fail_first(&mut self, message: &str) {
-        if let Some(Request { sequence, output }) = self.requests.first_mut() {
+        if let Some(Request {
+            sequence, output, ..
+        }) = self.requests.first_mut() {
             output.fail(message);
             sequence.end();
         }
@@ -445,7 +534,9 @@ impl Engine {
 fn fail(step: &Step, requests: &mut [Request], error: &ModelError) {
     tracing::error!(%error, "step failed");
     for &seq_idx in &step.sequences {
-        let Request { sequence, output } = &mut requests[seq_idx];
+        let Request {
+            sequence, output, ..
+        } = &mut requests[seq_idx];
         output.fail(&error.to_string());
         sequence.end();
     }

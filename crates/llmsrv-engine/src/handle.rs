@@ -12,7 +12,7 @@ use tokio::sync::{
 };
 
 use crate::{
-    Embeddings, Event, GenRequest, Loaded, ModelSpec, SubmitError, TokenId,
+    Embeddings, Event, GenRequest, Loaded, ModelSpec, Speculation, SubmitError, TokenId,
     embed::EmbedInput,
     engine::Engine,
     grammar::{Constraint, Grammars},
@@ -35,6 +35,8 @@ pub struct EngineOptions {
     /// KV blocks up to which the pool grows rather than forgets a computed prompt. Beyond, it grows
     /// only for what running sequences need.
     pub prefix_cache_blocks: usize,
+    /// Whether tokens are guessed ahead; the output is the same.
+    pub speculation: Speculation,
 }
 
 impl Default for EngineOptions {
@@ -46,6 +48,7 @@ impl Default for EngineOptions {
             max_kv_blocks: 4096,
             prefix_cache: true,
             prefix_cache_blocks: usize::MAX,
+            speculation: Speculation::Auto,
         }
     }
 }
@@ -93,6 +96,10 @@ pub struct Stats {
     pub prefix_hit_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
+    /// Tokens guessed ahead and computed.
+    pub drafted_tokens: u64,
+    /// Those of them that came true; they are among the generated ones.
+    pub accepted_tokens: u64,
     /// Sequences that gave up their blocks for an older one.
     pub preemptions: u64,
     /// Inputs turned into vectors; their tokens count as tokens of prompts.

@@ -135,6 +135,14 @@ impl Reply {
         self.limits.max_tokens == 0
     }
 
+    /// Returns how many tokens it makes sense to guess after the `n_tokens` of the sequence and the
+    /// one that is chosen next anyway.
+    pub(crate) fn room_for_draft(&self, n_tokens: usize) -> usize {
+        let n_wanted = self.limits.max_tokens.saturating_sub(self.n_generated + 1);
+        let n_fitting = self.limits.num_ctx.saturating_sub(n_tokens + 1);
+        n_wanted.min(n_fitting)
+    }
+
     /// Notes that the sequence left the queue with `n_cached` tokens from the prefix cache.
     /// Returns whether it did so for the first time.
     pub(crate) fn note_planned(&mut self, n_cached: usize) -> bool {

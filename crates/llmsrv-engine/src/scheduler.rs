@@ -60,12 +60,16 @@ impl Scheduler {
                 .take(self.max_sequences)
                 .filter(|other| (**other).borrow().is_running())
                 .count();
-            let n_rows = sequence
-                .pending()
-                .min(budget.saturating_sub(n_running).max(1));
-            let n_rows = sequence.uncut(n_rows);
+            let n_free = budget.saturating_sub(n_running).max(1);
+            let n_rows = sequence.uncut(sequence.pending().min(n_free));
+            let n_for_draft = if n_rows == sequence.pending() {
+                n_free.saturating_sub(n_rows)
+            } else {
+                0
+            };
+            sequence.fit_draft(n_for_draft, blocks);
             step.add(seq_idx, sequence, n_rows);
-            budget = budget.saturating_sub(n_rows);
+            budget = budget.saturating_sub(n_rows + sequence.draft().len());
             if budget == 0 {
                 return;
             }
@@ -86,17 +90,25 @@ impl Step {
         self.n_preempted = 0;
     }
 
+    /// Adds the next `n_rows` tokens of a sequence, and its guesses after them.
     fn add(&mut self, seq_idx: usize, sequence: &Sequence, n_rows: usize) {
         let (start, first_row) = (sequence.computed(), self.plan.tokens.len());
         let end = start + n_rows;
+        let draft = sequence.draft();
+        let n_rows = n_rows + draft.len();
         self.plan
             .tokens
             .extend_from_slice(&sequence.tokens()[start..end]);
-        self.plan.positions.extend(start as u32..end as u32);
-        self.plan.ends.extend(start as u32 + 1..=end as u32);
+        self.plan.tokens.extend_from_slice(draft);
+        let last = (start + n_rows) as u32;
+        self.plan.positions.extend(start as u32..last);
+        self.plan.ends.extend(start as u32 + 1..=last);
         self.add_images(sequence, start, end, first_row);
         if end == sequence.tokens().len() {
-            self.plan.logit_rows.push((first_row + n_rows - 1) as u32);
+            let next = first_row + n_rows;
+            self.plan
+                .logit_rows
+                .extend((next - 1 - draft.len()) as u32..next as u32);
         }
         let mut table = self.spare_tables.pop().unwrap_or_default();
         table.clear();

@@ -14,6 +14,8 @@ use crate::{
 pub struct Sequence {
     tokens: Vec<TokenId>,
     images: Vec<ImageSpan>,
+    /// Guesses of the tokens after those; they are computed with the next token.
+    draft: Vec<TokenId>,
     computed: usize,
     blocks: Vec<BlockId>,
     ended: bool,
@@ -59,6 +61,25 @@ impl Sequence {
         fits
     }
 
+    /// Sets the guesses that are computed with the next token.
+    pub fn set_draft(&mut self, guesses: &[TokenId]) {
+        self.draft.clear();
+        self.draft.extend_from_slice(guesses);
+    }
+
+    /// Keeps as many guesses as there is room for in a step and in the blocks of the sequence. None
+    /// takes a block of its own: that memory may be wanted for real tokens.
+    pub fn fit_draft(&mut self, n_rows: usize, blocks: &Blocks) {
+        let n_slots = self.blocks.len() * blocks.block_size();
+        let n_free = n_slots.saturating_sub(self.tokens.len());
+        self.draft.truncate(n_rows.min(n_free));
+    }
+
+    /// Returns the guesses.
+    pub fn draft(&self) -> &[TokenId] {
+        &self.draft
+    }
+
     /// Notes that the next `n_rows` tokens are computed.
     pub fn commit(&mut self, n_rows: usize, blocks: &mut Blocks) {
         let block_size = blocks.block_size();
@@ -93,6 +114,7 @@ impl Sequence {
     pub fn release(&mut self, blocks: &mut Blocks) {
         blocks.release_all(&mut self.blocks);
         self.computed = 0;
+        self.draft.clear();
     }
 
     /// Marks the sequence as over; it is not planned again.

@@ -12,6 +12,7 @@ mod kv;
 mod matmul;
 mod packed;
 mod pool;
+pub mod probe;
 pub mod quant;
 mod tier;
 mod whole;

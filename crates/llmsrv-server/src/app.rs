@@ -11,7 +11,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::{Router, extract::FromRef, middleware};
 use llmsrv_api::keep_alive::KeepAlive;
-use llmsrv_engine::{LoadOptions, Loader};
+use llmsrv_engine::{LoadOptions, Loader, Speculation};
 use llmsrv_registry::Registry;
 use llmsrv_store::Store;
 use tokio::sync::watch;
@@ -52,6 +52,8 @@ pub struct Settings {
     pub context_length: usize,
     /// How models are loaded.
     pub load: LoadOptions,
+    /// Whether engines guess tokens ahead.
+    pub speculation: Speculation,
     /// What `/api/version` reports.
     pub version: String,
     /// Only this machine can connect.
@@ -102,6 +104,7 @@ impl Default for Settings {
             memory_limit: None,
             context_length: 0,
             load: LoadOptions::default(),
+            speculation: Speculation::Auto,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             listens_on_loopback: true,
             log_requests: false,

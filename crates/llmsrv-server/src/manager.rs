@@ -604,6 +604,7 @@ fn load(
             .unwrap_or(usize::MAX)
             .clamp(blocks_for(wanted), MAX_BLOCKS.max(blocks_for(wanted))),
         prefix_cache_blocks: blocks_for(wanted).saturating_mul(settings.parallel()),
+        speculation: settings.speculation,
         ..EngineOptions::default()
     };
     let loaded = Loaded {

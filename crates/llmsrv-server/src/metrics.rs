@@ -43,6 +43,8 @@ pub(crate) struct Metrics {
     prompt_tokens: Family<ModelLabels, Counter>,
     cached_tokens: Family<ModelLabels, Counter>,
     generated_tokens: Family<ModelLabels, Counter>,
+    drafted_tokens: Family<ModelLabels, Counter>,
+    accepted_tokens: Family<ModelLabels, Counter>,
     preemptions: Family<ModelLabels, Counter>,
     loads: Family<OutcomeLabels, Counter>,
     load_seconds: Histogram,
@@ -180,6 +182,18 @@ impl Metrics {
                 Family::default(),
             ),
             generated_tokens: own(r, "generated_tokens", "Tokens generated", Family::default()),
+            drafted_tokens: own(
+                r,
+                "drafted_tokens",
+                "Tokens guessed ahead and computed",
+                Family::default(),
+            ),
+            accepted_tokens: own(
+                r,
+                "accepted_tokens",
+                "Guessed tokens that came true",
+                Family::default(),
+            ),
             preemptions: own(
                 r,
                 "preemptions",
@@ -323,6 +337,16 @@ impl Metrics {
                 &self.generated_tokens,
                 before.generated_tokens,
                 now.generated_tokens,
+            ),
+            (
+                &self.drafted_tokens,
+                before.drafted_tokens,
+                now.drafted_tokens,
+            ),
+            (
+                &self.accepted_tokens,
+                before.accepted_tokens,
+                now.accepted_tokens,
             ),
             (&self.preemptions, before.preemptions, now.preemptions),
         ] {

@@ -8,3 +8,4 @@ mod model;
 mod published;
 mod quantize;
 mod support;
+mod synthetic;

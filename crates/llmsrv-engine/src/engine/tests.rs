@@ -128,6 +128,7 @@ fn alone(answer: &Answer, request: &GenRequest) -> Output {
     let options = EngineOptions {
         step_tokens: 10_000,
         prefix_cache: false,
+        speculation: Speculation::Off,
         ..EngineOptions::default()
     };
     run(&mut engine(fake, options), request)
@@ -162,6 +163,7 @@ fn answering(text: &str) -> Answer {
 }
 
 mod choices;
+mod speculation;
 
 mod equivalence {
     use super::*;
@@ -266,7 +268,18 @@ mod equivalence {
 
     fn case() -> impl Strategy<Value = Case> {
         (1usize..5).prop_flat_map(|block_size| {
-            let options = (1usize..5, 1usize..20, any::<bool>(), any::<bool>());
+            let speculation = prop_oneof![
+                Just(Speculation::Off),
+                Just(Speculation::Auto),
+                (1usize..8).prop_map(Speculation::Always),
+            ];
+            let options = (
+                1usize..5,
+                1usize..20,
+                any::<bool>(),
+                any::<bool>(),
+                speculation,
+            );
             (
                 options,
                 0usize..4,
@@ -274,7 +287,7 @@ mod equivalence {
             )
                 .prop_map(
                     move |(
-                        (max_sequences, step_tokens, is_small, hashes_collide),
+                        (max_sequences, step_tokens, is_small, hashes_collide, speculation),
                         spare_blocks,
                         arrivals,
                     )| Case {
@@ -288,6 +301,7 @@ mod equivalence {
                             max_kv_blocks: 0,
                             prefix_cache: true,
                             prefix_cache_blocks: [usize::MAX, 2][spare_blocks % 2],
+                            speculation,
                         },
                         arrivals,
                     },

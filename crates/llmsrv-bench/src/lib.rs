@@ -1,0 +1,25 @@
+//! How fast a model runs: measured beside the limits of the machine and beside other engines, all in
+//! the same run, because absolute figures belong to one machine on one day.
+//!
+//! Read in this order: `test` (what is measured), `cost` (the least it can take, from the tensors of
+//! the file), `raw` (the model alone), `serving` (the model behind its engine), `peer` (other
+//! engines), `run` (one round of everything after the other), `report` (what comes of it).
+
+mod cost;
+mod error;
+mod peer;
+mod raw;
+mod report;
+mod run;
+mod serving;
+mod test;
+
+pub use cost::Cost;
+pub use error::Error;
+pub use peer::PeerSpec;
+pub use report::{
+    Figure, Limits, ModelReport, PeerFigure, Process, Report, Stream, TestReport, median,
+};
+pub use run::{Options, Step, bench_model, limits};
+pub use serving::{FirstToken, Streamer};
+pub use test::Test;

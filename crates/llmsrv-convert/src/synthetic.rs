@@ -1,0 +1,338 @@
+//! Models of a given shape with random weights: what speed is measured on when nothing may be
+//! downloaded.
+//!
+//! How fast a model runs depends on its shape and its types, not on what it has learned. Such a file
+//! is valid for every program that reads the format, and the same on every machine.
+
+mod blocks;
+mod vocabulary;
+
+use std::path::Path;
+
+use llmsrv_gguf::{Header, Layout, Metadata, TensorInfo, TensorType};
+
+use crate::{
+    Error, Progress, Target,
+    mixture::Mixture,
+    quantize::{create, go_on},
+};
+
+/// The dimensions of a decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// What differs but for dimensions.
+    pub family: Family,
+    /// Layers.
+    pub n_layers: usize,
+    /// Elements of a row of the residual stream.
+    pub width: usize,
+    /// Hidden elements of a feed-forward network.
+    pub hidden: usize,
+    /// Query heads.
+    pub n_heads: usize,
+    /// Heads of keys and values; divides `n_heads`.
+    pub n_kv_heads: usize,
+    /// Elements of a head; even.
+    pub head_dim: usize,
+    /// Tokens of the vocabulary.
+    pub n_vocab: usize,
+    /// The embedding also gives the logits.
+    pub tied: bool,
+}
+
+/// The families whose shapes can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Llama 3.
+    Llama,
+    /// Qwen 2.5: queries, keys and values have biases.
+    Qwen2,
+    /// Qwen 3: queries and keys are normalised.
+    Qwen3,
+}
+
+/// Shapes of known models, by the names they go by here.
+pub const SHAPES: &[(&str, &str, Shape)] = &[
+    (
+        "0.5b",
+        "Qwen2.5-0.5B",
+        Shape {
+            family: Family::Qwen2,
+            n_layers: 24,
+            width: 896,
+            hidden: 4864,
+            n_heads: 14,
+            n_kv_heads: 2,
+            head_dim: 64,
+            n_vocab: 151_936,
+            tied: true,
+        },
+    ),
+    (
+        "1b",
+        "Llama-3.2-1B",
+        Shape {
+            family: Family::Llama,
+            n_layers: 16,
+            width: 2048,
+            hidden: 8192,
+            n_heads: 32,
+            n_kv_heads: 8,
+            head_dim: 64,
+            n_vocab: 128_256,
+            tied: true,
+        },
+    ),
+    (
+        "1.7b",
+        "Qwen3-1.7B",
+        Shape {
+            family: Family::Qwen3,
+            n_layers: 28,
+            width: 2048,
+            hidden: 6144,
+            n_heads: 16,
+            n_kv_heads: 8,
+            head_dim: 128,
+            n_vocab: 151_936,
+            tied: true,
+        },
+    ),
+    (
+        "8b",
+        "Llama-3.1-8B",
+        Shape {
+            family: Family::Llama,
+            n_layers: 32,
+            width: 4096,
+            hidden: 14_336,
+            n_heads: 32,
+            n_kv_heads: 8,
+            head_dim: 128,
+            n_vocab: 128_256,
+            tied: false,
+        },
+    ),
+    (
+        "tiny",
+        "two layers, for trials",
+        Shape {
+            family: Family::Llama,
+            n_layers: 2,
+            width: 256,
+            hidden: 512,
+            n_heads: 4,
+            n_kv_heads: 2,
+            head_dim: 64,
+            n_vocab: 2048,
+            tied: true,
+        },
+    ),
+];
+
+impl Family {
+    /// All of them.
+    pub const ALL: &[Family] = &[Family::Llama, Family::Qwen2, Family::Qwen3];
+
+    /// Returns the name that files have in `general.architecture`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Llama => "llama",
+            Family::Qwen2 => "qwen2",
+            Family::Qwen3 => "qwen3",
+        }
+    }
+
+    fn rope_base(self) -> f32 {
+        match self {
+            Family::Llama => 500_000.0,
+            Family::Qwen2 | Family::Qwen3 => 1_000_000.0,
+        }
+    }
+
+    fn norm_eps(self) -> f32 {
+        match self {
+            Family::Llama => 1e-5,
+            Family::Qwen2 | Family::Qwen3 => 1e-6,
+        }
+    }
+
+    fn pretokenizer(self) -> &'static str {
+        match self {
+            Family::Llama => "llama-bpe",
+            Family::Qwen2 | Family::Qwen3 => "qwen2",
+        }
+    }
+}
+
+/// Writes a model of `shape` with random weights of the types that [`crate::quantize`] would choose.
+/// The same arguments give the same bytes.
+///
+/// # Errors
+/// [`Error::Invalid`] if the shape contradicts itself.
+pub fn synthesize(
+    destination: &Path,
+    name: &str,
+    shape: &Shape,
+    target: Target,
+    progress: &mut Progress<'_>,
+) -> Result<(), Error> {
+    check(shape)?;
+    let metadata = metadata(name, shape, target)?;
+    let tensors = tensors(shape);
+    let header = Header {
+        version: 3,
+        metadata: metadata.clone(),
+        tensors,
+        alignment: 32,
+        data_start: 0,
+    };
+    let mixture = Mixture::new(&header, target);
+    let mut layout = Layout::new(metadata);
+    let mut types = Vec::with_capacity(header.tensors.len());
+    for tensor in &header.tensors {
+        let ty = mixture.choose(tensor);
+        layout.tensor(&tensor.name, &tensor.shape, ty)?;
+        types.push(ty);
+    }
+    let total = layout.data_bytes();
+    create(destination, &layout, |out| {
+        let mut done = 0;
+        let mut piece = Vec::new();
+        for (index, (tensor, ty)) in header.tensors.iter().zip(types).enumerate() {
+            let mut weights = blocks::Weights::new(index as u64, ty, content(&tensor.name));
+            let mut n_blocks = tensor.n_elements() / ty.block_len() as u64;
+            while n_blocks > 0 {
+                let n_now = n_blocks.min(PIECE_BLOCKS);
+                weights.fill(n_now as usize, &mut piece);
+                out.write_all(&piece)?;
+                n_blocks -= n_now;
+                done += piece.len() as u64;
+                go_on(progress(done, total))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Norms do nothing; everything else is random.
+fn content(name: &str) -> blocks::Content {
+    if name.contains("_norm") {
+        blocks::Content::Ones
+    } else {
+        blocks::Content::Random
+    }
+}
+
+fn check(shape: &Shape) -> Result<(), Error> {
+    let invalid = |what: &str| Err(Error::Invalid(format!("this shape cannot be: {what}")));
+    let sizes = [
+        shape.n_layers,
+        shape.width,
+        shape.hidden,
+        shape.n_heads,
+        shape.n_kv_heads,
+        shape.head_dim,
+    ];
+    if sizes.contains(&0) || sizes.iter().any(|size| *size > LARGEST) {
+        return invalid("every number must be between 1 and 1048576");
+    }
+    if !shape.n_heads.is_multiple_of(shape.n_kv_heads) {
+        return invalid("the heads of keys do not divide the heads of queries");
+    }
+    if !shape.head_dim.is_multiple_of(2) {
+        return invalid("a head has an odd number of elements");
+    }
+    if !shape.width.is_multiple_of(32) || !shape.hidden.is_multiple_of(32) {
+        return invalid("width and hidden are no multiples of 32");
+    }
+    if shape.n_vocab < vocabulary::FEWEST || shape.n_vocab > vocabulary::MOST {
+        let (fewest, most) = (vocabulary::FEWEST, vocabulary::MOST);
+        return Err(Error::Invalid(format!(
+            "this shape cannot be: the vocabulary must have {fewest} to {most} tokens"
+        )));
+    }
+    Ok(())
+}
+
+fn metadata(name: &str, shape: &Shape, target: Target) -> Result<Metadata, Error> {
+    let family = shape.family;
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", family.name());
+    metadata.set("general.type", "model");
+    metadata.set("general.name", format!("random weights, {name}"));
+    metadata.set("general.file_type", target.file_type());
+    metadata.set("general.quantization_version", 2_u32);
+    let mut set = |key: &str, value: usize| {
+        metadata.set(format!("{}.{key}", family.name()), value as u32);
+    };
+    set("block_count", shape.n_layers);
+    set("context_length", CONTEXT_LENGTH);
+    set("embedding_length", shape.width);
+    set("feed_forward_length", shape.hidden);
+    set("attention.head_count", shape.n_heads);
+    set("attention.head_count_kv", shape.n_kv_heads);
+    set("attention.key_length", shape.head_dim);
+    set("attention.value_length", shape.head_dim);
+    set("rope.dimension_count", shape.head_dim);
+    set("vocab_size", shape.n_vocab);
+    let key = |name: &str| format!("{}.{name}", family.name());
+    metadata.set(key("rope.freq_base"), family.rope_base());
+    metadata.set(key("attention.layer_norm_rms_epsilon"), family.norm_eps());
+    vocabulary::describe(&mut metadata, shape.n_vocab, family.pretokenizer());
+    Ok(metadata)
+}
+
+/// The tensors as a converted model has them: matrices in BF16, the rest in F32.
+fn tensors(shape: &Shape) -> Vec<TensorInfo> {
+    let (width, hidden) = (shape.width, shape.hidden);
+    let (query, kv) = (
+        shape.n_heads * shape.head_dim,
+        shape.n_kv_heads * shape.head_dim,
+    );
+    let mut tensors = Vec::new();
+    let mut add = |name: String, sizes: &[usize]| {
+        let dtype = if sizes.len() > 1 {
+            TensorType::BF16
+        } else {
+            TensorType::F32
+        };
+        tensors.push(TensorInfo {
+            name,
+            shape: sizes.iter().map(|size| *size as u64).collect(),
+            dtype,
+            offset: 0,
+            bytes: 0,
+        });
+    };
+    add("token_embd.weight".into(), &[width, shape.n_vocab]);
+    for layer in 0..shape.n_layers {
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        add(name("attn_norm.weight"), &[width]);
+        for (part, rows) in [("attn_q", query), ("attn_k", kv), ("attn_v", kv)] {
+            add(name(&format!("{part}.weight")), &[width, rows]);
+            if shape.family == Family::Qwen2 {
+                add(name(&format!("{part}.bias")), &[rows]);
+            }
+        }
+        if shape.family == Family::Qwen3 {
+            add(name("attn_q_norm.weight"), &[shape.head_dim]);
+            add(name("attn_k_norm.weight"), &[shape.head_dim]);
+        }
+        add(name("attn_output.weight"), &[query, width]);
+        add(name("ffn_norm.weight"), &[width]);
+        add(name("ffn_gate.weight"), &[width, hidden]);
+        add(name("ffn_up.weight"), &[width, hidden]);
+        add(name("ffn_down.weight"), &[hidden, width]);
+    }
+    add("output_norm.weight".into(), &[width]);
+    if !shape.tied {
+        add("output.weight".into(), &[width, shape.n_vocab]);
+    }
+    tensors
+}
+
+/// Blocks made at a time.
+const PIECE_BLOCKS: u64 = 1 << 14;
+const CONTEXT_LENGTH: usize = 32_768;
+const LARGEST: usize = 1 << 20;

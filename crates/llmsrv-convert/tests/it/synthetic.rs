@@ -1,0 +1,127 @@
+//! Models with random weights: valid, finite, the same every time, with the types of `quantize`.
+
+use std::{ops::ControlFlow, path::Path};
+
+use llmsrv_convert::{Error, Family, SHAPES, Shape, Target, quantize, synthesize};
+use llmsrv_engine::{BlockId, LoadOptions, Span, StepPlan};
+use llmsrv_gguf::{GgufFile, TensorType};
+
+fn tiny(family: Family, tied: bool) -> Shape {
+    let (_, _, shape) = SHAPES.iter().find(|row| row.0 == "tiny").unwrap();
+    Shape {
+        family,
+        tied,
+        ..*shape
+    }
+}
+
+fn make(path: &Path, shape: &Shape, target: Target) {
+    synthesize(path, "tiny", shape, target, &mut |_, _| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn every_target_and_family_runs_and_gives_finite_logits() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    for (index, target) in Target::ALL.iter().enumerate() {
+        let family = Family::ALL[index % Family::ALL.len()];
+        make(&path, &tiny(family, index % 2 == 0), *target);
+        let options = LoadOptions {
+            n_threads: 1,
+            device: "cpu".into(),
+            ..LoadOptions::default()
+        };
+        let mut model = llmsrv_models::load(&path, &options).unwrap().model;
+        model.reserve_blocks(1).unwrap();
+        let plan = StepPlan {
+            tokens: vec![5, 300, 2000],
+            positions: vec![0, 1, 2],
+            ends: vec![1, 2, 3],
+            spans: vec![Span {
+                rows: 0..3,
+                start: 0,
+                blocks: vec![BlockId(0)],
+            }],
+            logit_rows: vec![2],
+            ..StepPlan::default()
+        };
+        let mut logits = vec![0.0; model.spec().vocab_size];
+        model.forward(&plan, &mut logits).unwrap();
+        let largest = logits.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+        assert!(
+            largest.is_finite() && (0.05..50.0).contains(&largest),
+            "{target} {family:?}: {largest}"
+        );
+    }
+}
+
+#[test]
+fn types_are_those_of_quantising_and_bytes_are_the_same_every_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    // Rows that are no multiple of 256 fall back to types with short blocks.
+    let shape = Shape {
+        width: 320,
+        n_layers: 9,
+        ..tiny(Family::Qwen2, true)
+    };
+    make(&at("wide.gguf"), &shape, Target::Bf16);
+    for target in [Target::Q4_K_M, Target::Q5_K_S, Target::Q8_0] {
+        make(&at("direct.gguf"), &shape, target);
+        make(&at("again.gguf"), &shape, target);
+        let mut go = |_, _| ControlFlow::Continue(());
+        quantize(&at("wide.gguf"), &at("packed.gguf"), target, &mut go).unwrap();
+        let types = |name: &str| -> Vec<(String, TensorType)> {
+            let file = GgufFile::open(&at(name)).unwrap();
+            let tensors = file.header().tensors.iter();
+            tensors
+                .map(|tensor| (tensor.name.clone(), tensor.dtype))
+                .collect()
+        };
+        assert_eq!(types("direct.gguf"), types("packed.gguf"), "{target}");
+        let bytes = |name: &str| std::fs::read(at(name)).unwrap();
+        assert_eq!(bytes("direct.gguf"), bytes("again.gguf"), "{target}");
+    }
+}
+
+#[test]
+fn shapes_that_cannot_be_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    let shape = tiny(Family::Llama, true);
+    for wrong in [
+        Shape {
+            n_kv_heads: 3,
+            ..shape
+        },
+        Shape { width: 33, ..shape },
+        Shape {
+            head_dim: 63,
+            ..shape
+        },
+        Shape {
+            n_layers: 0,
+            ..shape
+        },
+        Shape {
+            n_vocab: 3,
+            ..shape
+        },
+        Shape {
+            n_vocab: 1 << 22,
+            ..shape
+        },
+        Shape {
+            hidden: usize::MAX,
+            ..shape
+        },
+    ] {
+        let mut go = |_, _| ControlFlow::Continue(());
+        let made = synthesize(&path, "wrong", &wrong, Target::Q8_0, &mut go);
+        assert!(matches!(made, Err(Error::Invalid(_))), "{wrong:?}");
+        assert!(!path.exists());
+    }
+}

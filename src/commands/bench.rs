@@ -1,0 +1,220 @@
+//! `llmsrv bench`
+
+mod child;
+mod http;
+mod make;
+mod print;
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::Context as _;
+use llmsrv_bench::{Limits, ModelReport, Options, PeerSpec, Report, Step, Test};
+use llmsrv_engine::{LoadOptions, Loader};
+
+use crate::{
+    cli::BenchArgs,
+    commands::VERSION,
+    context::Context,
+    failure::{Code, Failure},
+    local::{self, Prune},
+    logging, term,
+};
+
+/// A model to be measured.
+struct Subject {
+    /// As it was typed.
+    name: String,
+    weights: PathBuf,
+    /// Its name in the store, unless a file was typed.
+    stored: bool,
+}
+
+/// Measures models, or makes one to be measured.
+pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
+    logging::start(context.config(), logging::Style::Command)?;
+    let threads = match args.threads.unwrap_or(context.config().server.threads) {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    let load = LoadOptions {
+        n_threads: threads,
+        kv_cache_type: context.config().server.kv_cache_type.clone(),
+        device: context.config().server.device.clone(),
+        ..LoadOptions::default()
+    };
+    if let Some(path) = &args.ready {
+        return child::load(path, &load);
+    }
+    if let Some(shape) = &args.make_model {
+        return make::run(shape, args, context.global.quiet);
+    }
+    if args.limits {
+        let limits = llmsrv_bench::limits(threads, args.rounds as usize);
+        return print::report(&report(threads, limits, Vec::new()), args);
+    }
+    let options = options(args, load)?;
+    let subjects = subjects(context, &args.what)?;
+    let mut steps = steps(context.global.quiet);
+    let mut limits = Limits::default();
+    let mut models = Vec::new();
+    for subject in &subjects {
+        let (found, model) = measure(context, subject, &options, args, &mut steps)
+            .with_context(|| format!("cannot measure {}", subject.name))?;
+        limits = merged(limits, found);
+        models.push(model);
+    }
+    steps.stop();
+    print::report(&report(threads, limits, models), args)
+}
+
+/// Shows progress to people who watch, and to nobody else.
+fn steps(quiet: bool) -> term::Steps {
+    if quiet || !term::stderr_is_terminal() {
+        term::Steps::hidden()
+    } else {
+        term::Steps::for_people()
+    }
+}
+
+fn report(threads: usize, limits: Limits, models: Vec<ModelReport>) -> Report {
+    Report {
+        version: VERSION.to_owned(),
+        threads,
+        limits,
+        models,
+    }
+}
+
+/// Joins the samples of two models.
+fn merged(mut limits: Limits, more: Limits) -> Limits {
+    let join = |a: &mut llmsrv_bench::Figure, b: llmsrv_bench::Figure| {
+        let mut samples = std::mem::take(&mut a.samples);
+        samples.extend(b.samples);
+        *a = llmsrv_bench::Figure::of(samples);
+    };
+    join(&mut limits.read, more.read);
+    join(&mut limits.int8, more.int8);
+    join(&mut limits.float, more.float);
+    Limits {
+        int8_instruction: more.int8_instruction,
+        float_instruction: more.float_instruction,
+        ..limits
+    }
+}
+
+fn options(args: &BenchArgs, load: LoadOptions) -> Result<Options, Failure> {
+    let tests = Test::matrix(&args.pp, &args.tg, &args.depth, &args.batch);
+    if tests.is_empty() {
+        return Err(Failure::new(Code::Usage, "there is nothing to measure")
+            .hint("give --pp or --tg a number of tokens"));
+    }
+    const MOST_TOKENS: usize = 1 << 20;
+    if tests
+        .iter()
+        .any(|test| test.positions() > MOST_TOKENS || test.sequences() > 1024)
+    {
+        return Err(Failure::new(
+            Code::Usage,
+            "a test is larger than anything that can be measured",
+        )
+        .hint("at most 1048576 tokens and 1024 sequences"));
+    }
+    let mut peers: Vec<PeerSpec> = args.peer.iter().cloned().map(PeerSpec::Command).collect();
+    if let Some(interpreter) = &args.peer_python {
+        let python = |repack| PeerSpec::Python {
+            interpreter: interpreter.clone(),
+            repack,
+        };
+        peers.push(python(true));
+        if args.peer_unpacked {
+            peers.push(python(false));
+        }
+    }
+    Ok(Options {
+        tests,
+        first_token: if args.quick { 0 } else { 512 },
+        rounds: args.rounds as usize,
+        load,
+        peers,
+    })
+}
+
+/// Finds what was typed: files, or models of the store.
+fn subjects(context: &Context, typed: &[String]) -> Result<Vec<Subject>, Failure> {
+    let default = ["default".to_owned()];
+    let typed = if typed.is_empty() { &default } else { typed };
+    let store = local::open_store(&context.config().server, Prune::No)?;
+    let subject = |name: &String| {
+        let path = PathBuf::from(name);
+        if path.is_file() {
+            return Ok(Subject {
+                name: path
+                    .file_stem()
+                    .map_or_else(|| name.clone(), |stem| stem.to_string_lossy().into_owned()),
+                weights: path,
+                stored: false,
+            });
+        }
+        let missing = || format!("{name} is no file, and no model here");
+        let model = name
+            .parse()
+            .map_err(anyhow::Error::new)
+            .and_then(|name| Ok(store.model(&name)?))
+            .with_context(missing)?;
+        Ok(Subject {
+            name: name.clone(),
+            weights: model.weights,
+            stored: true,
+        })
+    };
+    typed.iter().map(subject).collect()
+}
+
+fn measure(
+    context: &Context,
+    subject: &Subject,
+    options: &Options,
+    args: &BenchArgs,
+    steps: &mut term::Steps,
+) -> anyhow::Result<(Limits, ModelReport)> {
+    let loader: Loader = Arc::new(llmsrv_models::load);
+    let mut progress = |step: Step| {
+        let text = match step {
+            Step::Load(1) => "loading".to_owned(),
+            Step::Load(n) => format!("loading in {n} engines"),
+            Step::Test(test) => test.to_string(),
+            Step::FirstToken => "first token".to_owned(),
+        };
+        let status = format!("{}: {text}", subject.name);
+        // Nothing but a broken pipe can happen to a line for people.
+        let _ = steps.step(&serde_json::json!({ "status": status }));
+    };
+    let mut serve = |streamer: llmsrv_bench::Streamer, report: &mut ModelReport| {
+        if args.quick {
+            return Ok(());
+        }
+        match http::compare(context, subject, options, &streamer) {
+            Ok(stream) => report.stream = Some(stream),
+            Err(failure) => report
+                .notes
+                .push(format!("HTTP was not measured: {failure}")),
+        }
+        drop(streamer);
+        match child::measure(context, subject, options) {
+            Ok(process) => report.process = Some(process),
+            Err(failure) => report
+                .notes
+                .push(format!("a new process was not measured: {failure}")),
+        }
+        Ok(())
+    };
+    let (model, limits) = llmsrv_bench::bench_model(
+        &subject.name,
+        &subject.weights,
+        &loader,
+        options,
+        &mut progress,
+        &mut serve,
+    )?;
+    Ok((limits, model))
+}

@@ -1,0 +1,174 @@
+//! `llmsrv bench`: what it prints is complete and adds up, and what it makes can be measured.
+
+use serde_json::Value;
+
+use crate::util::Sandbox;
+
+fn json(sandbox: &Sandbox, args: &[&str]) -> Value {
+    let output = sandbox.run(args).ok();
+    assert_eq!(
+        output.stderr, "",
+        "nothing but the document where nobody watches"
+    );
+    serde_json::from_str(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_made_model_is_measured_beside_its_limits_and_a_peer() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path().join("tiny model.gguf");
+    let path = file.to_str().unwrap();
+    let make = [
+        "bench",
+        "--make-model",
+        "tiny:vocab=1024",
+        "-Q",
+        "Q8_0",
+        "-o",
+        path,
+    ];
+    assert_eq!(sandbox.run(&make).ok().stdout, "");
+
+    let peer = "test -f {model} && echo 100";
+    let args = [
+        "bench", path, "--pp", "16,40", "-n", "4", "-d", "0,33", "-b", "1,3", "-r", "2", "-t", "1",
+        "--peer", peer, "--json",
+    ];
+    let report = json(&sandbox, &args);
+    for limit in ["read", "int8", "float"] {
+        assert!(
+            report["limits"][limit]["median"].as_f64().unwrap() > 1e6,
+            "{limit}"
+        );
+    }
+    let model = &report["models"][0];
+    assert_eq!(model["notes"], Value::Array(Vec::new()));
+    assert_eq!(model["model"], "tiny model");
+    let tests = model["tests"].as_array().unwrap();
+    let names: Vec<&str> = tests
+        .iter()
+        .map(|test| test["test"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "pp16",
+            "pp40",
+            "pp16 @ d33",
+            "pp40 @ d33",
+            "tg4",
+            "tg4 @ d33",
+            "tg4 x3 @ d128"
+        ]
+    );
+    for test in tests {
+        let speed = test["speed"]["median"].as_f64().unwrap();
+        let share = test["share"].as_f64().unwrap();
+        let limit = test["limit"].as_f64().unwrap();
+        assert!(
+            speed > 0.0 && (share - speed / limit).abs() < 1e-9,
+            "{test}"
+        );
+        assert_eq!(test["speed"]["samples"].as_array().unwrap().len(), 2);
+        let is_plain = !test["test"].as_str().unwrap().contains('@');
+        assert_eq!(
+            test["peers"].as_array().unwrap().len(),
+            usize::from(is_plain)
+        );
+    }
+    let ratio = tests[0]["peers"][0]["ratio"].as_f64().unwrap();
+    assert!((ratio * 100.0 - tests[0]["speed"]["median"].as_f64().unwrap()).abs() < 1e-6);
+    for (part, figure) in [
+        ("process", "ready"),
+        ("first_token", "new"),
+        ("first_token", "seen"),
+        ("stream", "http"),
+        ("stream", "engine"),
+    ] {
+        let figure = &model[part][figure]["median"];
+        assert!(
+            figure.as_f64().is_some_and(|figure| figure > 0.0),
+            "{part} {model}"
+        );
+    }
+    let left: Vec<_> = std::fs::read_dir(file.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with(".llmsrv-bench"))
+        .collect();
+    assert_eq!(left, Vec::<String>::new(), "what was lent is taken back");
+}
+
+#[test]
+fn the_table_has_a_row_for_each_test() {
+    let sandbox = Sandbox::new();
+    let args = [
+        "bench",
+        "--pp",
+        "8",
+        "-n",
+        "2",
+        "-r",
+        "1",
+        "--quick",
+        "--markdown",
+    ];
+    let text = sandbox.run(&args).ok().stdout;
+    for part in ["| pp8 |", "| tg2 |", "Limits of"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn mistakes_are_told_with_what_to_do() {
+    let sandbox = Sandbox::new();
+    let made = sandbox.path().join("made.gguf");
+    let made = made.to_str().unwrap();
+    for (args, status, text) in [
+        (
+            &["bench", "no-such-model"][..],
+            1,
+            "no-such-model is no file, and no model here",
+        ),
+        (&["bench", "--pp", "0", "-n", "0"], 2, "nothing to measure"),
+        (&["bench", "--pp", "99999999"], 2, "larger than anything"),
+        (
+            &["bench", "--make-model", "7b", "-o", made],
+            2,
+            "0.5b, 1b, 1.7b, 8b",
+        ),
+        (
+            &["bench", "--make-model", "tiny", "-Q", "Q9", "-o", made],
+            2,
+            "Q4_K_M",
+        ),
+        (&["bench", "--make-model", "tiny"], 2, "--output"),
+        (
+            &[
+                "bench", "-n", "1", "--pp", "1", "-r", "1", "--peer", "exit 7",
+            ],
+            1,
+            "exit status: 7",
+        ),
+        (
+            &[
+                "bench",
+                "-n",
+                "1",
+                "--pp",
+                "1",
+                "-r",
+                "1",
+                "--peer-python",
+                "/no/python",
+            ],
+            1,
+            "/no/python",
+        ),
+    ] {
+        let output = sandbox.run(args);
+        assert_eq!(output.code, status, "{output:?}");
+        assert!(output.stderr.contains(text), "{output:?}");
+    }
+    assert!(!std::path::Path::new(made).exists());
+}
