@@ -217,6 +217,9 @@ pub struct ListedModel {
     pub digest: String,
     /// Facts.
     pub details: Details,
+    /// What it can do, as `/api/show` tells it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
 }
 
 /// A model of `/api/ps`.

@@ -6,6 +6,7 @@ use jiff::Zoned;
 use llmsrv_api::{native::Message, options::Options};
 use llmsrv_chat::{Fill, OutputSplitter, Prompt, Template, Think, ToolFormat};
 use llmsrv_engine::{GenRequest, Generation, GrammarSpec, SamplingParams, SubmitError};
+use llmsrv_store::ModelName;
 use llmsrv_tokenizer::{Special, Tokenizer};
 
 use crate::{
@@ -190,6 +191,16 @@ fn is_raw(job: &Job) -> bool {
     matches!(&job.input, Input::Generate(Generate { raw: true, .. }))
 }
 
+/// The whole name of the model that was asked for. Names that stand for the same model share what is
+/// loaded, which has the name of the first one.
+fn name(job: &Job, model: &ReadyModel) -> ModelName {
+    let loaded = &model.stored.entry.name;
+    match job.model.parse() {
+        Ok(asked) if asked != *loaded => asked,
+        _ => loaded.clone(),
+    }
+}
+
 /// Refuses what the model cannot do; returns how it is to think.
 fn check(job: &Job, model: &ReadyModel, template: &Template) -> Result<Option<Think>, ApiError> {
     let entry = &model.stored.entry;
@@ -200,13 +211,13 @@ fn check(job: &Job, model: &ReadyModel, template: &Template) -> Result<Option<Th
     let n_images = match &job.input {
         Input::Generate(generate) => {
             if !generate.suffix.is_empty() && !can.insert {
-                return Err(ApiError::lacks(&entry.name.full(), "insert"));
+                return Err(ApiError::lacks(&name(job, model).full(), "insert"));
             }
             generate.images.len()
         }
         Input::Chat { messages, .. } => {
             if !job.tools().is_empty() && !can.tools {
-                return Err(ApiError::lacks(&entry.name.full(), "tools"));
+                return Err(ApiError::lacks(&name(job, model).full(), "tools"));
             }
             messages.iter().map(|message| message.images.len()).sum()
         }
@@ -320,7 +331,7 @@ fn render(
             all.extend(stored());
             all.extend(messages.iter().cloned());
             if THINKING_FORGETTERS.contains(&model.stored.entry.config.family.as_str())
-                || model.stored.entry.name.model().starts_with("deepseek-r1")
+                || name(job, model).model().starts_with("deepseek-r1")
             {
                 llmsrv_chat::strip_earlier_thinking(&mut all);
             }
