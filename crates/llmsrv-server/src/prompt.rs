@@ -451,7 +451,7 @@ fn sampling(options: &Options) -> SamplingParams {
 /// The calls that the answer must be, in the format of the model's template.
 fn forced_calls(job: &Job, template: &Template, tokenizer: &Tokenizer) -> Option<GrammarSpec> {
     let control = |text: &str| tokenizer.find(text).filter(|id| tokenizer.is_control(*id));
-    let parallel = job.tool_choice == ToolChoice::Required;
+    let parallel = job.parallel_calls && job.tool_choice == ToolChoice::Required;
     let grammar =
         ToolFormat::of(template).forced_grammar(&job.forced_tools(), parallel, &control)?;
     Some(GrammarSpec::Calls {

@@ -79,6 +79,7 @@ fn job(mut fields: Fields, input: Input) -> Result<Job, ApiError> {
         keep_alive: keep_alive(&mut fields)?,
         grammar: fields.take("format").map_or(Ok(None), grammar)?,
         tool_choice: ToolChoice::default(),
+        parallel_calls: true,
         logit_bias: logit_bias(&mut fields)?,
         think: fields
             .take("think")

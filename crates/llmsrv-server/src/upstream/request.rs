@@ -22,6 +22,9 @@ pub(super) fn request(job: &Job, model: &str) -> Result<(&'static str, Value), A
             if !tools.is_empty() {
                 body.insert("tools".into(), tools.iter().map(tool).collect());
                 body.insert("tool_choice".into(), tool_choice(&job.tool_choice));
+                if !job.parallel_calls {
+                    body.insert("parallel_tool_calls".into(), json!(false));
+                }
             }
             "/chat/completions"
         }

@@ -568,3 +568,29 @@ async fn ids_are_never_the_same() {
         }
     }
 }
+
+/// Loading is over; the first step takes longer than clients like to hear nothing.
+#[tokio::test]
+async fn a_stream_that_has_nothing_to_say_yet_is_kept_awake() {
+    let host = host_with(settings(), || FakeOptions {
+        answer: Answer::Text(String::new()),
+        step_delay: std::time::Duration::from_millis(15_300),
+        ..FakeOptions::default()
+    });
+    let ask = async |path: &str, members: Value| {
+        let body = with(user("plain"), with(members, json!({"stream": true})));
+        host.text(Method::POST, path, body.to_string()).await.1
+    };
+    let (chat, message, native) = tokio::join!(
+        ask("/v1/chat/completions", json!({})),
+        ask("/v1/messages", json!({})),
+        ask("/api/chat", json!({})),
+    );
+    for (path, events) in [("chat", chat), ("messages", message)] {
+        assert!(events.contains(": ping\n\n"), "{path}: {events}");
+    }
+    // Lines have no comments.
+    for line in native.lines() {
+        serde_json::from_str::<Value>(line).unwrap();
+    }
+}

@@ -214,3 +214,61 @@ async fn formats_of_our_own() {
         "{error}"
     );
 }
+
+/// Whatever the model would like to say, in all dialects.
+#[tokio::test]
+async fn one_call_is_one_call() {
+    let two = concat!(
+        r#"<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>"#,
+        r#"<tool_call>{"name":"add","arguments":{"a":2}}</tool_call>"#
+    );
+    let host = saying(two);
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
+    let nested = json!([{"type": "function", "function": {"name": "add", "parameters": schema}}]);
+    let flat = json!([{"type": "function", "name": "add", "parameters": schema}]);
+    let plain = json!([{"name": "add", "input_schema": schema}]);
+    let messages = json!([{"role": "user", "content": "x"}]);
+    for (path, body, at, kind) in [
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "tools": nested}),
+            "/choices/0/message/tool_calls",
+            "function",
+        ),
+        (
+            "/v1/responses",
+            json!({"input": "x", "tools": flat}),
+            "/output",
+            "function_call",
+        ),
+        (
+            "/v1/messages",
+            json!({"messages": messages, "max_tokens": 500, "tools": plain}),
+            "/content",
+            "tool_use",
+        ),
+    ] {
+        for (parallel, forced, expected) in [
+            (None, false, 2),
+            (Some(true), false, 2),
+            (Some(false), false, 1),
+            (Some(false), true, 1),
+        ] {
+            let mut body = body.clone();
+            body["model"] = json!("caller");
+            body["temperature"] = json!(0);
+            if path == "/v1/messages" {
+                let kind = if forced { "any" } else { "auto" };
+                body["tool_choice"] = json!({"type": kind, "disable_parallel_tool_use": parallel.map(|parallel: bool| !parallel)});
+            } else {
+                body["parallel_tool_calls"] = json!(parallel);
+                body["tool_choice"] = json!(if forced { "required" } else { "auto" });
+            }
+            let (status, answer) = host.post(path, body.clone()).await;
+            assert_eq!(status, 200, "{answer}");
+            let items = answer.pointer(at).unwrap().as_array().unwrap().iter();
+            let n_calls = items.filter(|item| item["type"] == kind).count();
+            assert_eq!(n_calls, expected, "{body}: {answer}");
+        }
+    }
+}

@@ -35,6 +35,7 @@ pub(crate) fn parse_chat(body: &[u8]) -> Result<(Job, ChatWriter), ApiError> {
 
     let mut job = Job::new(model, Input::Chat { messages, tools });
     job.tool_choice = choice;
+    job.parallel_calls = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     common(&mut fields, &mut job)?;
     let format = fields.object("response_format")?;
     job.grammar = format.map_or(Ok(None), response_format)?;
