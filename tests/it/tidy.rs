@@ -234,7 +234,10 @@ fn every_test_that_the_coverage_of_the_api_names_exists() {
     let mut n_rows = 0;
     for row in rows {
         let tests = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
-        let names: Vec<&str> = tests.split(' ').map(|name| name.trim_matches('`')).collect();
+        let names: Vec<&str> = tests
+            .split(' ')
+            .map(|name| name.trim_matches('`'))
+            .collect();
         for name in names {
             let [home, module, test] = name.split("::").collect::<Vec<_>>()[..] else {
                 panic!("`{name}` is not crate::module::test: {row}");

@@ -74,6 +74,9 @@ pub struct ToolFunction {
     /// JSON Schema of the arguments.
     #[serde(default)]
     pub parameters: Value,
+    /// Whatever the model would like to say, arguments satisfy the schema. No part of the prompt.
+    #[serde(default, skip_serializing)]
+    pub strict: bool,
 }
 
 /// A piece of an answer of `/api/generate`, or the whole of it.

@@ -253,11 +253,9 @@ fn tool(mut fields: Fields) -> Result<Option<Tool>, ApiError> {
     let name = fields.text("name")?.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| ApiError::bad_request("tools: name is required"))?;
     let description = fields.text("description")?;
-    Ok(Some(parts::tool(
-        name,
-        description,
-        fields.take("input_schema"),
-    )))
+    let strict = fields.bool("strict")?;
+    let schema = fields.take("input_schema");
+    Ok(Some(parts::tool(name, description, schema, strict)))
 }
 
 /// Reads which tools may be called, and whether more than one call may be in an answer.

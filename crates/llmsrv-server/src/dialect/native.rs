@@ -213,6 +213,7 @@ fn tool(mut fields: Fields) -> Result<Tool, ApiError> {
             name: function.text("name")?.unwrap_or_default(),
             description: function.text("description")?.unwrap_or_default(),
             parameters: function.take("parameters").unwrap_or_default(),
+            strict: function.bool("strict")?.unwrap_or(false),
         },
     })
 }

@@ -172,14 +172,15 @@ fn media_type(image: &str) -> &'static str {
 }
 
 fn tool(tool: &Tool) -> Value {
-    json!({
-        "type": "function",
-        "function": {
-            "name": tool.function.name,
-            "description": tool.function.description,
-            "parameters": tool.function.parameters,
-        },
-    })
+    let mut function = json!({
+        "name": tool.function.name,
+        "description": tool.function.description,
+        "parameters": tool.function.parameters,
+    });
+    if tool.function.strict {
+        function["strict"] = json!(true);
+    }
+    json!({"type": "function", "function": function})
 }
 
 fn tool_choice(choice: &ToolChoice) -> Value {

@@ -256,7 +256,9 @@ fn add_tool(tool: &Value, prefix: &str, tools: &mut Vec<Tool>) -> Result<(), Api
         "function" => {
             let description = tool.text("description")?;
             let name = format!("{prefix}{}", named()?);
-            tools.push(parts::tool(name, description, tool.take("parameters")));
+            let strict = tool.bool("strict")?;
+            let parameters = tool.take("parameters");
+            tools.push(parts::tool(name, description, parameters, strict));
         }
         "namespace" if prefix.is_empty() => {
             let prefix = format!("{}.", named()?);
