@@ -243,7 +243,7 @@ fn every_test_that_the_coverage_of_the_api_names_exists() {
                 panic!("`{name}` is not crate::module::test: {row}");
             };
             let folder = match home {
-                "llmsrv" => root(),
+                "llmsrv" => root().to_path_buf(),
                 home => root().join("crates").join(format!("llmsrv-{home}")),
             };
             assert!(has_test(&folder, module, test), "{name} does not exist");
