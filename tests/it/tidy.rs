@@ -1,6 +1,6 @@
 //! Rules of the house that a compiler does not check; `docs/architecture.md` explains them.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{collections::BTreeSet, ffi::OsStr, fs, path::Path, process::Command};
 
 use serde_json::Value;
 
@@ -230,6 +230,67 @@ fn relative_links_in_the_documents_lead_somewhere() {
             }
         }
     }
+}
+
+/// A promise whose test is gone is one that nobody holds.
+#[test]
+fn every_test_that_the_coverage_of_the_api_names_exists() {
+    let document = fs::read_to_string(root().join("docs/api-coverage.md")).unwrap();
+    let rows = document
+        .lines()
+        .filter(|line| line.starts_with("| ") && *line != "| promise | test |");
+    let mut n_rows = 0;
+    for row in rows {
+        let tests = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let names: Vec<&str> = tests
+            .split(' ')
+            .map(|name| name.trim_matches('`'))
+            .collect();
+        for name in names {
+            let [home, module, test] = name.split("::").collect::<Vec<_>>()[..] else {
+                panic!("`{name}` is not crate::module::test: {row}");
+            };
+            let folder = match home {
+                "llmsrv" => root().to_path_buf(),
+                home => root().join("crates").join(format!("llmsrv-{home}")),
+            };
+            assert!(has_test(&folder, module, test), "{name} does not exist");
+        }
+        n_rows += 1;
+    }
+    assert!(n_rows > 240, "{n_rows} rows");
+}
+
+/// Tells whether a module of a crate, or of its tests, has a test.
+fn has_test(folder: &Path, module: &str, test: &str) -> bool {
+    let is_module = |path: &Path| {
+        let name = path.file_stem().and_then(OsStr::to_str);
+        let inner = matches!(name, Some("tests" | "mod"));
+        let named = if inner { path.parent() } else { Some(path) };
+        named.and_then(Path::file_stem).and_then(OsStr::to_str) == Some(module)
+    };
+    let declared = format!("fn {test}(");
+    let is_test = |path: &Path| {
+        let text = fs::read_to_string(path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let at = lines.iter().position(|line| line.contains(&declared));
+        at.is_some_and(|at| {
+            let mut before = lines[..at].iter().rev().take(3);
+            before.any(|line| line.contains("test]") || line.contains("test("))
+        })
+    };
+    let mut folders = vec![folder.join("src"), folder.join("tests/it")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if is_module(&path) && is_test(&path) {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 /// Paths of our own Rust sources without tests and benches, relative to the root.

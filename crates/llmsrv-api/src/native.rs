@@ -74,6 +74,9 @@ pub struct ToolFunction {
     /// JSON Schema of the arguments.
     #[serde(default)]
     pub parameters: Value,
+    /// Whatever the model would like to say, arguments satisfy the schema. No part of the prompt.
+    #[serde(default, skip_serializing)]
+    pub strict: bool,
 }
 
 /// A piece of an answer of `/api/generate`, or the whole of it.
@@ -217,6 +220,9 @@ pub struct ListedModel {
     pub digest: String,
     /// Facts.
     pub details: Details,
+    /// What it can do, as `/api/show` tells it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
 }
 
 /// A model of `/api/ps`.

@@ -58,7 +58,11 @@ impl Options {
                 ),
                 Place::Texts(place) => (
                     texts(value).map(|value| *place(self) = Some(value)),
-                    "of an array of strings",
+                    if value.is_array() {
+                        "of an array of strings"
+                    } else {
+                        "of type array"
+                    },
                 ),
                 Place::IgnoredInteger => (cut(value).map(drop), "of type integer"),
                 Place::IgnoredBool => (value.as_bool().map(drop), "of type boolean"),
@@ -261,6 +265,7 @@ mod tests {
                 json!({"stop": [1]}),
                 "option \"stop\" must be of an array of strings",
             ),
+            (json!({"stop": 1}), "option \"stop\" must be of type array"),
         ] {
             assert_eq!(merged(&[given]), Err(text.to_owned()));
         }

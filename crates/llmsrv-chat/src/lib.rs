@@ -20,7 +20,7 @@ pub use id::tool_call_id;
 pub use messages::strip_earlier_thinking;
 pub use output::{
     OutputSplitter, Piece,
-    format::{CallGrammar, ToolFormat},
+    format::{CallGrammar, Otherwise, ToolFormat},
 };
 pub use prompt::{Fill, Prompt, Think};
 pub use template::{GoTemplate, GrammarStart, JinjaTemplate, Template};

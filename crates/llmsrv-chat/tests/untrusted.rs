@@ -177,6 +177,7 @@ fn tools() -> impl Strategy<Value = Vec<Tool>> {
             name,
             description: String::new(),
             parameters,
+            ..ToolFunction::default()
         },
     });
     prop::collection::vec(tool, 0..3)

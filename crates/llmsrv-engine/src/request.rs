@@ -56,6 +56,8 @@ pub enum GrammarSpec {
         lark: String,
         /// Schemas of arguments.
         schemas: Vec<serde_json::Value>,
+        /// What the grammar's rule `answer` is, if it has one: an answer that is no call. No calls.
+        answer: Option<Box<GrammarSpec>>,
     },
 }
 

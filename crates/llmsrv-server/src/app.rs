@@ -25,6 +25,7 @@ use crate::{
     metrics::Metrics,
     rate::{Limiter, Rate},
     routes,
+    show::Capabilities,
     upstream::{Upstream, Upstreams},
     vocabularies::Vocabularies,
 };
@@ -148,6 +149,7 @@ pub struct App {
     pub(crate) manager: Arc<Manager>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) vocabularies: Arc<Vocabularies>,
+    pub(crate) capabilities: Arc<Capabilities>,
     stopping: Arc<AtomicBool>,
     pub(crate) registry: Registry,
     pub(crate) upstreams: Arc<Upstreams>,
@@ -217,6 +219,7 @@ impl App {
             manager,
             metrics,
             vocabularies: Arc::default(),
+            capabilities: Arc::default(),
             stopping: Arc::default(),
             registry,
             upstreams,

@@ -23,6 +23,8 @@ pub struct Job {
     pub grammar: Option<GrammarSpec>,
     /// Which tools the model may or must call.
     pub tool_choice: ToolChoice,
+    /// An answer may hold more than one call.
+    pub parallel_calls: bool,
     /// What is added to the logits of tokens, by id.
     pub logit_bias: Vec<(u32, f32)>,
     /// What the request says about thinking.
@@ -116,6 +118,7 @@ impl Job {
             keep_alive: None,
             grammar: None,
             tool_choice: ToolChoice::default(),
+            parallel_calls: true,
             logit_bias: Vec::new(),
             think: None,
             think_if_able: false,

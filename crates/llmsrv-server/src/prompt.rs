@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use jiff::Zoned;
 use llmsrv_api::{native::Message, options::Options};
-use llmsrv_chat::{Fill, OutputSplitter, Prompt, Template, Think, ToolFormat};
+use llmsrv_chat::{Fill, Otherwise, OutputSplitter, Prompt, Template, Think, ToolFormat};
 use llmsrv_engine::{GenRequest, Generation, GrammarSpec, SamplingParams, SubmitError};
+use llmsrv_store::ModelName;
 use llmsrv_tokenizer::{Special, Tokenizer};
 
 use crate::{
@@ -75,7 +76,7 @@ pub(crate) fn start(
 
     let splitter = (!is_raw(job))
         .then(|| OutputSplitter::new(template, tail(&rendered.text), job.tools(), think));
-    let calls = forced_calls(job, template, tokenizer);
+    let calls = calls(job, template, tokenizer);
     let thinks = think.is_some_and(Think::is_on) || template.has_channels();
     let start = template
         .grammar_start(tail(&rendered.text), calls.is_some())
@@ -190,6 +191,16 @@ fn is_raw(job: &Job) -> bool {
     matches!(&job.input, Input::Generate(Generate { raw: true, .. }))
 }
 
+/// The whole name of the model that was asked for. Names that stand for the same model share what is
+/// loaded, which has the name of the first one.
+fn name(job: &Job, model: &ReadyModel) -> ModelName {
+    let loaded = &model.stored.entry.name;
+    match job.model.parse() {
+        Ok(asked) if asked != *loaded => asked,
+        _ => loaded.clone(),
+    }
+}
+
 /// Refuses what the model cannot do; returns how it is to think.
 fn check(job: &Job, model: &ReadyModel, template: &Template) -> Result<Option<Think>, ApiError> {
     let entry = &model.stored.entry;
@@ -200,13 +211,13 @@ fn check(job: &Job, model: &ReadyModel, template: &Template) -> Result<Option<Th
     let n_images = match &job.input {
         Input::Generate(generate) => {
             if !generate.suffix.is_empty() && !can.insert {
-                return Err(ApiError::lacks(&entry.name.full(), "insert"));
+                return Err(ApiError::lacks(&name(job, model).full(), "insert"));
             }
             generate.images.len()
         }
         Input::Chat { messages, .. } => {
             if !job.tools().is_empty() && !can.tools {
-                return Err(ApiError::lacks(&entry.name.full(), "tools"));
+                return Err(ApiError::lacks(&name(job, model).full(), "tools"));
             }
             messages.iter().map(|message| message.images.len()).sum()
         }
@@ -320,7 +331,7 @@ fn render(
             all.extend(stored());
             all.extend(messages.iter().cloned());
             if THINKING_FORGETTERS.contains(&model.stored.entry.config.family.as_str())
-                || model.stored.entry.name.model().starts_with("deepseek-r1")
+                || name(job, model).model().starts_with("deepseek-r1")
             {
                 llmsrv_chat::strip_earlier_thinking(&mut all);
             }
@@ -437,15 +448,39 @@ fn sampling(options: &Options) -> SamplingParams {
     }
 }
 
-/// The calls that the answer must be, in the format of the model's template.
-fn forced_calls(job: &Job, template: &Template, tokenizer: &Tokenizer) -> Option<GrammarSpec> {
+/// The calls that the answer must be, in the format of the model's template; or may be, where
+/// something else about the answer is to be enforced: its format, or the arguments of calls.
+fn calls(job: &Job, template: &Template, tokenizer: &Tokenizer) -> Option<GrammarSpec> {
     let control = |text: &str| tokenizer.find(text).filter(|id| tokenizer.is_control(*id));
-    let parallel = job.tool_choice == ToolChoice::Required;
-    let grammar =
-        ToolFormat::of(template).forced_grammar(&job.forced_tools(), parallel, &control)?;
+    let forced = job.forced_tools();
+    let (tools, otherwise) = if !forced.is_empty() {
+        (&forced[..], Otherwise::Nothing)
+    } else if job.grammar.is_some() {
+        (job.tools(), Otherwise::Answer)
+    } else if job.tools().iter().any(|tool| tool.function.strict) {
+        (job.tools(), Otherwise::Text)
+    } else {
+        return None;
+    };
+    let parallel = job.parallel_calls && !matches!(job.tool_choice, ToolChoice::Named(_));
+    let format = ToolFormat::of(template);
+    let Some(grammar) = format.grammar(tools, parallel, otherwise, &control) else {
+        if !tools.is_empty() {
+            tracing::warn!(
+                format = format.name(),
+                "calls of this format cannot be told from an answer in a format: there are no calls"
+            );
+        }
+        return None;
+    };
+    let answer = job
+        .grammar
+        .clone()
+        .filter(|_| otherwise == Otherwise::Answer);
     Some(GrammarSpec::Calls {
         lark: grammar.lark,
         schemas: grammar.schemas,
+        answer: answer.map(Box::new),
     })
 }
 

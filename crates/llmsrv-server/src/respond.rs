@@ -12,6 +12,7 @@ use axum::{
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use llmsrv_chat::Piece;
 use serde_json::Value;
 
 use crate::{
@@ -30,7 +31,7 @@ pub(crate) async fn answer(
     mut writer: Box<dyn Writer>,
 ) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let streams = job.stream;
+    let (streams, parallel_calls) = (job.stream, job.parallel_calls);
     let rendered = native::Rendered::of(&job);
     let voice = match voice::begin(&app, job).await? {
         Outcome::Voice(voice) => voice,
@@ -44,6 +45,8 @@ pub(crate) async fn answer(
         voice,
         writer,
         arrived,
+        parallel_calls,
+        called: false,
         ended: false,
     };
     if streams {
@@ -74,6 +77,9 @@ struct Speech {
     voice: Voice,
     writer: Box<dyn Writer>,
     arrived: Instant,
+    /// More than one call may be in the answer.
+    parallel_calls: bool,
+    called: bool,
     ended: bool,
 }
 
@@ -172,6 +178,14 @@ impl Speech {
     async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
         let mut next = self.voice.next().await;
         self.ended |= !matches!(next, Ok((_, None)));
+        if let Ok((said, _)) = &mut next {
+            said.pieces.retain(|piece| {
+                let is_call = matches!(piece, Piece::ToolCall(_));
+                let is_surplus = is_call && self.called && !self.parallel_calls;
+                self.called |= is_call;
+                !is_surplus
+            });
+        }
         if let Ok((_, Some(end))) = &mut next {
             end.metrics.total_duration = clock::nanos(self.arrived.elapsed());
         }

@@ -1,13 +1,19 @@
 //! What `/api/show` tells about a model.
 
-use std::{fmt::Write as _, time::SystemTime};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Write as _,
+    sync::{Mutex, PoisonError},
+    time::SystemTime,
+};
 
 use llmsrv_api::{
     modelfile::{Instruction, Modelfile},
     native::{Details, ListedModel},
 };
+use llmsrv_chat::Template;
 use llmsrv_gguf::{Array, GgufFile, Metadata, Value as MetaValue};
-use llmsrv_store::{ModelConfig, ModelName, StoredModel};
+use llmsrv_store::{ModelConfig, ModelEntry, ModelName, Store, StoredModel};
 use serde_json::{Map, Value, json};
 
 use crate::{clock, manager};
@@ -35,6 +41,7 @@ pub(crate) fn listed_upstream(name: &ModelName) -> ListedModel {
         size: 0,
         digest: "0".repeat(64),
         details: upstream_details(),
+        capabilities: UPSTREAM_CAPABILITIES.map(str::to_owned).to_vec(),
     }
 }
 
@@ -45,7 +52,7 @@ pub(crate) fn upstream(name: &ModelName) -> Value {
         "template": "",
         "details": upstream_details(),
         "model_info": {"general.architecture": UPSTREAM, "general.basename": name.model()},
-        "capabilities": ["completion", "tools"],
+        "capabilities": UPSTREAM_CAPABILITIES,
         "modified_at": clock::rfc3339(SystemTime::UNIX_EPOCH),
     })
 }
@@ -62,6 +69,69 @@ fn upstream_details() -> Details {
 }
 
 const UPSTREAM: &str = "upstream";
+const UPSTREAM_CAPABILITIES: [&str; 2] = ["completion", "tools"];
+
+/// What models can do, for lists: their files are read once.
+#[derive(Default)]
+pub(crate) struct Capabilities(Mutex<HashMap<String, Vec<String>>>);
+
+impl Capabilities {
+    /// Returns what a model can do; nothing of one whose files cannot be read.
+    pub(crate) fn of(&self, store: &Store, entry: &ModelEntry) -> Vec<String> {
+        let digest = entry.digest.hex();
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known().get(&digest) {
+            return found.clone();
+        }
+        let read = || {
+            let stored = store.model(&entry.name).ok()?;
+            let file = GgufFile::open(&stored.weights).ok()?;
+            let template = template(&stored, file.metadata());
+            let found = capabilities(&stored, file.metadata(), &template);
+            Some(found.into_iter().map(str::to_owned).collect())
+        };
+        let found: Vec<String> = read().unwrap_or_default();
+        known().insert(digest, found.clone());
+        found
+    }
+
+    /// Forgets models that are not listed any more.
+    pub(crate) fn keep_only(&self, listed: &[ModelEntry]) {
+        let digests: HashSet<String> = listed.iter().map(|entry| entry.digest.hex()).collect();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|digest, _| digests.contains(digest));
+    }
+}
+
+fn template(stored: &StoredModel, metadata: &Metadata) -> Template {
+    manager::choose_template(stored, &|text| {
+        let tokens = metadata.strings("tokenizer.ggml.tokens");
+        tokens.is_some_and(|tokens| tokens.iter().any(|token| token == text.as_bytes()))
+    })
+}
+
+fn capabilities(
+    stored: &StoredModel,
+    metadata: &Metadata,
+    template: &Template,
+) -> Vec<&'static str> {
+    let (can, embeds_only) = (template.capabilities(), stored.entry.config.embeds_only);
+    // Beside the weights, or in the same file where the models can read that.
+    let sees = !stored.projectors.is_empty()
+        || (metadata.architecture() == Some("gemma3")
+            && metadata.get("gemma3.vision.block_count").is_some());
+    let all = [
+        (embeds_only, "embedding"),
+        (!embeds_only, "completion"),
+        (!embeds_only && can.tools, "tools"),
+        (!embeds_only && can.insert, "insert"),
+        (sees, "vision"),
+        (!embeds_only && can.thinking, "thinking"),
+    ];
+    all.into_iter()
+        .filter_map(|(has, name)| has.then_some(name))
+        .collect()
+}
 
 /// Returns everything; `system` stands in for the model's own system text. Reads the model file.
 pub(crate) fn show(
@@ -71,28 +141,9 @@ pub(crate) fn show(
 ) -> Result<Value, llmsrv_gguf::Error> {
     let file = GgufFile::open(&stored.weights)?;
     let metadata = file.metadata();
-    let has_token = |text: &str| {
-        let tokens = metadata.strings("tokenizer.ggml.tokens");
-        tokens.is_some_and(|tokens| tokens.iter().any(|token| token == text.as_bytes()))
-    };
-    let template = manager::choose_template(stored, &has_token);
-    let can = template.capabilities();
+    let template = template(stored, metadata);
     let config = &stored.entry.config;
-    // Beside the weights, or in the same file where the models can read that.
-    let sees = !stored.projectors.is_empty()
-        || (metadata.architecture() == Some("gemma3")
-            && metadata.get("gemma3.vision.block_count").is_some());
-    let capabilities: Vec<&str> = [
-        (config.embeds_only, "embedding"),
-        (!config.embeds_only, "completion"),
-        (!config.embeds_only && can.tools, "tools"),
-        (!config.embeds_only && can.insert, "insert"),
-        (sees, "vision"),
-        (!config.embeds_only && can.thinking, "thinking"),
-    ]
-    .into_iter()
-    .filter_map(|(has, name)| has.then_some(name))
-    .collect();
+    let capabilities = capabilities(stored, metadata, &template);
 
     let system = system.or(stored.system.as_deref()).unwrap_or_default();
     let mut shown = Map::new();
@@ -127,15 +178,13 @@ pub(crate) fn show(
         let info = model_info(projector.metadata(), count, verbose);
         put("projector_info", Value::Object(info));
     }
-    if verbose {
-        let tensors = file.header().tensors.iter();
-        put(
-            "tensors",
-            tensors
-                .map(|t| json!({"name": t.name, "type": t.dtype.name(), "shape": t.shape}))
-                .collect(),
-        );
-    }
+    let tensors = file.header().tensors.iter();
+    put(
+        "tensors",
+        tensors
+            .map(|t| json!({"name": t.name, "type": t.dtype.name(), "shape": t.shape}))
+            .collect(),
+    );
     put("capabilities", json!(capabilities));
     put("modified_at", json!(clock::rfc3339(stored.entry.modified)));
     for (name, value) in [

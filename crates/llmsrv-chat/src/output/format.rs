@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use llmsrv_api::native::Tool;
 use serde_json::{Map, Value, json};
 
+use super::harmony;
 use crate::template::Template;
 use table::{BARE, CONTROLS, FORMATS, Row};
 
@@ -66,39 +67,126 @@ impl ToolFormat {
         parallel: bool,
         control: &dyn Fn(&str) -> Option<u32>,
     ) -> Option<CallGrammar> {
-        if tools.is_empty() {
-            return None;
-        }
+        self.grammar(tools, parallel, Otherwise::Nothing, control)
+    }
+
+    /// A grammar of calls of `tools`, or of what else an answer may be. `None` if there are no tools,
+    /// or if calls cannot be told from such an answer.
+    pub fn grammar(
+        &self,
+        tools: &[Tool],
+        parallel: bool,
+        otherwise: Otherwise,
+        control: &dyn Fn(&str) -> Option<u32>,
+    ) -> Option<CallGrammar> {
         let mut writer = Writer {
             control,
             rules: String::new(),
             schemas: Vec::new(),
         };
         let call = format!("{}{}", self.own_tag, self.row.call);
-        let mut calls = Vec::new();
-        for (idx, tool) in tools.iter().enumerate() {
-            let body = writer.call(&call, idx, tool);
-            let _ = writeln!(writer.rules, "call_{idx}: {body}");
-            calls.push(format!("call_{idx}"));
+        let begin = self.row.begin;
+        let tag = tag_of(if begin.is_empty() { &call } else { begin });
+        if tools.is_empty() || (otherwise == Otherwise::Answer && tag.is_empty()) {
+            return None;
         }
-        let begin = writer.text(self.row.begin);
-        let end = writer.text(self.row.end);
+        // The tag belongs to what begins with it: all calls together, or each of them.
+        let (begin, own, call) = match begin.strip_prefix(tag) {
+            Some(begin) => (begin, "", call.as_str()),
+            None => (begin, tag, &call[tag.len()..]),
+        };
+        let mut bodies = Vec::new();
+        for (idx, tool) in tools.iter().enumerate() {
+            let body = writer.call(call, idx, tool);
+            let _ = writeln!(writer.rules, "body_{idx}: {body}");
+            bodies.push(format!("body_{idx}"));
+        }
         let more = match self.row.between {
             Some(between) if parallel => {
                 format!("({} call){{0,{MAX_MORE_CALLS}}}", writer.text(between))
             }
             _ => String::new(),
         };
-        let lark = format!(
-            "start: {begin} call {more} {end}\ncall: {}\n{}",
-            calls.join(" | "),
-            writer.rules
-        );
+        let (begin, end) = (writer.text(begin), writer.text(self.row.end));
+        let after_tag = format!("{begin} body {more} {end}");
+        let calls = format!("{} {after_tag}", writer.text(tag));
+        let answer = match (otherwise, self.row.name) {
+            (Otherwise::Nothing, _) => String::new(),
+            (_, "harmony") => writer.text(harmony::FINAL),
+            _ => String::new(),
+        };
+        let start = match otherwise {
+            Otherwise::Nothing => calls,
+            Otherwise::Answer => format!("{answer} answer | {calls}"),
+            Otherwise::Text if !answer.is_empty() => {
+                writer.rules += "TEXT: /(?s:.+)/\n";
+                format!("{answer} TEXT? | {calls}")
+            }
+            // Bare calls are calls only where an answer begins.
+            Otherwise::Text if tag.is_empty() => {
+                writer.rules += "TEXT: /[^\\s{\\[](?s:.*)/\n";
+                format!("TEXT? | {calls}")
+            }
+            Otherwise::Text if control(tag).is_some() => {
+                writer.rules += "TEXT: /(?s:.+)/\n";
+                format!("TEXT? | TEXT? {calls}")
+            }
+            Otherwise::Text => {
+                let regex = escaped(tag);
+                let _ = writeln!(
+                    writer.rules,
+                    "TEXT: /(?s:.+)/ & ~/(?s:.*){regex}(?s:.*)/\nto_tag[suffix={}]: /(?s:.*)/",
+                    quoted(tag)
+                );
+                format!("TEXT? | to_tag {after_tag}")
+            }
+        };
+        if !more.is_empty() {
+            let own = writer.text(own);
+            let _ = writeln!(writer.rules, "call: {own} body");
+        }
+        let bodies = bodies.join(" | ");
+        let lark = format!("start: {start}\nbody: {bodies}\n{}", writer.rules);
         Some(CallGrammar {
             lark,
             schemas: writer.schemas,
         })
     }
+}
+
+/// What an answer may be that is no call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Otherwise {
+    /// There is none: the answer is calls.
+    Nothing,
+    /// Any text, also before the calls.
+    Text,
+    /// What the grammar's rule `answer` says, which whoever compiles it adds.
+    Answer,
+}
+
+/// The text by which calls are told from other text; nothing where they are bare.
+fn tag_of(calls: &str) -> &str {
+    if calls.starts_with('{') || calls == "[" {
+        return "";
+    }
+    let end = calls
+        .char_indices()
+        .skip(1)
+        .find(|(_, c)| matches!(c, '$' | '{' | '[') || c.is_whitespace());
+    end.map_or(calls, |(at, _)| &calls[..at])
+}
+
+/// A text as a regular expression between slashes.
+fn escaped(text: &str) -> String {
+    let mut regex = String::new();
+    for c in text.chars() {
+        if "\\.+*?()|[]{}^$#&-~/".contains(c) {
+            regex.push('\\');
+        }
+        regex.push(c);
+    }
+    regex
 }
 
 /// Writes the rules of a grammar.

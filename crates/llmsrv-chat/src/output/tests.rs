@@ -21,6 +21,7 @@ fn tools() -> Vec<Tool> {
             name: name.into(),
             description: String::new(),
             parameters,
+            ..ToolFunction::default()
         },
     };
     let properties =
@@ -421,7 +422,11 @@ fn the_format_of_calls_is_told_by_the_template() {
     let grammar = format
         .forced_grammar(&tools()[..1], false, &|_| None)
         .unwrap();
-    assert!(grammar.lark.contains("\"CALL:{"), "{}", grammar.lark);
+    assert!(
+        grammar.lark.contains("start: \"CALL:\""),
+        "{}",
+        grammar.lark
+    );
     assert_eq!(format.forced_grammar(&[], true, &|_| None), None);
 }
 

@@ -43,9 +43,14 @@ pub(super) fn key(spec: &GrammarSpec) -> String {
         GrammarSpec::JsonSchema(schema) => format!("schema {schema}"),
         GrammarSpec::Regex(pattern) => format!("regex {pattern}"),
         GrammarSpec::Lark(text) => format!("lark {text}"),
-        GrammarSpec::Calls { lark, schemas } => {
+        GrammarSpec::Calls {
+            lark,
+            schemas,
+            answer,
+        } => {
             let schemas: Vec<String> = schemas.iter().map(ToString::to_string).collect();
-            format!("calls {schemas:?} {lark}")
+            let answer = answer.as_deref().map(key);
+            format!("calls {schemas:?} {answer:?} {lark}")
         }
     }
 }

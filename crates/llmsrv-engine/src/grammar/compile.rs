@@ -59,7 +59,11 @@ impl Compiler {
                 }
                 self.matcher(TopLevelGrammar::from_lark(text.clone()))
             }
-            GrammarSpec::Calls { lark, schemas } => self.calls(lark, schemas),
+            GrammarSpec::Calls {
+                lark,
+                schemas,
+                answer,
+            } => self.calls(lark, schemas, answer.as_deref()),
         }
     }
 
@@ -73,8 +77,18 @@ impl Compiler {
 
     /// Compiles a grammar of tool calls. A tool's schema is a promise of its author, not of the one
     /// who calls: what cannot be enforced is left out.
-    fn calls(&self, lark: &str, schemas: &[Value]) -> Result<Matcher, String> {
+    fn calls(
+        &self,
+        lark: &str,
+        schemas: &[Value],
+        answer: Option<&GrammarSpec>,
+    ) -> Result<Matcher, String> {
         let mut text = lark.to_owned();
+        if let Some(answer) = answer {
+            // Alone first: what is wrong with it is told as without tools.
+            self.compile(answer)?;
+            let _ = writeln!(text, "\nanswer: {}", self::answer(answer)?);
+        }
         for (idx, schema) in schemas.iter().enumerate() {
             let schema = self.arguments(schema);
             let _ = writeln!(text, "\nschema_{idx}: %json {schema}");
@@ -173,6 +187,21 @@ impl Compiler {
 /// endless white space would never come back. A text has one spelling (no `\u0061` for `a`), so that
 /// the names of properties are what they look like. Options from the client are not looked at,
 /// because they could turn keywords that cannot be enforced into silence.
+/// A format as the body of a rule of a Lark grammar; it was compiled before.
+fn answer(format: &GrammarSpec) -> Result<String, String> {
+    Ok(match format {
+        GrammarSpec::Json => format!("%json {}", with_options(json!({"type": "object"}))),
+        GrammarSpec::JsonSchema(schema) => {
+            let prepared = schema::prepare(schema, "", Mode::Strict);
+            let prepared = prepared.map_err(|error| error.to_string())?;
+            format!("%json {}", with_options(prepared))
+        }
+        GrammarSpec::Regex(pattern) => format!("/{}/", pattern.replace('/', r"\/")),
+        GrammarSpec::Lark(text) => format!("%lark {{\n{text}\n}}"),
+        GrammarSpec::Calls { .. } => return Err("calls within calls".into()),
+    })
+}
+
 fn with_options(mut schema: Value) -> Value {
     if let Value::Object(schema) = &mut schema {
         let options = json!({

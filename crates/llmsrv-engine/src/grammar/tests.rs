@@ -36,6 +36,15 @@ fn schema(schema: Value) -> GrammarSpec {
     GrammarSpec::JsonSchema(schema)
 }
 
+/// A call, or an answer in a format.
+fn call_or(answer: GrammarSpec) -> GrammarSpec {
+    GrammarSpec::Calls {
+        lark: "start: \"<c>\" schema_0 | answer".into(),
+        schemas: vec![json!({"type": "integer", "minimum": 0, "maximum": 9})],
+        answer: Some(Box::new(answer)),
+    }
+}
+
 /// Returns how many bytes of `text` the grammar lets through, and whether it may end there.
 pub(super) fn accepted(spec: &GrammarSpec, text: &str) -> (usize, bool) {
     let tokenizer = fake::tokenizer();
@@ -100,6 +109,10 @@ fn grammars_let_through_what_they_describe() {
             3,
             true,
         ),
+        (call_or(GrammarSpec::Json), "{ \"a\": 1 }", 10, true),
+        (call_or(GrammarSpec::Json), "<c>7", 4, true),
+        (call_or(GrammarSpec::Regex("a/b".into())), "a/b", 3, true),
+        (call_or(GrammarSpec::Regex("a/b".into())), "7", 0, false),
     ];
     for (spec, text, n_bytes, may_end) in cases {
         assert_eq!(
@@ -316,7 +329,12 @@ fn control_tokens_have_their_place_in_a_grammar() {
     let id = tokenizer.find("<|im_start|>").unwrap();
     let lark = format!("start: <[{id}]> \"[\" schema_0 \"]\"");
     let schemas = vec![json!({"type": "integer", "maximum": 9, "minimum": 0})];
-    let mut constraint = compile(GrammarSpec::Calls { lark, schemas }).unwrap();
+    let mut constraint = compile(GrammarSpec::Calls {
+        lark,
+        schemas,
+        answer: None,
+    })
+    .unwrap();
     for token in [id, u32::from(b'['), u32::from(b'7'), u32::from(b']')] {
         let mask = constraint.mask().unwrap().unwrap();
         assert!(mask.is_allowed(token), "{token}");

@@ -79,7 +79,7 @@ fn conversation(fields: &mut Fields) -> Result<Job, ApiError> {
     for tool in fields.objects("tools")? {
         tools.extend(self::tool(tool)?);
     }
-    let choice = tool_choice(fields, &tools)?;
+    let (choice, parallel_calls) = tool_choice(fields, &tools)?;
     let mut output = Fields::from(fields.object("output_config")?.unwrap_or_default());
     let format = match output.object("format")? {
         Some(format) => Some(format),
@@ -88,6 +88,7 @@ fn conversation(fields: &mut Fields) -> Result<Job, ApiError> {
 
     let mut job = Job::new(model, Input::Chat { messages, tools });
     job.tool_choice = choice;
+    job.parallel_calls = parallel_calls;
     job.think_if_able = true;
     job.think = think(fields, &mut output)?;
     if let Some(format) = format {
@@ -252,18 +253,18 @@ fn tool(mut fields: Fields) -> Result<Option<Tool>, ApiError> {
     let name = fields.text("name")?.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| ApiError::bad_request("tools: name is required"))?;
     let description = fields.text("description")?;
-    Ok(Some(parts::tool(
-        name,
-        description,
-        fields.take("input_schema"),
-    )))
+    let strict = fields.bool("strict")?;
+    let schema = fields.take("input_schema");
+    Ok(Some(parts::tool(name, description, schema, strict)))
 }
 
-fn tool_choice(fields: &mut Fields, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
+/// Reads which tools may be called, and whether more than one call may be in an answer.
+fn tool_choice(fields: &mut Fields, tools: &[Tool]) -> Result<(ToolChoice, bool), ApiError> {
     let Some(choice) = fields.object("tool_choice")? else {
-        return Ok(ToolChoice::Auto);
+        return Ok((ToolChoice::Auto, true));
     };
     let mut choice = Fields::from(choice);
+    let one_call = choice.bool("disable_parallel_tool_use")?.unwrap_or(false);
     let choice = match choice.text("type")?.as_deref() {
         None | Some("auto") => ToolChoice::Auto,
         Some("none") => ToolChoice::None,
@@ -275,7 +276,7 @@ fn tool_choice(fields: &mut Fields, tools: &[Tool]) -> Result<ToolChoice, ApiErr
             )));
         }
     };
-    parts::check_choice(choice, tools)
+    Ok((parts::check_choice(choice, tools)?, !one_call))
 }
 
 fn think(fields: &mut Fields, output: &mut Fields) -> Result<Option<Think>, ApiError> {

@@ -79,6 +79,7 @@ fn job(mut fields: Fields, input: Input) -> Result<Job, ApiError> {
         keep_alive: keep_alive(&mut fields)?,
         grammar: fields.take("format").map_or(Ok(None), grammar)?,
         tool_choice: ToolChoice::default(),
+        parallel_calls: true,
         logit_bias: logit_bias(&mut fields)?,
         think: fields
             .take("think")
@@ -212,6 +213,7 @@ fn tool(mut fields: Fields) -> Result<Tool, ApiError> {
             name: function.text("name")?.unwrap_or_default(),
             description: function.text("description")?.unwrap_or_default(),
             parameters: function.take("parameters").unwrap_or_default(),
+            strict: function.bool("strict")?.unwrap_or(false),
         },
     })
 }

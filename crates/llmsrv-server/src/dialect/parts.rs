@@ -90,7 +90,12 @@ pub(super) fn call(id: String, name: String, arguments: &str) -> Result<ToolCall
 }
 
 /// Makes a tool.
-pub(super) fn tool(name: String, description: Option<String>, parameters: Option<Value>) -> Tool {
+pub(super) fn tool(
+    name: String,
+    description: Option<String>,
+    parameters: Option<Value>,
+    strict: Option<bool>,
+) -> Tool {
     Tool {
         kind: "function".into(),
         function: ToolFunction {
@@ -98,6 +103,7 @@ pub(super) fn tool(name: String, description: Option<String>, parameters: Option
             description: description.unwrap_or_default(),
             parameters: parameters
                 .unwrap_or_else(|| serde_json::json!({"type": "object", "properties": {}})),
+            strict: strict.unwrap_or(false),
         },
     }
 }

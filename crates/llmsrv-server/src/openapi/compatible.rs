@@ -153,6 +153,8 @@ struct ChatCompletionRequest {
     messages: Vec<OpenAiMessage>,
     tools: Option<Vec<OpenAiTool>>,
     tool_choice: Option<OpenAiToolChoice>,
+    /// More than one call may be in an answer; this is the default.
+    parallel_tool_calls: Option<bool>,
     response_format: Option<ResponseFormat>,
     /// As events; off by default.
     stream: Option<bool>,
@@ -259,6 +261,8 @@ struct OpenAiFunction {
     #[schema(min_length = 1)]
     name: String,
     description: Option<String>,
+    /// Arguments satisfy the schema whatever the model would like to say.
+    strict: Option<bool>,
     /// JSON Schema of the arguments.
     #[schema(value_type = Option<Object>)]
     parameters: Option<Value>,
@@ -527,6 +531,8 @@ struct AnthropicTool {
     #[schema(min_length = 1)]
     name: String,
     description: Option<String>,
+    /// Arguments satisfy the schema whatever the model would like to say.
+    strict: Option<bool>,
     /// JSON Schema of the arguments.
     #[schema(value_type = Option<Object>)]
     input_schema: Option<Value>,
@@ -537,6 +543,8 @@ struct AnthropicToolChoice {
     /// `auto`, `any`, `tool` or `none`.
     r#type: String,
     name: Option<String>,
+    /// At most one call is in the answer.
+    disable_parallel_tool_use: Option<bool>,
 }
 
 #[derive(ToSchema)]

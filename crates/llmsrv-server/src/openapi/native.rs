@@ -156,7 +156,7 @@ struct CopyRequest {
 struct ShowRequest {
     /// Name of the model, such as `qwen3:8b`.
     model: String,
-    /// Long lists and the tensors, too.
+    /// Long lists of metadata, too.
     verbose: Option<bool>,
     /// In place of the model's system text.
     system: Option<String>,

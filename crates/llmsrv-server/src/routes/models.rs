@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use axum::{
     body::Body,
     extract::{Path, State},
-    http::StatusCode,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::Response,
 };
 use llmsrv_api::{
@@ -27,19 +27,23 @@ use crate::{
 };
 
 pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
-    let store = app.store.clone();
-    let listed = blocking(move || store.list()).await??;
-    let models: Vec<ListedModel> = listed
-        .iter()
-        .map(|entry| ListedModel {
+    let (store, capabilities) = (app.store.clone(), app.capabilities.clone());
+    let list = move || {
+        let listed = store.list()?;
+        let model = |entry: &ModelEntry| ListedModel {
             name: entry.name.to_string(),
             model: entry.name.to_string(),
             modified_at: clock::rfc3339(entry.modified),
             size: entry.size,
             digest: entry.digest.hex(),
             details: details(&entry.config),
-        })
-        .collect();
+            capabilities: capabilities.of(&store, entry),
+        };
+        let models: Vec<ListedModel> = listed.iter().map(model).collect();
+        capabilities.keep_only(&listed);
+        Ok::<_, StoreError>((listed, models))
+    };
+    let (listed, models) = blocking(list).await??;
     let elsewhere = elsewhere(&app, &listed).map(|name| show::listed_upstream(&name));
     let models: Vec<ListedModel> = models.into_iter().chain(elsewhere).collect();
     Ok(respond::json(&json!({ "models": models })))
@@ -128,7 +132,11 @@ pub(super) async fn ps(State(app): State<App>) -> Response {
     respond::json(&json!({ "models": models, "queue": app.manager.n_waiting() }))
 }
 
-pub(super) async fn show(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
+pub(super) async fn show(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
     let mut fields = Fields::parse(&read(body, BODY_BYTES).await?)?;
     let sent = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
     let name: ModelName = sent.parse().map_err(|_| ApiError::invalid_model_name())?;
@@ -150,8 +158,16 @@ pub(super) async fn show(State(app): State<App>, body: Body) -> Result<Response,
             error => ApiError::internal(format!("invalid model file: {error}")),
         })
     });
-    Ok(respond::json(&shown.await??))
+    let mut shown = shown.await??;
+    let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes);
+    if agent.is_some_and(|agent| agent.starts_with(COPILOT)) {
+        shown["model_info"]["general.basename"] = json!(sent);
+    }
+    Ok(respond::json(&shown))
 }
+
+/// Shows to its user, as the name of a model, what it finds among the metadata.
+const COPILOT: &[u8] = b"GitHubCopilotChat/";
 
 pub(super) async fn copy(State(app): State<App>, body: Body) -> Result<StatusCode, ApiError> {
     let mut fields = Fields::parse(&read(body, BODY_BYTES).await?)?;

@@ -22,6 +22,9 @@ pub(super) fn request(job: &Job, model: &str) -> Result<(&'static str, Value), A
             if !tools.is_empty() {
                 body.insert("tools".into(), tools.iter().map(tool).collect());
                 body.insert("tool_choice".into(), tool_choice(&job.tool_choice));
+                if !job.parallel_calls {
+                    body.insert("parallel_tool_calls".into(), json!(false));
+                }
             }
             "/chat/completions"
         }
@@ -169,14 +172,15 @@ fn media_type(image: &str) -> &'static str {
 }
 
 fn tool(tool: &Tool) -> Value {
-    json!({
-        "type": "function",
-        "function": {
-            "name": tool.function.name,
-            "description": tool.function.description,
-            "parameters": tool.function.parameters,
-        },
-    })
+    let mut function = json!({
+        "name": tool.function.name,
+        "description": tool.function.description,
+        "parameters": tool.function.parameters,
+    });
+    if tool.function.strict {
+        function["strict"] = json!(true);
+    }
+    json!({"type": "function", "function": function})
 }
 
 fn tool_choice(choice: &ToolChoice) -> Value {

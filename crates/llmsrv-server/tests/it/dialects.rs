@@ -9,10 +9,10 @@ use crate::host::{Host, host, host_with, saying, settings};
 const CALL: &str = r#"<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>"#;
 
 /// One server-sent event: its name and its data.
-type Event = (String, Value);
+pub(crate) type Event = (String, Value);
 
 /// Asks for a stream; returns its events, `[DONE]` as a text.
-async fn events(host: &Host, path: &str, mut body: Value) -> Vec<Event> {
+pub(crate) async fn events(host: &Host, path: &str, mut body: Value) -> Vec<Event> {
     body["stream"] = json!(true);
     let response = host.send(Method::POST, path, &[], body.to_string()).await;
     assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -30,7 +30,7 @@ async fn events(host: &Host, path: &str, mut body: Value) -> Vec<Event> {
     text.trim_end().split("\n\n").map(event).collect()
 }
 
-fn user(model: &str) -> Value {
+pub(crate) fn user(model: &str) -> Value {
     json!({"model": model, "max_tokens": 200, "messages": [{"role": "user", "content": "x"}]})
 }
 

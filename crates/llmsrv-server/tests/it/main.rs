@@ -1,16 +1,22 @@
 //! The server as its clients see it, over a fake model.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod anthropic;
 mod blobs;
+mod bodies;
 mod contract;
+mod cors;
 mod create;
 mod dialects;
 mod embed;
+mod generate;
 mod host;
 mod limits;
+mod lists;
 mod loading;
 mod metrics;
 mod models;
+mod openai;
 mod openapi;
 mod registry;
 mod scheduling;

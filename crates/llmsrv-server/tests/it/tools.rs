@@ -1,7 +1,7 @@
 //! Calls that a request forces, in every format, by a model that would rather say anything else.
 
 use llmsrv_api::native::{Tool, ToolFunction};
-use llmsrv_chat::{OutputSplitter, Piece, Template, ToolFormat};
+use llmsrv_chat::{CallGrammar, Otherwise, OutputSplitter, Piece, Template, ToolFormat};
 use llmsrv_engine::{
     EngineOptions, Event, GenRequest, GrammarSpec, SamplingParams,
     fake::{self, Answer, FakeOptions},
@@ -36,6 +36,7 @@ fn tool(name: &str, parameters: Value) -> Tool {
             name: name.into(),
             description: String::new(),
             parameters,
+            ..ToolFunction::default()
         },
     }
 }
@@ -58,32 +59,49 @@ fn tools() -> Vec<Tool> {
     ]
 }
 
+fn template(mark: &str) -> Template {
+    let source = format!("{{% raw %}}{mark}{{% endraw %}}{{{{ messages }}}}{{{{ tools }}}}");
+    Template::jinja(&source, "", "").unwrap()
+}
+
 /// Lets a random model answer under the grammar of a format; returns what it said and its pieces.
 fn forced(mark: &str, tools: &[Tool], parallel: bool, seed: u64) -> (String, Vec<Piece>) {
-    let source = format!("{{% raw %}}{mark}{{% endraw %}}{{{{ messages }}}}{{{{ tools }}}}");
-    let template = Template::jinja(&source, "", "").unwrap();
-    let grammar = ToolFormat::of(&template)
+    let grammar = ToolFormat::of(&template(mark))
         .forced_grammar(tools, parallel, &|_| None)
         .unwrap();
+    let params = SamplingParams {
+        seed: Some(seed),
+        temperature: 20.0,
+        top_k: 0,
+        top_p: 1.0,
+        // White space makes answers long, not more interesting.
+        logit_bias: [" ", "\n", "\t", "\r"]
+            .map(|c| (u32::from(c.as_bytes()[0]), -60.0))
+            .to_vec(),
+        ..SamplingParams::default()
+    };
+    said(mark, tools, grammar, None, Answer::Random, params)
+}
+
+/// Lets a model answer under a grammar.
+fn said(
+    mark: &str,
+    tools: &[Tool],
+    grammar: CallGrammar,
+    answer: Option<GrammarSpec>,
+    wish: Answer,
+    params: SamplingParams,
+) -> (String, Vec<Piece>) {
+    let template = template(mark);
     let options = FakeOptions {
-        answer: Answer::Random,
+        answer: wish,
         ..FakeOptions::default()
     };
     let engine = spawn(fake::loaded(options), EngineOptions::default());
     let request = GenRequest {
         images: Vec::new(),
         tokens: vec![97],
-        params: SamplingParams {
-            seed: Some(seed),
-            temperature: 20.0,
-            top_k: 0,
-            top_p: 1.0,
-            // White space makes answers long, not more interesting.
-            logit_bias: [" ", "\n", "\t", "\r"]
-                .map(|c| (u32::from(c.as_bytes()[0]), -60.0))
-                .to_vec(),
-            ..SamplingParams::default()
-        },
+        params,
         num_ctx: 4096,
         max_tokens: Some(3000),
         stop: Vec::new(),
@@ -92,6 +110,7 @@ fn forced(mark: &str, tools: &[Tool], parallel: bool, seed: u64) -> (String, Vec
         grammar: Some(GrammarSpec::Calls {
             lark: grammar.lark.clone(),
             schemas: grammar.schemas,
+            answer: answer.map(Box::new),
         }),
         grammar_after: None,
         grammar_unless: None,
@@ -148,6 +167,142 @@ fn forced_calls_are_calls_in_every_format() {
             panic!("{mark}: {said}")
         };
         assert_eq!(call.function.name, "set");
+    }
+}
+
+fn greedy() -> SamplingParams {
+    SamplingParams {
+        temperature: 0.0,
+        logit_bias: [" ", "\n", "\t", "\r"]
+            .map(|c| (u32::from(c.as_bytes()[0]), -1.0))
+            .to_vec(),
+        ..SamplingParams::default()
+    }
+}
+
+fn calls_of(pieces: &[Piece]) -> Vec<Value> {
+    let calls = pieces.iter().filter_map(|piece| match piece {
+        Piece::ToolCall(call) => Some(json!([call.function.name, call.function.arguments])),
+        _ => None,
+    });
+    calls.collect()
+}
+
+fn content_of(pieces: &[Piece]) -> String {
+    let texts = pieces.iter().filter_map(|piece| match piece {
+        Piece::Content(text) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// How an answer in words begins where there are channels.
+fn opening(mark: &str) -> &'static str {
+    if mark == FORMATS[0] {
+        "<|channel|>final<|message|>"
+    } else {
+        ""
+    }
+}
+
+/// Formats whose calls have no tag.
+fn is_bare(mark: &str) -> bool {
+    ["", "\"parameters\": ", "<|python_tag|>[func_name1("].contains(&mark)
+}
+
+#[test]
+fn text_and_strict_calls_in_every_format() {
+    let tools = &tools()[..1];
+    for mark in FORMATS {
+        let free = |wish: String| {
+            let grammar =
+                ToolFormat::of(&template(mark)).grammar(tools, false, Otherwise::Text, &|_| None);
+            said(
+                mark,
+                tools,
+                grammar.unwrap(),
+                None,
+                Answer::Text(wish),
+                greedy(),
+            )
+        };
+        let text = "Just <text>, [1] {2} no call.\nAnd more.";
+        let (whole, pieces) = free(format!("{}{text}", opening(mark)));
+        assert_eq!(content_of(&pieces), text, "{mark}: {whole}");
+        assert_eq!(calls_of(&pieces), Vec::<Value>::new(), "{mark}: {whole}");
+
+        // What the model was made to say before is let through as it is, also after text.
+        let (call, pieces) = forced(mark, tools, false, 3);
+        let expected = calls_of(&pieces);
+        let (whole, pieces) = free(call.clone());
+        assert_eq!(calls_of(&pieces), expected, "{mark}: {whole}");
+        if !is_bare(mark) && opening(mark).is_empty() {
+            let (whole, pieces) = free(format!("Let me see. {call}"));
+            assert_eq!(calls_of(&pieces), expected, "{mark}: {whole}");
+            assert_eq!(content_of(&pieces).trim(), "Let me see.", "{mark}: {whole}");
+        }
+
+        // A city that is not in the schema.
+        let (whole, pieces) = free(call.replace("Rome", "Oslo").replace("São", "Nao"));
+        let calls = calls_of(&pieces);
+        assert_eq!(calls.len(), 1, "{mark}: {whole}");
+        let city = calls[0][1]["city"].as_str().unwrap();
+        assert!(["Rome", "São \"Paulo\""].contains(&city), "{mark}: {whole}");
+    }
+}
+
+#[test]
+fn calls_or_an_answer_in_a_format() {
+    let tools = &tools()[..1];
+    let schema = json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}, "n": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["name", "n"], "additionalProperties": false});
+    for mark in FORMATS {
+        let format = ToolFormat::of(&template(mark));
+        let grammar = || format.grammar(tools, true, Otherwise::Answer, &|_| None);
+        if is_bare(mark) {
+            assert_eq!(grammar(), None, "{mark}: a call is such an answer");
+            continue;
+        }
+        let ask = |answer: GrammarSpec, wish: String| {
+            let grammar = grammar().unwrap();
+            said(
+                mark,
+                tools,
+                grammar,
+                Some(answer),
+                Answer::Text(wish),
+                greedy(),
+            )
+        };
+        let (call, pieces) = forced(mark, tools, false, 5);
+        let expected = calls_of(&pieces);
+        for (answer, text) in [
+            (
+                GrammarSpec::JsonSchema(schema.clone()),
+                "{\"name\": \"x\", \"n\": 7}",
+            ),
+            (GrammarSpec::Json, "{ \"any\": [1, {}] }"),
+            (GrammarSpec::Regex("[a-z/]+!".into()), "b/a!"),
+            (
+                GrammarSpec::Lark("start: \"yes\" body\nbody: \" sir\"".into()),
+                "yes sir",
+            ),
+        ] {
+            let (whole, pieces) = ask(answer.clone(), format!("{}{text}", opening(mark)));
+            assert_eq!(content_of(&pieces), text, "{mark}: {whole}");
+            let (whole, pieces) = ask(answer, call.clone());
+            assert_eq!(calls_of(&pieces), expected, "{mark}: {whole}");
+        }
+        // Neither the one nor the other.
+        let schema = GrammarSpec::JsonSchema(schema.clone());
+        let (whole, pieces) = ask(schema, "I would rather talk.".into());
+        if calls_of(&pieces).is_empty() {
+            let value: Value = serde_json::from_str(&content_of(&pieces))
+                .unwrap_or_else(|_| panic!("{mark}: {whole}"));
+            assert!(
+                value["name"].is_string() && value["n"].is_i64(),
+                "{mark}: {whole}"
+            );
+        }
     }
 }
 
@@ -213,4 +368,159 @@ async fn formats_of_our_own() {
         error.starts_with("invalid format: \"not\" (at /items/not)"),
         "{error}"
     );
+}
+
+/// Whatever the model would like to say, in all dialects.
+#[tokio::test]
+async fn one_call_is_one_call() {
+    let two = concat!(
+        r#"<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>"#,
+        r#"<tool_call>{"name":"add","arguments":{"a":2}}</tool_call>"#
+    );
+    let host = saying(two);
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
+    let nested = json!([{"type": "function", "function": {"name": "add", "parameters": schema}}]);
+    let flat = json!([{"type": "function", "name": "add", "parameters": schema}]);
+    let plain = json!([{"name": "add", "input_schema": schema}]);
+    let messages = json!([{"role": "user", "content": "x"}]);
+    for (path, body, at, kind) in [
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "tools": nested}),
+            "/choices/0/message/tool_calls",
+            "function",
+        ),
+        (
+            "/v1/responses",
+            json!({"input": "x", "tools": flat}),
+            "/output",
+            "function_call",
+        ),
+        (
+            "/v1/messages",
+            json!({"messages": messages, "max_tokens": 500, "tools": plain}),
+            "/content",
+            "tool_use",
+        ),
+    ] {
+        for (parallel, forced, expected) in [
+            (None, false, 2),
+            (Some(true), false, 2),
+            (Some(false), false, 1),
+            (Some(false), true, 1),
+        ] {
+            let mut body = body.clone();
+            body["model"] = json!("caller");
+            body["temperature"] = json!(0);
+            if path == "/v1/messages" {
+                let kind = if forced { "any" } else { "auto" };
+                body["tool_choice"] = json!({"type": kind, "disable_parallel_tool_use": parallel.map(|parallel: bool| !parallel)});
+            } else {
+                body["parallel_tool_calls"] = json!(parallel);
+                body["tool_choice"] = json!(if forced { "required" } else { "auto" });
+            }
+            let (status, answer) = host.post(path, body.clone()).await;
+            assert_eq!(status, 200, "{answer}");
+            let items = answer.pointer(at).unwrap().as_array().unwrap().iter();
+            let n_calls = items.filter(|item| item["type"] == kind).count();
+            assert_eq!(n_calls, expected, "{body}: {answer}");
+        }
+    }
+}
+
+/// The model may choose: words in the format, or a call.
+#[tokio::test]
+async fn a_format_does_not_shut_out_calls() {
+    let schema = json!({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": false});
+    let tools = json!([{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}}]);
+    let call = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    let messages = json!([{"role": "user", "content": "x"}]);
+    for (wish, calls) in [
+        (call, 1),
+        ("{\"ok\": true}", 0),
+        ("I would rather talk.", 0),
+    ] {
+        let host = saying(wish);
+        let body = json!({"model": "caller", "messages": messages, "tools": tools, "format": schema, "stream": false});
+        let (status, answer) = host.post("/api/chat", body).await;
+        assert_eq!(status, 200, "{answer}");
+        let message = &answer["message"];
+        assert_eq!(
+            message["tool_calls"].as_array().map_or(0, Vec::len),
+            calls,
+            "{answer}"
+        );
+        if calls == 0 {
+            let said = message["content"].as_str().unwrap();
+            let value: Value = serde_json::from_str(said).unwrap_or_else(|_| panic!("{said}"));
+            assert!(value["ok"].is_boolean(), "{value}");
+        }
+        let body = json!({"model": "caller", "messages": messages, "tools": tools, "temperature": 0,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}});
+        let (_, answer) = host.post("/v1/chat/completions", body).await;
+        let reason = if calls == 1 { "tool_calls" } else { "stop" };
+        assert_eq!(answer["choices"][0]["finish_reason"], reason, "{answer}");
+    }
+    // What is wrong with a format is told as without tools.
+    let format = json!({"type": "array", "items": {"not": {}}});
+    let body = json!({"model": "caller", "messages": messages, "tools": tools, "format": format});
+    let (status, answer) = saying("x").post("/api/chat", body).await;
+    let error = answer["error"].as_str().unwrap();
+    assert!(
+        status == 400 && error.starts_with("invalid format: \"not\" (at /items/not)"),
+        "{error}"
+    );
+}
+
+/// Arguments of strict tools satisfy their schema although nothing forces a call.
+#[tokio::test]
+async fn strict_tools_get_arguments_of_their_schema() {
+    let wish =
+        "Well. <tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": \"one\"}}\n</tool_call>";
+    let host = saying(wish);
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["a"], "additionalProperties": false});
+    for strict in [false, true] {
+        let messages = json!([{"role": "user", "content": "x"}]);
+        for (path, tool, members, at) in [
+            (
+                "/api/chat",
+                json!({"type": "function", "function": {"name": "add", "parameters": schema, "strict": strict}}),
+                json!({"stream": false}),
+                "/message/tool_calls/0/function/arguments",
+            ),
+            (
+                "/v1/chat/completions",
+                json!({"type": "function", "function": {"name": "add", "parameters": schema, "strict": strict}}),
+                json!({"temperature": 0}),
+                "/choices/0/message/tool_calls/0/function/arguments",
+            ),
+            (
+                "/v1/responses",
+                json!({"type": "function", "name": "add", "parameters": schema, "strict": strict}),
+                json!({"temperature": 0, "input": "x"}),
+                "/output/1/arguments",
+            ),
+            (
+                "/v1/messages",
+                json!({"name": "add", "input_schema": schema, "strict": strict}),
+                json!({"temperature": 0, "max_tokens": 500}),
+                "/content/1/input",
+            ),
+        ] {
+            let mut body = json!({"model": "caller", "messages": messages, "tools": [tool]});
+            body.as_object_mut()
+                .unwrap()
+                .extend(members.as_object().unwrap().clone());
+            let (status, answer) = host.post(path, body).await;
+            assert_eq!(status, 200, "{answer}");
+            let arguments = answer
+                .pointer(at)
+                .unwrap_or_else(|| panic!("{path}: {answer}"));
+            let arguments = match arguments.as_str() {
+                Some(text) => serde_json::from_str(text).unwrap(),
+                None => arguments.clone(),
+            };
+            assert_eq!(arguments["a"].is_u64(), strict, "{path}: {answer}");
+        }
+    }
 }

@@ -45,6 +45,7 @@ fn weather() -> Tool {
                 },
                 "required": ["city"],
             }),
+            ..ToolFunction::default()
         },
     }
 }

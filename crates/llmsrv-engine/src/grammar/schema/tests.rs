@@ -149,7 +149,11 @@ fn a_lenient_schema_leaves_out_what_cannot_be_enforced() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "array", "uniqueItems": true, "items": {"type": "integer"}}, "b": {"oneOf": [{"minimum": 1, "type": "number"}, {"type": "integer"}]}}, "required": ["a"]});
     let lark = "start: \"call \" schema_0".to_owned();
     let schemas = vec![schema];
-    let spec = GrammarSpec::Calls { lark, schemas };
+    let spec = GrammarSpec::Calls {
+        lark,
+        schemas,
+        answer: None,
+    };
     for (text, fits) in [
         ("call {\"a\": [1,1], \"b\": 2}", true),
         ("call {\"a\": [\"x\"]}", false),
@@ -159,7 +163,11 @@ fn a_lenient_schema_leaves_out_what_cannot_be_enforced() {
     }
     let schemas = vec![json!({"type": "object", "patternProperties": {"a": {}, "b": {}}})];
     let lark = "start: schema_0".to_owned();
-    let spec = GrammarSpec::Calls { lark, schemas };
+    let spec = GrammarSpec::Calls {
+        lark,
+        schemas,
+        answer: None,
+    };
     assert_eq!(accepted(&spec, "{\"ab\":1}"), (8, true));
 }
 

@@ -35,6 +35,7 @@ pub(crate) fn parse_chat(body: &[u8]) -> Result<(Job, ChatWriter), ApiError> {
 
     let mut job = Job::new(model, Input::Chat { messages, tools });
     job.tool_choice = choice;
+    job.parallel_calls = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     common(&mut fields, &mut job)?;
     let format = fields.object("response_format")?;
     job.grammar = format.map_or(Ok(None), response_format)?;
@@ -144,7 +145,9 @@ fn tool(mut fields: Fields) -> Result<Tool, ApiError> {
     let name = function.text("name")?.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| ApiError::bad_request("a tool needs function.name"))?;
     let description = function.text("description")?;
-    Ok(parts::tool(name, description, function.take("parameters")))
+    let strict = function.bool("strict")?;
+    let parameters = function.take("parameters");
+    Ok(parts::tool(name, description, parameters, strict))
 }
 
 fn tool_choice(choice: Option<Value>, tools: &[Tool]) -> Result<ToolChoice, ApiError> {

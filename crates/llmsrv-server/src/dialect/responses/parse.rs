@@ -52,6 +52,7 @@ pub(crate) fn parse_response(body: &[u8]) -> Result<(Job, ResponseWriter), ApiEr
 
     let mut job = Job::new(model, Input::Chat { messages, tools });
     job.tool_choice = choice;
+    job.parallel_calls = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     job.options = parts::extra_options(&mut fields)?;
     let temperature = fields.take("temperature").unwrap_or(json!(1.0));
     let top_p = fields.take("top_p");
@@ -83,7 +84,7 @@ pub(crate) fn parse_response(body: &[u8]) -> Result<(Job, ResponseWriter), ApiEr
     let echo = json!({
         "instructions": instructions,
         "max_output_tokens": max_output_tokens,
-        "parallel_tool_calls": fields.bool("parallel_tool_calls")?.unwrap_or(true),
+        "parallel_tool_calls": job.parallel_calls,
         "previous_response_id": null,
         "reasoning": {"effort": effort, "summary": null},
         "store": false,
@@ -255,7 +256,9 @@ fn add_tool(tool: &Value, prefix: &str, tools: &mut Vec<Tool>) -> Result<(), Api
         "function" => {
             let description = tool.text("description")?;
             let name = format!("{prefix}{}", named()?);
-            tools.push(parts::tool(name, description, tool.take("parameters")));
+            let strict = tool.bool("strict")?;
+            let parameters = tool.take("parameters");
+            tools.push(parts::tool(name, description, parameters, strict));
         }
         "namespace" if prefix.is_empty() => {
             let prefix = format!("{}.", named()?);
