@@ -51,6 +51,7 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('push', 'push', [CompletionResultType]::ParameterValue, 'Send a model to its registry')
             [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
             [CompletionResult]::new('rm', 'rm', [CompletionResultType]::ParameterValue, 'Remove models')
+            [CompletionResult]::new('logkit', 'logkit', [CompletionResultType]::ParameterValue, 'Log commands and calls, and look at what was logged')
             [CompletionResult]::new('bench', 'bench', [CompletionResultType]::ParameterValue, 'Measure how fast models run here, beside the machine''s limits and other engines')
             [CompletionResult]::new('key', 'key', [CompletionResultType]::ParameterValue, 'Make, list and remove the keys of those who may call the server')
             [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Print every setting, its value and where it came from')
@@ -341,6 +342,20 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             break
         }
+        'llmsrv;logkit' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of the server: host, :port, host:port, [v6]:port or a URL')
+            [CompletionResult]::new('-p', '-p', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of the server')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Folder of the models')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Settings file instead of the usual one')
+            [CompletionResult]::new('--env-file', '--env-file', [CompletionResultType]::ParameterName, 'Also read NAME=value lines from this file; the environment is stronger')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more: -v debug, -vv trace')
+            break
+        }
         'llmsrv;bench' {
             [CompletionResult]::new('--pp', '--pp', [CompletionResultType]::ParameterName, 'Lengths of prompts to read')
             [CompletionResult]::new('-n', '-n', [CompletionResultType]::ParameterName, 'Numbers of tokens to generate')
@@ -621,6 +636,7 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             [CompletionResult]::new('push', 'push', [CompletionResultType]::ParameterValue, 'Send a model to its registry')
             [CompletionResult]::new('cp', 'cp', [CompletionResultType]::ParameterValue, 'Copy a model under a new name')
             [CompletionResult]::new('rm', 'rm', [CompletionResultType]::ParameterValue, 'Remove models')
+            [CompletionResult]::new('logkit', 'logkit', [CompletionResultType]::ParameterValue, 'Log commands and calls, and look at what was logged')
             [CompletionResult]::new('bench', 'bench', [CompletionResultType]::ParameterValue, 'Measure how fast models run here, beside the machine''s limits and other engines')
             [CompletionResult]::new('key', 'key', [CompletionResultType]::ParameterValue, 'Make, list and remove the keys of those who may call the server')
             [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Print every setting, its value and where it came from')
@@ -670,6 +686,9 @@ Register-ArgumentCompleter -Native -CommandName 'llmsrv' -ScriptBlock {
             break
         }
         'llmsrv;help;rm' {
+            break
+        }
+        'llmsrv;help;logkit' {
             break
         }
         'llmsrv;help;bench' {

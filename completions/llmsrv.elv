@@ -48,6 +48,7 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand push 'Send a model to its registry'
             cand cp 'Copy a model under a new name'
             cand rm 'Remove models'
+            cand logkit 'Log commands and calls, and look at what was logged'
             cand bench 'Measure how fast models run here, beside the machine''s limits and other engines'
             cand key 'Make, list and remove the keys of those who may call the server'
             cand config 'Print every setting, its value and where it came from'
@@ -322,6 +323,19 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand -h 'Print help (see more with ''--help'')'
             cand --help 'Print help (see more with ''--help'')'
         }
+        &'llmsrv;logkit'= {
+            cand --host 'Address of the server: host, :port, host:port, [v6]:port or a URL'
+            cand -p 'Port of the server'
+            cand --port 'Port of the server'
+            cand --models 'Folder of the models'
+            cand --set 'Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)'
+            cand --config 'Settings file instead of the usual one'
+            cand --env-file 'Also read NAME=value lines from this file; the environment is stronger'
+            cand --color 'Colours'
+            cand -q 'Say nothing but errors'
+            cand --quiet 'Say nothing but errors'
+            cand -v 'Log more: -v debug, -vv trace'
+        }
         &'llmsrv;bench'= {
             cand --pp 'Lengths of prompts to read'
             cand -n 'Numbers of tokens to generate'
@@ -581,6 +595,7 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
             cand push 'Send a model to its registry'
             cand cp 'Copy a model under a new name'
             cand rm 'Remove models'
+            cand logkit 'Log commands and calls, and look at what was logged'
             cand bench 'Measure how fast models run here, beside the machine''s limits and other engines'
             cand key 'Make, list and remove the keys of those who may call the server'
             cand config 'Print every setting, its value and where it came from'
@@ -616,6 +631,8 @@ set edit:completion:arg-completer[llmsrv] = {|@words|
         &'llmsrv;help;cp'= {
         }
         &'llmsrv;help;rm'= {
+        }
+        &'llmsrv;help;logkit'= {
         }
         &'llmsrv;help;bench'= {
         }

@@ -1,10 +1,14 @@
 //! Where log lines go and which are written.
 
 use llmsrv_config::{Config, ServerConfig, Verbosity};
-use tracing_subscriber::EnvFilter;
+use logkit::Logger;
+use tracing_subscriber::{
+    EnvFilter, Layer as _, layer::SubscriberExt as _, reload, util::SubscriberInitExt as _,
+};
 
 use crate::{
     failure::{Code, Failure},
+    request_log::RequestLog,
     term,
 };
 
@@ -18,39 +22,50 @@ pub enum Style {
 }
 
 /// Changes which lines are written while the program runs.
-pub struct Control(Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>);
+pub struct Control {
+    set: Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>,
+    requests: Option<Logger>,
+}
 
 impl Control {
     /// Takes up the log settings of a server.
     pub fn set(&self, server: &ServerConfig) -> Result<(), Failure> {
         let filter = filter(server, Style::Server)?;
-        self.0(filter).map_err(|error| Failure::new(Code::Failed, error))
+        (self.set)(filter).map_err(|error| Failure::new(Code::Failed, error))
+    }
+
+    /// Returns what stores requests, to be closed at the end of the program.
+    pub fn requests(&self) -> Option<Logger> {
+        self.requests.clone()
     }
 }
 
-/// Starts logging to stderr.
+/// Starts logging to stderr, and that of a server's requests where the settings say.
 pub fn start(config: &Config, style: Style) -> Result<Control, Failure> {
     let server = &config.server;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(server, style)?)
+    let (filter, handle) = reload::Layer::new(filter(server, style)?);
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         // A terminal that went away is no reason to panic.
         .log_internal_errors(false)
         .with_ansi(term::stderr_has_color());
-    Ok(if server.log_json {
-        let builder = builder.json().with_filter_reloading();
-        let handle = builder.reload_handle();
-        builder.init();
-        Control(Box::new(move |filter| {
-            handle.reload(filter).map_err(|error| error.to_string())
-        }))
+    let lines = if server.log_json {
+        lines.json().boxed()
     } else {
-        let builder = builder.with_filter_reloading();
-        let handle = builder.reload_handle();
-        builder.init();
-        Control(Box::new(move |filter| {
-            handle.reload(filter).map_err(|error| error.to_string())
-        }))
+        lines.boxed()
+    };
+    let log = match style {
+        Style::Server => RequestLog::open(config)?,
+        Style::Command => None,
+    };
+    let requests = log.as_ref().map(RequestLog::logger);
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .with(log.map(RequestLog::filtered))
+        .init();
+    Ok(Control {
+        set: Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string())),
+        requests,
     })
 }
 

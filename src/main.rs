@@ -17,6 +17,7 @@ mod legacy;
 mod local;
 mod logging;
 mod reload;
+mod request_log;
 mod run;
 mod term;
 mod transfer;

@@ -3,8 +3,8 @@
 
 use std::fmt::Debug;
 
-use logkit::{Entry, Level, Logger, repr};
 use llmsrv_config::{Config, LogkitConfig};
+use logkit::{Entry, Level, Logger, repr};
 use serde_json::{Map, Value, json};
 use tracing::{
     Event, Subscriber,
@@ -130,6 +130,7 @@ impl Visit for Fields {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name().to_owned(), json!(format!("{value:?}")));
+        self.0
+            .insert(field.name().to_owned(), json!(format!("{value:?}")));
     }
 }

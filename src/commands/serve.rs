@@ -56,9 +56,13 @@ pub fn run(context: &Context) -> Result<(), Failure> {
         .worker_threads(workers)
         .enable_all()
         .build()?;
+    let requests = log.requests();
     let result = runtime.block_on(serve(context, log));
     // A load that still runs must not keep the program.
     runtime.shutdown_background();
+    if let Some(requests) = requests {
+        requests.close();
+    }
     result
 }
 

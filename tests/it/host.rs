@@ -124,3 +124,50 @@ fn every_example_runs_as_it_is() {
         .ok();
     Output::of(Command::new("sh").args(["-e", "-c", &script.stdout])).ok();
 }
+
+#[tokio::test]
+async fn requests_are_logged_into_a_database_on_demand() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path().join("requests.db");
+    let sink = format!("db:{}", file.display());
+    let server = sandbox.serve_with(&[], &[("LLMSRV_REQUEST_LOG", &sink)]);
+    server.get("/api/tags?secret=1").await.ok();
+    server.get("/api/nope").await;
+    let body = serde_json::json!({"model": "nope", "prompt": "my password"});
+    server.post("/api/generate", &body).await;
+    sandbox.run(&["stop", "-p", port(&server.url)]).ok();
+
+    let logged = sandbox
+        .run(&["logkit", "logs", file.to_str().unwrap(), "--json"])
+        .ok();
+    let entries: Vec<serde_json::Value> = logged
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |path: &str| {
+        let mut entries = entries.iter();
+        let entry = entries.find(|entry| entry["function_name"] == path);
+        entry.unwrap_or_else(|| panic!("{path}: {logged:?}"))
+    };
+    assert_eq!(of("/api/tags")["level"], "INFO");
+    assert_eq!(of("/api/tags")["return_value"], "200");
+    assert_eq!(of("/api/tags")["args"], "('GET', '/api/tags')");
+    assert_eq!(of("/api/nope")["level"], "WARNING");
+    let refused = of("/api/generate");
+    assert_eq!(refused["extra"]["status"], 404);
+    assert_eq!(refused["extra"]["client"], "127.0.0.1");
+    assert!(refused["duration_ms"].is_number(), "{refused}");
+    // Neither what was asked nor the query.
+    for secret in ["secret=1", "my password"] {
+        assert!(!logged.stdout.contains(secret), "{logged:?}");
+    }
+
+    let wrong = sandbox
+        .command()
+        .arg("serve")
+        .env("LLMSRV_REQUEST_LOG", "nonsense")
+        .output()
+        .unwrap();
+    assert_eq!(wrong.status.code(), Some(78), "{wrong:?}");
+}

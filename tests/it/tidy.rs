@@ -71,6 +71,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "llmsrv-server",
             "llmsrv-store",
             "llmsrv-tls",
+            "logkit",
             "logkit-cli",
         ],
     ),

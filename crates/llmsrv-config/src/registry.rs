@@ -333,6 +333,8 @@ pub const SETTINGS: &[Setting] = &[
         "Log filter such as `info,llmsrv_server=debug`; stronger than the level").live(),
     row(Server, "LLMSRV_LOG_FORMAT", "log_format", Kind::Choice(&["text", "json"]), "text",
         "Form of the log lines on stderr"),
+    row(Server, "LLMSRV_REQUEST_LOG", "request_log", Kind::EscapedList, "",
+        "Sinks of the call logger, between commas, that get an entry for each request, such as db:requests.db"),
     row(Server, "LLMSRV_DEBUG_LOG_REQUESTS", "debug_log_requests", Kind::Switch, "false",
         "Log the bodies of requests")
         .alias(&["OLLAMA_DEBUG_LOG_REQUESTS"]).live(),

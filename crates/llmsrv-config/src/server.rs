@@ -99,6 +99,8 @@ pub struct ServerConfig {
     pub log: Option<String>,
     /// Log lines are JSON objects.
     pub log_json: bool,
+    /// Specifications of sinks that get an entry for each request.
+    pub request_log: Vec<String>,
     /// Log the bodies of requests.
     pub log_requests: bool,
 }
@@ -195,6 +197,7 @@ impl ServerConfig {
             },
             log: values.read("LLMSRV_LOG"),
             log_json: values.read::<String>("LLMSRV_LOG_FORMAT") == "json",
+            request_log: values.read("LLMSRV_REQUEST_LOG"),
             log_requests: values.read("LLMSRV_DEBUG_LOG_REQUESTS"),
         }
     }
