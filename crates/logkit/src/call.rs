@@ -184,6 +184,7 @@ impl Call {
     }
 
     /// Runs the body. A panic is given back.
+    #[inline(never)]
     pub fn run<R>(&self, body: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
         if self.gate == Gate::Full {
             let _span = scope::enter_span(self.span);
@@ -202,6 +203,7 @@ impl Call {
     }
 
     /// The call went well.
+    #[inline(never)] // Out of the way of calls that are not logged.
     pub fn returned(mut self, render: impl FnOnce(&mut Bounded)) {
         self.done = true;
         if self.gate == Gate::Full {
@@ -219,6 +221,7 @@ impl Call {
     }
 
     /// The call returned an error.
+    #[inline(never)]
     pub fn failed(mut self, kind: &'static str, render: impl FnOnce(&mut Bounded)) {
         self.done = true;
         let mut out = Bounded::new(MAX_EXCEPTION);
@@ -230,6 +233,7 @@ impl Call {
     }
 
     /// The call panicked.
+    #[inline(never)]
     pub fn panicked(mut self, panic: &(dyn Any + Send)) {
         self.done = true;
         let mut entry = self.entry(Level::Error);

@@ -68,5 +68,7 @@ fn settle(logger: &Logger) {
 extern "C" fn drain_at_exit() {
     if let Some(logger) = &*DEFAULT.load() {
         logger.flush(DRAIN);
+        // Some sinks deliver the rest when they are closed.
+        logger.close();
     }
 }
