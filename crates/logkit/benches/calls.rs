@@ -1,10 +1,13 @@
 //! What a logged call costs its caller, and how fast the database takes rows.
 
-#![expect(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a bench reports, and one that cannot go on has failed"
+)]
 
 use std::{
     hint::black_box,
-    io::Write,
     time::{Duration, Instant},
 };
 
@@ -66,12 +69,7 @@ fn measure(criterion: &mut Criterion, name: &str, logger: Logger) {
         best = best.min(start.elapsed());
         assert!(logger.flush(Duration::from_mins(1)));
     }
-    writeln!(
-        std::io::stdout(),
-        "{name}: fastest {} ns",
-        best.as_nanos() / 100
-    )
-    .unwrap();
+    println!("{name}: fastest {} ns", best.as_nanos() / 100);
     let stats = logger.stats();
     assert_eq!(stats.dropped, 0, "{stats:?}");
     logger.close();
@@ -87,7 +85,7 @@ fn fastest(name: &str, call: impl Fn()) {
     };
     let best = (0..2_000).map(|_| run()).min().unwrap_or_default();
     let nanos = best.as_nanos() as f64 / f64::from(CALLS);
-    writeln!(std::io::stdout(), "{name}: fastest {nanos:.2} ns").unwrap();
+    println!("{name}: fastest {nanos:.2} ns");
 }
 
 fn calls(criterion: &mut Criterion) {

@@ -21,6 +21,7 @@ mod panics;
 mod queue;
 mod receipt;
 mod redact;
+mod render;
 pub mod repr;
 mod scope;
 mod sink;
@@ -94,8 +95,11 @@ pub mod __private {
         any::type_name_of_val, module_path, panic::resume_unwind, pin::pin, sync::OnceLock,
     };
 
-    pub use crate::call::{
-        Call, CannotFail, MayFail, Outcome, ShowDebug, ShowName, Shown, Site, TellDebug,
-        TellDisplay, TellName, Told, once, type_name_of,
+    pub use crate::{
+        call::{Call, Site, once, type_name_of},
+        render::{
+            CannotFail, MayFail, Outcome, ShowDebug, ShowName, Shown, TellDebug, TellDisplay,
+            TellName, Told,
+        },
     };
 }
