@@ -7,7 +7,7 @@ use syn::{
     spanned::Spanned,
 };
 
-use crate::args::{Args, Kind};
+use crate::args::{Args, Kind, LEVELS};
 
 pub(crate) fn expand(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
     let logged =
@@ -62,13 +62,15 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
         .filter(|param| !args.skip_all && !args.skip.iter().any(|name| *name == param.name))
         .collect();
 
+    let rank = rank(args);
     let site = site(args, &shown, &function.sig.output);
     let variables = shown.iter().map(|param| &param.variable);
     let field_names = args.fields.iter().map(|(name, _)| name.to_string());
     let field_values = args.fields.iter().map(|(_, value)| value);
-    let logger = match &args.logger {
-        Some(logger) => quote! { ::core::option::Option::Some(&(#logger)) },
-        None => quote! { ::core::option::Option::None },
+    let logger = if let Some(logger) = &args.logger {
+        quote! { ::core::option::Option::Some(&(#logger)) }
+    } else {
+        quote! { ::core::option::Option::None }
     };
     let tell = if args.debug_error {
         quote! { (&__p::Shown(__error)).show(__out) }
@@ -112,9 +114,10 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
         };
         fn __logkit_here() {}
         #site
-        #[allow(clippy::redundant_closure_call, unused_variables)]
+        #[allow(clippy::redundant_closure_call, clippy::used_underscore_binding, unused_variables)]
         let __call = __p::Call::start(
             &__SITE,
+            #rank,
             || __p::type_name_of_val(&__logkit_here),
             #logger,
             |__args| {
@@ -180,6 +183,17 @@ fn params(function: &mut ItemFn) -> (Vec<Param>, Vec<TokenStream>) {
     (params, bindings)
 }
 
+/// The rank of the level.
+fn rank(args: &Args) -> u8 {
+    let level = args.level.as_ref().map(syn::LitStr::value);
+    let place = LEVELS.iter().position(|name| {
+        level
+            .as_deref()
+            .is_some_and(|level| level.eq_ignore_ascii_case(name))
+    });
+    10 * (place.unwrap_or(0) as u8 + 1)
+}
+
 /// The static that describes the function.
 fn site(args: &Args, shown: &[Param], output: &ReturnType) -> TokenStream {
     let level = args
@@ -228,9 +242,10 @@ fn outcomes(kind: Kind, args: &Args, output: &ReturnType) -> (TokenStream, Token
     if kind != Kind::Catch {
         return (TokenStream::new(), quote! { __p::resume_unwind(__panic) });
     }
-    let default = match &args.default {
-        Some(default) => quote! { #default },
-        None => quote! { ::core::default::Default::default() },
+    let default = if let Some(default) = &args.default {
+        quote! { #default }
+    } else {
+        quote! { ::core::default::Default::default() }
     };
     if is_result(output) {
         let default = quote! { ::core::result::Result::Ok(#default) };

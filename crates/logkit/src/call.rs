@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     cell::Cell,
-    fmt::{self, Debug, Display, Write as _},
+    fmt::Write as _,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::OnceLock,
@@ -15,9 +15,11 @@ use serde_json::Value;
 
 use crate::{
     Entry, Level, Logger, REDACTED, SpanId, Text, Timestamp,
-    default::{default_level, default_logger},
+    default::{default_level, with_default_logger},
     fanout::panic_text,
-    panics, repr, scope,
+    panics,
+    render::{Bounded, short_type},
+    repr, scope,
 };
 
 /// What is known of a logged function before it runs; one static for each.
@@ -80,10 +82,10 @@ pub struct Call {
     done: bool,
 }
 
-impl Site {
+impl Gate {
     #[inline]
-    fn gate(&self, level: u8) -> Gate {
-        if self.level.number() >= level {
+    fn of(rank: u8, level: u8) -> Gate {
+        if rank >= level {
             Gate::Full
         } else if Level::Error.number() >= level {
             Gate::ErrorsOnly
@@ -91,7 +93,9 @@ impl Site {
             Gate::Off
         }
     }
+}
 
+impl Site {
     #[cold]
     fn resolve(&self, type_name: &'static str) -> Resolved {
         let mut sensitive = 0;
@@ -111,10 +115,12 @@ impl Site {
 
 impl Call {
     /// Begins a call; `None` if nothing of it is logged. `here` is the type name of an item within
-    /// the function, `logger` one named in the attribute, and `render` writes the arguments.
+    /// the function, `rank` the level of the site, `logger` one named in the attribute, and `render`
+    /// writes the arguments.
     #[inline]
     pub fn start(
         site: &'static Site,
+        rank: u8,
         here: fn() -> &'static str,
         logger: Option<&Logger>,
         render: impl Fn(&mut Args<'_>),
@@ -123,12 +129,13 @@ impl Call {
             Some(logger) => logger.level_number(),
             None => default_level(),
         };
-        match site.gate(level) {
+        match Gate::of(rank, level) {
             Gate::Off => None,
             gate => Call::begin(site, here, logger, gate, &render),
         }
     }
 
+    #[inline(never)]
     fn begin(
         site: &'static Site,
         here: fn() -> &'static str,
@@ -158,7 +165,7 @@ impl Call {
         if gate == Gate::Full {
             let mut args = Args {
                 out: Bounded::new(site.max_repr_length),
-                n_args: 0,
+                n_seen: 0,
                 sensitive: resolved.sensitive,
                 site,
                 logger,
@@ -167,9 +174,9 @@ impl Call {
             silently(|| {
                 args.out.push_str("(");
                 render(&mut args);
-                args.out.push_str(if args.n_args == 1 { ",)" } else { ")" });
+                args.out.push_str(if args.n_seen == 1 { ",)" } else { ")" });
             });
-            if args.n_args > 0 {
+            if args.n_seen > 0 {
                 call.args = args.out.finish().into();
             }
             call.span = scope::new_span();
@@ -179,6 +186,7 @@ impl Call {
     }
 
     /// Runs the body. A panic is given back.
+    #[inline(never)]
     pub fn run<R>(&self, body: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
         if self.gate == Gate::Full {
             let _span = scope::enter_span(self.span);
@@ -193,10 +201,11 @@ impl Call {
         &self,
         body: Pin<&mut F>,
     ) -> Result<F::Output, Box<dyn Any + Send>> {
-        Watched { body, call: self }.await
+        Watched { body, of: self }.await
     }
 
     /// The call went well.
+    #[inline(never)] // Out of the way of calls that are not logged.
     pub fn returned(mut self, render: impl FnOnce(&mut Bounded)) {
         self.done = true;
         if self.gate == Gate::Full {
@@ -214,6 +223,7 @@ impl Call {
     }
 
     /// The call returned an error.
+    #[inline(never)]
     pub fn failed(mut self, kind: &'static str, render: impl FnOnce(&mut Bounded)) {
         self.done = true;
         let mut out = Bounded::new(MAX_EXCEPTION);
@@ -225,6 +235,7 @@ impl Call {
     }
 
     /// The call panicked.
+    #[inline(never)]
     pub fn panicked(mut self, panic: &(dyn Any + Send)) {
         self.done = true;
         let mut entry = self.entry(Level::Error);
@@ -268,28 +279,27 @@ impl Call {
         entry
     }
 
-    fn emit(&mut self, mut entry: Entry) {
-        let made;
-        let logger = match &self.logger {
-            Some(logger) => logger,
-            None => {
-                made = default_logger();
-                &made
-            }
-        };
-        if let Some(redactor) = logger.redactor() {
-            for text in [
-                &mut entry.args,
-                &mut entry.return_value,
-                &mut entry.exception,
-                &mut entry.traceback,
-            ] {
-                redactor.redact_text(text);
-            }
+    fn emit(&mut self, entry: Entry) {
+        match &self.logger {
+            Some(logger) => send(logger, entry),
+            None => with_default_logger(|logger| send(logger, entry)),
         }
-        scope::fill(&mut entry);
-        logger.emit(entry);
     }
+}
+
+fn send(logger: &Logger, mut entry: Entry) {
+    if let Some(redactor) = logger.redactor() {
+        for text in [
+            &mut entry.args,
+            &mut entry.return_value,
+            &mut entry.exception,
+            &mut entry.traceback,
+        ] {
+            redactor.redact_text(text);
+        }
+    }
+    scope::fill(&mut entry);
+    logger.emit(entry);
 }
 
 impl Drop for Call {
@@ -309,7 +319,7 @@ const MAX_EXCEPTION: usize = 64 << 10;
 
 struct Watched<'a, F> {
     body: Pin<&'a mut F>,
-    call: &'a Call,
+    of: &'a Call,
 }
 
 impl<F: Future> Future for Watched<'_, F> {
@@ -318,7 +328,7 @@ impl<F: Future> Future for Watched<'_, F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let body = this.body.as_mut();
-        match this.call.run(|| body.poll(context)) {
+        match this.of.run(|| body.poll(context)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
             Err(panic) => Poll::Ready(Err(panic)),
@@ -329,7 +339,7 @@ impl<F: Future> Future for Watched<'_, F> {
 /// Writes the arguments of a call.
 pub struct Args<'a> {
     out: Bounded,
-    n_args: usize,
+    n_seen: usize,
     sensitive: u64,
     site: &'static Site,
     logger: Option<&'a Logger>,
@@ -340,11 +350,11 @@ impl Args<'_> {
     /// The next argument.
     #[inline]
     pub fn arg(&mut self, render: impl FnOnce(&mut Bounded)) {
-        if self.n_args > 0 {
+        if self.n_seen > 0 {
             self.out.push_str(", ");
         }
-        let idx = self.n_args;
-        self.n_args += 1;
+        let idx = self.n_seen;
+        self.n_seen += 1;
         let switched_off = self
             .logger
             .is_some_and(|logger| logger.redactor().is_none());
@@ -369,180 +379,9 @@ impl Args<'_> {
             .and_then(|text| text.strip_suffix('"'))
             .filter(|text| !text.contains('\\'))
         {
-            text = plain.to_owned();
+            text = String::from(plain);
         }
         self.fields.push((name, text));
-    }
-}
-
-/// Text that stops growing at a number of characters, and knows how many it left out.
-#[derive(Debug)]
-pub struct Bounded {
-    out: String,
-    limit: usize,
-    n_chars: usize,
-    n_cut: usize,
-}
-
-/// What is cut is counted up to that many times the limit.
-const COUNTED: usize = 16;
-
-impl Bounded {
-    /// No limit with 0.
-    fn new(limit: usize) -> Bounded {
-        Bounded {
-            out: String::with_capacity(64),
-            limit: if limit == 0 { usize::MAX } else { limit },
-            n_chars: 0,
-            n_cut: 0,
-        }
-    }
-
-    fn push_str(&mut self, text: &str) {
-        let room = self.limit - self.n_chars;
-        if text.len() <= room {
-            // As many bytes are at least as many characters.
-            self.out.push_str(text);
-            self.n_chars += if text.is_ascii() {
-                text.len()
-            } else {
-                text.chars().count()
-            };
-            return;
-        }
-        let cut = text
-            .char_indices()
-            .nth(room)
-            .map_or(text.len(), |(cut, _)| cut);
-        self.out.push_str(&text[..cut]);
-        self.n_chars += text[..cut].chars().count();
-        self.n_cut += text[cut..].chars().count();
-    }
-
-    fn finish(mut self) -> String {
-        if self.n_cut > 0 {
-            let most = self.limit.saturating_mul(COUNTED - 1);
-            let (more, n_cut) = if self.n_cut > most {
-                (">", most)
-            } else {
-                ("", self.n_cut)
-            };
-            // Writing to a string does not fail.
-            let _ = write!(self.out, "... [truncated {more}{n_cut} chars]");
-        }
-        self.out
-    }
-}
-
-impl fmt::Write for Bounded {
-    /// Fails when so much was cut that it is not counted any more: whoever formats can stop.
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push_str(text);
-        if self.n_cut > self.limit.saturating_mul(COUNTED - 1) {
-            return Err(fmt::Error);
-        }
-        Ok(())
-    }
-}
-
-/// A value to be rendered, as well as its type allows: with `Debug`, or else by its type's name.
-pub struct Shown<'a, T: ?Sized>(pub &'a T);
-
-/// For types with `Debug`.
-pub trait ShowDebug {
-    /// Writes the value.
-    fn show(&self, out: &mut Bounded);
-}
-
-impl<T: Debug + ?Sized> ShowDebug for Shown<'_, T> {
-    #[inline]
-    fn show(&self, out: &mut Bounded) {
-        // An error means that there is no more room.
-        let _ = write!(out, "{:?}", self.0);
-    }
-}
-
-/// For all other types.
-pub trait ShowName {
-    /// Writes the name of the value's type.
-    fn show(&self, out: &mut Bounded);
-}
-
-impl<T: ?Sized> ShowName for &Shown<'_, T> {
-    fn show(&self, out: &mut Bounded) {
-        let _ = write!(out, "<{}>", short_type(std::any::type_name::<T>()));
-    }
-}
-
-/// An error to be rendered: with `Display`, or `Debug`, or else by its type's name.
-pub struct Told<'a, T: ?Sized>(pub &'a T);
-
-/// For types with `Display`.
-pub trait TellDisplay {
-    /// Writes the message.
-    fn tell(&self, out: &mut Bounded);
-}
-
-impl<T: Display + ?Sized> TellDisplay for &&Told<'_, T> {
-    fn tell(&self, out: &mut Bounded) {
-        let _ = write!(out, "{}", self.0);
-    }
-}
-
-/// For types with `Debug` only.
-pub trait TellDebug {
-    /// Writes the value.
-    fn tell(&self, out: &mut Bounded);
-}
-
-impl<T: Debug + ?Sized> TellDebug for &Told<'_, T> {
-    fn tell(&self, out: &mut Bounded) {
-        let _ = write!(out, "{:?}", self.0);
-    }
-}
-
-/// For all other types.
-pub trait TellName {
-    /// Writes the name of the value's type.
-    fn tell(&self, out: &mut Bounded);
-}
-
-impl<T: ?Sized> TellName for Told<'_, T> {
-    fn tell(&self, out: &mut Bounded) {
-        let _ = write!(out, "<{}>", short_type(std::any::type_name::<T>()));
-    }
-}
-
-/// A result to be looked at: an `Err`, or anything else.
-pub struct Outcome<'a, T: ?Sized>(pub &'a T);
-
-/// For `Result`s.
-pub trait MayFail {
-    /// Type of the error.
-    type Error: ?Sized;
-    /// The error.
-    fn failure(&self) -> Option<&Self::Error>;
-}
-
-impl<T, E> MayFail for Outcome<'_, Result<T, E>> {
-    type Error = E;
-
-    #[inline]
-    fn failure(&self) -> Option<&E> {
-        self.0.as_ref().err()
-    }
-}
-
-/// For all other types.
-pub trait CannotFail {
-    /// Nothing.
-    fn failure(&self) -> Option<&std::convert::Infallible>;
-}
-
-impl<T: ?Sized> CannotFail for &Outcome<'_, T> {
-    #[inline]
-    fn failure(&self) -> Option<&std::convert::Infallible> {
-        None
     }
 }
 
@@ -579,23 +418,6 @@ fn guarded(out: &mut Bounded, render: impl FnOnce(&mut Bounded)) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| render(out))) {
         let _ = write!(out, "<repr failed: panic: {}>", panic_text(&*panic));
     }
-}
-
-/// `a::b::Type<c::D>` as `Type<D>`.
-pub(crate) fn short_type(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    let mut word_start = 0;
-    for c in name.chars() {
-        if c == ':' {
-            out.truncate(word_start);
-        } else {
-            out.push(c);
-            if !(c.is_alphanumeric() || c == '_') {
-                word_start = out.len();
-            }
-        }
-    }
-    out
 }
 
 /// The qualified name in the type name of an item within the function: `Type::method`.
@@ -678,15 +500,5 @@ mod tests {
             short_type("core::result::Result<alloc::string::String, &dyn a::B>"),
             "Result<String, &dyn B>"
         );
-    }
-
-    #[test]
-    fn what_is_cut_is_counted_to_a_point() {
-        let mut out = Bounded::new(4);
-        assert!(write!(out, "żółć{}", "x".repeat(60)).is_ok());
-        assert_eq!(out.finish(), "żółć... [truncated 60 chars]");
-        let mut out = Bounded::new(4);
-        assert!(write!(out, "{:?}", vec![1; 1000]).is_err());
-        assert_eq!(out.finish(), "[1, ... [truncated >60 chars]");
     }
 }

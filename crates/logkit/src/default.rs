@@ -21,12 +21,18 @@ pub fn default_logger() -> Logger {
     let made = Logger::builder().console(ConsoleSink::stderr()).build();
     let before =
         DEFAULT.compare_and_swap(&None::<std::sync::Arc<Logger>>, Some(made.clone().into()));
-    match &*before {
-        Some(logger) => Logger::clone(logger),
-        None => {
-            settle(&made);
-            made
-        }
+    if let Some(logger) = &*before {
+        return Logger::clone(logger);
+    }
+    settle(&made);
+    made
+}
+
+/// The same without counting one more user of it.
+pub(crate) fn with_default_logger(f: impl FnOnce(&Logger)) {
+    match &*DEFAULT.load() {
+        Some(logger) => f(logger),
+        None => f(&default_logger()),
     }
 }
 
@@ -62,5 +68,7 @@ fn settle(logger: &Logger) {
 extern "C" fn drain_at_exit() {
     if let Some(logger) = &*DEFAULT.load() {
         logger.flush(DRAIN);
+        // Some sinks deliver the rest when they are closed.
+        logger.close();
     }
 }

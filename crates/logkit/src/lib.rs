@@ -13,6 +13,7 @@ mod entry;
 mod event;
 mod fanout;
 mod injection;
+mod journal;
 mod level;
 mod logger;
 mod net;
@@ -20,6 +21,7 @@ mod panics;
 mod queue;
 mod receipt;
 mod redact;
+mod render;
 pub mod repr;
 mod scope;
 mod sink;
@@ -82,7 +84,9 @@ pub use sinks::ring::RingBufferSink;
 pub use sinks::terminal::{TerminalForm, TerminalSink};
 pub use tags::{Tags, generate_trace_id};
 pub use timestamp::{BadTimestamp, Timestamp};
-pub use wrappers::{diff::DiffTracker, env::EnvTagger, router::DynamicRouter};
+pub use wrappers::{
+    diff::DiffTracker, env::EnvTagger, router::DynamicRouter, scan::InjectionScanner,
+};
 
 /// For the macros only.
 #[doc(hidden)]
@@ -91,8 +95,11 @@ pub mod __private {
         any::type_name_of_val, module_path, panic::resume_unwind, pin::pin, sync::OnceLock,
     };
 
-    pub use crate::call::{
-        Call, CannotFail, MayFail, Outcome, ShowDebug, ShowName, Shown, Site, TellDebug,
-        TellDisplay, TellName, Told, once, type_name_of,
+    pub use crate::{
+        call::{Call, Site, once, type_name_of},
+        render::{
+            CannotFail, MayFail, Outcome, ShowDebug, ShowName, Shown, TellDebug, TellDisplay,
+            TellName, Told,
+        },
     };
 }

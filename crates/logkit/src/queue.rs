@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{
     Entry,
+    journal::Segment,
     receipt::{NotWritten, Slot},
 };
 
@@ -86,6 +87,8 @@ pub(crate) struct Chunk {
     tickets: Vec<(Range<usize>, Arc<Slot>)>,
     /// Who waits until everything up to here is with the operating system.
     pub(crate) flushes: Vec<Arc<Slot>>,
+    /// What keeps the entries on disk until they are written.
+    segments: Vec<Arc<Segment>>,
     first_at: Instant,
     /// Does not wait for company.
     urgent: bool,
@@ -99,6 +102,7 @@ impl Chunk {
             n_bytes: 0,
             tickets: Vec::new(),
             flushes: Vec::new(),
+            segments: Vec::new(),
             first_at: Instant::now(),
             urgent: false,
         }
@@ -146,19 +150,17 @@ impl Queue {
         }
     }
 
-    /// Adds one entry; `slot` is resolved when it is written. Gives the entry back if it cannot.
+    /// Adds one entry; `slot` is resolved when it is written. An entry that cannot be added is gone.
     pub(crate) fn push(
         &self,
         entry: Entry,
         full: Full,
         slot: Option<Arc<Slot>>,
-    ) -> Result<(), (NotWritten, Entry)> {
+        segment: Option<Arc<Segment>>,
+    ) -> Result<(), NotWritten> {
         let n_bytes = entry.size_bytes();
         let urgent = entry.level.is_error() || slot.is_some();
-        let mut state = match self.reserve(1, n_bytes, full) {
-            Ok(state) => state,
-            Err(why) => return Err((why, entry)),
-        };
+        let mut state = self.reserve(1, n_bytes, full)?;
         let state_ref = &mut *state;
         if state_ref
             .chunks
@@ -173,6 +175,14 @@ impl Queue {
                 let at = chunk.entries.len();
                 chunk.tickets.push((at..at + 1, slot));
             }
+            if let Some(segment) = segment
+                && chunk
+                    .segments
+                    .last()
+                    .is_none_or(|last| !Arc::ptr_eq(last, &segment))
+            {
+                chunk.segments.push(segment);
+            }
             chunk.entries.push(entry);
             chunk.n_bytes += n_bytes;
             chunk.urgent |= urgent;
@@ -181,19 +191,16 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds entries that are written together, all or none. Gives them back if it cannot.
+    /// Adds entries that are written together, all or none. Otherwise they are gone.
     pub(crate) fn push_many(
         &self,
         mut entries: Vec<Entry>,
         full: Full,
         slot: Option<Arc<Slot>>,
-    ) -> Result<(), (NotWritten, Vec<Entry>)> {
+    ) -> Result<(), NotWritten> {
         let n_bytes = entries.iter().map(Entry::size_bytes).sum();
         let n_entries = entries.len();
-        let mut state = match self.reserve(n_entries, n_bytes, full) {
-            Ok(state) => state,
-            Err(why) => return Err((why, entries)),
-        };
+        let mut state = self.reserve(n_entries, n_bytes, full)?;
         let fits = |chunk: &Chunk| chunk.entries.len() + n_entries <= BATCH;
         match state.chunks.back_mut() {
             Some(chunk) if fits(chunk) => {

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use crate::{Entry, Sink, SinkError, Update};
+use crate::{Entry, Sink, SinkError, StatsSource, Update};
 
 type Predicate = Box<dyn Fn(&Entry) -> bool + Send>;
 
@@ -118,6 +118,12 @@ impl Sink for DynamicRouter {
         }
     }
 
+    fn attach(&mut self, stats: &StatsSource) {
+        for sink in &mut self.sinks {
+            sink.attach(stats);
+        }
+    }
+
     fn first_id(&self) -> Option<i64> {
         self.first_id
     }
@@ -140,11 +146,11 @@ impl Sink for DynamicRouter {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        self.each(|sink| sink.flush())
+        self.each(Sink::flush)
     }
 
     fn close(&mut self) -> Result<(), SinkError> {
-        self.each(|sink| sink.close())
+        self.each(Sink::close)
     }
 
     fn name(&self) -> Cow<'static, str> {

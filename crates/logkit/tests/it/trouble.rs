@@ -92,6 +92,73 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
     assert!(n_acknowledged >= 50);
 }
 
+#[test]
+#[ignore = "runs as the child of another test"]
+fn journals_until_killed() {
+    let folder = folder_of_child();
+    let logger = Logger::builder()
+        .sink(DbSink::open(folder.join("logs.db"), "logs", Durability::Crash).unwrap())
+        .durability(Durability::Crash)
+        .journal(folder.join("logs.db.crash"))
+        .build();
+    let mut out = std::io::stdout();
+    for n in 0.. {
+        logger.emit(Entry {
+            function_name: format!("f{n}").into(),
+            ..Entry::default()
+        });
+        writeln!(out, "done {} f{n}", std::process::id()).unwrap();
+        out.flush().unwrap();
+    }
+}
+
+#[test]
+fn a_journal_survives_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..10 {
+        let mut child = child("trouble::journals_until_killed", folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let n_wanted = 50 + round * 97;
+        let mut done: Vec<String> = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .filter(|line| line.contains("done "))
+            .take(n_wanted)
+            .collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        done.extend(lines.map_while(Result::ok));
+        let path = folder.path().join("logs.db");
+        let logger = Logger::builder()
+            .sink(DbSink::open(&path, "logs", Durability::Crash).unwrap())
+            .durability(Durability::Crash)
+            .journal(folder.path().join("logs.db.crash"))
+            .build();
+        drop(logger);
+        let mut names = std::collections::HashSet::new();
+        let reader = Reader::open(&path, "logs").unwrap();
+        for row in reader.after(0, usize::MAX >> 1).unwrap() {
+            names.insert(row.entry.function_name.into_owned());
+        }
+        for line in &done {
+            let name = line.rsplit(' ').next().unwrap();
+            assert!(names.contains(name), "{name} of {} is lost", done.len());
+        }
+        let db = rusqlite::Connection::open(&path).unwrap();
+        db.execute("DELETE FROM logs", []).unwrap();
+    }
+    let left: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.contains("crash"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[log_call]
 fn square(n: u64) -> u64 {
     n * n
@@ -180,6 +247,74 @@ fn a_full_device_is_told_once() {
         notices[0].starts_with("logkit: json: /dev/full: No space left"),
         "{notices:?}"
     );
+}
+
+#[test]
+#[ignore = "runs as the child of another test"]
+fn configures_itself() {
+    let folder = folder_of_child();
+    let config = logkit::load_env(Some(&folder.join("env"))).unwrap();
+    let logger = logkit::configure(&config, logkit::Setup::default()).unwrap();
+    let again = logkit::configure(&config, logkit::Setup::default()).unwrap();
+    assert!(logger.is(&again));
+    let secret = "password=hunter2";
+    logkit::warning(secret);
+    logkit::info("not logged");
+    assert_eq!(square(3), 9);
+    // Nobody flushes: what waits is written when the process ends.
+}
+
+#[test]
+fn settings_make_a_logger() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display();
+    fs::write(
+        folder.path().join("env"),
+        format!(
+            "LOGKIT_SINKS=db:{path}/logs.db,jsonl:{path}/a\\,b.jsonl,csv:{path}/env/x.csv\n\
+             LOGKIT_ENV=Test\nLOGKIT_LEVEL=WARNING\nLOGKIT_TRACE_ID=t-1\nLOGKIT_DURABILITY=crash\n"
+        ),
+    )
+    .unwrap();
+    let output = child("trouble::configures_itself", folder.path())
+        .output()
+        .unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("1 passed"),
+        "{output:?}"
+    );
+    let notices = notices(&output);
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(notices[0].contains("/env/x.csv: "), "{notices:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains("| WARNING | logkit | event() | -> 'password=***REDACTED***'"),
+        "{stderr}"
+    );
+    let rows = Reader::open(folder.path().join("logs.db"), "logs")
+        .unwrap()
+        .after(0, 9)
+        .unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(
+        (&*rows[0].entry.environment, &*rows[0].entry.trace_id),
+        ("Test", "t-1")
+    );
+    assert_eq!(
+        fs::read_to_string(folder.path().join("a,b.jsonl"))
+            .unwrap()
+            .lines()
+            .count(),
+        1
+    );
+    // The journal was emptied at the end: nothing is written twice.
+    let left: u64 = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|file| file.unwrap())
+        .filter(|file| file.file_name().to_string_lossy().contains("crash"))
+        .map(|file| file.metadata().unwrap().len())
+        .sum();
+    assert_eq!(left, 0);
 }
 
 #[test]
