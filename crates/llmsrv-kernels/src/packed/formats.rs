@@ -506,26 +506,26 @@ impl Format for Q6K {
                 // Byte `i` of a lane is the signed scale of stretch `4 * quarter + i`.
                 let mut scales = I::load(body.add(64 * quarter));
                 for _ in 0..2 {
-                    // Stretches of 16 elements: those of low, and those of high nibbles.
-                    let mut dots = [[I::splat(0); C]; 2];
-                    for (token, (low, high)) in lanes_mut(&mut dots).enumerate() {
+                    // Two stretches of 16 elements: those of low, and those of high nibbles.
+                    let (mut lows, mut highs) = ([I::splat(0); C], [I::splat(0); C]);
+                    for token in 0..C {
                         let sums = (&raw const (*x.add(token)).minus_sums).cast::<i32>();
-                        *low = I::shl(I::splat(sums.add(at / 16).read()), 5);
-                        *high = I::shl(I::splat(sums.add(at / 16 + 1).read()), 5);
+                        lows[token] = I::shl(I::splat(sums.add(at / 16).read()), 5);
+                        highs[token] = I::shl(I::splat(sums.add(at / 16 + 1).read()), 5);
                     }
                     unrolled!(V in [0 1 2 3] {
-                        let [low_codes, high_codes] = six_bits::<I>(codes, V);
-                        for (token, (low, high)) in lanes_mut(&mut dots).enumerate() {
+                        let [low, high] = six_bits::<I>(codes, V);
+                        for token in 0..C {
                             let x = (&raw const (*x.add(token)).codes).cast::<i8>().add(at);
-                            *low = I::dot(*low, low_codes, x.add(4 * V));
-                            *high = I::dot(*high, high_codes, x.add(16 + 4 * V));
+                            lows[token] = I::dot(lows[token], low, x.add(4 * V));
+                            highs[token] = I::dot(highs[token], high, x.add(16 + 4 * V));
                         }
                     });
                     let low_scale = I::sra(I::shl(scales, 24), 24);
                     let high_scale = I::sra(I::shl(scales, 16), 24);
-                    for (total, (low, high)) in totals.iter_mut().zip(lanes_mut(&mut dots)) {
-                        *total = I::multiply_add(*total, *low, low_scale);
-                        *total = I::multiply_add(*total, *high, high_scale);
+                    for token in 0..C {
+                        totals[token] = I::multiply_add(totals[token], lows[token], low_scale);
+                        totals[token] = I::multiply_add(totals[token], highs[token], high_scale);
                     }
                     scales = I::shr(scales, 16);
                     codes = codes.add(384);
@@ -565,12 +565,6 @@ unsafe fn to_fifth_bit<I: Isa>(bits: I::Int, v: usize) -> I::Int {
             I::shr(bits, 2 * v as u32 - 4)
         }
     }
-}
-
-#[inline(always)]
-fn lanes_mut<T, const C: usize>(both: &mut [[T; C]; 2]) -> impl Iterator<Item = (&mut T, &mut T)> {
-    let [low, high] = both;
-    low.iter_mut().zip(high)
 }
 
 /// Numbers with a floating point.
