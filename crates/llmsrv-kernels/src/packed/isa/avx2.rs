@@ -28,6 +28,11 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+
+    #[inline(always)]
     unsafe fn splat(value: i32) -> Ints {
         [_mm256_set1_epi32(value); 2]
     }

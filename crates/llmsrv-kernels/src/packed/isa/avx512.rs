@@ -22,6 +22,11 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+
+    #[inline(always)]
     unsafe fn splat(value: i32) -> __m512i {
         _mm512_set1_epi32(value)
     }
