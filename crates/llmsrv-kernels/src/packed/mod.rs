@@ -11,6 +11,10 @@
     unsafe_code,
     reason = "kernels read through pointers, and threads write to different parts of one result"
 )]
+#![expect(
+    clippy::inline_always,
+    reason = "parts of a kernel take the instructions of the function they are inlined into"
+)]
 
 mod activations;
 mod formats;
@@ -241,7 +245,7 @@ impl<'a> Job<'a> {
             });
         }
         Ok(Job {
-            weights: *weights,
+            weights,
             tier,
             n_tokens: x.n_rows(),
             blocks,

@@ -4,6 +4,10 @@
     reason = "each function is a few instructions; the trait's contract is theirs"
 )]
 
+#[allow(
+    clippy::wildcard_imports,
+    reason = "names of instructions, each of which says what it is"
+)]
 use std::arch::x86_64::*;
 
 use super::Isa;
