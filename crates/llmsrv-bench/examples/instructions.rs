@@ -22,11 +22,15 @@ const CASES: &[(&str, fn(usize))] = &[
     ("decode-q4_k_m", |n| steps(Target::Q4_K_M, n, &[1])),
     ("decode-q8_0", |n| steps(Target::Q8_0, n, &[1])),
     ("decode-bf16", |n| steps(Target::Bf16, n, &[1])),
-    ("decode-4-sequences-q4_k_m", |n| steps(Target::Q4_K_M, n, &[1, 1, 1, 1])),
+    ("decode-4-sequences-q4_k_m", |n| {
+        steps(Target::Q4_K_M, n, &[1, 1, 1, 1])
+    }),
     ("prefill-64-q4_k_m", |n| steps(Target::Q4_K_M, n, &[64])),
     ("prefill-64-q5_0", |n| steps(Target::Q5_0, n, &[64])),
     ("plan-and-commit-16-sequences", plan_and_commit),
-    ("sample-default-150k", |n| sample(SamplingParams::default(), n)),
+    ("sample-default-150k", |n| {
+        sample(SamplingParams::default(), n)
+    }),
     ("sample-greedy-150k", |n| {
         let greedy = SamplingParams {
             temperature: 0.0,
@@ -38,11 +42,16 @@ const CASES: &[(&str, fn(usize))] = &[
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let case = CASES.iter().find(|case| Some(case.0) == arguments.first().map(String::as_str));
+    let case = CASES
+        .iter()
+        .find(|case| Some(case.0) == arguments.first().map(String::as_str));
     let rounds = arguments.get(1).and_then(|text| text.parse().ok());
     let (Some((_, run)), Some(rounds)) = (case, rounds) else {
         let names: Vec<&str> = CASES.iter().map(|case| case.0).collect();
-        eprintln!("usage: instructions CASE ROUNDS; cases: {}", names.join(", "));
+        eprintln!(
+            "usage: instructions CASE ROUNDS; cases: {}",
+            names.join(", ")
+        );
         std::process::exit(2);
     };
     run(rounds);
@@ -87,7 +96,8 @@ fn plan(rows: &[usize], start: usize) -> StepPlan {
     for (sequence, &n_rows) in rows.iter().enumerate() {
         let first_row = plan.tokens.len();
         for position in start..start + n_rows {
-            plan.tokens.push((position * 7 + sequence) as TokenId % 1024);
+            plan.tokens
+                .push((position * 7 + sequence) as TokenId % 1024);
             plan.positions.push(position as u32);
             plan.ends.push(position as u32 + 1);
         }
@@ -126,7 +136,9 @@ fn plan_and_commit(rounds: usize) {
 
 fn sample(params: SamplingParams, rounds: usize) {
     let logits: Vec<f32> = (0..150_000_u32)
-        .map(|token| (token.wrapping_mul(2_654_435_761) >> 8) as f32 / f32::from(1_u16 << 15) / 26.0)
+        .map(|token| {
+            (token.wrapping_mul(2_654_435_761) >> 8) as f32 / f32::from(1_u16 << 15) / 26.0
+        })
         .collect();
     let params = SamplingParams {
         seed: Some(1),

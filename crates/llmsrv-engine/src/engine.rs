@@ -14,7 +14,8 @@ use std::{
 use llmsrv_tokenizer::Tokenizer;
 
 use crate::{
-    EmbeddingSpec, EngineOptions, FinishReason, MemoryAccount, Model, ModelError, Speculation, Stats,
+    EmbeddingSpec, EngineOptions, FinishReason, MemoryAccount, Model, ModelError, Speculation,
+    Stats,
     blocks::Blocks,
     embed::{self, Collector, EmbedInput},
     handle::{Submission, Work},
@@ -487,7 +488,8 @@ impl Engine {
     fn fail_first(&mut self, message: &str) {
         if let Some(Request {
             sequence, output, ..
-        }) = self.requests.first_mut() {
+        }) = self.requests.first_mut()
+        {
             output.fail(message);
             sequence.end();
         }

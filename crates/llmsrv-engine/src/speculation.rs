@@ -76,7 +76,9 @@ fn followers(tokens: &[TokenId], most: usize) -> &[TokenId] {
             continue;
         };
         let end = &recent[before..];
-        let last = recent[..recent.len() - 1].windows(length).rposition(|part| part == end);
+        let last = recent[..recent.len() - 1]
+            .windows(length)
+            .rposition(|part| part == end);
         if let Some(at) = last {
             let from = &recent[at + length..];
             return &from[..from.len().min(most)];
@@ -117,7 +119,12 @@ impl StepCosts {
     /// the next smaller one: it is tried, and then known.
     fn of(&self, n_rows: usize) -> f32 {
         let known = &self.seconds[..=n_rows.min(MOST_ROWS)];
-        known.iter().rev().copied().find(|seconds| *seconds > 0.0).unwrap_or(0.0)
+        known
+            .iter()
+            .rev()
+            .copied()
+            .find(|seconds| *seconds > 0.0)
+            .unwrap_or(0.0)
     }
 }
 
@@ -190,8 +197,16 @@ mod tests {
     fn what_came_before_is_guessed_from_the_longest_end_and_the_last_time() {
         let guess = |tokens: &[TokenId], most| followers(tokens, most).to_vec();
         assert_eq!(guess(&[1, 2, 3, 4, 5, 1, 2], 3), [3, 4, 5]);
-        assert_eq!(guess(&[1, 2, 3, 9, 1, 2, 4, 9, 1, 2], 1), [4], "the last time");
-        assert_eq!(guess(&[5, 1, 2, 3, 7, 1, 2, 4, 5, 1, 2], 1), [3], "the longer end");
+        assert_eq!(
+            guess(&[1, 2, 3, 9, 1, 2, 4, 9, 1, 2], 1),
+            [4],
+            "the last time"
+        );
+        assert_eq!(
+            guess(&[5, 1, 2, 3, 7, 1, 2, 4, 5, 1, 2], 1),
+            [3],
+            "the longer end"
+        );
         assert_eq!(guess(&[7, 7, 7], 4), [7], "it may overlap what is there");
         assert_eq!(guess(&[1, 2, 3], 4), []);
         assert_eq!(guess(&[1], 4), []);
@@ -209,7 +224,11 @@ mod tests {
     #[test]
     fn as_many_are_tried_as_pay() {
         let mut costs = StepCosts::default();
-        assert_eq!(Budget::new(&costs, 1).take(&drafter(1.0)), 0, "nothing is known yet");
+        assert_eq!(
+            Budget::new(&costs, 1).take(&drafter(1.0)),
+            0,
+            "nothing is known yet"
+        );
         costs.note(1, 0.010);
         assert_eq!(
             Budget::new(&costs, 1).take(&drafter(0.5)),
@@ -224,7 +243,15 @@ mod tests {
         // As where memory is the limit: four rows for less than two.
         let mut costs = StepCosts::default();
         for rows in 1..=32 {
-            costs.note(rows, 0.010 * if rows <= 4 { 1.0 + 0.1 * rows as f32 } else { rows as f32 });
+            costs.note(
+                rows,
+                0.010
+                    * if rows <= 4 {
+                        1.0 + 0.1 * rows as f32
+                    } else {
+                        rows as f32
+                    },
+            );
         }
         assert_eq!(Budget::new(&costs, 1).take(&drafter(0.95)), 3);
         assert_eq!(Budget::new(&costs, 1).take(&drafter(0.02)), 0);
