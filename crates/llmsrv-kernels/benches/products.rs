@@ -3,7 +3,7 @@
 //! `stream/*`: weights read per second for few tokens, out of memory (256 MiB of weights).
 //! `tiles/*`: operations per second for many tokens.
 //! `quantize/*`, `pack/*`: the other two costs. `n_threads=1` sets the threads. Each figure is the median
-//! of several runs and, in brackets, the best; hold them against the limits that `llmsrv bench` measures.
+//! of several runs and, in brackets, the best; the limits of the machine are measured first.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -13,7 +13,7 @@
 use std::time::Instant;
 
 use llmsrv_gguf::TensorType;
-use llmsrv_kernels::{Activations, Arena, Kind, Packed, Pool, Weight};
+use llmsrv_kernels::{Activations, Arena, Kind, Packed, Pool, Weight, probe};
 
 const TYPES: [TensorType; 10] = [
     TensorType::Q4_0,
@@ -37,7 +37,11 @@ fn main() {
     let filters: Vec<&String> = arguments.iter().filter(|a| !a.contains('=')).collect();
     let wanted = |name: &str| filters.is_empty() || filters.iter().any(|f| name.contains(*f));
     let pool = Pool::new(n_threads.unwrap_or(0));
-    println!("{} threads", pool.n_threads());
+    let n_threads = pool.n_threads();
+    println!("{n_threads} threads");
+    let read = probe::ReadProbe::new().bytes_per_second(n_threads);
+    let peak = probe::int8_peak(n_threads).ops_per_second;
+    println!("limits: {:.1} GB/s, {:.0} Gop/s", read / 1e9, peak / 1e9);
     let report = |name: String, amount: f64, unit: &str, times: &[f64]| {
         let rate = |seconds: f64| amount / seconds / 1e9;
         let (median, best) = (rate(times[times.len() / 2]), rate(times[0]));

@@ -324,7 +324,12 @@ const FLOAT: &[Kernel] = &[
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::{arch::x86_64::*, hint::black_box};
+    #[allow(
+        clippy::wildcard_imports,
+        reason = "names of instructions, each of which says what it is"
+    )]
+    use std::arch::x86_64::*;
+    use std::hint::black_box;
 
     use super::SUMS;
 

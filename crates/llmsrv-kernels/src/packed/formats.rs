@@ -28,7 +28,7 @@ use llmsrv_gguf::TensorType;
 
 use super::{
     activations::{Long, Plain, Short},
-    isa::Isa,
+    isa::{AHEAD, Isa},
 };
 
 /// What packed weights are multiplied with.
@@ -251,7 +251,7 @@ impl<T: ShortCodes> Format for T {
 unsafe fn nibbles<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
     // SAFETY: the caller's promise.
     unsafe {
-        let both = I::load(body.add(64 * v));
+        let both = I::load_ahead(body.add(64 * v));
         let mask = I::splat(0x0f0f_0f0f);
         [I::and(both, mask), I::and(I::shr(both, 4), mask)]
     }
@@ -263,7 +263,7 @@ unsafe fn five_bits<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
     // SAFETY: the caller's promise.
     unsafe {
         let [low, high] = nibbles::<I>(body, v);
-        let fifth = I::load(body.add(256));
+        let fifth = I::load_ahead(body.add(256));
         let mask = I::splat(0x1010_1010);
         let v = v as u32;
         [
@@ -336,7 +336,12 @@ impl ShortCodes for Q8_0 {
     #[inline(always)]
     unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { [I::load(body.add(64 * v)), I::load(body.add(256 + 64 * v))] }
+        unsafe {
+            [
+                I::load_ahead(body.add(64 * v)),
+                I::load_ahead(body.add(256 + 64 * v)),
+            ]
+        }
     }
     #[inline(always)]
     unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
@@ -399,9 +404,9 @@ unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let first = I::load(body);
-        let second = I::load(body.add(64));
-        let third = I::load(body.add(128));
+        let first = I::load_ahead(body);
+        let second = I::load_ahead(body.add(64));
+        let third = I::load_ahead(body.add(128));
         let (six, four, two) = (
             I::splat(0x3f3f_3f3f),
             I::splat(0x0f0f_0f0f),
@@ -504,28 +509,28 @@ impl Format for Q6K {
             let mut at = 0;
             for quarter in 0..4 {
                 // Byte `i` of a lane is the signed scale of stretch `4 * quarter + i`.
-                let mut scales = I::load(body.add(64 * quarter));
+                let mut scales = I::load_ahead(body.add(64 * quarter));
                 for _ in 0..2 {
-                    // Stretches of 16 elements: those of low, and those of high nibbles.
-                    let mut dots = [[I::splat(0); C]; 2];
-                    for (token, (low, high)) in lanes_mut(&mut dots).enumerate() {
+                    // Two stretches of 16 elements: those of low, and those of high nibbles.
+                    let (mut lows, mut highs) = ([I::splat(0); C], [I::splat(0); C]);
+                    for token in 0..C {
                         let sums = (&raw const (*x.add(token)).minus_sums).cast::<i32>();
-                        *low = I::shl(I::splat(sums.add(at / 16).read()), 5);
-                        *high = I::shl(I::splat(sums.add(at / 16 + 1).read()), 5);
+                        lows[token] = I::shl(I::splat(sums.add(at / 16).read()), 5);
+                        highs[token] = I::shl(I::splat(sums.add(at / 16 + 1).read()), 5);
                     }
                     unrolled!(V in [0 1 2 3] {
-                        let [low_codes, high_codes] = six_bits::<I>(codes, V);
-                        for (token, (low, high)) in lanes_mut(&mut dots).enumerate() {
+                        let [low, high] = six_bits::<I>(codes, V);
+                        for token in 0..C {
                             let x = (&raw const (*x.add(token)).codes).cast::<i8>().add(at);
-                            *low = I::dot(*low, low_codes, x.add(4 * V));
-                            *high = I::dot(*high, high_codes, x.add(16 + 4 * V));
+                            lows[token] = I::dot(lows[token], low, x.add(4 * V));
+                            highs[token] = I::dot(highs[token], high, x.add(16 + 4 * V));
                         }
                     });
                     let low_scale = I::sra(I::shl(scales, 24), 24);
                     let high_scale = I::sra(I::shl(scales, 16), 24);
-                    for (total, (low, high)) in totals.iter_mut().zip(lanes_mut(&mut dots)) {
-                        *total = I::multiply_add(*total, *low, low_scale);
-                        *total = I::multiply_add(*total, *high, high_scale);
+                    for token in 0..C {
+                        totals[token] = I::multiply_add(totals[token], lows[token], low_scale);
+                        totals[token] = I::multiply_add(totals[token], highs[token], high_scale);
                     }
                     scales = I::shr(scales, 16);
                     codes = codes.add(384);
@@ -548,8 +553,8 @@ unsafe fn six_bits<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
     unsafe {
         let [low, high] = nibbles::<I>(body, v);
         let mask = I::splat(0x3030_3030);
-        let low_top = I::and(to_fifth_bit::<I>(I::load(body.add(256)), v), mask);
-        let high_top = I::and(to_fifth_bit::<I>(I::load(body.add(320)), v), mask);
+        let low_top = I::and(to_fifth_bit::<I>(I::load_ahead(body.add(256)), v), mask);
+        let high_top = I::and(to_fifth_bit::<I>(I::load_ahead(body.add(320)), v), mask);
         [I::or(low, low_top), I::or(high, high_top)]
     }
 }
@@ -565,12 +570,6 @@ unsafe fn to_fifth_bit<I: Isa>(bits: I::Int, v: usize) -> I::Int {
             I::shr(bits, 2 * v as u32 - 4)
         }
     }
-}
-
-#[inline(always)]
-fn lanes_mut<T, const C: usize>(both: &mut [[T; C]; 2]) -> impl Iterator<Item = (&mut T, &mut T)> {
-    let [low, high] = both;
-    low.iter_mut().zip(high)
 }
 
 /// Numbers with a floating point.
@@ -648,6 +647,7 @@ unsafe fn floating_block<I: Isa, T: Floating, const C: usize>(
     unsafe {
         let (mut even, mut odd) = ([I::zeros(); C], [I::zeros(); C]);
         for k in (0..32).step_by(2) {
+            I::prefetch(body.wrapping_add(16 * T::BYTES * k + AHEAD));
             let first = T::read::<I>(body.add(16 * T::BYTES * k));
             let second = T::read::<I>(body.add(16 * T::BYTES * (k + 1)));
             for token in 0..C {

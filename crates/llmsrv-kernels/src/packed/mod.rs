@@ -11,6 +11,10 @@
     unsafe_code,
     reason = "kernels read through pointers, and threads write to different parts of one result"
 )]
+#![expect(
+    clippy::inline_always,
+    reason = "parts of a kernel take the instructions of the function they are inlined into"
+)]
 
 mod activations;
 mod formats;
@@ -162,9 +166,17 @@ pub fn multiply_all(
         jobs.push(Job::new(tier, product)?);
     }
     // Several parts for each thread, so that one that is late can be helped, but not too short ones:
-    // each is a stream that the processor must find.
+    // each is a stream that the processor must find. Parts that are read more than once stay in a cache.
     let bytes: usize = products.iter().map(|product| product.weights.bytes()).sum();
-    let part_bytes = bytes.div_ceil(pool.n_threads() * PARTS).max(SHORTEST_PART);
+    let n_tokens = products.iter().map(|product| product.x.n_rows()).max();
+    let n_tokens = n_tokens.unwrap_or(0);
+    let longest = if n_tokens > WIDEST {
+        LONGEST_PART
+    } else {
+        usize::MAX
+    };
+    let part_bytes = bytes.div_ceil(pool.n_threads() * PARTS);
+    let part_bytes = part_bytes.clamp(SHORTEST_PART, longest);
     let mut parts = Vec::new();
     for job in &jobs {
         let n_strips = job.weights.n_strips();
@@ -172,8 +184,7 @@ pub fn multiply_all(
         let starts = (0..n_strips).step_by(part);
         parts.extend(starts.map(|start| (job, start..(start + part).min(n_strips))));
     }
-    let n_tokens = products.iter().map(|product| product.x.n_rows()).max();
-    let parallel = bytes * n_tokens.unwrap_or(0) >= PARALLEL_WORK;
+    let parallel = bytes * n_tokens >= PARALLEL_WORK;
     pool.for_each_chunk_mut(&mut parts, 1, parallel, |_, part| {
         for (job, strips) in part {
             // SAFETY: parts are different rows of the result.
@@ -189,6 +200,11 @@ const LANES: usize = 16;
 const PARTS: usize = 8;
 /// Bytes of weights below which no part is cut.
 const SHORTEST_PART: usize = 1 << 14;
+/// Bytes of weights that no part exceeds where there are several panels of tokens.
+const LONGEST_PART: usize = 1 << 20;
+/// Bytes of activations that meet a part of the weights before the next ones do: less than the cache
+/// of a core.
+const GROUP: usize = 3 << 17;
 /// Bytes of weights times tokens from which on a second thread pays.
 const PARALLEL_WORK: usize = 1 << 17;
 
@@ -229,7 +245,7 @@ impl<'a> Job<'a> {
             });
         }
         Ok(Job {
-            weights: *weights,
+            weights,
             tier,
             n_tokens: x.n_rows(),
             blocks,
@@ -245,30 +261,33 @@ impl<'a> Job<'a> {
     unsafe fn run(&self, strips: Range<usize>) {
         let weights = self.weights;
         let n_blocks = weights.n_blocks();
-        let packed = weights
-            .memory
-            .bytes()
-            .chunks_exact(weights.strip_bytes().max(1));
+        let strip_bytes = weights.strip_bytes().max(1);
+        let token_bytes = n_blocks * self.block_bytes;
+        let group = (GROUP / (token_bytes * WIDEST).max(1)).max(1) * WIDEST;
         let mut results = [0.0_f32; LANES * WIDEST];
-        for (idx, strip) in packed.enumerate().skip(strips.start).take(strips.len()) {
-            let first_row = idx * LANES;
-            let n_rows = (weights.n_rows - first_row).min(LANES);
-            let mut blocks = self.blocks;
-            for panel in panels(self.n_tokens) {
-                let kernel = kernel(self.tier, weights.ty, panel.width);
-                // SAFETY: the strip has all its blocks, the panel too, and there is room for the
-                // results of the widest panel; the processor has the instructions.
-                unsafe {
-                    kernel(strip.as_ptr(), n_blocks, blocks, results.as_mut_ptr());
-                    blocks = blocks.add(panel.width * n_blocks * self.block_bytes);
-                }
-                let tokens = panel.first..panel.first + panel.n_tokens;
-                for (token, results) in tokens.zip(results.chunks_exact(LANES)) {
-                    let at = token * weights.n_rows + first_row;
-                    // SAFETY: within the result, whose length was checked; these rows are ours.
+        for first in (0..self.n_tokens).step_by(group) {
+            let packed = weights.memory.bytes().chunks_exact(strip_bytes);
+            for (idx, strip) in packed.enumerate().skip(strips.start).take(strips.len()) {
+                let first_row = idx * LANES;
+                let n_rows = (weights.n_rows - first_row).min(LANES);
+                for panel in panels(group.min(self.n_tokens - first)) {
+                    let kernel = kernel(self.tier, weights.ty, panel.width);
+                    // Panels before this one are of the widest kind.
+                    let first = first + panel.first;
+                    // SAFETY: the strip has all its blocks, the panel too, and there is room for the
+                    // results of the widest panel; the processor has the instructions.
                     unsafe {
-                        let out = self.out.add(at);
-                        out.copy_from_nonoverlapping(results.as_ptr(), n_rows);
+                        let blocks = self.blocks.add(first * token_bytes);
+                        kernel(strip.as_ptr(), n_blocks, blocks, results.as_mut_ptr());
+                    }
+                    let tokens = first..first + panel.n_tokens;
+                    for (token, results) in tokens.zip(results.chunks_exact(LANES)) {
+                        let at = token * weights.n_rows + first_row;
+                        // SAFETY: within the result, whose length was checked; these rows are ours.
+                        unsafe {
+                            let out = self.out.add(at);
+                            out.copy_from_nonoverlapping(results.as_ptr(), n_rows);
+                        }
                     }
                 }
             }

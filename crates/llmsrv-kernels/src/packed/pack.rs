@@ -87,7 +87,7 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
         TensorType::F32 => |block, out| out.dwords(0, block),
         TensorType::F16 | TensorType::BF16 => |block, out| {
             for (idx, number) in block.as_chunks::<2>().0.iter().enumerate() {
-                let at = 32 * idx + 2 * out.lane;
+                let at = 32 * idx + 2 * out.row;
                 out.body[at..at + 2].copy_from_slice(number);
             }
         },
@@ -99,14 +99,14 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
 pub(super) struct Lane<'a> {
     pub(super) head: &'a mut [u8],
     pub(super) body: &'a mut [u8],
-    pub(super) lane: usize,
+    pub(super) row: usize,
 }
 
 impl Lane<'_> {
     /// Writes one or two numbers of half precision.
     fn scales(&mut self, scales: &[u8]) {
         for (idx, scale) in scales.as_chunks::<2>().0.iter().enumerate() {
-            let at = 32 * idx + 2 * self.lane;
+            let at = 32 * idx + 2 * self.row;
             self.head[at..at + 2].copy_from_slice(scale);
         }
     }
@@ -114,7 +114,7 @@ impl Lane<'_> {
     /// Writes four bytes to a vector.
     #[inline]
     fn dword(&mut self, vector: usize, bytes: [u8; 4]) {
-        let at = 64 * vector + 4 * self.lane;
+        let at = 64 * vector + 4 * self.row;
         self.body[at..at + 4].copy_from_slice(&bytes);
     }
 
@@ -140,10 +140,10 @@ pub(super) fn pack_block<'a>(
     let mut out = Lane {
         head: before.get_mut(head..).unwrap_or_default(),
         body: &mut after[..layout.body],
-        lane: 0,
+        row: 0,
     };
-    for (lane, block) in rows.enumerate() {
-        out.lane = lane;
+    for (row, block) in rows.enumerate() {
+        out.row = row;
         pack(block, &mut out);
     }
 }
@@ -181,7 +181,7 @@ static SPREAD: [u32; 256] = {
     while bits < 256 {
         let mut j = 0;
         while j < 4 {
-            table[bits] |= ((bits >> j & 1) as u32 | (bits >> (4 + j) & 1) as u32 * 2) << (8 * j);
+            table[bits] |= ((bits >> j & 1) as u32 | ((bits >> (4 + j) & 1) as u32 * 2)) << (8 * j);
             j += 1;
         }
         bits += 1;

@@ -4,6 +4,10 @@
     reason = "each function is a few instructions; the trait's contract is theirs"
 )]
 
+#[allow(
+    clippy::wildcard_imports,
+    reason = "names of instructions, each of which says what it is"
+)]
 use std::arch::x86_64::*;
 
 use super::Isa;
@@ -25,6 +29,11 @@ impl Isa for Avx2 {
             _mm256_loadu_si256(from.cast()),
             _mm256_loadu_si256(from.add(32).cast()),
         ]
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
 
     #[inline(always)]

@@ -4,6 +4,10 @@
     reason = "each function is an instruction or two; the trait's contract is theirs"
 )]
 
+#[allow(
+    clippy::wildcard_imports,
+    reason = "names of instructions, each of which says what it is"
+)]
 use std::arch::x86_64::*;
 
 use super::Isa;
@@ -19,6 +23,11 @@ impl Isa for Avx512 {
     #[inline(always)]
     unsafe fn load(from: *const u8) -> __m512i {
         _mm512_loadu_si512(from.cast())
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
 
     #[inline(always)]

@@ -34,6 +34,20 @@ pub(super) trait Isa: Copy {
 
     /// Reads 64 bytes.
     unsafe fn load(from: *const u8) -> Self::Int;
+    /// Asks for the cache line at any address.
+    #[inline(always)]
+    unsafe fn prefetch(at: *const u8) {
+        let _ = at;
+    }
+    /// As [`Isa::load`], and asks for what will be read a little later.
+    #[inline(always)]
+    unsafe fn load_ahead(from: *const u8) -> Self::Int {
+        // SAFETY: the caller's promise; nothing is read at the other address.
+        unsafe {
+            Self::prefetch(from.wrapping_add(AHEAD));
+            Self::load(from)
+        }
+    }
     /// The same integer in all lanes.
     unsafe fn splat(value: i32) -> Self::Int;
     unsafe fn and(a: Self::Int, b: Self::Int) -> Self::Int;
@@ -76,6 +90,10 @@ pub(super) trait Isa: Copy {
     /// Writes 16 numbers.
     unsafe fn store(to: *mut f32, a: Self::Float);
 }
+
+/// How far ahead weights are asked for, in bytes: as much as memory delivers while one line is on its
+/// way. Processors guess less far: this is worth a third of the rate of Q4_K at one token.
+pub(super) const AHEAD: usize = 2304;
 
 /// Instructions that the products of packed weights are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
