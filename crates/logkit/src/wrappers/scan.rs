@@ -18,7 +18,7 @@ impl InjectionScanner {
 }
 
 /// The entries with their marks, if one was found.
-fn marked(entries: &[Entry]) -> Cow<'_, [Entry]> {
+pub(crate) fn marked(entries: &[Entry]) -> Cow<'_, [Entry]> {
     let mut marked = Cow::Borrowed(entries);
     for (idx, entry) in entries.iter().enumerate() {
         if let Some(found) = scan_entry_for_injection(entry) {

@@ -17,7 +17,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Entry, Level, Redactor, Sink, SinkError, Text, Update, net::fingerprint};
+use crate::{
+    Entry, Level, Redactor, Sink, SinkError, Text, Update, net::fingerprint, wrappers::scan::marked,
+};
 use client::{Client, LlmError, Question};
 use pool::Pool;
 
@@ -294,6 +296,13 @@ const INJECTION: &str = "prompt_injection";
 impl Sink for LlmSink {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
         let mut entries = Cow::Borrowed(entries);
+        if self.options.detect_injection {
+            let found = match marked(&entries) {
+                Cow::Owned(marked) => Some(marked),
+                Cow::Borrowed(_) => None,
+            };
+            entries = found.map_or(entries, Cow::Owned);
+        }
         let mut keys = vec![None; entries.len()];
         for at in 0..entries.len() {
             if !self.is_asked_about(&entries[at]) {
