@@ -74,7 +74,8 @@ const WORDS: &[(&str, &[Kind])] = &[
     ("recursive", &[Kind::AutoLog]),
 ];
 
-const LEVELS: [&str; 5] = ["debug", "info", "warning", "error", "critical"];
+/// The levels, lowest first.
+pub(crate) const LEVELS: [&str; 5] = ["debug", "info", "warning", "error", "critical"];
 
 impl Args {
     pub(crate) fn parse(kind: Kind, tokens: TokenStream) -> Result<Args> {

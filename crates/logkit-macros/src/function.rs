@@ -7,7 +7,7 @@ use syn::{
     spanned::Spanned,
 };
 
-use crate::args::{Args, Kind};
+use crate::args::{Args, Kind, LEVELS};
 
 pub(crate) fn expand(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
     let logged =
@@ -62,6 +62,7 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
         .filter(|param| !args.skip_all && !args.skip.iter().any(|name| *name == param.name))
         .collect();
 
+    let rank = rank(args);
     let site = site(args, &shown, &function.sig.output);
     let variables = shown.iter().map(|param| &param.variable);
     let field_names = args.fields.iter().map(|(name, _)| name.to_string());
@@ -115,6 +116,7 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
         #[allow(clippy::redundant_closure_call, unused_variables)]
         let __call = __p::Call::start(
             &__SITE,
+            #rank,
             || __p::type_name_of_val(&__logkit_here),
             #logger,
             |__args| {
@@ -178,6 +180,17 @@ fn params(function: &mut ItemFn) -> (Vec<Param>, Vec<TokenStream>) {
         });
     }
     (params, bindings)
+}
+
+/// The rank of the level.
+fn rank(args: &Args) -> u8 {
+    let level = args.level.as_ref().map(syn::LitStr::value);
+    let place = LEVELS.iter().position(|name| {
+        level
+            .as_deref()
+            .is_some_and(|level| level.eq_ignore_ascii_case(name))
+    });
+    10 * (place.unwrap_or(0) as u8 + 1)
 }
 
 /// The static that describes the function.

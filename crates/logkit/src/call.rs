@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::{
     Entry, Level, Logger, REDACTED, SpanId, Text, Timestamp,
-    default::{default_level, default_logger},
+    default::{default_level, with_default_logger},
     fanout::panic_text,
     panics, repr, scope,
 };
@@ -82,8 +82,8 @@ pub struct Call {
 
 impl Site {
     #[inline]
-    fn gate(&self, level: u8) -> Gate {
-        if self.level.number() >= level {
+    fn gate(&self, rank: u8, level: u8) -> Gate {
+        if rank >= level {
             Gate::Full
         } else if Level::Error.number() >= level {
             Gate::ErrorsOnly
@@ -111,10 +111,12 @@ impl Site {
 
 impl Call {
     /// Begins a call; `None` if nothing of it is logged. `here` is the type name of an item within
-    /// the function, `logger` one named in the attribute, and `render` writes the arguments.
+    /// the function, `rank` the level of the site, `logger` one named in the attribute, and `render`
+    /// writes the arguments.
     #[inline]
     pub fn start(
         site: &'static Site,
+        rank: u8,
         here: fn() -> &'static str,
         logger: Option<&Logger>,
         render: impl Fn(&mut Args<'_>),
@@ -123,12 +125,13 @@ impl Call {
             Some(logger) => logger.level_number(),
             None => default_level(),
         };
-        match site.gate(level) {
+        match site.gate(rank, level) {
             Gate::Off => None,
             gate => Call::begin(site, here, logger, gate, &render),
         }
     }
 
+    #[inline(never)]
     fn begin(
         site: &'static Site,
         here: fn() -> &'static str,
@@ -268,28 +271,27 @@ impl Call {
         entry
     }
 
-    fn emit(&mut self, mut entry: Entry) {
-        let made;
-        let logger = match &self.logger {
-            Some(logger) => logger,
-            None => {
-                made = default_logger();
-                &made
-            }
-        };
-        if let Some(redactor) = logger.redactor() {
-            for text in [
-                &mut entry.args,
-                &mut entry.return_value,
-                &mut entry.exception,
-                &mut entry.traceback,
-            ] {
-                redactor.redact_text(text);
-            }
+    fn emit(&mut self, entry: Entry) {
+        match &self.logger {
+            Some(logger) => send(logger, entry),
+            None => with_default_logger(|logger| send(logger, entry)),
         }
-        scope::fill(&mut entry);
-        logger.emit(entry);
     }
+}
+
+fn send(logger: &Logger, mut entry: Entry) {
+    if let Some(redactor) = logger.redactor() {
+        for text in [
+            &mut entry.args,
+            &mut entry.return_value,
+            &mut entry.exception,
+            &mut entry.traceback,
+        ] {
+            redactor.redact_text(text);
+        }
+    }
+    scope::fill(&mut entry);
+    logger.emit(entry);
 }
 
 impl Drop for Call {

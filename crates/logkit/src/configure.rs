@@ -99,6 +99,9 @@ pub fn build(config: &LogkitConfig, setup: &Setup) -> Result<Logger, SpecError> 
     if !config.redact {
         builder = builder.redactor(None);
     }
+    if let Some(path) = specs.iter().find_map(|spec| spec::file_of(spec)) {
+        builder = builder.journal(format!("{path}.crash"));
+    }
     let mut n_sinks = 0;
     // Settings of their own name two more sinks.
     let webhook = config

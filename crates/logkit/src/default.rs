@@ -30,6 +30,14 @@ pub fn default_logger() -> Logger {
     }
 }
 
+/// The same without counting one more user of it.
+pub(crate) fn with_default_logger(f: impl FnOnce(&Logger)) {
+    match &*DEFAULT.load() {
+        Some(logger) => f(logger),
+        None => f(&default_logger()),
+    }
+}
+
 /// Makes that the default logger, also of functions which were logged before. Returns the one
 /// before, which is not closed.
 pub fn set_default_logger(logger: Logger) -> Option<Logger> {

@@ -13,6 +13,7 @@ mod entry;
 mod event;
 mod fanout;
 mod injection;
+mod journal;
 mod level;
 mod logger;
 mod net;

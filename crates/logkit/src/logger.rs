@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
@@ -16,6 +17,7 @@ use parking_lot::Mutex;
 use crate::{
     Entry, Level, Receipt, Redactor, Sink, Update,
     fanout::{FanOut, Inbox, notice},
+    journal::{self, Journal, Segment},
     queue::{Full, Queue, QueueFull},
     receipt::{Ack, NotWritten},
     sinks::console::ConsoleSink,
@@ -186,6 +188,7 @@ struct Inner {
     updates: Arc<Mutex<Vec<(i64, Update)>>>,
     inbox: Inbox,
     tags: Tags,
+    journal: Option<Journal>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -202,7 +205,8 @@ impl Logger {
         } else if self.accepts(&entry.level) {
             self.0.tags.fill(&mut entry);
             let full = self.0.on_full.for_level(&entry.level);
-            self.count(1, self.0.queue.push(entry, full, None).is_ok());
+            let segment = self.journaled(&entry);
+            self.count(1, self.0.queue.push(entry, full, None, segment).is_ok());
         }
     }
 
@@ -212,7 +216,7 @@ impl Logger {
             return Ok(());
         }
         self.0.tags.fill(&mut entry);
-        match self.0.queue.push(entry, Full::Refuse, None) {
+        match self.0.queue.push(entry, Full::Refuse, None, None) {
             Err((NotWritten::QueueFull, _)) => Err(QueueFull),
             other => {
                 self.count(1, other.is_ok());
@@ -229,7 +233,7 @@ impl Logger {
         self.0.tags.fill(&mut entry);
         let (receipt, slot) = Receipt::new();
         let full = self.0.on_full.for_level(&entry.level);
-        let pushed = self.0.queue.push(entry, full, Some(slot));
+        let pushed = self.0.queue.push(entry, full, Some(slot), None);
         self.count(1, pushed.is_ok());
         match pushed {
             Ok(()) => receipt,
@@ -304,7 +308,26 @@ impl Logger {
         }
         let (receipt, slot) = Receipt::new();
         self.0.queue.flush(slot);
-        receipt.wait(timeout).is_ok()
+        let written = receipt.wait(timeout).is_ok();
+        if written && let Some(journal) = &self.0.journal {
+            journal.trim();
+        }
+        written
+    }
+
+    /// Keeps the entry on disk until it is written, if that was asked for. A journal that fails is
+    /// counted, and the entry goes its usual way.
+    fn journaled(&self, entry: &Entry) -> Option<Arc<Segment>> {
+        let journal = self.0.journal.as_ref()?;
+        match journal.write(entry) {
+            Ok(segment) => Some(segment),
+            Err(error) => {
+                if self.0.counters.sink_errors.fetch_add(1, Relaxed) == 0 {
+                    notice(&format!("journal: {error}"));
+                }
+                None
+            }
+        }
     }
 
     /// Writes what waits, for at most five seconds, and closes the sinks. What is emitted later is
@@ -418,6 +441,7 @@ pub struct Builder {
     on_full: OnFull,
     durability: Durability,
     redactor: Option<Arc<Redactor>>,
+    journal: Option<PathBuf>,
     tags: Tags,
     wrappers: Vec<Wrapper>,
 }
@@ -437,6 +461,7 @@ impl Default for Builder {
             on_full: OnFull::default(),
             durability: Durability::default(),
             redactor: Some(Redactor::shared()),
+            journal: None,
             tags: Tags::default(),
             wrappers: Vec::new(),
         }
@@ -493,6 +518,13 @@ impl Builder {
         self
     }
 
+    /// Where the journal of [`Durability::Crash`] lives: the start of its files' names, such as
+    /// `logs.db.crash`. What an earlier process left there is written first.
+    pub fn journal(mut self, prefix: impl Into<PathBuf>) -> Builder {
+        self.journal = Some(prefix.into());
+        self
+    }
+
     /// Fills empty fields of all entries.
     pub fn tags(mut self, tags: Tags) -> Builder {
         self.tags = tags;
@@ -534,7 +566,18 @@ impl Builder {
             notice(&format!("nothing is logged: no thread: {error}"));
             queue.close();
         }
-        Logger(Arc::new(Inner {
+        let wanted = self.durability == Durability::Crash;
+        let (journal, leftovers) = match self.journal.filter(|_| wanted) {
+            Some(prefix) => {
+                let leftovers = journal::leftovers(&prefix);
+                let journal = Journal::open(prefix)
+                    .map_err(|error| notice(&format!("journal: {error}")))
+                    .ok();
+                (journal, leftovers)
+            }
+            None => (None, Vec::new()),
+        };
+        let logger = Logger(Arc::new(Inner {
             name: self.name,
             level: AtomicU8::new(self.level.number()),
             on_full: self.on_full,
@@ -545,7 +588,16 @@ impl Builder {
             updates,
             inbox,
             tags: self.tags,
+            journal,
             thread: Mutex::new(thread.ok()),
-        }))
+        }));
+        for (segment, entries) in leftovers {
+            let written = logger.emit_batch_acked(entries).wait(DRAIN);
+            if written.is_err() {
+                // The next one tries again: only a segment that is dropped is deleted.
+                std::mem::forget(segment);
+            }
+        }
+        logger
     }
 }

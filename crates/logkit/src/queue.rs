@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{
     Entry,
+    journal::Segment,
     receipt::{NotWritten, Slot},
 };
 
@@ -86,6 +87,8 @@ pub(crate) struct Chunk {
     tickets: Vec<(Range<usize>, Arc<Slot>)>,
     /// Who waits until everything up to here is with the operating system.
     pub(crate) flushes: Vec<Arc<Slot>>,
+    /// What keeps the entries on disk until they are written.
+    segments: Vec<Arc<Segment>>,
     first_at: Instant,
     /// Does not wait for company.
     urgent: bool,
@@ -99,6 +102,7 @@ impl Chunk {
             n_bytes: 0,
             tickets: Vec::new(),
             flushes: Vec::new(),
+            segments: Vec::new(),
             first_at: Instant::now(),
             urgent: false,
         }
@@ -152,6 +156,7 @@ impl Queue {
         entry: Entry,
         full: Full,
         slot: Option<Arc<Slot>>,
+        segment: Option<Arc<Segment>>,
     ) -> Result<(), (NotWritten, Entry)> {
         let n_bytes = entry.size_bytes();
         let urgent = entry.level.is_error() || slot.is_some();
@@ -172,6 +177,14 @@ impl Queue {
             if let Some(slot) = slot {
                 let at = chunk.entries.len();
                 chunk.tickets.push((at..at + 1, slot));
+            }
+            if let Some(segment) = segment
+                && chunk
+                    .segments
+                    .last()
+                    .is_none_or(|last| !Arc::ptr_eq(last, &segment))
+            {
+                chunk.segments.push(segment);
             }
             chunk.entries.push(entry);
             chunk.n_bytes += n_bytes;

@@ -104,6 +104,16 @@ pub fn open_all(specs: &[String], options: &Options) -> Result<Vec<Box<dyn Sink>
     specs.iter().map(|spec| open(spec, options)).collect()
 }
 
+/// The file that a sink of that specification writes.
+pub(crate) fn file_of(spec: &str) -> Option<&str> {
+    let (kind, path) = spec.split_once(':')?;
+    let kind = kind.trim().to_lowercase();
+    let kind = SINKS.iter().find(|row| row.names.contains(&&*kind))?;
+    let path = path.trim();
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    (kind.has_options && !path.is_empty()).then_some(path)
+}
+
 /// A specification, taken apart.
 struct Request<'a> {
     spec: &'a str,

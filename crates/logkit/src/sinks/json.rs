@@ -67,7 +67,7 @@ impl Sink for JsonSink {
 }
 
 /// The columns in order, then `extra`; the same as [`Entry::as_json`], without making a map.
-fn write_line(out: &mut Vec<u8>, entry: &Entry) {
+pub(crate) fn write_line(out: &mut Vec<u8>, entry: &Entry) {
     out.extend_from_slice(b"{\"timestamp\":\"");
     entry
         .timestamp

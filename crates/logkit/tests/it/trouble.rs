@@ -92,6 +92,73 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
     assert!(n_acknowledged >= 50);
 }
 
+#[test]
+#[ignore = "runs as the child of another test"]
+fn journals_until_killed() {
+    let folder = folder_of_child();
+    let logger = Logger::builder()
+        .sink(DbSink::open(folder.join("logs.db"), "logs", Durability::Crash).unwrap())
+        .durability(Durability::Crash)
+        .journal(folder.join("logs.db.crash"))
+        .build();
+    let mut out = std::io::stdout();
+    for n in 0.. {
+        logger.emit(Entry {
+            function_name: format!("f{n}").into(),
+            ..Entry::default()
+        });
+        writeln!(out, "done {} f{n}", std::process::id()).unwrap();
+        out.flush().unwrap();
+    }
+}
+
+#[test]
+fn a_journal_survives_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..10 {
+        let mut child = child("trouble::journals_until_killed", folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let n_wanted = 50 + round * 97;
+        let mut done: Vec<String> = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .filter(|line| line.contains("done "))
+            .take(n_wanted)
+            .collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        done.extend(lines.map_while(Result::ok));
+        let path = folder.path().join("logs.db");
+        let logger = Logger::builder()
+            .sink(DbSink::open(&path, "logs", Durability::Crash).unwrap())
+            .durability(Durability::Crash)
+            .journal(folder.path().join("logs.db.crash"))
+            .build();
+        drop(logger);
+        let mut names = std::collections::HashSet::new();
+        let reader = Reader::open(&path, "logs").unwrap();
+        for row in reader.after(0, usize::MAX >> 1).unwrap() {
+            names.insert(row.entry.function_name.into_owned());
+        }
+        for line in &done {
+            let name = line.rsplit(' ').next().unwrap();
+            assert!(names.contains(name), "{name} of {} is lost", done.len());
+        }
+        let db = rusqlite::Connection::open(&path).unwrap();
+        db.execute("DELETE FROM logs", []).unwrap();
+    }
+    let left: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.contains("crash"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[log_call]
 fn square(n: u64) -> u64 {
     n * n
