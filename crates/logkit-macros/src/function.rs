@@ -67,9 +67,10 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
     let variables = shown.iter().map(|param| &param.variable);
     let field_names = args.fields.iter().map(|(name, _)| name.to_string());
     let field_values = args.fields.iter().map(|(_, value)| value);
-    let logger = match &args.logger {
-        Some(logger) => quote! { ::core::option::Option::Some(&(#logger)) },
-        None => quote! { ::core::option::Option::None },
+    let logger = if let Some(logger) = &args.logger {
+        quote! { ::core::option::Option::Some(&(#logger)) }
+    } else {
+        quote! { ::core::option::Option::None }
     };
     let tell = if args.debug_error {
         quote! { (&__p::Shown(__error)).show(__out) }
@@ -241,9 +242,10 @@ fn outcomes(kind: Kind, args: &Args, output: &ReturnType) -> (TokenStream, Token
     if kind != Kind::Catch {
         return (TokenStream::new(), quote! { __p::resume_unwind(__panic) });
     }
-    let default = match &args.default {
-        Some(default) => quote! { #default },
-        None => quote! { ::core::default::Default::default() },
+    let default = if let Some(default) = &args.default {
+        quote! { #default }
+    } else {
+        quote! { ::core::default::Default::default() }
     };
     if is_result(output) {
         let default = quote! { ::core::result::Result::Ok(#default) };

@@ -6,7 +6,7 @@ use llmsrv_config::{Inputs, LogkitConfig, Request};
 use parking_lot::Mutex;
 
 use crate::{
-    Builder, ConsoleSink, ConsoleTime, Durability, Level, Logger, OnFull, Tags,
+    Builder, ConsoleSink, ConsoleTime, Durability, InjectionScanner, Level, Logger, OnFull, Tags,
     default::set_default_logger,
     fanout::notice,
     spec::{self, Options, SpecError},
@@ -120,6 +120,9 @@ pub fn build(config: &LogkitConfig, setup: &Setup) -> Result<Logger, SpecError> 
         }
     }
     builder = with_model(builder, config);
+    if config.detect_injection && config.llm_model.is_none() {
+        builder = builder.wrap(|sink| Box::new(InjectionScanner::new(sink)));
+    }
     if setup.console || n_sinks == 0 {
         let colors = std::io::stderr().is_terminal() && !config.ambient.no_color;
         builder = builder.console(ConsoleSink::stderr().time(time).colors(colors));

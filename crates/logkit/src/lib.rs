@@ -83,7 +83,9 @@ pub use sinks::ring::RingBufferSink;
 pub use sinks::terminal::{TerminalForm, TerminalSink};
 pub use tags::{Tags, generate_trace_id};
 pub use timestamp::{BadTimestamp, Timestamp};
-pub use wrappers::{diff::DiffTracker, env::EnvTagger, router::DynamicRouter};
+pub use wrappers::{
+    diff::DiffTracker, env::EnvTagger, router::DynamicRouter, scan::InjectionScanner,
+};
 
 /// For the macros only.
 #[doc(hidden)]

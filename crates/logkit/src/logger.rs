@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -189,6 +189,8 @@ struct Inner {
     inbox: Inbox,
     tags: Tags,
     journal: Option<Journal>,
+    /// A caller waited in vain for its entry, and nothing was written in time since.
+    late: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -201,13 +203,24 @@ impl Logger {
     /// Takes an entry. What is below the level is ignored; what has no room is counted as dropped.
     pub fn emit(&self, mut entry: Entry) {
         if matches!(self.0.durability, Durability::Sync | Durability::Full) {
-            let _ = self.emit_acked(entry).wait(DRAIN);
+            self.emit_synced(entry);
         } else if self.accepts(&entry.level) {
             self.0.tags.fill(&mut entry);
             let full = self.0.on_full.for_level(&entry.level);
             let segment = self.journaled(&entry);
             self.count(1, self.0.queue.push(entry, full, None, segment).is_ok());
         }
+    }
+
+    /// Takes an entry and waits for it, but not for a writer that stands still.
+    fn emit_synced(&self, entry: Entry) {
+        let patience = if self.0.late.load(Relaxed) {
+            Duration::ZERO
+        } else {
+            DRAIN
+        };
+        let late = self.emit_acked(entry).wait(patience) == Err(NotWritten::Late);
+        self.0.late.store(late, Relaxed);
     }
 
     /// Takes an entry if there is room now.
@@ -589,6 +602,7 @@ impl Builder {
             inbox,
             tags: self.tags,
             journal,
+            late: AtomicBool::new(false),
             thread: Mutex::new(thread.ok()),
         }));
         for (segment, entries) in leftovers {

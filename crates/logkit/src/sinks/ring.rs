@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::VecDeque};
 
-use crate::{Entry, Level, Sink, SinkError, Update};
+use crate::{Entry, Level, Sink, SinkError, StatsSource, Update};
 
 /// Holds the last entries in memory; an error hands them on, and then itself.
 pub struct RingBufferSink {
@@ -58,6 +58,10 @@ impl Sink for RingBufferSink {
             return Ok(());
         }
         self.delegate.write_batch(&out)
+    }
+
+    fn attach(&mut self, stats: &StatsSource) {
+        self.delegate.attach(stats);
     }
 
     fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {

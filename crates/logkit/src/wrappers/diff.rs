@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use crate::{Entry, Sink, SinkError, Update};
+use crate::{Entry, Sink, SinkError, StatsSource, Update};
 
 /// Compares each call with the last one of the same function and arguments; if the version and the
 /// outcome differ, `extra` gets `version_diff`, `prev_version` and `prev_return`. With a store the
@@ -94,24 +94,14 @@ impl DiffTracker {
         before.filter(|before| before.version != this.version && before.outcome != this.outcome)
     }
 
-    /// Forgets a tenth of the calls, those used least recently, so that this is rare.
-    fn forget(&mut self) {
-        let mut used: Vec<u64> = self.known.values().map(|last| last.used).collect();
-        used.sort_unstable();
-        let n_kept = (self.max_keys - self.max_keys / 10).max(1);
-        let oldest_kept = used[used.len() - n_kept];
-        self.known.retain(|_, last| last.used >= oldest_kept);
-    }
-}
-
-impl Sink for DiffTracker {
-    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        let mut changed: Option<Vec<Entry>> = None;
+    /// The entries with the differences that were found.
+    fn compared<'a>(&mut self, entries: &'a [Entry]) -> Cow<'a, [Entry]> {
+        let mut compared = Cow::Borrowed(entries);
         for (idx, entry) in entries.iter().enumerate() {
             let Some(before) = self.look_at(entry) else {
                 continue;
             };
-            let entry = &mut changed.get_or_insert_with(|| entries.to_vec())[idx];
+            let entry = &mut compared.to_mut()[idx];
             let text = format!(
                 "DIFF: {}({}) {}→{} vs {}→{}",
                 entry.function_name,
@@ -134,8 +124,40 @@ impl Sink for DiffTracker {
             // A history that cannot be kept costs no entry.
             store.save(self.max_keys);
         }
-        self.delegate
-            .write_batch(changed.as_deref().unwrap_or(entries))
+        compared
+    }
+
+    /// Forgets a tenth of the calls, those used least recently, so that this is rare.
+    fn forget(&mut self) {
+        let mut used: Vec<u64> = self.known.values().map(|last| last.used).collect();
+        used.sort_unstable();
+        let n_kept = (self.max_keys - self.max_keys / 10).max(1);
+        let oldest_kept = used[used.len() - n_kept];
+        self.known.retain(|_, last| last.used >= oldest_kept);
+    }
+}
+
+impl Sink for DiffTracker {
+    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        let compared = self.compared(entries);
+        self.delegate.write_batch(&compared)
+    }
+
+    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
+        let compared = self.compared(entries);
+        self.delegate.write_unless_held(&compared, holds)
+    }
+
+    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        self.delegate.write_held(entries)
+    }
+
+    fn can_update(&self) -> bool {
+        self.delegate.can_update()
+    }
+
+    fn attach(&mut self, stats: &StatsSource) {
+        self.delegate.attach(stats);
     }
 
     fn first_id(&self) -> Option<i64> {

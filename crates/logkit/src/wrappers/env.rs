@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{Entry, Sink, SinkError, Tags, Update};
+use crate::{Entry, Sink, SinkError, StatsSource, Tags, Update};
 
 /// Fills the empty tags of entries on their way to another sink. A logger with
 /// [`Builder::tags`](crate::Builder::tags) does the same for all its sinks without copying.
@@ -16,15 +16,38 @@ impl EnvTagger {
     pub fn new(delegate: Box<dyn Sink>, tags: Tags) -> EnvTagger {
         EnvTagger { delegate, tags }
     }
-}
 
-impl Sink for EnvTagger {
-    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+    fn tagged(&self, entries: &[Entry]) -> Vec<Entry> {
         let mut tagged = entries.to_vec();
         for entry in &mut tagged {
             self.tags.fill(entry);
         }
+        tagged
+    }
+}
+
+impl Sink for EnvTagger {
+    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        let tagged = self.tagged(entries);
         self.delegate.write_batch(&tagged)
+    }
+
+    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
+        let tagged = self.tagged(entries);
+        self.delegate.write_unless_held(&tagged, holds)
+    }
+
+    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        let tagged = self.tagged(entries);
+        self.delegate.write_held(&tagged)
+    }
+
+    fn can_update(&self) -> bool {
+        self.delegate.can_update()
+    }
+
+    fn attach(&mut self, stats: &StatsSource) {
+        self.delegate.attach(stats);
     }
 
     fn first_id(&self) -> Option<i64> {

@@ -3,3 +3,4 @@
 pub(crate) mod diff;
 pub(crate) mod env;
 pub(crate) mod router;
+pub(crate) mod scan;

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use crate::{Entry, Sink, SinkError, Update};
+use crate::{Entry, Sink, SinkError, StatsSource, Update};
 
 type Predicate = Box<dyn Fn(&Entry) -> bool + Send>;
 
@@ -115,6 +115,12 @@ impl Sink for DynamicRouter {
             (true, _) => Ok(()),
             (false, 0) => Err(SinkError::Other(errors.join("; "))),
             (false, _) => Err(SinkError::Partly(errors.join("; "))),
+        }
+    }
+
+    fn attach(&mut self, stats: &StatsSource) {
+        for sink in &mut self.sinks {
+            sink.attach(stats);
         }
     }
 

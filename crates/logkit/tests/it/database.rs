@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use logkit::{
-    DbSink, Durability, Entry, Level, Logger, SpanId, Update,
+    DbSink, Durability, Entry, Level, Logger, Sink, SpanId, Update,
     query::{Filter, Reader},
 };
 
@@ -158,4 +158,31 @@ fn names_of_tables_are_checked() {
         assert!(Reader::open(&path, name).is_err(), "{name}");
         assert!(!path.exists());
     }
+}
+
+#[test]
+fn old_rows_can_be_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.db");
+    let mut sink = DbSink::open(&path, "logs", Durability::Buffered).unwrap();
+    let at = |micros| Entry {
+        timestamp: logkit::Timestamp::from_micros(micros),
+        ..Entry::default()
+    };
+    sink.write_batch(&(0..10).map(at).collect::<Vec<_>>())
+        .unwrap();
+    assert_eq!(
+        sink.prune(Some(logkit::Timestamp::from_micros(3)), None)
+            .unwrap(),
+        3
+    );
+    assert_eq!(sink.prune(None, Some(5)).unwrap(), 2);
+    let ids: Vec<i64> = Reader::open(&path, "logs")
+        .unwrap()
+        .after(0, 100)
+        .unwrap()
+        .iter()
+        .map(|row| row.id)
+        .collect();
+    assert_eq!(ids, [6, 7, 8, 9, 10]);
 }

@@ -250,6 +250,74 @@ fn a_full_device_is_told_once() {
 }
 
 #[test]
+#[ignore = "runs as the child of another test"]
+fn configures_itself() {
+    let folder = folder_of_child();
+    let config = logkit::load_env(Some(&folder.join("env"))).unwrap();
+    let logger = logkit::configure(&config, logkit::Setup::default()).unwrap();
+    let again = logkit::configure(&config, logkit::Setup::default()).unwrap();
+    assert!(logger.is(&again));
+    let secret = "password=hunter2";
+    logkit::warning(secret);
+    logkit::info("not logged");
+    assert_eq!(square(3), 9);
+    // Nobody flushes: what waits is written when the process ends.
+}
+
+#[test]
+fn settings_make_a_logger() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display();
+    fs::write(
+        folder.path().join("env"),
+        format!(
+            "LOGKIT_SINKS=db:{path}/logs.db,jsonl:{path}/a\\,b.jsonl,csv:{path}/env/x.csv\n\
+             LOGKIT_ENV=Test\nLOGKIT_LEVEL=WARNING\nLOGKIT_TRACE_ID=t-1\nLOGKIT_DURABILITY=crash\n"
+        ),
+    )
+    .unwrap();
+    let output = child("trouble::configures_itself", folder.path())
+        .output()
+        .unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("1 passed"),
+        "{output:?}"
+    );
+    let notices = notices(&output);
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(notices[0].contains("/env/x.csv: "), "{notices:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains("| WARNING | logkit | event() | -> 'password=***REDACTED***'"),
+        "{stderr}"
+    );
+    let rows = Reader::open(folder.path().join("logs.db"), "logs")
+        .unwrap()
+        .after(0, 9)
+        .unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(
+        (&*rows[0].entry.environment, &*rows[0].entry.trace_id),
+        ("Test", "t-1")
+    );
+    assert_eq!(
+        fs::read_to_string(folder.path().join("a,b.jsonl"))
+            .unwrap()
+            .lines()
+            .count(),
+        1
+    );
+    // The journal was emptied at the end: nothing is written twice.
+    let left: u64 = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|file| file.unwrap())
+        .filter(|file| file.file_name().to_string_lossy().contains("crash"))
+        .map(|file| file.metadata().unwrap().len())
+        .sum();
+    assert_eq!(left, 0);
+}
+
+#[test]
 fn sinks_that_cannot_be_opened_say_why() {
     let folder = tempfile::tempdir().unwrap();
     // Not even the superuser can make a file below a file.
