@@ -114,7 +114,7 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
         };
         fn __logkit_here() {}
         #site
-        #[allow(clippy::redundant_closure_call, unused_variables)]
+        #[allow(clippy::redundant_closure_call, clippy::used_underscore_binding, unused_variables)]
         let __call = __p::Call::start(
             &__SITE,
             #rank,

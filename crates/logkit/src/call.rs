@@ -80,9 +80,9 @@ pub struct Call {
     done: bool,
 }
 
-impl Site {
+impl Gate {
     #[inline]
-    fn gate(&self, rank: u8, level: u8) -> Gate {
+    fn of(rank: u8, level: u8) -> Gate {
         if rank >= level {
             Gate::Full
         } else if Level::Error.number() >= level {
@@ -91,7 +91,9 @@ impl Site {
             Gate::Off
         }
     }
+}
 
+impl Site {
     #[cold]
     fn resolve(&self, type_name: &'static str) -> Resolved {
         let mut sensitive = 0;
@@ -125,7 +127,7 @@ impl Call {
             Some(logger) => logger.level_number(),
             None => default_level(),
         };
-        match site.gate(rank, level) {
+        match Gate::of(rank, level) {
             Gate::Off => None,
             gate => Call::begin(site, here, logger, gate, &render),
         }
@@ -161,7 +163,7 @@ impl Call {
         if gate == Gate::Full {
             let mut args = Args {
                 out: Bounded::new(site.max_repr_length),
-                n_args: 0,
+                n_seen: 0,
                 sensitive: resolved.sensitive,
                 site,
                 logger,
@@ -170,9 +172,9 @@ impl Call {
             silently(|| {
                 args.out.push_str("(");
                 render(&mut args);
-                args.out.push_str(if args.n_args == 1 { ",)" } else { ")" });
+                args.out.push_str(if args.n_seen == 1 { ",)" } else { ")" });
             });
-            if args.n_args > 0 {
+            if args.n_seen > 0 {
                 call.args = args.out.finish().into();
             }
             call.span = scope::new_span();
@@ -196,7 +198,7 @@ impl Call {
         &self,
         body: Pin<&mut F>,
     ) -> Result<F::Output, Box<dyn Any + Send>> {
-        Watched { body, call: self }.await
+        Watched { body, of: self }.await
     }
 
     /// The call went well.
@@ -311,7 +313,7 @@ const MAX_EXCEPTION: usize = 64 << 10;
 
 struct Watched<'a, F> {
     body: Pin<&'a mut F>,
-    call: &'a Call,
+    of: &'a Call,
 }
 
 impl<F: Future> Future for Watched<'_, F> {
@@ -320,7 +322,7 @@ impl<F: Future> Future for Watched<'_, F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let body = this.body.as_mut();
-        match this.call.run(|| body.poll(context)) {
+        match this.of.run(|| body.poll(context)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
             Err(panic) => Poll::Ready(Err(panic)),
@@ -331,7 +333,7 @@ impl<F: Future> Future for Watched<'_, F> {
 /// Writes the arguments of a call.
 pub struct Args<'a> {
     out: Bounded,
-    n_args: usize,
+    n_seen: usize,
     sensitive: u64,
     site: &'static Site,
     logger: Option<&'a Logger>,
@@ -342,11 +344,11 @@ impl Args<'_> {
     /// The next argument.
     #[inline]
     pub fn arg(&mut self, render: impl FnOnce(&mut Bounded)) {
-        if self.n_args > 0 {
+        if self.n_seen > 0 {
             self.out.push_str(", ");
         }
-        let idx = self.n_args;
-        self.n_args += 1;
+        let idx = self.n_seen;
+        self.n_seen += 1;
         let switched_off = self
             .logger
             .is_some_and(|logger| logger.redactor().is_none());
@@ -371,7 +373,7 @@ impl Args<'_> {
             .and_then(|text| text.strip_suffix('"'))
             .filter(|text| !text.contains('\\'))
         {
-            text = plain.to_owned();
+            text = String::from(plain);
         }
         self.fields.push((name, text));
     }

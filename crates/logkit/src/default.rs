@@ -21,13 +21,11 @@ pub fn default_logger() -> Logger {
     let made = Logger::builder().console(ConsoleSink::stderr()).build();
     let before =
         DEFAULT.compare_and_swap(&None::<std::sync::Arc<Logger>>, Some(made.clone().into()));
-    match &*before {
-        Some(logger) => Logger::clone(logger),
-        None => {
-            settle(&made);
-            made
-        }
+    if let Some(logger) = &*before {
+        return Logger::clone(logger);
     }
+    settle(&made);
+    made
 }
 
 /// The same without counting one more user of it.

@@ -230,7 +230,7 @@ impl Logger {
         }
         self.0.tags.fill(&mut entry);
         match self.0.queue.push(entry, Full::Refuse, None, None) {
-            Err((NotWritten::QueueFull, _)) => Err(QueueFull),
+            Err(NotWritten::QueueFull) => Err(QueueFull),
             other => {
                 self.count(1, other.is_ok());
                 Ok(())
@@ -250,7 +250,7 @@ impl Logger {
         self.count(1, pushed.is_ok());
         match pushed {
             Ok(()) => receipt,
-            Err((why, _)) => Receipt::resolved(Err(why)),
+            Err(why) => Receipt::resolved(Err(why)),
         }
     }
 
@@ -290,7 +290,7 @@ impl Logger {
                 self.count(n_entries, true);
                 Ok(receipt)
             }
-            Err((why, _)) => {
+            Err(why) => {
                 if full != Full::Refuse || why != NotWritten::QueueFull {
                     self.count(n_entries, false);
                 }

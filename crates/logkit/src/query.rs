@@ -257,11 +257,7 @@ impl Reader {
     pub fn sql(&self, statement: &str) -> Result<(Vec<String>, Vec<Vec<String>>), SinkError> {
         let run = || -> rusqlite::Result<(Vec<String>, Vec<Vec<String>>)> {
             let mut statement = self.connection.prepare(statement)?;
-            let names: Vec<String> = statement
-                .column_names()
-                .into_iter()
-                .map(str::to_owned)
-                .collect();
+            let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
             let mut rows = statement.query([])?;
             let mut found = Vec::new();
             while let Some(row) = rows.next()? {

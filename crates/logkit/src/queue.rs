@@ -150,20 +150,17 @@ impl Queue {
         }
     }
 
-    /// Adds one entry; `slot` is resolved when it is written. Gives the entry back if it cannot.
+    /// Adds one entry; `slot` is resolved when it is written. An entry that cannot be added is gone.
     pub(crate) fn push(
         &self,
         entry: Entry,
         full: Full,
         slot: Option<Arc<Slot>>,
         segment: Option<Arc<Segment>>,
-    ) -> Result<(), (NotWritten, Entry)> {
+    ) -> Result<(), NotWritten> {
         let n_bytes = entry.size_bytes();
         let urgent = entry.level.is_error() || slot.is_some();
-        let mut state = match self.reserve(1, n_bytes, full) {
-            Ok(state) => state,
-            Err(why) => return Err((why, entry)),
-        };
+        let mut state = self.reserve(1, n_bytes, full)?;
         let state_ref = &mut *state;
         if state_ref
             .chunks
@@ -194,19 +191,16 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds entries that are written together, all or none. Gives them back if it cannot.
+    /// Adds entries that are written together, all or none. Otherwise they are gone.
     pub(crate) fn push_many(
         &self,
         mut entries: Vec<Entry>,
         full: Full,
         slot: Option<Arc<Slot>>,
-    ) -> Result<(), (NotWritten, Vec<Entry>)> {
+    ) -> Result<(), NotWritten> {
         let n_bytes = entries.iter().map(Entry::size_bytes).sum();
         let n_entries = entries.len();
-        let mut state = match self.reserve(n_entries, n_bytes, full) {
-            Ok(state) => state,
-            Err(why) => return Err((why, entries)),
-        };
+        let mut state = self.reserve(n_entries, n_bytes, full)?;
         let fits = |chunk: &Chunk| chunk.entries.len() + n_entries <= BATCH;
         match state.chunks.back_mut() {
             Some(chunk) if fits(chunk) => {

@@ -14,7 +14,7 @@ use crate::{Durability, Entry, Level, Sink, SinkError, Timestamp, Update};
 pub(crate) const SCHEMA_VERSION: i64 = 1;
 /// Columns beside those of [`Entry::COLUMNS`].
 const MORE_COLUMNS: [&str; 3] = ["extra", "span_id", "parent_id"];
-const PRUNE_EVERY: Duration = Duration::from_secs(60);
+const PRUNE_EVERY: Duration = Duration::from_mins(1);
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Writes entries to a table of an SQLite database, which others may read meanwhile.

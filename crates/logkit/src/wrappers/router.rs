@@ -146,11 +146,11 @@ impl Sink for DynamicRouter {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        self.each(|sink| sink.flush())
+        self.each(Sink::flush)
     }
 
     fn close(&mut self) -> Result<(), SinkError> {
-        self.each(|sink| sink.close())
+        self.each(Sink::close)
     }
 
     fn name(&self) -> Cow<'static, str> {

@@ -197,7 +197,7 @@ fn files_are_put_aside() {
     };
     let path = folder.path().join("day.jsonl");
     fs::write(&path, "{}\n").unwrap();
-    let yesterday = std::time::SystemTime::now() - Duration::from_secs(90_000);
+    let yesterday = std::time::SystemTime::now() - Duration::from_hours(25);
     fs::File::options()
         .write(true)
         .open(&path)

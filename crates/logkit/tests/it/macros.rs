@@ -247,7 +247,11 @@ pub(crate) struct Counter<T> {
     last: Option<T>,
 }
 
-#[expect(unreachable_pub, reason = "public functions are what is logged")]
+#[expect(
+    unreachable_pub,
+    clippy::unused_self,
+    reason = "what is logged depends on how it is declared"
+)]
 #[logged(logger = logger())]
 impl<T: Clone> Counter<T> {
     pub fn new() -> Self {
@@ -304,6 +308,7 @@ impl<T> Speak for Counter<T> {
     }
 }
 
+#[expect(clippy::used_underscore_items, reason = "such methods are not logged")]
 #[test]
 fn methods_of_all_kinds() {
     let mut counter = Counter::<Plain2>::new();
@@ -487,9 +492,9 @@ extern "C" fn foreign(n: u8) -> u8 {
 }
 
 #[log_call(logger = logger())]
-fn longest<'a, T: AsRef<str> + ?Sized>(a: &'a T, b: &'a T) -> &'a str
+fn longest<'a, T>(a: &'a T, b: &'a T) -> &'a str
 where
-    T: 'a,
+    T: AsRef<str> + ?Sized,
 {
     if a.as_ref().len() > b.as_ref().len() {
         return a.as_ref();
@@ -497,11 +502,13 @@ where
     b.as_ref()
 }
 
+static SEVEN: u8 = 7;
+
 #[expect(unsafe_code, reason = "such functions are logged too")]
 #[test]
 fn functions_of_all_kinds() {
     // SAFETY: the byte lives long enough.
-    assert_eq!(unsafe { raw(&raw const *&7) }, 7);
+    assert_eq!(unsafe { raw(&raw const SEVEN) }, 7);
     assert_eq!(foreign(3), 3);
     assert_eq!(longest("ab", "c"), "ab");
     assert_eq!(entries().len(), 3);
