@@ -38,17 +38,20 @@ pub(crate) async fn read(
             "The request body came too slowly",
         ));
     };
-    let received = received?;
+    let mut received = received?;
     let Some(encoding) = headers.get(header::CONTENT_ENCODING) else {
         return Ok(received);
     };
     let encoding = encoding.to_str().unwrap_or_default().trim().to_lowercase();
-    let bytes = match encoding.as_str() {
-        "" | "identity" => received.bytes,
-        "gzip" | "x-gzip" => bounded(flate2::read::MultiGzDecoder::new(&*received.bytes), limit)?,
+    match encoding.as_str() {
+        "" | "identity" => {}
+        "gzip" | "x-gzip" => {
+            let decoder = flate2::read::MultiGzDecoder::new(&*received.bytes);
+            received.bytes = bounded(decoder, limit)?;
+        }
         "zstd" => {
             let decoder = zstd::Decoder::with_buffer(&*received.bytes).map_err(garbled)?;
-            bounded(decoder, limit)?
+            received.bytes = bounded(decoder, limit)?;
         }
         _ => {
             return Err(Refusal::new(
@@ -56,11 +59,8 @@ pub(crate) async fn read(
                 "Content-Encoding must be gzip, zstd or identity",
             ));
         }
-    };
-    Ok(Received {
-        bytes,
-        _share: received._share,
-    })
+    }
+    Ok(received)
 }
 
 async fn raw(mut body: Body, limit: usize) -> Result<Received, Refusal> {

@@ -1,6 +1,6 @@
 //! A call as services speak of it, and the entry that the database holds: both directions.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt::Write as _};
 
 use logkit::{Entry, Level, Redactor, Timestamp, query::Row, repr};
 use serde_json::{Map, Value};
@@ -159,7 +159,7 @@ fn cut(mut message: String) -> String {
         let n_before = message.chars().count();
         message.truncate(message.floor_char_boundary(LIMIT));
         let n_cut = n_before - message.chars().count();
-        message.push_str(&format!("... [truncated {n_cut} chars]"));
+        let _ = write!(message, "... [truncated {n_cut} chars]");
     }
     message
 }

@@ -206,7 +206,7 @@ fn of_log(record: LogRecord, origin: &Origin, scope: &Scope) -> Entry {
         entry.return_value = text.into();
         entry.return_type = kind.into();
     }
-    entry.trace_id = hex(&record.trace_id).into();
+    entry.trace_id = hex::encode(&record.trace_id).into();
     entry.span_id = span_id(&record.span_id);
     entry
 }
@@ -236,7 +236,7 @@ fn of_span(span: Span, origin: &Origin, scope: &Scope) -> Entry {
             entry.exception = status.message.into();
         }
     }
-    entry.trace_id = hex(&span.trace_id).into();
+    entry.trace_id = hex::encode(&span.trace_id).into();
     entry.span_id = span_id(&span.span_id);
     entry.parent_id = span_id(&span.parent_span_id);
     entry
@@ -261,7 +261,7 @@ fn value_of(value: any_value::Value) -> Value {
         any_value::Value::DoubleValue(number) => number.into(),
         any_value::Value::ArrayValue(array) => array.values.into_iter().map(any).collect(),
         any_value::Value::KvlistValue(list) => map_of(list.values).into(),
-        any_value::Value::BytesValue(bytes) => hex(&bytes).into(),
+        any_value::Value::BytesValue(bytes) => hex::encode(&bytes).into(),
     }
 }
 
@@ -272,10 +272,6 @@ fn text_of(value: Value) -> String {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn span_id(bytes: &[u8]) -> Option<SpanId> {
-    hex(bytes).parse().ok()
+    hex::encode(bytes).parse().ok()
 }

@@ -17,7 +17,7 @@ pub(crate) fn json_answer(value: &impl Serialize) -> Response {
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
-    detail: Value,
+    detail: Box<Value>,
     header: Option<(HeaderName, &'static str)>,
 }
 
@@ -25,7 +25,7 @@ impl Refusal {
     pub(crate) fn new(status: StatusCode, detail: impl Into<Value>) -> Refusal {
         Refusal {
             status,
-            detail: detail.into(),
+            detail: Box::new(detail.into()),
             header: None,
         }
     }

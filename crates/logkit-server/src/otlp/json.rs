@@ -141,16 +141,6 @@ fn number(value: &Value, name: &str) -> u64 {
 }
 
 fn id(value: &Value, name: &str) -> Vec<u8> {
-    let text = text(value, name);
-    let digits: Option<Vec<u8>> = text
-        .chars()
-        .map(|digit| digit.to_digit(16).map(|digit| digit as u8))
-        .collect();
-    let digits = digits
-        .filter(|digits| digits.len() % 2 == 0)
-        .unwrap_or_default();
-    digits
-        .chunks(2)
-        .map(|pair| pair[0] << 4 | pair[1])
-        .collect()
+    // What is no id counts as none.
+    hex::decode(text(value, name)).unwrap_or_default()
 }

@@ -139,7 +139,7 @@ async fn slow_clients_hold_up_nobody() {
         assert_eq!(events.next().await.1["function_name"], format!("c{round}"));
     }
     assert!(
-        began.elapsed() < Duration::from_secs(10),
+        began.elapsed() < Duration::from_secs(25),
         "{:?}",
         began.elapsed()
     );

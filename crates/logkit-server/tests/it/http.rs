@@ -556,13 +556,13 @@ async fn a_stream_tells_what_comes_and_goes_on_where_it_ended() {
     assert!(began.elapsed().as_secs() < 4);
 }
 
-pub struct Events {
+pub(crate) struct Events {
     response: reqwest::Response,
     text: String,
 }
 
 impl Events {
-    pub async fn open(server: &Running, path: &str, last: Option<&str>) -> Events {
+    pub(crate) async fn open(server: &Running, path: &str, last: Option<&str>) -> Events {
         let mut request = server.client.get(server.url(path));
         if let Some(last) = last {
             request = request.header("last-event-id", last);
@@ -575,7 +575,7 @@ impl Events {
         }
     }
 
-    pub async fn next(&mut self) -> (String, Value) {
+    pub(crate) async fn next(&mut self) -> (String, Value) {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let field = |name: &str| {

@@ -451,7 +451,8 @@ async fn many_rows_need_few_elements() {
             performance.now() - at); } return worst; })()";
         let slowest = tab.eval(slowest).as_f64().unwrap();
         println!("{n_rows} rows: a screen is drawn in at most {slowest} ms");
-        assert!(slowest < 200.0);
+        // Far more than it takes, and far less than elements for all rows would.
+        assert!(slowest < 2000.0);
         tab.press("g");
         tab.wait(CHOSEN, format!("c{}", n_rows - 1));
     })

@@ -8,13 +8,13 @@ use logkit_server::{Server, Settings};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub struct Running {
-    pub server: Server,
-    pub client: reqwest::Client,
-    pub folder: TempDir,
+pub(crate) struct Running {
+    pub(crate) server: Server,
+    pub(crate) client: reqwest::Client,
+    pub(crate) folder: TempDir,
 }
 
-pub async fn start(change: impl FnOnce(&mut Settings)) -> Running {
+pub(crate) async fn start(change: impl FnOnce(&mut Settings)) -> Running {
     llmsrv_tls::init();
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings {
@@ -31,23 +31,23 @@ pub async fn start(change: impl FnOnce(&mut Settings)) -> Running {
     }
 }
 
-pub fn client() -> reqwest::Client {
+pub(crate) fn client() -> reqwest::Client {
     let builder = reqwest::Client::builder().timeout(Duration::from_secs(30));
     builder.no_proxy().build().unwrap()
 }
 
-pub struct Answer {
-    pub status: u16,
-    pub headers: reqwest::header::HeaderMap,
-    pub text: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
 }
 
 impl Answer {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers
             .get(name)
             .map_or("", |value| value.to_str().unwrap())
@@ -55,16 +55,16 @@ impl Answer {
 }
 
 impl Running {
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.server.bound().http)
     }
 
-    pub fn database(&self) -> PathBuf {
+    pub(crate) fn database(&self) -> PathBuf {
         self.folder.path().join("data/central.db")
     }
 
     /// The rows of the database, as they were written.
-    pub fn rows(&self) -> Vec<Row> {
+    pub(crate) fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
         let reader = Reader::open(self.database(), "logs").unwrap();
         reader
@@ -76,7 +76,7 @@ impl Running {
         rows
     }
 
-    pub async fn send(&self, request: reqwest::RequestBuilder) -> Answer {
+    pub(crate) async fn send(&self, request: reqwest::RequestBuilder) -> Answer {
         let response = request.send().await.unwrap();
         Answer {
             status: response.status().as_u16(),
@@ -85,21 +85,21 @@ impl Running {
         }
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send(self.client.get(self.url(path))).await
     }
 
-    pub async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> Answer {
         self.send(self.client.post(self.url(path)).body(body)).await
     }
 
-    pub async fn log(&self, body: Value) -> Value {
+    pub(crate) async fn log(&self, body: Value) -> Value {
         let answer = self.post("/log", body.to_string()).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         answer.json()
     }
 
-    pub async fn grpc(&self) -> LogkitLoggerClient<Channel> {
+    pub(crate) async fn grpc(&self) -> LogkitLoggerClient<Channel> {
         let address = format!("http://{}", self.server.bound().grpc.unwrap());
         let channel = Channel::from_shared(address)
             .unwrap()
@@ -111,6 +111,6 @@ impl Running {
 }
 
 /// A script of the repository's examples, and other files of the root.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
