@@ -206,6 +206,7 @@ fn target(typed: Vec<String>, config: &LogkitConfig) -> Target {
     if specs.is_empty() {
         // The path is one whatever is in it.
         let sink = DbSink::open(&config.db, "logs", options.durability);
+        let sink = sink.and_then(DbSink::leave_wal);
         let sink = sink.map(|sink| Box::new(sink) as Box<dyn Sink>);
         let sink = sink.map_err(|source| SpecError::Open {
             spec: "db".into(),

@@ -96,6 +96,22 @@ impl DbSink {
         run().map_err(|source| self.error(source))
     }
 
+    /// Leaves the latest transactions in the file `-wal` beside the database when this sink is dropped,
+    /// instead of copying them into it, which waits for the disk three times: for programs that write
+    /// one entry and end. Whoever opens the database finds everything; the file stays small.
+    pub fn leave_wal(self) -> Result<DbSink, SinkError> {
+        let set = || {
+            let option = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            self.connection.set_db_config(option, true)?;
+            // Each opening reads the whole file; every few dozen entries it is emptied.
+            let pages = 100;
+            self.connection
+                .pragma_update(None, "wal_autocheckpoint", pages)
+        };
+        set().map_err(|source| self.error(source))?;
+        Ok(self)
+    }
+
     /// Gives the space of deleted rows back to the disk; takes as long as copying the database.
     pub fn vacuum(&mut self) -> Result<(), SinkError> {
         let run = || self.connection.execute_batch("VACUUM");
