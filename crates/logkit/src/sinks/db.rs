@@ -100,15 +100,15 @@ impl DbSink {
     /// instead of copying them into it, which waits for the disk three times: for programs that write
     /// one entry and end. Whoever opens the database finds everything; the file stays small.
     pub fn leave_wal(self) -> Result<DbSink, SinkError> {
-        let set = || {
-            let option = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-            self.connection.set_db_config(option, true)?;
-            // Each opening reads the whole file; every few dozen entries it is emptied.
-            let pages = 100;
-            self.connection
-                .pragma_update(None, "wal_autocheckpoint", pages)
-        };
-        set().map_err(|source| self.error(source))?;
+        // Each opening reads the whole file: when it has grown, the end of this sink empties it.
+        const MOST_BYTES: u64 = 512 * 1024;
+        let mut wal = self.path.clone().into_os_string();
+        wal.push("-wal");
+        let is_small = std::fs::metadata(wal).map_or(true, |facts| facts.len() < MOST_BYTES);
+        let option = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        self.connection
+            .set_db_config(option, is_small)
+            .map_err(|source| self.error(source))?;
         Ok(self)
     }
 
