@@ -20,7 +20,7 @@ use std::{
 
 use llmsrv_config::LogkitConfig;
 use logkit::{
-    ConsoleTime, DbSink, Durability, Entry, Level, Logger, Redactor, Setup, Sink, Timestamp, repr,
+    ConsoleTime, DbSink, Durability, Entry, Level, Logger, Setup, Sink, Timestamp, repr,
     spec::{self, Options, SpecError},
 };
 
@@ -176,13 +176,7 @@ enum Target {
 fn open_meanwhile(args: &RunArgs, config: &LogkitConfig) -> Option<thread::JoinHandle<Target>> {
     let typed = args.sinks.clone();
     let config = config.clone();
-    let open = move || {
-        if config.redact {
-            // Its patterns are made ready at the first use.
-            Redactor::shared().redact_string("");
-        }
-        target(typed, &config)
-    };
+    let open = move || target(typed, &config);
     let thread = thread::Builder::new().name("logkit-sinks".into());
     thread.spawn(open).ok()
 }
@@ -206,6 +200,7 @@ fn target(typed: Vec<String>, config: &LogkitConfig) -> Target {
     if specs.is_empty() {
         // The path is one whatever is in it.
         let sink = DbSink::open(&config.db, "logs", options.durability);
+        let sink = sink.and_then(DbSink::leave_wal);
         let sink = sink.map(|sink| Box::new(sink) as Box<dyn Sink>);
         let sink = sink.map_err(|source| SpecError::Open {
             spec: "db".into(),

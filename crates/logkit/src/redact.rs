@@ -237,7 +237,8 @@ const SECRET_PAIRS: &[(&str, &str)] = &[
 const SECRET_NAMES: &[&str] = &["pass", "auth"];
 
 struct Form {
-    regex: Regex,
+    /// Compiled when a text has the hint: programs that end soon need none.
+    regex: LazyLock<Regex, Box<dyn FnOnce() -> Regex + Send>>,
     /// Without that text there is no match.
     hint: &'static str,
     replace: &'static str,
@@ -274,7 +275,9 @@ static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
     ]
     .into_iter()
     .map(|(hint, pattern, replace)| Form {
-        regex: Regex::new(pattern).expect("a pattern of ours"),
+        regex: LazyLock::new(Box::new(move || {
+            Regex::new(pattern).expect("a pattern of ours")
+        })),
         hint,
         replace,
     })

@@ -409,6 +409,21 @@ fn the_command_runs_whatever_the_database_does() {
 }
 
 #[test]
+fn the_file_of_latest_entries_stays_small_and_nothing_is_lost() {
+    let sandbox = Sandbox::new();
+    let wal = sandbox.path().join("logkit_logs.db-wal");
+    let mut sizes = Vec::new();
+    for _ in 0..8 {
+        // Each entry is some 400 KiB: a zero byte is six characters of JSON.
+        sandbox.run(&["run", "-q", "head", "-c", "70000", "/dev/zero"]);
+        sizes.push(fs::metadata(&wal).map_or(0, |facts| facts.len()));
+    }
+    assert!(sizes.iter().all(|size| *size < 1_200_000), "{sizes:?}");
+    assert!(sizes.contains(&0), "{sizes:?}");
+    assert_eq!(sandbox.entries().len(), 8);
+}
+
+#[test]
 fn entries_go_where_they_are_told() {
     let sandbox = Sandbox::new();
     let ended = sandbox.run(&[

@@ -96,6 +96,22 @@ impl DbSink {
         run().map_err(|source| self.error(source))
     }
 
+    /// Leaves the latest transactions in the file `-wal` beside the database when this sink is dropped,
+    /// instead of copying them into it, which waits for the disk three times: for programs that write
+    /// one entry and end. Whoever opens the database finds everything; the file stays small.
+    pub fn leave_wal(self) -> Result<DbSink, SinkError> {
+        // Each opening reads the whole file: when it has grown, the end of this sink empties it.
+        const MOST_BYTES: u64 = 512 * 1024;
+        let mut wal = self.path.clone().into_os_string();
+        wal.push("-wal");
+        let is_small = std::fs::metadata(wal).map_or(true, |facts| facts.len() < MOST_BYTES);
+        let option = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        self.connection
+            .set_db_config(option, is_small)
+            .map_err(|source| self.error(source))?;
+        Ok(self)
+    }
+
     /// Gives the space of deleted rows back to the disk; takes as long as copying the database.
     pub fn vacuum(&mut self) -> Result<(), SinkError> {
         let run = || self.connection.execute_batch("VACUUM");
