@@ -86,10 +86,18 @@ fn followers(tokens: &[TokenId], most: usize) -> &[TokenId] {
 }
 
 /// What a step takes by the number of its rows, as measured lately.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StepCosts {
     /// Seconds; 0 = never measured.
     seconds: [f32; MOST_ROWS + 1],
+}
+
+impl Default for StepCosts {
+    fn default() -> StepCosts {
+        StepCosts {
+            seconds: [0.0; MOST_ROWS + 1],
+        }
+    }
 }
 
 impl StepCosts {
