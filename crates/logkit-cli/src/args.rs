@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Prune(PruneArgs),
     /// Show the commands that were logged as commands to type
     Replay(ReplayArgs),
+    /// Take entries over HTTP and gRPC, and show them on a page
+    Serve(ServeArgs),
     /// Print the version
     Version,
     /// Print the script that makes a shell complete commands
@@ -356,6 +358,43 @@ pub(crate) struct PruneArgs {
     /// Give the freed space back to the disk
     #[arg(long)]
     pub(crate) vacuum: bool,
+}
+
+/// Arguments of `serve`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    logkit serve\n  \
+    logkit serve --host 127.0.0.1 --port 9000 --db logs.db\n  \
+    LOGKIT_API_KEY=sesame logkit serve --tls-cert cert.pem --tls-key key.pem\n\n\
+    curl localhost:8080/log -d '{\"cmd\": \"backup\", \"success\": true}'")]
+pub(crate) struct ServeArgs {
+    /// Address of both services; LOGKIT_HOST and LOGKIT_GRPC_HOST otherwise
+    #[arg(long, value_name = "HOST")]
+    pub(crate) host: Option<String>,
+    /// Port of HTTP
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// Port of gRPC
+    #[arg(long, value_name = "PORT")]
+    pub(crate) grpc_port: Option<u16>,
+    /// Do not speak gRPC
+    #[arg(long, conflicts_with = "grpc_port")]
+    pub(crate) no_grpc: bool,
+    /// Key that callers must have; in LOGKIT_API_KEY other users cannot see it
+    #[arg(long, value_name = "KEY")]
+    pub(crate) api_key: Option<String>,
+    /// Database of the entries; logkit_central.db in LOGKIT_LOG_DIR otherwise
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) db: Option<String>,
+    /// Certificates in PEM form: then both services speak TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Key of the certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Origin whose web pages may call, such as https://example.org; may be repeated
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allow_origin: Vec<String>,
 }
 
 /// Arguments of `replay`.

@@ -13,6 +13,7 @@ mod prune;
 mod render;
 mod replay;
 mod run;
+mod serve;
 mod settings;
 mod stats;
 mod time;
@@ -77,6 +78,7 @@ fn dispatch(parsed: Cli) -> Result<u8, Failure> {
         Command::Export(args) => export::run(&args)?,
         Command::Prune(args) => prune::run(&args)?,
         Command::Replay(args) => replay::run(&args)?,
+        Command::Serve(args) => serve::run(args)?,
         Command::Version => render::line(concat!("logkit ", env!("CARGO_PKG_VERSION")))?,
         Command::Completions(args) => complete::script(&args)?,
     }

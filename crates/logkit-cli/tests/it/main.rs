@@ -3,5 +3,6 @@
 
 mod logs;
 mod run;
+mod serve;
 mod terminal;
 mod util;
