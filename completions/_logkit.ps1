@@ -35,6 +35,7 @@ Register-ArgumentCompleter -Native -CommandName 'logkit' -ScriptBlock {
             [CompletionResult]::new('export', 'export', [CompletionResultType]::ParameterValue, 'Copy entries into another database or file')
             [CompletionResult]::new('prune', 'prune', [CompletionResultType]::ParameterValue, 'Delete old entries')
             [CompletionResult]::new('replay', 'replay', [CompletionResultType]::ParameterValue, 'Show the commands that were logged as commands to type')
+            [CompletionResult]::new('serve', 'serve', [CompletionResultType]::ParameterValue, 'Take entries over HTTP and gRPC, and show them on a page')
             [CompletionResult]::new('version', 'version', [CompletionResultType]::ParameterValue, 'Print the version')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the script that makes a shell complete commands')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
@@ -207,6 +208,21 @@ Register-ArgumentCompleter -Native -CommandName 'logkit' -ScriptBlock {
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             break
         }
+        'logkit;serve' {
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address of both services; LOGKIT_HOST and LOGKIT_GRPC_HOST otherwise')
+            [CompletionResult]::new('--port', '--port', [CompletionResultType]::ParameterName, 'Port of HTTP')
+            [CompletionResult]::new('--grpc-port', '--grpc-port', [CompletionResultType]::ParameterName, 'Port of gRPC')
+            [CompletionResult]::new('--api-key', '--api-key', [CompletionResultType]::ParameterName, 'Key that callers must have; in LOGKIT_API_KEY other users cannot see it')
+            [CompletionResult]::new('--db', '--db', [CompletionResultType]::ParameterName, 'Database of the entries; logkit_central.db in LOGKIT_LOG_DIR otherwise')
+            [CompletionResult]::new('--tls-cert', '--tls-cert', [CompletionResultType]::ParameterName, 'Certificates in PEM form: then both services speak TLS')
+            [CompletionResult]::new('--tls-key', '--tls-key', [CompletionResultType]::ParameterName, 'Key of the certificate')
+            [CompletionResult]::new('--allow-origin', '--allow-origin', [CompletionResultType]::ParameterName, 'Origin whose web pages may call, such as https://example.org; may be repeated')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
+            [CompletionResult]::new('--no-grpc', '--no-grpc', [CompletionResultType]::ParameterName, 'Do not speak gRPC')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
         'logkit;version' {
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colours')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
@@ -229,6 +245,7 @@ Register-ArgumentCompleter -Native -CommandName 'logkit' -ScriptBlock {
             [CompletionResult]::new('export', 'export', [CompletionResultType]::ParameterValue, 'Copy entries into another database or file')
             [CompletionResult]::new('prune', 'prune', [CompletionResultType]::ParameterValue, 'Delete old entries')
             [CompletionResult]::new('replay', 'replay', [CompletionResultType]::ParameterValue, 'Show the commands that were logged as commands to type')
+            [CompletionResult]::new('serve', 'serve', [CompletionResultType]::ParameterValue, 'Take entries over HTTP and gRPC, and show them on a page')
             [CompletionResult]::new('version', 'version', [CompletionResultType]::ParameterValue, 'Print the version')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print the script that makes a shell complete commands')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
@@ -259,6 +276,9 @@ Register-ArgumentCompleter -Native -CommandName 'logkit' -ScriptBlock {
             break
         }
         'logkit;help;replay' {
+            break
+        }
+        'logkit;help;serve' {
             break
         }
         'logkit;help;version' {

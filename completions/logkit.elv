@@ -32,6 +32,7 @@ set edit:completion:arg-completer[logkit] = {|@words|
             cand export 'Copy entries into another database or file'
             cand prune 'Delete old entries'
             cand replay 'Show the commands that were logged as commands to type'
+            cand serve 'Take entries over HTTP and gRPC, and show them on a page'
             cand version 'Print the version'
             cand completions 'Print the script that makes a shell complete commands'
             cand help 'Print this message or the help of the given subcommand(s)'
@@ -194,6 +195,20 @@ set edit:completion:arg-completer[logkit] = {|@words|
             cand -h 'Print help (see more with ''--help'')'
             cand --help 'Print help (see more with ''--help'')'
         }
+        &'logkit;serve'= {
+            cand --host 'Address of both services; LOGKIT_HOST and LOGKIT_GRPC_HOST otherwise'
+            cand --port 'Port of HTTP'
+            cand --grpc-port 'Port of gRPC'
+            cand --api-key 'Key that callers must have; in LOGKIT_API_KEY other users cannot see it'
+            cand --db 'Database of the entries; logkit_central.db in LOGKIT_LOG_DIR otherwise'
+            cand --tls-cert 'Certificates in PEM form: then both services speak TLS'
+            cand --tls-key 'Key of the certificate'
+            cand --allow-origin 'Origin whose web pages may call, such as https://example.org; may be repeated'
+            cand --color 'Colours'
+            cand --no-grpc 'Do not speak gRPC'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
         &'logkit;version'= {
             cand --color 'Colours'
             cand -h 'Print help (see more with ''--help'')'
@@ -214,6 +229,7 @@ set edit:completion:arg-completer[logkit] = {|@words|
             cand export 'Copy entries into another database or file'
             cand prune 'Delete old entries'
             cand replay 'Show the commands that were logged as commands to type'
+            cand serve 'Take entries over HTTP and gRPC, and show them on a page'
             cand version 'Print the version'
             cand completions 'Print the script that makes a shell complete commands'
             cand help 'Print this message or the help of the given subcommand(s)'
@@ -235,6 +251,8 @@ set edit:completion:arg-completer[logkit] = {|@words|
         &'logkit;help;prune'= {
         }
         &'logkit;help;replay'= {
+        }
+        &'logkit;help;serve'= {
         }
         &'logkit;help;version'= {
         }

@@ -38,6 +38,7 @@ complete -c logkit -n "__fish_logkit_needs_command" -f -a "diff" -d 'Compare wha
 complete -c logkit -n "__fish_logkit_needs_command" -f -a "export" -d 'Copy entries into another database or file'
 complete -c logkit -n "__fish_logkit_needs_command" -f -a "prune" -d 'Delete old entries'
 complete -c logkit -n "__fish_logkit_needs_command" -f -a "replay" -d 'Show the commands that were logged as commands to type'
+complete -c logkit -n "__fish_logkit_needs_command" -f -a "serve" -d 'Take entries over HTTP and gRPC, and show them on a page'
 complete -c logkit -n "__fish_logkit_needs_command" -f -a "version" -d 'Print the version'
 complete -c logkit -n "__fish_logkit_needs_command" -f -a "completions" -d 'Print the script that makes a shell complete commands'
 complete -c logkit -n "__fish_logkit_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -176,6 +177,19 @@ never\t'Never'"
 complete -c logkit -n "__fish_logkit_using_subcommand replay" -s e -l errors -d 'Only errors'
 complete -c logkit -n "__fish_logkit_using_subcommand replay" -l dry-run -d 'Only print the commands; nothing is run'
 complete -c logkit -n "__fish_logkit_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c logkit -n "__fish_logkit_using_subcommand serve" -l host -d 'Address of both services; LOGKIT_HOST and LOGKIT_GRPC_HOST otherwise' -r
+complete -c logkit -n "__fish_logkit_using_subcommand serve" -l port -d 'Port of HTTP' -r
+complete -c logkit -n "__fish_logkit_using_subcommand serve" -l grpc-port -d 'Port of gRPC' -r
+complete -c logkit -n "__fish_logkit_using_subcommand serve" -l api-key -d 'Key that callers must have; in LOGKIT_API_KEY other users cannot see it' -r
+complete -c logkit -n "__fish_logkit_using_subcommand serve" -l db -d 'Database of the entries; logkit_central.db in LOGKIT_LOG_DIR otherwise' -r -F
+complete -c logkit -n "__fish_logkit_using_subcommand serve" -l tls-cert -d 'Certificates in PEM form: then both services speak TLS' -r -F
+complete -c logkit -n "__fish_logkit_using_subcommand serve" -l tls-key -d 'Key of the certificate' -r -F
+complete -c logkit -n "__fish_logkit_using_subcommand serve" -l allow-origin -d 'Origin whose web pages may call, such as https://example.org; may be repeated' -r
+complete -c logkit -n "__fish_logkit_using_subcommand serve" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
+always\t'Always'
+never\t'Never'"
+complete -c logkit -n "__fish_logkit_using_subcommand serve" -l no-grpc -d 'Do not speak gRPC'
+complete -c logkit -n "__fish_logkit_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c logkit -n "__fish_logkit_using_subcommand version" -l color -d 'Colours' -r -f -a "auto\t'On terminals, unless NO_COLOR is set'
 always\t'Always'
 never\t'Never'"
@@ -184,15 +198,16 @@ complete -c logkit -n "__fish_logkit_using_subcommand completions" -l color -d '
 always\t'Always'
 never\t'Never'"
 complete -c logkit -n "__fish_logkit_using_subcommand completions" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "run" -d 'Run a command and log how it went'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "logs" -d 'Show what was logged, newest first'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "tail" -d 'Show what comes in until interrupted'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "tree" -d 'Show the calls of a trace as a tree'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "stats" -d 'Count calls, errors and times of each function'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "diff" -d 'Compare what calls returned in two versions'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "export" -d 'Copy entries into another database or file'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "prune" -d 'Delete old entries'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "replay" -d 'Show the commands that were logged as commands to type'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "version" -d 'Print the version'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "completions" -d 'Print the script that makes a shell complete commands'
-complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay version completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "run" -d 'Run a command and log how it went'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "logs" -d 'Show what was logged, newest first'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "tail" -d 'Show what comes in until interrupted'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "tree" -d 'Show the calls of a trace as a tree'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "stats" -d 'Count calls, errors and times of each function'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "diff" -d 'Compare what calls returned in two versions'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "export" -d 'Copy entries into another database or file'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "prune" -d 'Delete old entries'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "replay" -d 'Show the commands that were logged as commands to type'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "serve" -d 'Take entries over HTTP and gRPC, and show them on a page'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "version" -d 'Print the version'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "completions" -d 'Print the script that makes a shell complete commands'
+complete -c logkit -n "__fish_logkit_using_subcommand help; and not __fish_seen_subcommand_from run logs tail tree stats diff export prune replay serve version completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

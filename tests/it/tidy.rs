@@ -75,10 +75,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "logkit-cli",
         ],
     ),
-    (
-        "logkit-cli",
-        &["llmsrv-config", "logkit", "logkit-server"],
-    ),
+    ("logkit-cli", &["llmsrv-config", "logkit", "logkit-server"]),
 ];
 
 /// Libraries that only the named crates may import, so that each has one home.

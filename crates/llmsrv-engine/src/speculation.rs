@@ -216,9 +216,9 @@ mod tests {
             "the longer end"
         );
         assert_eq!(guess(&[7, 7, 7], 4), [7], "it may overlap what is there");
-        assert_eq!(guess(&[1, 2, 3], 4), []);
-        assert_eq!(guess(&[1], 4), []);
-        assert_eq!(guess(&[], 4), []);
+        assert!(guess(&[1, 2, 3], 4).is_empty());
+        assert!(guess(&[1], 4).is_empty());
+        assert!(guess(&[], 4).is_empty());
     }
 
     fn drafter(chance: f32) -> Drafter {

@@ -55,6 +55,7 @@ pub(crate) fn settings() -> Settings {
         memory_limit: None,
         context_length: 0,
         load: LoadOptions::default(),
+        speculation: llmsrv_engine::Speculation::default(),
         version: "0.33.0-llmsrv.test".into(),
         listens_on_loopback: true,
         log_requests: false,
