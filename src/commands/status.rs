@@ -1,6 +1,6 @@
 //! `llmsrv status`
 
-use std::process::ExitCode;
+use std::{fmt::Write as _, process::ExitCode};
 
 use llmsrv_api::client::Client;
 use llmsrv_host::{
@@ -109,10 +109,10 @@ impl State {
         if let Some(it) = &self.instance {
             let mut process = it.pid.to_string();
             if let Some(bytes) = it.resident() {
-                process += &format!(", {} of memory", format::size(bytes));
+                let _ = write!(process, ", {} of memory", format::size(bytes));
             }
             if let Some(time) = it.uptime() {
-                process += &format!(", for {}", format::span(time.as_secs() as i64));
+                let _ = write!(process, ", for {}", format::span(time.as_secs() as i64));
             }
             rows.push(("Process", process));
             rows.push((
@@ -135,9 +135,11 @@ impl State {
             })
             .collect();
         let none = || "nothing".to_owned();
-        let loaded = (!loaded.is_empty())
-            .then(|| loaded.join(", "))
-            .unwrap_or_else(none);
+        let loaded = if loaded.is_empty() {
+            none()
+        } else {
+            loaded.join(", ")
+        };
         rows.push(("Loaded", loaded));
         if let Some(waiting @ 1..) = answers.loaded["queue"].as_u64() {
             rows.push(("Waiting", format!("{waiting} requests")));

@@ -224,7 +224,10 @@ fn mistakes_are_one_line_and_make_nothing() {
         (&["x", "-f", "m/two"], "one other model"),
         (&["x", "-f", "m/template"], "template error"),
         (&["../x", "--from", "default"], "invalid model name"),
-        (&["x", "--from", "nope"], "registry.ollama.ai is not allowed"),
+        (
+            &["x", "--from", "nope"],
+            "registry.ollama.ai is not allowed",
+        ),
         (
             &["x", "--from", "default", "--quantize", "Q4_K_M"],
             "quantization is only supported",

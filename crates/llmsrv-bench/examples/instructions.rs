@@ -18,18 +18,20 @@ use llmsrv_engine::{
 };
 
 /// The cases by name.
-const CASES: &[(&str, fn(usize))] = &[
+type Case = (&'static str, fn(usize));
+
+const CASES: &[Case] = &[
     ("decode-q4_k_m", |n| steps(Target::Q4_K_M, n, &[1])),
     ("decode-q8_0", |n| steps(Target::Q8_0, n, &[1])),
     ("decode-bf16", |n| steps(Target::Bf16, n, &[1])),
     ("decode-4-sequences-q4_k_m", |n| {
-        steps(Target::Q4_K_M, n, &[1, 1, 1, 1])
+        steps(Target::Q4_K_M, n, &[1, 1, 1, 1]);
     }),
     ("prefill-64-q4_k_m", |n| steps(Target::Q4_K_M, n, &[64])),
     ("prefill-64-q5_0", |n| steps(Target::Q5_0, n, &[64])),
     ("plan-and-commit-16-sequences", plan_and_commit),
     ("sample-default-150k", |n| {
-        sample(SamplingParams::default(), n)
+        sample(SamplingParams::default(), n);
     }),
     ("sample-greedy-150k", |n| {
         let greedy = SamplingParams {

@@ -106,7 +106,7 @@ impl Cost {
             Test::Prefill { n, depth } => {
                 let n_steps = n.div_ceil(STEP_TOKENS) as f64;
                 let n = n as f64;
-                let seen = n * (depth as f64 + (n + 1.0) / 2.0);
+                let seen = n * (depth as f64 + f64::midpoint(n, 1.0));
                 let compute = (n * self.row_int8 + self.head_int8) / limits.int8.median
                     + (n * self.row_float + self.head_float + seen * self.attention)
                         / limits.float.median;
@@ -115,7 +115,7 @@ impl Cost {
             }
             Test::Decode { n, depth, batch } => {
                 let (n, rows) = (n as f64, batch as f64);
-                let seen = rows * (depth as f64 + (n + 1.0) / 2.0);
+                let seen = rows * (depth as f64 + f64::midpoint(n, 1.0));
                 let experts = 1.0 - (1.0 - self.expert_share).powf(rows);
                 let bytes = self.step_bytes + experts * self.expert_bytes + seen * self.kv_bytes;
                 let compute = rows * (self.row_int8 + self.head_int8) / limits.int8.median

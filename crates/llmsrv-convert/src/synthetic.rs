@@ -178,7 +178,7 @@ pub fn synthesize(
     progress: &mut Progress<'_>,
 ) -> Result<(), Error> {
     check(shape)?;
-    let metadata = metadata(name, shape, target)?;
+    let metadata = metadata(name, shape, target);
     let tensors = tensors(shape);
     let header = Header {
         version: 3,
@@ -255,7 +255,7 @@ fn check(shape: &Shape) -> Result<(), Error> {
     Ok(())
 }
 
-fn metadata(name: &str, shape: &Shape, target: Target) -> Result<Metadata, Error> {
+fn metadata(name: &str, shape: &Shape, target: Target) -> Metadata {
     let family = shape.family;
     let mut metadata = Metadata::new();
     metadata.set("general.architecture", family.name());
@@ -280,7 +280,7 @@ fn metadata(name: &str, shape: &Shape, target: Target) -> Result<Metadata, Error
     metadata.set(key("rope.freq_base"), family.rope_base());
     metadata.set(key("attention.layer_norm_rms_epsilon"), family.norm_eps());
     vocabulary::describe(&mut metadata, shape.n_vocab, family.pretokenizer());
-    Ok(metadata)
+    metadata
 }
 
 /// The tensors as a converted model has them: matrices in BF16, the rest in F32.

@@ -1,6 +1,11 @@
 //! Attention of one layer in the shapes of small models: one token at a depth, several sequences at
 //! once, and a prompt. The throughput counts multiplications with keys and with values.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a benchmark stops when it cannot measure"
+)]
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{Attention, KV_BLOCK, PagedKv, Pool, Query, attend};

@@ -117,8 +117,7 @@ pub(crate) struct Milliseconds(pub(crate) Option<f64>);
 impl Display for Milliseconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            None => f.pad("—"),
-            Some(0.0) => f.pad("—"),
+            None | Some(0.0) => f.pad("—"),
             // Three digits are enough to read.
             Some(ms) if ms >= 100.0 => f.pad(&format!("{ms:.0}ms")),
             Some(ms) => {

@@ -80,11 +80,13 @@ fn quoted(word: &str) -> String {
 
 /// Writes the bytes of a character, each as `\xHH`.
 fn escaped(c: char) -> String {
-    let mut buffer = [0; 4];
-    c.encode_utf8(&mut buffer)
-        .bytes()
-        .map(|byte| format!("\\x{byte:02x}"))
-        .collect()
+    use std::fmt::Write as _;
+
+    let (mut buffer, mut escaped) = ([0; 4], String::new());
+    for byte in c.encode_utf8(&mut buffer).bytes() {
+        let _ = write!(escaped, "\\x{byte:02x}");
+    }
+    escaped
 }
 
 #[cfg(test)]

@@ -164,10 +164,12 @@ fn not_started(plan: &Plan, error: io::Error) -> (Outcome, i32) {
     (outcome, code)
 }
 
+type Opened = Result<Box<dyn Sink>, SpecError>;
+
 /// Where the entry goes.
 enum Target {
     /// Straight into these sinks, each with its specification.
-    Sinks(Vec<(String, Result<Box<dyn Sink>, SpecError>)>),
+    Sinks(Vec<(String, Opened)>),
     /// Through all that settings ask for: announcements of errors, a model that explains them.
     Logger(Result<Logger, SpecError>),
 }

@@ -145,7 +145,7 @@ mod tests {
         ] {
             assert_eq!(moment(text), Ok(Moment::At(expected)), "{text}");
         }
-        assert_eq!(moment("2h"), Ok(Moment::Ago(Duration::from_secs(7200))));
+        assert_eq!(moment("2h"), Ok(Moment::Ago(Duration::from_hours(2))));
         assert!(moment("tomorrow").is_err());
     }
 

@@ -97,7 +97,9 @@ impl Forest<'_> {
             }
         }
         roots.sort_unstable();
-        children.iter_mut().for_each(|list| list.sort_unstable());
+        for list in &mut children {
+            list.sort_unstable();
+        }
         Forest {
             rows,
             roots,

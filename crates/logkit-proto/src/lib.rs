@@ -8,6 +8,7 @@ pub use tonic;
 /// Messages, the client and the trait of the service.
 pub mod v1 {
     #![expect(
+        clippy::allow_attributes_without_reason,
         clippy::pedantic,
         missing_docs,
         reason = "generated from the definition, which holds the comments"
@@ -17,11 +18,7 @@ pub mod v1 {
 
 /// Logs and traces of OpenTelemetry.
 pub mod otlp {
-    #![expect(
-        clippy::pedantic,
-        missing_docs,
-        reason = "generated from the definition"
-    )]
+    #![expect(missing_docs, reason = "generated from the definition")]
     include!(concat!(env!("OUT_DIR"), "/logkit.otlp.rs"));
 }
 

@@ -23,4 +23,4 @@ mod tls;
 mod web;
 
 pub use server::{Server, serve};
-pub use settings::{Bound, Error, Settings, TlsFiles};
+pub use settings::{Bound, Error, OnReady, Settings, TlsFiles};

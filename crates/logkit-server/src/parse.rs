@@ -51,7 +51,7 @@ pub(crate) fn batch(body: &[u8], max_entries: usize) -> Result<Vec<Logged>, Refu
                     Some(Node::List(list)) => {
                         elements.extend(list.into_iter().enumerate().map(|(idx, node)| {
                             (vec![body.clone(), place.clone(), json!(idx)], node)
-                        }))
+                        }));
                     }
                     Some(other) => wrong.push(Detail {
                         kind: "list_type",

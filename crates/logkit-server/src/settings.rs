@@ -31,8 +31,11 @@ pub struct Settings {
     /// Connections at the same time; more of them wait.
     pub max_connections: usize,
     /// Called once, when the server answers.
-    pub on_ready: Option<Box<dyn FnOnce(&Bound) + Send>>,
+    pub on_ready: Option<OnReady>,
 }
+
+/// Told where a server listens.
+pub type OnReady = Box<dyn FnOnce(&Bound) + Send>;
 
 impl Default for Settings {
     fn default() -> Settings {

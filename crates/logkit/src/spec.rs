@@ -241,7 +241,7 @@ fn open_metrics(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     let mut options = crate::MetricsOptions::default();
     let port = match request.path.rsplit_once(':') {
         Some((host, port)) => {
-            options.host = host.trim_matches(['[', ']']).to_owned();
+            host.trim_matches(['[', ']']).clone_into(&mut options.host);
             port
         }
         None => request.path,

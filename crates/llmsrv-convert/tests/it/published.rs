@@ -232,6 +232,8 @@ pub(crate) fn options() -> LoadOptions {
         kv_cache_type: "f32".into(),
         n_threads: 1,
         device: "cpu".into(),
+        // What is lost here is lost by converting, not by computing.
+        arithmetic: llmsrv_engine::Arithmetic::Exact,
         ..LoadOptions::default()
     }
 }

@@ -52,11 +52,12 @@ impl Candidates {
                 .chunks(LANES)
                 .zip((chunk_idx * CHUNK..).step_by(LANES));
             for (group, first) in groups {
-                // Without a branch for each, so that the compiler compares vectors.
-                if !group
+                // Counted, not looked for: without a branch for each the compiler compares vectors.
+                let n_above: u32 = group
                     .iter()
-                    .fold(false, |any, logit| any | (*logit > threshold))
-                {
+                    .map(|logit| u32::from(*logit > threshold))
+                    .sum();
+                if n_above == 0 {
                     continue;
                 }
                 for (logit, id) in group.iter().zip(first as TokenId..) {

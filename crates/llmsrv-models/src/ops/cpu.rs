@@ -188,7 +188,7 @@ impl Ops for CpuOps {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let x = x.values();
         self.in_rows(&mut out, |at, out| {
-            kernels::rms_norm(&x[at], weight, eps, out)
+            kernels::rms_norm(&x[at], weight, eps, out);
         });
         Ok(out)
     }

@@ -92,11 +92,10 @@ impl Answer {
     /// Puts the vectors into the order of the inputs; `None` if one is missing or no vector.
     fn into_embedded(mut self, n_inputs: usize) -> Option<Embedded> {
         self.data.sort_by_key(|vector| vector.index);
-        let in_order = self.data.iter().enumerate();
-        let complete = in_order.clone().all(|(at, vector)| vector.index == at);
-        let sound = in_order
-            .flat_map(|(_, vector)| &vector.embedding)
-            .all(|value| value.is_finite());
+        let mut in_order = self.data.iter().enumerate();
+        let complete = in_order.all(|(at, vector)| vector.index == at);
+        let mut values = self.data.iter().flat_map(|vector| &vector.embedding);
+        let sound = values.all(|value| value.is_finite());
         (self.data.len() == n_inputs && complete && sound).then(|| Embedded {
             vectors: self
                 .data

@@ -201,7 +201,7 @@ impl Upstreams {
         }
         while checks.join_next().await.is_some() {}
         // There is none.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     fn of(&self, name: &ModelName) -> Vec<(Arc<Peer>, String)> {

@@ -539,10 +539,8 @@ async fn every_way_to_say_no_format_is_none() {
     }
     for format in ["yaml", "JSON", "[]"] {
         let (status, answer) = host.ask(json!({ "format": format })).await;
-        let text = format!(
-            "invalid format: {:?}; expected \"json\" or a valid JSON Schema object",
-            format
-        );
+        let text =
+            format!("invalid format: {format:?}; expected \"json\" or a valid JSON Schema object");
         assert_eq!((status, answer), (400, json!({ "error": text })));
     }
 }

@@ -93,7 +93,8 @@ fn pair(value: &Value) -> KeyValue {
 
 fn any(value: &Value) -> AnyValue {
     use any_value::Value as Is;
-    let kinds: [(&str, fn(&Value) -> Option<Is>); 7] = [
+    type Read = fn(&Value) -> Option<Is>;
+    let kinds: [(&str, Read); 7] = [
         ("stringValue", |v| {
             v.as_str().map(|text| Is::StringValue(text.into()))
         }),

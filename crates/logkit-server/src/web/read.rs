@@ -56,12 +56,13 @@ pub(super) async fn logs(
     if let Some(next) = next {
         let headers = response.headers_mut();
         headers.insert("x-next-cursor", HeaderValue::from(next));
-        let kept: String = query
+        let cursor = format!("cursor={next}");
+        let kept: Vec<&str> = query
             .split('&')
             .filter(|pair| !pair.is_empty() && !pair.starts_with("cursor="))
-            .map(|pair| format!("{pair}&"))
+            .chain([cursor.as_str()])
             .collect();
-        let link = format!("</logs?{kept}cursor={next}>; rel=\"next\"");
+        let link = format!("</logs?{}>; rel=\"next\"", kept.join("&"));
         if let Ok(link) = HeaderValue::from_str(&link) {
             headers.insert(header::LINK, link);
         }
@@ -94,21 +95,19 @@ pub(super) fn parse(query: &str) -> Result<Wanted, Refusal> {
             continue;
         }
         let text = || Some(value.to_string());
+        // What any text can be.
+        match &*name {
+            "level" => filter.level = Some(Level::parse(&value)),
+            "language" | "module" => filter.module = text(),
+            "env" | "environment" => filter.environment = text(),
+            "function" => filter.function = text(),
+            "trace_id" => filter.trace_id = text(),
+            "version" => filter.version = text(),
+            "q" => filter.search = text(),
+            "errors" => filter.errors = value == "1" || value == "true",
+            _ => {}
+        }
         let outcome = match &*name {
-            "level" => {
-                filter.level = Some(Level::parse(&value));
-                Ok(())
-            }
-            "language" | "module" => set(&mut filter.module, text()),
-            "env" | "environment" => set(&mut filter.environment, text()),
-            "function" => set(&mut filter.function, text()),
-            "trace_id" => set(&mut filter.trace_id, text()),
-            "version" => set(&mut filter.version, text()),
-            "q" => set(&mut filter.search, text()),
-            "errors" => {
-                filter.errors = value == "1" || value == "true";
-                Ok(())
-            }
             "slow_ms" => value
                 .parse()
                 .map(|ms| filter.slow_ms = Some(ms))
@@ -155,11 +154,6 @@ pub(super) fn parse(query: &str) -> Result<Wanted, Refusal> {
 }
 
 type Wrong = (&'static str, String, Value);
-
-fn set<T>(place: &mut Option<T>, value: Option<T>) -> Result<(), Wrong> {
-    *place = value;
-    Ok(())
-}
 
 fn at(text: &str) -> Result<logkit::Timestamp, Wrong> {
     moment(text).ok_or((

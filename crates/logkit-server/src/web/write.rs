@@ -14,6 +14,7 @@ use crate::{
 };
 
 /// What a stored entry is answered with.
+#[expect(clippy::struct_field_names, reason = "the name of the answer's member")]
 #[derive(Serialize)]
 struct Stored {
     cmd: String,

@@ -37,6 +37,7 @@ fn served() {
     println!("\nstopped");
 }
 
+#[expect(clippy::zombie_processes, reason = "the caller waits for it")]
 fn spawn(folder: &Path) -> (Child, String, BufReader<std::process::ChildStdout>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["crash::served", "--exact", "--ignored", "--nocapture"])

@@ -583,7 +583,7 @@ impl Events {
                     lines.map(str::trim_start).collect::<String>()
                 };
                 let (id, data) = (field("id:"), field("data:"));
-                self.text = rest.to_owned();
+                self.text.drain(..self.text.len() - rest.len());
                 if !data.is_empty() {
                     return (id, serde_json::from_str(&data).unwrap());
                 }

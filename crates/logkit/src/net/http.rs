@@ -277,7 +277,7 @@ fn parse_retry_after(value: &str) -> Option<Duration> {
         let date = jiff::fmt::rfc2822::DateTimeParser::new()
             .parse_timestamp(value)
             .ok()?;
-        let date = SystemTime::try_from(date).ok()?;
+        let date = SystemTime::from(date);
         date.duration_since(SystemTime::now()).unwrap_or_default()
     };
     Some(wait.min(MAX_RETRY_AFTER))
@@ -293,15 +293,12 @@ fn percent_decode(text: &str) -> String {
             .get(at + 1..at + 3)
             .and_then(|digits| str::from_utf8(digits).ok())
             .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match (byte, hex) {
-            (b'%', Some(value)) => {
-                out.push(value);
-                at += 3;
-            }
-            _ => {
-                out.push(byte);
-                at += 1;
-            }
+        if let (b'%', Some(value)) = (byte, hex) {
+            out.push(value);
+            at += 3;
+        } else {
+            out.push(byte);
+            at += 1;
         }
     }
     String::from_utf8_lossy(&out).into_owned()
@@ -309,8 +306,6 @@ fn percent_decode(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test")]
-
     use super::*;
 
     #[test]

@@ -490,8 +490,6 @@ impl<I: Send + 'static> Shared<I> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test")]
-
     use super::*;
 
     /// Fails as told, then takes everything.

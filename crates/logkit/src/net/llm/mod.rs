@@ -112,7 +112,7 @@ const MAX_ANSWERS: usize = 1000;
 /// Entries that wait for an answer; more than that are written and left alone.
 const MAX_WAITING: usize = 4096;
 /// Answers waited for at the end; the logger itself waits for five seconds.
-const DRAIN: Duration = Duration::from_millis(4000);
+const DRAIN: Duration = Duration::from_secs(4);
 
 /// Questions answered, failed and not asked, of all sinks of this process.
 static REQUESTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];

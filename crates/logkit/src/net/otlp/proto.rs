@@ -69,6 +69,7 @@ pub(super) struct ScopeSpans {
     pub(super) spans: Vec<Span>,
 }
 
+#[expect(clippy::struct_field_names, reason = "the names of the definition")]
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Span {
     #[prost(bytes = "vec", tag = "1")]

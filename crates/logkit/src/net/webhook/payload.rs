@@ -234,8 +234,6 @@ const ESCAPE: usize = "&amp;".len();
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test")]
-
     use proptest::prelude::*;
 
     use super::*;
@@ -289,7 +287,7 @@ mod tests {
             json!({
                 "content": "🚨 CRITICAL: `f()`",
                 "embeds": [{"title": "🚨 CRITICAL: `f()`", "description": "**Function:** `f`",
-                            "color": 0xFFAA00}],
+                            "color": 0x00FF_AA00}],
                 "allowed_mentions": {"parse": []},
             })
         );

@@ -105,7 +105,7 @@ fn anything_else_is_404_and_silence_is_no_burden() {
     });
     assert!(start.elapsed() < Duration::from_secs(10));
     let mut long = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let _ = long.write_all(&[b'a'; 100_000]);
+    let _ = long.write_all(&vec![b'a'; 100_000]);
     let mut answer = Vec::new();
     let _ = long.read_to_end(&mut answer);
     assert!(answer.is_empty(), "a request without end gets no answer");

@@ -64,6 +64,7 @@ struct Record {
     #[prost(bytes = "vec", tag = "10")]
     span_id: Vec<u8>,
 }
+#[expect(clippy::struct_field_names, reason = "the names of the definition")]
 #[derive(Clone, PartialEq, Message)]
 struct Span {
     #[prost(bytes = "vec", tag = "1")]

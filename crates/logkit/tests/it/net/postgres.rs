@@ -36,7 +36,7 @@ impl Server {
         };
         let data = server.data();
         std::fs::create_dir(&data).unwrap();
-        if server.is_root() {
+        if is_root() {
             // The server refuses to run as root.
             run(Command::new("chown")
                 .args(["-R", "postgres"])
@@ -78,7 +78,7 @@ impl Server {
 
     fn tool(&self, name: &str, args: &[&str]) {
         let path = self.bin.join(name);
-        if self.is_root() {
+        if is_root() {
             run(Command::new("setpriv")
                 .args(["--reuid=postgres", "--regid=postgres", "--clear-groups"])
                 .arg(path)
@@ -86,11 +86,6 @@ impl Server {
         } else {
             run(Command::new(path).args(args));
         }
-    }
-
-    fn is_root(&self) -> bool {
-        let owner = Command::new("id").arg("-u").output().unwrap().stdout;
-        owner.starts_with(b"0\n")
     }
 
     fn data(&self) -> PathBuf {
@@ -186,4 +181,9 @@ fn nobody_there_is_told_and_counted() {
         told.contains("1 entries lost") && !told.contains("SECRET"),
         "{told}"
     );
+}
+
+fn is_root() -> bool {
+    let owner = Command::new("id").arg("-u").output().unwrap().stdout;
+    owner.starts_with(b"0\n")
 }
