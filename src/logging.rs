@@ -8,8 +8,7 @@ use tracing_subscriber::{
 
 use crate::{
     failure::{Code, Failure},
-    request_log::RequestLog,
-    term,
+    request_log, term,
 };
 
 /// What kind of command logs.
@@ -54,14 +53,13 @@ pub fn start(config: &Config, style: Style) -> Result<Control, Failure> {
     } else {
         lines.boxed()
     };
-    let log = match style {
-        Style::Server => RequestLog::open(config)?,
+    let requests = match style {
+        Style::Server => request_log::open(config)?,
         Style::Command => None,
     };
-    let requests = log.as_ref().map(RequestLog::logger);
     tracing_subscriber::registry()
         .with(lines.with_filter(filter))
-        .with(log.map(RequestLog::filtered))
+        .with(requests.clone().map(request_log::layer))
         .init();
     Ok(Control {
         set: Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string())),
