@@ -154,19 +154,6 @@ pub fn on_port(folder: &Path, port: u16) -> Option<Instance> {
     (instance.port == port && instance.is_there()).then_some(instance)
 }
 
-/// Returns all servers that wrote themselves down in `folder` and run, by port.
-pub fn all(folder: &Path) -> Vec<Instance> {
-    let names = fs::read_dir(folder).into_iter().flatten().flatten();
-    let ports = names.filter_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        let port = name.strip_prefix("server-")?.strip_suffix(".json")?;
-        port.parse().ok()
-    });
-    let mut all: Vec<Instance> = ports.filter_map(|port| on_port(folder, port)).collect();
-    all.sort_by_key(|instance| instance.port);
-    all
-}
-
 /// The file of a server; removed when this is dropped.
 #[derive(Debug)]
 pub struct Record(PathBuf);
@@ -213,13 +200,11 @@ mod tests {
     fn a_server_is_found_while_it_is_written_down() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("run/llmsrv");
-        assert_eq!(all(&folder), []);
         let this = Instance::this(4321, "http://127.0.0.1:4321", "0.0.0.0", "1.2.3");
         assert!(this.is_bound_to_all());
         assert!(this.uptime().is_some() && this.resident().is_some_and(|bytes| bytes > 1 << 20));
         let record = Record::write(&folder, &this).unwrap();
-        assert_eq!(on_port(&folder, 4321), Some(this.clone()));
-        assert_eq!(all(&folder), std::slice::from_ref(&this));
+        assert_eq!(on_port(&folder, 4321), Some(this));
         assert_eq!(on_port(&folder, 4322), None);
         drop(record);
         assert_eq!(on_port(&folder, 4321), None);
@@ -248,7 +233,7 @@ mod tests {
             std::mem::forget(record);
         }
         fs::write(file(folder.path(), 2), "{\"pid\":").unwrap();
-        assert_eq!(all(folder.path()), []);
+        assert_eq!(on_port(folder.path(), 2), None);
         sleep.kill().unwrap();
         sleep.wait().unwrap();
     }

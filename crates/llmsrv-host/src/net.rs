@@ -1,6 +1,6 @@
 //! Addresses of this machine.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 
 /// Returns the addresses at which other machines may reach this one, the one towards the default
 /// route first. Loopback and link-local addresses are left out.
@@ -19,30 +19,6 @@ pub fn addresses() -> Vec<IpAddr> {
         all.insert(0, main);
     }
     all
-}
-
-/// Returns the networks that this machine is part of, as `address/bits`, IPv4 first.
-pub fn networks() -> Vec<String> {
-    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
-    let mut all: Vec<(bool, String)> = interfaces
-        .into_iter()
-        .filter(|interface| is_reachable(&interface.ip()))
-        .map(|interface| match interface.addr {
-            if_addrs::IfAddr::V4(v4) => {
-                let mask = u32::from(v4.netmask);
-                let base = Ipv4Addr::from(u32::from(v4.ip) & mask);
-                (false, format!("{base}/{}", mask.count_ones()))
-            }
-            if_addrs::IfAddr::V6(v6) => {
-                let mask = u128::from(v6.netmask);
-                let base = Ipv6Addr::from(u128::from(v6.ip) & mask);
-                (true, format!("{base}/{}", mask.count_ones()))
-            }
-        })
-        .collect();
-    all.sort();
-    all.dedup();
-    all.into_iter().map(|(_, network)| network).collect()
 }
 
 /// Asks the system which address it would use towards the rest of the world. No packet is sent.
@@ -82,11 +58,6 @@ mod tests {
         }
         for address in addresses() {
             assert!(is_reachable(&address));
-        }
-        for network in networks() {
-            let (base, bits) = network.split_once('/').unwrap();
-            let most = if base.contains(':') { 128 } else { 32 };
-            assert!(base.parse::<IpAddr>().is_ok() && bits.parse::<u32>().unwrap() <= most);
         }
     }
 }
