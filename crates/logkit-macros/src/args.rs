@@ -29,6 +29,7 @@ pub(crate) struct Args {
     pub(crate) hide_result: bool,
     pub(crate) debug_error: bool,
     pub(crate) sample: Option<f64>,
+    pub(crate) slow_ms: Option<f64>,
     pub(crate) logger: Option<Expr>,
     pub(crate) default: Option<Expr>,
     pub(crate) catch: bool,
@@ -59,6 +60,10 @@ const WORDS: &[(&str, &[Kind])] = &[
     ),
     (
         "sample",
+        &[Kind::LogCall, Kind::Catch, Kind::Logged, Kind::AutoLog],
+    ),
+    (
+        "slow_ms",
         &[Kind::LogCall, Kind::Catch, Kind::Logged, Kind::AutoLog],
     ),
     (
@@ -158,6 +163,7 @@ impl Args {
                 };
             }
             "sample" => self.sample = Some(share(&input.parse()?)?),
+            "slow_ms" => self.slow_ms = Some(milliseconds(&input.parse()?)?),
             "logger" => self.logger = Some(input.parse()?),
             _ => self.default = Some(input.parse()?),
         }
@@ -171,6 +177,20 @@ fn names(input: ParseStream<'_>) -> Result<Vec<Ident>> {
     parenthesized!(content in input);
     let names = Punctuated::<Ident, Token![,]>::parse_terminated(&content)?;
     Ok(names.into_iter().collect())
+}
+
+/// A time that has passed.
+fn milliseconds(literal: &Lit) -> Result<f64> {
+    let (number, span): (f64, Span) = match literal {
+        Lit::Float(number) => (number.base10_parse()?, number.span()),
+        Lit::Int(number) => (number.base10_parse()?, number.span()),
+        other => (f64::NAN, other.span()),
+    };
+    if number.is_finite() {
+        Ok(number)
+    } else {
+        Err(Error::new(span, "`slow_ms` is a number of milliseconds"))
+    }
 }
 
 /// A number from 0 to 1.

@@ -211,6 +211,7 @@ fn site(args: &Args, shown: &[Param], output: &ReturnType) -> TokenStream {
         // As a share of all numbers; the largest stands for "always".
         (share * u64::MAX as f64) as u64
     });
+    let slow_ms = args.slow_ms.unwrap_or(0.0);
     let render_result = !args.hide_result;
     let param_names = shown.iter().map(|param| &param.name);
     let redacted = args.redact.iter().map(Ident::to_string);
@@ -231,6 +232,7 @@ fn site(args: &Args, shown: &[Param], output: &ReturnType) -> TokenStream {
             level: ::logkit::Level::#level,
             max_repr_length: #max_repr_length,
             sample: #sample,
+            slow_ms: #slow_ms,
             render_result: #render_result,
             resolved: __p::OnceLock::new(),
         };

@@ -43,6 +43,8 @@ pub struct Site {
     pub max_repr_length: usize,
     /// A call is logged if a random number is not above this; errors always are.
     pub sample: u64,
+    /// A call that goes well is logged if it takes that long, in milliseconds.
+    pub slow_ms: f64,
     /// Whether the result is rendered.
     pub render_result: bool,
     /// Computed at the first call.
@@ -208,7 +210,7 @@ impl Call {
     #[inline(never)] // Out of the way of calls that are not logged.
     pub fn returned(mut self, render: impl FnOnce(&mut Bounded)) {
         self.done = true;
-        if self.gate == Gate::Full {
+        if self.gate == Gate::Full && !self.is_quick() {
             let mut value = Text::Borrowed("None");
             if self.site.render_result && self.site.return_type != "()" {
                 let mut out = Bounded::new(self.site.max_repr_length);
@@ -243,6 +245,14 @@ impl Call {
         entry.exception_type = "panic".into();
         entry.traceback = panics::take_traceback().into();
         self.emit(entry);
+    }
+
+    /// Not worth an entry: only slow calls are wanted.
+    fn is_quick(&self) -> bool {
+        self.site.slow_ms > 0.0
+            && self.started.is_some_and(|(_, started)| {
+                started.elapsed().as_secs_f64() * 1e3 < self.site.slow_ms
+            })
     }
 
     fn entry(&mut self, level: Level) -> Entry {
@@ -406,7 +416,7 @@ pub(crate) fn is_rendering() -> bool {
 }
 
 /// Renders; functions called meanwhile are not logged.
-fn silently(render: impl FnOnce()) {
+pub(crate) fn silently(render: impl FnOnce()) {
     let before = RENDERING.replace(true);
     // A panic while rendering is caught here at the latest.
     let _ = catch_unwind(AssertUnwindSafe(render));

@@ -25,6 +25,8 @@ pub struct Setup {
     pub environment: Option<String>,
     /// Version tag.
     pub version: Option<String>,
+    /// Take the commit that git has checked out as the version, unless something else says it.
+    pub git: bool,
     /// Write a line on the console too if there are sinks.
     pub console: bool,
     /// Replace the logger of an earlier call.
@@ -38,6 +40,7 @@ impl Default for Setup {
             sinks: None,
             environment: None,
             version: None,
+            git: false,
             console: true,
             force: false,
         }
@@ -67,6 +70,15 @@ pub fn configure(config: &LogkitConfig, setup: Setup) -> Result<Logger, SpecErro
 
 /// The logger that the settings describe; it is nobody's default.
 pub fn build(config: &LogkitConfig, setup: &Setup) -> Result<Logger, SpecError> {
+    let (again, setup_again) = (config.clone(), setup.clone());
+    let builder = describe(config, setup)?.after_fork(move || {
+        // It made sense before, so it does now.
+        describe(&again, &setup_again).unwrap_or_default()
+    });
+    Ok(builder.build())
+}
+
+fn describe(config: &LogkitConfig, setup: &Setup) -> Result<Builder, SpecError> {
     let durability = Durability::parse(&config.durability).unwrap_or_default();
     let said = |what: &str| config.console_time.iter().any(|word| word == what);
     let time = ConsoleTime {
@@ -127,7 +139,7 @@ pub fn build(config: &LogkitConfig, setup: &Setup) -> Result<Logger, SpecError> 
         let colors = std::io::stderr().is_terminal() && !config.ambient.no_color;
         builder = builder.console(ConsoleSink::stderr().time(time).colors(colors));
     }
-    Ok(builder.build())
+    Ok(builder)
 }
 
 /// Lets a model explain errors, if one is set.
@@ -166,12 +178,13 @@ fn tags(config: &LogkitConfig, setup: &Setup) -> Tags {
             .or_else(|| argument.clone())
             .unwrap_or_default()
     };
-    Tags::new(
+    let tags = Tags::new(
         &pick(&config.environment, &setup.environment),
         config.trace_id.as_deref().unwrap_or_default(),
         &pick(&config.version, &setup.version),
     )
-    .or(Tags::detected(&config.ambient))
+    .or(Tags::detected(&config.ambient));
+    if setup.git { tags.git() } else { tags }
 }
 
 /// The settings of this process: its environment, the settings file, and with `env_file` a file of

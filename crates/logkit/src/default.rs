@@ -18,7 +18,8 @@ pub fn default_logger() -> Logger {
     if let Some(logger) = &*DEFAULT.load() {
         return Logger::clone(logger);
     }
-    let made = Logger::builder().console(ConsoleSink::stderr()).build();
+    let describe = || Logger::builder().console(ConsoleSink::stderr());
+    let made = describe().after_fork(describe).build();
     let before =
         DEFAULT.compare_and_swap(&None::<std::sync::Arc<Logger>>, Some(made.clone().into()));
     if let Some(logger) = &*before {

@@ -12,16 +12,68 @@ use crate::{
 
 /// Logs a message with fields through the default logger.
 pub fn event<'a>(level: Level, message: &str, fields: impl IntoIterator<Item = (&'a str, Value)>) {
+    event_of("", level, message, fields);
+}
+
+fn event_of<'a>(
+    module: &str,
+    level: Level,
+    message: &str,
+    fields: impl IntoIterator<Item = (&'a str, Value)>,
+) {
     if level.number() < default_level() || scope::is_silent() {
         return;
     }
     let logger = default_logger();
     let mut entry = message_entry(level, message);
+    entry.module = module.to_owned().into();
     for (name, value) in fields {
         entry.extra.insert(name.to_owned(), value);
     }
     logger.redact(&mut entry);
     logger.emit(entry);
+}
+
+/// Messages of one part of the program; see [`get_logger`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named(String);
+
+/// Whoever logs messages under a name of its own, the module of its entries, through the default
+/// logger.
+pub fn get_logger(name: impl Into<String>) -> Named {
+    Named(name.into())
+}
+
+impl Named {
+    /// Logs a message with fields.
+    pub fn event<'a>(
+        &self,
+        level: Level,
+        message: &str,
+        fields: impl IntoIterator<Item = (&'a str, Value)>,
+    ) {
+        event_of(&self.0, level, message, fields);
+    }
+
+    /// Logs a message at DEBUG.
+    pub fn debug(&self, message: &str) {
+        self.event(Level::Debug, message, []);
+    }
+
+    /// Logs a message at INFO.
+    pub fn info(&self, message: &str) {
+        self.event(Level::Info, message, []);
+    }
+
+    /// Logs a message at WARNING.
+    pub fn warning(&self, message: &str) {
+        self.event(Level::Warning, message, []);
+    }
+
+    /// Logs a message at ERROR.
+    pub fn error(&self, message: &str) {
+        self.event(Level::Error, message, []);
+    }
 }
 
 /// Logs a message at DEBUG.

@@ -6,15 +6,24 @@ use std::{
     collections::VecDeque,
     io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use parking_lot::Mutex;
 
-use crate::{Entry, Sink, SinkError, StatsSource, Update, logger::Counters};
+use crate::{Entry, Sink, SinkError, StatsSource, Update, stats::Counters};
 
 /// Sinks that came while running.
-pub(crate) type Inbox = Arc<Mutex<Vec<Box<dyn Sink>>>>;
+pub(crate) type Inbox = Arc<Mutex<Vec<Guest>>>;
+
+/// A sink that may leave again.
+pub(crate) struct Guest {
+    pub(crate) sink: Box<dyn Sink>,
+    pub(crate) leaves: Arc<AtomicBool>,
+}
 
 pub(crate) struct FanOut {
     sinks: Vec<Member>,
@@ -40,6 +49,8 @@ const MAX_BATCHES: usize = 4096;
 
 struct Member {
     sink: Box<dyn Sink>,
+    /// Nobody wants it any more.
+    leaves: Arc<AtomicBool>,
     /// Its first error was told.
     told: bool,
 }
@@ -86,6 +97,18 @@ impl FanOut {
             });
         }
         outcome
+    }
+
+    /// Closes the sinks that leave. Rows are known by the places of sinks: those of before are forgotten.
+    fn let_go(&mut self) {
+        if !self.sinks.iter().any(Member::is_leaving) {
+            return;
+        }
+        for member in self.sinks.iter_mut().filter(|member| member.is_leaving()) {
+            let _ = member.attempt(&self.counters, &mut |sink| sink.close());
+        }
+        self.sinks.retain(|member| !member.is_leaving());
+        self.batches.clear();
     }
 
     /// Does that with every sink. Fails if one of them does.
@@ -168,12 +191,16 @@ impl Sink for FanOut {
 
     fn poll(&mut self) -> Result<bool, SinkError> {
         let new = std::mem::take(&mut *self.inbox.lock());
-        for mut sink in new {
+        for mut guest in new {
             if let Some(stats) = &self.stats {
-                sink.attach(stats);
+                guest.sink.attach(stats);
             }
-            self.sinks.push(Member::new(sink));
+            self.sinks.push(Member {
+                leaves: guest.leaves,
+                ..Member::new(guest.sink)
+            });
         }
+        self.let_go();
         let mut pending = false;
         self.each(|sink| {
             pending |= sink.poll()?;
@@ -184,6 +211,10 @@ impl Sink for FanOut {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         self.each(|sink| sink.flush())
+    }
+
+    fn release(&mut self) -> Result<(), SinkError> {
+        self.each(|sink| sink.release())
     }
 
     fn close(&mut self) -> Result<(), SinkError> {
@@ -197,7 +228,15 @@ impl Sink for FanOut {
 
 impl Member {
     fn new(sink: Box<dyn Sink>) -> Member {
-        Member { sink, told: false }
+        Member {
+            sink,
+            leaves: Arc::default(),
+            told: false,
+        }
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.leaves.load(Relaxed)
     }
 
     fn attempt(

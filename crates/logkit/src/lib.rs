@@ -6,18 +6,22 @@
 
 #[cfg(feature = "tracing")]
 mod bridge;
+mod builder;
+mod by_hand;
 mod call;
 mod configure;
 mod default;
 mod entry;
 mod event;
 mod fanout;
+mod guards;
 mod injection;
 mod journal;
 mod level;
 mod logger;
 mod net;
 mod panics;
+mod policy;
 mod queue;
 mod receipt;
 mod redact;
@@ -27,6 +31,7 @@ mod scope;
 mod sink;
 mod sinks;
 pub mod spec;
+mod stats;
 mod tags;
 mod timestamp;
 mod wrappers;
@@ -39,16 +44,21 @@ mod words;
 
 #[cfg(feature = "tracing")]
 pub use bridge::{LogBridge, TracingLayer, tracing_layer};
+pub use builder::Builder;
+pub use by_hand::{CallByHand, Inside, rendering};
 pub use configure::{Setup, build, configure, load_env};
 pub use default::{default_logger, set_default_logger};
 pub use entry::{Entry, SpanId, Text};
-pub use event::{Span, debug, error, event, info, span, warning};
+pub use event::{Named, Span, debug, error, event, get_logger, info, span, warning};
+pub use guards::{ForkGuard, TempLevel, TempSink};
 pub use injection::{
     INJECTION_PATTERNS, detect_prompt_injection, detect_with, scan_entry_for_injection,
 };
 pub use level::Level;
-pub use logger::{Builder, Durability, Logger, OnFull, Stats, StatsSource};
+pub use logger::Logger;
 pub use logkit_macros::{auto_log, catch, log_call, logged, skip};
+#[cfg(feature = "grpc")]
+pub use net::grpc::GrpcSink;
 #[cfg(feature = "llm")]
 pub use net::llm::{LlmOptions, LlmServers, LlmSink, OnAnalysis};
 #[cfg(feature = "metrics")]
@@ -59,15 +69,19 @@ pub use net::otlp::{OtlpOptions, OtlpSink};
     feature = "webhook",
     feature = "otlp",
     feature = "remote",
+    feature = "grpc",
     feature = "postgres"
 ))]
 pub use net::outbox::{Delivery, DeliveryCounts};
 #[cfg(feature = "postgres")]
 pub use net::postgres::PostgresSink;
 #[cfg(feature = "remote")]
-pub use net::remote::{RemoteOptions, RemoteSink};
+pub use net::remote::RemoteSink;
+#[cfg(any(feature = "remote", feature = "grpc"))]
+pub use net::service::RemoteOptions;
 #[cfg(feature = "webhook")]
 pub use net::webhook::{WebhookFormat, WebhookOptions, WebhookSink};
+pub use policy::{Durability, OnFull};
 pub use queue::QueueFull;
 pub use receipt::{Ack, NotWritten, Receipt};
 pub use redact::{REDACTED, Redactor, is_sensitive_key};
@@ -82,6 +96,7 @@ pub use sinks::json::{JsonForm, JsonSink};
 pub use sinks::markdown::MarkdownSink;
 pub use sinks::ring::RingBufferSink;
 pub use sinks::terminal::{TerminalForm, TerminalSink};
+pub use stats::{Stats, StatsSource};
 pub use tags::{Tags, generate_trace_id};
 pub use timestamp::{BadTimestamp, Timestamp};
 pub use wrappers::{

@@ -5,14 +5,18 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, ToSql, types::ValueRef};
+use rusqlite::{OpenFlags, ToSql, types::ValueRef};
 
-use crate::{Entry, Level, SinkError, Timestamp, sinks::db, words};
+use crate::{
+    Entry, Level, SinkError, Timestamp,
+    sinks::{db, open::Open},
+    words,
+};
 
 /// Reads a database without ever changing it.
 #[derive(Debug)]
 pub struct Reader {
-    connection: Connection,
+    connection: Open,
     path: PathBuf,
     table: String,
     /// The columns selected: those of ours that the table has.
@@ -92,8 +96,8 @@ impl Reader {
     pub fn open(path: impl AsRef<Path>, table: &str) -> Result<Reader, SinkError> {
         db::check_table(table)?;
         let path = path.as_ref().to_owned();
-        let open = || -> rusqlite::Result<(Connection, Vec<&'static str>)> {
-            let connection = Connection::open_with_flags(
+        let open = || -> rusqlite::Result<(Open, Vec<&'static str>)> {
+            let connection = Open::new(
                 &path,
                 OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
             )?;
@@ -131,6 +135,18 @@ impl Reader {
             .map_err(|source| self.error(source))?;
         self.has_words = true;
         Ok(())
+    }
+
+    /// Uses the index of words if the database has one, brought up to date as
+    /// [`Reader::index_words`] does.
+    pub fn use_words(&mut self) {
+        let has_index = self.connection.query_row(
+            "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
+            [words::index_of(&self.table)],
+            |row| row.get::<_, i64>(0),
+        );
+        // Without it, or when it cannot be written, every row is looked at.
+        self.has_words = matches!(has_index, Ok(1)) && self.index_words().is_ok();
     }
 
     fn searched(&self) -> Vec<&'static str> {
@@ -352,7 +368,8 @@ impl Reader {
         if let Some(id) = filter.after_id {
             add("id > ?", Box::new(id));
         }
-        let indexed = (self.has_words && !filter.words.is_empty())
+        // What came after some row may have come after the index was made.
+        let indexed = (self.has_words && !filter.words.is_empty() && filter.after_id.is_none())
             .then(|| words::query(&filter.words))
             .flatten();
         let scanned = match &indexed {

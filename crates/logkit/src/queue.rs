@@ -63,6 +63,8 @@ struct State {
     stalled: bool,
     /// Entries pushed out by newer ones.
     n_pushed_out: u64,
+    /// Somebody wants the writer to stand still.
+    pauses: VecDeque<Arc<Pause>>,
 }
 
 /// What the writer's thread is doing.
@@ -130,10 +132,52 @@ impl Drop for Chunk {
     }
 }
 
+/// A time in which the writer holds nothing and stands still.
+#[derive(Debug, Default)]
+pub(crate) struct Pause {
+    state: Mutex<PauseState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct PauseState {
+    is_reached: bool,
+    is_over: bool,
+}
+
+impl Pause {
+    /// Waits until the writer stands still.
+    pub(crate) fn reached(&self, timeout: Duration) {
+        let mut state = self.state.lock();
+        let deadline = Instant::now() + timeout;
+        while !state.is_reached {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+    }
+
+    /// Stands still, on the writer's thread.
+    pub(crate) fn hold(&self) {
+        let mut state = self.state.lock();
+        state.is_reached = true;
+        self.changed.notify_all();
+        while !state.is_over {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    pub(crate) fn end(&self) {
+        self.state.lock().is_over = true;
+        self.changed.notify_all();
+    }
+}
+
 /// What the writer shall do next.
 #[derive(Debug)]
 pub(crate) enum Next {
     Write(Chunk),
+    Pause(Arc<Pause>),
     /// Nothing came for a while.
     Tick,
     Closed,
@@ -237,6 +281,12 @@ impl Queue {
         self.wake(state);
     }
 
+    /// Makes the writer stand still before the next batch.
+    pub(crate) fn pause(&self, pause: Arc<Pause>) {
+        self.state.lock().pauses.push_back(pause);
+        self.ready.notify_all();
+    }
+
     /// Nothing is taken any more; what waits is still written.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
@@ -259,6 +309,9 @@ impl Queue {
     pub(crate) fn next(&self, tick: bool) -> Next {
         let mut state = self.state.lock();
         let next = loop {
+            if let Some(pause) = state.pauses.pop_front() {
+                break Next::Pause(pause);
+            }
             let Some(front) = state.chunks.front() else {
                 if state.closed {
                     break Next::Closed;
@@ -268,6 +321,7 @@ impl Queue {
                     self.ready.wait(&mut state);
                 } else if self.ready.wait_for(&mut state, LINGER).timed_out()
                     && state.chunks.is_empty()
+                    && state.pauses.is_empty()
                 {
                     break Next::Tick;
                 }
@@ -292,6 +346,8 @@ impl Queue {
     pub(crate) fn done(&self, chunk: &mut Chunk) {
         let n_entries = chunk.entries().len();
         chunk.entries.clear();
+        // Whoever is told next may want to empty the journal.
+        chunk.segments.clear();
         let mut state = self.state.lock();
         state.n_entries -= n_entries;
         state.n_bytes -= chunk.n_bytes;

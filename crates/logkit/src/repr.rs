@@ -108,6 +108,82 @@ pub fn parse_str(text: &str) -> Option<String> {
     }
 }
 
+/// The JSON value that a rendered value stands for: `(1, 'x')` is `[1, "x"]`, `{'a': None}` is
+/// `{"a": null}`. What is no literal, such as `Point { x: 1 }` or a truncated text, is a string of
+/// itself.
+pub fn to_json(text: &str) -> Value {
+    literal(text.trim(), 0).unwrap_or_else(|| text.into())
+}
+
+/// Values within values that [`to_json`] looks into.
+const MAX_DEPTH: usize = 64;
+
+fn literal(text: &str, depth: usize) -> Option<Value> {
+    match text {
+        "None" => return Some(Value::Null),
+        "True" | "true" => return Some(true.into()),
+        "False" | "false" => return Some(false.into()),
+        _ if depth > MAX_DEPTH => return None,
+        _ => {}
+    }
+    // What is within a container and no literal itself stands as its own text.
+    let inner = |text: &str| literal(text, depth + 1).unwrap_or_else(|| text.into());
+    match text.chars().next()? {
+        '\'' | '"' => parse_str(text).map(Value::from),
+        '(' => items(text, '(', ')')?
+            .into_iter()
+            .map(|item| Some(inner(item)))
+            .collect(),
+        '[' => items(text, '[', ']')?
+            .into_iter()
+            .map(|item| Some(inner(item)))
+            .collect(),
+        '{' => {
+            let mut map = serde_json::Map::new();
+            for pair in items(text, '{', '}')? {
+                let (key, after) = raw_item(pair)?;
+                let value = after.trim_start().strip_prefix(':')?.trim_start();
+                let key = parse_str(key).unwrap_or_else(|| key.to_owned());
+                map.insert(key, inner(value));
+            }
+            Some(Value::Object(map))
+        }
+        '-' | '0'..='9' => {
+            let number: serde_json::Number = text.parse().ok()?;
+            // A number that JSON would round stays the text it is.
+            let is_exact = !text.bytes().all(|b| b.is_ascii_digit() || b == b'-')
+                || number.is_i64()
+                || number.is_u64();
+            is_exact.then_some(Value::Number(number))
+        }
+        _ => None,
+    }
+}
+
+/// The items between the brackets, as they stand; those of a dictionary are its pairs.
+fn items(text: &str, open: char, close: char) -> Option<Vec<&str>> {
+    let mut items = Vec::new();
+    let mut rest = text.strip_prefix(open)?;
+    loop {
+        rest = rest.trim_start();
+        if let Some(end) = rest.strip_prefix(close) {
+            return end.is_empty().then_some(items);
+        }
+        let start = rest;
+        rest = raw_item(rest)?.1.trim_start();
+        if close == '}' {
+            rest = raw_item(rest.strip_prefix(':')?.trim_start())?.1;
+        }
+        items.push(start[..start.len() - rest.len()].trim_end());
+        rest = rest.trim_start();
+        match rest.strip_prefix(',') {
+            Some(after) => rest = after,
+            None if rest.starts_with(close) => {}
+            None => return None,
+        }
+    }
+}
+
 /// The first `limit` characters and a note of how many were cut. No limit with 0.
 pub fn truncate(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
@@ -201,6 +277,11 @@ fn parse_item(text: &str) -> Option<(String, &str)> {
     if text.starts_with(['\'', '"']) {
         return parse_literal(text);
     }
+    raw_item(text).map(|(item, rest)| (item.to_owned(), rest))
+}
+
+/// The same as it stands.
+fn raw_item(text: &str) -> Option<(&str, &str)> {
     let mut depth = 0_usize;
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
@@ -217,7 +298,7 @@ fn parse_item(text: &str) -> Option<(String, &str)> {
         rest = &rest[c.len_utf8()..];
     }
     let item = text[..text.len() - rest.len()].trim_end();
-    (!item.is_empty() && depth == 0).then(|| (item.to_owned(), rest))
+    (!item.is_empty() && depth == 0).then_some((item, rest))
 }
 
 /// The string of the literal at the start, and what follows it.
@@ -308,6 +389,43 @@ mod tests {
     }
 
     #[test]
+    fn rendered_values_become_json() {
+        use serde_json::json;
+
+        for (text, value) in [
+            (
+                "(3, 'it\\'s', [1.5, None, True])",
+                json!([3, "it's", [1.5, null, true]]),
+            ),
+            ("(1,)", json!([1])),
+            ("()", json!([])),
+            (
+                "{'a': {'b': (1, 2)}, 3: 'x'}",
+                json!({"a": {"b": [1, 2]}, "3": "x"}),
+            ),
+            ("{}", json!({})),
+            ("'ok'", json!("ok")),
+            ("None", json!(null)),
+            ("-12e3", json!(-12e3)),
+            ("18446744073709551616", json!("18446744073709551616")),
+            // Rust's notation.
+            (
+                "(\"x\", Some(3), Point { x: 1 })",
+                json!(["x", "Some(3)", "Point { x: 1 }"]),
+            ),
+            ("<Socket>", json!("<Socket>")),
+            (
+                "('a', 'b... [truncated 7 chars]",
+                json!("('a', 'b... [truncated 7 chars]"),
+            ),
+        ] {
+            assert_eq!(to_json(text), value, "{text}");
+        }
+        let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        let _ = to_json(&deep);
+    }
+
+    #[test]
     fn truncation_counts_characters() {
         assert_eq!(truncate("żółć", 4), "żółć");
         assert_eq!(truncate("żółć", 3), "żół... [truncated 1 chars]");
@@ -324,7 +442,13 @@ mod tests {
 
         #[test]
         fn parsers_survive_anything(text in "(?s)[('\"\\\\xu,){:}a0]{0,20}|.*") {
-            let _ = (parse_tuple(&text), parse_dict(&text), parse_str(&text));
+            let _ = (parse_tuple(&text), parse_dict(&text), parse_str(&text), to_json(&text));
+        }
+
+        #[test]
+        fn json_comes_back(texts in proptest::collection::vec("(?s).*", 0..4), n in any::<i64>(), on in any::<bool>()) {
+            let value = serde_json::json!({"list": texts, "n": n, "on": on, "none": null, "in": [[{"k": texts}]]});
+            prop_assert_eq!(to_json(&repr_json(&value)), value);
         }
     }
 }

@@ -125,6 +125,7 @@ impl<F: Future> Future for InScope<F> {
 }
 
 /// Sets the span until it is dropped.
+#[derive(Debug)]
 pub(crate) struct SpanGuard {
     before: u64,
 }
@@ -173,20 +174,41 @@ pub(crate) fn is_silent() -> bool {
     SILENT.get() || is_rendering() || on_writer_thread()
 }
 
-/// Adds what the scope says.
+/// Adds what the scope says, and what OpenTelemetry says where the scope is silent.
 pub(crate) fn fill(entry: &mut Entry) {
-    if !HAS_SCOPE.get() {
+    if HAS_SCOPE.get() {
+        SCOPE.with_borrow(|scope| {
+            if entry.trace_id.is_empty() {
+                entry.trace_id = scope.trace_id.clone().into();
+            }
+            if !scope.fields.is_empty() {
+                let own = std::mem::take(&mut entry.extra);
+                let mut extra: Map<String, Value> = scope.fields.iter().cloned().collect();
+                extra.extend(own);
+                entry.extra = extra;
+            }
+        });
+    }
+    #[cfg(feature = "opentelemetry")]
+    fill_from_span(entry);
+}
+
+/// The span of OpenTelemetry that is active here says which trace this is, and is the parent of what
+/// has no other.
+#[cfg(feature = "opentelemetry")]
+fn fill_from_span(entry: &mut Entry) {
+    use opentelemetry::{Context, trace::TraceContextExt as _};
+
+    if !entry.trace_id.is_empty() {
         return;
     }
-    SCOPE.with_borrow(|scope| {
-        if entry.trace_id.is_empty() {
-            entry.trace_id = scope.trace_id.clone().into();
-        }
-        if !scope.fields.is_empty() {
-            let own = std::mem::take(&mut entry.extra);
-            let mut extra: Map<String, Value> = scope.fields.iter().cloned().collect();
-            extra.extend(own);
-            entry.extra = extra;
+    Context::map_current(|context| {
+        let span = context.span();
+        let span = span.span_context();
+        if span.is_valid() {
+            entry.trace_id = span.trace_id().to_string().into();
+            let parent = u64::from_be_bytes(span.span_id().to_bytes());
+            entry.parent_id = entry.parent_id.or(crate::SpanId::new(parent));
         }
     });
 }

@@ -69,6 +69,11 @@ pub trait Sink: Send {
         Ok(())
     }
 
+    /// Lets go of databases; the next batch opens them again. Called before the process forks.
+    fn release(&mut self) -> Result<(), SinkError> {
+        self.flush()
+    }
+
     /// Called once, at the end.
     fn close(&mut self) -> Result<(), SinkError> {
         self.flush()
@@ -115,6 +120,10 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         (**self).flush()
+    }
+
+    fn release(&mut self) -> Result<(), SinkError> {
+        (**self).release()
     }
 
     fn close(&mut self) -> Result<(), SinkError> {

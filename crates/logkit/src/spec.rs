@@ -67,6 +67,19 @@ pub enum SpecError {
 
 /// Opens the sink that `kind:path` describes.
 pub fn open(spec: &str, options: &Options) -> Result<Box<dyn Sink>, SpecError> {
+    let (kind, request) = read(spec, options)?;
+    (kind.open)(&request)
+}
+
+/// Says what is wrong with a specification, as far as that shows without opening anything.
+pub fn check(spec: &str) -> Result<(), SpecError> {
+    read(spec, &Options::default()).map(|_| ())
+}
+
+fn read<'a>(
+    spec: &'a str,
+    options: &'a Options,
+) -> Result<(&'static Kind, Request<'a>), SpecError> {
     let invalid = || SpecError::Invalid(spec.trim().to_owned());
     let (kind_name, path) = match spec.split_once(':') {
         Some((kind, path)) => (kind.trim(), path.trim()),
@@ -89,6 +102,7 @@ pub fn open(spec: &str, options: &Options) -> Result<Box<dyn Sink>, SpecError> {
         kind: kind_name,
         path,
         rotation: Rotation::default(),
+        form: JsonForm::default(),
         retain: None,
         max_rows: None,
         options,
@@ -96,7 +110,7 @@ pub fn open(spec: &str, options: &Options) -> Result<Box<dyn Sink>, SpecError> {
     if kind.has_options {
         request.read_options()?;
     }
-    (kind.open)(&request)
+    Ok((kind, request))
 }
 
 /// The sinks of a list of specifications.
@@ -120,6 +134,7 @@ struct Request<'a> {
     kind: String,
     path: &'a str,
     rotation: Rotation,
+    form: JsonForm,
     retain: Option<Duration>,
     max_rows: Option<u64>,
     options: &'a Options,
@@ -165,7 +180,7 @@ const SINKS: &[Kind] = &[
         optional_path: false,
         has_options: true,
         open: |request| {
-            let sink = JsonSink::open(request.path, JsonForm::Lines, request.rotation);
+            let sink = JsonSink::open(request.path, request.form, request.rotation);
             request.opened(sink)
         },
     },
@@ -200,10 +215,10 @@ const SINKS: &[Kind] = &[
         open: open_remote,
     },
     Kind {
-        names: &["grpc"],
+        names: &["grpc", "grpcs"],
         optional_path: false,
         has_options: false,
-        open: |request| request.not_built("grpc"),
+        open: open_grpc,
     },
     Kind {
         names: &["otlp"],
@@ -303,6 +318,21 @@ fn open_remote(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     request.not_built("remote")
 }
 
+#[cfg(feature = "grpc")]
+fn open_grpc(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    let options = crate::RemoteOptions {
+        api_key: request.options.api_key.clone(),
+        ..crate::RemoteOptions::default()
+    };
+    // The kind is the scheme of the address.
+    request.opened(crate::GrpcSink::new(request.spec, &options))
+}
+
+#[cfg(not(feature = "grpc"))]
+fn open_grpc(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    request.not_built("grpc")
+}
+
 #[cfg(feature = "otlp")]
 fn open_otlp(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     request.opened(crate::OtlpSink::new(
@@ -349,6 +379,7 @@ impl Request<'_> {
         }
     }
 
+    #[allow(dead_code, reason = "with all features nothing is lacking")]
     fn not_built(&self, feature: &'static str) -> Result<Box<dyn Sink>, SpecError> {
         Err(SpecError::NotBuilt {
             kind: self.kind.clone(),
@@ -382,6 +413,10 @@ impl Request<'_> {
                     other => switch(other),
                 }
                 .map(|on| self.rotation.compress = on),
+                "form" if self.kind.starts_with("json") => {
+                    JsonForm::parse(value).map(|form| self.form = form)
+                }
+                "form" => None,
                 "retain" => duration(value).map(|value| self.retain = Some(value)),
                 _ => value.parse().ok().map(|value| self.max_rows = Some(value)),
             };
@@ -399,11 +434,12 @@ impl Request<'_> {
 }
 
 /// Options of sinks that keep entries in files.
-const OPTIONS: [&str; 6] = [
+const OPTIONS: [&str; 7] = [
     "max_bytes",
     "backups",
     "daily",
     "compress",
+    "form",
     "retain",
     "max_rows",
 ];
@@ -530,7 +566,7 @@ mod tests {
             "webhook:ftp://h/SECRET",
             "otlp:SECRET//",
             "http://:SECRET@",
-            "postgres://u:SECRET@h/d?sslmode=require",
+            "postgres://u:SECRET@h/d?sslmode=maybe",
         ] {
             let told = error(spec);
             assert!(told.contains("cannot be used: "), "{told}");
@@ -540,7 +576,10 @@ mod tests {
             error("metrics:many"),
             "'many' is no value of the option 'port' in 'metrics:many'"
         );
+        #[cfg(not(feature = "grpc"))]
         assert!(error("grpc://h:1").contains("lacks the feature 'grpc'"));
+        #[cfg(feature = "grpc")]
+        assert!(error("grpc://h:1/x").contains("no path"));
         let options = Options {
             webhook_format: Some("irc".into()),
             ..Options::default()

@@ -5,6 +5,7 @@ use std::{
     collections::{HashSet, hash_map::RandomState},
     hash::BuildHasher,
     path::Path,
+    process::{Command, Stdio},
 };
 
 use llmsrv_config::Ambient;
@@ -43,6 +44,26 @@ impl Tags {
             &ambient.trace_id.clone().unwrap_or_else(generate_trace_id),
             ambient.version.as_deref().unwrap_or_default(),
         )
+    }
+
+    /// Without a version, the commit that is checked out in the folder of the process, if it is one of
+    /// git: its first twelve digits. Runs `git`.
+    pub fn git(self) -> Tags {
+        if !self.version.is_empty() {
+            return self;
+        }
+        let output = Command::new("git")
+            .args(["rev-parse", "--verify", "--short=12", "HEAD"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .output();
+        let commit = match output {
+            Ok(output) if output.status.success() => {
+                String::from_utf8_lossy(&output.stdout).trim().to_owned()
+            }
+            _ => String::new(),
+        };
+        self.or(Tags::new("", "", &commit))
     }
 
     /// These tags where they are set, else the others.

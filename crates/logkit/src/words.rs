@@ -3,7 +3,9 @@
 
 use std::{path::Path, time::Duration};
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{OpenFlags, TransactionBehavior};
+
+use crate::sinks::open::Open;
 
 /// Rows indexed in one transaction; others may write between two of them.
 const CHUNK: i64 = 20_000;
@@ -17,7 +19,7 @@ pub(crate) fn index_of(table: &str) -> String {
 ///
 /// Rows that are deleted stay in the index, which does no harm: ids are never used again.
 pub(crate) fn update(path: &Path, table: &str, columns: &[&str]) -> rusqlite::Result<()> {
-    let mut connection = Connection::open_with_flags(
+    let mut connection = Open::new(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;

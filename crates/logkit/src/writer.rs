@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use crate::{
     Entry, Level, Sink, SinkError, Update,
     fanout::{notice, panic_text},
-    logger::{Counters, StatsSource},
     queue::{Chunk, Next, Queue},
     receipt::{Ack, NotWritten},
     sinks::console::ConsoleSink,
+    stats::{Counters, StatsSource},
 };
 
 thread_local! {
@@ -88,6 +88,10 @@ impl Writer {
                     pending = self.poll();
                 }
                 Next::Tick => pending = self.poll(),
+                Next::Pause(pause) => {
+                    let _ = self.attempt(|sink| sink.release());
+                    pause.hold();
+                }
                 Next::Closed => break,
             }
         }

@@ -60,7 +60,7 @@ impl Endpoint {
         }
         let mut headers = vec![("user-agent".to_owned(), USER_AGENT.to_owned())];
         if let Some(password) = url.password() {
-            let decode = |text: &str| percent_decode(text);
+            let decode = super::percent_decode;
             let value = match url.username() {
                 "" => format!("Bearer {}", decode(password)),
                 user => {
@@ -281,27 +281,6 @@ fn parse_retry_after(value: &str) -> Option<Duration> {
         date.duration_since(SystemTime::now()).unwrap_or_default()
     };
     Some(wait.min(MAX_RETRY_AFTER))
-}
-
-/// Decodes `%41`; what is no such escape stays.
-fn percent_decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let hex = bytes
-            .get(at + 1..at + 3)
-            .and_then(|digits| str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        if let (b'%', Some(value)) = (byte, hex) {
-            out.push(value);
-            at += 3;
-        } else {
-            out.push(byte);
-            at += 1;
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

@@ -9,9 +9,15 @@ pub(crate) mod http;
     feature = "webhook",
     feature = "otlp",
     feature = "remote",
+    feature = "grpc",
     feature = "postgres"
 ))]
 pub(crate) mod outbox;
+
+#[cfg(feature = "grpc")]
+pub(crate) mod grpc;
+#[cfg(any(feature = "remote", feature = "grpc"))]
+pub(crate) mod service;
 
 #[cfg(feature = "llm")]
 pub(crate) mod llm;
@@ -40,4 +46,26 @@ pub(crate) fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> u128 
         }
     }
     hash
+}
+
+/// Decodes `%41`; what is no such escape stays.
+#[cfg(any(feature = "net", feature = "grpc"))]
+pub(crate) fn percent_decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let hex = bytes
+            .get(at + 1..at + 3)
+            .and_then(|digits| str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        if let (b'%', Some(value)) = (byte, hex) {
+            out.push(value);
+            at += 3;
+        } else {
+            out.push(byte);
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
 }

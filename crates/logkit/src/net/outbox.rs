@@ -39,7 +39,7 @@ pub(crate) enum Failure {
     /// The peer will never take them.
     Never { why: String },
     /// The peer took all but some, and will never take those.
-    #[cfg(any(feature = "otlp", feature = "remote"))]
+    #[cfg(any(feature = "otlp", feature = "remote", feature = "grpc"))]
     Refused { n_items: u64, why: String },
 }
 
@@ -424,7 +424,7 @@ impl<I: Send + 'static> Shared<I> {
                     }
                     return;
                 }
-                #[cfg(any(feature = "otlp", feature = "remote"))]
+                #[cfg(any(feature = "otlp", feature = "remote", feature = "grpc"))]
                 Err(Failure::Refused { n_items, why }) => {
                     state.failing = false;
                     if !gone {

@@ -1,8 +1,9 @@
 //! The table of entries in a PostgreSQL database.
 
-use std::{borrow::Cow, error::Error, fmt, time::Duration};
+use std::{borrow::Cow, error::Error, fmt, path::PathBuf, time::Duration};
 
 use postgres::{Client, Config, NoTls, config::SslMode, types::ToSql};
+use tokio_postgres_rustls::MakeRustlsConnect;
 use url::Url;
 
 use crate::{
@@ -15,8 +16,7 @@ use crate::{
 /// column that lacks is added.
 ///
 /// A thread of its own connects and writes. At most 20,000 entries or 32 MiB wait; the oldest go
-/// when there is no room. A server that is away is asked again and again. Connections are not
-/// encrypted: use a local one or a tunnel.
+/// when there is no room. A server that is away is asked again and again.
 #[derive(Debug)]
 pub struct PostgresSink {
     outbox: Outbox<Rows>,
@@ -24,17 +24,24 @@ pub struct PostgresSink {
 
 impl PostgresSink {
     /// Writes to `postgres://user:password@host/database?table=logs`; connects at the first entry.
+    ///
+    /// With `sslmode=require`, or `verify-full` which is the same here, the connection is encrypted and
+    /// the server has a certificate that the system trusts or that is in the PEM file
+    /// `sslrootcert=FILE`. Otherwise it is not encrypted: for servers on this machine.
     pub fn new(url: &str) -> Result<PostgresSink, SinkError> {
         let bad = |why: &str| SinkError::Other(format!("the database cannot be used: {why}"));
         let mut url = Url::parse(url.trim())
             .map_err(|_| bad("write postgres://user:password@host/database"))?;
         let mut table = "logs".to_owned();
+        let mut roots = None;
+        let mut encrypted = false;
         let mut rest = Vec::new();
         for (name, value) in url.query_pairs() {
-            if name == "table" {
-                table = value.into_owned();
-            } else {
-                rest.push((name.into_owned(), value.into_owned()));
+            match (&*name, &*value) {
+                ("table", _) => table = value.into_owned(),
+                ("sslrootcert", _) => roots = Some(PathBuf::from(&*value)),
+                ("sslmode", "require" | "verify-ca" | "verify-full") => encrypted = true,
+                _ => rest.push((name.into_owned(), value.into_owned())),
             }
         }
         url.set_query(None);
@@ -46,11 +53,19 @@ impl PostgresSink {
             .as_str()
             .parse()
             .map_err(|error: postgres::Error| bad(&describe(&error)))?;
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(bad("this build cannot encrypt connections to it"));
-        }
+        let tls = if encrypted {
+            let trusted = llmsrv_tls::client(roots.as_deref())
+                .map_err(|error| bad(&format!("its certificates: {error}")))?;
+            Some(MakeRustlsConnect::new(trusted))
+        } else {
+            None
+        };
         config
-            .ssl_mode(SslMode::Disable)
+            .ssl_mode(if encrypted {
+                SslMode::Require
+            } else {
+                SslMode::Disable
+            })
             .connect_timeout(TIMEOUT)
             .tcp_user_timeout(TIMEOUT)
             .application_name("logkit");
@@ -58,6 +73,7 @@ impl PostgresSink {
             outbox: Outbox::new(
                 Rows {
                     config,
+                    tls,
                     insert: insert(&table),
                     table,
                     client: None,
@@ -107,6 +123,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Writes batches, each in one statement.
 struct Rows {
     config: Config,
+    tls: Option<MakeRustlsConnect>,
     table: String,
     insert: String,
     client: Option<Client>,
@@ -143,7 +160,10 @@ impl Rows {
         let client = match &mut self.client {
             Some(client) if !client.is_closed() => client,
             gone => {
-                let mut client = self.config.connect(NoTls)?;
+                let mut client = match &self.tls {
+                    Some(tls) => self.config.connect(tls.clone())?,
+                    None => self.config.connect(NoTls)?,
+                };
                 client.batch_execute(&migration(&self.table))?;
                 gone.insert(client)
             }
@@ -270,7 +290,11 @@ mod tests {
     fn wrong_addresses_are_explained_without_their_password() {
         for (url, part) in [
             ("nowhere", "write postgres://"),
-            ("postgres://u:SECRET@h/d?sslmode=require", "cannot encrypt"),
+            (
+                "postgres://u:SECRET@h/d?sslmode=require&sslrootcert=/nowhere",
+                "its certificates: ",
+            ),
+            ("postgres://u:SECRET@h/d?sslmode=maybe", "sslmode"),
             ("postgres://u:SECRET@h/d?table=a;b", "no name of a table"),
             ("postgres://u:SECRET@h/d?nonsense=1", "nonsense"),
         ] {
@@ -278,7 +302,10 @@ mod tests {
             assert!(told.contains(part), "{told}");
             assert!(!told.contains("SECRET"), "{told}");
         }
-        assert!(PostgresSink::new("postgres://u@h/d?table=calls&sslmode=prefer").is_ok());
+        for mode in ["disable", "prefer", "require", "verify-full"] {
+            let url = format!("postgres://u@h/d?table=calls&sslmode={mode}");
+            assert!(PostgresSink::new(&url).is_ok(), "{mode}");
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::{
     Entry, Sink, SinkError,
     net::{
         http::{Endpoint, ORIGIN},
-        outbox::{Courier, DeliveryCounts, Failure, Limits, Outbox},
+        outbox::{Courier, DeliveryCounts, Failure, Outbox},
+        service::{self, RemoteOptions},
     },
 };
 
@@ -18,30 +19,6 @@ use crate::{
 #[derive(Debug)]
 pub struct RemoteSink {
     outbox: Outbox<Batches>,
-}
-
-/// How a [`RemoteSink`] works.
-#[derive(Clone, Debug)]
-pub struct RemoteOptions {
-    /// Key that the service asks for; the address may hold it too: `http://:KEY@host:8080`.
-    pub api_key: Option<String>,
-    /// How long one request may take: 10 s unless set.
-    pub timeout: Duration,
-    /// How long the first entry waits for others: 200 ms unless set.
-    pub linger: Duration,
-    /// Wait after the first failure, which doubles three times: 1 s unless set.
-    pub retry: Duration,
-}
-
-impl Default for RemoteOptions {
-    fn default() -> RemoteOptions {
-        RemoteOptions {
-            api_key: None,
-            timeout: Duration::from_secs(10),
-            linger: Duration::from_millis(200),
-            retry: Duration::from_secs(1),
-        }
-    }
 }
 
 impl RemoteSink {
@@ -60,14 +37,8 @@ impl RemoteSink {
                 .header("authorization", &format!("Bearer {key}"))
                 .map_err(wrong)?;
         }
-        let limits = Limits {
-            linger: options.linger,
-            timeout: options.timeout,
-            pace: options.retry,
-            ..Limits::default()
-        };
         Ok(RemoteSink {
-            outbox: Outbox::new(Batches { endpoint }, limits),
+            outbox: Outbox::new(Batches { endpoint }, options.limits()),
         })
     }
 
@@ -111,28 +82,11 @@ struct Batches {
 impl Courier for Batches {
     type Item = String;
 
-    /// One entry that the service refuses costs only itself: a refused batch is sent again in halves.
     fn deliver(&mut self, entries: &[String], timeout: Duration) -> Result<(), Failure> {
-        match self.send(entries, timeout) {
-            Err(Failure::Never { why }) if entries.len() > 1 => {
-                let mut n_refused = 0;
-                self.send_halves(entries, timeout, &mut n_refused)?;
-                if n_refused == 0 {
-                    Ok(())
-                } else {
-                    Err(Failure::Refused {
-                        n_items: n_refused,
-                        why,
-                    })
-                }
-            }
-            other => other,
-        }
+        service::deliver(entries, &mut |part| self.send(part, timeout))
     }
 }
 
-/// Requests for the halves of one batch.
-const MAX_REFUSED: u64 = 16;
 const MAX_ANSWER: usize = 1 << 20;
 
 impl Batches {
@@ -161,29 +115,5 @@ impl Batches {
             }
             answer => Failure::of(&self.endpoint, answer).map(|_| ()),
         }
-    }
-
-    fn send_halves(
-        &self,
-        entries: &[String],
-        timeout: Duration,
-        n_refused: &mut u64,
-    ) -> Result<(), Failure> {
-        let (first, second) = entries.split_at(entries.len() / 2);
-        for half in [first, second] {
-            // A service that refuses everything is not asked about each entry.
-            if *n_refused >= MAX_REFUSED {
-                *n_refused += half.len() as u64;
-                continue;
-            }
-            match self.send(half, timeout) {
-                Err(Failure::Never { .. }) if half.len() > 1 => {
-                    self.send_halves(half, timeout, n_refused)?;
-                }
-                Err(Failure::Never { .. }) => *n_refused += 1,
-                other => other?,
-            }
-        }
-        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
+use super::open::Open;
 use crate::{Durability, Entry, Level, Sink, SinkError, Timestamp, Update};
 
 /// Version of the schema, in `PRAGMA user_version`; it only ever grows by additions.
@@ -20,8 +21,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Writes entries to a table of an SQLite database, which others may read meanwhile.
 #[derive(Debug)]
 pub struct DbSink {
-    connection: Connection,
+    /// `None` after it was let go of.
+    connection: Option<Open>,
     path: PathBuf,
+    durability: Durability,
     insert: String,
     table: String,
     first_id: Option<i64>,
@@ -46,8 +49,9 @@ impl DbSink {
         let columns: Vec<&str> = all_columns().collect();
         let places = vec!["?"; columns.len()].join(",");
         Ok(DbSink {
-            connection,
+            connection: Some(connection),
             path,
+            durability,
             insert: format!(
                 "INSERT INTO \"{table}\" ({}) VALUES ({places})",
                 columns.join(",")
@@ -73,17 +77,18 @@ impl DbSink {
         before: Option<Timestamp>,
         max_rows: Option<u64>,
     ) -> Result<usize, SinkError> {
-        let table = &self.table;
-        let run = || -> rusqlite::Result<usize> {
+        let table = self.table.clone();
+        let mut run = || -> rusqlite::Result<usize> {
+            let connection = self.connected()?;
             let mut n_deleted = 0;
             if let Some(before) = before {
-                n_deleted += self.connection.execute(
+                n_deleted += connection.execute(
                     &format!("DELETE FROM \"{table}\" WHERE timestamp < ?"),
                     [before.to_string()],
                 )?;
             }
             if let Some(max_rows) = max_rows {
-                n_deleted += self.connection.execute(
+                n_deleted += connection.execute(
                     &format!(
                         "DELETE FROM \"{table}\" WHERE id <= \
                          (SELECT id FROM \"{table}\" ORDER BY id DESC LIMIT 1 OFFSET ?)"
@@ -99,23 +104,24 @@ impl DbSink {
     /// Leaves the latest transactions in the file `-wal` beside the database when this sink is dropped,
     /// instead of copying them into it, which waits for the disk three times: for programs that write
     /// one entry and end. Whoever opens the database finds everything; the file stays small.
-    pub fn leave_wal(self) -> Result<DbSink, SinkError> {
+    pub fn leave_wal(mut self) -> Result<DbSink, SinkError> {
         // Each opening reads the whole file: when it has grown, the end of this sink empties it.
         const MOST_BYTES: u64 = 512 * 1024;
         let mut wal = self.path.clone().into_os_string();
         wal.push("-wal");
         let is_small = std::fs::metadata(wal).map_or(true, |facts| facts.len() < MOST_BYTES);
         let option = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-        self.connection
-            .set_db_config(option, is_small)
+        self.connected()
+            .and_then(|connection| connection.set_db_config(option, is_small))
             .map_err(|source| self.error(source))?;
         Ok(self)
     }
 
     /// Gives the space of deleted rows back to the disk; takes as long as copying the database.
     pub fn vacuum(&mut self) -> Result<(), SinkError> {
-        let run = || self.connection.execute_batch("VACUUM");
-        run().map_err(|source| self.error(source))
+        self.connected()
+            .and_then(|connection| connection.execute_batch("VACUUM"))
+            .map_err(|source| self.error(source))
     }
 
     fn error(&self, source: rusqlite::Error) -> SinkError {
@@ -125,10 +131,20 @@ impl DbSink {
         }
     }
 
+    /// The connection, made anew if it was let go of.
+    fn connected(&mut self) -> rusqlite::Result<&mut Open> {
+        match &mut self.connection {
+            Some(connection) => Ok(connection),
+            none => Ok(none.insert(connect(&self.path, &self.table, self.durability)?)),
+        }
+    }
+
     fn insert(&mut self, entries: &[Entry]) -> rusqlite::Result<Option<i64>> {
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.connected()?;
+        let Some(connection) = &mut self.connection else {
+            return Ok(None);
+        };
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut first_id = None;
         {
             let mut statement = transaction.prepare_cached(&self.insert)?;
@@ -176,13 +192,18 @@ impl Sink for DbSink {
             self.table
         );
         let n_changed = self
-            .connection
-            .prepare_cached(&sql)
-            .and_then(|mut statement| {
+            .connected()
+            .and_then(|connection| {
+                let mut statement = connection.prepare_cached(&sql)?;
                 statement.execute(params![update.llm_analysis.as_deref(), extra, id])
             })
             .map_err(|source| self.error(source))?;
         Ok(n_changed > 0)
+    }
+
+    fn release(&mut self) -> Result<(), SinkError> {
+        self.connection = None;
+        Ok(())
     }
 
     fn name(&self) -> Cow<'static, str> {
@@ -208,8 +229,8 @@ pub(crate) fn check_table(table: &str) -> Result<(), SinkError> {
     }
 }
 
-fn connect(path: &Path, table: &str, durability: Durability) -> rusqlite::Result<Connection> {
-    let connection = Connection::open_with_flags(
+fn connect(path: &Path, table: &str, durability: Durability) -> rusqlite::Result<Open> {
+    let connection = Open::new(
         path,
         // Without SQLITE_OPEN_URI: a path is a path.
         OpenFlags::SQLITE_OPEN_READ_WRITE

@@ -5,7 +5,7 @@ use std::{borrow::Cow, io::Write, path::Path};
 use serde_json::{Map, Value};
 
 use super::file::{LogFile, Rotation};
-use crate::{Entry, Sink, SinkError, Text};
+use crate::{Entry, Sink, SinkError, Text, repr};
 
 /// Adds JSON objects to a file.
 #[derive(Debug)]
@@ -25,6 +25,21 @@ pub enum JsonForm {
     Pretty,
     /// One line, short keys, without what is empty.
     Compact,
+    /// One line, all columns; arguments and results as JSON values where they are literals.
+    Typed,
+}
+
+impl JsonForm {
+    /// Reads `lines`, `pretty`, `compact` or `typed`.
+    pub fn parse(name: &str) -> Option<JsonForm> {
+        Some(match name {
+            "lines" => JsonForm::Lines,
+            "pretty" => JsonForm::Pretty,
+            "compact" => JsonForm::Compact,
+            "typed" => JsonForm::Typed,
+            _ => return None,
+        })
+    }
 }
 
 impl JsonSink {
@@ -54,6 +69,7 @@ impl Sink for JsonSink {
                     let _ = serde_json::to_writer_pretty(&mut self.buffer, &map);
                 }
                 JsonForm::Compact => write_value(&mut self.buffer, entry.as_compact()),
+                JsonForm::Typed => write_value(&mut self.buffer, typed(entry)),
             }
             self.buffer.push(b'\n');
         }
@@ -114,6 +130,18 @@ pub(crate) fn write_line(out: &mut Vec<u8>, entry: &Entry) {
         write_value(out, entry.full_extra());
     }
     out.push(b'}');
+}
+
+fn typed(entry: &Entry) -> Map<String, Value> {
+    let mut map = entry.as_json();
+    for name in ["args", "kwargs", "return_value"] {
+        if let Some(value) = map.get_mut(name)
+            && let Some(text) = value.as_str()
+        {
+            *value = repr::to_json(text);
+        }
+    }
+    map
 }
 
 fn write_value(out: &mut Vec<u8>, map: Map<String, Value>) {

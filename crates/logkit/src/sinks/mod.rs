@@ -7,5 +7,7 @@ pub(crate) mod db;
 pub(crate) mod file;
 pub(crate) mod json;
 pub(crate) mod markdown;
+#[cfg(feature = "db")]
+pub(crate) mod open;
 pub(crate) mod ring;
 pub(crate) mod terminal;

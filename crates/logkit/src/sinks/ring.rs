@@ -76,6 +76,10 @@ impl Sink for RingBufferSink {
         self.delegate.flush()
     }
 
+    fn release(&mut self) -> Result<(), SinkError> {
+        self.delegate.release()
+    }
+
     fn close(&mut self) -> Result<(), SinkError> {
         self.delegate.close()
     }

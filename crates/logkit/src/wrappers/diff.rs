@@ -176,6 +176,14 @@ impl Sink for DiffTracker {
         self.delegate.flush()
     }
 
+    fn release(&mut self) -> Result<(), SinkError> {
+        #[cfg(feature = "db")]
+        if let Some(store) = &mut self.store {
+            store.release();
+        }
+        self.delegate.release()
+    }
+
     fn close(&mut self) -> Result<(), SinkError> {
         self.delegate.close()
     }
@@ -211,22 +219,48 @@ fn key(entry: &Entry) -> String {
 
 #[cfg(feature = "db")]
 mod store {
-    use std::{path::Path, time::Duration};
+    use std::{
+        path::{Path, PathBuf},
+        time::Duration,
+    };
 
-    use rusqlite::{Connection, OptionalExtension, params};
+    use rusqlite::{OpenFlags, OptionalExtension, params};
 
     use super::Last;
-    use crate::SinkError;
+    use crate::{SinkError, sinks::open::Open};
 
     pub(super) struct Store {
-        connection: Connection,
+        path: PathBuf,
+        /// `None` after it was let go of.
+        connection: Option<Open>,
         changes: Vec<(String, Last)>,
     }
 
     impl Store {
         pub(super) fn open(path: &Path) -> Result<Store, SinkError> {
-            let open = || -> rusqlite::Result<Connection> {
-                let connection = Connection::open(path)?;
+            let mut store = Store {
+                path: path.to_owned(),
+                connection: None,
+                changes: Vec::new(),
+            };
+            match store.connected() {
+                Ok(_) => Ok(store),
+                Err(source) => Err(SinkError::Db {
+                    path: store.path,
+                    source,
+                }),
+            }
+        }
+
+        pub(super) fn release(&mut self) {
+            self.connection = None;
+        }
+
+        /// The connection, made anew if it was let go of.
+        fn connected(&mut self) -> rusqlite::Result<&mut Open> {
+            let path = &self.path;
+            let open = || -> rusqlite::Result<Open> {
+                let connection = Open::new(path, OpenFlags::default())?;
                 connection.busy_timeout(Duration::from_secs(5))?;
                 connection.pragma_update(None, "journal_mode", "WAL")?;
                 connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -236,20 +270,17 @@ mod store {
                 )?;
                 Ok(connection)
             };
-            let connection = open().map_err(|source| SinkError::Db {
-                path: path.to_owned(),
-                source,
-            })?;
-            Ok(Store {
-                connection,
-                changes: Vec::new(),
-            })
+            match &mut self.connection {
+                Some(connection) => Ok(connection),
+                none => Ok(none.insert(open()?)),
+            }
         }
 
         pub(super) fn load(&mut self, key: &str) -> Option<Last> {
-            self.connection
-                .prepare_cached("SELECT version, outcome FROM logkit_diff WHERE key = ?")
-                .and_then(|mut statement| {
+            self.connected()
+                .and_then(|connection| {
+                    let mut statement = connection
+                        .prepare_cached("SELECT version, outcome FROM logkit_diff WHERE key = ?")?;
                     statement
                         .query_row([key], |row| {
                             Ok(Last {
@@ -275,8 +306,8 @@ mod store {
             if changes.is_empty() {
                 return;
             }
-            let run = || -> rusqlite::Result<()> {
-                let transaction = self.connection.unchecked_transaction()?;
+            let mut run = || -> rusqlite::Result<()> {
+                let transaction = self.connected()?.unchecked_transaction()?;
                 let mut insert = transaction.prepare_cached(
                     "INSERT OR REPLACE INTO logkit_diff (key, version, outcome) VALUES (?, ?, ?)",
                 )?;

@@ -149,6 +149,10 @@ impl Sink for DynamicRouter {
         self.each(Sink::flush)
     }
 
+    fn release(&mut self) -> Result<(), SinkError> {
+        self.each(Sink::release)
+    }
+
     fn close(&mut self) -> Result<(), SinkError> {
         self.each(Sink::close)
     }

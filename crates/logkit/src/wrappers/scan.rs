@@ -66,6 +66,10 @@ impl Sink for InjectionScanner {
         self.delegate.flush()
     }
 
+    fn release(&mut self) -> Result<(), SinkError> {
+        self.delegate.release()
+    }
+
     fn close(&mut self) -> Result<(), SinkError> {
         self.delegate.close()
     }

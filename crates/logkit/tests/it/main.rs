@@ -1,12 +1,17 @@
 //! The logger from the outside.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stderr, reason = "a test that skips its part says so")]
 
 mod accounting;
 #[cfg(feature = "tracing")]
 mod bridge;
 #[cfg(feature = "db")]
 mod database;
+#[cfg(feature = "db")]
+mod disks;
 mod files;
+#[cfg(all(feature = "db", unix))]
+mod fork;
 mod macros;
 #[cfg(any(
     feature = "metrics",
@@ -17,6 +22,8 @@ mod macros;
     feature = "postgres"
 ))]
 mod net;
+#[cfg(feature = "db")]
+mod options;
 mod sinks;
 #[cfg(feature = "db")]
 mod trouble;

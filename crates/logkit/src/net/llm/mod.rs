@@ -374,6 +374,10 @@ impl Sink for LlmSink {
         self.take_replies().and(self.sink.flush())
     }
 
+    fn release(&mut self) -> Result<(), SinkError> {
+        self.sink.release()
+    }
+
     /// Waits for answers for four seconds; then every entry is written, with or without one.
     fn close(&mut self) -> Result<(), SinkError> {
         let deadline = Instant::now() + DRAIN;

@@ -1,4 +1,10 @@
-use std::{io::Read, num::NonZeroU64, time::Duration};
+use std::{
+    io::{Read, Write as _},
+    num::NonZeroU64,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use logkit::{Entry, Level, OtlpOptions, OtlpSink, Sink, SpanId, Timestamp};
 use prost::Message;
@@ -89,7 +95,7 @@ fn text<'a>(attributes: &'a [KeyValue], key: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-fn decode(request: &Request) -> Export {
+fn body(request: &Request) -> Vec<u8> {
     assert_eq!(request.header("content-encoding"), Some("gzip"));
     assert_eq!(
         request.header("content-type"),
@@ -99,11 +105,11 @@ fn decode(request: &Request) -> Export {
     flate2::read::GzDecoder::new(&*request.body)
         .read_to_end(&mut body)
         .unwrap();
-    if let Some(folder) = std::env::var_os("LOGKIT_TEST_CAPTURE") {
-        let name = request.path.replace('/', "_");
-        std::fs::write(std::path::Path::new(&folder).join(name), &body).unwrap();
-    }
-    Export::decode(&*body).unwrap()
+    body
+}
+
+fn decode(request: &Request) -> Export {
+    Export::decode(&*body(request)).unwrap()
 }
 
 fn fast() -> OtlpOptions {
@@ -184,6 +190,85 @@ fn entries_become_records_and_calls_become_spans() {
     );
     assert_eq!(span.parent, 6_u64.to_be_bytes());
     assert_eq!(span.end - span.start, 1_500_000);
+}
+
+/// What the project's own library reads from a request. `None` without it.
+fn as_others_read_it(request: &Request, kind: &str) -> Option<serde_json::Value> {
+    let Some(clients) = std::env::var_os("TEST_CLIENTS") else {
+        eprintln!("SKIPPED: the library of OpenTelemetry needs TEST_CLIENTS; run `tests/run`");
+        return None;
+    };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/otlp.py");
+    let mut child = Command::new(Path::new(&clients).join("venv/bin/python"))
+        .args([script, "decode", kind])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(&body(request))
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn others_read_what_is_sent() {
+    let stub = Stub::start(Vec::new(), Reply::ok(""));
+    let mut sink = OtlpSink::new(&stub.url, &fast()).unwrap();
+    let mut call = Entry {
+        timestamp: Timestamp::from_micros(1_795_204_488_596_202),
+        span_id: span_id(7),
+        parent_id: span_id(6),
+        version: "1.2".into(),
+        ..error("pay", "card \u{1F6A8} refused")
+    };
+    call.extra = serde_json::json!({"n": 3, "deep": {"list": [1.5, "x", null, true]}})
+        .as_object()
+        .unwrap()
+        .clone();
+    sink.write_batch(&[call, Entry::default()]).unwrap();
+    sink.close().unwrap();
+    let requests = stub.requests();
+    let read = |kind: &str| {
+        let path = format!("/v1/{kind}");
+        as_others_read_it(requests.iter().find(|r| r.path == path)?, kind)
+    };
+    let (Some(logs), Some(traces)) = (read("logs"), read("traces")) else {
+        return;
+    };
+    let of = |values: &serde_json::Value, key: &str| {
+        let pairs = values["attributes"].as_array().unwrap();
+        let pair = pairs.iter().find(|pair| pair["key"] == key);
+        pair.unwrap_or_else(|| panic!("{key}: {values}"))["value"].clone()
+    };
+    let records = &logs["resourceLogs"][0]["scopeLogs"][0]["logRecords"];
+    let record = &records[0];
+    assert_eq!(record["timeUnixNano"], "1795204488596202000");
+    assert_eq!(record["severityNumber"], "SEVERITY_NUMBER_ERROR");
+    assert_eq!(record["severityText"], "ERROR");
+    assert_eq!(
+        of(record, "exception.message")["stringValue"],
+        "card \u{1F6A8} refused"
+    );
+    assert_eq!(of(record, "logkit.extra.n")["intValue"], "3");
+    // Base64 of the bytes.
+    assert_eq!(record["traceId"], "S/kvNXezTaajzpKdDg5HNg==");
+    assert_eq!(record["spanId"], "AAAAAAAAAAc=");
+    let span = &traces["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
+    assert_eq!(
+        (&span["name"], &span["parentSpanId"]),
+        (&"pay".into(), &"AAAAAAAAAAY=".into())
+    );
+    assert_eq!(span["endTimeUnixNano"], "1795204488597702000");
+    assert_eq!(span["status"]["code"], "STATUS_CODE_ERROR");
+    assert_eq!(span["events"][0]["name"], "exception");
+    let resource = &traces["resourceSpans"][0]["resource"];
+    assert_eq!(of(resource, "service.version")["stringValue"], "1.2");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Against a real server, started for the test; without one on this machine the test says so and
-//! ends.
+//! Against a real server, started for the test. Without one on this machine the tests say so and end,
+//! unless `tests/run` runs them, which installs it.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,9 +22,18 @@ impl Server {
     /// `None` if PostgreSQL is not installed.
     fn start() -> Option<Server> {
         let bin = std::fs::read_dir("/usr/lib/postgresql")
-            .ok()?
+            .into_iter()
+            .flatten()
             .filter_map(|version| Some(version.ok()?.path().join("bin")))
-            .find(|bin| bin.join("initdb").exists())?;
+            .find(|bin| bin.join("initdb").exists());
+        let Some(bin) = bin else {
+            assert!(
+                std::env::var_os("TEST_CLIENTS").is_none(),
+                "tests/run installs PostgreSQL"
+            );
+            eprintln!("SKIPPED: no PostgreSQL here");
+            return None;
+        };
         let port = {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             free.local_addr().unwrap().port()
@@ -69,6 +78,37 @@ impl Server {
             "pg_ctl",
             &["-D", &data, "-w", "-l", &log, "-o", &options, "start"],
         );
+    }
+
+    /// Gives the server a certificate; new connections may be encrypted then. Returns the file of the
+    /// authority that signed it.
+    fn encrypt(&self) -> PathBuf {
+        use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+        let authority_key = KeyPair::generate().unwrap();
+        let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority_certificate = authority.self_signed(&authority_key).unwrap();
+        let issuer = Issuer::new(authority, authority_key);
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])
+            .unwrap()
+            .signed_by(&key, &issuer)
+            .unwrap();
+        let data = self.data();
+        std::fs::write(data.join("server.crt"), certificate.pem()).unwrap();
+        let key_file = data.join("server.key");
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        run(Command::new("chmod").arg("600").arg(&key_file));
+        if is_root() {
+            run(Command::new("chown").arg("postgres").arg(&key_file));
+        }
+        self.sql("ALTER SYSTEM SET ssl = on");
+        self.down();
+        self.up();
+        let trusted = self.folder.path().join("authority.pem");
+        std::fs::write(&trusted, authority_certificate.pem()).unwrap();
+        trusted
     }
 
     fn down(&self) {
@@ -137,7 +177,6 @@ fn run(command: &mut Command) {
 #[test]
 fn entries_reach_the_table_and_survive_a_restart_of_the_server() {
     let Some(server) = Server::start() else {
-        eprintln!("no PostgreSQL here: nothing tested");
         return;
     };
     // A table of an older version lacks columns.
@@ -169,6 +208,40 @@ fn entries_reach_the_table_and_survive_a_restart_of_the_server() {
     });
     logger.close();
     assert_eq!(server.sql("SELECT count(*) FROM logs"), "2101");
+}
+
+#[test]
+fn a_connection_may_be_encrypted_to_a_server_that_is_trusted() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let encrypted = format!("{}?sslmode=require", server.url());
+    // A server that cannot is told, and nothing is sent in the open.
+    let refused = |url: &str| {
+        let mut sink = PostgresSink::new(url).unwrap();
+        sink.write_batch(&[error("f", "no")]).unwrap();
+        sink.flush().unwrap_err().to_string()
+    };
+    let told = refused(&encrypted);
+    assert!(told.to_lowercase().contains("tls"), "{told}");
+
+    let trusted = server.encrypt();
+    let told = refused(&encrypted);
+    assert!(told.to_lowercase().contains("certificate"), "{told}");
+    let url = format!("{encrypted}&sslrootcert={}", trusted.display());
+    let mut sink = PostgresSink::new(&url).unwrap();
+    sink.write_batch(&[error("f", "no")]).unwrap();
+    sink.flush().unwrap();
+    assert_eq!(sink.counts().get().delivered, 1);
+    assert_eq!(
+        server.sql(
+            "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+             WHERE application_name = 'logkit'"
+        ),
+        "t"
+    );
+    sink.close().unwrap();
+    assert_eq!(server.sql("SELECT count(*) FROM logs"), "1");
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! Open databases, and what a fork makes of them.
+//!
+//! SQLite keeps the locks of each file once for the whole process. A forked process inherits that
+//! memory but not the locks, so a database that was open at the fork must not be opened there: both
+//! processes would believe to be alone, and one of them would delete the log of the other. Neither may
+//! it be closed there. See <https://sqlite.org/howtocorrupt.html#_carrying_an_open_database_across_a_fork_>.
+
+use std::{
+    ops::{Deref, DerefMut},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags, ffi};
+
+/// A connection; whoever opens a database opens it here.
+#[derive(Debug)]
+pub(crate) struct Open {
+    /// Taken when this is dropped.
+    connection: Option<Connection>,
+    path: PathBuf,
+    born: forkguard::Guard,
+}
+
+/// The databases that are open, and the processes that opened them.
+static OPEN: Mutex<Vec<(PathBuf, forkguard::Guard)>> = Mutex::new(Vec::new());
+
+impl Open {
+    /// Opens a database, without waiting for others at first.
+    pub(crate) fn new(path: &Path, flags: OpenFlags) -> rusqlite::Result<Open> {
+        // Two names of one file are one file; one that is new is open nowhere.
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        // Who held this at a fork will never give it back.
+        let Some(mut open) = OPEN.try_lock_for(PATIENCE) else {
+            return Err(inherited());
+        };
+        if open
+            .iter()
+            .any(|(path, born)| *path == real && born.clone().detected_fork())
+        {
+            return Err(inherited());
+        }
+        let connection = Connection::open_with_flags(path, flags)?;
+        let real = path.canonicalize().unwrap_or(real);
+        let born = forkguard::Guard::default();
+        open.push((real.clone(), born.clone()));
+        Ok(Open {
+            connection: Some(connection),
+            path: real,
+            born,
+        })
+    }
+}
+
+/// Opening a database takes less.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn inherited() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(
+        ffi::Error::new(ffi::SQLITE_MISUSE),
+        Some(
+            "it was open when this process was forked; hold `Logger::before_fork` while forking"
+                .to_owned(),
+        ),
+    )
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.born.clone().detected_fork() {
+            // The process that opened it closes it.
+            std::mem::forget(self.connection.take());
+            return;
+        }
+        drop(self.connection.take());
+        let mut open = OPEN.lock();
+        if let Some(at) = open.iter().position(|(path, _)| *path == self.path) {
+            open.swap_remove(at);
+        }
+    }
+}
+
+impl Deref for Open {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        match &self.connection {
+            Some(connection) => connection,
+            None => unreachable!("it is there until this is dropped"),
+        }
+    }
+}
+
+impl DerefMut for Open {
+    fn deref_mut(&mut self) -> &mut Connection {
+        match &mut self.connection {
+            Some(connection) => connection,
+            None => unreachable!("it is there until this is dropped"),
+        }
+    }
+}
