@@ -153,7 +153,7 @@ fn tuple(args: &[Value]) -> String {
 }
 
 /// Messages of errors are kept up to 64 KiB.
-fn cut(mut message: String) -> String {
+pub(crate) fn cut(mut message: String) -> String {
     const LIMIT: usize = 64 << 10;
     if message.len() > LIMIT {
         let n_before = message.chars().count();

@@ -22,5 +22,6 @@ mod store;
 mod tls;
 mod web;
 
+pub use parse::entries;
 pub use server::{Server, serve};
 pub use settings::{Bound, Error, OnReady, Settings, TlsFiles};

@@ -11,7 +11,8 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use http::{StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
+use logkit::MetricsFormat;
 use parking_lot::Mutex;
 
 use crate::web::App;
@@ -83,75 +84,85 @@ impl Metrics {
 }
 
 /// `GET /metrics`
-pub(crate) async fn text(State(app): State<App>) -> Response {
-    let mut out = String::new();
-    let stats = app.store.stats();
-    let mut single = |name: &str, kind: &str, help: &str, value: u64| {
-        let _ = writeln!(
-            out,
-            "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
-        );
+pub(crate) async fn text(State(app): State<App>, headers: HeaderMap) -> Response {
+    let wants_open = headers.get(header::ACCEPT).is_some_and(|accept| {
+        let accept = accept.as_bytes();
+        accept
+            .windows(OPEN_METRICS.len())
+            .any(|part| part == OPEN_METRICS)
+    });
+    let format = if wants_open {
+        MetricsFormat::OpenMetrics
+    } else {
+        MetricsFormat::Prometheus
+    };
+    let mut page = Page {
+        out: String::new(),
+        format,
     };
     let stored = app.metrics.stored.load(Relaxed);
-    single(
-        "logkit_stored_total",
-        "counter",
-        "Entries stored for callers.",
-        stored,
-    );
-    single(
-        "logkit_written_total",
-        "counter",
-        "Entries written to the database.",
-        stats.written,
-    );
-    single(
-        "logkit_internal_errors_total",
-        "counter",
-        "Failed attempts to write to the database.",
-        stats.sink_errors,
-    );
-    single(
-        "logkit_queue_length",
-        "gauge",
-        "Entries that wait.",
-        stats.queue_len as u64,
-    );
-    let _ = writeln!(
-        out,
-        "# HELP logkit_dropped_total Entries that are lost.\n# TYPE logkit_dropped_total counter\n\
-         logkit_dropped_total{{reason=\"queue\"}} {}\nlogkit_dropped_total{{reason=\"sink\"}} {}",
-        stats.dropped_queue, stats.dropped_sink
-    );
-    requests(&mut out, &app.metrics.requests.lock());
-    let name = "logkit_grpc_requests_total";
-    let _ = writeln!(out, "# HELP {name} Calls of gRPC.\n# TYPE {name} counter");
-    for ((method, code), count) in app.metrics.grpc.lock().iter() {
-        let _ = writeln!(out, "{name}{{code=\"{code}\",method=\"{method}\"}} {count}");
+    let written = app.store.stats().written;
+    for (name, help, value) in [
+        ("logkit_stored_total", "Entries stored for callers", stored),
+        (
+            "logkit_written_total",
+            "Entries written to the database",
+            written,
+        ),
+    ] {
+        page.family(name, "counter", help);
+        let _ = writeln!(page.out, "{name} {value}");
     }
-    let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], out).into_response()
+    page.requests(&app.metrics.requests.lock());
+    let name = "logkit_grpc_requests_total";
+    page.family(name, "counter", "Calls of gRPC");
+    for ((method, code), count) in app.metrics.grpc.lock().iter() {
+        let _ = writeln!(
+            page.out,
+            "{name}{{code=\"{code}\",method=\"{method}\"}} {count}"
+        );
+    }
+    // These end the page.
+    page.out.push_str(&app.store.metrics(format));
+    ([(header::CONTENT_TYPE, format.content_type())], page.out).into_response()
 }
 
-fn requests(out: &mut String, requests: &BTreeMap<(&'static str, u16), Times>) {
-    let name = "logkit_http_request_duration_seconds";
-    let _ = writeln!(
-        out,
-        "# HELP {name} Time to an answer.\n# TYPE {name} histogram"
-    );
-    for ((route, status), times) in requests {
-        let labels = format!("route=\"{route}\",status=\"{status}\"");
-        let mut so_far = 0;
-        for (bound, count) in BUCKETS.iter().zip(times.buckets) {
-            so_far += count;
-            let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\",{labels}}} {so_far}");
+const OPEN_METRICS: &[u8] = b"application/openmetrics-text";
+
+/// A text that grows.
+struct Page {
+    out: String,
+    format: MetricsFormat,
+}
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // OpenMetrics names the family without the suffix of its samples.
+        let name = match self.format {
+            MetricsFormat::OpenMetrics => name.trim_end_matches("_total"),
+            MetricsFormat::Prometheus => name,
+        };
+        let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn requests(&mut self, requests: &BTreeMap<(&'static str, u16), Times>) {
+        let name = "logkit_http_request_duration_seconds";
+        self.family(name, "histogram", "Time to an answer");
+        let out = &mut self.out;
+        for ((route, status), times) in requests {
+            let labels = format!("route=\"{route}\",status=\"{status}\"");
+            let mut so_far = 0;
+            for (bound, count) in BUCKETS.iter().zip(times.buckets) {
+                so_far += count;
+                let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\",{labels}}} {so_far}");
+            }
+            let _ = writeln!(
+                out,
+                "{name}_bucket{{le=\"+Inf\",{labels}}} {count}\n{name}_sum{{{labels}}} {sum}\n\
+                 {name}_count{{{labels}}} {count}",
+                count = times.count,
+                sum = times.sum,
+            );
         }
-        let _ = writeln!(
-            out,
-            "{name}_bucket{{le=\"+Inf\",{labels}}} {count}\n{name}_sum{{{labels}}} {sum}\n\
-             {name}_count{{{labels}}} {count}",
-            count = times.count,
-            sum = times.sum,
-        );
     }
 }

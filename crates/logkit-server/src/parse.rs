@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use logkit::{Level, Timestamp};
+use logkit::{Entry, Level, Redactor, Timestamp};
 use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, SeqAccess, Visitor},
@@ -16,6 +16,23 @@ use crate::{
 
 /// Wrong values that one answer names.
 const MAX_DETAILS: usize = 100;
+
+/// The entries that a body sent to `/log`, or with `is_batch` to `/log/batch`, stores; else the status
+/// it is refused with.
+pub fn entries(body: &[u8], is_batch: bool, redactor: &Redactor) -> Result<Vec<Entry>, u16> {
+    let logged = if is_batch {
+        batch(body, usize::MAX)
+    } else {
+        single(body).map(|logged| vec![logged])
+    };
+    let logged = logged.map_err(|refusal| refusal.status.as_u16())?;
+    let entries = logged.into_iter().map(|logged| {
+        let (mut entry, _, _) = logged.into_entry(Some(redactor));
+        redactor.redact_entry(&mut entry);
+        entry
+    });
+    Ok(entries.collect())
+}
 
 /// Reads the body of a single entry.
 pub(crate) fn single(body: &[u8]) -> Result<Logged, Refusal> {
@@ -432,6 +449,11 @@ pub(crate) fn moment(text: &str) -> Option<Timestamp> {
         let (date, zone) = text.trim().rsplit_once(' ')?;
         format!("{date}+{zone}").parse().ok()
     })
+}
+
+/// The words of a search.
+pub(crate) fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
 }
 
 impl<'de> Deserialize<'de> for Node {

@@ -7,7 +7,8 @@ use std::{
 };
 
 use logkit::{
-    DbSink, Entry, Logger, NotWritten, Receipt, Redactor, SinkError, Stats, query::Reader,
+    DbSink, Entry, Logger, MetricsFormat, MetricsOptions, MetricsSink, NotWritten, Receipt,
+    Redactor, Sink as _, SinkError, Stats, query::Reader,
 };
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
@@ -42,6 +43,8 @@ struct Inner {
     /// When writing failed, unless it has worked since.
     failed_at: Mutex<Option<Instant>>,
     queue: usize,
+    /// What the entries say, by function.
+    calls: Mutex<MetricsSink>,
 }
 
 /// Why an entry is not stored or a query not answered.
@@ -91,7 +94,10 @@ impl Store {
                 .fold(builder, logkit::Builder::sink)
                 .build()
         });
+        let mut calls = MetricsSink::new(&MetricsOptions::default())?;
+        calls.attach(&logger.stats_source());
         Ok(Store(Arc::new(Inner {
+            calls: Mutex::new(calls),
             logger,
             others,
             redact: settings.redact,
@@ -111,6 +117,11 @@ impl Store {
                 self.0.logger.redact(entry);
             }
         }
+        // Who is told to come back would be counted twice.
+        if !self.has_room(entries.len()) {
+            return Err(StoreError::Full);
+        }
+        let _ = self.0.calls.lock().write_batch(&entries);
         let copies = self
             .0
             .others
@@ -150,18 +161,18 @@ impl Store {
     /// Runs a query.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Reader) -> Result<T, SinkError> + Send + 'static,
+        query: impl FnOnce(&mut Reader) -> Result<T, SinkError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let turn = tokio::time::timeout(TURN, self.0.turns.acquire());
         let _turn = turn.await.map_err(|_| StoreError::Busy)?;
         let inner = self.0.clone();
         let answer = tokio::task::spawn_blocking(move || {
             let reader = inner.readers.lock().pop();
-            let reader = match reader {
+            let mut reader = match reader {
                 Some(reader) => reader,
                 None => Reader::open(&inner.database, TABLE)?,
             };
-            let answer = query(&reader)?;
+            let answer = query(&mut reader)?;
             inner.readers.lock().push(reader);
             Ok::<T, SinkError>(answer)
         });
@@ -189,6 +200,11 @@ impl Store {
 
     pub(crate) fn stats(&self) -> Stats {
         self.0.logger.stats()
+    }
+
+    /// What the entries say, by function, and how they were kept.
+    pub(crate) fn metrics(&self, format: MetricsFormat) -> String {
+        self.0.calls.lock().text(format)
     }
 
     /// Entries that one batch may have.

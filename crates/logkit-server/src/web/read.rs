@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::App;
 use crate::{
     call::row_json,
-    parse::moment,
+    parse::{moment, words},
     refusal::{Detail, Refusal, json_answer},
 };
 
@@ -37,7 +37,13 @@ pub(super) async fn logs(
         .is_some_and(|accept| accept.as_bytes().starts_with(b"application/x-ndjson"));
     let limit = wanted.filter.limit.unwrap_or_default();
     let filter = wanted.filter;
-    let rows = app.store.read(move |reader| reader.rows(&filter)).await?;
+    let rows = app.store.read(move |reader| {
+        if !filter.words.is_empty() {
+            reader.use_words();
+        }
+        reader.rows(&filter)
+    });
+    let rows = rows.await?;
     let next = rows
         .last()
         .filter(|_| rows.len() == limit)
@@ -103,7 +109,7 @@ pub(super) fn parse(query: &str) -> Result<Wanted, Refusal> {
             "function" => filter.function = text(),
             "trace_id" => filter.trace_id = text(),
             "version" => filter.version = text(),
-            "q" => filter.search = text(),
+            "q" => filter.words = words(&value),
             "errors" => filter.errors = value == "1" || value == "true",
             _ => {}
         }

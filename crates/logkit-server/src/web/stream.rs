@@ -36,7 +36,7 @@ pub(super) async fn logs(
         .and_then(|id| id.to_str().ok()?.trim().parse().ok());
     let seen = match last_event {
         Some(id) => id,
-        None => app.store.read(logkit::query::Reader::last_id).await?,
+        None => app.store.read(|reader| reader.last_id()).await?,
     };
     let tail = Tail {
         filter: wanted.filter,

@@ -18,6 +18,7 @@ use logkit::query::{Filter, Reader};
 use logkit_server::Settings;
 
 const FOLDER: &str = "LOGKIT_TEST_FOLDER";
+const GRPC_PORT: &str = "LOGKIT_TEST_GRPC_PORT";
 
 /// Not a test: the server that the tests below kill.
 #[test]
@@ -28,7 +29,9 @@ fn served() {
     };
     let settings = Settings {
         http: ("127.0.0.1".into(), 0),
-        grpc: None,
+        grpc: std::env::var(GRPC_PORT)
+            .ok()
+            .map(|port| ("127.0.0.1".into(), port.parse().unwrap())),
         database: Path::new(&folder).join("central.db"),
         on_ready: Some(Box::new(|bound| println!("\nready {}", bound.http))),
         ..Settings::default()
@@ -37,15 +40,33 @@ fn served() {
     println!("\nstopped");
 }
 
-#[expect(clippy::zombie_processes, reason = "the caller waits for it")]
-fn spawn(folder: &Path) -> (Child, String, BufReader<std::process::ChildStdout>) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+fn spawn(folder: &Path) -> Started {
+    started(command(folder))
+}
+
+/// The same with gRPC on that port.
+pub(crate) fn spawn_at(folder: &Path, grpc_port: u16) -> Started {
+    let mut command = command(folder);
+    command.env(GRPC_PORT, grpc_port.to_string());
+    started(command)
+}
+
+/// A server, its address, and what else it prints.
+type Started = (Child, String, BufReader<std::process::ChildStdout>);
+
+fn command(folder: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["crash::served", "--exact", "--ignored", "--nocapture"])
         .env(FOLDER, folder)
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::null());
+    command
+}
+
+#[expect(clippy::zombie_processes, reason = "the caller waits for it")]
+fn started(mut command: Command) -> Started {
+    let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     loop {
@@ -102,7 +123,7 @@ fn some(n_acknowledged: &AtomicUsize) {
     panic!("nothing is acknowledged");
 }
 
-fn stored(folder: &Path) -> Vec<String> {
+pub(crate) fn stored(folder: &Path) -> Vec<String> {
     let mut names = Vec::new();
     let reader = Reader::open(folder.join("central.db"), "logs").unwrap();
     reader

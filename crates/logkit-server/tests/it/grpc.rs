@@ -328,6 +328,82 @@ async fn messages_may_be_compressed_and_large_but_not_too_large() {
     assert_eq!(server.rows().len(), 2);
 }
 
+#[tokio::test]
+async fn health_and_reflection_answer_standard_clients() {
+    use logkit_proto::tonic::{Request, transport::Channel};
+    use tonic_health::pb::{
+        HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+    };
+    use tonic_reflection::pb::v1::{
+        ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+        server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+    };
+
+    let server = start(|settings| settings.api_keys = vec!["sesame".into()]).await;
+    let address = format!("http://{}", server.server.bound().grpc.unwrap());
+    let channel = Channel::from_shared(address)
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+
+    // Whoever watches over a service has no key.
+    let mut health = HealthClient::new(channel.clone());
+    let mut check = async |service: &str| {
+        let service = service.to_owned();
+        health.check(HealthCheckRequest { service }).await
+    };
+    for service in ["", "logkit.LogkitLogger"] {
+        let answer = check(service).await.unwrap().into_inner();
+        assert_eq!(answer.status(), ServingStatus::Serving, "{service}");
+    }
+    let unknown = check("logkit.Nothing").await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
+
+    let mut reflection = ServerReflectionClient::new(channel);
+    let mut ask = async |key: &str, message: MessageRequest| {
+        let question = ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(message),
+        };
+        let mut request = Request::new(tokio_stream::iter([question]));
+        let metadata = request.metadata_mut();
+        metadata.insert("authorization", key.parse().unwrap());
+        let mut answers = reflection
+            .server_reflection_info(request)
+            .await?
+            .into_inner();
+        answers
+            .message()
+            .await
+            .map(|answer| answer.unwrap().message_response.unwrap())
+    };
+    let services = MessageRequest::ListServices(String::new());
+    let refused = ask("wrong", services.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    let MessageResponse::ListServicesResponse(list) = ask("sesame", services).await.unwrap() else {
+        panic!("no list of services");
+    };
+    let names: Vec<&str> = list.service.iter().map(|service| &*service.name).collect();
+    for name in ["logkit.LogkitLogger", "grpc.health.v1.Health"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    let symbol = MessageRequest::FileContainingSymbol("logkit.LogkitLogger".into());
+    let MessageResponse::FileDescriptorResponse(files) = ask("sesame", symbol).await.unwrap()
+    else {
+        panic!("no definition");
+    };
+    let definition = files.file_descriptor_proto.concat();
+    for name in ["StreamLog", "LogRequest", "duration_ms"] {
+        assert!(
+            definition
+                .windows(name.len())
+                .any(|part| part == name.as_bytes()),
+            "{name}"
+        );
+    }
+}
+
 #[test]
 fn field_numbers_are_those_of_the_contract() {
     let definition = logkit_proto::DEFINITION;
@@ -346,6 +422,7 @@ fn field_numbers_are_those_of_the_contract() {
         "string timestamp = 12;",
         "string level = 13;",
         "string module = 14;",
+        "Record record = 15;",
         "bool stored = 1;",
         "string id = 2;",
         "string timestamp = 3;",

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use logkit_proto::v1::QueryRequest;
 use logkit_server::Settings;
 use serde_json::{Value, json};
 
@@ -609,6 +610,10 @@ impl Events {
 async fn health_metrics_and_the_description() {
     let server = plain().await;
     server.log(json!({"cmd": "x"})).await;
+    for ms in [250, 500] {
+        let call = json!({"cmd": "y", "language": "go", "success": false, "duration_ms": ms});
+        server.log(call).await;
+    }
     server.post("/log", "{}").await;
     let health = server.get("/health").await;
     let path = server.database().display().to_string();
@@ -622,11 +627,17 @@ async fn health_metrics_and_the_description() {
         "text/plain; version=0.0.4; charset=utf-8"
     );
     for line in [
-        "logkit_stored_total 1",
-        "logkit_written_total 1",
+        "logkit_stored_total 3",
+        "logkit_written_total 3",
         "logkit_queue_length 0",
         "logkit_dropped_total{reason=\"queue\"} 0",
-        "logkit_http_request_duration_seconds_count{route=\"/log\",status=\"200\"} 1",
+        "logkit_calls_total{function=\"x\",level=\"INFO\",module=\"bash\"} 1",
+        "logkit_calls_total{function=\"y\",level=\"ERROR\",module=\"go\"} 2",
+        "logkit_errors_total{function=\"y\",module=\"go\"} 2",
+        "logkit_duration_seconds_bucket{function=\"y\",le=\"0.25\",module=\"go\"} 1",
+        "logkit_duration_seconds_count{function=\"y\",module=\"go\"} 2",
+        "logkit_duration_seconds_sum{function=\"y\",module=\"go\"} 0.75",
+        "logkit_http_request_duration_seconds_count{route=\"/log\",status=\"200\"} 3",
         "logkit_http_request_duration_seconds_count{route=\"/log\",status=\"422\"} 1",
     ] {
         assert!(
@@ -634,6 +645,32 @@ async fn health_metrics_and_the_description() {
             "{line}\n{}",
             metrics.text
         );
+    }
+    assert!(
+        metrics
+            .text
+            .contains("logkit_last_call_timestamp{function=\"x\"} ")
+    );
+    let request = server.client.get(server.url("/metrics"));
+    let open = server
+        .send(request.header("accept", "application/openmetrics-text; version=1.0.0"))
+        .await;
+    assert!(
+        open.header("content-type")
+            .starts_with("application/openmetrics-text")
+    );
+    assert!(open.text.contains("# TYPE logkit_stored counter\n"));
+    assert!(open.text.ends_with("# EOF\n") && open.text.matches("# EOF").count() == 1);
+    // One family each: a monitoring system refuses a page that names one twice.
+    for page in [&metrics.text, &open.text] {
+        let mut families: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("# TYPE "))
+            .collect();
+        let n_families = families.len();
+        families.sort_unstable();
+        families.dedup();
+        assert_eq!(families.len(), n_families, "{page}");
     }
     let document = server.get("/openapi.json").await.json();
     assert_eq!(document["openapi"], "3.1.0");
@@ -661,6 +698,40 @@ async fn health_metrics_and_the_description() {
         described,
         "each route is described"
     );
+}
+
+#[tokio::test]
+async fn a_search_uses_the_index_of_words_if_there_is_one() {
+    let server = plain().await;
+    for output in ["payment timed out", "timeout of the payment", "all is well"] {
+        server.log(json!({"cmd": "pay", "output": output})).await;
+    }
+    let found = async |query: &str| -> Vec<i64> {
+        let rows = server.get(&format!("/logs?q={query}")).await.json();
+        let rows = rows.as_array().unwrap();
+        let mut ids: Vec<i64> = rows.iter().map(|row| row["id"].as_i64().unwrap()).collect();
+        ids.sort_unstable();
+        ids
+    };
+    // Words in any order; without an index also the middle of one.
+    assert_eq!(found("payment%20time").await, [1, 2]);
+    assert_eq!(found("ayment").await, [1, 2]);
+    let mut reader = logkit::query::Reader::open(server.database(), "logs").unwrap();
+    reader.index_words().unwrap();
+    assert_eq!(found("ayment").await, [0_i64; 0]);
+    assert_eq!(found("payment%20time").await, [1, 2]);
+    // What came after the index was made is found too.
+    server
+        .log(json!({"cmd": "pay", "output": "Payment timeout"}))
+        .await;
+    assert_eq!(found("payment%20time").await, [1, 2, 4]);
+    let mut client = server.grpc().await;
+    let query = QueryRequest {
+        search: "TIMEOUT pay".into(),
+        ..QueryRequest::default()
+    };
+    let answer = client.query_logs(query).await.unwrap().into_inner();
+    assert_eq!(answer.total, 2);
 }
 
 #[tokio::test]

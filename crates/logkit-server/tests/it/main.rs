@@ -5,6 +5,7 @@
 mod crash;
 mod crowd;
 mod examples;
+mod forward;
 mod grpc;
 mod http;
 mod otlp;

@@ -6,7 +6,7 @@ use logkit_proto::otlp::{
 use prost::Message as _;
 use serde_json::json;
 
-use crate::util::start;
+use crate::util::{root, start};
 
 #[tokio::test]
 async fn spans_become_entries_with_their_place_in_the_trace() {
@@ -116,4 +116,52 @@ async fn log_records_come_as_protobuf_too() {
     assert_eq!(post("application/json", b"{".to_vec()).await.status, 400);
     assert_eq!(post("text/plain", b"{}".to_vec()).await.status, 415);
     assert_eq!(post("application/json", b"[]".to_vec()).await.status, 200);
+}
+
+#[tokio::test]
+async fn requests_of_the_library_of_opentelemetry_are_understood() {
+    let Some(clients) = std::env::var_os("TEST_CLIENTS") else {
+        eprintln!("SKIPPED: the library of OpenTelemetry needs TEST_CLIENTS; run `tests/run`");
+        return;
+    };
+    let server = start(|_| {}).await;
+    for kind in ["logs", "traces"] {
+        let output =
+            std::process::Command::new(std::path::Path::new(&clients).join("venv/bin/python"))
+                .arg(root().join("tests/clients/otlp.py"))
+                .args(["encode", kind])
+                .output()
+                .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let request = server
+            .client
+            .post(server.url(&format!("/v1/{kind}")))
+            .header("content-type", "application/x-protobuf")
+            .body(output.stdout);
+        let answer = server.send(request).await;
+        assert_eq!((answer.status, &*answer.text), (200, ""));
+    }
+    let rows = server.rows();
+    let (failed, plain, span) = (&rows[0].entry, &rows[1].entry, &rows[2].entry);
+    for entry in [failed, plain, span] {
+        assert_eq!(
+            entry.timestamp.to_string(),
+            "2025-11-20T19:54:48.596202+00:00"
+        );
+        assert_eq!((&*entry.module, &*entry.version), ("shop", "1.2"));
+    }
+    assert_eq!(failed.level.as_str(), "ERROR");
+    assert_eq!(failed.return_value, "'card refused'");
+    assert_eq!(failed.exception_type, "ValueError");
+    assert_eq!(failed.extra["items"], json!([3]));
+    assert_eq!(failed.trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(plain.level.as_str(), "INFO");
+    assert_eq!(span.function_name, "GET /cart");
+    assert_eq!(span.duration_ms, Some(2.0));
+    assert_eq!(
+        (span.level.as_str(), &*span.exception),
+        ("ERROR", "too late")
+    );
+    assert_eq!(span.span_id, failed.span_id);
+    assert_eq!(span.parent_id.unwrap().to_string(), "0000000000000007");
 }

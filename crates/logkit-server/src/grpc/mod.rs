@@ -1,19 +1,16 @@
 //! The gRPC service.
 
+mod convert;
+
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use axum::Router;
 use futures_util::{Stream, StreamExt as _, stream};
-use logkit::{
-    Entry, Level, Redactor,
-    query::{Filter, Row},
-};
+use logkit::{Entry, query::Filter};
 use logkit_proto::v1::{
-    BatchLogRequest, BatchLogResponse, LogEntry, LogRequest, LogResponse, QueryRequest,
-    QueryResponse,
+    BatchLogRequest, BatchLogResponse, LogRequest, LogResponse, QueryRequest, QueryResponse,
     logkit_logger_server::{LogkitLogger, LogkitLoggerServer},
 };
-use serde_json::Value;
 use tonic::{
     Code, Request, Response, Status, Streaming,
     codec::CompressionEncoding,
@@ -21,17 +18,14 @@ use tonic::{
 };
 
 use crate::{
-    call::{Call, args_of, output_of},
     guard::{Guard, strip_bearer},
     metrics::Metrics,
-    parse::moment,
     store::{Pending, Store, StoreError},
 };
+use convert::{entry_of, filter_of, log_entry};
 
 /// Limit of a message.
 const MESSAGE_BYTES: usize = 16 << 20;
-const DEFAULT_LIMIT: usize = 50;
-const MAX_LIMIT: usize = 1000;
 
 /// The services: ours, health and reflection.
 pub(crate) async fn router(store: Store, guard: Arc<Guard>, metrics: Arc<Metrics>) -> Router {
@@ -204,6 +198,9 @@ impl LogkitLogger for Service {
             Ok(filter) => self
                 .store
                 .read(move |reader| {
+                    if !filter.words.is_empty() {
+                        reader.use_words();
+                    }
                     let rows = reader.rows(&filter)?;
                     let all = Filter {
                         page_after: None,
@@ -293,118 +290,5 @@ fn status(error: StoreError) -> Status {
         StoreError::Unreadable => Status::unavailable("the database cannot be read; try again"),
         StoreError::Busy => Status::unavailable("too many queries are running; try again"),
         StoreError::Closed => Status::unavailable("the server is stopping"),
-    }
-}
-
-/// The entry of section 8, or what is wrong with the request.
-fn entry_of(request: LogRequest, redactor: Option<&Redactor>) -> Result<Entry, String> {
-    if request.cmd.is_empty() {
-        return Err("cmd must not be empty".into());
-    }
-    let timestamp = if request.timestamp.is_empty() {
-        None
-    } else {
-        let stamp = moment(&request.timestamp);
-        Some(stamp.ok_or("timestamp must be a time such as 2026-11-20T19:54:48+00:00")?)
-    };
-    let or_unknown = |text: String| {
-        if text.is_empty() {
-            "unknown".to_owned()
-        } else {
-            text
-        }
-    };
-    let level = match request.level.trim() {
-        "" if request.error.is_empty() => Level::Info,
-        "" => Level::Error,
-        level => Level::parse(level),
-    };
-    let mut call = Call {
-        cmd: request.cmd,
-        args: request.args.into_iter().map(Value::from).collect(),
-        language: or_unknown(request.language),
-        env: or_unknown(request.env),
-        level,
-        duration_ms: request.duration_ms,
-        output: Some(request.output).filter(|output| !output.is_empty()),
-        error: request.error,
-        trace_id: request.trace_id,
-        version: request.version,
-        timestamp,
-        function_name: None,
-        module: Some(request.module).filter(|module| !module.is_empty()),
-        extra: {
-            let mut pairs: Vec<_> = request.extra.into_iter().collect();
-            pairs.sort();
-            pairs
-                .into_iter()
-                .map(|(key, value)| (key, value.into()))
-                .collect()
-        },
-    };
-    call.blank(redactor);
-    Ok(call.into_entry_with_extra())
-}
-
-fn filter_of(request: QueryRequest) -> Result<Filter, String> {
-    let at = |text: &str, name: &str| match text {
-        "" => Ok(None),
-        text => moment(text)
-            .map(Some)
-            .ok_or_else(|| format!("{name} must be a time such as 2026-11-20T19:54:48+00:00")),
-    };
-    let text = |text: String| Some(text).filter(|text| !text.is_empty());
-    Ok(Filter {
-        since: at(&request.since, "since")?,
-        until: at(&request.until, "until")?,
-        level: text(request.level).map(|level| Level::parse(&level)),
-        module: text(request.language),
-        environment: text(request.env),
-        function: text(request.function),
-        trace_id: text(request.trace_id),
-        search: text(request.search),
-        page_after: match request.cursor.as_str() {
-            "" => None,
-            cursor => Some(
-                cursor
-                    .parse()
-                    .map_err(|_| "cursor must be the id of an entry".to_owned())?,
-            ),
-        },
-        limit: Some(match usize::try_from(request.limit) {
-            Ok(0) | Err(_) => DEFAULT_LIMIT,
-            Ok(limit) => limit.min(MAX_LIMIT),
-        }),
-        ..Filter::default()
-    })
-}
-
-fn log_entry(row: Row) -> LogEntry {
-    let entry = row.entry;
-    let extra = entry
-        .full_extra()
-        .into_iter()
-        .map(|(key, value)| match value {
-            Value::String(text) => (key, text),
-            other => (key, other.to_string()),
-        });
-    LogEntry {
-        id: row.id.to_string(),
-        timestamp: entry.timestamp.to_string(),
-        level: entry.level.to_string(),
-        args: args_of(&entry),
-        success: !entry.level.is_error(),
-        duration_ms: entry.duration_ms.unwrap_or_default(),
-        output: output_of(&entry),
-        extra: extra.collect(),
-        cmd: entry.function_name.into_owned(),
-        language: entry.module.into_owned(),
-        env: entry.environment.into_owned(),
-        error: entry.exception.into_owned(),
-        trace_id: entry.trace_id.into_owned(),
-        version: entry.version.into_owned(),
-        exception_type: entry.exception_type.into_owned(),
-        traceback: entry.traceback.into_owned(),
-        llm_analysis: entry.llm_analysis.into_owned(),
     }
 }
