@@ -168,6 +168,35 @@ impl PagedKv {
         Ok(())
     }
 
+    /// Copies what is stored in a block, in all layers, to another one.
+    pub fn copy(&mut self, from: u32, to: u32) -> Result<(), Error> {
+        let n_blocks = self.chunks.len() * CHUNK_BLOCKS;
+        for block in [from, to] {
+            if block as usize >= n_blocks {
+                return Err(Error::Length {
+                    what: "blocks",
+                    got: block as usize,
+                    expected: n_blocks,
+                });
+            }
+        }
+        let n_bytes = self.block_bytes();
+        let place = |block: u32| {
+            let block = block as usize;
+            let at = block % CHUNK_BLOCKS * n_bytes;
+            (block / CHUNK_BLOCKS, at..at + n_bytes)
+        };
+        let ((from_chunk, from), (to_chunk, to)) = (place(from), place(to));
+        match self.chunks.get_disjoint_mut([from_chunk, to_chunk]) {
+            Ok([source, target]) => target.bytes_mut()[to].copy_from_slice(&source.bytes()[from]),
+            // Both are in the same chunk.
+            Err(_) => self.chunks[from_chunk]
+                .bytes_mut()
+                .copy_within(from, to.start),
+        }
+        Ok(())
+    }
+
     /// Returns the bytes of one block over all layers.
     pub fn block_bytes(&self) -> usize {
         2 * self.shape.n_layers * self.shape.n_heads * self.shape.part_bytes()
@@ -357,3 +386,36 @@ fn row_bytes(ty: TensorType) -> usize {
 pub(crate) const TILE: usize = KV_BLOCK * KV_BLOCK;
 /// Blocks that are allocated together.
 const CHUNK_BLOCKS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copied_block_holds_the_same_wherever_it_lies() {
+        for ty in [TensorType::F32, TensorType::F16, TensorType::Q8_0] {
+            let mut kv = PagedKv::new(2, 3, 48, ty).unwrap();
+            kv.reserve(2 * CHUNK_BLOCKS).unwrap();
+            let row = |n: usize| -> Vec<f32> { (0..144).map(|i| (i * n) as f32 / 99.0).collect() };
+            for layer in 0..2 {
+                for slot in 0..KV_BLOCK {
+                    let (key, value) = (row(layer + slot), row(layer + 2 * slot));
+                    kv.write(layer, 3, slot, &key, &value).unwrap();
+                }
+            }
+            let last = 2 * CHUNK_BLOCKS as u32 - 1;
+            let stored = |kv: &PagedKv, block: u32| -> Vec<u8> {
+                let chunk = kv.chunks[block as usize / CHUNK_BLOCKS].bytes();
+                let at = block as usize % CHUNK_BLOCKS * kv.block_bytes();
+                chunk[at..at + kv.block_bytes()].to_vec()
+            };
+            let expected = stored(&kv, 3);
+            // Within a chunk, to another one, back, and onto itself.
+            for (from, to) in [(3, 7), (7, last), (last, 0), (0, 0)] {
+                kv.copy(from, to).unwrap();
+                assert_eq!(stored(&kv, to), expected, "{from} to {to}");
+            }
+            assert!(kv.copy(last + 1, 0).is_err() && kv.copy(0, last + 1).is_err());
+        }
+    }
+}

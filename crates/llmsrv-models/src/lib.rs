@@ -22,7 +22,7 @@ mod weights;
 use std::{path::Path, sync::Arc};
 
 use llmsrv_engine::{
-    EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Pooling, Vision,
+    Arithmetic, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Pooling, Vision,
 };
 use llmsrv_gguf::{GgufFile, TensorType};
 use llmsrv_tokenizer::Tokenizer;
@@ -38,6 +38,10 @@ use crate::{
     weights::Weights,
 };
 pub use crate::{encoder::architectures as encoders, families::architectures};
+
+/// Bytes of weights up to which a model computes with activations of 16 bits unless told otherwise: it
+/// is fast anyway, and small models feel rounding most.
+const FEW_WEIGHTS: u64 = 64 << 20;
 
 /// Loads the model of a GGUF file.
 ///
@@ -80,6 +84,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         };
         return Ok(Loaded {
             model,
+            draft: None,
             tokenizer: Arc::new(tokenizer),
             vision: None,
         });
@@ -94,7 +99,12 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
 
     let model = match chosen {
         None => {
-            let ops = CpuOps::new(&arch, kv_type, options.n_threads, options.arithmetic)
+            let arithmetic = match options.arithmetic {
+                Arithmetic::Auto if source.tensor_bytes() <= FEW_WEIGHTS => Arithmetic::Fine,
+                Arithmetic::Auto => Arithmetic::Fast,
+                chosen => chosen,
+            };
+            let ops = CpuOps::new(&arch, kv_type, options.n_threads, arithmetic)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
             build(&source, &adapters, arch, n_vocab, ops)?
         }
@@ -110,6 +120,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     };
     Ok(Loaded {
         model,
+        draft: None,
         tokenizer: Arc::new(tokenizer),
         vision,
     })

@@ -58,6 +58,7 @@ impl<O: Ops> Decoder<O> {
             if span
                 .blocks
                 .iter()
+                .chain(&span.tail)
                 .any(|block| block.0 as usize >= self.n_blocks)
             {
                 return Err("a KV block was not reserved");
@@ -94,6 +95,15 @@ impl<O: Ops> Decoder<O> {
         }
         Ok(())
     }
+
+    /// Copies what the sequences of the step have in common with blocks of others.
+    fn copy_tails(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+        let copies = plan.spans.iter();
+        for (from, to, _) in copies.filter_map(|span| span.copy(self.spec.block_size)) {
+            self.ops.copy_block(from, to)?;
+        }
+        Ok(())
+    }
 }
 
 impl<O> Model for Decoder<O>
@@ -120,6 +130,7 @@ where
         if plan.tokens.is_empty() {
             return Ok(());
         }
+        self.copy_tails(plan)?;
         decoder::forward(&self.arch, &self.weights, &mut self.ops, plan, logits)
     }
 
@@ -129,6 +140,7 @@ where
         if plan.tokens.is_empty() {
             return Ok(());
         }
+        self.copy_tails(plan)?;
         decoder::embed(&self.arch, &self.weights, &mut self.ops, plan, rows)
     }
 }

@@ -252,6 +252,7 @@ pub(crate) fn logits(loaded: &mut Loaded, tokens: &[u32]) -> Vec<f32> {
             rows: 0..tokens.len(),
             start: 0,
             blocks: vec![BlockId(0)],
+            tail: None,
         }],
         logit_rows: vec![tokens.len() as u32 - 1],
     };

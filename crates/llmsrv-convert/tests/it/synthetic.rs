@@ -44,6 +44,7 @@ fn every_target_and_family_runs_and_gives_finite_logits() {
                 rows: 0..3,
                 start: 0,
                 blocks: vec![BlockId(0)],
+                tail: None,
             }],
             logit_rows: vec![2],
             ..StepPlan::default()

@@ -123,6 +123,16 @@ impl Activations {
         Ok(())
     }
 
+    /// Writes what [`Activations::quantize`] leaves of `x`, which are whole blocks: a second quantised
+    /// row which, added to the first, makes activations of 16 bits.
+    pub fn rest(x: &[f32], kind: Kind, out: &mut [f32]) {
+        match kind {
+            Kind::Short => rest::<32>(x, out),
+            Kind::Long => rest::<256>(x, out),
+            Kind::Plain => out.fill(0.0),
+        }
+    }
+
     /// Returns where the blocks of a kind begin, the bytes of one, and how many there are.
     pub(super) fn blocks(&self, kind: Kind) -> (*const u8, usize, usize) {
         fn of<T>(blocks: &[T]) -> (*const u8, usize, usize) {
@@ -266,6 +276,17 @@ fn quantize_long(x: &[f32; 256], out: &mut Long) {
     }
     for (sum, halves) in out.sums.iter_mut().zip(out.minus_sums.as_chunks::<2>().0) {
         *sum = -(halves[0] + halves[1]) as i16;
+    }
+}
+
+fn rest<const LEN: usize>(x: &[f32], out: &mut [f32]) {
+    let blocks = x.as_chunks::<LEN>().0;
+    for (x, out) in blocks.iter().zip(out.as_chunks_mut::<LEN>().0) {
+        let mut rounded = [0; LEN];
+        let scale = codes(x, &mut rounded);
+        for ((out, x), code) in out.iter_mut().zip(x).zip(rounded) {
+            *out = x - f32::from(code) * scale;
+        }
     }
 }
 

@@ -231,9 +231,9 @@ impl<T: ShortCodes> Format for T {
                 }
             });
             let scales = I::halves(head);
-            for (token, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
+            for token in 0..C {
                 let scale = I::multiply(scales, I::splat_float((*x.add(token)).scale));
-                *sum = I::fused(*sum, I::float(dot), scale);
+                sums[token] = I::fused(sums[token], I::float(dots[token]), scale);
             }
             if T::HAS_MINIMUM {
                 let minimums = I::halves(head.add(32));
@@ -443,8 +443,8 @@ unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
                     }
                 });
                 let scale = I::and(scales, I::splat(0xff));
-                for (total, dot) in totals.iter_mut().zip(dots) {
-                    *total = I::multiply_add(*total, dot, scale);
+                for token in 0..C {
+                    totals[token] = I::multiply_add(totals[token], dots[token], scale);
                 }
                 scales = I::shr(scales, 8);
                 codes = codes.add(if FIVE_BITS { 320 } else { 256 });
@@ -452,9 +452,9 @@ unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
             }
         }
         let block_scales = I::halves(head);
-        for (token, (sum, total)) in sums.iter_mut().zip(totals).enumerate() {
+        for token in 0..C {
             let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-            *sum = I::fused(*sum, I::float(total), scale);
+            sums[token] = I::fused(sums[token], I::float(totals[token]), scale);
         }
         // Minimums of neighbours as 16-bit pairs meet sums of activations in pairs.
         let low_byte = I::splat(0xff);
@@ -481,9 +481,9 @@ unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
             }
         }
         let block_scales = I::halves(head.add(32));
-        for (token, (sum, total)) in sums.iter_mut().zip(totals).enumerate() {
+        for token in 0..C {
             let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-            *sum = I::fused_minus(*sum, I::float(total), scale);
+            sums[token] = I::fused_minus(sums[token], I::float(totals[token]), scale);
         }
     }
 }
@@ -538,9 +538,9 @@ impl Format for Q6K {
                 }
             }
             let block_scales = I::halves(head);
-            for (token, (sum, total)) in sums.iter_mut().zip(totals).enumerate() {
+            for token in 0..C {
                 let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-                *sum = I::fused(*sum, I::float(total), scale);
+                sums[token] = I::fused(sums[token], I::float(totals[token]), scale);
             }
         }
     }

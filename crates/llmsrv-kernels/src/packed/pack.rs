@@ -31,7 +31,8 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
         TensorType::Q8_0 => |block, out| {
             out.scales(&block[..2]);
             for (idx, codes) in block[2..].as_chunks::<4>().0.iter().enumerate() {
-                out.dword(idx, codes.map(|code| code ^ 0x80));
+                let codes = u32::from_le_bytes(*codes) ^ 0x8080_8080;
+                out.dword(idx, codes.to_le_bytes());
             }
         },
         TensorType::Q4_K => |block, out| {
@@ -63,22 +64,18 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
                 block[128..192].as_chunks::<32>(),
             );
             for (part, (low, high)) in low.0.iter().zip(high.0).enumerate() {
-                let [first, second] = [&low[..32], &low[32..]].map(|codes| {
-                    codes
-                        .first_chunk::<32>()
-                        .map_or([[0; 16]; 2], split_nibbles)
-                });
+                let halves = low.as_chunks::<32>().0;
+                let (first, second) = (split_nibbles(&halves[0]), split_nibbles(&halves[1]));
                 let quarters = [first[0], second[0], first[1], second[1]];
                 for (quarter, nibbles) in quarters.iter().enumerate() {
                     let at = 4 + 6 * (4 * part + quarter);
                     out.dwords(at, nibbles);
                     for (half, bits) in high.as_chunks::<16>().0.iter().enumerate() {
-                        let top = |v: usize| {
-                            let byte = |j: usize| bits[4 * v + j] >> (2 * quarter) & 3;
-                            [byte(0), byte(1), byte(2), byte(3)]
-                        };
-                        let tops = [top(0), top(1), top(2), top(3)].map(u32::from_le_bytes);
-                        let packed = tops[0] | tops[1] << 2 | tops[2] << 4 | tops[3] << 6;
+                        let mut packed = 0;
+                        for (v, bits) in bits.as_chunks::<4>().0.iter().enumerate() {
+                            let tops = u32::from_le_bytes(*bits) >> (2 * quarter) & 0x0303_0303;
+                            packed |= tops << (2 * v);
+                        }
                         out.dword(at + 4 + half, packed.to_le_bytes());
                     }
                 }

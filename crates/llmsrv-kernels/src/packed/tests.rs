@@ -115,6 +115,36 @@ proptest! {
         }
     }
 
+    /// Two rows of bytes are a row of 16 bits.
+    #[test]
+    fn a_row_and_its_rest_are_nearly_exact(long: bool, blocks in 1_usize..5, seed: u64) {
+        let (ty, kind) = if long { (TensorType::Q4_K, Kind::Long) } else { (TensorType::Q8_0, Kind::Short) };
+        let (rows, cols) = (16, blocks * kind.block_len());
+        let bytes = weights(ty, rows, cols, seed);
+        let weight = Weight { ty, rows, cols, bytes: &bytes };
+        let mut unpacked = vec![0.0; rows * cols];
+        dequantize(ty, &bytes, &mut unpacked).unwrap();
+        let mut x = values(cols, seed ^ 1);
+        let mut rest = vec![f32::NAN; cols];
+        Activations::rest(&x, kind, &mut rest);
+        let largest = x.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
+        for rest in &rest {
+            prop_assert!(rest.abs() <= largest / 127.0 * 0.5001);
+        }
+        let exact: Vec<f64> = unpacked
+            .chunks(cols)
+            .map(|row| row.iter().zip(&x).map(|(a, b)| f64::from(a * b)).sum())
+            .collect();
+        x.extend(rest);
+        let (_, out) = multiply(&weight, &x, Instructions::best(), 1);
+        for (row, exact) in exact.iter().enumerate() {
+            let got = f64::from(out[row] + out[rows + row]);
+            let weights: f32 = unpacked[row * cols..][..cols].iter().map(|w| w.abs()).sum();
+            let bound = f64::from(weights * largest / 127.0 / 127.0) + 1e-4;
+            prop_assert!((got - exact).abs() <= bound, "{got} {exact} {bound}");
+        }
+    }
+
     /// Bytes that no encoder makes: all codes, scales of any sign.
     #[test]
     fn any_bytes_give_the_same_everywhere(kind in 0..TYPES.len(), rows in 1_usize..20, seed: u64) {

@@ -10,6 +10,7 @@
 )]
 
 mod parts;
+mod sync;
 mod wait;
 
 use std::{
@@ -17,14 +18,12 @@ use std::{
     cell::UnsafeCell,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     ptr,
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering},
-    },
+    sync::{Arc, PoisonError, TryLockError, atomic::Ordering},
     thread::{Builder, JoinHandle, available_parallelism},
 };
 
 pub(crate) use parts::Parts;
+use sync::{AtomicBool, AtomicIsize, AtomicUsize, Condvar, Mutex, MutexGuard};
 use wait::Patience;
 
 /// A fixed number of threads for the parts of one computation at a time.
@@ -312,5 +311,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 const MAX_THREADS: usize = 1024;
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests;
+
+#[cfg(all(test, shuttle))]
+mod interleavings;

@@ -8,7 +8,7 @@ use candle_core::{
     D, DType, Module, Tensor,
     quantized::{GgmlDType, QMatMul, QStorage, QTensor},
 };
-use llmsrv_engine::{LoadError, ModelError, Span, StepPlan};
+use llmsrv_engine::{BlockId, LoadError, ModelError, Span, StepPlan};
 use llmsrv_gguf::TensorType;
 
 use super::{Attention, Ops, WholeAttention};
@@ -213,6 +213,20 @@ impl Ops for CandleOps {
         });
         let grown = grown.collect::<candle_core::Result<_>>();
         self.kv = grown.map_err(|_| ModelError::OutOfMemory(n_blocks))?;
+        Ok(())
+    }
+
+    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), ModelError> {
+        let (from, to) = (from.0 as usize * BLOCK_SIZE, to.0 as usize * BLOCK_SIZE);
+        let copy = |stored: &Tensor| {
+            // A copy of its own: a tensor is not written where it is read from.
+            let source = stored.narrow(0, from, BLOCK_SIZE)?.copy()?;
+            stored.slice_set(&source, 0, to)
+        };
+        for (keys, values) in &self.kv {
+            copy(keys).map_err(failed)?;
+            copy(values).map_err(failed)?;
+        }
         Ok(())
     }
 

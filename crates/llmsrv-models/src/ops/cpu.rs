@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use llmsrv_engine::{Arithmetic, ModelError, StepPlan};
+use llmsrv_engine::{Arithmetic, BlockId, ModelError, StepPlan};
 use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{
     self as kernels, Activations, Arena, Instructions, Kind, Packed, PagedKv, Pairs, Pool, Product,
@@ -70,10 +70,11 @@ impl CpuOps {
         Ok(CpuOps::with_cache(kv, n_threads, arithmetic))
     }
 
-    /// Prepares for a model without KV cache.
+    /// Prepares for a model without KV cache. Vectors are compared with those of other engines and days,
+    /// so they are computed finely.
     pub(crate) fn without_cache(n_threads: usize) -> Result<CpuOps, ModelError> {
         let kv = PagedKv::new(0, 0, 0, TensorType::F32).map_err(failed)?;
-        Ok(CpuOps::with_cache(kv, n_threads, Arithmetic::Exact))
+        Ok(CpuOps::with_cache(kv, n_threads, Arithmetic::Fine))
     }
 
     fn with_cache(kv: PagedKv, n_threads: usize, arithmetic: Arithmetic) -> CpuOps {
@@ -86,6 +87,42 @@ impl CpuOps {
             extra_weight_bytes: 0,
             inputs: Default::default(),
         }
+    }
+
+    /// Returns how many rows of bytes an activation row is for these weights.
+    fn n_parts(&self, weights: &Matrix) -> usize {
+        match weights {
+            Matrix::Packed(packed) => self.n_parts_of(packed.kind()),
+            Matrix::File(_) => 1,
+        }
+    }
+
+    fn n_parts_of(&self, kind: Kind) -> usize {
+        match self.arithmetic {
+            Arithmetic::Fine if kind != Kind::Plain => 2,
+            _ => 1,
+        }
+    }
+
+    /// Makes the input of all products with weights of a kind.
+    fn quantize(&mut self, x: &Buffer, kind: Kind) -> Result<(), ModelError> {
+        let n_parts = self.n_parts_of(kind);
+        let input = &mut self.inputs[kind as usize];
+        if n_parts == 1 {
+            let quantized = input.quantize(x.values(), x.width(), kind, &self.pool);
+            return quantized.map_err(failed);
+        }
+        let mut parts = self.buffers.take(2 * x.n_rows(), x.width());
+        let width = x.width().max(1);
+        let parallel = x.values().len() >= 4 * CHUNK_ELEMENTS;
+        self.pool
+            .for_each_chunk_mut(parts.values_mut(), 2 * width, parallel, |row, parts| {
+                let (first, rest) = parts.split_at_mut(width);
+                first.copy_from_slice(x.row(row));
+                Activations::rest(x.row(row), kind, rest);
+            });
+        let quantized = input.quantize(parts.values(), width, kind, &self.pool);
+        quantized.map_err(failed)
     }
 
     /// Calls `work` with whole rows of `x` and where they lie in it, on all threads if they are many.
@@ -130,6 +167,10 @@ impl Ops for CpuOps {
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
         let reserved = self.kv.reserve(n_blocks);
         reserved.map_err(|_| ModelError::OutOfMemory(n_blocks))
+    }
+
+    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), ModelError> {
+        self.kv.copy(from.0, to.0).map_err(failed)
     }
 
     fn kv_block_bytes(&self) -> usize {
@@ -224,16 +265,17 @@ impl Ops for CpuOps {
         x: &Buffer,
         matrices: [(&Matrix, Option<&Vec<f32>>); N],
     ) -> Result<[Buffer; N], ModelError> {
-        let mut results =
-            matrices.map(|(matrix, _)| self.buffers.take(x.n_rows(), matrix.n_rows()));
-        for (kind, input) in Kind::ALL.into_iter().zip(&mut self.inputs) {
+        let mut results = matrices.map(|(matrix, _)| {
+            let n_rows = self.n_parts(matrix) * x.n_rows();
+            self.buffers.take(n_rows, matrix.n_rows())
+        });
+        for kind in Kind::ALL {
             let needed = matrices.iter().any(|(matrix, _)| match matrix {
                 Matrix::Packed(packed) => packed.kind() == kind,
                 Matrix::File(_) => false,
             });
             if needed {
-                let quantized = input.quantize(x.values(), x.width(), kind, &self.pool);
-                quantized.map_err(failed)?;
+                self.quantize(x, kind)?;
             }
         }
         let mut products = Vec::with_capacity(N);
@@ -250,7 +292,10 @@ impl Ops for CpuOps {
             }
         }
         kernels::multiply_all(Instructions::best(), &mut products, &self.pool).map_err(failed)?;
-        for ((_, bias), result) in matrices.iter().zip(&mut results) {
+        for ((matrix, bias), result) in matrices.iter().zip(&mut results) {
+            if self.n_parts(matrix) == 2 {
+                result.add_pairs();
+            }
             if let Some(bias) = bias {
                 for row in 0..result.n_rows() {
                     kernels::add_scaled(result.row_mut(row), bias, 1.0);

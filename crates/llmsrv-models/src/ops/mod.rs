@@ -8,7 +8,7 @@ pub(crate) mod buffers;
 pub(crate) mod candle;
 pub(crate) mod cpu;
 
-use llmsrv_engine::{ModelError, StepPlan};
+use llmsrv_engine::{BlockId, ModelError, StepPlan};
 pub(crate) use llmsrv_kernels::WholeAttention;
 
 use crate::{arch::Activation, rope::Rope, source::FileMatrix};
@@ -37,6 +37,9 @@ pub(crate) trait Ops: Send {
 
     /// Makes room for KV blocks `0..n_blocks` and keeps those that exist.
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError>;
+
+    /// Copies what is stored in a KV block, in all layers, to another one.
+    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), ModelError>;
 
     /// Returns the bytes of one KV block over all layers.
     fn kv_block_bytes(&self) -> usize;

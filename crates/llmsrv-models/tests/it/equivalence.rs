@@ -6,12 +6,16 @@ use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
 fn load(case: &Case, kv_cache_type: &str) -> Box<dyn Model> {
+    load_on(case, kv_cache_type, "cpu")
+}
+
+fn load_on(case: &Case, kv_cache_type: &str, device: &str) -> Box<dyn Model> {
     let folder = tempfile::tempdir().unwrap();
     let path = case.write(folder.path());
     let options = LoadOptions {
         kv_cache_type: kv_cache_type.into(),
         n_threads: 2,
-        device: "cpu".into(),
+        device: device.into(),
         ..LoadOptions::default()
     };
     llmsrv_models::load(&path, &options).unwrap().model
@@ -21,6 +25,8 @@ fn load(case: &Case, kv_cache_type: &str) -> Box<dyn Model> {
 struct Sequence {
     tokens: Vec<u32>,
     blocks: Vec<BlockId>,
+    /// Where the end of what is done is to be copied from.
+    tail: Option<BlockId>,
     done: usize,
     logits: Vec<Vec<f32>>,
 }
@@ -35,6 +41,7 @@ impl Sequence {
                 .rev()
                 .map(|idx| BlockId((idx * n_sequences + seed) as u32))
                 .collect(),
+            tail: None,
             done: 0,
             logits: Vec::new(),
         }
@@ -54,6 +61,7 @@ fn step(model: &mut dyn Model, pieces: &mut [(&mut Sequence, usize)]) {
             rows: first_row..plan.tokens.len(),
             start: range.start as u32,
             blocks: sequence.blocks.clone(),
+            tail: sequence.tail,
         });
     }
     plan.logit_rows = (0..plan.tokens.len() as u32).collect();
@@ -64,6 +72,7 @@ fn step(model: &mut dyn Model, pieces: &mut [(&mut Sequence, usize)]) {
     for (sequence, n) in pieces.iter_mut() {
         sequence.logits.extend(rows.by_ref().take(*n));
         sequence.done += *n;
+        sequence.tail = None;
     }
 }
 
@@ -136,6 +145,88 @@ fn batches_and_pieces_change_no_bit_of_packed_weights() {
         TensorType::Q6_K,
     ] {
         check(&wide(dtype), "f16", &[40, 33, 1], &[7, 1, 16, 3]);
+    }
+}
+
+/// Computes two sequences with `n_common` first tokens: the second one takes the blocks of the
+/// first, and a copy of the one in which they part. `same` compares its logits with those it has
+/// alone; both go on afterwards.
+fn check_copy(model: &mut dyn Model, (n_common, n_first, n_second): (usize, usize, usize)) {
+    let block_size = model.spec().block_size;
+    let lengths = [n_common + n_first, n_common + n_second];
+    let n_blocks = lengths
+        .map(|len| len.div_ceil(block_size))
+        .into_iter()
+        .max();
+    model.reserve_blocks(2 * n_blocks.unwrap()).unwrap();
+    let mut sequences = [0, 1].map(|seed| Sequence::new(seed, lengths[seed], 2, block_size));
+    let common = sequences[0].tokens[..n_common].to_vec();
+    sequences[1].tokens[..n_common].copy_from_slice(&common);
+    let expected = alone(model, &mut sequences);
+
+    let [first, second] = &mut sequences;
+    let n_now = n_common + n_first / 2;
+    step(model, &mut [(first, n_now)]);
+    let n_full = n_common / block_size;
+    second.blocks[..n_full].copy_from_slice(&first.blocks[..n_full]);
+    second.tail = (n_common % block_size > 0).then(|| first.blocks[n_full]);
+    second.done = n_common;
+    let n_rest = first.tokens.len() - n_now;
+    // The first sequence writes in the same step, but for what the second one reads.
+    if n_now / block_size > n_full && n_rest > 0 {
+        step(model, &mut [(second, 1), (first, n_rest)]);
+    } else {
+        step(model, &mut [(second, 1)]);
+    }
+    let n_rest = second.tokens.len() - second.done;
+    if n_rest > 0 {
+        step(model, &mut [(second, n_rest)]);
+    }
+    let expected = [&expected[0][..], &expected[1][n_common..]];
+    for (sequence, expected) in sequences.iter().zip(expected) {
+        for (position, (found, expected)) in sequence.logits.iter().zip(expected).enumerate() {
+            let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(found), bits(expected), "row {position}");
+        }
+    }
+}
+
+/// Where cuts may change bits, a copy in the same cuts changes none.
+#[test]
+fn a_block_is_copied_on_candle_tensors() {
+    for case in CASES {
+        for kv_cache_type in ["f16", "f32"] {
+            let mut model = load_on(case, kv_cache_type, "candle");
+            model.reserve_blocks(6).unwrap();
+            let mut own = Sequence::new(0, 70, 2, 32);
+            let mut copied = Sequence::new(0, 70, 2, 32);
+            copied.blocks[1..].copy_from_slice(&[BlockId(1), BlockId(3)]);
+            step(&mut *model, &mut [(&mut own, 45)]);
+            (copied.tail, copied.done) = (Some(own.blocks[1]), 45);
+            step(&mut *model, &mut [(&mut copied, 25)]);
+            step(&mut *model, &mut [(&mut own, 25)]);
+            assert_eq!(copied.logits, own.logits[45..], "{}", case.name);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 48,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_copy_changes_no_bit(
+        case in 0..CASES.len(),
+        kv_cache_type in prop::sample::select(vec!["f32", "f16", "q8_0", "q4_0"]),
+        n_common in 1usize..100,
+        n_first in 1usize..80,
+        n_second in 1usize..60,
+    ) {
+        let mut model = load(&CASES[case], kv_cache_type);
+        check_copy(&mut *model, (n_common, n_first, n_second));
     }
 }
 

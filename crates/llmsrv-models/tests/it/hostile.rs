@@ -304,7 +304,7 @@ fn broken_plans_are_errors() {
     model.reserve_blocks(2).unwrap();
     let blocks = [BlockId(0), BlockId(1)];
     let good = || plan(&[1, 2, 3], 4, &blocks, false);
-    let breaks: [fn(&mut StepPlan); 11] = [
+    let breaks: [fn(&mut StepPlan); 12] = [
         |plan| plan.tokens[1] = 96,
         |plan| plan.tokens[1] = u32::MAX,
         |plan| plan.positions[0] = 9,
@@ -314,6 +314,7 @@ fn broken_plans_are_errors() {
         |plan| plan.spans[0].rows = 1..3,
         |plan| plan.spans[0].blocks.clear(),
         |plan| plan.spans[0].blocks[0] = BlockId(2),
+        |plan| plan.spans[0].tail = Some(BlockId(2)),
         |plan| plan.spans[0].start = u32::MAX,
         |plan| plan.logit_rows = vec![3],
     ];

@@ -45,7 +45,7 @@ fn all_weight_types_agree_with_plain_arithmetic() {
     }
 }
 
-/// Activations of 8 bits lose little. Without experts, since a small error may choose other ones.
+/// Activations of 8 bits lose little, of 16 bits next to nothing. Without experts, since a small error may choose other ones.
 #[test]
 fn fast_arithmetic_stays_close_for_all_weight_types() {
     let folder = tempfile::tempdir().unwrap();
@@ -60,6 +60,10 @@ fn fast_arithmetic_stays_close_for_all_weight_types() {
         // would cost far more.
         println!("{dtype}: {relative:.1e}");
         assert!(relative < 6e-2, "{dtype}: {relative}");
+        let fine = logits(folder.path(), &case, "cpu", "f32", Arithmetic::Fine);
+        let relative = self::relative(&fine, &exact);
+        println!("{dtype}, 16 bits: {relative:.1e}");
+        assert!(relative < 1e-3, "{dtype}: {relative}");
     }
 }
 

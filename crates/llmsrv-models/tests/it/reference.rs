@@ -129,7 +129,21 @@ fn embedded_model_agrees_with_the_reference() {
     }
 }
 
-/// Activations of 8 bits cost about one in a hundred, and choose the same tokens.
+/// What the program does with this model unless told otherwise: the same tokens after every prompt.
+#[test]
+fn the_default_arithmetic_agrees_with_the_reference() {
+    let path = root().join("assets/embedded/model.gguf");
+    let reference = include_str!("../fixtures/Q8_0.json");
+    for kv_type in ["f32", "f16"] {
+        let label = format!("Q8_0 default {kv_type}");
+        let loaded = load_as(&path, "cpu", kv_type, LoadOptions::default().arithmetic);
+        let summary = check(loaded, reference, 48, TOLERANCE, &label);
+        println!("{summary}");
+        assert!(summary.contains("21 of 21"), "{summary}");
+    }
+}
+
+/// Activations of 8 bits cost about one in a hundred, and nearly always choose the same tokens.
 #[test]
 fn fast_arithmetic_agrees_with_the_reference() {
     let path = root().join("assets/embedded/model.gguf");
@@ -165,7 +179,7 @@ fn other_quantisations_stay_close() {
             println!("NOT TESTED: no {name} file beside the repository ({path:?})");
             continue;
         }
-        for arithmetic in [Arithmetic::Exact, Arithmetic::Fast] {
+        for arithmetic in [Arithmetic::Exact, Arithmetic::Fine, Arithmetic::Fast] {
             let loaded = load_as(&path, "cpu", "f16", arithmetic);
             let n_equal = n_equal(loaded, include_str!("../fixtures/F16.json"));
             println!("{name} {arithmetic:?}: {n_equal} of 21 next tokens equal");

@@ -838,6 +838,7 @@ pub(crate) fn plan(tokens: &[u32], start: usize, blocks: &[BlockId], all_logits:
             rows: 0..tokens.len(),
             start: start as u32,
             blocks: blocks.to_vec(),
+            tail: None,
         }],
         logit_rows: if all_logits {
             (0..rows).collect()
