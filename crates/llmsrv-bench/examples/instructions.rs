@@ -10,7 +10,7 @@ use std::{hint::black_box, ops::ControlFlow};
 
 use llmsrv_convert::{SHAPES, Shape, Target, synthesize};
 use llmsrv_engine::{
-    BlockId, LoadOptions, Model, SamplingParams, Span, StepPlan, TokenId,
+    Arithmetic, BlockId, LoadOptions, Model, SamplingParams, Span, StepPlan, TokenId,
     blocks::Blocks,
     sample::{Candidates, Sampler},
     scheduler::{Scheduler, Step},
@@ -87,6 +87,8 @@ fn model(target: Target) -> Box<dyn Model> {
     let options = LoadOptions {
         n_threads: 1,
         device: "cpu".into(),
+        // As larger models do.
+        arithmetic: Arithmetic::Fast,
         ..LoadOptions::default()
     };
     llmsrv_models::load(&path, &options).unwrap().model
@@ -108,6 +110,7 @@ fn plan(rows: &[usize], start: usize) -> StepPlan {
             rows: first_row..first_row + n_rows,
             start: start as u32,
             blocks: blocks.map(|id| BlockId(id as u32)).collect(),
+            tail: None,
         });
         plan.logit_rows.push((plan.tokens.len() - 1) as u32);
     }

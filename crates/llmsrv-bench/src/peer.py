@@ -1,4 +1,5 @@
-"""Measures llama.cpp through the low-level calls of the package llama-cpp-python.
+"""Measures llama.cpp or ik_llama.cpp through the low-level calls of the package llama-cpp-python or
+ik-llama-cpp-python, whichever the interpreter has.
 
 Reads one JSON object a line from stdin and answers each with one on stdout. No sampling, no text:
 the same work as llama-bench does.
@@ -14,15 +15,37 @@ import time
 answers = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)
 
-import llama_cpp as lib  # noqa: E402
+try:
+    import llama_cpp as lib
+
+    ENGINE = "llama.cpp"
+
+    @lib.llama_log_callback
+    def silent(_level, _text, _data):
+        pass
+
+    lib.llama_log_set(silent, ctypes.c_void_p(0))
+
+    def forget(sequence, start):
+        lib.llama_memory_seq_rm(lib.llama_get_memory(state["context"]), sequence, start, -1)
+
+except ImportError:
+    import ik_llama_cpp._ctypes_api as lib
+    from ik_llama_cpp._lib_loader import load_shared_library
+
+    ENGINE = "ik_llama.cpp"
+    library = load_shared_library()
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+    silent = callback(lambda _level, _text, _data: None)
+    library.llama_log_set(silent, None)
+    library.llama_kv_cache_seq_rm.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]
+    library.llama_synchronize.argtypes = [ctypes.c_void_p]
+    lib.llama_synchronize = library.llama_synchronize
+
+    def forget(sequence, start):
+        library.llama_kv_cache_seq_rm(state["context"], sequence, start, -1)
 
 
-@lib.llama_log_callback
-def silent(_level, _text, _data):
-    pass
-
-
-lib.llama_log_set(silent, ctypes.c_void_p(0))
 lib.llama_backend_init()
 
 STEP = 512
@@ -32,11 +55,14 @@ state = {}
 def load(model, threads, positions, sequences, repack):
     options = lib.llama_model_default_params()
     options.n_gpu_layers = 0
-    if not repack:
+    if ENGINE == "ik_llama.cpp":
+        options.repack_tensors = repack
+        options.use_mmap = not repack
+    elif not repack:
         options.use_extra_bufts = False
     state["model"] = lib.llama_model_load_from_file(model.encode(), options)
     if not state["model"]:
-        raise RuntimeError("llama.cpp cannot load the model")
+        raise RuntimeError(f"{ENGINE} cannot load the model")
     options = lib.llama_context_default_params()
     options.n_ctx = (positions + 256) * sequences
     options.n_batch = 2048
@@ -46,13 +72,13 @@ def load(model, threads, positions, sequences, repack):
     options.n_threads_batch = threads
     state["context"] = lib.llama_init_from_model(state["model"], options)
     if not state["context"]:
-        raise RuntimeError("llama.cpp cannot make a context")
+        raise RuntimeError(f"{ENGINE} cannot make a context")
     state["batch"] = lib.llama_batch_init(STEP, 0, 1)
     vocab = lib.llama_model_get_vocab(state["model"])
     state["vocab"] = lib.llama_vocab_n_tokens(vocab)
     state["filled"] = [0] * sequences
     state["token"] = 1
-    return {"version": lib.__version__}
+    return {"engine": ENGINE}
 
 
 def token():
@@ -84,10 +110,9 @@ def prefill(sequence, start, n):
 
 def cut(sequences, depth):
     """Leaves so many positions in each of the first sequences, computing those that are missing."""
-    memory = lib.llama_get_memory(state["context"])
     for sequence in range(len(state["filled"])):
         keep = depth if sequence < sequences else 0
-        lib.llama_memory_seq_rm(memory, sequence, min(keep, state["filled"][sequence]), -1)
+        forget(sequence, min(keep, state["filled"][sequence]))
         state["filled"][sequence] = min(keep, state["filled"][sequence])
         if state["filled"][sequence] < keep:
             prefill(sequence, state["filled"][sequence], keep - state["filled"][sequence])

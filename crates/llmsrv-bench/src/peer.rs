@@ -17,11 +17,11 @@ pub enum PeerSpec {
     /// as llama-bench does with `-o json`. `{model}`, `{threads}`, `{pp}`, `{tg}`, `{depth}` and
     /// `{batch}` are replaced.
     Command(String),
-    /// A Python interpreter that can import `llama_cpp`.
+    /// A Python interpreter that can import `llama_cpp` or `ik_llama_cpp`.
     Python {
         /// The interpreter.
         interpreter: PathBuf,
-        /// Weights may be packed when they are loaded, which is llama.cpp's default.
+        /// Weights may be packed when they are loaded: the default of llama.cpp, not of ik_llama.cpp.
         repack: bool,
     },
 }
@@ -73,20 +73,15 @@ impl Peer {
                 interpreter,
                 repack,
             } => {
-                let name = if *repack {
-                    "llama.cpp"
-                } else {
-                    "llama.cpp, no repacking"
-                };
                 let failed = |reason: String| Error::Peer {
-                    peer: name.to_owned(),
+                    peer: interpreter.display().to_string(),
                     reason,
                 };
-                let mut python = Interpreter::start(interpreter)
-                    .map_err(|error| failed(format!("{}: {error}", interpreter.display())))?;
+                let mut python =
+                    Interpreter::start(interpreter).map_err(|error| failed(error.to_string()))?;
                 let positions = tests.iter().map(|test| test.positions()).max();
                 let sequences = tests.iter().map(|test| test.sequences()).max();
-                python
+                let answer = python
                     .ask(&json!({
                         "call": "load",
                         "model": model,
@@ -96,8 +91,10 @@ impl Peer {
                         "repack": repack,
                     }))
                     .map_err(failed)?;
+                let engine = answer["engine"].as_str().unwrap_or("peer");
+                let note = if *repack { "" } else { ", no repacking" };
                 Ok(Peer {
-                    name: name.to_owned(),
+                    name: format!("{engine}{note}"),
                     kind: Kind::Python(Box::new(python)),
                 })
             }
@@ -231,7 +228,7 @@ impl Interpreter {
         let mut line = String::new();
         let n_bytes = self.answers.read_line(&mut line);
         if n_bytes.map_err(|error| error.to_string())? == 0 {
-            return Err("it ended; can it import llama_cpp?".into());
+            return Err("it ended; can it import llama_cpp or ik_llama_cpp?".into());
         }
         let answer: Value = serde_json::from_str(&line).map_err(|error| error.to_string())?;
         match answer["error"].as_str() {

@@ -126,6 +126,7 @@ impl Raw {
             rows: first_row..first_row + n_rows,
             start: start as u32,
             blocks: self.tables[sequence].clone(),
+            tail: None,
         });
     }
 

@@ -11,6 +11,13 @@
 //! later     c d | ...             finds nothing: "cd" is known only after content 1
 //! ```
 //!
+//! The last block of a sequence that ends is registered with as much as it holds. A registered block
+//! is never written again, so of a block that is equal only at its beginning that part is copied:
+//!
+//! ```text
+//! later     a b | c x             finds block 0, copies "c" from block 1, computes only "x"
+//! ```
+//!
 //! The index is a hash map, but a hit counts only when parent and tokens are equal, so equal
 //! hashes never mix two prompts. Content numbers are never used twice, so a child cannot be found
 //! through a block that was given away and refilled. A block without users stays registered and
@@ -40,8 +47,10 @@ pub struct Blocks {
     fresh: Vec<BlockId>,
     /// Unused blocks with content, by the time of their release.
     cached: BTreeMap<u64, BlockId>,
-    /// Hash of parent and tokens to the block that holds them.
+    /// Hash of parent and tokens to the full block that holds them.
     index: HashMap<u64, BlockId>,
+    /// What may follow a content, full or not.
+    children: HashMap<ContentId, Vec<BlockId>>,
     hasher: RandomState,
     /// All ones, but for tests that want hashes to collide.
     hash_mask: u64,
@@ -70,7 +79,17 @@ struct Content {
     hash: u64,
 }
 
-/// What one full block holds: tokens, and the images that lie over them.
+/// What is known of the beginning of a sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prefix {
+    /// Tokens that need not be computed.
+    pub n_tokens: usize,
+    /// The block to copy those of them from that do not fill a block; the caller is one of its
+    /// users until that is done.
+    pub tail: Option<BlockId>,
+}
+
+/// What one block holds: tokens, and the images that lie over them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chunk<'a> {
     tokens: &'a [TokenId],
@@ -78,7 +97,7 @@ pub struct Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    /// Cuts a range, which is a block, out of a sequence.
+    /// Cuts a range, which is a block or its beginning, out of a sequence.
     pub fn new(tokens: &'a [TokenId], images: &[ImageSpan], range: Range<usize>) -> Chunk<'a> {
         Chunk {
             tokens: &tokens[range.clone()],
@@ -100,6 +119,7 @@ impl Blocks {
             fresh: Vec::new(),
             cached: BTreeMap::new(),
             index: HashMap::new(),
+            children: HashMap::new(),
             hasher: RandomState::new(),
             hash_mask: u64::MAX,
             clock: 0,
@@ -139,20 +159,19 @@ impl Blocks {
         true
     }
 
-    /// Finds the longest registered prefix of `tokens` with `images`, adds its blocks to `table` (which is
-    /// empty) and the caller to their users. Returns the number of tokens found, always a
-    /// multiple of the block size and less than `tokens.len()`: the last token is to be computed
-    /// for its logits.
+    /// Finds the longest registered prefix of `tokens` with `images`, adds its full blocks to `table`
+    /// (which is empty) and the caller to the users of all of them. At least the last token is left
+    /// to be computed, for its logits.
     pub fn find_prefix(
         &mut self,
         tokens: &[TokenId],
         images: &[ImageSpan],
         table: &mut Vec<BlockId>,
-    ) -> usize {
+    ) -> Prefix {
         debug_assert!(table.is_empty());
         let mut parent = ROOT;
-        let n_full = tokens.len().saturating_sub(1) / self.block_size;
-        for idx in 0..n_full {
+        let n_most = tokens.len().saturating_sub(1);
+        for idx in 0..n_most / self.block_size {
             let block = idx * self.block_size..(idx + 1) * self.block_size;
             let chunk = Chunk::new(tokens, images, block);
             let Some((id, content)) = self.find(parent, &chunk) else {
@@ -162,14 +181,24 @@ impl Blocks {
             self.retain(id);
             table.push(id);
         }
-        table.len() * self.block_size
+        let n_full = table.len() * self.block_size;
+        let rest = n_full..n_most.min(n_full + self.block_size);
+        let tail = self.find_beginning(parent, &Chunk::new(tokens, images, rest));
+        if let Some((id, _)) = tail {
+            self.retain(id);
+        }
+        Prefix {
+            n_tokens: n_full + tail.map_or(0, |(_, n)| n),
+            tail: tail.map(|(id, _)| id),
+        }
     }
 
-    /// Registers block `block_idx` of `table`, which is full and computed, as holding `chunk`
-    /// after the blocks before it. If another block holds the same already, the table gets that
-    /// one and its own becomes free: each content is kept once.
+    /// Registers block `block_idx` of `table`, which is computed, as holding `chunk` after the blocks
+    /// before it. If another block holds the same already, the table gets that one and its own
+    /// becomes free: each content is kept once. A chunk that does not fill its block is registered
+    /// only when nobody writes to the block any more.
     pub fn register(&mut self, table: &mut [BlockId], block_idx: usize, chunk: Chunk<'_>) {
-        debug_assert_eq!(chunk.tokens.len(), self.block_size);
+        debug_assert!((1..=self.block_size).contains(&chunk.tokens.len()));
         if !self.reuse {
             return;
         }
@@ -183,7 +212,8 @@ impl Blocks {
             Some(None) => return,
         };
         let own = table[block_idx];
-        if let Some((twin, _)) = self.find(parent, &chunk) {
+        let is_full = chunk.tokens.len() == self.block_size;
+        if let Some((twin, _)) = self.find(parent, &chunk).filter(|_| is_full) {
             if twin != own {
                 self.retain(twin);
                 self.release(own);
@@ -192,10 +222,17 @@ impl Blocks {
             return;
         }
         let hash = self.hash(parent, &chunk);
-        if self.index.contains_key(&hash) {
+        if is_full {
+            if self.index.contains_key(&hash) {
+                return;
+            }
+            self.index.insert(hash, own);
+        } else if let Some((_, n)) = self.find_beginning(parent, &chunk)
+            && n == chunk.tokens.len()
+        {
             return;
         }
-        self.index.insert(hash, own);
+        self.forget_beginnings(parent, &chunk);
         self.last_content += 1;
         let content = Content {
             id: self.last_content,
@@ -204,7 +241,13 @@ impl Blocks {
             images: chunk.images,
             hash,
         };
+        self.children.entry(parent).or_default().push(own);
         self.block_mut(own).content = Some(content);
+    }
+
+    /// Takes a user away from a block.
+    pub fn give_back(&mut self, id: BlockId) {
+        self.release(id);
     }
 
     /// Takes a user away from each block of `table` and empties it. The last block goes first, so
@@ -227,6 +270,10 @@ impl Blocks {
         self.fresh.retain(kept);
         self.cached.retain(|_, id| kept(id));
         self.index.retain(|_, id| kept(id));
+        self.children.retain(|_, ids| {
+            ids.retain(kept);
+            !ids.is_empty()
+        });
         debug_assert!(self.pool.iter().skip(bound).all(|block| block.users == 0));
         self.pool.truncate(bound);
     }
@@ -234,6 +281,11 @@ impl Blocks {
     /// Returns how many blocks [`Blocks::allocate`] could hand out now.
     pub fn available(&self) -> usize {
         self.fresh.len() + self.cached.len() + (self.bound - self.pool.len())
+    }
+
+    /// Returns whether what is registered is ever found again.
+    pub fn finds_prefixes(&self) -> bool {
+        self.reuse
     }
 
     /// Returns the number of tokens in a block.
@@ -261,10 +313,10 @@ impl Blocks {
         self.cached.len()
     }
 
-    /// Checks that the tables of all users and the books agree; panics if not.
-    pub fn assert_consistent<'a>(&self, tables: impl Iterator<Item = &'a [BlockId]>) {
+    /// Checks that what all users hold and the books agree; panics if not.
+    pub fn assert_consistent(&self, held: impl Iterator<Item = BlockId>) {
         let mut users = vec![0; self.pool.len()];
-        for id in tables.flatten() {
+        for id in held {
             users[id.0 as usize] += 1;
         }
         assert!(self.pool.len() <= self.bound, "more blocks than the bound");
@@ -290,12 +342,29 @@ impl Blocks {
             self.fresh.len() + self.cached.len(),
             "a block is lost or listed twice"
         );
-        let registered = self
-            .pool
-            .iter()
-            .filter(|block| block.content.is_some())
-            .count();
-        assert_eq!(registered, self.index.len(), "index and blocks disagree");
+        let mut n_registered = 0;
+        for block in &self.pool {
+            let Some(content) = &block.content else {
+                continue;
+            };
+            n_registered += 1;
+            let siblings = self.children.get(&content.parent);
+            assert!(
+                siblings.is_some_and(|ids| ids.iter().any(|id| {
+                    let sibling = self.block(*id).content.as_ref();
+                    sibling.is_some_and(|sibling| sibling.id == content.id)
+                })),
+                "a content is not among those of its parent"
+            );
+        }
+        let n_listed: usize = self.children.values().map(Vec::len).sum();
+        assert_eq!(n_registered, n_listed, "a content that is gone is listed");
+        let is_full = |block: &&Block| {
+            let content = block.content.as_ref();
+            content.is_some_and(|content| content.tokens.len() == self.block_size)
+        };
+        let n_full = self.pool.iter().filter(is_full).count();
+        assert_eq!(n_full, self.index.len(), "index and blocks disagree");
         for (hash, id) in &self.index {
             assert!(
                 self.block(*id)
@@ -347,10 +416,57 @@ impl Blocks {
     /// Forgets the content that was unused for the longest time and returns its block.
     fn evict(&mut self) -> Option<BlockId> {
         let (_, id) = self.cached.pop_first()?;
-        if let Some(content) = self.block_mut(id).content.take() {
+        self.forget(id);
+        Some(id)
+    }
+
+    /// Forgets what a block holds.
+    fn forget(&mut self, id: BlockId) {
+        let Some(content) = self.block_mut(id).content.take() else {
+            return;
+        };
+        if content.tokens.len() == self.block_size {
             self.index.remove(&content.hash);
         }
-        Some(id)
+        if let Some(siblings) = self.children.get_mut(&content.parent) {
+            siblings.retain(|other| *other != id);
+            if siblings.is_empty() {
+                self.children.remove(&content.parent);
+            }
+        }
+    }
+
+    /// Forgets unused blocks that hold no more than a beginning of `chunk`, which is about to be
+    /// registered.
+    fn forget_beginnings(&mut self, parent: ContentId, chunk: &Chunk<'_>) {
+        let Some(siblings) = self.children.get(&parent) else {
+            return;
+        };
+        let is_less = |id: &BlockId| {
+            let block = self.block(*id);
+            let content = block.content.as_ref();
+            block.users == 0
+                && content.is_some_and(|content| {
+                    let n = content.tokens.len();
+                    n < self.block_size && content.common(chunk) == n
+                })
+        };
+        let less: Vec<BlockId> = siblings.iter().copied().filter(is_less).collect();
+        for id in less {
+            self.forget(id);
+            let released = self.block(id).released;
+            self.cached.remove(&released);
+            self.fresh.push(id);
+        }
+    }
+
+    /// Returns the block after `parent` that has most of the beginning of `chunk`, and how many
+    /// tokens.
+    fn find_beginning(&self, parent: ContentId, chunk: &Chunk<'_>) -> Option<(BlockId, usize)> {
+        let siblings = self.children.get(&parent)?.iter();
+        let common = |id: &BlockId| Some((*id, self.block(*id).content.as_ref()?.common(chunk)));
+        let longest = siblings.filter_map(common).max_by_key(|(_, n)| *n);
+        longest.filter(|(_, n)| *n > 0)
     }
 
     fn find(&self, parent: ContentId, chunk: &Chunk<'_>) -> Option<(BlockId, ContentId)> {
@@ -375,170 +491,14 @@ impl Blocks {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn text(tokens: &[TokenId]) -> Chunk<'_> {
-        Chunk::new(tokens, &[], 0..tokens.len())
-    }
-
-    fn ids(table: &[BlockId]) -> Vec<u32> {
-        table.iter().map(|id| id.0).collect()
-    }
-
-    #[test]
-    fn a_prefix_is_found_only_after_its_parent() {
-        let mut blocks = Blocks::new(2, 4, 4, true);
-        let mut table = Vec::new();
-        assert!(blocks.allocate(3, &mut table));
-        blocks.register(&mut table, 0, text(&[1, 2]));
-        blocks.register(&mut table, 1, text(&[3, 4]));
-        let mut found = Vec::new();
-        assert_eq!(blocks.find_prefix(&[1, 2, 3, 4, 9], &[], &mut found), 4);
-        assert_eq!(ids(&found), ids(&table[..2]));
-        blocks.release_all(&mut found);
-        assert_eq!(
-            blocks.find_prefix(&[1, 2, 3, 4], &[], &mut found),
-            2,
-            "the last token stays to be computed"
-        );
-        blocks.release_all(&mut found);
-        for (tokens, n) in [
-            (vec![3, 4, 9], 0),
-            (vec![1, 2], 0),
-            (vec![1, 2, 3], 2),
-            (vec![], 0),
-            (vec![1, 2, 4, 3, 9], 2),
-        ] {
-            assert_eq!(
-                blocks.find_prefix(&tokens, &[], &mut found),
-                n,
-                "{tokens:?}"
-            );
-            blocks.release_all(&mut found);
-        }
-        blocks.assert_consistent([table.as_slice()].into_iter());
-    }
-
-    #[test]
-    fn the_oldest_end_of_a_prefix_is_given_away_first() {
-        let mut blocks = Blocks::new(1, 3, 3, true);
-        let mut table = Vec::new();
-        assert!(blocks.allocate(3, &mut table));
-        for (idx, token) in [7, 8, 9].into_iter().enumerate() {
-            blocks.register(&mut table, idx, text(&[token]));
-        }
-        blocks.release_all(&mut table);
-        assert_eq!(
-            (blocks.used(), blocks.cached(), blocks.available()),
-            (0, 3, 3)
-        );
-        assert!(blocks.allocate(1, &mut table));
-        let mut found = Vec::new();
-        assert_eq!(blocks.find_prefix(&[7, 8, 9, 1], &[], &mut found), 2);
-        assert!(!blocks.allocate(1, &mut table), "all three are in use");
-        blocks.assert_consistent([table.as_slice(), &found].into_iter());
-    }
-
-    #[test]
-    fn equal_contents_are_kept_once() {
-        let mut blocks = Blocks::new(1, 4, 4, true);
-        let (mut one, mut two) = (Vec::new(), Vec::new());
-        assert!(blocks.allocate(2, &mut one) && blocks.allocate(2, &mut two));
-        for table in [&mut one, &mut two] {
-            blocks.register(table, 0, text(&[5]));
-            blocks.register(table, 1, text(&[6]));
-        }
-        assert_eq!(one, two);
-        assert_eq!((blocks.used(), blocks.available()), (2, 2));
-    }
-
-    #[test]
-    fn the_pool_grows_to_its_bound() {
-        let mut blocks = Blocks::new(16, 2, 5, true);
-        let mut table = Vec::new();
-        assert_eq!((blocks.total(), blocks.available()), (2, 5));
-        assert!(blocks.allocate(3, &mut table));
-        assert!(
-            !blocks.allocate(3, &mut table),
-            "nothing is taken when not all is there"
-        );
-        assert_eq!(table.len(), 3);
-        assert!(blocks.allocate(2, &mut table));
-        assert_eq!((blocks.total(), blocks.available()), (5, 0));
-        blocks.release_all(&mut table);
-        blocks.shrink(2);
-        assert_eq!(
-            (blocks.total(), blocks.available(), blocks.bound()),
-            (2, 2, 2)
-        );
-        blocks.assert_consistent(std::iter::empty());
-    }
-
-    #[test]
-    fn beyond_what_it_may_keep_the_pool_grows_only_for_need() {
-        let mut blocks = Blocks::new(1, 0, 8, true).keeping(2);
-        let fill = |blocks: &mut Blocks, n: u32| {
-            let mut table = Vec::new();
-            assert!(blocks.allocate(2, &mut table));
-            blocks.register(&mut table, 0, text(&[n]));
-            blocks.register(&mut table, 1, text(&[n]));
-            table
-        };
-        for n in 0..10 {
-            let mut table = fill(&mut blocks, n);
-            blocks.release_all(&mut table);
-            assert_eq!(blocks.total(), 2, "old content is forgotten");
-        }
-        let tables = [fill(&mut blocks, 20), fill(&mut blocks, 21)];
-        assert!(blocks.total() >= 4, "content in use is not");
-        blocks.assert_consistent(tables.iter().map(Vec::as_slice));
-    }
-
-    #[test]
-    fn a_bound_that_fell_rises_again() {
-        let mut blocks = Blocks::new(1, 2, 8, true);
-        blocks.shrink(2);
-        assert!(!blocks.allocate(3, &mut Vec::new()));
-        blocks.raise_bound(4);
-        assert!(blocks.allocate(4, &mut Vec::new()) && blocks.bound() == 4);
-    }
-
-    proptest! {
-        /// Hashes of one bit: nearly all of them collide, only the comparison tells contents apart.
-        #[test]
-        fn colliding_hashes_do_not_mix_contents(
-            sequences in prop::collection::vec(prop::collection::vec(0u32..2, 1..12), 1..20),
-            block_size in 1usize..4,
-            bound in 6usize..20,
-        ) {
-            let mut blocks = Blocks::new(block_size, 0, bound, true);
-            blocks.make_hashes_collide();
-            // What is in each block, as the model would have it: the whole prefix.
-            let mut memory: HashMap<BlockId, Vec<TokenId>> = HashMap::new();
-            for tokens in &sequences {
-                let mut table = Vec::new();
-                let n_found = blocks.find_prefix(tokens, &[], &mut table);
-                prop_assert!(n_found < tokens.len() && n_found.is_multiple_of(block_size));
-                for (idx, id) in table.iter().enumerate() {
-                    prop_assert_eq!(&memory[id], &tokens[..(idx + 1) * block_size]);
-                }
-                let n_missing = tokens.len().div_ceil(block_size) - table.len();
-                if blocks.allocate(n_missing, &mut table) {
-                    for idx in n_found / block_size..tokens.len() / block_size {
-                        let end = (idx + 1) * block_size;
-                        memory.insert(table[idx], tokens[..end].to_vec());
-                        blocks.register(&mut table, idx, text(&tokens[end - block_size..end]));
-                        prop_assert_eq!(&memory[&table[idx]], &tokens[..end]);
-                    }
-                }
-                blocks.assert_consistent([table.as_slice()].into_iter());
-                blocks.release_all(&mut table);
-                blocks.assert_consistent(std::iter::empty());
-            }
-        }
+impl Content {
+    /// Returns the number of tokens at the beginning that are the same as those of `chunk`.
+    fn common(&self, chunk: &Chunk<'_>) -> usize {
+        let pairs = self.tokens.iter().zip(chunk.tokens);
+        let n_tokens = pairs.take_while(|(own, other)| own == other).count();
+        image::common(&self.images, &chunk.images, n_tokens)
     }
 }
+
+#[cfg(test)]
+mod tests;

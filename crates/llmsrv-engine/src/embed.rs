@@ -166,6 +166,7 @@ pub(crate) fn plan_whole(inputs: &[(Collector, Vec<TokenId>)]) -> StepPlan {
             rows: first_row..plan.tokens.len(),
             start: 0,
             blocks: Vec::new(),
+            tail: None,
         };
         let wanted = collector.wanted(&span);
         plan.logit_rows.extend(wanted.map(|row| row as u32));

@@ -8,29 +8,35 @@ use std::{
     borrow::{Borrow, BorrowMut},
     collections::VecDeque,
     sync::{Arc, Mutex, PoisonError, mpsc},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use llmsrv_tokenizer::Tokenizer;
 
 use crate::{
-    EmbeddingSpec, EngineOptions, FinishReason, MemoryAccount, Model, ModelError, Speculation,
-    Stats,
+    EmbeddingSpec, EngineOptions, FinishReason, Loaded, MemoryAccount, Model, ModelError,
+    Speculation, Stats,
     blocks::Blocks,
     embed::{self, Collector, EmbedInput},
     handle::{Submission, Work},
+    pace::Pace,
     reply::{Next, Reply, Tools},
     sample::{Candidates, LogProbs},
     scheduler::{Scheduler, Step},
     sequence::Sequence,
-    speculation::{Budget, Drafter, MOST_GUESSES, StepCosts},
+    speculation::{DraftModel, Drafter, Shadow, StepCosts},
 };
+
+mod guess;
 
 /// Everything the engine thread owns.
 pub(crate) struct Engine {
     model: Box<dyn Model>,
+    draft: Option<DraftModel>,
     tokenizer: Arc<Tokenizer>,
     scheduler: Scheduler,
+    step_target: Duration,
+    pace: Pace,
     blocks: Blocks,
     max_blocks: usize,
     n_reserved: usize,
@@ -56,6 +62,7 @@ pub(crate) struct Engine {
 struct Request {
     sequence: Sequence,
     drafter: Drafter,
+    shadow: Shadow,
     output: Output,
 }
 
@@ -75,20 +82,29 @@ struct Memory {
 
 impl Engine {
     pub(crate) fn new(
-        model: Box<dyn Model>,
-        tokenizer: Arc<Tokenizer>,
+        loaded: Loaded,
         options: EngineOptions,
         account: Box<dyn MemoryAccount>,
         published: Arc<Mutex<Stats>>,
     ) -> Engine {
+        let Loaded {
+            model,
+            draft,
+            tokenizer,
+            ..
+        } = loaded;
         let block_size = model.spec().block_size;
+        let draft = draft.map(|draft| DraftModel::new(draft, model.spec(), &options));
         let mut engine = Engine {
             model,
+            draft,
             tokenizer,
             scheduler: Scheduler {
                 max_sequences: options.max_sequences,
                 step_tokens: options.step_tokens,
             },
+            step_target: options.step_target,
+            pace: Pace::default(),
             blocks: Blocks::new(
                 block_size,
                 options.kv_blocks,
@@ -154,6 +170,9 @@ impl Engine {
         if self.requests.is_empty() {
             // Memory that was short may have come back.
             self.blocks.raise_bound(self.max_blocks);
+            if let Some(draft) = &mut self.draft {
+                draft.raise_bound();
+            }
         }
         let (mut reply, sequence) = Reply::new(submission);
         self.stats.requests += 1;
@@ -171,6 +190,7 @@ impl Engine {
             let request = Request {
                 sequence,
                 drafter: Drafter::new(),
+                shadow: Shadow::default(),
                 output: Output::Text(Box::new(reply)),
             };
             self.requests.insert(n_texts, request);
@@ -199,7 +219,7 @@ impl Engine {
     fn compute(&mut self, n_vectors: usize) {
         let scheduler = Scheduler {
             max_sequences: self.scheduler.max_sequences + n_vectors,
-            ..self.scheduler
+            step_tokens: self.step_tokens(),
         };
         self.guess(scheduler.max_sequences);
         scheduler.plan(&mut self.requests, &mut self.blocks, &mut self.step);
@@ -227,10 +247,14 @@ impl Engine {
             let start = Instant::now();
             let computed = self.forward();
             let plan = &self.step.plan;
-            // Every row is the next token of a sequence, or a guess.
-            if computed.is_ok() && plan.logit_rows.len() == plan.tokens.len() {
-                let seconds = start.elapsed().as_secs_f32();
-                self.step_costs.note(plan.tokens.len(), seconds);
+            if computed.is_ok() {
+                let (n_rows, took) = (plan.tokens.len(), start.elapsed());
+                if plan.logit_rows.len() == n_rows {
+                    // Every row is the next token of a sequence, or a guess.
+                    self.step_costs.note(n_rows, took.as_secs_f32());
+                } else {
+                    self.pace.note(n_rows, took);
+                }
             }
             match computed {
                 Ok(()) => self.commit(),
@@ -247,44 +271,14 @@ impl Engine {
         self.remove(|request| request.sequence.has_ended());
     }
 
-    /// Lets the first sequences guess what comes after their next token.
-    fn guess(&mut self, max_sequences: usize) {
-        if self.speculation == Speculation::Off {
-            return;
+    /// Returns how many tokens to compute in a step: fewer where answers that are being written would
+    /// wait too long for it.
+    fn step_tokens(&self) -> usize {
+        if !self.requests.iter().any(Request::is_written) {
+            return self.scheduler.step_tokens;
         }
-        let n_first = self.requests.len().min(max_sequences);
-        let first = &mut self.requests[..n_first];
-        let is_decoding = |request: &Request| {
-            let sequence = &request.sequence;
-            let is_text = matches!(request.output, Output::Text(_));
-            is_text && sequence.is_running() && sequence.pending() == 1
-        };
-        // Beside prompts that are read, rows are not free.
-        let is_time = first.iter().all(is_decoding);
-        let mut budget = Budget::new(&self.step_costs, n_first);
-        for request in first {
-            request.drafter.guess(&[], 0);
-            request.sequence.set_draft(&[]);
-            if !is_decoding(request) {
-                continue;
-            }
-            let Request {
-                sequence,
-                drafter,
-                output,
-            } = request;
-            let Output::Text(reply) = output else {
-                continue;
-            };
-            let room = reply.room_for_draft(sequence.tokens().len());
-            drafter.guess(sequence.tokens(), room.min(MOST_GUESSES));
-            let n = match self.speculation {
-                Speculation::Always(n) => n.min(drafter.guesses().len()),
-                Speculation::Auto if is_time => budget.take(drafter),
-                Speculation::Auto | Speculation::Off => 0,
-            };
-            sequence.set_draft(&drafter.guesses()[..n]);
-        }
+        let in_time = self.pace.rows_within(self.step_target);
+        self.scheduler.step_tokens.min(in_time)
     }
 
     /// Lets the oldest inputs become requests. Returns how many requests are to become vectors.
@@ -297,6 +291,7 @@ impl Engine {
             self.requests.push(Request {
                 sequence: collector.sequence(tokens),
                 drafter: Drafter::new(),
+                shadow: Shadow::default(),
                 output: Output::Vector(collector),
             });
         }
@@ -421,6 +416,7 @@ impl Engine {
                 sequence,
                 drafter,
                 output,
+                ..
             } = &mut self.requests[seq_idx];
             let draft = sequence.draft().to_vec();
             sequence.set_draft(&[]);
@@ -498,11 +494,14 @@ impl Engine {
 
     /// Removes the requests that `is_over` selects and gives their blocks back.
     fn remove(&mut self, is_over: impl Fn(&Request) -> bool) {
-        let blocks = &mut self.blocks;
+        let (blocks, draft) = (&mut self.blocks, &mut self.draft);
         self.requests.retain_mut(|request| {
             let is_over = is_over(request);
             if is_over {
                 request.sequence.release(blocks);
+                if let Some(draft) = draft {
+                    draft.release(&mut request.shadow);
+                }
             }
             !is_over
         });
@@ -510,8 +509,11 @@ impl Engine {
             self.blocks.assert_consistent(
                 self.requests
                     .iter()
-                    .map(|request| request.sequence.blocks()),
+                    .flat_map(|request| request.sequence.held()),
             );
+            if let Some(draft) = &self.draft {
+                draft.assert_consistent(self.requests.iter().map(|request| &request.shadow));
+            }
         }
     }
 
@@ -541,6 +543,14 @@ fn fail(step: &Step, requests: &mut [Request], error: &ModelError) {
         } = &mut requests[seq_idx];
         output.fail(&error.to_string());
         sequence.end();
+    }
+}
+
+impl Request {
+    /// Returns whether its next token is one of its answer.
+    fn is_written(&self) -> bool {
+        let is_text = matches!(self.output, Output::Text(_));
+        is_text && self.sequence.is_running() && self.sequence.pending() == 1
     }
 }
 

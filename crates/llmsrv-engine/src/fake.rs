@@ -42,6 +42,8 @@ pub struct FakeOptions {
     pub answer: Answer,
     /// Time that each step takes.
     pub step_delay: Duration,
+    /// Time that each row of a step takes on top of that.
+    pub row_delay: Duration,
     /// Tokens in a KV block.
     pub block_size: usize,
     /// Positions the model claims to be trained for.
@@ -82,6 +84,7 @@ impl Default for FakeOptions {
         FakeOptions {
             answer: Answer::Text("Hello! How can I help you?".into()),
             step_delay: Duration::ZERO,
+            row_delay: Duration::ZERO,
             block_size: 16,
             context_length: 4096,
             weight_bytes: 0,
@@ -111,6 +114,7 @@ pub fn loaded(options: FakeOptions) -> Loaded {
     });
     Loaded {
         vision,
+        draft: None,
         model: Box::new(FakeModel::new(options, tokenizer.clone())),
         tokenizer,
     }
@@ -362,8 +366,18 @@ impl FakeModel {
     /// Stores all rows of a checked plan. Returns for each wanted row the tokens up to it and a value
     /// that depends on all that is stored for them.
     fn compute(&mut self, plan: &StepPlan) -> Result<Vec<(Vec<TokenId>, u64)>, ModelError> {
-        if !self.options.step_delay.is_zero() {
-            thread::sleep(self.options.step_delay);
+        let n_rows = u32::try_from(plan.tokens.len()).unwrap_or(u32::MAX);
+        let delay = self.options.step_delay + self.options.row_delay * n_rows;
+        if !delay.is_zero() {
+            thread::sleep(delay);
+        }
+        let block_size = self.spec.block_size;
+        let copies = plan.spans.iter().filter_map(|span| span.copy(block_size));
+        for (from, to, n_positions) in copies {
+            let (from, to) = (from.0 as usize * block_size, to.0 as usize * block_size);
+            self.kv.copy_within(from..from + n_positions, to);
+            // A model may copy more than it is asked for, or less of what is not to be read.
+            self.kv[to + n_positions..to + block_size].fill(GARBAGE);
         }
         let mut wanted = Vec::new();
         for span in &plan.spans {
@@ -483,12 +497,23 @@ fn check(plan: &StepPlan, block_size: usize, n_blocks: usize) {
             "a block without memory"
         );
         written.extend_from_slice(&span.blocks[span.start as usize / block_size..]);
+        assert_eq!(
+            span.tail.is_some(),
+            span.copy(block_size).is_some(),
+            "nothing to copy"
+        );
+        if let Some(from) = span.tail {
+            assert!((from.0 as usize) < n_blocks, "a copy of no memory");
+        }
     }
     assert_eq!(next_row, plan.tokens.len(), "spans cover all rows");
     for span in &plan.spans {
         let n_read = span.start as usize / block_size;
         assert!(
-            span.blocks[..n_read].iter().all(|id| !written.contains(id)),
+            span.blocks[..n_read]
+                .iter()
+                .chain(&span.tail)
+                .all(|id| !written.contains(id)),
             "a block is read and written in one step"
         );
     }
@@ -571,6 +596,7 @@ mod tests {
                     rows: 0..n_rows,
                     start: start as u32,
                     blocks: blocks.clone(),
+                    tail: None,
                 }],
                 logit_rows: vec![n_rows as u32 - 1],
             };
@@ -624,6 +650,7 @@ mod tests {
             rows: 0..0,
             start: 0,
             blocks: vec![BlockId(0)],
+            tail: None,
         };
         check(
             &StepPlan {

@@ -3,6 +3,7 @@
 use std::{
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
+    time::Duration,
 };
 
 use llmsrv_tokenizer::Tokenizer;
@@ -26,6 +27,9 @@ pub struct EngineOptions {
     pub max_sequences: usize,
     /// Most tokens computed in a step; a longer prompt is computed in several steps.
     pub step_tokens: usize,
+    /// How long a step that reads a prompt is to take while other texts are written: it is about the
+    /// longest gap between two of their tokens. `step_tokens` is cut to what fits, as measured.
+    pub step_target: Duration,
     /// KV blocks reserved before the first step.
     pub kv_blocks: usize,
     /// Bound of the KV blocks; the pool grows up to it when needed.
@@ -44,6 +48,7 @@ impl Default for EngineOptions {
         EngineOptions {
             max_sequences: 16,
             step_tokens: 512,
+            step_target: Duration::from_millis(250),
             kv_blocks: 256,
             max_kv_blocks: 4096,
             prefix_cache: true,
@@ -118,10 +123,8 @@ pub fn spawn_within(
     options: EngineOptions,
     memory: Box<dyn MemoryAccount>,
 ) -> Handle {
-    let Loaded {
-        model, tokenizer, ..
-    } = loaded;
-    let spec = model.spec().clone();
+    let tokenizer = loaded.tokenizer.clone();
+    let spec = loaded.model.spec().clone();
     let context_limit = spec
         .context_length
         .min(options.max_kv_blocks.saturating_mul(spec.block_size));
@@ -129,7 +132,7 @@ pub fn spawn_within(
     let (submissions, receiver) = mpsc::channel();
     let (life, alive) = watch::channel(Life::Running);
 
-    let mut engine = Engine::new(model, tokenizer.clone(), options, memory, stats.clone());
+    let mut engine = Engine::new(loaded, options, memory, stats.clone());
     let started = thread::Builder::new()
         .name("llmsrv-engine".into())
         .stack_size(STACK_BYTES)

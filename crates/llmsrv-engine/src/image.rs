@@ -157,6 +157,21 @@ pub(crate) fn parts(images: &[ImageSpan], block: Range<usize>) -> Vec<ImagePart>
         .collect()
 }
 
+/// Returns how many of the first `n` slots of two blocks have the same of images.
+pub(crate) fn common(one: &[ImagePart], other: &[ImagePart], n: usize) -> usize {
+    if one == other {
+        return n;
+    }
+    let at = |parts: &[ImagePart], slot: usize| {
+        let part = parts
+            .iter()
+            .find(|part| (part.slot..part.slot + part.rows).contains(&slot))?;
+        Some((part.digest, part.row + slot - part.slot))
+    };
+    let same = |slot: &usize| at(one, *slot) == at(other, *slot);
+    (0..n).take_while(same).count()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -122,8 +122,13 @@ pub struct LoadOptions {
 /// How the CPU multiplies quantised weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {
-    /// With activations that are quantised to bytes, as engines on CPUs do: about a thousandth off.
+    /// Finely where the weights are few, else fast.
+    Auto,
+    /// With activations that are quantised to bytes, as engines on CPUs do: a logit is off by about a
+    /// hundredth of the largest one.
     Fast,
+    /// With activations of 16 bits, as two rows of bytes.
+    Fine,
     /// With weights unpacked to f32 and activations as they are.
     Exact,
 }
@@ -143,7 +148,7 @@ impl Default for LoadOptions {
             kv_cache_type: "f16".into(),
             n_threads: 0,
             device: "auto".into(),
-            arithmetic: Arithmetic::Fast,
+            arithmetic: Arithmetic::Auto,
             projector: None,
             adapters: Vec::new(),
         }
@@ -154,6 +159,8 @@ impl Default for LoadOptions {
 pub struct Loaded {
     /// The arithmetic.
     pub model: Box<dyn Model>,
+    /// A small model with the same vocabulary that guesses what the other one says.
+    pub draft: Option<Box<dyn Model>>,
     /// Shared with the prompt renderer.
     pub tokenizer: Arc<Tokenizer>,
     /// Reads images, if the model can.

@@ -47,11 +47,36 @@ pub struct Span {
     /// KV blocks of the sequence: position `p` lives in `blocks[p / block_size]` at slot
     /// `p % block_size`. Covers at least `start + rows.len()` positions.
     pub blocks: Vec<BlockId>,
+    /// A block whose first `start % block_size` positions are those of this sequence. They are
+    /// copied to the block of `start` before anything of the step is computed.
+    pub tail: Option<BlockId>,
+}
+
+impl StepPlan {
+    /// Empties the plan and keeps its buffers.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.positions.clear();
+        self.ends.clear();
+        self.images.clear();
+        self.spans.clear();
+        self.logit_rows.clear();
+    }
 }
 
 impl Span {
     /// Number of positions in the cache once the step is done.
     pub fn kv_len(&self) -> usize {
         self.start as usize + self.rows.len()
+    }
+
+    /// Returns what is to be copied before the step is computed: from where, to where, and how many
+    /// positions. `None` also if that makes no sense.
+    pub fn copy(&self, block_size: usize) -> Option<(BlockId, BlockId, usize)> {
+        let start = self.start as usize;
+        let to = self.blocks.get(start / block_size)?;
+        let n_positions = start % block_size;
+        let from = self.tail.filter(|_| n_positions > 0)?;
+        Some((from, *to, n_positions))
     }
 }

@@ -18,6 +18,8 @@ pub struct Sequence {
     draft: Vec<TokenId>,
     computed: usize,
     blocks: Vec<BlockId>,
+    /// The block from which the last computed tokens are still to be copied.
+    tail: Option<BlockId>,
     ended: bool,
     /// Not even what the prefix cache has is left out.
     in_full: bool,
@@ -47,18 +49,35 @@ impl Sequence {
     pub fn acquire(&mut self, blocks: &mut Blocks) -> bool {
         let starts = self.blocks.is_empty();
         if starts && !self.in_full {
-            self.computed = blocks.find_prefix(&self.tokens, &self.images, &mut self.blocks);
+            let found = blocks.find_prefix(&self.tokens, &self.images, &mut self.blocks);
+            (self.computed, self.tail) = (found.n_tokens, found.tail);
         }
-        let n_missing = self
-            .tokens
-            .len()
-            .div_ceil(blocks.block_size())
-            .saturating_sub(self.blocks.len());
-        let fits = blocks.allocate(n_missing, &mut self.blocks);
+        let n_blocks = self.tokens.len().div_ceil(blocks.block_size());
+        let n_missing = n_blocks.saturating_sub(self.blocks.len());
+        let mut fits = blocks.allocate(n_missing, &mut self.blocks);
+        if !fits && starts && self.tail.is_some() {
+            // The block to copy from may be the one that is missing.
+            self.computed = self.blocks.len() * blocks.block_size();
+            self.drop_tail(blocks);
+            fits = blocks.allocate(n_missing, &mut self.blocks);
+        }
         if !fits && starts {
             self.release(blocks);
         }
         fits
+    }
+
+    /// Returns whether most of this sequence, which is not running, is what `other` is about to compute.
+    pub fn waits_for(&self, other: &Sequence, blocks: &Blocks) -> bool {
+        let is_reading = other.is_running() && other.pending() > 1;
+        if self.is_running() || self.in_full || !is_reading || !blocks.finds_prefixes() {
+            return false;
+        }
+        let n_most = self.tokens.len().saturating_sub(1);
+        let pairs = self.tokens[..n_most].iter().zip(&other.tokens);
+        let n_common = pairs.take_while(|(own, other)| own == other).count();
+        let n_shared = n_common - n_common % blocks.block_size();
+        2 * n_shared.saturating_sub(other.computed) >= self.tokens.len()
     }
 
     /// Sets the guesses that are computed with the next token.
@@ -82,6 +101,7 @@ impl Sequence {
 
     /// Notes that the next `n_rows` tokens are computed.
     pub fn commit(&mut self, n_rows: usize, blocks: &mut Blocks) {
+        self.drop_tail(blocks);
         let block_size = blocks.block_size();
         let first_full = self.computed / block_size;
         self.computed += n_rows;
@@ -102,19 +122,35 @@ impl Sequence {
     /// oldest ones; an image goes as a whole. Positions change, so all of it is computed again (but
     /// for what the prefix cache has).
     pub fn shift(&mut self, n_keep: usize, blocks: &mut Blocks) {
+        self.release(blocks);
         let n_keep = n_keep.min(self.tokens.len().saturating_sub(2));
         let n_drop = ((self.tokens.len() - n_keep) / 2).max(1);
         let dropped = image::widened(&self.images, n_keep..n_keep + n_drop);
         self.tokens.drain(dropped.clone());
         image::remove(&mut self.images, dropped);
-        self.release(blocks);
     }
 
-    /// Gives all blocks back; everything is to be computed again.
+    /// Gives all blocks back; everything is to be computed again, but for what is found again in the
+    /// prefix cache, which gets the block that is not full, too.
     pub fn release(&mut self, blocks: &mut Blocks) {
+        let block_size = blocks.block_size();
+        let full = self.computed / block_size;
+        let last = full * block_size..self.computed;
+        // What is still to be copied is not there.
+        if !last.is_empty() && self.tail.is_none() {
+            let chunk = Chunk::new(&self.tokens, &self.images, last);
+            blocks.register(&mut self.blocks, full, chunk);
+        }
+        self.drop_tail(blocks);
         blocks.release_all(&mut self.blocks);
         self.computed = 0;
         self.draft.clear();
+    }
+
+    fn drop_tail(&mut self, blocks: &mut Blocks) {
+        if let Some(id) = self.tail.take() {
+            blocks.give_back(id);
+        }
     }
 
     /// Marks the sequence as over; it is not planned again.
@@ -161,6 +197,17 @@ impl Sequence {
     /// Returns the KV blocks, in the order of positions; none while the sequence waits.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
+    }
+
+    /// Returns the block from which the last computed tokens are to be copied before more is
+    /// computed.
+    pub fn tail(&self) -> Option<BlockId> {
+        self.tail
+    }
+
+    /// Returns all blocks that the sequence is a user of.
+    pub fn held(&self) -> impl Iterator<Item = BlockId> {
+        self.blocks.iter().copied().chain(self.tail)
     }
 
     /// Returns whether the sequence has its place in the KV cache.

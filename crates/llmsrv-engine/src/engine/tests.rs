@@ -10,8 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
 use crate::{
-    Event, Finish, GenRequest, GrammarSpec, Image, ImageSpan, Loaded, SamplingParams, TokenId,
-    TokenInfo,
+    Event, Finish, GenRequest, GrammarSpec, Image, ImageSpan, SamplingParams, TokenId, TokenInfo,
     fake::{self, Answer, FakeOptions},
     grammar::Grammars,
     handle::Unlimited,
@@ -84,10 +83,7 @@ fn engine_within(
     options: EngineOptions,
     account: Box<dyn MemoryAccount>,
 ) -> Engine {
-    let Loaded {
-        model, tokenizer, ..
-    } = fake::loaded(fake);
-    Engine::new(model, tokenizer, options, account, Arc::default())
+    Engine::new(fake::loaded(fake), options, account, Arc::default())
 }
 
 /// Gives a request to the engine as a handle does.
@@ -163,6 +159,7 @@ fn answering(text: &str) -> Answer {
 }
 
 mod choices;
+mod latency;
 mod speculation;
 
 mod equivalence {
@@ -173,6 +170,7 @@ mod equivalence {
         block_size: usize,
         spare_blocks: usize,
         hashes_collide: bool,
+        draft: Option<FakeOptions>,
         options: EngineOptions,
         /// Requests with the step before which they arrive and the step before which their
         /// client goes away.
@@ -273,6 +271,28 @@ mod equivalence {
                 Just(Speculation::Auto),
                 (1usize..8).prop_map(Speculation::Always),
             ];
+            // One that is always right, one with blocks of another size that is not, one that fails.
+            let draft = prop_oneof![
+                2 => Just(None),
+                2 => Just(Some(FakeOptions {
+                    answer: Answer::Random,
+                    block_size,
+                    ..FakeOptions::default()
+                })),
+                1 => Just(Some(FakeOptions {
+                    answer: answering("abbabaababbabbaabaab"),
+                    block_size: 5 - block_size,
+                    context_length: 30,
+                    ..FakeOptions::default()
+                })),
+                1 => Just(Some(FakeOptions {
+                    answer: Answer::Random,
+                    block_size,
+                    memory_blocks: 5,
+                    fail_on: Some("babba".into()),
+                    ..FakeOptions::default()
+                })),
+            ];
             let options = (
                 1usize..5,
                 1usize..20,
@@ -282,16 +302,19 @@ mod equivalence {
             );
             (
                 options,
+                draft,
                 0usize..4,
                 prop::collection::vec(arrival(block_size), 1..8),
             )
                 .prop_map(
                     move |(
                         (max_sequences, step_tokens, is_small, hashes_collide, speculation),
+                        draft,
                         spare_blocks,
                         arrivals,
                     )| Case {
                         hashes_collide,
+                        draft,
                         block_size,
                         spare_blocks,
                         options: EngineOptions {
@@ -302,6 +325,7 @@ mod equivalence {
                             prefix_cache: true,
                             prefix_cache_blocks: [usize::MAX, 2][spare_blocks % 2],
                             speculation,
+                            ..EngineOptions::default()
                         },
                         arrivals,
                     },
@@ -323,13 +347,13 @@ mod equivalence {
             block_size: case.block_size,
             ..FakeOptions::default()
         };
-        let mut engine = engine(
-            fake,
-            EngineOptions {
-                max_kv_blocks: bound,
-                ..case.options
-            },
-        );
+        let mut loaded = fake::loaded(fake);
+        loaded.draft = case.draft.map(|draft| fake::loaded(draft).model);
+        let options = EngineOptions {
+            max_kv_blocks: bound,
+            ..case.options
+        };
+        let mut engine = Engine::new(loaded, options, Box::new(Unlimited), Arc::default());
         if case.hashes_collide {
             engine.blocks.make_hashes_collide();
         }
@@ -444,10 +468,14 @@ fn an_image_comes_from_the_prefix_cache_but_no_other_in_its_place() {
         "the text alone is kept"
     );
     let dog = run(&mut engine, &about("image of a dog"));
-    assert_eq!(dog.finish().cached_tokens, 0, "not one block is shared");
+    assert_eq!(
+        dog.finish().cached_tokens,
+        10,
+        "only the text before it is shared"
+    );
     assert_ne!(dog.text, cat.text);
     let again = run(&mut engine, &about("image of a cat"));
-    assert_eq!(again.finish().cached_tokens, 48);
+    assert_eq!(again.finish().cached_tokens, 54);
     assert_eq!(again.text, cat.text);
     assert!(vision.encode(b"no").is_err());
 }
@@ -460,16 +488,58 @@ fn a_prompt_comes_from_the_prefix_cache() {
     let second = run(&mut engine, &request(&prompt));
     assert_eq!(
         (first.finish().cached_tokens, second.finish().cached_tokens),
-        (0, 16),
+        (0, 31),
         "the last token is computed again"
     );
     let longer = run(
         &mut engine,
         &request(&format!("{prompt}{} And then?", first.text)),
     );
-    assert_eq!(longer.finish().cached_tokens, 48);
-    assert_eq!(engine.stats.prefix_hit_tokens, 64);
+    assert_eq!(
+        longer.finish().cached_tokens,
+        58,
+        "the answer is there to its last token"
+    );
+    assert_eq!(engine.stats.prefix_hit_tokens, 31 + 58);
     second.assert_same(&first);
+    // Where two prompts part makes no difference.
+    let other = run(&mut engine, &request(&format!("{}x", &prompt[..21])));
+    assert_eq!(other.finish().cached_tokens, 21);
+}
+
+#[test]
+fn what_is_to_be_copied_is_not_lost_by_a_failure() {
+    let fake = FakeOptions {
+        answer: Answer::Random,
+        fail_on: Some("!".into()),
+        memory_blocks: 4,
+        ..FakeOptions::default()
+    };
+    let options = EngineOptions {
+        kv_blocks: 1,
+        ..EngineOptions::default()
+    };
+    let mut engine = engine(fake, options);
+    let limited = |prompt: &str| GenRequest {
+        max_tokens: Some(3),
+        ..request(prompt)
+    };
+    let prompts = [
+        "0123456789abcdef01234",
+        "0123456789abcdef012!",
+        // Of what failed nothing is found, so the copy is made again.
+        "0123456789abcdef012 and more than one block",
+        "0123456789abcdef01234",
+    ];
+    for prompt in prompts {
+        let output = run(&mut engine, &limited(prompt));
+        if prompt.contains('!') {
+            assert!(output.error.unwrap().contains("told to fail"));
+        } else {
+            output.assert_same(&alone(&Answer::Random, &limited(prompt)));
+        }
+    }
+    assert!(engine.stats.prefix_hit_tokens > 0);
 }
 
 #[test]

@@ -83,6 +83,128 @@ fn every_feature_gives_the_same_with_guesses() {
     assert!(n_accepted > 1000, "{n_accepted}: the guesses were tried");
 }
 
+/// A small model beside the one that answers.
+fn with_draft(
+    answer: &Answer,
+    draft: FakeOptions,
+    speculation: Speculation,
+    request: &GenRequest,
+) -> (Output, Stats) {
+    let fake = FakeOptions {
+        answer: answer.clone(),
+        ..FakeOptions::default()
+    };
+    let mut loaded = fake::loaded(fake);
+    loaded.draft = Some(fake::loaded(draft).model);
+    let options = EngineOptions {
+        speculation,
+        ..EngineOptions::default()
+    };
+    let mut engine = Engine::new(loaded, options, Box::new(Unlimited), Arc::default());
+    let output = run(&mut engine, request);
+    (output, engine.stats)
+}
+
+#[test]
+fn a_small_model_that_knows_the_answer_saves_steps() {
+    let answer = answering("It was a bright cold day in April, and the clocks were striking 13.");
+    let draft = FakeOptions {
+        answer: answer.clone(),
+        ..FakeOptions::default()
+    };
+    let request = request("How does it begin?");
+    let plain = with(&answer, Speculation::Off, &request);
+    for n in 1..=7 {
+        let guessed = with_draft(&answer, draft.clone(), Speculation::Always(n), &request);
+        guessed.0.assert_same(&plain.0);
+        let (stats, before) = (guessed.1, plain.1);
+        assert!(
+            stats.accepted_tokens >= stats.drafted_tokens - n as u64,
+            "all come true but those after the end: {stats:?}"
+        );
+        let fewer = before.steps as f32 / (n + 1) as f32;
+        assert!((stats.steps as f32) < 1.5 * fewer + 6.0, "{n}: {stats:?}");
+    }
+}
+
+#[test]
+fn a_small_model_that_is_wrong_changes_nothing() {
+    let answers = [Answer::Random, answering("one two three one two four")];
+    let right = |answer: &Answer| FakeOptions {
+        answer: answer.clone(),
+        ..FakeOptions::default()
+    };
+    for answer in &answers {
+        let drafts = [
+            right(&answering("zzzzzzzzzzzzzzzzzzzzzzzzzzz")),
+            right(&Answer::Endless),
+            FakeOptions {
+                context_length: 40,
+                block_size: 7,
+                ..right(answer)
+            },
+            FakeOptions {
+                memory_blocks: 0,
+                ..right(answer)
+            },
+            FakeOptions {
+                fail_on: Some("ab".into()),
+                ..right(answer)
+            },
+        ];
+        for (temperature, num_ctx) in [(0.0, 1000), (0.8, 1000), (0.8, 30)] {
+            let request = GenRequest {
+                params: SamplingParams {
+                    temperature,
+                    seed: Some(3),
+                    ..SamplingParams::default()
+                },
+                num_ctx,
+                max_tokens: Some(80),
+                ..request("say one thing")
+            };
+            let plain = with(answer, Speculation::Off, &request).0;
+            for draft in &drafts {
+                for speculation in [Speculation::Always(4), Speculation::Auto] {
+                    with_draft(answer, draft.clone(), speculation, &request)
+                        .0
+                        .assert_same(&plain);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_small_model_is_asked_as_long_as_it_pays() {
+    let request = GenRequest {
+        params: SamplingParams {
+            temperature: 0.0,
+            ..SamplingParams::default()
+        },
+        ..request("x")
+    };
+    // Each letter once, so that nothing can be looked up.
+    let text: String = (b'!'..b'~').map(char::from).collect();
+    let timed = |big: u64, small: u64| {
+        let fake = |delay: u64| FakeOptions {
+            answer: answering(&text),
+            step_delay: Duration::from_millis(delay),
+            ..FakeOptions::default()
+        };
+        let mut loaded = fake::loaded(fake(big));
+        loaded.draft = Some(fake::loaded(fake(small)).model);
+        let options = EngineOptions::default();
+        let mut engine = Engine::new(loaded, options, Box::new(Unlimited), Arc::default());
+        assert_eq!(run(&mut engine, &request).text, text);
+        engine.stats
+    };
+    let cheap = timed(10, 0);
+    assert!(cheap.steps < 50, "{cheap:?}");
+    let dear = timed(1, 20);
+    assert!(dear.drafted_tokens < 30, "{dear:?}");
+}
+
 #[test]
 fn what_repeats_itself_takes_fewer_steps() {
     let request = GenRequest {
