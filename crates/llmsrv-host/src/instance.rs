@@ -7,6 +7,7 @@
 use std::{
     fs, io,
     io::Write as _,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -32,6 +33,9 @@ pub struct Instance {
     pub bound: String,
     /// Version of the program.
     pub version: String,
+    /// File its log goes to, if it was started in the background.
+    #[serde(default)]
+    pub log: Option<PathBuf>,
     /// When the process began, in clock ticks since the machine started.
     started: u64,
 }
@@ -69,6 +73,7 @@ impl Instance {
             url: url.to_owned(),
             bound: bound.to_owned(),
             version: version.to_owned(),
+            log: None,
             started: start_of(pid).unwrap_or(0),
         }
     }
@@ -103,9 +108,20 @@ impl Instance {
             let name = path.file_name()?.to_string_lossy().into_owned();
             Some(name.trim_end_matches(" (deleted)").to_owned())
         };
-        let theirs = Process::new(self.pid).and_then(|process| process.exe());
-        let theirs = theirs.ok().and_then(name);
-        theirs.is_some() && theirs == std::env::current_exe().ok().and_then(name)
+        let Some(ours) = std::env::current_exe().ok().and_then(name) else {
+            return false;
+        };
+        let Ok(process) = Process::new(self.pid) else {
+            return false;
+        };
+        match process.exe() {
+            Ok(path) => name(path).as_deref() == Some(&ours),
+            // Of other users only the beginning of the name is known. They cannot be ended anyway.
+            Err(procfs::ProcError::PermissionDenied(_)) => process
+                .stat()
+                .is_ok_and(|stat| ours.starts_with(&stat.comm) && !stat.comm.is_empty()),
+            Err(_) => false,
+        }
     }
 
     /// Asks the process to end, waits for `patience`, and kills it then.
@@ -147,6 +163,15 @@ fn start_of(pid: i32) -> Option<u64> {
     (stat.state != 'Z').then_some(stat.starttime)
 }
 
+/// Folder in which the service of the machine writes itself down.
+pub const OF_THE_MACHINE: &str = "/run/llmsrv";
+
+/// Returns the server on a port that wrote itself down in `folder` or is the service of the machine,
+/// if it runs.
+pub fn find(folder: &Path, port: u16) -> Option<Instance> {
+    on_port(folder, port).or_else(|| on_port(Path::new(OF_THE_MACHINE), port))
+}
+
 /// Returns the server on a port that wrote itself down in `folder`, if it runs.
 pub fn on_port(folder: &Path, port: u16) -> Option<Instance> {
     let text = fs::read(file(folder, port)).ok()?;
@@ -166,6 +191,9 @@ impl Record {
         builder.recursive(true).mode(0o700).create(folder)?;
         let path = file(folder, instance.port);
         let mut temporary = tempfile::NamedTempFile::new_in(folder)?;
+        // Of the service of the machine everybody may know; other folders are private.
+        let permissions = fs::Permissions::from_mode(0o644);
+        temporary.as_file().set_permissions(permissions)?;
         temporary.write_all(serde_json::to_string(instance)?.as_bytes())?;
         temporary.persist(&path)?;
         Ok(Record(path))

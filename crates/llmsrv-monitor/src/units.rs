@@ -1,0 +1,74 @@
+//! Numbers as they are shown. Decimal units: a megabyte has 1 000 000 bytes.
+
+use std::time::Duration;
+
+/// `1617 / 24684 MB`; in gigabytes with one decimal from a hundred of them on.
+pub(crate) fn of_total(used: u64, total: u64) -> String {
+    if total < 100_000_000_000 {
+        format!("{}/{} MB", used / 1_000_000, total / 1_000_000)
+    } else {
+        format!("{:.1}/{:.1} GB", used as f64 / 1e9, total as f64 / 1e9)
+    }
+}
+
+/// `517 MB`, `1.2 GB`.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000 => format!("{} KB", bytes / 1000),
+        1_000_000..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// `12.3 MB/s`.
+pub(crate) fn rate(bytes_per_second: u64) -> String {
+    format!("{:.1} MB/s", bytes_per_second as f64 / 1e6)
+}
+
+/// `12.3 %`.
+pub(crate) fn percent(percent: f64) -> String {
+    format!("{percent:.1} %")
+}
+
+/// `54.3 °C`; without the sign where only ASCII is wanted.
+pub(crate) fn celsius(celsius: f64, ascii: bool) -> String {
+    let unit = if ascii { "C" } else { "°C" };
+    format!("{celsius:.1} {unit}")
+}
+
+/// `500 ms`, `1 s`, `1.5 s`, `2 min`.
+pub(crate) fn interval(interval: Duration) -> String {
+    let millis = interval.as_millis();
+    match millis {
+        0..1000 => format!("{millis} ms"),
+        60_000.. if millis.is_multiple_of(60_000) => format!("{} min", millis / 60_000),
+        _ => format!("{} s", interval.as_secs_f64()),
+    }
+}
+
+/// `3 d 4 h`, `4 h 5 min`, `6 min`.
+pub(crate) fn uptime(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours) {
+        (0, 0) => format!("{minutes} min"),
+        (0, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(of_total(1_617_000_000, 24_684_000_000), "1617/24684 MB");
+        assert_eq!(of_total(12_340_000_000, 141_000_000_000), "12.3/141.0 GB");
+        assert_eq!(size(999_999), "999 KB");
+        assert_eq!(size(1_250_000_000), "1.2 GB");
+        assert_eq!(rate(12_345_678), "12.3 MB/s");
+        assert_eq!(interval(Duration::from_millis(1500)), "1.5 s");
+        assert_eq!(interval(Duration::from_mins(2)), "2 min");
+        assert_eq!(uptime(3 * 86_400 + 5 * 3600), "3 d 5 h");
+    }
+}

@@ -1,0 +1,18 @@
+//! The monitor over machines made of files, and on a terminal.
+
+#![expect(
+    unreachable_pub,
+    reason = "one test crate: everything in it is private"
+)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking and says why"
+)]
+
+mod figures;
+mod fixture;
+mod hostile;
+mod restored;
+mod screens;
+mod tmux;

@@ -1,0 +1,107 @@
+//! A port of this machine that leads to one of the host.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    str::FromStr,
+};
+
+use openssh::ForwardType;
+
+use crate::{Error, Interrupt, control::Control};
+
+/// `[LOCAL[:REMOTE]]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// Port of this machine; none for the first that is free.
+    pub local: Option<u16>,
+    /// Port of the host, on its own loopback address.
+    pub remote: u16,
+}
+
+impl Default for Forward {
+    fn default() -> Forward {
+        Forward {
+            local: None,
+            remote: SERVER_PORT,
+        }
+    }
+}
+
+impl FromStr for Forward {
+    type Err = ForwardError;
+
+    fn from_str(text: &str) -> Result<Forward, ForwardError> {
+        let (local, remote) = match text.split_once(':') {
+            Some((local, remote)) => (local, Some(remote)),
+            None => (text, None),
+        };
+        let port = |text: &str| match text.parse() {
+            Ok(0) | Err(_) => Err(ForwardError(text.to_owned())),
+            Ok(port) => Ok(port),
+        };
+        Ok(Forward {
+            local: Some(port(local)?),
+            remote: remote.map_or(Ok(SERVER_PORT), port)?,
+        })
+    }
+}
+
+/// What is written is no port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no port (1 to 65535); write LOCAL or LOCAL:REMOTE, after the host")]
+pub struct ForwardError(String);
+
+/// Opens the tunnel; returns the local port.
+pub async fn open(
+    control: &Control,
+    forward: Forward,
+    interrupt: &mut Interrupt,
+) -> Result<u16, Error> {
+    let candidates: Vec<u16> = match forward.local {
+        Some(port) => vec![port],
+        // The server's own port, so that clients need no other address; else the next that is free.
+        None => (SERVER_PORT..SERVER_PORT + MAX_TRIES).collect(),
+    };
+    let mut refused = Error::PortTaken(candidates[0]);
+    for port in candidates {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        match TcpListener::bind(local) {
+            Ok(free) => drop(free),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => continue,
+            Err(error) => return Err(Error::NoTunnel(format!("{local}: {error}"))),
+        }
+        let remote = SocketAddr::from((Ipv4Addr::LOCALHOST, forward.remote));
+        let steps = control.steps();
+        let opened = tokio::select! {
+            opened = steps.request_port_forward(ForwardType::Local, local, remote) => opened,
+            signal = interrupt.signal() => return Err(Error::Interrupted(signal)),
+        };
+        match opened {
+            Ok(()) => return Ok(port),
+            Err(error) => {
+                let why = std::error::Error::source(&error).map(ToString::to_string);
+                refused = Error::NoTunnel(why.unwrap_or_else(|| error.to_string()));
+            }
+        }
+    }
+    Err(refused)
+}
+
+/// The port of a server of ours.
+const SERVER_PORT: u16 = 11434;
+const MAX_TRIES: u16 = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read() {
+        let forward = |text: &str| text.parse::<Forward>().map(|f| (f.local, f.remote));
+        assert_eq!(forward("8080"), Ok((Some(8080), 11434)));
+        assert_eq!(forward("8080:80"), Ok((Some(8080), 80)));
+        for bad in ["", "0", "bob@h", "1:2:3", ":80", "80:", "65536", "-1"] {
+            assert!(forward(bad).is_err(), "{bad}");
+        }
+    }
+}
