@@ -6,13 +6,19 @@
 
 mod bench;
 mod config;
+mod devices;
 mod host;
+mod install_model;
 mod key;
+mod load;
 mod logkit;
 mod misc;
 mod models;
+mod monitor;
 mod run;
 mod serve;
+mod service;
+mod ssh;
 
 use std::path::PathBuf;
 
@@ -20,15 +26,24 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use bench::BenchArgs;
 pub use config::{ConfigAction, ConfigArgs};
+pub use devices::{DeviceArgs, DeviceWorkerArgs, TestgpuArgs, TestnpuArgs};
 pub use host::{ExamplesArgs, LanguageArg, StatusArgs, TestArgs};
+pub use install_model::InstallModelArgs;
 pub use key::{KeyAction, KeyArgs, RoleArg};
+pub use load::LoadArgs;
 pub use logkit::LogkitArgs;
 pub use misc::{CompletionsArgs, GenerateArgs, ShellArg, VersionArgs};
 pub use models::{
     CpArgs, CreateArgs, ListArgs, PsArgs, PullArgs, PushArgs, RmArgs, ShowArgs, StopArgs,
 };
+pub use monitor::MonitorArgs;
 pub use run::{RunArgs, ThinkArg};
 pub use serve::ServeArgs;
+pub use service::{
+    FirewallAction, FirewallArgs, InstallArgs, LogsArgs, MannerArgs, NetArgs, ServiceAction,
+    ServiceArgs,
+};
+pub use ssh::SshArgs;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -126,25 +141,52 @@ pub enum Command {
     Stop(StopArgs),
     /// Show what runs, where, and what it has loaded
     Status(StatusArgs),
+    /// Watch the machine and the server in the terminal
+    #[command(long_about = monitor::ABOUT)]
+    Monitor(MonitorArgs),
     /// Check the running server, step by step
     #[command(long_about = host::TEST_ABOUT)]
     Test(TestArgs),
     /// Print requests that work as they are, for curl, Python and JavaScript
     Examples(ExamplesArgs),
+    /// Run the server as a service of this machine
+    #[command(long_about = service::ABOUT)]
+    Service(ServiceArgs),
+    /// Let other machines through the firewall of this one
+    #[command(long_about = service::FIREWALL_ABOUT)]
+    Firewall(FirewallArgs),
+    /// Serve the network, all in one: service, firewall, checks, a model
+    #[command(long_about = service::NET_ABOUT)]
+    Net(NetArgs),
+    /// Show the log of the server
+    #[command(long_about = service::LOGS_ABOUT)]
+    Logs(LogsArgs),
     /// Bring models in from a registry or the Hugging Face hub
     Pull(PullArgs),
+    /// Install a model for code, if there is none yet
+    #[command(long_about = install_model::ABOUT)]
+    InstallModel(InstallModelArgs),
     /// Send a model to its registry
     Push(PushArgs),
     /// Copy a model under a new name
     Cp(CpArgs),
     /// Remove models
     Rm(RmArgs),
+    /// Log in to another machine; copies the key there if need be
+    #[command(long_about = ssh::ABOUT)]
+    Ssh(SshArgs),
     /// Log commands and calls, and look at what was logged
     #[command(alias = "log", long_about = logkit::ABOUT)]
     Logkit(LogkitArgs),
     /// Measure how fast models run here, beside the machine's limits and other engines
     #[command(long_about = bench::ABOUT)]
     Bench(BenchArgs),
+    /// Test the GPUs of this machine
+    #[command(long_about = devices::GPU_ABOUT)]
+    Testgpu(TestgpuArgs),
+    /// Test the NPUs of this machine
+    #[command(long_about = devices::NPU_ABOUT)]
+    Testnpu(TestnpuArgs),
     /// Make, list and remove the keys of those who may call the server
     #[command(long_about = key::ABOUT)]
     Key(KeyArgs),
@@ -158,6 +200,9 @@ pub enum Command {
     /// Write man pages, completions and the settings reference
     #[command(hide = true)]
     Generate(GenerateArgs),
+    /// Test a device in a process of its own
+    #[command(hide = true)]
+    DeviceWorker(DeviceWorkerArgs),
 }
 
 impl Command {
@@ -168,23 +213,33 @@ impl Command {
             Command::Show(args) => args.json,
             Command::Ps(args) => args.json,
             Command::Bench(args) => args.json,
+            Command::Testgpu(args) => args.common.json,
+            Command::Testnpu(args) => args.common.json,
             Command::Key(args) => args.wants_json(),
             Command::Config(args) => args.json,
             Command::Create(args) => args.json,
             Command::Pull(args) => args.json,
             Command::Push(args) => args.json,
+            Command::InstallModel(args) => args.json,
             Command::Version(args) => args.json,
             Command::Status(args) => args.json,
+            Command::Monitor(args) => args.json,
             Command::Test(args) => args.json,
             Command::Examples(args) => args.json,
+            Command::Service(args) => args.wants_json(),
+            Command::Firewall(args) => args.wants_json(),
+            Command::Ssh(args) => args.wants_json(),
             Command::Serve(_)
             | Command::Run(_)
             | Command::Stop(_)
             | Command::Cp(_)
             | Command::Rm(_)
             | Command::Logkit(_)
+            | Command::Net(_)
+            | Command::Logs(_)
             | Command::Completions(_)
-            | Command::Generate(_) => false,
+            | Command::Generate(_)
+            | Command::DeviceWorker(_) => false,
         }
     }
 }
@@ -202,7 +257,7 @@ pub fn command() -> clap::Command {
                 .find_subcommand(name)
                 .and_then(clap::Command::get_about);
             let about = about.map_or_else(|| "Explain a command".to_owned(), ToString::to_string);
-            list.push(format!("  {literal}{name:<12}{literal:#} {about}"));
+            list.push(format!("  {literal}{name:<13}{literal:#} {about}"));
         }
         list.push(String::new());
     }
@@ -218,12 +273,28 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Talk to models", &["run", "serve"]),
     (
         "Manage models",
-        &["list", "show", "pull", "push", "create", "cp", "rm"],
+        &[
+            "list",
+            "show",
+            "pull",
+            "install-model",
+            "push",
+            "create",
+            "cp",
+            "rm",
+        ],
     ),
     (
         "The running server",
-        &["status", "ps", "stop", "test", "examples"],
+        &[
+            "status", "monitor", "ps", "stop", "test", "examples", "logs",
+        ],
     ),
+    (
+        "This machine",
+        &["net", "service", "firewall", "testgpu", "testnpu"],
+    ),
+    ("Other machines", &["ssh"]),
     ("Log calls", &["logkit"]),
     (
         "The program",
@@ -251,6 +322,7 @@ Exit status:
   1    failure
   2    wrong use of the command line
   3    no server runs (`status`, `stop`)
+  4    the service is not installed (`service`)
   69   the server cannot be reached
   75   the server is busy: try again
   78   the settings are wrong

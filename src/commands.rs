@@ -1,24 +1,36 @@
 //! From a parsed command line to the function that does it.
 
+mod background;
 mod bench;
 mod completions;
 mod config;
 mod cp;
 mod create;
+mod devices;
 mod examples;
+mod firewall;
 mod generate;
+mod install_model;
 mod key;
 mod list;
+mod load;
+mod logs;
+mod monitor;
+mod net;
 mod ps;
 mod pull;
 mod push;
 mod rm;
 mod run;
 mod serve;
+mod service;
 mod show;
+mod ssh;
 mod status;
 mod stop;
 mod test;
+mod testgpu;
+mod testnpu;
 mod version;
 
 pub use show::overview;
@@ -45,17 +57,25 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
     };
     let plain = |global| Context::load(global, Vec::new());
     match command {
-        Command::Serve(args) => serve::run(&Context::load(global, serve::flags(&args))?),
+        Command::Serve(args) => serve::run(&Context::load(global, serve::flags(&args))?, &args),
         Command::Run(args) => run::run(&plain(global)?, args),
         Command::List(args) => list::run(&plain(global)?, &args),
         Command::Show(args) => show::run(&plain(global)?, &args),
         Command::Ps(args) => ps::run(&plain(global)?, &args),
         Command::Stop(args) => stop::run(&plain(global)?, &args),
         Command::Status(args) => return status::run(&plain(global)?, &args),
+        Command::Monitor(args) => monitor::run(&plain(global)?, &args),
+        Command::Test(args) if args.load.is_asked() => return load::run(&plain(global)?, &args),
         Command::Test(args) => return test::run(&plain(global)?, &args),
         Command::Examples(args) => examples::run(&plain(global)?, &args),
+        Command::Service(args) => return service::run(&plain(global)?, &args),
+        Command::Firewall(args) => firewall::run(&plain(global)?, &args),
+        Command::Net(args) => return net::run(&plain(global)?, &args),
+        Command::Logs(args) => return logs::run(&plain(global)?, &args),
+        Command::Ssh(args) => return ssh::run(&global, args),
         Command::Create(args) => create::run(&plain(global)?, &args),
         Command::Pull(args) => pull::run(&plain(global)?, &args),
+        Command::InstallModel(args) => install_model::run(&plain(global)?, &args),
         Command::Push(args) => push::run(&plain(global)?, &args),
         Command::Cp(args) => cp::run(&plain(global)?, &args),
         Command::Rm(args) => rm::run(&plain(global)?, &args),
@@ -65,11 +85,14 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
             return Ok(logkit_cli::main(name.chain(args.args)));
         }
         Command::Bench(args) => bench::run(&plain(global)?, &args),
+        Command::Testgpu(args) => return testgpu::run(&plain(global)?, &args),
+        Command::Testnpu(args) => return testnpu::run(&plain(global)?, &args),
         Command::Key(args) => key::run(&plain(global)?, args),
         Command::Config(args) => config::run(global, &args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&plain(global)?, &args),
         Command::Generate(args) => generate::run(&args),
+        Command::DeviceWorker(args) => devices::work(&args),
     }?;
     Ok(ExitCode::SUCCESS)
 }

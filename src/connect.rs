@@ -59,6 +59,16 @@ impl Connection {
 
 /// Connects to the running server.
 pub async fn running(context: &Context) -> Result<Client, Failure> {
+    let client = client(context)?;
+    match client.version().await {
+        // A server that refuses is there; the real call says why it refuses.
+        Ok(_) | Err(client::Error::Status { .. }) => Ok(client),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Prepares calls to the server, whether it runs or not.
+pub fn client(context: &Context) -> Result<Client, Failure> {
     let config = context.config();
     let key = config
         .client
@@ -66,18 +76,13 @@ pub async fn running(context: &Context) -> Result<Client, Failure> {
         .as_ref()
         .map(|key| key.expose().to_owned());
     let url = address(&config.server).url();
-    let client = match &config.client.ca_cert {
+    match &config.client.ca_cert {
         Some(path) => {
             let trusted = std::fs::read(path)
                 .with_context(|| format!("cannot read LLMSRV_CA_CERT {}", path.display()))?;
-            Client::trusting(&url, key, &trusted)?
+            Ok(Client::trusting(&url, key, &trusted)?)
         }
-        None => Client::new(&url, key)?,
-    };
-    match client.version().await {
-        // A server that refuses is there; the real call says why it refuses.
-        Ok(_) | Err(client::Error::Status { .. }) => Ok(client),
-        Err(error) => Err(error.into()),
+        None => Ok(Client::new(&url, key)?),
     }
 }
 

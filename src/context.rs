@@ -1,7 +1,7 @@
 //! What every command starts from: the settings, loaded once.
 
 use llmsrv_config::{
-    Config, Errors, Flag, Folders, Inputs, Loaded, Request, SETTINGS, Setting, nearest,
+    Config, Errors, Flag, Folders, Inputs, Loaded, Origin, Request, SETTINGS, Setting, nearest,
 };
 
 use crate::{
@@ -37,6 +37,19 @@ impl Context {
     /// Reads the settings again, as they would be if the program was started now.
     pub fn read_again(&self) -> Result<(Loaded, Folders), Failure> {
         load(&self.global, &self.flags)
+    }
+
+    /// Tells whether somebody has set something; a port alone sets no address.
+    pub fn is_set(&self, name: &str) -> bool {
+        let global = GlobalArgs {
+            port: None,
+            ..self.global.clone()
+        };
+        let Ok((loaded, _)) = load(&global, &self.flags) else {
+            return true;
+        };
+        let mut settings = loaded.settings.iter();
+        settings.any(|it| it.setting.name == name && it.origin != Origin::Default)
     }
 
     /// Returns the typed settings.

@@ -2,18 +2,39 @@
 
 #[cfg(feature = "embedded-model")]
 use llmsrv_store::Embedded;
-use llmsrv_store::Store;
+use llmsrv_store::{ModelName, Store};
 
 use crate::failure::Failure;
 
 /// Puts the model into the store; does nothing when it is there already or was removed by the user.
 #[cfg(feature = "embedded-model")]
 pub fn install(store: &Store) -> Result<(), Failure> {
-    const DESCRIPTION: &str = include_str!("../assets/embedded/manifest.toml");
-    static WEIGHTS: &[u8] = include_bytes!("../assets/embedded/model.gguf");
-    let installed = store.install_embedded(&Embedded::parse(DESCRIPTION, WEIGHTS)?)?;
+    let installed = store.install_embedded(&description()?)?;
     tracing::debug!(?installed, "embedded model");
     Ok(())
+}
+
+/// Returns the name of the model.
+#[cfg(feature = "embedded-model")]
+pub fn name() -> Result<Option<ModelName>, Failure> {
+    Ok(Some(description()?.name))
+}
+
+/// This program was built without a model.
+#[cfg(not(feature = "embedded-model"))]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the same signature as with the feature"
+)]
+pub fn name() -> Result<Option<ModelName>, Failure> {
+    Ok(None)
+}
+
+#[cfg(feature = "embedded-model")]
+fn description() -> Result<Embedded<'static>, Failure> {
+    const DESCRIPTION: &str = include_str!("../assets/embedded/manifest.toml");
+    static WEIGHTS: &[u8] = include_bytes!("../assets/embedded/model.gguf");
+    Ok(Embedded::parse(DESCRIPTION, WEIGHTS)?)
 }
 
 /// This program was built without a model.

@@ -13,12 +13,18 @@ pub enum Code {
     Usage = 2,
     /// No server runs.
     NotRunning = 3,
+    /// The service is not installed.
+    NoService = 4,
     /// The server cannot be reached.
     Unreachable = 69,
     /// The server is busy.
     TryAgain = 75,
     /// The settings are wrong.
     Config = 78,
+    /// Ctrl-C came.
+    Interrupted = 130,
+    /// No connection to another machine, as ssh has it.
+    NoConnection = 255,
 }
 
 impl Code {
@@ -28,9 +34,12 @@ impl Code {
             Code::Failed => "failed",
             Code::Usage => "usage",
             Code::NotRunning => "not running",
+            Code::NoService => "no service",
             Code::Unreachable => "unreachable",
             Code::TryAgain => "busy",
             Code::Config => "config",
+            Code::Interrupted => "interrupted",
+            Code::NoConnection => "no connection",
         }
     }
 }

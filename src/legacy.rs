@@ -2,10 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 
-use crate::failure::{Code, Failure};
-
-/// Actions that used to be flags, and that this version does not have yet.
-const UNAVAILABLE: &[&str] = &[
+/// Actions that used to be flags of the program itself, and are those of `net` now.
+const ACTIONS: &[&str] = &[
     "--stop",
     "--status",
     "--test",
@@ -14,34 +12,27 @@ const UNAVAILABLE: &[&str] = &[
     "--logs",
 ];
 
-/// Rewrites the arguments (the program's name first): a port and nothing else means `serve`.
-pub fn translate(args: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+/// Rewrites the arguments (the program's name first): a port and nothing else means `serve`, one of
+/// the actions, wherever it stands, means `net`.
+pub fn translate(args: Vec<OsString>) -> Vec<OsString> {
     let typed = args.get(1..).unwrap_or_default();
     let first_is_flag = typed
         .first()
         .is_some_and(|arg| arg.as_encoded_bytes().starts_with(b"-"));
     if !first_is_flag {
-        return Ok(args);
+        return args;
     }
-    if let Some(flag) = typed
-        .iter()
-        .filter_map(|arg| arg.to_str())
-        .find(|arg| UNAVAILABLE.contains(arg))
-    {
-        return Err(Failure::new(
-            Code::Usage,
-            format!("{flag} is not available in this version"),
-        )
-        .hint(
-            "`llmsrv help` lists the commands; `llmsrv serve` runs the server in the foreground",
-        ));
-    }
-    if is_port_only(typed) {
-        let mut translated = args;
-        translated.insert(1, "serve".into());
-        return Ok(translated);
-    }
-    Ok(args)
+    let mut words = typed.iter().filter_map(|arg| arg.to_str());
+    let command = if words.any(|word| ACTIONS.contains(&word)) {
+        "net"
+    } else if is_port_only(typed) {
+        "serve"
+    } else {
+        return args;
+    };
+    let mut translated = args;
+    translated.insert(1, command.into());
+    translated
 }
 
 fn is_port_only(typed: &[OsString]) -> bool {
@@ -59,15 +50,13 @@ fn is_port_only(typed: &[OsString]) -> bool {
 mod tests {
     use super::*;
 
-    fn translated(typed: &str) -> Result<String, String> {
+    fn translated(typed: &str) -> String {
         let args = std::iter::once("llmsrv")
             .chain(typed.split_whitespace())
             .map(OsString::from)
             .collect();
-        match translate(args) {
-            Ok(args) => Ok(args.join(OsStr::new(" ")).into_string().unwrap()),
-            Err(failure) => Err(failure.to_string()),
-        }
+        let args = translate(args);
+        args.join(OsStr::new(" ")).into_string().unwrap()
     }
 
     #[test]
@@ -86,22 +75,19 @@ mod tests {
                 "llmsrv run default what does --stop mean",
             ),
         ] {
-            assert_eq!(translated(typed).as_deref(), Ok(parsed), "{typed}");
+            assert_eq!(translated(typed), parsed, "{typed}");
         }
     }
 
     #[test]
-    fn actions_of_other_versions_are_refused_by_name() {
-        for typed in [
-            "--stop",
-            "--status -p 80",
-            "-p 80 --logs",
-            "--install-model",
+    fn actions_are_those_of_net_wherever_they_stand() {
+        for (typed, parsed) in [
+            ("--stop", "llmsrv net --stop"),
+            ("--status -p 80", "llmsrv net --status -p 80"),
+            ("-p 80 --logs", "llmsrv net -p 80 --logs"),
+            ("--install-model", "llmsrv net --install-model"),
         ] {
-            assert!(
-                translated(typed).unwrap_err().contains("not available"),
-                "{typed}"
-            );
+            assert_eq!(translated(typed), parsed, "{typed}");
         }
     }
 }

@@ -9,7 +9,7 @@ use llmsrv_config::{
 };
 use llmsrv_engine::{Arithmetic, LoadOptions, Loader, Speculation};
 use llmsrv_registry::Mirror;
-use llmsrv_server::{ApiKey, App, Keys, Rate, Role, Security, Settings, Upstream};
+use llmsrv_server::{ApiKey, App, DraftModel, Keys, Rate, Role, Security, Settings, Upstream};
 use llmsrv_store::{ModelName, OpenOptions, Store};
 use rand::TryRngCore as _;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
@@ -144,8 +144,10 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             n_threads: config.threads,
             device: config.device.clone(),
             arithmetic: match config.cpu_arithmetic.as_str() {
+                "fast" => Arithmetic::Fast,
+                "fine" => Arithmetic::Fine,
                 "exact" => Arithmetic::Exact,
-                _ => Arithmetic::Fast,
+                _ => Arithmetic::Auto,
             },
             // Each model brings its own.
             projector: None,
@@ -155,6 +157,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             "off" => Speculation::Off,
             _ => Speculation::Auto,
         },
+        draft_models: draft_models(&config.draft_models)?,
         version: config
             .version_string
             .clone()
@@ -166,8 +169,17 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
     })
 }
 
+/// Says which small models guess.
+fn draft_models(texts: &[String]) -> Result<Vec<DraftModel>, Failure> {
+    let wrong = |error: String| Failure::new(Code::Config, format!("LLMSRV_DRAFT_MODEL: {error}"));
+    texts
+        .iter()
+        .map(|text| text.parse().map_err(wrong))
+        .collect()
+}
+
 /// Says how registries are used.
-fn registry(config: &ServerConfig) -> Result<llmsrv_registry::Settings, Failure> {
+pub fn registry(config: &ServerConfig) -> Result<llmsrv_registry::Settings, Failure> {
     let wrong = |name: &str, error: String| Failure::new(Code::Config, format!("{name}: {error}"));
     let mirrors: Result<Vec<Mirror>, String> =
         config.mirrors.iter().map(|text| text.parse()).collect();

@@ -16,9 +16,11 @@ mod format;
 mod legacy;
 mod local;
 mod logging;
+mod notify;
 mod reload;
 mod request_log;
 mod run;
+mod steps;
 mod term;
 mod transfer;
 
@@ -68,9 +70,8 @@ fn is_named_logkit(args: &[OsString]) -> bool {
 }
 
 fn parse(args: Vec<OsString>) -> Result<Cli, ExitCode> {
-    let args = legacy::translate(args).map_err(|failure| exit(&failure, false))?;
     let parsed = cli::command()
-        .try_get_matches_from(args)
+        .try_get_matches_from(legacy::translate(args))
         .and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         // Help and version are results; whoever closed the pipe does not want to hear of it.

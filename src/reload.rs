@@ -11,7 +11,7 @@ use tokio::signal::unix::Signal;
 use crate::{
     context::Context,
     failure::{Code, Failure},
-    local, logging, term,
+    local, logging, notify, term,
 };
 
 /// How often files are looked at.
@@ -83,7 +83,9 @@ impl<'a> Reloader<'a> {
                 _ = hangup.recv() => if has_terminal && !term::stdin_is_terminal() {
                     return;
                 } else {
+                    notify::reloading();
                     self.reload();
+                    notify::ready_again();
                 },
                 _ = look.tick() => self.look(),
             }

@@ -21,6 +21,12 @@ use crate::{cli::ColorArg, failure::Failure};
 pub const STRONG: Style = Style::new().bold();
 /// What matters less.
 pub const FAINT: Style = Style::new().dimmed();
+/// What is as it should be.
+pub const GOOD: Style = AnsiColor::Green.on_default();
+/// What is not.
+pub const BAD: Style = AnsiColor::Red.on_default().bold();
+/// What nobody knows.
+pub const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
@@ -121,6 +127,21 @@ pub fn width() -> Option<usize> {
 /// Tells whether stderr shows colours.
 pub fn stderr_has_color() -> bool {
     AutoStream::choice(&io::stderr()) != ColorChoice::Never
+}
+
+/// Tells whether stdout shows colours.
+pub fn stdout_has_color() -> bool {
+    AutoStream::choice(&io::stdout()) != ColorChoice::Never
+}
+
+/// Tells whether stdout is a terminal that more than lines can be written on.
+pub fn can_draw() -> bool {
+    stdout_is_terminal() && anstyle_query::term_supports_color()
+}
+
+/// Returns the terminal for what draws on all of it, and decides about colours itself.
+pub fn screen() -> io::Stdout {
+    io::stdout()
 }
 
 /// Shows that something takes a while; nothing appears where stderr is no terminal or when it is

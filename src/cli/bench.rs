@@ -77,9 +77,10 @@ pub struct BenchArgs {
     /// Measure this command, too; {model}, {threads}, {pp}, {tg}, {depth} and {batch} are replaced
     #[arg(long, value_name = "COMMAND")]
     pub peer: Vec<String>,
-    /// Measure llama.cpp, too, through the package llama-cpp-python of this interpreter
+    /// Measure llama.cpp or ik_llama.cpp, too, through the package llama-cpp-python or
+    /// ik-llama-cpp-python of this interpreter; may be given for each
     #[arg(long, value_name = "PYTHON", value_hint = clap::ValueHint::ExecutablePath)]
-    pub peer_python: Option<PathBuf>,
+    pub peer_python: Vec<PathBuf>,
     /// With --peer-python: also without packing the weights, which is faster for some models
     #[arg(long, requires = "peer_python")]
     pub peer_unpacked: bool,

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
 
+use super::LoadArgs;
 use crate::complete;
 
 /// Arguments of `status`.
@@ -21,14 +22,18 @@ pub struct StatusArgs {
 /// What `test` is for.
 pub const TEST_ABOUT: &str = "Check the running server, step by step\n\n\
     Each check says what was seen and, when it fails, what may help: the process, the port, the API \
-    on this machine and on its network address, the models, and one answer of each kind.";
+    on this machine and on its network address, the models, and one answer of each kind.\n\n\
+    With --cpu, --mem or --disk it puts load on this machine instead and says how it bore it; without \
+    rights of root, without other programs, and without writing to a disk. Ctrl-C ends it early, with \
+    the figures so far.";
 
 /// Arguments of `test`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     llmsrv test                          All checks, with the default model\n  \
     llmsrv test --model qwen3:0.6b       Let this model answer\n  \
-    llmsrv test --json | jq '.checks[] | select(.outcome == \"fail\")'\n\n\
+    llmsrv test --json | jq '.checks[] | select(.outcome == \"fail\")'\n  \
+    llmsrv test --cpu --mem 2GiB --disk --duration 30s\n\n\
     Exit status: 0 = nothing failed, 1 = something did.")]
 pub struct TestArgs {
     /// The model that answers
@@ -37,6 +42,8 @@ pub struct TestArgs {
     /// Print the results as JSON
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub load: LoadArgs,
 }
 
 /// Arguments of `examples`.

@@ -120,7 +120,7 @@ fn options(args: &BenchArgs, load: LoadOptions) -> Result<Options, Failure> {
         .hint("at most 1048576 tokens and 1024 sequences"));
     }
     let mut peers: Vec<PeerSpec> = args.peer.iter().cloned().map(PeerSpec::Command).collect();
-    if let Some(interpreter) = &args.peer_python {
+    for interpreter in &args.peer_python {
         let python = |repack| PeerSpec::Python {
             interpreter: interpreter.clone(),
             repack,

@@ -16,7 +16,7 @@ pub fn run(context: &Context, args: &ExamplesArgs) -> Result<(), Failure> {
     let config = context.config();
     let host = &config.server.host;
     // Those who read it may sit at another machine.
-    let instance = instance::on_port(&config.host.runtime_dir, host.port);
+    let instance = instance::find(&config.host.runtime_dir, host.port);
     let network = instance
         .filter(|it| host.is_local() && it.is_bound_to_all())
         .and_then(|it| {

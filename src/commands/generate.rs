@@ -3,8 +3,8 @@
 use std::{fs, path::Path};
 
 use anyhow::Context as _;
-use clap_complete::Shell;
 
+use super::completions;
 use crate::{
     cli::{self, GenerateArgs},
     failure::Failure,
@@ -35,20 +35,13 @@ fn man_pages(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// They ask the program, so that names of models complete.
 fn completions(folder: &Path) -> Result<(), Failure> {
-    for shell in [
-        Shell::Bash,
-        Shell::Zsh,
-        Shell::Fish,
-        Shell::PowerShell,
-        Shell::Elvish,
-    ] {
-        for (name, mut command) in [
-            ("llmsrv", cli::command()),
-            ("logkit", logkit_cli::command()),
-        ] {
-            clap_complete::generate_to(shell, &mut command, name, folder)
-                .with_context(|| format!("cannot write {}", folder.display()))?;
+    for (shell, before, after) in completions::FILES {
+        for program in ["llmsrv", "logkit"] {
+            let path = folder.join(format!("{before}{program}{after}"));
+            fs::write(&path, completions::script(shell, program)?)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
     Ok(())

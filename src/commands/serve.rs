@@ -15,12 +15,12 @@ use tokio::{
 };
 
 use crate::{
-    cli::ServeArgs,
-    commands::VERSION,
+    cli::{MannerArgs, ServeArgs},
+    commands::{VERSION, background, service},
     context::Context,
     failure::{Code, Failure},
     local::{self, Prune},
-    logging,
+    logging, notify,
     reload::{self, Reloader},
     term,
 };
@@ -46,8 +46,32 @@ pub fn flags(args: &ServeArgs) -> Vec<Flag> {
     .collect()
 }
 
-/// Serves until a signal.
-pub fn run(context: &Context) -> Result<(), Failure> {
+/// Serves until a signal; or lets the service or the background do it.
+pub fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
+    let manner = MannerArgs {
+        user: args.user,
+        dry_run: args.dry_run,
+        json: false,
+    };
+    if args.install {
+        let network = args.network;
+        return service::install_and_start(context, manner, network);
+    }
+    if args.background {
+        return background::run(context, args, manner);
+    }
+    if args.dry_run {
+        let text = "--dry-run needs --background or --install";
+        return Err(Failure::new(Code::Usage, text));
+    }
+    if args.detached {
+        // Whoever is the first of its session already has no terminal.
+        let _ = llmsrv_host::background::detach();
+    }
+    in_foreground(context, args.detached)
+}
+
+fn in_foreground(context: &Context, is_detached: bool) -> Result<(), Failure> {
     let log = logging::start(context.config(), logging::Style::Server)?;
     let workers = std::thread::available_parallelism()
         .map_or(1, usize::from)
@@ -57,7 +81,7 @@ pub fn run(context: &Context) -> Result<(), Failure> {
         .enable_all()
         .build()?;
     let requests = log.requests();
-    let result = runtime.block_on(serve(context, log));
+    let result = runtime.block_on(serve(context, log, is_detached));
     // A load that still runs must not keep the program.
     runtime.shutdown_background();
     if let Some(requests) = requests {
@@ -66,7 +90,7 @@ pub fn run(context: &Context) -> Result<(), Failure> {
     result
 }
 
-async fn serve(context: &Context, log: logging::Control) -> Result<(), Failure> {
+async fn serve(context: &Context, log: logging::Control, is_detached: bool) -> Result<(), Failure> {
     let config = &context.config().server;
     // Before anything slow: a signal during the start counts.
     let mut signals = Signals::new()?;
@@ -77,7 +101,7 @@ async fn serve(context: &Context, log: logging::Control) -> Result<(), Failure> 
     let store = local::open_store(config, Prune::Yes)?;
     let scheme = Scheme::of(tls.as_ref());
     announce(context, address, scheme, &store);
-    let _record = write_down(context, address, scheme);
+    let _record = write_down(context, address, scheme, is_detached);
     if !config.host.is_loopback() && !keys.are_required() {
         tracing::warn!(
             "every machine that reaches this address can use the models; `llmsrv key add` asks for keys"
@@ -91,17 +115,23 @@ async fn serve(context: &Context, log: logging::Control) -> Result<(), Failure> 
     let stopped = async {
         let _ = stopped.await;
     };
+    let watched = app.clone();
     let mut server = tokio::spawn(async move {
         match tls {
             Some(tls) => llmsrv_server::serve_tls(listener, tls, app, stopped).await,
             None => llmsrv_server::serve(listener, app, stopped).await,
         }
     });
+    // Connections wait already where the loop has not begun to accept them.
+    notify::ready(&base_url(address, scheme));
+    let watched = tokio::spawn(notify::watch(watched));
     tokio::select! {
         ended = &mut server => return Ok(ended?.context("the server failed")?),
         name = signals.next() => tracing::info!(signal = name, "stopping"),
         () = reloader.run(&mut hangup) => tracing::info!("stopping with the terminal"),
     }
+    notify::stopping();
+    watched.abort();
     let _ = stop.send(());
     let grace = async {
         match config.grace {
@@ -197,10 +227,17 @@ fn announce(context: &Context, address: SocketAddr, scheme: Scheme, store: &llms
 }
 
 /// Lets `status` and `stop` find this server; it runs as well without.
-fn write_down(context: &Context, address: SocketAddr, scheme: Scheme) -> Option<Record> {
+fn write_down(
+    context: &Context,
+    address: SocketAddr,
+    scheme: Scheme,
+    is_detached: bool,
+) -> Option<Record> {
     let (url, bound) = (base_url(address, scheme), address.ip().to_string());
-    let instance = Instance::this(address.port(), &url, &bound, VERSION);
-    let folder = &context.config().host.runtime_dir;
+    let mut instance = Instance::this(address.port(), &url, &bound, VERSION);
+    let host = &context.config().host;
+    instance.log = is_detached.then(|| host.log_file.clone());
+    let folder = &host.runtime_dir;
     Record::write(folder, &instance)
         .inspect_err(|error| {
             tracing::warn!(%error, folder = %folder.display(), "`llmsrv stop` will not find this server");

@@ -1,11 +1,12 @@
 //! `llmsrv status`
 
-use std::{fmt::Write as _, process::ExitCode};
+use std::{fmt::Write as _, net::SocketAddr, process::ExitCode};
 
 use llmsrv_api::client::Client;
 use llmsrv_host::{
     instance::{self, Instance},
-    net,
+    net, sockets,
+    systemd::Unit,
 };
 use serde_json::{Value, json};
 
@@ -36,6 +37,11 @@ struct State {
     url: String,
     instance: Option<Instance>,
     answers: Option<Answers>,
+    /// The service, if it is installed.
+    unit: Option<Unit>,
+    /// Where the process listens, as the system says.
+    sockets: Vec<SocketAddr>,
+    log: Vec<String>,
 }
 
 /// What the server says of itself.
@@ -46,13 +52,16 @@ struct Answers {
     loaded: Value,
 }
 
+/// Lines of the log that are shown.
+const LOG_LINES: usize = 10;
+
 impl State {
     fn find(context: &Context) -> Result<State, Failure> {
         let config = context.config();
         let host = &config.server.host;
         let instance = host
             .is_local()
-            .then(|| instance::on_port(&config.host.runtime_dir, host.port))
+            .then(|| instance::find(&config.host.runtime_dir, host.port))
             .flatten();
         let answers = runtime()?.block_on(async {
             let client = running(context).await.ok()?;
@@ -61,10 +70,25 @@ impl State {
         let url = instance
             .as_ref()
             .map_or_else(|| host.url(), |it| it.url.clone());
+        // A probe of scripts needs none of it.
+        let (mut unit, mut sockets, mut log) = (None, Vec::new(), Vec::new());
+        if !context.global.quiet && host.is_local() {
+            unit = super::service::find(false);
+            let of_process = instance.as_ref().and_then(|it| sockets::of_process(it.pid));
+            // Those of another user's process are known by their port alone.
+            sockets = of_process.unwrap_or_else(|| sockets::on_port(host.port));
+            // A server in the foreground logs to its terminal.
+            if unit.is_some() || instance.as_ref().is_some_and(|it| it.log.is_some()) {
+                log = super::logs::last(context, LOG_LINES);
+            }
+        }
         Ok(State {
             url,
             instance,
             answers,
+            unit,
+            sockets,
+            log,
         })
     }
 
@@ -79,11 +103,23 @@ impl State {
             "uptime_seconds": instance.and_then(Instance::uptime).map(|time| time.as_secs()),
             "resident_bytes": instance.and_then(Instance::resident),
             "bound": instance.map(|it| &it.bound),
-            "all_interfaces": instance.map(Instance::is_bound_to_all),
+            "all_interfaces": self.hears_all(),
+            "sockets": self.sockets,
+            "service": self.unit.as_ref().map(super::service::json_of),
+            "log": self.log,
             "addresses": self.network_urls(),
             "models": answers.map(|answers| answers.models),
             "loaded": answers.map(|answers| &answers.loaded["models"]),
             "queue": answers.map(|answers| &answers.loaded["queue"]),
+        })
+    }
+
+    /// Tells whether other machines can reach it, as far as that is known.
+    fn hears_all(&self) -> Option<bool> {
+        let written = self.instance.as_ref().map(Instance::is_bound_to_all);
+        written.or_else(|| {
+            let known = !self.sockets.is_empty();
+            known.then(|| sockets::hear_all(&self.sockets))
         })
     }
 
@@ -100,10 +136,17 @@ impl State {
     fn text(&self) -> String {
         let (strong, url) = (term::STRONG, &self.url);
         let Some(answers) = &self.answers else {
-            return match &self.instance {
+            let mut lines = vec![match &self.instance {
                 Some(it) => format!("○ process {} listens at {url} and does not answer", it.pid),
                 None => format!("○ no server runs at {url}"),
-            };
+            }];
+            lines.extend(
+                self.unit
+                    .as_ref()
+                    .map(|unit| format!("  {:<9}{}", "Service", super::service::in_words(unit))),
+            );
+            lines.extend(self.log.iter().map(|line| format!("    {line}")));
+            return lines.join("\n");
         };
         let mut rows = vec![("Version", answers.version.clone())];
         if let Some(it) = &self.instance {
@@ -119,11 +162,19 @@ impl State {
                 "Listens",
                 if it.is_bound_to_all() {
                     let urls = self.network_urls();
-                    format!("on every address: {}", urls.join(", "))
+                    let at = if urls.is_empty() { "" } else { ": " };
+                    format!("on every address{at}{}", urls.join(", "))
                 } else {
                     format!("on {} only", it.bound)
                 },
             ));
+        }
+        if !self.sockets.is_empty() {
+            let sockets: Vec<String> = self.sockets.iter().map(ToString::to_string).collect();
+            rows.push(("Sockets", sockets.join(", ")));
+        }
+        if let Some(unit) = &self.unit {
+            rows.push(("Service", super::service::in_words(unit)));
         }
         rows.push(("Models", answers.models.to_string()));
         let loaded = answers.loaded["models"].as_array().into_iter().flatten();
@@ -147,7 +198,9 @@ impl State {
         let rows = rows
             .iter()
             .map(|(name, value)| format!("  {name:<9}{value}"));
-        let rows: Vec<String> = rows.collect();
+        let log = self.log.iter().map(|line| format!("    {line}"));
+        let log_title = (!self.log.is_empty()).then(|| "  Log".to_owned());
+        let rows: Vec<String> = rows.chain(log_title).chain(log).collect();
         format!(
             "{strong}●{strong:#} a server runs at {url}\n{}",
             rows.join("\n")

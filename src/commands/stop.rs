@@ -32,10 +32,11 @@ fn unload(context: &Context, model: &str) -> Result<(), Failure> {
     })
 }
 
-fn end(context: &Context) -> Result<(), Failure> {
+/// Ends the server of this user on the configured port, or that of the machine.
+pub fn end(context: &Context) -> Result<(), Failure> {
     let config = context.config();
     let host = &config.server.host;
-    let Some(instance) = instance::on_port(&config.host.runtime_dir, host.port) else {
+    let Some(instance) = instance::find(&config.host.runtime_dir, host.port) else {
         let text = format!("no server of this user runs on port {}", host.port);
         return Err(Failure::new(Code::NotRunning, text)
             .hint("`llmsrv stop MODEL` unloads a model; -p names another port"));

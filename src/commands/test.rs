@@ -8,7 +8,8 @@ use std::{
 use llmsrv_api::client::Client;
 use llmsrv_host::{
     instance::{self, Instance},
-    net,
+    net, sockets,
+    systemd::Unit,
 };
 use serde_json::{Value, json};
 
@@ -23,13 +24,22 @@ use crate::{
 /// Checks the running server.
 pub fn run(context: &Context, args: &TestArgs) -> Result<ExitCode, Failure> {
     logging::start(context.config(), logging::Style::Command)?;
+    Ok(if checks_pass(context, &args.model, args.json)? {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(Code::Failed as u8)
+    })
+}
+
+/// Makes the checks, and tells whether none failed.
+pub fn checks_pass(context: &Context, model: &str, as_json: bool) -> Result<bool, Failure> {
     let mut report = Report {
-        shown: !args.json && !context.global.quiet,
+        shown: !as_json && !context.global.quiet,
         checks: Vec::new(),
     };
-    runtime()?.block_on(checks(context, &args.model, &mut report))?;
+    runtime()?.block_on(checks(context, model, &mut report))?;
     let (passed, failed, skipped) = report.totals();
-    if args.json {
+    if as_json {
         let checks: Vec<Value> = report.checks.iter().map(Check::json).collect();
         term::json(&json!({
             "checks": checks,
@@ -43,17 +53,14 @@ pub fn run(context: &Context, args: &TestArgs) -> Result<ExitCode, Failure> {
             "Total {total}, passed {passed}, failed {failed}, skipped {skipped}"
         ))?;
     }
-    Ok(match failed {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::from(Code::Failed as u8),
-    })
+    Ok(failed == 0)
 }
 
 async fn checks(context: &Context, model: &str, report: &mut Report) -> Result<(), Failure> {
     let config = context.config();
     let host = &config.server.host;
     let url = host.url();
-    let instance = instance::on_port(&config.host.runtime_dir, host.port);
+    let instance = instance::find(&config.host.runtime_dir, host.port);
     let start = "start it: llmsrv serve";
 
     report
@@ -104,7 +111,18 @@ async fn checks(context: &Context, model: &str, report: &mut Report) -> Result<(
                     "bound to {} only; `llmsrv serve --host 0.0.0.0` serves the network",
                     it.bound
                 )),
-                None => skip("it is not known what it is bound to"),
+                None if !host.is_local() => skip("the server is on another machine"),
+                None => all_interfaces(host.port),
+            }
+        })
+        .await?;
+    report
+        .check("service", async {
+            // Of another machine it is not known.
+            if host.is_local() {
+                unit(super::service::find(false).as_ref(), instance.as_ref())
+            } else {
+                skip("the server is on another machine")
             }
         })
         .await?;
@@ -142,6 +160,39 @@ async fn checks(context: &Context, model: &str, report: &mut Report) -> Result<(
         one(client, "/api/chat", &body, "/message/content").await
     }).await?;
     report.check("stream", stream(client, model)).await
+}
+
+/// Looks at the listeners of the machine, where the server is not written down.
+fn all_interfaces(port: u16) -> Seen {
+    let addresses = sockets::on_port(port);
+    if sockets::hear_all(&addresses) {
+        pass("bound to every address".into())
+    } else if addresses.is_empty() {
+        skip("nothing listens on the port")
+    } else {
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        skip(&format!("bound to {} only", addresses.join(", ")))
+    }
+}
+
+/// The service must run and start with the machine, if it is installed.
+fn unit(unit: Option<&Unit>, server: Option<&Instance>) -> Seen {
+    match unit {
+        None => skip("it is not installed; `llmsrv service install` does that"),
+        Some(unit) if server.is_some_and(|it| unit.pid != Some(it.pid)) => skip(&format!(
+            "this server is another one; the service is {}",
+            super::service::in_words(unit)
+        )),
+        Some(unit) if !unit.is_active() => fail(
+            format!("it does not run: {}", super::service::in_words(unit)),
+            "start it: llmsrv service start; see why: llmsrv logs",
+        ),
+        Some(unit) if !unit.is_enabled() => fail(
+            "it runs, and does not start with the machine".into(),
+            "let it: llmsrv service enable",
+        ),
+        Some(unit) => pass(super::service::in_words(unit)),
+    }
 }
 
 /// Asks at the address that other machines use.

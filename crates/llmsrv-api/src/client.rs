@@ -121,6 +121,12 @@ impl Client {
         read(self.send::<()>(Method::GET, path, None).await?).await
     }
 
+    /// Gets `path` and reads the answer as text, such as `/metrics`.
+    pub async fn text(&self, path: &str) -> Result<String, Error> {
+        let body = whole(self.send::<()>(Method::GET, path, None).await?).await?;
+        String::from_utf8(body.into()).map_err(|error| Error::Answer(error.to_string()))
+    }
+
     /// Posts `body` to `path` and reads the JSON answer.
     pub async fn post<T: DeserializeOwned>(
         &self,

@@ -1,4 +1,4 @@
-//! Folders of the machine.
+//! Folders and libraries of the machine.
 
 use std::path::PathBuf;
 
@@ -13,6 +13,12 @@ pub struct HostConfig {
     pub cache_dir: PathBuf,
     /// Locks and sockets of the running service.
     pub runtime_dir: PathBuf,
+    /// Log of a server that was started in the background.
+    pub log_file: PathBuf,
+    /// Folder of the service's unit, if not the usual one.
+    pub unit_dir: Option<PathBuf>,
+    /// Library of ONNX Runtime.
+    pub onnx_runtime: Option<PathBuf>,
 }
 
 impl HostConfig {
@@ -21,6 +27,9 @@ impl HostConfig {
             state_dir: values.read("LLMSRV_STATE_DIR"),
             cache_dir: values.read("LLMSRV_CACHE_DIR"),
             runtime_dir: values.read("LLMSRV_RUNTIME_DIR"),
+            log_file: values.read("LLMSRV_LOG_FILE"),
+            unit_dir: values.read("LLMSRV_UNIT_DIR"),
+            onnx_runtime: values.read("LLMSRV_ONNX_RUNTIME"),
         }
     }
 }

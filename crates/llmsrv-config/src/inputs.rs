@@ -138,6 +138,17 @@ pub fn search_path() -> Option<OsString> {
     std::env::var_os("PATH")
 }
 
+/// Returns the user who called `sudo`, if root is not that user.
+pub fn sudo_user() -> Option<String> {
+    let name = std::env::var("SUDO_USER").ok()?;
+    (!name.is_empty() && name != "root").then_some(name)
+}
+
+/// Tells whether the user has named a program that asks for passwords where there is no terminal.
+pub fn has_ask_program() -> bool {
+    std::env::var_os("SSH_ASKPASS").is_some_and(|program| !program.is_empty())
+}
+
 fn process_environment() -> BTreeMap<String, OsString> {
     // Names that are not UTF-8 cannot be ours.
     std::env::vars_os()

@@ -69,6 +69,8 @@ pub struct ServerConfig {
     pub flash_attention: Option<bool>,
     /// `auto` or `off`: tokens are guessed ahead.
     pub speculation: String,
+    /// Small models that guess for others: `DRAFT` or `MODEL=DRAFT`.
+    pub draft_models: Vec<String>,
     /// `auto`, `cpu`, `cuda`, `metal` or `candle`; a GPU that is switched off makes `auto` the CPU.
     pub device: String,
     /// Threads for arithmetic; 0 = one for each core.
@@ -174,6 +176,7 @@ impl ServerConfig {
             kv_cache_type: values.read("LLMSRV_KV_CACHE_TYPE"),
             flash_attention: values.read("LLMSRV_FLASH_ATTENTION"),
             speculation: values.read("LLMSRV_SPECULATION"),
+            draft_models: values.read("LLMSRV_DRAFT_MODEL"),
             device: if device == "auto" && gpu == Some(false) {
                 "cpu".to_owned()
             } else {

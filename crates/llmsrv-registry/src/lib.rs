@@ -18,6 +18,7 @@ mod hosts;
 mod http;
 mod hub;
 mod patience;
+mod preview;
 mod progress;
 mod pull;
 mod push;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use llmsrv_store::{ModelName, Store};
 
 pub use error::Error;
+pub use preview::Preview;
 pub use progress::Progress;
 pub use settings::{Mirror, Settings, Tuning};
 
@@ -79,6 +81,11 @@ impl Registry {
         report: &(dyn Fn(Progress) + Send + Sync),
     ) -> Result<(), Error> {
         pull::pull(&self.0, name, insecure, report).await
+    }
+
+    /// Finds out what [`Registry::pull`] would do, without receiving more than the manifest.
+    pub async fn preview(&self, name: &ModelName, insecure: bool) -> Result<Preview, Error> {
+        preview::preview(&self.0, name, insecure).await
     }
 
     /// Sends a model of the store to its registry. `report` and `insecure` as in

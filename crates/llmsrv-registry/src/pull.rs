@@ -175,8 +175,17 @@ async fn fetch(
 
 /// Refuses what would fill the disk before a byte is received.
 async fn check_space(inner: &Arc<Inner>, blobs: Vec<Blob>) -> Result<(), Error> {
+    let (needed, free) = space(inner, blobs).await?;
+    if needed > free {
+        return Err(Error::NoSpace { needed, free });
+    }
+    Ok(())
+}
+
+/// Returns how many bytes of the blobs are still to come, and how many the disk has left.
+pub(crate) async fn space(inner: &Arc<Inner>, blobs: Vec<Blob>) -> Result<(u64, u64), Error> {
     let store = inner.store.clone();
-    let (needed, free) = blocking(move || {
+    blocking(move || {
         let mut needed = 0_u64;
         for blob in blobs {
             if store.blob_size(&blob.digest)? != Some(blob.size) {
@@ -186,15 +195,11 @@ async fn check_space(inner: &Arc<Inner>, blobs: Vec<Blob>) -> Result<(), Error> 
         }
         Ok((needed, store.free_bytes()?))
     })
-    .await?;
-    if needed > free {
-        return Err(Error::NoSpace { needed, free });
-    }
-    Ok(())
+    .await
 }
 
 /// Refuses what could never run here before gigabytes of it are received.
-fn check(manifest: &Manifest) -> Result<(), Error> {
+pub(crate) fn check(manifest: &Manifest) -> Result<(), Error> {
     if manifest.layers_of(LayerKind::Model).next().is_none() {
         return Err(Error::Unsupported(
             "this is no model that runs here: it has no weights in the GGUF format".into(),
@@ -204,7 +209,11 @@ fn check(manifest: &Manifest) -> Result<(), Error> {
 }
 
 /// Gets the manifest from the first place that has it. That place comes first for the blobs too.
-async fn plan(inner: &Arc<Inner>, name: &ModelName, insecure: bool) -> Result<Plan, Error> {
+pub(crate) async fn plan(
+    inner: &Arc<Inner>,
+    name: &ModelName,
+    insecure: bool,
+) -> Result<Plan, Error> {
     let mut places: Vec<Vec<Base>> = inner
         .settings
         .mirrors

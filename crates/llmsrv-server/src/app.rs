@@ -14,14 +14,14 @@ use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_engine::{LoadOptions, Loader, Speculation};
 use llmsrv_registry::Registry;
 use llmsrv_store::Store;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
     error::ApiError,
     guard,
     keys::Keys,
-    manager::Manager,
+    manager::{DraftModel, Manager},
     metrics::Metrics,
     rate::{Limiter, Rate},
     routes,
@@ -55,6 +55,8 @@ pub struct Settings {
     pub load: LoadOptions,
     /// Whether engines guess tokens ahead.
     pub speculation: Speculation,
+    /// Small models that guess for others.
+    pub draft_models: Vec<DraftModel>,
     /// What `/api/version` reports.
     pub version: String,
     /// Only this machine can connect.
@@ -106,6 +108,7 @@ impl Default for Settings {
             context_length: 0,
             load: LoadOptions::default(),
             speculation: Speculation::Auto,
+            draft_models: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             listens_on_loopback: true,
             log_requests: false,
@@ -151,9 +154,27 @@ pub struct App {
     pub(crate) vocabularies: Arc<Vocabularies>,
     pub(crate) capabilities: Arc<Capabilities>,
     stopping: Arc<AtomicBool>,
+    pub(crate) pulse: Arc<Pulse>,
     pub(crate) registry: Registry,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) live: Arc<Live>,
+}
+
+/// How the loop that accepts connections shows that it runs.
+#[derive(Default)]
+pub(crate) struct Pulse {
+    asked: Notify,
+    answered: Notify,
+}
+
+impl Pulse {
+    /// Answers all who ask; ends never.
+    pub(crate) async fn beat(&self) {
+        loop {
+            self.asked.notified().await;
+            self.answered.notify_one();
+        }
+    }
 }
 
 /// What can be replaced while the server runs.
@@ -221,6 +242,7 @@ impl App {
             vocabularies: Arc::default(),
             capabilities: Arc::default(),
             stopping: Arc::default(),
+            pulse: Arc::default(),
             registry,
             upstreams,
             live,
@@ -260,6 +282,15 @@ impl App {
                 tracing::error!("a request handler panicked");
                 axum::response::IntoResponse::into_response(ApiError::internal("internal error"))
             }))
+    }
+
+    /// Returns when the server has shown that it is alive: the loop that accepts connections has
+    /// answered, and the list of models can be read. One that hangs lets this wait for ever.
+    pub async fn is_alive(&self) {
+        self.pulse.asked.notify_one();
+        self.pulse.answered.notified().await;
+        // Takes the locks that every request of a model takes.
+        let _ = self.manager.running();
     }
 
     /// Takes no new requests from now on.

@@ -58,6 +58,8 @@ async fn accept(
     // Dropped when the server ends.
     let (running, ending) = watch::channel(());
     let mut shutdown = std::pin::pin!(shutdown);
+    // Polled wherever this loop waits.
+    let mut beat = std::pin::pin!(app.pulse.beat());
     let mut was_full = false;
     loop {
         if room.available_permits() == 0 && !was_full {
@@ -67,10 +69,12 @@ async fn accept(
         let place = tokio::select! {
             place = room.clone().acquire_owned() => place.map_err(io::Error::other)?,
             () = &mut shutdown => break,
+            () = &mut beat => continue,
         };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = &mut shutdown => break,
+            () = &mut beat => continue,
         };
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,

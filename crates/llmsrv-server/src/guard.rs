@@ -92,8 +92,9 @@ async fn admit(
     let mut response = if request.method() == Method::OPTIONS {
         preflight(origin.is_some())
     } else {
-        match entitled(app, &request, need, key.as_ref()) {
-            Ok(()) => next.run(request).await,
+        let client = client(&request, key.as_ref());
+        match entitled(app, &request, need, key.as_ref(), &client) {
+            Ok(()) => client.answered(next.run(request)).await,
             Err(refusal) => refusal.into_response(),
         }
     };
@@ -103,8 +104,23 @@ async fn admit(
     response
 }
 
+/// Returns who calls.
+fn client(request: &Request, key: Option<&ApiKey>) -> Client {
+    match (key, request.extensions().get::<Peer>()) {
+        (Some(key), _) => Client::Key(key.name.clone()),
+        (None, Some(Peer(address))) => Client::at(address.ip()),
+        (None, None) => Client::at(Ipv4Addr::LOCALHOST.into()),
+    }
+}
+
 /// Decides by who calls, how often, and what for.
-fn entitled(app: &App, request: &Request, need: Need, key: Option<&ApiKey>) -> Result<(), Refusal> {
+fn entitled(
+    app: &App,
+    request: &Request,
+    need: Need,
+    key: Option<&ApiKey>,
+    client: &Client,
+) -> Result<(), Refusal> {
     let security = &app.settings.security;
     if request.uri().path().len() > MAX_PATH_BYTES {
         let text = format!("the path is longer than {MAX_PATH_BYTES} bytes");
@@ -119,12 +135,7 @@ fn entitled(app: &App, request: &Request, need: Need, key: Option<&ApiKey>) -> R
     }
     let peer = request.extensions().get::<Peer>().copied();
     if let Some(limiter) = app.live.limiter() {
-        let client = match (key, peer) {
-            (Some(key), _) => Client::Key(key.name.clone()),
-            (None, Some(Peer(address))) => Client::at(address.ip()),
-            (None, None) => Client::at(Ipv4Addr::LOCALHOST.into()),
-        };
-        limiter.check(&client).map_err(Refusal::too_many)?;
+        limiter.check(client).map_err(Refusal::too_many)?;
     }
     if security.keys.are_required() && key.is_none() {
         return Err(ApiError::unauthorized().into());

@@ -40,6 +40,7 @@ pub use connections::{serve, serve_tls};
 pub use dialect::native::{parse_chat, parse_generate};
 pub use error::ApiError;
 pub use keys::{ApiKey, Keys, Role};
+pub use manager::DraftModel;
 pub use rate::Rate;
 pub use tls::{Tls, TlsError};
 pub use upstream::Upstream;

@@ -1,12 +1,14 @@
 //! Which models are loaded: admission, loading once for all who wait, idle time, eviction.
 //!
-//! A request holds a [`Lease`]; as long as it lives its model stays. Requests of one model run in
-//! the order of their arrival, as many together as the engine may batch; the others wait, and a
+//! A request holds a [`Lease`]; as long as it lives its model stays. As many requests of one model
+//! run together as the engine may batch; the others wait for their turn, clients in rotation, and a
 //! waiting room of fixed size turns the rest away. Models that need room get it in the order in
 //! which they were first asked for: idle ones leave, least recently used first, and the next one is
 //! loaded when their memory is really free.
 
+mod draft;
 mod slot;
+mod turns;
 
 use std::{
     collections::HashMap,
@@ -26,15 +28,20 @@ use llmsrv_engine::{
 use llmsrv_gguf::GgufFile;
 use llmsrv_store::{ModelName, Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
-use self::slot::{Slot, State};
+pub use self::draft::DraftModel;
+use self::{
+    slot::{Slot, State},
+    turns::Turn,
+};
 use crate::{
     app::{Live, Settings},
     error::ApiError,
     library,
     memory::{self, Account, Memory, Need},
     metrics::{Metrics, ModelFigures},
+    rate::Client,
 };
 
 /// A loaded model and how to speak to it.
@@ -65,7 +72,7 @@ pub(crate) struct Lease {
     manager: Arc<Manager>,
     slot: Arc<Slot>,
     pub(crate) model: Arc<ReadyModel>,
-    turn: Option<OwnedSemaphorePermit>,
+    turn: Option<Turn>,
 }
 
 /// A loaded model in a list.
@@ -131,16 +138,12 @@ impl Manager {
             manager: self,
             counted: false,
         };
-        // A free turn means that nobody waits: the semaphore hands its turns to those who wait.
-        let turn = if let Ok(turn) = slot.turns.clone().try_acquire_owned() {
+        let turn = if let Some(turn) = slot.turns.take_now() {
             turn
         } else {
             waiting.enter()?;
-            slot.turns
-                .clone()
-                .acquire_owned()
-                .await
-                .map_err(|_| ApiError::internal("the model is gone"))?
+            let turn = slot.turns.take(Client::of_this_request()).await;
+            turn.ok_or_else(|| ApiError::internal("the model is gone"))?
         };
         let model = if let Some(model) = slot.ready() {
             model
@@ -298,8 +301,11 @@ impl Manager {
             state.send_replace(State::Loading);
             let started = Instant::now();
             let (settings, loader) = (self.live.settings(), self.loader.clone());
-            let stored = slot.stored.clone();
-            let loading = library::blocking(move || load(&settings, &loader, stored, account));
+            let (stored, store) = (slot.stored.clone(), self.store.clone());
+            let loading = library::blocking(move || {
+                let draft = draft::choose(&settings, &store, &stored)?;
+                load(&settings, &loader, stored, draft.as_ref(), account)
+            });
             let result = loading.await.and_then(|result| result);
             self.metrics.loaded(started.elapsed(), result.is_ok());
             if result.is_ok() {
@@ -329,7 +335,8 @@ impl Manager {
     async fn make_room(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<Account, ApiError> {
         let stored = slot.stored.clone();
         let settings = self.live.settings();
-        let need = library::blocking(move || need(&settings, &stored)).await?;
+        let store = self.store.clone();
+        let need = library::blocking(move || need(&settings, &store, &stored)).await??;
         let max_models = match self.live.settings().max_loaded_models {
             0 => DEFAULT_LOADED_MODELS,
             limit => limit,
@@ -546,8 +553,15 @@ fn evictable(placed: &[Arc<Slot>]) -> Option<Arc<Slot>> {
     idle.min_by_key(|slot| slot.use_().last_used).cloned()
 }
 
-/// What loading a model will take: all weights, and keys and values of one context.
-fn need(settings: &Settings, stored: &StoredModel) -> Need {
+/// What loading a model and its draft model will take.
+fn need(settings: &Settings, store: &Store, stored: &StoredModel) -> Result<Need, ApiError> {
+    let own = need_of(settings, stored);
+    let draft = draft::choose(settings, store, stored)?;
+    Ok(draft.map_or(own, |draft| own.and(draft.need(settings))))
+}
+
+/// What loading one model will take: all weights, and keys and values of one context.
+fn need_of(settings: &Settings, stored: &StoredModel) -> Need {
     let files = [&stored.weights].into_iter().chain(&stored.shards);
     let others = stored.projectors.iter().chain(&stored.adapters);
     let files: Vec<&Path> = files.chain(others).map(AsRef::as_ref).collect();
@@ -555,10 +569,22 @@ fn need(settings: &Settings, stored: &StoredModel) -> Need {
     Need::of_files(&files, context, &settings.load.kv_cache_type)
 }
 
+/// Says to a client why a model was not loaded.
+fn refused(name: &str, error: LoadError) -> ApiError {
+    match error {
+        // The system's text may hold a path.
+        LoadError::Io(error) => {
+            ApiError::internal(format!("cannot read model '{name}': {}", error.kind()))
+        }
+        error => ApiError::internal(format!("cannot load model '{name}': {error}")),
+    }
+}
+
 fn load(
     settings: &Settings,
     loader: &Loader,
     stored: StoredModel,
+    draft: Option<&draft::Chosen>,
     mut account: Account,
 ) -> Result<ReadyModel, ApiError> {
     let name = stored.entry.name.to_string();
@@ -571,18 +597,16 @@ fn load(
         adapters: adapters.collect(),
         ..settings.load.clone()
     };
-    let refused = |error: LoadError| match error {
-        // The system's text may hold a path.
-        LoadError::Io(error) => {
-            ApiError::internal(format!("cannot read model '{name}': {}", error.kind()))
-        }
-        error => ApiError::internal(format!("cannot load model '{name}': {error}")),
-    };
     let Loaded {
         model,
         tokenizer,
         vision,
-    } = loader(&stored.weights, &load_options).map_err(refused)?;
+        ..
+    } = loader(&stored.weights, &load_options).map_err(|error| refused(&name, error))?;
+    let draft = match draft.filter(|_| model.spec().generates()) {
+        Some(draft) => draft.load(settings, loader, &name, &tokenizer)?,
+        None => None,
+    };
     for warning in tokenizer.warnings() {
         tracing::warn!(model = name, warning, "tokenizer");
     }
@@ -590,13 +614,17 @@ fn load(
     let spec = model.spec();
     let blocks_for = |n_tokens: usize| n_tokens.div_ceil(spec.block_size.max(1));
     let wanted = settings.context(None).min(spec.context_length);
-    let block_bytes = spec.kv_block_bytes.max(1) as u64;
+    let models = [Some(spec), draft.as_ref().map(|draft| draft.spec())];
+    // Keys and values are stored twice where a small model guesses.
+    let models = models.into_iter().flatten();
+    let weights: u64 = models.clone().map(|spec| spec.weight_bytes).sum();
+    let block_bytes: u64 = models.map(|spec| spec.kv_block_bytes.max(1) as u64).sum();
     account.correct(Need {
-        weights: spec.weight_bytes,
+        weights,
         kv: blocks_for(wanted) as u64 * block_bytes,
     });
     // The account refuses what others have taken meanwhile.
-    let room = account.limit().saturating_sub(spec.weight_bytes) / block_bytes;
+    let room = account.limit().saturating_sub(weights) / block_bytes;
     let options = EngineOptions {
         max_sequences: settings.parallel(),
         kv_blocks: blocks_for(wanted),
@@ -609,6 +637,7 @@ fn load(
     };
     let loaded = Loaded {
         model,
+        draft,
         tokenizer,
         vision: vision.clone(),
     };

@@ -204,6 +204,14 @@ impl Need {
         self.weights.saturating_add(self.kv)
     }
 
+    /// Returns what two models take together.
+    pub(crate) fn and(self, other: Need) -> Need {
+        Need {
+            weights: self.weights.saturating_add(other.weights),
+            kv: self.kv.saturating_add(other.kv),
+        }
+    }
+
     /// Computes what a model of these files takes, from their headers alone. The first file holds
     /// the hyperparameters. A file that cannot be read needs nothing: loading it will say why.
     pub(crate) fn of_files(

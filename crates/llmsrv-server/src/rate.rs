@@ -1,7 +1,7 @@
 //! How many requests one client may send: a bucket for each key, or each address without a key.
 
 use std::{
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     num::NonZeroU32,
     sync::{
         Arc,
@@ -40,6 +40,23 @@ impl Client {
             v4 @ IpAddr::V4(_) => v4,
         })
     }
+}
+
+impl Client {
+    /// Says whose request this is while it is answered.
+    pub(crate) async fn answered<T>(self, answer: impl Future<Output = T>) -> T {
+        ASKING.scope(self, answer).await
+    }
+
+    /// Returns whose request is being answered; this machine where nobody said.
+    pub(crate) fn of_this_request() -> Client {
+        let this_machine = |_| Client::at(Ipv4Addr::LOCALHOST.into());
+        ASKING.try_with(Client::clone).unwrap_or_else(this_machine)
+    }
+}
+
+tokio::task_local! {
+    static ASKING: Client;
 }
 
 /// Counts requests.

@@ -75,6 +75,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<(), Failure> {
             rows: 0..1,
             start: 0,
             blocks: vec![BlockId(0)],
+            tail: None,
         }],
         logit_rows: vec![0],
         ..StepPlan::default()

@@ -11,9 +11,9 @@ use std::{
 use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_engine::Stats;
 use llmsrv_store::StoredModel;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
-use super::ReadyModel;
+use super::{ReadyModel, turns::Turns};
 use crate::error::ApiError;
 
 pub(super) struct Slot {
@@ -21,8 +21,7 @@ pub(super) struct Slot {
     pub(super) digest: String,
     pub(super) stored: StoredModel,
     pub(super) state: watch::Receiver<State>,
-    /// Turns are given in the order of arrival.
-    pub(super) turns: Arc<Semaphore>,
+    pub(super) turns: Turns,
     /// The model has room: it is loaded or being loaded.
     placed: AtomicBool,
     /// Somebody stopped using the model, or it is to leave.
@@ -67,7 +66,7 @@ impl Slot {
             digest: stored.entry.digest.hex(),
             stored,
             state,
-            turns: Arc::new(Semaphore::new(parallel)),
+            turns: Turns::new(parallel),
             placed: AtomicBool::new(false),
             idle: Notify::new(),
             counted: Mutex::default(),

@@ -56,6 +56,7 @@ pub(crate) fn settings() -> Settings {
         context_length: 0,
         load: LoadOptions::default(),
         speculation: llmsrv_engine::Speculation::default(),
+        draft_models: Vec::new(),
         version: "0.33.0-llmsrv.test".into(),
         listens_on_loopback: true,
         log_requests: false,

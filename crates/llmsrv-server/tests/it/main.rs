@@ -8,6 +8,7 @@ mod contract;
 mod cors;
 mod create;
 mod dialects;
+mod drafts;
 mod embed;
 mod generate;
 mod host;

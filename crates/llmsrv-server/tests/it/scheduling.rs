@@ -326,12 +326,14 @@ async fn the_next_model_comes_when_the_memory_is_really_free() {
         seen.fetch_max(n, Ordering::SeqCst);
         let Loaded {
             model,
+            draft,
             tokenizer,
             vision,
         } = fake::loaded(FakeOptions::default());
         let alive = counted.clone();
         Ok(Loaded {
             vision,
+            draft,
             model: Box::new(Sticky { model, alive }),
             tokenizer,
         })

@@ -3,6 +3,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use axum::body::Body;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use llmsrv_engine::fake::{Answer, FakeOptions};
@@ -648,4 +649,45 @@ async fn settings_change_between_requests_and_not_within_one() {
         (&last["done"], &last["eval_count"]),
         (&json!(true), &json!(300))
     );
+}
+
+/// A client whose requests fill the line does not keep another one from its turn.
+#[tokio::test]
+async fn clients_take_turns() {
+    let one_at_a_time = Settings {
+        security: with_roles(),
+        num_parallel: 1,
+        ..settings()
+    };
+    let host = host_with(one_at_a_time, || FakeOptions {
+        answer: Answer::Endless,
+        step_delay: Duration::from_millis(5),
+        ..FakeOptions::default()
+    });
+    let ask = |key: &'static str, n_tokens: usize| {
+        let body = json!({"model": "plain", "prompt": "x", "stream": false, "options": {"num_predict": n_tokens}});
+        let header = format!("Bearer {key}");
+        let host = &host;
+        async move {
+            let headers = [("authorization", header.as_str())];
+            let answer = host.send(Method::POST, "/api/generate", &headers, body.to_string());
+            assert_eq!(answer.await.status(), 200);
+            key
+        }
+    };
+    let waiting = FuturesUnordered::new();
+    for (key, n_tokens) in [
+        ("infer", 60),
+        ("infer", 5),
+        ("infer", 5),
+        ("infer", 5),
+        ("admin", 5),
+    ] {
+        let mut asked = Box::pin(ask(key, n_tokens));
+        let early = tokio::time::timeout(Duration::from_millis(20), &mut asked).await;
+        assert!(early.is_err(), "it stands in line");
+        waiting.push(asked);
+    }
+    let order: Vec<&str> = waiting.collect().await;
+    assert_eq!(order, ["infer", "infer", "admin", "infer", "infer"]);
 }

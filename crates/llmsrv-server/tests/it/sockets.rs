@@ -98,3 +98,31 @@ async fn a_broken_connection_ends_its_generation_and_shutdown_waits_for_the_othe
         "nobody listens any more"
     );
 }
+
+#[tokio::test]
+async fn a_server_shows_that_it_is_alive_also_when_all_connections_are_taken() {
+    let one = Settings {
+        security: llmsrv_server::Security {
+            max_connections: 1,
+            ..llmsrv_server::Security::default()
+        },
+        ..settings()
+    };
+    let host = host_with(one, FakeOptions::default);
+    let alive = || tokio::time::timeout(Duration::from_millis(300), host.app.is_alive());
+    // Nobody accepts connections: it does not look alive.
+    assert!(alive().await.is_err());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(serve(listener, host.app.clone(), std::future::pending()));
+    assert!(alive().await.is_ok());
+    let _taken = TcpStream::connect(address).await.unwrap();
+    let _waits = TcpStream::connect(address).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(alive().await.is_ok());
+    server.abort();
+    let _ = server.await;
+    // One answer may be left of the question that nobody heard in the beginning.
+    let _ = alive().await;
+    assert!(alive().await.is_err());
+}

@@ -1,0 +1,171 @@
+//! Small models that guess what bigger ones say: which guesses for which, and whether it can.
+
+use std::str::FromStr;
+
+use llmsrv_engine::{Adapter, LoadOptions, Loader, Model};
+use llmsrv_store::{ModelName, Store, StoredModel};
+use llmsrv_tokenizer::Tokenizer;
+
+use super::{need_of, refused};
+use crate::{app::Settings, error::ApiError, memory::Need};
+
+/// A small model that guesses, written `DRAFT` or `MODEL=DRAFT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DraftModel {
+    /// The model it guesses for; `None` = every one with the same vocabulary.
+    pub of: Option<ModelName>,
+    /// The small model.
+    pub name: ModelName,
+}
+
+impl FromStr for DraftModel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DraftModel, String> {
+        let name = |name: &str| {
+            name.trim().parse::<ModelName>().map_err(|_| {
+                format!("'{name}' is no model name; write DRAFT, or MODEL=DRAFT for one model")
+            })
+        };
+        Ok(match text.split_once('=') {
+            Some((of, draft)) => DraftModel {
+                of: Some(name(of)?),
+                name: name(draft)?,
+            },
+            None => DraftModel {
+                of: None,
+                name: name(text)?,
+            },
+        })
+    }
+}
+
+/// The small model chosen for one that is to be loaded.
+pub(super) struct Chosen {
+    stored: StoredModel,
+    /// It was named for this model alone.
+    is_own: bool,
+}
+
+/// Chooses the small model for `big`, if one was set.
+pub(super) fn choose(
+    settings: &Settings,
+    store: &Store,
+    big: &StoredModel,
+) -> Result<Option<Chosen>, ApiError> {
+    let names = [Some(&big.entry.name), big.entry.stands_for.as_ref()];
+    let own = |draft: &&DraftModel| draft.of.is_some() && names.contains(&draft.of.as_ref());
+    let drafts = &settings.draft_models;
+    let Some(draft) = drafts
+        .iter()
+        .find(own)
+        .or_else(|| drafts.iter().find(|draft| draft.of.is_none()))
+    else {
+        return Ok(None);
+    };
+    let is_own = draft.of.is_some();
+    let stored = store.model(&draft.name).map_err(|error| match error {
+        llmsrv_store::Error::NotFound { .. } => ApiError::internal(format!(
+            "draft model '{name}' not found: pull it, or take it out of LLMSRV_DRAFT_MODEL",
+            name = draft.name
+        )),
+        error => error.into(),
+    })?;
+    // A model is as fast as itself.
+    let is_itself = stored.entry.digest == big.entry.digest;
+    Ok((is_own || !is_itself).then_some(Chosen { stored, is_own }))
+}
+
+impl Chosen {
+    /// Returns what the small model will take.
+    pub(super) fn need(&self, settings: &Settings) -> Need {
+        need_of(settings, &self.stored)
+    }
+
+    /// Loads the small model; `None` if it cannot guess for a model with this tokenizer and was not
+    /// named for it.
+    pub(super) fn load(
+        &self,
+        settings: &Settings,
+        loader: &Loader,
+        big: &str,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<Box<dyn Model>>, ApiError> {
+        let name = self.stored.entry.name.to_string();
+        let adapters = self.stored.adapters.iter().map(|path| Adapter {
+            path: path.clone(),
+            scale: 1.0,
+        });
+        let options = LoadOptions {
+            projector: None,
+            adapters: adapters.collect(),
+            ..settings.load.clone()
+        };
+        let loaded =
+            loader(&self.stored.weights, &options).map_err(|error| refused(&name, error))?;
+        let reason = if loaded.model.spec().generates() {
+            difference(&loaded.tokenizer, tokenizer)
+        } else {
+            Some("it does not generate text".into())
+        };
+        match reason {
+            None => Ok(Some(loaded.model)),
+            Some(reason) if self.is_own => Err(ApiError::internal(format!(
+                "draft model '{name}' cannot guess for '{big}': {reason}; \
+                 change LLMSRV_DRAFT_MODEL"
+            ))),
+            Some(reason) => {
+                tracing::info!(
+                    model = big,
+                    draft = name,
+                    reason,
+                    "loaded without draft model"
+                );
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Returns in what two vocabularies differ, as far as that matters: a few more tokens at the end
+/// do not.
+fn difference(small: &Tokenizer, big: &Tokenizer) -> Option<String> {
+    let (n_small, n_big) = (small.vocab_size(), big.vocab_size());
+    if n_small.abs_diff(n_big) > MOST_MORE {
+        return Some(format!("it has {n_small} tokens, not {n_big}"));
+    }
+    let n_common = n_small.min(n_big) as u32;
+    let other = (0..n_common).find(|id| small.token_text(*id) != big.token_text(*id))?;
+    Some(format!("token {other} is another one"))
+}
+
+/// Models of a family pad their vocabularies to different lengths.
+const MOST_MORE: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drafts_are_named_for_all_or_for_one() {
+        let parse = |text: &str| text.parse::<DraftModel>();
+        let name = |text: &str| text.parse::<ModelName>().unwrap();
+        assert_eq!(
+            parse("small:1b").unwrap(),
+            DraftModel {
+                of: None,
+                name: name("small:1b")
+            }
+        );
+        assert_eq!(
+            parse("big = small").unwrap(),
+            DraftModel {
+                of: Some(name("big")),
+                name: name("small")
+            }
+        );
+        for wrong in ["", "=small", "big=", "a=b=c"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

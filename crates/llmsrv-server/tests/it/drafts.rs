@@ -1,0 +1,119 @@
+//! Small models that guess: which one is loaded, what is said when it cannot, what memory it takes.
+
+use std::sync::{Arc, Mutex};
+
+use axum::http::Method;
+use llmsrv_engine::{
+    Loader,
+    fake::{self, Answer, FakeOptions},
+};
+use llmsrv_gguf::GgufFile;
+use llmsrv_server::Settings;
+use llmsrv_tokenizer::{Algorithm, TokenKind, Tokenizer, Vocab};
+use serde_json::json;
+
+use crate::host::{Host, host_loading, settings};
+
+/// The names of the models that were loaded.
+type LoadedNames = Arc<Mutex<Vec<String>>>;
+
+/// A server with these draft models. The model `other` has another vocabulary.
+fn guessing(drafts: &[&str], memory_limit: Option<u64>) -> (Host, LoadedNames) {
+    let names = LoadedNames::default();
+    let seen = names.clone();
+    let loader: Loader = Arc::new(move |path, _| {
+        let file = GgufFile::open(path).unwrap();
+        let name = file.metadata().str("general.basename").unwrap_or_default();
+        names_of(&seen).push(name.to_owned());
+        let mut loaded = fake::loaded(FakeOptions {
+            answer: Answer::Text("It was a bright cold day in April.".into()),
+            weight_bytes: 1000,
+            ..FakeOptions::default()
+        });
+        if name == "speaker" {
+            loaded.tokenizer = Arc::new(other_tokenizer());
+        }
+        Ok(loaded)
+    });
+    let settings = Settings {
+        draft_models: drafts.iter().map(|text| text.parse().unwrap()).collect(),
+        memory_limit,
+        ..settings()
+    };
+    (host_loading(settings, loader), names)
+}
+
+fn names_of(names: &LoadedNames) -> std::sync::MutexGuard<'_, Vec<String>> {
+    names.lock().unwrap()
+}
+
+fn other_tokenizer() -> Tokenizer {
+    let same = fake::tokenizer();
+    let mut tokens = same.vocab().tokens.clone();
+    tokens[97] = "another".into();
+    let mut kinds = vec![TokenKind::Normal; tokens.len()];
+    kinds[256..].fill(TokenKind::Control);
+    Tokenizer::new(Vocab {
+        algorithm: Algorithm::Bpe,
+        tokens,
+        kinds,
+        pre: "gpt-2".into(),
+        eos: Some(258),
+        ..Vocab::default()
+    })
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_small_model_guesses_and_says_nothing_else() {
+    let (host, names) = guessing(&["thinker"], None);
+    let (status, answer) = host.ask(json!({})).await;
+    assert_eq!(
+        (status, &answer["response"]),
+        (200, &json!("It was a bright cold day in April."))
+    );
+    assert_eq!(*names_of(&names), ["plain", "thinker"]);
+    let (_, metrics) = host.text(Method::GET, "/metrics", "").await;
+    let drafted = metrics
+        .lines()
+        .find(|line| line.starts_with("llmsrv_drafted_tokens_total"));
+    let n: f64 = drafted
+        .unwrap()
+        .rsplit(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(n > 0.0, "{drafted:?}");
+    // The small model itself needs nobody.
+    let (status, _) = host.ask(json!({"model": "thinker"})).await;
+    assert_eq!(status, 200);
+    assert_eq!(*names_of(&names), ["plain", "thinker", "thinker"]);
+}
+
+#[tokio::test]
+async fn a_small_model_with_another_vocabulary_is_an_error_where_it_was_named() {
+    let (host, _) = guessing(&["plain=speaker"], None);
+    let (status, answer) = host.ask(json!({})).await;
+    assert_eq!(
+        (status, answer),
+        (
+            500,
+            json!({"error": "draft model 'speaker:latest' cannot guess for 'plain:latest': token 97 is another one; change LLMSRV_DRAFT_MODEL"})
+        )
+    );
+    // One for all is not for this one.
+    let (host, names) = guessing(&["speaker"], None);
+    let (status, _) = host.ask(json!({})).await;
+    assert_eq!(status, 200);
+    assert_eq!(*names_of(&names), ["plain", "speaker"]);
+}
+
+#[tokio::test]
+async fn a_small_model_that_is_not_there_is_an_error() {
+    let (host, _) = guessing(&["nowhere"], None);
+    let (status, answer) = host.ask(json!({})).await;
+    let text =
+        "draft model 'nowhere:latest' not found: pull it, or take it out of LLMSRV_DRAFT_MODEL";
+    assert_eq!((status, answer), (500, json!({"error": text})));
+}
