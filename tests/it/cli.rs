@@ -98,7 +98,8 @@ fn mistakes_get_one_clear_error_and_the_right_code() {
             78,
             "all.toml",
         ),
-        (&["--stop"], 2, "--stop"),
+        (&["--stop"], 3, "port 9"),
+        (&["--stop", "--logs"], 2, "--logs"),
     ] {
         let output = sandbox.run(args);
         assert_eq!(output.code, code, "{args:?}: {output:?}");

@@ -14,21 +14,34 @@
 
 mod analysis;
 mod api;
+mod background;
 mod bench;
 mod cli;
 mod clients;
+mod container;
 mod create;
 mod crowd;
 mod determinism;
+mod devices;
+mod firewall;
 mod generated;
 mod host;
 mod hostile;
+mod install_model;
 mod interrupted;
 mod load;
 mod logkit;
+mod machine;
+mod monitor;
 mod openapi;
+mod packaging;
 mod registry;
 mod secure;
+mod service;
+mod ssh;
+#[path = "../../crates/llmsrv-ssh/tests/it/sshd.rs"]
+mod sshd;
+mod stress;
 mod tidy;
 mod upstream;
 mod util;

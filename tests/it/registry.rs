@@ -14,7 +14,7 @@ use crate::util::{Output, PATIENCE, Sandbox};
 
 #[expect(dead_code, reason = "shared with another test crate")]
 #[path = "../../crates/llmsrv-registry/tests/it/fake.rs"]
-mod fake;
+pub(crate) mod fake;
 use fake::{Act, Fake};
 
 /// Debian's registry on a free port of this machine, over a temporary folder.

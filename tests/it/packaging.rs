@@ -1,0 +1,408 @@
+//! Packages, scripts and completions as users get them.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
+
+use serde_json::Value;
+
+use crate::util::{Output, Sandbox};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Tells whether a program is there; `tests/run` sees to that, and then its absence is a failure.
+fn has(program: &str) -> bool {
+    let found = Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .output()
+        .unwrap();
+    if !found.status.success() {
+        missing(program);
+    }
+    found.status.success()
+}
+
+fn missing(what: &str) {
+    assert!(
+        std::env::var_os("TEST_CLIENTS").is_none(),
+        "{what} is missing"
+    );
+    eprintln!("SKIPPED: this test needs {what}; run `tests/run`");
+}
+
+/// The Debian package with the program under test in it, made once.
+fn package() -> Option<&'static Path> {
+    static PACKAGE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    PACKAGE
+        .get_or_init(|| {
+            let target = std::env::var_os("CARGO_TARGET_DIR")
+                .map_or_else(|| root().join("target"), PathBuf::from);
+            if !target.join("tools/bin/cargo-deb").exists() {
+                missing("cargo-deb (packaging/deb --prepare)");
+                return None;
+            }
+            let built = Output::of(
+                Command::new(root().join("packaging/deb"))
+                    .args(["--binary", env!("CARGO_BIN_EXE_llmsrv")]),
+            )
+            .ok();
+            let path = PathBuf::from(built.stdout.lines().last().unwrap());
+            assert!(
+                path.extension().is_some_and(|it| it == "deb"),
+                "{}",
+                path.display()
+            );
+            Some(path)
+        })
+        .as_deref()
+}
+
+#[test]
+fn the_debian_package_installs_in_a_clean_system_serves_and_is_purged() {
+    let Some(package) = package() else { return };
+    let clients = std::env::var_os("TEST_CLIENTS").map(PathBuf::from);
+    let clients = clients.unwrap_or_else(|| root().join("target/test-clients"));
+    let system = clients.join("debian");
+    if !system.join("installed").exists() {
+        // Only root can make one and enter it.
+        let id = Output::of(Command::new("id").arg("-u")).ok();
+        if id.stdout.trim() == "0" {
+            missing("a clean Debian");
+        } else {
+            eprintln!("SKIPPED: this test needs the rights of root");
+        }
+        return;
+    }
+    let done = Output::of(
+        Command::new(root().join("tests/packaging/chroot.sh"))
+            .arg(package)
+            .arg(system),
+    )
+    .ok();
+    assert!(done.stdout.ends_with("upgraded and purged\n"), "{done:#?}");
+}
+
+#[test]
+fn lintian_finds_no_error_in_the_debian_package() {
+    if !has("lintian") {
+        return;
+    }
+    let Some(package) = package() else { return };
+    // Its exit status is 2 when there is an error that is not overridden with a reason.
+    let checked = Output::of(
+        Command::new("lintian")
+            .args([
+                "--allow-root",
+                "--fail-on",
+                "error",
+                "--tag-display-limit",
+                "0",
+            ])
+            .arg(package),
+    );
+    assert_eq!(checked.code, 0, "{checked:#?}");
+    assert!(!checked.stdout.contains("unused-override"), "{checked:#?}");
+}
+
+#[test]
+fn every_script_passes_shellcheck() {
+    if !has("shellcheck") {
+        return;
+    }
+    let listed = Output::of(Command::new("git").args(["ls-files"]).current_dir(root())).ok();
+    let scripts: Vec<&str> = listed
+        .stdout
+        .lines()
+        .filter(|path| {
+            let bytes = fs::read(root().join(path)).unwrap_or_default();
+            let first = bytes
+                .split(|byte| *byte == b'\n')
+                .next()
+                .unwrap_or_default();
+            let first = String::from_utf8_lossy(first);
+            first.starts_with("#!") && first.ends_with("sh")
+        })
+        .collect();
+    for known in [
+        "packaging/install.sh",
+        "packaging/debian/postinst",
+        "tests/run",
+    ] {
+        assert!(scripts.contains(&known), "{known}: {scripts:?}");
+    }
+    Output::of(
+        Command::new("shellcheck")
+            .args(&scripts)
+            .current_dir(root()),
+    )
+    .ok();
+    // Those of the other package have no first line: the system says which shell.
+    let rpm = fs::read_dir(root().join("packaging/rpm")).unwrap();
+    let rpm = rpm.map(|entry| entry.unwrap().path());
+    Output::of(Command::new("shellcheck").args(["-s", "sh"]).args(rpm)).ok();
+}
+
+#[test]
+fn completions_know_the_models_in_real_shells() {
+    let sandbox = Sandbox::new();
+    for name in ["mine", "qwen:1b", "qwen:2b"] {
+        sandbox.run(&["cp", "default", name]).ok();
+    }
+    let out = sandbox.path().join("generated");
+    sandbox
+        .run(&["generate", "--out", out.to_str().unwrap()])
+        .ok();
+    let bin = sandbox.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_llmsrv"), bin.join("llmsrv")).unwrap();
+    std::os::unix::fs::symlink("llmsrv", bin.join("logkit")).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let complete = |shell: &str, file: &str, line: &str, expected: &str| {
+        let program = sandbox.command();
+        let mut command = Command::new("python3");
+        command
+            .env_clear()
+            .envs(
+                program
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .env("PATH", &path)
+            .current_dir(sandbox.path())
+            .arg(root().join("tests/packaging/complete.py"))
+            .arg(shell)
+            .arg(out.join("completions").join(file))
+            .args([line, expected]);
+        Output::of(&mut command).ok().stdout
+    };
+    for (shell, file) in [
+        ("bash", "llmsrv.bash"),
+        ("zsh", "_llmsrv"),
+        ("fish", "llmsrv.fish"),
+    ] {
+        if !has(shell) {
+            continue;
+        }
+        for (line, expected) in [
+            ("llmsrv show mi", "mine"),
+            ("llmsrv show qw", "2b"),
+            // A colon breaks words in bash.
+            ("llmsrv show qwen:1", "qwen:1b"),
+            ("llmsrv test --model=qwen:2", "qwen:2b"),
+            ("llmsrv install-m", "install-model"),
+        ] {
+            let seen = complete(shell, file, line, expected);
+            assert!(!seen.contains("qwen:qwen"), "{shell}: {line}: {seen}");
+        }
+    }
+    complete("bash", "logkit.bash", "logkit expo", "logkit export");
+    // These shells are not in Debian; their scripts ask the program, too.
+    for file in ["llmsrv.elv", "_llmsrv.ps1"] {
+        let text = fs::read_to_string(out.join("completions").join(file)).unwrap();
+        assert!(
+            text.contains("COMPLETE") && text.contains("llmsrv"),
+            "{file}: {text}"
+        );
+    }
+}
+
+#[test]
+fn installing_by_script_can_be_repeated_and_undone() {
+    let sandbox = Sandbox::new();
+    let dest = sandbox.path().join("dest");
+    let script = |name: &str, args: &[&str]| {
+        let mut command = Command::new(root().join("packaging").join(name));
+        command
+            .env("DESTDIR", &dest)
+            .env("HOME", sandbox.path())
+            .args(args);
+        Output::of(&mut command)
+    };
+    let install = ["--binary", env!("CARGO_BIN_EXE_llmsrv")];
+    let dry = script("install.sh", &[install.as_slice(), &["--dry-run"]].concat()).ok();
+    assert!(dry.stdout.contains("would run: install"), "{dry:?}");
+    assert!(!dest.exists());
+
+    script("install.sh", &install).ok();
+    let installed = tree(&dest);
+    for path in [
+        "usr/local/bin/llmsrv",
+        "usr/local/bin/logkit",
+        "usr/local/share/man/man1/llmsrv-serve.1",
+        "usr/local/share/bash-completion/completions/llmsrv",
+        "usr/local/share/zsh/site-functions/_logkit",
+        "usr/local/share/llmsrv/scripts/llmsrv.sh",
+        "etc/systemd/system/llmsrv-network.service",
+        "etc/llmsrv/llmsrv.env",
+    ] {
+        assert!(installed.contains(path), "{path}: {installed:?}");
+    }
+    let unit = fs::read_to_string(dest.join("etc/systemd/system/llmsrv-network.service")).unwrap();
+    assert!(unit.contains("ExecStart=/usr/local/bin/llmsrv "), "{unit}");
+    let version = Output::of(Command::new(dest.join("usr/local/bin/logkit")).arg("version")).ok();
+    assert!(version.stdout.contains("logkit"), "{version:?}");
+
+    // Again: the settings stay, and nothing is there twice.
+    let env = dest.join("etc/llmsrv/llmsrv.env");
+    fs::write(&env, "LLMSRV_KEEP_ALIVE=1h\n").unwrap();
+    script("install.sh", &install).ok();
+    assert_eq!(tree(&dest), installed);
+    assert_eq!(fs::read_to_string(&env).unwrap(), "LLMSRV_KEEP_ALIVE=1h\n");
+
+    let models = dest.join("var/lib/llmsrv/models/blobs/sha256-0");
+    fs::create_dir_all(models.parent().unwrap()).unwrap();
+    fs::write(&models, "weights").unwrap();
+    let dry = script("uninstall.sh", &["--dry-run"]).ok();
+    assert!(dry.stdout.contains("would run: rm"), "{dry:?}");
+    assert!(dest.join("usr/local/bin/llmsrv").exists());
+    script("uninstall.sh", &[]).ok();
+    let left: Vec<String> = tree(&dest).into_iter().collect();
+    assert_eq!(
+        left,
+        [
+            "etc/llmsrv/llmsrv.env",
+            "var/lib/llmsrv/models/blobs/sha256-0"
+        ]
+    );
+    let none = script("uninstall.sh", &[]).ok();
+    assert!(none.stdout.contains("nothing"), "{none:?}");
+
+    let user = script("install.sh", &[install.as_slice(), &["--user"]].concat()).ok();
+    let home = dest.join(sandbox.path().strip_prefix("/").unwrap());
+    assert!(home.join(".local/bin/llmsrv").exists(), "{user:?}");
+    assert!(
+        !dest
+            .join("etc/systemd/system/llmsrv-network.service")
+            .exists()
+    );
+    script("uninstall.sh", &["--user"]).ok();
+    assert!(!home.join(".local/bin/llmsrv").exists());
+
+    for args in [&["--nonsense"][..], &["--prefix"], &["--prefix", "here"]] {
+        let refused = script("install.sh", args);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.contains("error:"), "{refused:?}");
+    }
+}
+
+/// Files below a folder, without folders.
+fn tree(folder: &Path) -> BTreeSet<String> {
+    let listed = Output::of(
+        Command::new("find")
+            .arg(folder)
+            .args(["!", "-type", "d", "-printf", "%P\n"]),
+    )
+    .ok();
+    listed.stdout.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn thin_scripts_call_the_program_beside_them_or_on_the_path() {
+    let sandbox = Sandbox::new();
+    let scripts = root().join("packaging/scripts");
+    let (beside, on_path) = (sandbox.path().join("beside"), sandbox.path().join("path"));
+    for folder in [&beside, &on_path] {
+        fs::create_dir(folder).unwrap();
+        let program = folder.join("llmsrv");
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        fs::write(&program, format!("#!/bin/sh\necho {name} \"$@\"\nexit 7\n")).unwrap();
+        Output::of(Command::new("chmod").arg("755").arg(&program)).ok();
+    }
+    for (script, calls) in [
+        ("llmsrv.sh", "net"),
+        ("ssh.sh", "ssh"),
+        ("monitor.sh", "monitor"),
+        ("test.sh", "test"),
+        ("testgpu.sh", "testgpu"),
+        ("testnpu.sh", "testnpu"),
+    ] {
+        fs::copy(scripts.join(script), beside.join(script)).unwrap();
+        let path = format!("{}:/usr/bin:/bin", on_path.display());
+        for (folder, name) in [(&beside, "beside"), (&scripts, "path")] {
+            let called = Output::of(
+                Command::new(folder.join(script))
+                    .env("PATH", &path)
+                    .args(["-x", "a b"]),
+            );
+            assert_eq!(
+                called.stdout,
+                format!("{name} {calls} -x a b\n"),
+                "{script}"
+            );
+            assert_eq!(called.code, 7, "the status is the program's");
+        }
+    }
+    let load = Output::of(&mut Command::new(beside.join("test.sh")));
+    assert_eq!(
+        load.stdout,
+        "beside test --cpu 4 --mem 2GB --disk --duration 60s\n"
+    );
+    let none = Output::of(Command::new(scripts.join("ssh.sh")).env("PATH", "/usr/bin:/bin"));
+    assert_eq!(none.code, 127, "{none:?}");
+}
+
+#[test]
+fn both_packages_hold_the_same_files() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut packages = metadata["packages"].as_array().unwrap().iter();
+    let package = packages
+        .find(|package| package["name"] == "llmsrv")
+        .unwrap();
+    let deb = package["metadata"]["deb"]["assets"].as_array().unwrap();
+    let rpm = package["metadata"]["generate-rpm"]["assets"]
+        .as_array()
+        .unwrap();
+    // Where a source goes, without what the systems do differently.
+    let place = |source: &str, dest: &str| {
+        let name = source.rsplit('/').next().unwrap();
+        let dest = dest
+            .trim_start_matches('/')
+            .replace("vendor-completions", "site-functions");
+        let dest = if dest.ends_with('/') {
+            format!("{dest}{name}")
+        } else {
+            dest
+        };
+        (source.to_owned(), dest)
+    };
+    let deb: BTreeSet<_> = deb
+        .iter()
+        .filter_map(|asset| Some(place(asset[0].as_str()?, asset[1].as_str()?)))
+        .filter(|(source, _)| !source.contains("lintian"))
+        .collect();
+    let rpm: BTreeSet<_> = rpm
+        .iter()
+        .map(|asset| {
+            place(
+                asset["source"].as_str().unwrap(),
+                asset["dest"].as_str().unwrap(),
+            )
+        })
+        // The other package has a link there.
+        .filter(|(source, _)| source != "target/release/logkit")
+        .collect();
+    assert_eq!(deb, rpm);
+    assert!(deb.len() > 14, "{deb:?}");
+    for (source, _) in deb
+        .iter()
+        .filter(|(source, _)| !source.starts_with("target/"))
+    {
+        let found = Output::of(
+            Command::new("sh")
+                .args(["-c", &format!("ls {source}")])
+                .current_dir(root()),
+        );
+        assert_eq!(found.code, 0, "{source} does not exist");
+    }
+}
