@@ -1,0 +1,34 @@
+//! The native half of the Python package `logkit`: capture of calls, loggers and sinks.
+//!
+//! `site.rs` is the path of every call: it renders arguments before the call and the result after it
+//! (`render.rs`), and hands the entry to a logger (`logger.rs`). A logger whose sinks are all native
+//! only queues; one with sinks written in Python also walks those, in the caller's thread, with the
+//! objects of the call (`live.rs`). `sinks/` gives every native sink its Python class.
+
+mod functions;
+mod live;
+mod logger;
+mod render;
+mod sinks;
+mod site;
+mod traceback;
+
+use pyo3::prelude::*;
+
+/// The module `logkit._native`.
+#[pymodule(gil_used = false)]
+mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::register(module)
+    }
+}
+
+fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    functions::register(module)?;
+    sinks::register(module)?;
+    logger::register(module)?;
+    site::register(module)
+}

@@ -1,0 +1,7 @@
+//! Capture of calls.
+
+use pyo3::prelude::*;
+
+pub(crate) fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! Tracebacks as text.
