@@ -13,13 +13,20 @@ __all__ = ["main"]
 
 def main() -> int:
     """Do what the command line says, and return the exit status."""
-    # Python turns Ctrl-C into an exception, which nobody would look at. If the signal was ignored from
-    # the start, as in the background of a script, that stays so. SIGPIPE is ignored, as the commands
-    # expect: a reader that leaves ends them without a word.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _restore_signals()
     _restore_locale()
     return _native.main(["logkit", *sys.argv[1:]])
+
+
+def _restore_signals() -> None:
+    """Take back what Python did to signals. It ignores SIGPIPE, and so do the commands."""
+    # Ctrl-C became an exception, which nobody would look at. If the signal was ignored from the start, as
+    # in the background of a script, it is left so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Commands that run under `logkit run` would inherit that it is ignored.
+    if hasattr(signal, "SIGXFSZ"):
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 
 
 def _restore_locale() -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Bridge", "install", "remove"]
 
+#: Whether this thread hands on a record.
+_busy = threading.local()
+
 #: Loggers that were given a handler, and that handler.
 _installed: list[tuple[logging.Logger, Bridge]] = []
 
@@ -26,21 +29,20 @@ class Bridge(logging.Handler):
     def __init__(self, logger: AnyLogger) -> None:
         super().__init__()
         self._logger = logger
-        self._busy = threading.local()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Make an entry of a record; nothing that fails reaches whoever logged it."""
         # A logger that hands its entries on to the standard library would get them back, and a sink
         # that logs would be called for its own records.
-        if record.name == getattr(self._logger, "name", None) or getattr(self._busy, "yes", False):
+        if record.name == getattr(self._logger, "name", None) or getattr(_busy, "yes", False):
             return
-        self._busy.yes = True
+        _busy.yes = True
         try:
             self._logger.emit(entry_of(record))
         except Exception:
             self.handleError(record)
         finally:
-            self._busy.yes = False
+            _busy.yes = False
 
 
 def entry_of(record: logging.LogRecord) -> LogEntry:
