@@ -72,7 +72,8 @@ pub fn complete() {
 /// Returns the exit status; `None` if no shell asks.
 pub fn complete_with(args: impl IntoIterator<Item = OsString>) -> Option<u8> {
     let folder = std::env::current_dir().ok();
-    let asked = clap_complete::CompleteEnv::with_factory(command).try_complete(args, folder.as_deref());
+    let asked =
+        clap_complete::CompleteEnv::with_factory(command).try_complete(args, folder.as_deref());
     match asked {
         Ok(asked) => asked.then_some(0),
         Err(error) => {

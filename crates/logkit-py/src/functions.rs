@@ -82,7 +82,11 @@ fn redact_args<'py>(
         Some(_) => None,
         None => items
             .iter()
-            .map(|item| item.cast::<PyString>().ok().map(|text| text.to_string_lossy()))
+            .map(|item| {
+                item.cast::<PyString>()
+                    .ok()
+                    .map(|text| text.to_string_lossy())
+            })
             .collect(),
     };
     let blank: Vec<Bound<'_, PyAny>> = if let Some(words) = words {
@@ -197,9 +201,7 @@ fn is_secret(name: &Bound<'_, PyAny>) -> bool {
 }
 
 fn mark(py: Python<'_>) -> Bound<'_, PyAny> {
-    // The name is interned, as is what is in it: equal to `logkit.REDACTED`.
-    debug_assert_eq!(REDACTED, "***REDACTED***");
-    intern!(py, "***REDACTED***").clone().into_any()
+    intern!(py, REDACTED).clone().into_any()
 }
 
 /// The value with secrets in it blanked; `within` are the containers around it, which a cyclic one
@@ -221,7 +223,9 @@ fn blanked<'py>(
     within.push(value.clone());
     let blank = if let Ok(dict) = value.cast::<PyDict>() {
         let out = PyDict::new(py);
-        for (key, value) in dict {
+        // Not the dictionary itself: keys may have code that changes it.
+        for item in dict.items() {
+            let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
             let value = if is_secret(&key) {
                 mark(py)
             } else {
