@@ -15,7 +15,10 @@ use pyo3::{
     types::{PyDict, PyTuple},
 };
 
-use crate::logger::Core;
+use crate::{
+    logger::Core,
+    sinks::{self, ForkPause},
+};
 
 /// How long the end of the process waits.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -23,7 +26,13 @@ const DRAIN: Duration = Duration::from_secs(5);
 static LOGGERS: Mutex<Vec<WeakLogger>> = Mutex::new(Vec::new());
 static CORES: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
 /// What threads hold that are about to fork.
-static FORKING: Mutex<Option<HashMap<ThreadId, Vec<ForkGuard>>>> = Mutex::new(None);
+static FORKING: Mutex<Option<HashMap<ThreadId, Held>>> = Mutex::new(None);
+
+/// Sinks go on before their loggers do.
+struct Held {
+    _sinks: ForkPause,
+    _loggers: Vec<ForkGuard>,
+}
 
 /// Looks after a native logger: it lets go of its files before the process forks, and writes what waits
 /// before it ends.
@@ -47,10 +56,9 @@ fn loggers() -> Vec<logkit::Logger> {
 /// Holds all writers while this thread forks.
 #[pyfunction(name = "_before_fork")]
 fn before_fork(py: Python<'_>) {
-    py.detach(|| {
-        let guards = loggers().iter().map(logkit::Logger::before_fork).collect();
-        FORKING.lock().get_or_insert_default().insert(thread::current().id(), guards);
-    });
+    let guards = py.detach(|| loggers().iter().map(logkit::Logger::before_fork).collect());
+    let held = Held { _sinks: sinks::before_fork(py), _loggers: guards };
+    FORKING.lock().get_or_insert_default().insert(thread::current().id(), held);
 }
 
 /// Lets them go on.

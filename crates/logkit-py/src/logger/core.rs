@@ -87,11 +87,11 @@ impl Drop for Busy {
 impl Core {
     pub(crate) fn new(
         py: Python<'_>,
-        settings: Settings,
+        mut settings: Settings,
         sinks: &[Bound<'_, PyAny>],
     ) -> PyResult<Arc<Core>> {
         let console = Console::new(py, &settings)?;
-        let journal = settings.journal_of(sinks);
+        let journal = settings.wishes(sinks);
         let core = Arc::new_cyclic(|weak: &Weak<Core>| {
             let (again, in_child) = (settings.clone(), weak.clone());
             let describe = move || {

@@ -6,13 +6,9 @@ use llmsrv_config::{Inputs, LogkitConfig, Request};
 use logkit::{
     Builder, ConsoleTime, Durability, InjectionScanner, Level, OnFull, Redactor, SpanId, Tags, spec,
 };
-use pyo3::{
-    exceptions::PyValueError,
-    prelude::*,
-    types::PyString,
-};
+use pyo3::{exceptions::PyValueError, prelude::*, types::PyString};
 
-use super::{console::NativeConsole, text_of_path};
+use super::console::NativeConsole;
 use crate::site::Redaction;
 
 /// Memory that waiting entries may take.
@@ -125,16 +121,18 @@ impl Settings {
         builder
     }
 
-    /// Where entries are kept that are not written yet, if that was asked for: beside the first file.
-    pub(super) fn journal_of(&self, sinks: &[Bound<'_, PyAny>]) -> Option<String> {
-        let path = |sink: &Bound<'_, PyAny>| {
-            ["db_path", "file_path"]
-                .iter()
-                .find_map(|name| text_of_path(&sink.getattr(*name).ok()?))
-        };
+    /// Takes over what sinks want, where nothing else is said: when their entries are safe, and where those
+    /// are kept that are not written yet. Returns the latter.
+    pub(super) fn wishes(&mut self, sinks: &[Bound<'_, PyAny>]) -> Option<String> {
+        let wishes: Vec<_> = sinks.iter().map(crate::sinks::wishes).collect();
+        if self.durability == Durability::Buffered
+            && let Some(durability) = wishes.iter().find_map(|(durability, _)| *durability)
+        {
+            self.durability = durability;
+        }
         let wanted = self.durability == Durability::Crash;
-        let path = wanted.then(|| sinks.iter().find_map(path)).flatten()?;
-        Some(format!("{path}.crash"))
+        let file = wanted.then(|| wishes.into_iter().find_map(|(_, file)| file)).flatten()?;
+        Some(format!("{}.crash", file.display()))
     }
 }
 
