@@ -105,7 +105,7 @@ pub(crate) fn raised(error: SinkError) -> PyErr {
                     .next()
                     .unwrap_or_default()
                     .to_owned();
-                PyOSError::new_err((code, said, path))
+                PyOSError::new_err((code, said, path.into_os_string()))
             }
             None => PyOSError::new_err(format!("{}: {source}", path.display())),
         },
