@@ -5,12 +5,16 @@
 //! only queues; one with sinks written in Python also walks those, in the caller's thread, with the
 //! objects of the call (`live.rs`). `sinks/` gives every native sink its Python class.
 
+mod call;
+mod context;
 mod functions;
+mod lifecycle;
 mod live;
 mod logger;
 mod render;
 mod sinks;
 mod site;
+mod target;
 mod traceback;
 
 use pyo3::prelude::*;

@@ -141,11 +141,7 @@ pub(crate) fn entry_of(live: &Bound<'_, PyAny>) -> PyResult<Entry> {
         Some(limit) => limit.extract::<i64>().map_or(LIMIT, |n| n.max(0) as usize),
         None => LIMIT,
     };
-    let renderer = Renderer {
-        limit,
-        redactor: None,
-        binary_meta: false,
-    };
+    let renderer = Renderer::plain(limit);
     let text = |name: &Bound<'_, PyString>| -> PyResult<Text> {
         Ok(get(name)?.map_or(Text::Borrowed(""), |value| text_of(&value)))
     };
