@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from datetime import timedelta
 from os import PathLike
+from pathlib import Path
 from types import CodeType
-from typing import Any, final, overload
+from typing import Any, Literal, final, overload
 
 from typing_extensions import Self, TypeAlias
 
@@ -13,6 +15,10 @@ from .models import LogEntry
 from .sinks import Sink
 
 _Path: TypeAlias = str | PathLike[str]
+_Binary: TypeAlias = Literal["repr", "meta"]
+_Compress: TypeAlias = Literal["zstd"] | bool
+_Durability: TypeAlias = Literal["buffered", "crash", "sync", "full"]
+_OnFull: TypeAlias = Literal["block", "drop_new", "drop_old"]
 
 # Capture
 
@@ -65,27 +71,30 @@ def capture_frames(*code_objects: CodeType) -> None: ...
 # Loggers
 
 class Logger:
-    """Hands entries to sinks, through a bounded queue and a thread that writes."""
+    """Takes entries and hands them to its sinks, through a bounded queue and a thread that writes."""
 
     def __new__(
         cls,
         name: str = "logkit",
         level: str = "DEBUG",
-        sinks: Sequence[SinkOrSpec] | None = None,
+        sinks: Iterable[SinkOrSpec] | None = None,
         propagate_stdlib: bool = True,
         *,
         console: bool | None = None,
-        redact: Redact = True,
-        binary: str = "repr",
-        on_full: str | None = None,
-        durability: str | None = None,
+        redact: Redact | None = None,
+        binary: _Binary = "repr",
+        on_full: _OnFull | None = None,
+        durability: _Durability | None = None,
         queue: int | None = None,
     ) -> Self: ...
     @property
     def name(self) -> str: ...
-    level: str
     @property
-    def sinks(self) -> list[Sink]: ...
+    def level(self) -> str: ...
+    @level.setter
+    def level(self, level: str) -> None: ...
+    @property
+    def sinks(self) -> list[Any]: ...
     @property
     def propagate_stdlib(self) -> bool: ...
     def add_sink(self, sink: SinkOrSpec) -> Self: ...
@@ -101,7 +110,7 @@ def configure(
     *,
     name: str = "logkit",
     level: str = "DEBUG",
-    sinks: Sequence[SinkOrSpec] | None = None,
+    sinks: Iterable[SinkOrSpec] | None = None,
     propagate_stdlib: bool = True,
     env_prefix: str = "LOGKIT_",
     environment: str | None = None,
@@ -109,9 +118,12 @@ def configure(
     llm_model: str | None = None,
     detect_injection: bool = False,
     force: bool = False,
-    redact: Redact = True,
-    binary: str = "repr",
+    redact: Redact | None = None,
+    binary: _Binary = "repr",
     console: bool | None = None,
+    on_full: _OnFull | None = None,
+    durability: _Durability | None = None,
+    queue: int | None = None,
 ) -> Logger: ...
 def load_env(path: _Path = ".env", override: bool = False) -> dict[str, str]: ...
 
@@ -124,8 +136,12 @@ class NativeSink(Sink):
     def write_batch(self, entries: Iterable[LogEntry]) -> None: ...
     def flush(self) -> None: ...
     def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def delegate(self) -> Any: ...
     def __enter__(self) -> Self: ...
-    def __exit__(self, *args: object) -> None: ...
+    def __exit__(self, *exception: object) -> None: ...
 
 class DbSink(NativeSink):
     """An SQLite database."""
@@ -136,10 +152,14 @@ class DbSink(NativeSink):
         table: str = "logs",
         *,
         delegate: AnySink | None = None,
-        durability: str | None = None,
-        retain: str | None = None,
+        durability: _Durability | None = None,
+        retain: str | timedelta | None = None,
         max_rows: int | None = None,
     ) -> Self: ...
+    @property
+    def db_path(self) -> Path: ...
+    @property
+    def table(self) -> str: ...
 
 class CSVSink(NativeSink):
     """A file of comma-separated values, with a header."""
@@ -153,8 +173,10 @@ class CSVSink(NativeSink):
         max_bytes: int | str | None = None,
         backups: int | None = None,
         daily: bool = False,
-        compress: str | None = None,
+        compress: _Compress | None = None,
     ) -> Self: ...
+    @property
+    def file_path(self) -> Path: ...
 
 class MarkdownSink(NativeSink):
     """A file for reading."""
@@ -167,8 +189,10 @@ class MarkdownSink(NativeSink):
         max_bytes: int | str | None = None,
         backups: int | None = None,
         daily: bool = False,
-        compress: str | None = None,
+        compress: _Compress | None = None,
     ) -> Self: ...
+    @property
+    def file_path(self) -> Path: ...
 
 class JSONSink(NativeSink):
     """A file of JSON objects."""
@@ -184,8 +208,10 @@ class JSONSink(NativeSink):
         max_bytes: int | str | None = None,
         backups: int | None = None,
         daily: bool = False,
-        compress: str | None = None,
+        compress: _Compress | None = None,
     ) -> Self: ...
+    @property
+    def file_path(self) -> Path: ...
 
 class MetricsSink(NativeSink):
     """Counts calls for Prometheus."""
@@ -196,7 +222,7 @@ class MetricsSink(NativeSink):
         port: int | None = None,
         host: str = "0.0.0.0",
         prefix: str = "logkit",
-        registry: object = None,
+        registry: Any = None,
     ) -> Self: ...
     @property
     def port(self) -> int | None: ...
@@ -209,8 +235,8 @@ class WebhookSink(NativeSink):
         cls,
         url: str,
         delegate: AnySink | None = None,
-        levels: Sequence[str] = ...,
-        headers: Mapping[str, str] = ...,
+        levels: Sequence[str] | None = None,
+        headers: Mapping[str, str] | None = None,
         timeout: float = 5.0,
         format: str = "slack",
     ) -> Self: ...
@@ -224,11 +250,11 @@ class LLMSink(NativeSink):
         *,
         delegate: AnySink | None = None,
         system_prompt: str | None = None,
-        analyze_levels: Sequence[str] = ...,
+        analyze_levels: Sequence[str] | None = None,
         on_analysis: Callable[[LogEntry, str], object] | None = None,
         async_mode: bool = True,
         detect_injection: bool = True,
-        timeout: float = 30,
+        timeout: float = 30.0,
         max_tokens: int = 200,
         temperature: float = 0.3,
         analyze_injected: bool = False,
@@ -247,20 +273,30 @@ class EnvTagger(NativeSink):
         auto_detect: bool = True,
         git: bool = False,
     ) -> Self: ...
+    @property
+    def environment(self) -> str: ...
+    @property
+    def trace_id(self) -> str: ...
+    @property
+    def version(self) -> str: ...
 
 class DiffTracker(NativeSink):
     """Tells when the same call gives something else in another version."""
 
-    def __new__(cls, delegate: AnySink, store: _Path | None = None, max_keys: int = 10000) -> Self: ...
+    def __new__(
+        cls, delegate: AnySink, store: _Path | DbSink | None = None, max_keys: int = 10_000
+    ) -> Self: ...
 
 class DynamicRouter(NativeSink):
     """Hands each entry to the sink of the first rule that is true of it."""
 
     def __new__(
         cls,
-        rules: Sequence[tuple[Callable[[LogEntry], object], AnySink]],
+        rules: Iterable[tuple[Callable[[LogEntry], object], AnySink]],
         default: AnySink | None = None,
     ) -> Self: ...
+    @property
+    def unmatched(self) -> int: ...
 
 class TerminalSink(NativeSink):
     """Lines on stderr."""
@@ -274,7 +310,7 @@ class RingBufferSink(NativeSink):
         cls,
         delegate: AnySink,
         capacity: int = 1000,
-        trigger_levels: Sequence[str] = ...,
+        trigger_levels: Sequence[str] | None = None,
         include_trigger: bool = True,
     ) -> Self: ...
 
@@ -291,7 +327,9 @@ class RemoteSink(NativeSink):
 class OTLPSink(NativeSink):
     """A collector of OpenTelemetry, over HTTP."""
 
-    def __new__(cls, url: str) -> Self: ...
+    def __new__(
+        cls, url: str, *, service: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> Self: ...
 
 class PostgresSink(NativeSink):
     """A PostgreSQL database."""
@@ -299,7 +337,7 @@ class PostgresSink(NativeSink):
     def __new__(cls, url: str) -> Self: ...
 
 class NullSink(NativeSink):
-    """Drops everything."""
+    """Takes entries and keeps none."""
 
     def __new__(cls) -> Self: ...
 

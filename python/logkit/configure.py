@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _bridge, _native
 from ._native import load_env
@@ -33,9 +33,12 @@ def configure(
     llm_model: str | None = None,
     detect_injection: bool = False,
     force: bool = False,
-    redact: Redact = True,
-    binary: str = "repr",
+    redact: Redact | None = None,
+    binary: Literal["repr", "meta"] = "repr",
     console: bool | None = None,
+    on_full: Literal["block", "drop_new", "drop_old"] | None = None,
+    durability: Literal["buffered", "crash", "sync", "full"] | None = None,
+    queue: int | None = None,
 ) -> Logger:
     """Make the default logger, and return it.
 
@@ -58,31 +61,36 @@ def configure(
         llm_model: Model that explains errors, such as ``llmsrv/qwen2.5-coder:1.5b``.
         detect_injection: Look for orders to models in arguments.
         force: Make another logger than the one there is.
-        redact: Blank secrets; names add to those that are known, ``False`` blanks nothing, and a function
-            that is given name and value returns what is shown.
+        redact: More names whose values are secret; ``False`` blanks nothing; or a function that is
+            given name and value and returns what is shown.
         binary: ``meta`` tells large bytes by length and digest, ``repr`` as any value.
         console: Write the line of each entry to the console; by default as ``propagate_stdlib`` says.
+        on_full: What happens when the queue is full; by default errors wait a little, the rest is dropped.
+        durability: When an entry is safe: within 50 ms, or before the call returns.
+        queue: Entries that may wait.
 
     Raises:
         ValueError: A specification makes no sense.
     """
     global _made
-    arguments: dict[str, Any] = {
-        "name": name,
-        "level": level,
-        "sinks": _listed(sinks),
-        "propagate_stdlib": propagate_stdlib,
-        "env_prefix": env_prefix,
-        "environment": environment,
-        "version": version,
-        "llm_model": llm_model,
-        "detect_injection": detect_injection,
-        "force": force,
-        "redact": redact,
-        "binary": binary,
-        "console": console,
-    }
-    logger = _native.configure(**arguments)
+    logger = _native.configure(
+        name=name,
+        level=level,
+        sinks=_listed(sinks),
+        propagate_stdlib=propagate_stdlib,
+        env_prefix=env_prefix,
+        environment=environment,
+        version=version,
+        llm_model=llm_model,
+        detect_injection=detect_injection,
+        force=force,
+        redact=redact,
+        binary=binary,
+        console=console,
+        on_full=on_full,
+        durability=durability,
+        queue=queue,
+    )
     if logger is _made:
         return logger
     _made = logger

@@ -150,8 +150,8 @@ _SHORT = 60
 
 def _iso(moment: datetime) -> str:
     if moment.tzinfo is None:
-        # A clock without a zone is taken for the local one, as Python itself does.
-        moment = moment.astimezone()
+        # As sinks take it.
+        moment = moment.replace(tzinfo=timezone.utc)
     return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
 
 

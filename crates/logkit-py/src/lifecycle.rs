@@ -83,6 +83,7 @@ fn drain(py: Python<'_>) {
     for core in &cores {
         core.close_trees(py);
     }
+    sinks::drain(py);
     py.detach(|| {
         let deadline = Instant::now() + DRAIN;
         let (done, closed) = mpsc::channel::<()>();

@@ -24,7 +24,7 @@ use handle::{Handle, Share, Traits};
 use native::NativeSink;
 
 pub(crate) use gate::{ForkPause, before_fork};
-pub(crate) use native::own_loggers;
+pub(crate) use native::drain;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NativeSink>()?;

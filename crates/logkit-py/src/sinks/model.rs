@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use llmsrv_config::Secret;
-use logkit::{LlmOptions, LlmServers, OnAnalysis};
+use logkit::{LlmOptions, LlmServers, OnAnalysis, Sink};
 use pyo3::{exceptions::PyValueError, prelude::*};
 
 use super::{
@@ -99,7 +99,7 @@ impl LlmSink {
             delegate,
             traits,
             recipe: Box::new(move |_| {
-                let sink = match &child {
+                let sink: Box<dyn Sink> = match &child {
                     Some(child) => child.sink(),
                     None => Box::new(Nothing),
                 };

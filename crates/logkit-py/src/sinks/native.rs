@@ -44,13 +44,18 @@ enum Own {
     Tree(Tree),
 }
 
-/// The loggers of sinks that are written to directly. Locked by threads only that hold the
-/// interpreter, and never for long, so no fork finds it locked.
-static OWN: Mutex<Vec<Logger>> = Mutex::new(Vec::new());
+/// Those of sinks written in Python that are written to directly. Locked by threads only that hold
+/// the interpreter, and never for long, so no fork finds it locked.
+static TREES: Mutex<Vec<Tree>> = Mutex::new(Vec::new());
 
-/// The small loggers that sinks made for themselves.
-pub(crate) fn own_loggers() -> Vec<Logger> {
-    OWN.lock().clone()
+/// Closes what is written to directly and has a part written in Python, at the end of the program: it
+/// may hold entries back.
+pub(crate) fn drain(py: Python<'_>) {
+    let trees = TREES.lock().clone();
+    for tree in trees {
+        tree.flush(py);
+        tree.close(py);
+    }
 }
 
 /// What a class says of a sink that it makes.
@@ -105,7 +110,7 @@ pub(crate) fn raised(error: SinkError) -> PyErr {
                     .next()
                     .unwrap_or_default()
                     .to_owned();
-                PyOSError::new_err((code, said, path))
+                PyOSError::new_err((code, said, path.into_os_string()))
             }
             None => PyOSError::new_err(format!("{}: {source}", path.display())),
         },
@@ -138,7 +143,9 @@ impl NativeSink {
         self.own.get_or_init(|| {
             let child = Child::Native(Arc::clone(self.handle()));
             if child.traits().is_live {
-                return Own::Tree(Tree::new(child, self.held()));
+                let tree = Tree::new(child, self.held());
+                TREES.lock().push(tree.clone());
+                return Own::Tree(tree);
             }
             let describe = move || {
                 Logger::builder()
@@ -147,7 +154,7 @@ impl NativeSink {
                     .sink(Root::new(&child))
             };
             let logger = describe().after_fork(describe).build();
-            OWN.lock().push(logger.clone());
+            crate::lifecycle::watch(&logger);
             Own::Logger(logger)
         })
     }
@@ -182,8 +189,8 @@ impl Drop for NativeSink {
     fn drop(&mut self) {
         let handle = self.handle.take();
         let own = self.own.take();
-        if let Some(Own::Logger(logger)) = &own {
-            OWN.lock().retain(|known| !known.is(logger));
+        if let Some(Own::Tree(tree)) = &own {
+            TREES.lock().retain(|known| !known.is(tree));
         }
         let _ = Python::try_attach(|py| {
             py.detach(move || {
@@ -247,7 +254,6 @@ impl NativeSink {
         match self.own.get() {
             Some(Own::Tree(tree)) => tree.close(py),
             Some(Own::Logger(logger)) => {
-                OWN.lock().retain(|known| !known.is(logger));
                 if !is_draining_on_writer() {
                     py.detach(|| logger.close());
                 }

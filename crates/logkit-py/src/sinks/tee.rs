@@ -85,19 +85,17 @@ impl Sink for Tee {
     }
 
     fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
-        let rows = self.rows.iter().rev();
-        let rows = rows.into_iter().find(|rows| {
+        let same = self.rows.iter().rev().find_map(|rows| {
             let offset = id - rows.first_id;
-            (0..rows.n_entries).contains(&offset)
+            (0..rows.n_entries)
+                .contains(&offset)
+                .then_some(rows.delegate_first_id + offset)
         });
-        match rows {
-            Some(rows) => {
-                let theirs = rows.delegate_first_id + (id - rows.first_id);
-                let ours = self.sink.update(id, update)?;
-                Ok(self.delegate.update(theirs, update)? || ours)
-            }
+        let ours = self.sink.update(id, update)?;
+        match same {
+            Some(theirs) => Ok(self.delegate.update(theirs, update)? || ours),
             // Only one of them numbers its rows.
-            None => Ok(self.sink.update(id, update)? || self.delegate.update(id, update)?),
+            None => Ok(ours || self.delegate.update(id, update)?),
         }
     }
 
