@@ -132,7 +132,10 @@ impl Call {
     /// The span and when it was entered, for the context variable.
     #[getter]
     fn mark(&self) -> (u64, u64) {
-        (self.mark.span.map_or(0, |span| span.0.get()), self.mark.when)
+        (
+            self.mark.span.map_or(0, |span| span.0.get()),
+            self.mark.when,
+        )
     }
 
     /// The call went well.
@@ -198,7 +201,12 @@ impl Call {
 
 impl Call {
     pub(crate) fn new(site: Py<Site>, span: Option<SpanId>, mark: Mark, state: State) -> Call {
-        Call { site, span, mark, state: Mutex::new(Some(state)) }
+        Call {
+            site,
+            span,
+            mark,
+            state: Mutex::new(Some(state)),
+        }
     }
 
     fn end(&self, py: Python<'_>, end: &End<'_, '_>, n_yielded: Option<u64>) {
@@ -211,13 +219,7 @@ impl Call {
         }));
     }
 
-    fn finish(
-        &self,
-        py: Python<'_>,
-        mut state: State,
-        end: &End<'_, '_>,
-        n_yielded: Option<u64>,
-    ) {
+    fn finish(&self, py: Python<'_>, mut state: State, end: &End<'_, '_>, n_yielded: Option<u64>) {
         let elapsed = state.started.elapsed();
         state.leave();
         state.stop_clock();
@@ -235,14 +237,26 @@ impl Call {
         if !is_failure && (state.gate != Gate::Full || too_quick) {
             return;
         }
-        let State { target, renderer, mut texts, objects, timestamp, parent, .. } = state;
+        let State {
+            target,
+            renderer,
+            mut texts,
+            objects,
+            timestamp,
+            parent,
+            ..
+        } = state;
         let mut entry = Entry::at(timestamp);
         entry.duration_ms = Some(micros / 1e3);
         entry.function_name = site.name.clone();
         entry.module = site.module.clone();
         entry.span_id = self.span;
         entry.parent_id = parent;
-        entry.level = if is_failure { Level::Error } else { site.level.clone() };
+        entry.level = if is_failure {
+            Level::Error
+        } else {
+            site.level.clone()
+        };
         let late = texts.is_none();
         let texts = texts.take().or_else(|| {
             let objects = objects.as_ref()?;
@@ -327,5 +341,9 @@ fn live<'py>(
         _ => (None, None),
     };
     let (args, kwargs) = arguments.unzip();
-    Live { args, kwargs, result }
+    Live {
+        args,
+        kwargs,
+        result,
+    }
 }

@@ -73,7 +73,10 @@ impl Plan for ByPlace<'_> {
 
     #[inline]
     fn name(&self, idx: usize) -> Option<&str> {
-        self.parameters.get(idx).map(String::as_str).filter(|name| !name.starts_with('*'))
+        self.parameters
+            .get(idx)
+            .map(String::as_str)
+            .filter(|name| !name.starts_with('*'))
     }
 }
 
@@ -105,7 +108,10 @@ impl Site {
             slow_ms: slow_ms.unwrap_or_default(),
             parameters,
             skipped: skip_args,
-            logger: logger.map(|logger| target::of(&logger)).transpose()?.map(Arc::new),
+            logger: logger
+                .map(|logger| target::of(&logger))
+                .transpose()?
+                .map(Arc::new),
             limit: limit_of(max_repr_length),
             // Saturates: 1.0 is everything.
             sample: sample_rate.map_or(u64::MAX, |rate| (rate * u64::MAX as f64) as u64),
@@ -113,7 +119,10 @@ impl Site {
                 None => Redact::Inherit,
                 Some(redact) => match Redaction::of(&redact)? {
                     Redaction { redactor: None, .. } => Redact::Off,
-                    Redaction { redactor: Some(redactor), judge } => Redact::Own(redactor, judge),
+                    Redaction {
+                        redactor: Some(redactor),
+                        judge,
+                    } => Redact::Own(redactor, judge),
                 },
             },
             known: OnceLock::new(),
@@ -185,9 +194,10 @@ impl Site {
     fn renderer(&self, target: &Target) -> Renderer {
         let redaction = match &self.redact {
             Redact::Off => Redaction::OFF,
-            Redact::Own(redactor, judge) => {
-                Redaction { redactor: Some(Arc::clone(redactor)), judge: judge.clone() }
-            }
+            Redact::Own(redactor, judge) => Redaction {
+                redactor: Some(Arc::clone(redactor)),
+                judge: judge.clone(),
+            },
             Redact::Inherit => target.redaction(),
         };
         Renderer {
@@ -236,7 +246,10 @@ impl Site {
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
         self.with_known(renderer, |known| {
-            let plan = ByPlace { parameters: &self.parameters, treatments: &known.treatments };
+            let plan = ByPlace {
+                parameters: &self.parameters,
+                treatments: &known.treatments,
+            };
             Ok((
                 renderer.blanked_args(args, &plan)?,
                 renderer.blanked_dict(kwargs, |name| self.is_skipped(name))?,
@@ -245,7 +258,10 @@ impl Site {
     }
 
     fn with_known<R>(&self, renderer: &Renderer, then: impl FnOnce(&Known) -> R) -> R {
-        let redactor = renderer.redactor.as_ref().map_or(0, |redactor| Arc::as_ptr(redactor) as usize);
+        let redactor = renderer
+            .redactor
+            .as_ref()
+            .map_or(0, |redactor| Arc::as_ptr(redactor) as usize);
         let known = self.known.get_or_init(|| self.find_out(renderer, redactor));
         if known.redactor == redactor {
             then(known)
@@ -256,7 +272,10 @@ impl Site {
     }
 
     fn find_out(&self, renderer: &Renderer, redactor: usize) -> Known {
-        let treatments = self.parameters.iter().map(|name| self.treatment(renderer, name));
+        let treatments = self
+            .parameters
+            .iter()
+            .map(|name| self.treatment(renderer, name));
         Known {
             redactor,
             treatments: treatments.collect(),
@@ -301,7 +320,9 @@ fn cached(slot: &OnceLock<Text>, text: String) -> Text {
 
 /// Characters of a field: `None`, 0 and less are no limit.
 pub(crate) fn limit_of(length: Option<i64>) -> usize {
-    length.and_then(|length| usize::try_from(length).ok()).unwrap_or_default()
+    length
+        .and_then(|length| usize::try_from(length).ok())
+        .unwrap_or_default()
 }
 
 /// What `redact=` says.
@@ -312,25 +333,40 @@ pub(crate) struct Redaction {
 }
 
 impl Redaction {
-    pub(crate) const OFF: Redaction = Redaction { redactor: None, judge: None };
+    pub(crate) const OFF: Redaction = Redaction {
+        redactor: None,
+        judge: None,
+    };
 
     /// `True`, `False`, a function, or names beside the built-in rules.
     pub(crate) fn of(value: &Bound<'_, PyAny>) -> PyResult<Redaction> {
         if let Ok(is_on) = value.extract::<bool>() {
             let redactor = is_on.then(Redactor::shared);
-            return Ok(Redaction { redactor, judge: None });
+            return Ok(Redaction {
+                redactor,
+                judge: None,
+            });
         }
         if value.is_none() {
-            return Ok(Redaction { redactor: Some(Redactor::shared()), judge: None });
+            return Ok(Redaction {
+                redactor: Some(Redactor::shared()),
+                judge: None,
+            });
         }
         if value.is_callable() {
             let judge = Some(Arc::new(value.clone().unbind()));
-            return Ok(Redaction { redactor: Some(Redactor::shared()), judge });
+            return Ok(Redaction {
+                redactor: Some(Redactor::shared()),
+                judge,
+            });
         }
         let names: Vec<String> = value.extract().map_err(|_| {
             PyTypeError::new_err("redact is True, False, a function or a list of names")
         })?;
-        Ok(Redaction { redactor: Some(Arc::new(Redactor::new(names))), judge: None })
+        Ok(Redaction {
+            redactor: Some(Arc::new(Redactor::new(names))),
+            judge: None,
+        })
     }
 }
 
