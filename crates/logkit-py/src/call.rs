@@ -209,7 +209,7 @@ impl Call {
         }
     }
 
-    fn end(&self, py: Python<'_>, end: &End<'_, '_>, n_yielded: Option<u64>) {
+    fn end<'py>(&self, py: Python<'py>, end: &End<'_, 'py>, n_yielded: Option<u64>) {
         // Nothing of this concerns the caller.
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let state = self.state.lock().take();
@@ -219,7 +219,13 @@ impl Call {
         }));
     }
 
-    fn finish(&self, py: Python<'_>, mut state: State, end: &End<'_, '_>, n_yielded: Option<u64>) {
+    fn finish<'py>(
+        &self,
+        py: Python<'py>,
+        mut state: State,
+        end: &End<'_, 'py>,
+        n_yielded: Option<u64>,
+    ) {
         let elapsed = state.started.elapsed();
         state.leave();
         state.stop_clock();
@@ -240,7 +246,7 @@ impl Call {
         let State {
             target,
             renderer,
-            mut texts,
+            texts,
             objects,
             timestamp,
             parent,
@@ -258,7 +264,7 @@ impl Call {
             site.level.clone()
         };
         let late = texts.is_none();
-        let texts = texts.take().or_else(|| {
+        let texts = texts.or_else(|| {
             let objects = objects.as_ref()?;
             Some(site.texts(&renderer, objects.args.bind(py), objects.kwargs.bind(py)))
         });

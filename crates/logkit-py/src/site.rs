@@ -52,8 +52,8 @@ enum Redact {
 
 /// What is known once the secrets are.
 struct Known {
-    /// Address of what finds secrets; 0 if nothing does.
-    redactor: usize,
+    /// What finds them.
+    redactor: Option<Arc<Redactor>>,
     treatments: Box<[Treatment]>,
     /// Names of the first call that had some.
     keys: OnceLock<Box<[Key]>>,
@@ -68,7 +68,14 @@ struct ByPlace<'a> {
 impl Plan for ByPlace<'_> {
     #[inline]
     fn treatment(&self, idx: usize) -> Treatment {
-        self.treatments.get(idx).copied().unwrap_or(Treatment::Show)
+        if let Some(treatment) = self.treatments.get(idx) {
+            return *treatment;
+        }
+        // The last parameter may take all the others.
+        match (self.parameters.last(), self.treatments.last()) {
+            (Some(name), Some(treatment)) if name.starts_with('*') => *treatment,
+            _ => Treatment::Show,
+        }
     }
 
     #[inline]
@@ -227,7 +234,13 @@ impl Site {
                     texts.arg_types = cached(&self.arg_types, renderer.planned_types(args, &plan));
                 }
                 if !kwargs.is_empty() {
-                    let keys = known.keys.get_or_init(|| self.keys(renderer, kwargs));
+                    let keys = match known.keys.get() {
+                        Some(keys) => keys,
+                        None => {
+                            let keys = self.keys(renderer, kwargs);
+                            known.keys.get_or_init(|| keys)
+                        }
+                    };
                     texts.kwargs = renderer.known_kwargs(kwargs, keys).into();
                     let types = renderer.known_kwarg_types(kwargs, keys);
                     texts.kwarg_types = cached(&self.kwarg_types, types);
@@ -258,26 +271,26 @@ impl Site {
     }
 
     fn with_known<R>(&self, renderer: &Renderer, then: impl FnOnce(&Known) -> R) -> R {
-        let redactor = renderer
-            .redactor
-            .as_ref()
-            .map_or(0, |redactor| Arc::as_ptr(redactor) as usize);
-        let known = self.known.get_or_init(|| self.find_out(renderer, redactor));
-        if known.redactor == redactor {
+        let known = self.known.get_or_init(|| self.find_out(renderer));
+        let is_same = match (&known.redactor, &renderer.redactor) {
+            (Some(then), Some(now)) => Arc::ptr_eq(then, now),
+            (then, now) => then.is_none() && now.is_none(),
+        };
+        if is_same {
             then(known)
         } else {
             // Its logger was replaced by one with other rules.
-            then(&self.find_out(renderer, redactor))
+            then(&self.find_out(renderer))
         }
     }
 
-    fn find_out(&self, renderer: &Renderer, redactor: usize) -> Known {
+    fn find_out(&self, renderer: &Renderer) -> Known {
         let treatments = self
             .parameters
             .iter()
             .map(|name| self.treatment(renderer, name));
         Known {
-            redactor,
+            redactor: renderer.redactor.clone(),
             treatments: treatments.collect(),
             keys: OnceLock::new(),
         }
@@ -296,9 +309,10 @@ impl Site {
     }
 
     fn treatment(&self, renderer: &Renderer, name: &str) -> Treatment {
+        let name = name.trim_start_matches('*');
         if self.is_skipped(name) {
             Treatment::Skip
-        } else if !name.starts_with('*') && renderer.is_secret(name) {
+        } else if renderer.is_secret(name) {
             Treatment::Blank
         } else {
             Treatment::Show
@@ -381,6 +395,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Leaves the frames of that code out of tracebacks.
 #[pyfunction]
 #[pyo3(signature = (*codes))]
-fn capture_frames(codes: Vec<Bound<'_, PyAny>>) {
+fn capture_frames(codes: &Bound<'_, PyTuple>) {
+    let codes: Vec<Bound<'_, PyAny>> = codes.iter().collect();
     crate::traceback::hide(&codes);
 }
