@@ -57,9 +57,6 @@ pub(crate) trait Plan {
     fn name(&self, idx: usize) -> Option<&str>;
 }
 
-/// Nothing is known.
-const NOTHING: &[bool] = &[];
-
 /// Nothing is known but what is blanked.
 impl Plan for &[bool] {
     fn treatment(&self, idx: usize) -> Treatment {
@@ -120,11 +117,6 @@ impl Renderer {
     }
 
     /// Names of the types of positional arguments: `int, str`.
-    pub(crate) fn types(&self, args: &Bound<'_, PyTuple>) -> String {
-        self.planned_types(args, &NOTHING)
-    }
-
-    /// The same without those that are left out.
     #[allow(clippy::unused_self, reason = "one object renders all of an entry")]
     pub(crate) fn planned_types(&self, args: &Bound<'_, PyTuple>, plan: &impl Plan) -> String {
         let mut names = String::new();
@@ -140,11 +132,6 @@ impl Renderer {
         names
     }
 
-    /// Names and types of the named arguments: `{'name': 'str'}`.
-    pub(crate) fn kwarg_types(&self, kwargs: &Bound<'_, PyDict>) -> String {
-        self.known_kwarg_types(kwargs, &[])
-    }
-
     /// The named arguments of a function, some of whose names are known.
     pub(crate) fn known_kwargs(&self, kwargs: &Bound<'_, PyDict>, keys: &[Key]) -> String {
         let mut walk = Walk::new(self);
@@ -152,7 +139,7 @@ impl Renderer {
         walk.finish()
     }
 
-    /// The same for their types.
+    /// Their names and types: `{'name': 'str'}`.
     pub(crate) fn known_kwarg_types(&self, kwargs: &Bound<'_, PyDict>, keys: &[Key]) -> String {
         let mut out = Out::new(self.limit);
         out.push("{");

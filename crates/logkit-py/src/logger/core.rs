@@ -87,7 +87,7 @@ impl Drop for Busy {
 }
 
 impl Core {
-    pub(crate) fn new(
+    pub(super) fn new(
         py: Python<'_>,
         mut settings: Settings,
         sinks: &[Bound<'_, PyAny>],
