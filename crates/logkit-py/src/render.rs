@@ -1,9 +1,10 @@
 //! Python values as text: bounded, with secrets blanked, never raising.
 //!
-//! `walk.rs` writes values, `out.rs` keeps the limit, `names.rs` knows types, and `blank.rs` blanks the
-//! objects themselves, for sinks written in Python.
+//! `walk.rs` writes values and `leaf.rs` those that hold no others, `out.rs` keeps the limit, `names.rs`
+//! knows types, and `blank.rs` blanks the objects themselves, for sinks written in Python.
 
 mod blank;
+mod leaf;
 mod names;
 mod out;
 mod walk;
@@ -21,9 +22,9 @@ use pyo3::{
 
 pub(crate) use blank::json;
 pub(crate) use names::{keep, type_name};
-pub(crate) use walk::{Key, items, text_of};
 use out::Out;
 use walk::Walk;
+pub(crate) use walk::{Key, items, text_of};
 
 /// How values are rendered.
 #[derive(Clone)]

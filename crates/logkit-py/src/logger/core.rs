@@ -24,8 +24,8 @@ use super::{
 use crate::{
     context, lifecycle,
     live::Tree,
-    site::Redaction,
     sinks::{Place, place},
+    site::Redaction,
     target::Live,
 };
 
@@ -74,7 +74,9 @@ struct Busy {
 impl Busy {
     fn new(core: &Core) -> Busy {
         BUSY.with_borrow_mut(|busy| busy.push(core.address()));
-        Busy { _quiet: logkit::silence() }
+        Busy {
+            _quiet: logkit::silence(),
+        }
     }
 }
 
@@ -147,7 +149,11 @@ impl Core {
     }
 
     pub(super) fn sinks(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
-        self.members.lock().iter().map(|member| member.sink.clone_ref(py)).collect()
+        self.members
+            .lock()
+            .iter()
+            .map(|member| member.sink.clone_ref(py))
+            .collect()
     }
 
     pub(super) fn add_sink(&self, sink: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -157,7 +163,10 @@ impl Core {
             }
             Place::Object(tree) => Home::Caller(tree),
         };
-        self.members.lock().push(Member { sink: sink.clone().unbind(), home });
+        self.members.lock().push(Member {
+            sink: sink.clone().unbind(),
+            home,
+        });
         self.settle();
         Ok(())
     }

@@ -35,7 +35,11 @@ impl Renderer {
             changed |= new.is_some();
             blanked.push(new.unwrap_or(value));
         }
-        if changed { PyTuple::new(py, blanked) } else { Ok(args.clone()) }
+        if changed {
+            PyTuple::new(py, blanked)
+        } else {
+            Ok(args.clone())
+        }
     }
 
     /// A dictionary without secrets; the same one if there are none.
@@ -58,7 +62,9 @@ impl Renderer {
             return Ok(None);
         }
         if let Ok(dict) = value.cast_exact::<PyDict>() {
-            return Ok(self.blanked_items(dict, |_| false, depth)?.map(Bound::into_any));
+            return Ok(self
+                .blanked_items(dict, |_| false, depth)?
+                .map(Bound::into_any));
         }
         if let Ok(text) = value.cast_exact::<PyString>() {
             let Some(redactor) = &self.redactor else {
@@ -179,7 +185,9 @@ fn json_at(value: &Bound<'_, PyAny>, depth: usize) -> Value {
         string.to_string_lossy().into_owned().into()
     } else if value.is_instance_of::<PyInt>() {
         let small = value.extract::<i64>().map(Value::from);
-        small.or_else(|_| value.extract::<u64>().map(Value::from)).unwrap_or_else(|_| text())
+        small
+            .or_else(|_| value.extract::<u64>().map(Value::from))
+            .unwrap_or_else(|_| text())
     } else if let Ok(number) = value.cast::<PyFloat>() {
         serde_json::Number::from_f64(number.value()).map_or_else(text, Value::Number)
     } else if depth >= 16 {
@@ -195,9 +203,14 @@ fn json_at(value: &Bound<'_, PyAny>, depth: usize) -> Value {
         }
         Value::Object(map)
     } else if let Ok(list) = value.cast::<PyList>() {
-        list.iter().map(|value| json_at(&value, depth + 1)).collect()
+        list.iter()
+            .map(|value| json_at(&value, depth + 1))
+            .collect()
     } else if let Ok(tuple) = value.cast::<PyTuple>() {
-        tuple.iter().map(|value| json_at(&value, depth + 1)).collect()
+        tuple
+            .iter()
+            .map(|value| json_at(&value, depth + 1))
+            .collect()
     } else {
         text()
     }
