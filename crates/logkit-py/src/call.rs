@@ -330,7 +330,7 @@ fn live<'py>(
 ) -> Live<'py> {
     let blanked = logkit::rendering(|| {
         let result = match result {
-            Some(result) => Some(renderer.blanked(&result, 1)?.unwrap_or(result)),
+            Some(result) => Some(renderer.blanked(result)?),
             None => None,
         };
         let arguments = match objects {
