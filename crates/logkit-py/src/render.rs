@@ -152,13 +152,12 @@ impl Renderer {
             if !std::mem::take(&mut is_first) {
                 out.push(", ");
             }
-            match known {
-                Some(known) => out.push(known.literal()),
-                None => {
-                    let key = key.cast::<PyString>().map(|key| key.to_string_lossy());
-                    out.push(&repr::repr_str(&key.unwrap_or_default()));
-                    out.push(": ");
-                }
+            if let Some(known) = known {
+                out.push(known.literal());
+            } else {
+                let key = key.cast::<PyString>().map(|key| key.to_string_lossy());
+                out.push(&repr::repr_str(&key.unwrap_or_default()));
+                out.push(": ");
             }
             out.push("'");
             out.push(&type_name(value));
