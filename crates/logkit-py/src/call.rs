@@ -132,7 +132,10 @@ impl Call {
     /// The span and when it was entered, for the context variable.
     #[getter]
     fn mark(&self) -> (u64, u64) {
-        (self.mark.span.map_or(0, |span| span.0.get()), self.mark.when)
+        (
+            self.mark.span.map_or(0, |span| span.0.get()),
+            self.mark.when,
+        )
     }
 
     /// The call went well.
@@ -198,10 +201,15 @@ impl Call {
 
 impl Call {
     pub(crate) fn new(site: Py<Site>, span: Option<SpanId>, mark: Mark, state: State) -> Call {
-        Call { site, span, mark, state: Mutex::new(Some(state)) }
+        Call {
+            site,
+            span,
+            mark,
+            state: Mutex::new(Some(state)),
+        }
     }
 
-    fn end(&self, py: Python<'_>, end: &End<'_, '_>, n_yielded: Option<u64>) {
+    fn end<'py>(&self, py: Python<'py>, end: &End<'_, 'py>, n_yielded: Option<u64>) {
         // Nothing of this concerns the caller.
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let state = self.state.lock().take();
@@ -211,11 +219,11 @@ impl Call {
         }));
     }
 
-    fn finish(
+    fn finish<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         mut state: State,
-        end: &End<'_, '_>,
+        end: &End<'_, 'py>,
         n_yielded: Option<u64>,
     ) {
         let elapsed = state.started.elapsed();
@@ -235,16 +243,30 @@ impl Call {
         if !is_failure && (state.gate != Gate::Full || too_quick) {
             return;
         }
-        let State { target, renderer, mut texts, objects, timestamp, parent, .. } = state;
-        let mut entry = Entry::at(timestamp);
-        entry.duration_ms = Some(micros / 1e3);
-        entry.function_name = site.name.clone();
-        entry.module = site.module.clone();
-        entry.span_id = self.span;
-        entry.parent_id = parent;
-        entry.level = if is_failure { Level::Error } else { site.level.clone() };
+        let State {
+            target,
+            renderer,
+            texts,
+            objects,
+            timestamp,
+            parent,
+            ..
+        } = state;
+        let mut entry = Entry {
+            function_name: site.name.clone(),
+            module: site.module.clone(),
+            duration_ms: Some(micros / 1e3),
+            span_id: self.span,
+            parent_id: parent,
+            level: if is_failure {
+                Level::Error
+            } else {
+                site.level.clone()
+            },
+            ..Entry::at(timestamp)
+        };
         let late = texts.is_none();
-        let texts = texts.take().or_else(|| {
+        let texts = texts.or_else(|| {
             let objects = objects.as_ref()?;
             Some(site.texts(&renderer, objects.args.bind(py), objects.kwargs.bind(py)))
         });
@@ -310,7 +332,7 @@ fn live<'py>(
 ) -> Live<'py> {
     let blanked = logkit::rendering(|| {
         let result = match result {
-            Some(result) => Some(renderer.blanked(&result, 1)?.unwrap_or(result)),
+            Some(result) => Some(renderer.blanked(result)?),
             None => None,
         };
         let arguments = match objects {
@@ -327,5 +349,9 @@ fn live<'py>(
         _ => (None, None),
     };
     let (args, kwargs) = arguments.unzip();
-    Live { args, kwargs, result }
+    Live {
+        args,
+        kwargs,
+        result,
+    }
 }

@@ -33,7 +33,14 @@ static USED: AtomicBool = AtomicBool::new(false);
 /// nothing is logged.
 #[pyfunction]
 pub(crate) fn set_context(py: Python<'_>, span: Py<PyAny>, fields: Py<PyAny>, silent: Py<PyAny>) {
-    let _ = VARIABLES.set(py, Variables { span, fields, silent });
+    let _ = VARIABLES.set(
+        py,
+        Variables {
+            span,
+            fields,
+            silent,
+        },
+    );
 }
 
 /// The context variables have values from now on.
@@ -44,7 +51,11 @@ pub(crate) fn use_context() {
 
 #[inline]
 fn variables(py: Python<'_>) -> Option<&Variables> {
-    if USED.load(Relaxed) { VARIABLES.get(py) } else { None }
+    if USED.load(Relaxed) {
+        VARIABLES.get(py)
+    } else {
+        None
+    }
 }
 
 fn value<'py>(py: Python<'py>, variable: &Py<PyAny>) -> Option<Bound<'py, PyAny>> {
@@ -60,13 +71,19 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    const NONE: Mark = Mark { span: None, when: 0 };
+    const NONE: Mark = Mark {
+        span: None,
+        when: 0,
+    };
 
     /// The span is entered now.
     #[inline]
     pub(crate) fn now(span: Option<SpanId>) -> Mark {
         static CLOCK: AtomicU64 = AtomicU64::new(1);
-        Mark { span, when: CLOCK.fetch_add(1, Relaxed) }
+        Mark {
+            span,
+            when: CLOCK.fetch_add(1, Relaxed),
+        }
     }
 }
 
@@ -88,7 +105,10 @@ impl Within {
     #[inline]
     pub(crate) fn enter(mark: Mark) -> Within {
         let before = INNERMOST.replace(mark);
-        Within { before, thread: this_thread() }
+        Within {
+            before,
+            thread: this_thread(),
+        }
     }
 
     /// The span before is the innermost again. On another thread nothing changes.
@@ -118,7 +138,10 @@ pub(crate) fn innermost(py: Python<'_>) -> Option<SpanId> {
 /// The innermost span of this context.
 fn span(py: Python<'_>) -> Option<Mark> {
     let (id, when): (u64, u64) = value(py, &variables(py)?.span)?.extract().ok()?;
-    Some(Mark { span: SpanId::new(id), when })
+    Some(Mark {
+        span: SpanId::new(id),
+        when,
+    })
 }
 
 /// True if nothing is logged in this context.

@@ -50,21 +50,34 @@ pub(crate) fn watch_core(core: &Arc<Core>) {
 }
 
 fn loggers() -> Vec<logkit::Logger> {
-    LOGGERS.lock().iter().filter_map(WeakLogger::upgrade).collect()
+    LOGGERS
+        .lock()
+        .iter()
+        .filter_map(WeakLogger::upgrade)
+        .collect()
 }
 
 /// Holds all writers while this thread forks.
 #[pyfunction(name = "_before_fork")]
 fn before_fork(py: Python<'_>) {
     let guards = py.detach(|| loggers().iter().map(logkit::Logger::before_fork).collect());
-    let held = Held { _sinks: sinks::before_fork(py), _loggers: guards };
-    FORKING.lock().get_or_insert_default().insert(thread::current().id(), held);
+    let held = Held {
+        _sinks: sinks::before_fork(py),
+        _loggers: guards,
+    };
+    FORKING
+        .lock()
+        .get_or_insert_default()
+        .insert(thread::current().id(), held);
 }
 
 /// Lets them go on.
 #[pyfunction(name = "_after_fork")]
 fn after_fork() {
-    let guards = FORKING.lock().as_mut().and_then(|all| all.remove(&thread::current().id()));
+    let guards = FORKING
+        .lock()
+        .as_mut()
+        .and_then(|all| all.remove(&thread::current().id()));
     drop(guards);
 }
 
@@ -94,7 +107,9 @@ fn drain(py: Python<'_>) {
                 drop(done);
             };
             // Without threads nothing waits: they have no writers.
-            let _ = thread::Builder::new().name("logkit-drain".into()).spawn(close);
+            let _ = thread::Builder::new()
+                .name("logkit-drain".into())
+                .spawn(close);
         }
         drop(done);
         let left = deadline.saturating_duration_since(Instant::now());
@@ -110,18 +125,26 @@ fn drain_in_child(ignored: &Bound<'_, PyTuple>) -> PyResult<()> {
     let util = py.import(intern!(py, "multiprocessing.util"))?;
     let options = PyDict::new(py);
     options.set_item("exitpriority", 0)?;
-    let drain = py.import(intern!(py, "logkit._native"))?.getattr("_drain")?;
-    util.getattr("Finalize")?.call((py.None(), drain), Some(&options))?;
+    let drain = py
+        .import(intern!(py, "logkit._native"))?
+        .getattr("_drain")?;
+    util.getattr("Finalize")?
+        .call((py.None(), drain), Some(&options))?;
     Ok(())
 }
 
 fn drain_with_multiprocessing(py: Python<'_>) -> PyResult<()> {
-    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+    let modules = py
+        .import(intern!(py, "sys"))?
+        .getattr(intern!(py, "modules"))?;
     let Ok(util) = modules.get_item("multiprocessing.util") else {
         return Ok(());
     };
     let native = modules.get_item("logkit._native")?;
-    util.call_method1("register_after_fork", (&native, native.getattr("_drain_in_child")?))?;
+    util.call_method1(
+        "register_after_fork",
+        (&native, native.getattr("_drain_in_child")?),
+    )?;
     Ok(())
 }
 
@@ -136,7 +159,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add_function(function)?;
     }
-    py.import("atexit")?.call_method1("register", (module.getattr("_drain")?,))?;
+    py.import("atexit")?
+        .call_method1("register", (module.getattr("_drain")?,))?;
     let os = py.import("os")?;
     // Windows does not fork.
     if let Some(register) = os.getattr_opt("register_at_fork")? {
@@ -149,7 +173,10 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // A process of the module may have forked before it loaded this.
     let modules = py.import("sys")?.getattr("modules")?;
     if let Ok(util) = modules.get_item("multiprocessing.util") {
-        util.call_method1("register_after_fork", (module, module.getattr("_drain_in_child")?))?;
+        util.call_method1(
+            "register_after_fork",
+            (module, module.getattr("_drain_in_child")?),
+        )?;
     }
     Ok(())
 }

@@ -19,7 +19,6 @@ use pyo3::{
 
 pub(crate) use self::core::Core;
 use self::settings::Settings;
-pub(crate) use crate::lifecycle::watch;
 use crate::{context, live::entry_of, site::Redaction, target};
 
 /// Takes entries and hands them to its sinks. What goes wrong there is counted, and said once on stderr.
@@ -42,7 +41,10 @@ impl Logger {
         name = "logkit", level = "DEBUG", sinks = None, propagate_stdlib = true, *, console = None, redact = None,
         binary = "repr", on_full = None, durability = None, queue = None
     ))]
-    #[allow(clippy::too_many_arguments, reason = "they are those of the class in Python")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are those of the class in Python"
+    )]
     fn new(
         py: Python<'_>,
         name: &str,
@@ -68,7 +70,10 @@ impl Logger {
             Some(sinks) if !sinks.is_none() => sinks.try_iter()?.collect::<PyResult<_>>()?,
             _ => Vec::new(),
         };
-        let sinks = sinks.iter().map(settings::sink_of).collect::<PyResult<Vec<_>>>()?;
+        let sinks = sinks
+            .iter()
+            .map(settings::sink_of)
+            .collect::<PyResult<Vec<_>>>()?;
         Logger::made(py, settings, &sinks)
     }
 
@@ -108,7 +113,10 @@ impl Logger {
     }
 
     /// Adds a sink; it receives what is emitted from now on.
-    fn add_sink<'py>(slf: Bound<'py, Self>, sink: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+    fn add_sink<'py>(
+        slf: Bound<'py, Self>,
+        sink: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, Self>> {
         let sink = settings::sink_of(sink)?;
         slf.get().0.add_sink(&sink)?;
         Ok(slf)
@@ -165,7 +173,9 @@ impl Logger {
             "Logger(name={}, level='{}', sinks={})",
             logkit::repr::repr_str(self.name()),
             self.level(),
-            self.sinks(py).and_then(|sinks| Ok(sinks.repr()?.to_string())).unwrap_or_default(),
+            self.sinks(py)
+                .and_then(|sinks| Ok(sinks.repr()?.to_string()))
+                .unwrap_or_default(),
         )
     }
 }
@@ -187,8 +197,16 @@ impl Logger {
 
 /// Texts of a Python object that may be a path.
 fn text_of_path(value: &Bound<'_, PyAny>) -> Option<String> {
-    let value = value.call_method0("__fspath__").unwrap_or_else(|_| value.clone());
-    Some(value.cast::<PyString>().ok()?.to_string_lossy().into_owned())
+    let value = value
+        .call_method0("__fspath__")
+        .unwrap_or_else(|_| value.clone());
+    Some(
+        value
+            .cast::<PyString>()
+            .ok()?
+            .to_string_lossy()
+            .into_owned(),
+    )
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -52,8 +52,8 @@ enum Redact {
 
 /// What is known once the secrets are.
 struct Known {
-    /// Address of what finds secrets; 0 if nothing does.
-    redactor: usize,
+    /// What finds them.
+    redactor: Option<Arc<Redactor>>,
     treatments: Box<[Treatment]>,
     /// Names of the first call that had some.
     keys: OnceLock<Box<[Key]>>,
@@ -68,12 +68,22 @@ struct ByPlace<'a> {
 impl Plan for ByPlace<'_> {
     #[inline]
     fn treatment(&self, idx: usize) -> Treatment {
-        self.treatments.get(idx).copied().unwrap_or(Treatment::Show)
+        if let Some(treatment) = self.treatments.get(idx) {
+            return *treatment;
+        }
+        // The last parameter may take all the others.
+        match (self.parameters.last(), self.treatments.last()) {
+            (Some(name), Some(treatment)) if name.starts_with('*') => *treatment,
+            _ => Treatment::Show,
+        }
     }
 
     #[inline]
     fn name(&self, idx: usize) -> Option<&str> {
-        self.parameters.get(idx).map(String::as_str).filter(|name| !name.starts_with('*'))
+        self.parameters
+            .get(idx)
+            .map(String::as_str)
+            .filter(|name| !name.starts_with('*'))
     }
 }
 
@@ -105,7 +115,10 @@ impl Site {
             slow_ms: slow_ms.unwrap_or_default(),
             parameters,
             skipped: skip_args,
-            logger: logger.map(|logger| target::of(&logger)).transpose()?.map(Arc::new),
+            logger: logger
+                .map(|logger| target::of(&logger))
+                .transpose()?
+                .map(Arc::new),
             limit: limit_of(max_repr_length),
             // Saturates: 1.0 is everything.
             sample: sample_rate.map_or(u64::MAX, |rate| (rate * u64::MAX as f64) as u64),
@@ -113,7 +126,10 @@ impl Site {
                 None => Redact::Inherit,
                 Some(redact) => match Redaction::of(&redact)? {
                     Redaction { redactor: None, .. } => Redact::Off,
-                    Redaction { redactor: Some(redactor), judge } => Redact::Own(redactor, judge),
+                    Redaction {
+                        redactor: Some(redactor),
+                        judge,
+                    } => Redact::Own(redactor, judge),
                 },
             },
             known: OnceLock::new(),
@@ -185,9 +201,10 @@ impl Site {
     fn renderer(&self, target: &Target) -> Renderer {
         let redaction = match &self.redact {
             Redact::Off => Redaction::OFF,
-            Redact::Own(redactor, judge) => {
-                Redaction { redactor: Some(Arc::clone(redactor)), judge: judge.clone() }
-            }
+            Redact::Own(redactor, judge) => Redaction {
+                redactor: Some(Arc::clone(redactor)),
+                judge: judge.clone(),
+            },
             Redact::Inherit => target.redaction(),
         };
         Renderer {
@@ -217,7 +234,11 @@ impl Site {
                     texts.arg_types = cached(&self.arg_types, renderer.planned_types(args, &plan));
                 }
                 if !kwargs.is_empty() {
-                    let keys = known.keys.get_or_init(|| self.keys(renderer, kwargs));
+                    let keys = known.keys.get();
+                    let keys = keys.unwrap_or_else(|| {
+                        let keys = self.keys(renderer, kwargs);
+                        known.keys.get_or_init(|| keys)
+                    });
                     texts.kwargs = renderer.known_kwargs(kwargs, keys).into();
                     let types = renderer.known_kwarg_types(kwargs, keys);
                     texts.kwarg_types = cached(&self.kwarg_types, types);
@@ -236,7 +257,10 @@ impl Site {
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
         self.with_known(renderer, |known| {
-            let plan = ByPlace { parameters: &self.parameters, treatments: &known.treatments };
+            let plan = ByPlace {
+                parameters: &self.parameters,
+                treatments: &known.treatments,
+            };
             Ok((
                 renderer.blanked_args(args, &plan)?,
                 renderer.blanked_dict(kwargs, |name| self.is_skipped(name))?,
@@ -245,20 +269,26 @@ impl Site {
     }
 
     fn with_known<R>(&self, renderer: &Renderer, then: impl FnOnce(&Known) -> R) -> R {
-        let redactor = renderer.redactor.as_ref().map_or(0, |redactor| Arc::as_ptr(redactor) as usize);
-        let known = self.known.get_or_init(|| self.find_out(renderer, redactor));
-        if known.redactor == redactor {
+        let known = self.known.get_or_init(|| self.find_out(renderer));
+        let is_same = match (&known.redactor, &renderer.redactor) {
+            (Some(then), Some(now)) => Arc::ptr_eq(then, now),
+            (then, now) => then.is_none() && now.is_none(),
+        };
+        if is_same {
             then(known)
         } else {
             // Its logger was replaced by one with other rules.
-            then(&self.find_out(renderer, redactor))
+            then(&self.find_out(renderer))
         }
     }
 
-    fn find_out(&self, renderer: &Renderer, redactor: usize) -> Known {
-        let treatments = self.parameters.iter().map(|name| self.treatment(renderer, name));
+    fn find_out(&self, renderer: &Renderer) -> Known {
+        let treatments = self
+            .parameters
+            .iter()
+            .map(|name| self.treatment(renderer, name));
         Known {
-            redactor,
+            redactor: renderer.redactor.clone(),
             treatments: treatments.collect(),
             keys: OnceLock::new(),
         }
@@ -277,9 +307,10 @@ impl Site {
     }
 
     fn treatment(&self, renderer: &Renderer, name: &str) -> Treatment {
+        let name = name.trim_start_matches('*');
         if self.is_skipped(name) {
             Treatment::Skip
-        } else if !name.starts_with('*') && renderer.is_secret(name) {
+        } else if renderer.is_secret(name) {
             Treatment::Blank
         } else {
             Treatment::Show
@@ -301,7 +332,9 @@ fn cached(slot: &OnceLock<Text>, text: String) -> Text {
 
 /// Characters of a field: `None`, 0 and less are no limit.
 pub(crate) fn limit_of(length: Option<i64>) -> usize {
-    length.and_then(|length| usize::try_from(length).ok()).unwrap_or_default()
+    length
+        .and_then(|length| usize::try_from(length).ok())
+        .unwrap_or_default()
 }
 
 /// What `redact=` says.
@@ -312,25 +345,40 @@ pub(crate) struct Redaction {
 }
 
 impl Redaction {
-    pub(crate) const OFF: Redaction = Redaction { redactor: None, judge: None };
+    pub(crate) const OFF: Redaction = Redaction {
+        redactor: None,
+        judge: None,
+    };
 
     /// `True`, `False`, a function, or names beside the built-in rules.
     pub(crate) fn of(value: &Bound<'_, PyAny>) -> PyResult<Redaction> {
         if let Ok(is_on) = value.extract::<bool>() {
             let redactor = is_on.then(Redactor::shared);
-            return Ok(Redaction { redactor, judge: None });
+            return Ok(Redaction {
+                redactor,
+                judge: None,
+            });
         }
         if value.is_none() {
-            return Ok(Redaction { redactor: Some(Redactor::shared()), judge: None });
+            return Ok(Redaction {
+                redactor: Some(Redactor::shared()),
+                judge: None,
+            });
         }
         if value.is_callable() {
             let judge = Some(Arc::new(value.clone().unbind()));
-            return Ok(Redaction { redactor: Some(Redactor::shared()), judge });
+            return Ok(Redaction {
+                redactor: Some(Redactor::shared()),
+                judge,
+            });
         }
         let names: Vec<String> = value.extract().map_err(|_| {
             PyTypeError::new_err("redact is True, False, a function or a list of names")
         })?;
-        Ok(Redaction { redactor: Some(Arc::new(Redactor::new(names))), judge: None })
+        Ok(Redaction {
+            redactor: Some(Arc::new(Redactor::new(names))),
+            judge: None,
+        })
     }
 }
 
@@ -345,6 +393,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Leaves the frames of that code out of tracebacks.
 #[pyfunction]
 #[pyo3(signature = (*codes))]
-fn capture_frames(codes: Vec<Bound<'_, PyAny>>) {
+fn capture_frames(codes: &Bound<'_, PyTuple>) {
+    let codes: Vec<Bound<'_, PyAny>> = codes.iter().collect();
     crate::traceback::hide(&codes);
 }

@@ -77,7 +77,10 @@ impl Target {
     pub(crate) fn redaction(&self) -> Redaction {
         match self {
             Target::Ours(core, _) => core.redaction.clone(),
-            Target::Other(_) => Redaction { redactor: Some(Redactor::shared()), judge: None },
+            Target::Other(_) => Redaction {
+                redactor: Some(Redactor::shared()),
+                judge: None,
+            },
         }
     }
 
@@ -124,8 +127,10 @@ pub(crate) fn of(logger: &Bound<'_, PyAny>) -> PyResult<Target> {
     let emit = intern!(py, "emit");
     if let Ok(ours) = logger.cast::<Logger>() {
         // A class of the user's may do something else with entries.
-        let is_overridden =
-            !logger.get_type().getattr(emit)?.is(py.get_type::<Logger>().getattr(emit)?);
+        let is_overridden = !logger
+            .get_type()
+            .getattr(emit)?
+            .is(py.get_type::<Logger>().getattr(emit)?);
         if !is_overridden {
             return Ok(Target::Ours(ours.get().core(), ours.clone().unbind()));
         }

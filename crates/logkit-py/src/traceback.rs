@@ -34,14 +34,18 @@ static HIDDEN: LazyLock<ArcSwap<Vec<usize>>> = LazyLock::new(ArcSwap::default);
 /// The same code.
 static KEPT: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
 
+/// Lines of source by the address of their code and their number. The code is kept, so that no other gets
+/// its address.
+type Lines = HashMap<(usize, u32), (Py<PyAny>, Box<str>)>;
+
 thread_local! {
-    /// Lines of source by their code and number. The code is kept, so that no other gets its address.
-    static LINES: RefCell<HashMap<(usize, u32), (Py<PyAny>, Box<str>)>> = RefCell::default();
+    static LINES: RefCell<Lines> = RefCell::default();
 }
 
 /// Leaves the frames of that code out of tracebacks.
 pub(crate) fn hide(codes: &[Bound<'_, PyAny>]) {
-    KEPT.lock().extend(codes.iter().map(|code| code.clone().unbind()));
+    KEPT.lock()
+        .extend(codes.iter().map(|code| code.clone().unbind()));
     HIDDEN.rcu(|hidden| {
         let mut hidden = Vec::clone(hidden);
         hidden.extend(codes.iter().map(|code| code.as_ptr() as usize));
@@ -77,13 +81,21 @@ fn is_plain(error: &Bound<'_, PyAny>) -> bool {
     let none = |name: &Bound<'_, PyString>| error.getattr(name).is_ok_and(|value| value.is_none());
     let group = GROUP.get_or_init(py, || {
         let builtins = py.import(intern!(py, "builtins")).ok()?;
-        let group = builtins.getattr_opt(intern!(py, "BaseExceptionGroup")).ok()??;
+        let group = builtins
+            .getattr_opt(intern!(py, "BaseExceptionGroup"))
+            .ok()??;
         Some(group.cast_into::<PyType>().ok()?.unbind())
     });
-    let is_group =
-        || group.as_ref().is_some_and(|group| error.is_instance(group.bind(py)).unwrap_or(true));
-    let is_suppressed =
-        || error.getattr(intern!(py, "__suppress_context__")).is_ok_and(|on| on.is_truthy().unwrap_or(false));
+    let is_group = || {
+        group
+            .as_ref()
+            .is_some_and(|group| error.is_instance(group.bind(py)).unwrap_or(true))
+    };
+    let is_suppressed = || {
+        error
+            .getattr(intern!(py, "__suppress_context__"))
+            .is_ok_and(|on| on.is_truthy().unwrap_or(false))
+    };
     none(intern!(py, "__cause__"))
         && (none(intern!(py, "__context__")) || is_suppressed())
         && !error.is_instance_of::<PySyntaxError>()
@@ -109,7 +121,10 @@ fn plain(error: &Bound<'_, PyAny>, message: &str) -> PyResult<String> {
             continue;
         }
         // Some instructions have no line.
-        let line: u32 = step.getattr(intern!(py, "tb_lineno"))?.extract().unwrap_or(0);
+        let line: u32 = step
+            .getattr(intern!(py, "tb_lineno"))?
+            .extract()
+            .unwrap_or(0);
         if last == Some((address, line)) {
             n_repeated += 1;
         } else {
@@ -142,7 +157,10 @@ fn note_repeated(text: &mut String, n_repeated: usize) {
     if n_repeated > MAX_REPEATED {
         let n_more = n_repeated - MAX_REPEATED;
         let plural = if n_more > 1 { "s" } else { "" };
-        let _ = writeln!(text, "  [Previous line repeated {n_more} more time{plural}]");
+        let _ = writeln!(
+            text,
+            "  [Previous line repeated {n_more} more time{plural}]"
+        );
     }
 }
 
@@ -177,18 +195,18 @@ fn write_source(
     Ok(())
 }
 
-fn read_source(
-    line: u32,
-    file: &Bound<'_, PyAny>,
-    frame: &Bound<'_, PyAny>,
-) -> PyResult<String> {
+fn read_source(line: u32, file: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = file.py();
     let linecache = py.import(intern!(py, "linecache"))?;
     // A file may have changed since somebody else looked.
     linecache.call_method1(intern!(py, "checkcache"), (file,))?;
     let globals = frame.getattr(intern!(py, "f_globals"))?;
     let source = linecache.call_method1(intern!(py, "getline"), (file, line, globals))?;
-    Ok(source.cast::<PyString>()?.to_string_lossy().trim().to_owned())
+    Ok(source
+        .cast::<PyString>()?
+        .to_string_lossy()
+        .trim()
+        .to_owned())
 }
 
 /// `module.Type: message`
@@ -257,7 +275,10 @@ fn strip(told: &Bound<'_, PyAny>, hidden: &[(String, String)]) -> PyResult<()> {
         let frame = frames.get_item(idx)?;
         let file: String = frame.getattr(intern!(py, "filename"))?.extract()?;
         let name: String = frame.getattr(intern!(py, "name"))?.extract()?;
-        if hidden.iter().any(|place| *place == (file.clone(), name.clone())) {
+        if hidden
+            .iter()
+            .any(|place| *place == (file.clone(), name.clone()))
+        {
             frames.del_item(idx)?;
         }
     }
@@ -286,23 +307,25 @@ pub(crate) fn is_failure(error: &Bound<'_, PyAny>) -> bool {
     }
     if error.is_instance_of::<PySystemExit>() {
         let code = error.getattr(intern!(py, "code"));
-        return !code.is_ok_and(|code| {
-            code.is_none() || code.extract::<i64>().is_ok_and(|code| code == 0)
-        });
+        return !code
+            .is_ok_and(|code| code.is_none() || code.extract::<i64>().is_ok_and(|code| code == 0));
     }
     if error.is_instance_of::<PyException>() {
         return true;
     }
     // Nobody can have cancelled anything who has not loaded it.
     let is_loaded = || -> PyResult<bool> {
-        let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+        let modules = py
+            .import(intern!(py, "sys"))?
+            .getattr(intern!(py, "modules"))?;
         modules.contains(intern!(py, "asyncio"))
     };
     let cancelled = match CANCELLED.get(py) {
         Some(kind) => Some(kind.bind(py).clone()),
-        None if is_loaded().unwrap_or(false) => {
-            CANCELLED.import(py, "asyncio", "CancelledError").ok().cloned()
-        }
+        None if is_loaded().unwrap_or(false) => CANCELLED
+            .import(py, "asyncio", "CancelledError")
+            .ok()
+            .cloned(),
         None => None,
     };
     !cancelled.is_some_and(|kind| error.is_instance(&kind).unwrap_or(false))
@@ -331,9 +354,15 @@ fn was_raised(error: &Bound<'_, PyAny>) -> PyResult<bool> {
         }
         step = next;
     }
-    let code = step.getattr(intern!(py, "tb_frame"))?.getattr(intern!(py, "f_code"))?;
+    let code = step
+        .getattr(intern!(py, "tb_frame"))?
+        .getattr(intern!(py, "f_code"))?;
     let at: usize = step.getattr(intern!(py, "tb_lasti"))?.extract()?;
     let instruction = code.getattr(intern!(py, "co_code"))?.get_item(at)?;
-    let names = py.import(intern!(py, "dis"))?.getattr(intern!(py, "opname"))?;
-    names.get_item(instruction)?.eq(intern!(py, "RAISE_VARARGS"))
+    let names = py
+        .import(intern!(py, "dis"))?
+        .getattr(intern!(py, "opname"))?;
+    names
+        .get_item(instruction)?
+        .eq(intern!(py, "RAISE_VARARGS"))
 }

@@ -486,7 +486,10 @@ mod tests {
     #[test]
     fn no_rule_is_lost_to_the_quick_look() {
         let pairs = SECRET_PAIRS.iter().map(|(a, b)| format!("{a}_{b}"));
-        let names = SECRET.iter().chain(SECRET_NAMES).map(|name| (*name).to_owned());
+        let names = SECRET
+            .iter()
+            .chain(SECRET_NAMES)
+            .map(|name| (*name).to_owned());
         for name in pairs.chain(names) {
             assert!(is_sensitive_key(&name), "{name}");
             assert!(is_sensitive_key(&name.to_uppercase()), "{name}");

@@ -32,7 +32,10 @@ static MADE: Mutex<Option<Py<Logger>>> = Mutex::new(None);
     version = None, llm_model = None, detect_injection = false, force = false, redact = None, binary = "repr",
     console = None, on_full = None, durability = None, queue = None
 ))]
-#[allow(clippy::too_many_arguments, reason = "they are those of the function in Python")]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "they are those of the function in Python"
+)]
 pub(super) fn configure(
     py: Python<'_>,
     name: &str,
@@ -96,7 +99,9 @@ fn load(prefix: &str) -> PyResult<(LogkitConfig, bool)> {
     let mut inputs = Inputs::from_process(Request::default()).map_err(wrong)?;
     if prefix != PREFIX {
         let environment = std::mem::take(&mut inputs.environment);
-        let theirs = environment.into_iter().filter(|(name, _)| !name.starts_with(PREFIX));
+        let theirs = environment
+            .into_iter()
+            .filter(|(name, _)| !name.starts_with(PREFIX));
         inputs.environment = theirs
             .map(|(name, value)| match name.strip_prefix(prefix) {
                 Some(rest) if !prefix.is_empty() => (format!("{PREFIX}{rest}"), value),
@@ -113,9 +118,23 @@ fn load(prefix: &str) -> PyResult<(LogkitConfig, bool)> {
 
 /// Entries are tagged if anybody says how.
 fn tags(config: &LogkitConfig, environment: Option<String>, version: Option<String>) -> Tags {
-    let setup = Setup { environment, version, ..Setup::default() };
-    let said = [&config.environment, &config.version, &config.trace_id, &setup.environment, &setup.version];
-    if said.iter().any(|tag| tag.is_some()) { setup.tags(config) } else { Tags::default() }
+    let setup = Setup {
+        environment,
+        version,
+        ..Setup::default()
+    };
+    let said = [
+        &config.environment,
+        &config.version,
+        &config.trace_id,
+        &setup.environment,
+        &setup.version,
+    ];
+    if said.iter().any(|tag| tag.is_some()) {
+        setup.tags(config)
+    } else {
+        Tags::default()
+    }
 }
 
 /// The sinks of a logger that could be opened.
@@ -132,7 +151,10 @@ impl<'py> Found<'py> {
         config: &LogkitConfig,
     ) -> PyResult<Found<'py>> {
         let specs = |specs: &[String]| -> Vec<Bound<'py, PyAny>> {
-            specs.iter().map(|spec| PyString::new(py, spec).into_any()).collect()
+            specs
+                .iter()
+                .map(|spec| PyString::new(py, spec).into_any())
+                .collect()
         };
         let mut wanted = match given {
             None => specs(&config.sinks),
@@ -150,7 +172,10 @@ impl<'py> Found<'py> {
         if let Some(port) = config.metrics_port {
             wanted.extend(specs(&[format!("metrics:{port}")]));
         }
-        let mut found = Found { sinks: Vec::new(), lacking: false };
+        let mut found = Found {
+            sinks: Vec::new(),
+            lacking: false,
+        };
         for sink in wanted {
             // What cannot be opened is found out when it is placed at the latest.
             match settings::sink_of(&sink) {
@@ -164,7 +189,9 @@ impl<'py> Found<'py> {
             }
         }
         if let Some(url) = &config.webhook_url {
-            found.sinks.push(webhook(py, url.expose(), config.webhook_format.as_deref())?);
+            found
+                .sinks
+                .push(webhook(py, url.expose(), config.webhook_format.as_deref())?);
         }
         Ok(found)
     }
@@ -174,11 +201,7 @@ impl<'py> Found<'py> {
     }
 }
 
-fn webhook<'py>(
-    py: Python<'py>,
-    url: &str,
-    format: Option<&str>,
-) -> PyResult<Bound<'py, PyAny>> {
+fn webhook<'py>(py: Python<'py>, url: &str, format: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
     let Some(format) = format else {
         // The name of the host says it.
         let spec = PyString::new(py, &format!("webhook:{url}"));
@@ -191,7 +214,10 @@ fn webhook<'py>(
 }
 
 fn is_native(sink: &Bound<'_, PyAny>) -> bool {
-    matches!(crate::sinks::place(sink), Ok(crate::sinks::Place::Native(_)))
+    matches!(
+        crate::sinks::place(sink),
+        Ok(crate::sinks::Place::Native(_))
+    )
 }
 
 /// One sink with a model, or only the scan, around sinks of which some are written in Python.
@@ -201,13 +227,18 @@ fn explained<'py>(
     model: Option<&str>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let options = PyDict::new(py);
-    options.set_item("delegate", Bound::new(py, Each(PyList::new(py, sinks)?.unbind()))?)?;
+    options.set_item(
+        "delegate",
+        Bound::new(py, Each(PyList::new(py, sinks)?.unbind()))?,
+    )?;
     if model.is_none() {
         options.set_item("analyze_levels", PyList::empty(py))?;
         options.set_item("async_mode", false)?;
     }
     let native = py.import(intern!(py, "logkit._native"))?;
-    native.getattr("LLMSink")?.call((model.unwrap_or_default(),), Some(&options))
+    native
+        .getattr("LLMSink")?
+        .call((model.unwrap_or_default(),), Some(&options))
 }
 
 /// Several sinks as one.
@@ -218,7 +249,9 @@ struct Each(Py<PyList>);
 impl Each {
     /// Hands the entry to every sink; the first error is raised at the end.
     fn write(&self, entry: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.all(entry.py(), |sink| sink.call_method1("write", (entry,)).map(drop))
+        self.all(entry.py(), |sink| {
+            sink.call_method1("write", (entry,)).map(drop)
+        })
     }
 
     /// Flushes every sink that can be.
@@ -278,10 +311,15 @@ pub(super) fn load_env<'py>(
         _ => PyErr::from(error),
     })?;
     let inputs = Inputs {
-        env_file: Some(TextFile { path: path.into(), text: file }),
+        env_file: Some(TextFile {
+            path: path.into(),
+            text: file,
+        }),
         ..Inputs::default()
     };
-    let environment = py.import(intern!(py, "os"))?.getattr(intern!(py, "environ"))?;
+    let environment = py
+        .import(intern!(py, "os"))?
+        .getattr(intern!(py, "environ"))?;
     let set = PyDict::new(py);
     for (name, value) in inputs.missing_variables() {
         let value = value.to_string_lossy().into_owned();

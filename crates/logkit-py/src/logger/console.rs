@@ -163,7 +163,9 @@ impl Console {
                 &*entry.function_name,
             ),
         )?;
-        stdlib.call_method1(intern!(py, "handle"), (record,)).map(drop)
+        stdlib
+            .call_method1(intern!(py, "handle"), (record,))
+            .map(drop)
     }
 }
 
@@ -185,7 +187,9 @@ fn has_handlers(stdlib: &Bound<'_, PyAny>) -> PyResult<bool> {
 fn stderr(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, bool)> {
     static SYS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     static OWN: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
-    let sys = SYS.get_or_try_init(py, || PyResult::Ok(py.import("sys")?.unbind()))?.bind(py);
+    let sys = SYS
+        .get_or_try_init(py, || PyResult::Ok(py.import("sys")?.unbind()))?
+        .bind(py);
     let stderr = sys.getattr(intern!(py, "stderr"))?;
     let own = OWN.get_or_init(py, || {
         let own = sys.getattr("__stderr__").ok()?;

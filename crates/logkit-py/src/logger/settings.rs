@@ -43,7 +43,10 @@ impl Settings {
             level,
             propagate: true,
             console: true,
-            redaction: Redaction { redactor: Some(Redactor::shared()), judge: None },
+            redaction: Redaction {
+                redactor: Some(Redactor::shared()),
+                judge: None,
+            },
             binary_meta: false,
             queue: 65_536,
             on_full: OnFull::default(),
@@ -62,14 +65,21 @@ impl Settings {
     /// Takes over the settings of the process, but for the level, the sinks and the tags.
     pub(super) fn read(&mut self, config: &LogkitConfig) {
         self.queue = config.queue;
-        self.on_full = config.on_full.as_deref().and_then(OnFull::parse).unwrap_or_default();
+        self.on_full = config
+            .on_full
+            .as_deref()
+            .and_then(OnFull::parse)
+            .unwrap_or_default();
         self.durability = Durability::parse(&config.durability).unwrap_or_default();
         self.root = config.parent_id.as_deref().and_then(|id| id.parse().ok());
         if !config.redact {
             self.redaction = Redaction::OFF;
         }
         let said = |what: &str| config.console_time.iter().any(|word| word == what);
-        let time = ConsoleTime { millis: said("ms"), utc: said("utc") };
+        let time = ConsoleTime {
+            millis: said("ms"),
+            utc: said("utc"),
+        };
         self.native_console = NativeConsole::new(time, config.ambient.no_color);
     }
 
@@ -81,14 +91,12 @@ impl Settings {
         queue: Option<usize>,
     ) -> PyResult<()> {
         if let Some(name) = on_full {
-            self.on_full = OnFull::parse(name).ok_or_else(|| {
-                wrong("on_full", name, "block, drop_new or drop_old")
-            })?;
+            self.on_full = OnFull::parse(name)
+                .ok_or_else(|| wrong("on_full", name, "block, drop_new or drop_old"))?;
         }
         if let Some(name) = durability {
-            self.durability = Durability::parse(name).ok_or_else(|| {
-                wrong("durability", name, "buffered, crash, sync or full")
-            })?;
+            self.durability = Durability::parse(name)
+                .ok_or_else(|| wrong("durability", name, "buffered, crash, sync or full"))?;
         }
         if let Some(queue) = queue {
             self.queue = queue;
@@ -131,7 +139,9 @@ impl Settings {
             self.durability = durability;
         }
         let wanted = self.durability == Durability::Crash;
-        let file = wanted.then(|| wishes.into_iter().find_map(|(_, file)| file)).flatten()?;
+        let file = wanted
+            .then(|| wishes.into_iter().find_map(|(_, file)| file))
+            .flatten()?;
         Some(format!("{}.crash", file.display()))
     }
 }

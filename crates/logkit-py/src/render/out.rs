@@ -32,7 +32,11 @@ impl Out {
         // As many bytes are at least as many characters.
         if text.len() <= self.limit - self.n_chars {
             self.text.push_str(text);
-            self.n_chars += if text.is_ascii() { text.len() } else { text.chars().count() };
+            self.n_chars += if text.is_ascii() {
+                text.len()
+            } else {
+                text.chars().count()
+            };
         } else {
             self.push_cut(text);
         }
@@ -41,7 +45,10 @@ impl Out {
     #[cold]
     fn push_cut(&mut self, text: &str) {
         let room = self.limit - self.n_chars;
-        let cut = text.char_indices().nth(room).map_or(text.len(), |(cut, _)| cut);
+        let cut = text
+            .char_indices()
+            .nth(room)
+            .map_or(text.len(), |(cut, _)| cut);
         self.text.push_str(&text[..cut]);
         self.n_chars += text[..cut].chars().count();
         self.n_cut += text[cut..].chars().count();

@@ -4,29 +4,26 @@ use std::{borrow::Cow, cell::RefCell, fmt::Write};
 
 use logkit::repr;
 use pyo3::{
-    exceptions::PyValueError,
     PyTypeInfo,
+    exceptions::PyValueError,
     prelude::*,
-    sync::PyOnceLock,
     types::{
         PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString,
         PyTuple,
     },
 };
 
-use super::{Plan, Renderer, Treatment, names::type_name, out::Out};
+use super::{Plan, Renderer, Treatment, leaf::MAX_BINARY, names::type_name, out::Out};
 
 /// What stands for a secret.
 const BLANK: &str = "'***REDACTED***'";
-/// `bytes` longer than that are told by their digest, where that is wanted.
-const MAX_BINARY: usize = 8 << 10;
 /// Containers within containers that are walked; deeper ones are left to Python, which has a limit too.
 const MAX_DEPTH: usize = 32;
 
 /// Writes one field.
 pub(crate) struct Walk<'r> {
-    out: Out,
-    renderer: &'r Renderer,
+    pub(super) out: Out,
+    pub(super) renderer: &'r Renderer,
     /// Addresses of the containers that are being written.
     open: [usize; MAX_DEPTH],
     depth: usize,
@@ -128,7 +125,8 @@ impl<'r> Walk<'r> {
         } else if value.is_none() {
             self.out.push("None");
         } else if let Some(value) = exact::<PyBool>(value) {
-            self.out.push(if value.is_true() { "True" } else { "False" });
+            self.out
+                .push(if value.is_true() { "True" } else { "False" });
         } else if let Some(number) = exact::<PyFloat>(value) {
             self.float(number.value());
         } else {
@@ -238,7 +236,10 @@ impl<'r> Walk<'r> {
                 _ => self.value(value),
             };
         }
-        let name = key.cast::<PyString>().ok().and_then(|name| name.encode_utf8().ok());
+        let name = key
+            .cast::<PyString>()
+            .ok()
+            .and_then(|name| name.encode_utf8().ok());
         let Some(name) = &name else {
             self.value(key);
             self.out.push(": ");
@@ -271,83 +272,9 @@ impl<'r> Walk<'r> {
         }
     }
 
-    fn string(&mut self, text: &Bound<'_, PyString>) {
-        let horizon = self.out.horizon();
-        if text.code_point_len().is_ok_and(|length| length > horizon) {
-            return self.long(text.as_any());
-        }
-        let Ok(bytes) = text.encode_utf8() else {
-            return self.foreign(text.as_any()); // half of a pair
-        };
-        let text_utf8 = str::from_utf8(bytes.as_bytes()).unwrap_or_default();
-        let redacted = match &self.renderer.redactor {
-            Some(redactor) => redactor.redact_string(text_utf8),
-            None => Cow::Borrowed(text_utf8),
-        };
-        match redacted {
-            Cow::Borrowed(text) if text.is_ascii() => self.literal(text),
-            // Python knows best which characters can be printed.
-            Cow::Borrowed(_) => self.foreign(text.as_any()),
-            Cow::Owned(text) => self.out.push(&repr::repr_str(&text)),
-        }
-    }
-
-    /// A string of ASCII characters.
-    #[inline]
-    fn literal(&mut self, text: &str) {
-        let is_simple =
-            text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'\'' | b'\\'));
-        if is_simple {
-            self.out.push("'");
-            self.out.push(text);
-            self.out.push("'");
-        } else {
-            self.out.push(&repr::repr_str(text));
-        }
-    }
-
-    /// The start of a string or of bytes of which the most is cut.
-    fn long(&mut self, value: &Bound<'_, PyAny>) {
-        let limit = self.out.limit();
-        let length = value.len().unwrap_or_default();
-        match value.get_item(pyo3::types::PySlice::new(value.py(), 0, limit as isize, 1)) {
-            Ok(start) => {
-                self.foreign(&start);
-                self.out.leave_out(length - limit);
-            }
-            Err(error) => self.failed(value.py(), &error),
-        }
-    }
-
-    fn bytes(&mut self, bytes: &Bound<'_, PyBytes>) {
-        let length = bytes.as_bytes().len();
-        if self.renderer.binary_meta && length > MAX_BINARY {
-            self.digest(bytes.as_any(), "bytes", length);
-        } else if length > self.out.horizon() {
-            self.long(bytes.as_any());
-        } else {
-            self.foreign(bytes.as_any());
-        }
-    }
-
-    fn digest(&mut self, bytes: &Bound<'_, PyAny>, kind: &str, length: usize) {
-        static SHA256: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let digest = SHA256
-            .import(bytes.py(), "hashlib", "sha256")
-            .and_then(|sha256| sha256.call1((bytes,))?.call_method0("hexdigest"))
-            .and_then(|digest| digest.extract::<String>());
-        match digest {
-            Ok(digest) => {
-                let digest = digest.get(..16).unwrap_or_default();
-                let _ = write!(self.out, "<{kind} len={length} sha256={digest}>");
-            }
-            Err(error) => self.failed(bytes.py(), &error),
-        }
-    }
-
     /// Whatever Python makes of it.
     #[inline(never)]
-    fn foreign(&mut self, value: &Bound<'_, PyAny>) {
+    pub(super) fn foreign(&mut self, value: &Bound<'_, PyAny>) {
         match value.repr() {
             Ok(text) => {
                 let text = text.to_string_lossy();
@@ -362,7 +289,7 @@ impl<'r> Walk<'r> {
     }
 
     #[cold]
-    fn failed(&mut self, py: Python<'_>, error: &PyErr) {
+    pub(super) fn failed(&mut self, py: Python<'_>, error: &PyErr) {
         let value = error.value(py);
         crate::traceback::pass_on_interrupt(value.as_any());
         let message = text_of(value.as_any()).unwrap_or_default();
@@ -370,43 +297,22 @@ impl<'r> Walk<'r> {
             Some(redactor) => redactor.redact_string(&message).into_owned(),
             None => message,
         };
-        let _ = write!(self.out, "<repr failed: {}: {message}>", type_name(value.as_any()));
-    }
-
-    /// As Python writes it: the shortest digits that give the same number.
-    fn float(&mut self, number: f64) {
-        if !number.is_finite() {
-            let text = if number.is_nan() {
-                "nan"
-            } else if number > 0.0 {
-                "inf"
-            } else {
-                "-inf"
-            };
-            return self.out.push(text);
-        }
-        let size = number.abs();
-        if size != 0.0 && !(1e-4..1e16).contains(&size) {
-            // `1e16` and `1.5e-7` here are `1e+16` and `1.5e-07` there.
-            let text = format!("{number:e}");
-            let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-            let (sign, exponent) = match exponent.strip_prefix('-') {
-                Some(exponent) => ('-', exponent),
-                None => ('+', exponent),
-            };
-            let _ = write!(self.out, "{digits}e{sign}{exponent:0>2}");
-        } else if number.fract() == 0.0 {
-            let _ = write!(self.out, "{number:.1}");
-        } else {
-            let _ = write!(self.out, "{number}");
-        }
+        let _ = write!(
+            self.out,
+            "<repr failed: {}: {message}>",
+            type_name(value.as_any())
+        );
     }
 }
 
 /// The value, if that is its very type. A failed cast of the bindings' own costs more.
 #[inline]
 fn exact<'a, 'py, T: PyTypeInfo>(value: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, T>> {
-    if value.is_exact_instance_of::<T>() { value.cast_exact::<T>().ok() } else { None }
+    if value.is_exact_instance_of::<T>() {
+        value.cast_exact::<T>().ok()
+    } else {
+        None
+    }
 }
 
 /// A key of a dictionary of which is known what to write.
@@ -480,4 +386,3 @@ pub(crate) fn items<'py>(
 pub(crate) fn text_of(value: &Bound<'_, PyAny>) -> Option<String> {
     Some(value.str().ok()?.to_string_lossy().into_owned())
 }
-
