@@ -127,9 +127,9 @@ pub(super) fn write_back(live: &Bound<'_, PyAny>, entry: &Entry) -> PyResult<()>
 }
 
 /// The entry of a `LogEntry`: its objects rendered, unless that was done before the call.
-pub(crate) fn entry_of(live: &Bound<'_, PyAny>) -> PyResult<Entry> {
+pub(crate) fn entry_of<'py>(live: &Bound<'py, PyAny>) -> PyResult<Entry> {
     let py = live.py();
-    let get = |name: &Bound<'_, PyString>| live.getattr_opt(name);
+    let get = |name: &Bound<'py, PyString>| live.getattr_opt(name);
     let Some(function_name) = get(intern!(py, "function_name"))? else {
         return Err(PyTypeError::new_err(format!(
             "a LogEntry is wanted, not an object of type {}",
@@ -142,7 +142,7 @@ pub(crate) fn entry_of(live: &Bound<'_, PyAny>) -> PyResult<Entry> {
         None => LIMIT,
     };
     let renderer = Renderer::plain(limit);
-    let text = |name: &Bound<'_, PyString>| -> PyResult<Text> {
+    let text = |name: &Bound<'py, PyString>| -> PyResult<Text> {
         Ok(get(name)?.map_or(Text::Borrowed(""), |value| text_of(&value)))
     };
     let texts = get(intern!(py, "_texts"))?;

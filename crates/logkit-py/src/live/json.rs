@@ -14,8 +14,8 @@ const MAX_DEPTH: usize = 8;
 
 /// The text of a string; what is no character becomes `U+FFFD`.
 pub(crate) fn text(value: &Bound<'_, PyString>) -> String {
-    match value.to_str() {
-        Ok(text) => text.to_owned(),
+    match value.to_cow() {
+        Ok(text) => text.into_owned(),
         Err(_) => value.to_string_lossy().into_owned(),
     }
 }

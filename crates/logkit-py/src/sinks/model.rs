@@ -7,7 +7,7 @@ use logkit::{LlmOptions, LlmServers, OnAnalysis, Sink};
 use pyo3::{exceptions::PyValueError, prelude::*};
 
 use super::{
-    Child, arguments as given,
+    arguments as given,
     handle::{Made, Traits},
     native::{Draft, NativeSink},
     plain::Nothing,

@@ -118,15 +118,15 @@ impl Sink for Tee {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        self.both(Sink::flush)
+        self.both(|sink| sink.flush())
     }
 
     fn release(&mut self) -> Result<(), SinkError> {
-        self.both(Sink::release)
+        self.both(|sink| sink.release())
     }
 
     fn close(&mut self) -> Result<(), SinkError> {
-        self.both(Sink::close)
+        self.both(|sink| sink.close())
     }
 
     fn name(&self) -> Cow<'static, str> {
