@@ -252,16 +252,18 @@ impl Call {
             parent,
             ..
         } = state;
-        let mut entry = Entry::at(timestamp);
-        entry.duration_ms = Some(micros / 1e3);
-        entry.function_name = site.name.clone();
-        entry.module = site.module.clone();
-        entry.span_id = self.span;
-        entry.parent_id = parent;
-        entry.level = if is_failure {
-            Level::Error
-        } else {
-            site.level.clone()
+        let mut entry = Entry {
+            function_name: site.name.clone(),
+            module: site.module.clone(),
+            duration_ms: Some(micros / 1e3),
+            span_id: self.span,
+            parent_id: parent,
+            level: if is_failure {
+                Level::Error
+            } else {
+                site.level.clone()
+            },
+            ..Entry::at(timestamp)
         };
         let late = texts.is_none();
         let texts = texts.or_else(|| {
@@ -330,7 +332,7 @@ fn live<'py>(
 ) -> Live<'py> {
     let blanked = logkit::rendering(|| {
         let result = match result {
-            Some(result) => Some(renderer.blanked(&result, 1)?.unwrap_or(result)),
+            Some(result) => Some(renderer.blanked(result)?),
             None => None,
         };
         let arguments = match objects {

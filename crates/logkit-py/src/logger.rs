@@ -19,7 +19,6 @@ use pyo3::{
 
 pub(crate) use self::core::Core;
 use self::settings::Settings;
-pub(crate) use crate::lifecycle::watch;
 use crate::{context, live::entry_of, site::Redaction, target};
 
 /// Takes entries and hands them to its sinks. What goes wrong there is counted, and said once on stderr.

@@ -57,9 +57,6 @@ pub(crate) trait Plan {
     fn name(&self, idx: usize) -> Option<&str>;
 }
 
-/// Nothing is known.
-const NOTHING: &[bool] = &[];
-
 /// Nothing is known but what is blanked.
 impl Plan for &[bool] {
     fn treatment(&self, idx: usize) -> Treatment {
@@ -120,11 +117,6 @@ impl Renderer {
     }
 
     /// Names of the types of positional arguments: `int, str`.
-    pub(crate) fn types(&self, args: &Bound<'_, PyTuple>) -> String {
-        self.planned_types(args, &NOTHING)
-    }
-
-    /// The same without those that are left out.
     #[allow(clippy::unused_self, reason = "one object renders all of an entry")]
     pub(crate) fn planned_types(&self, args: &Bound<'_, PyTuple>, plan: &impl Plan) -> String {
         let mut names = String::new();
@@ -140,11 +132,6 @@ impl Renderer {
         names
     }
 
-    /// Names and types of the named arguments: `{'name': 'str'}`.
-    pub(crate) fn kwarg_types(&self, kwargs: &Bound<'_, PyDict>) -> String {
-        self.known_kwarg_types(kwargs, &[])
-    }
-
     /// The named arguments of a function, some of whose names are known.
     pub(crate) fn known_kwargs(&self, kwargs: &Bound<'_, PyDict>, keys: &[Key]) -> String {
         let mut walk = Walk::new(self);
@@ -152,7 +139,7 @@ impl Renderer {
         walk.finish()
     }
 
-    /// The same for their types.
+    /// Their names and types: `{'name': 'str'}`.
     pub(crate) fn known_kwarg_types(&self, kwargs: &Bound<'_, PyDict>, keys: &[Key]) -> String {
         let mut out = Out::new(self.limit);
         out.push("{");
@@ -165,13 +152,12 @@ impl Renderer {
             if !std::mem::take(&mut is_first) {
                 out.push(", ");
             }
-            match known {
-                Some(known) => out.push(known.literal()),
-                None => {
-                    let key = key.cast::<PyString>().map(|key| key.to_string_lossy());
-                    out.push(&repr::repr_str(&key.unwrap_or_default()));
-                    out.push(": ");
-                }
+            if let Some(known) = known {
+                out.push(known.literal());
+            } else {
+                let key = key.cast::<PyString>().map(|key| key.to_string_lossy());
+                out.push(&repr::repr_str(&key.unwrap_or_default()));
+                out.push(": ");
             }
             out.push("'");
             out.push(&type_name(value));

@@ -234,13 +234,11 @@ impl Site {
                     texts.arg_types = cached(&self.arg_types, renderer.planned_types(args, &plan));
                 }
                 if !kwargs.is_empty() {
-                    let keys = match known.keys.get() {
-                        Some(keys) => keys,
-                        None => {
-                            let keys = self.keys(renderer, kwargs);
-                            known.keys.get_or_init(|| keys)
-                        }
-                    };
+                    let keys = known.keys.get();
+                    let keys = keys.unwrap_or_else(|| {
+                        let keys = self.keys(renderer, kwargs);
+                        known.keys.get_or_init(|| keys)
+                    });
                     texts.kwargs = renderer.known_kwargs(kwargs, keys).into();
                     let types = renderer.known_kwarg_types(kwargs, keys);
                     texts.kwarg_types = cached(&self.kwarg_types, types);

@@ -34,9 +34,12 @@ static HIDDEN: LazyLock<ArcSwap<Vec<usize>>> = LazyLock::new(ArcSwap::default);
 /// The same code.
 static KEPT: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
 
+/// Lines of source by the address of their code and their number. The code is kept, so that no other gets
+/// its address.
+type Lines = HashMap<(usize, u32), (Py<PyAny>, Box<str>)>;
+
 thread_local! {
-    /// Lines of source by their code and number. The code is kept, so that no other gets its address.
-    static LINES: RefCell<HashMap<(usize, u32), (Py<PyAny>, Box<str>)>> = RefCell::default();
+    static LINES: RefCell<Lines> = RefCell::default();
 }
 
 /// Leaves the frames of that code out of tracebacks.

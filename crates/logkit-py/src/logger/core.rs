@@ -23,7 +23,8 @@ use super::{
 };
 use crate::{
     context, lifecycle,
-    live::Tree,
+    live::{Tree, log_entry},
+    render::Renderer,
     sinks::{Place, place},
     site::Redaction,
     target::Live,
@@ -87,7 +88,7 @@ impl Drop for Busy {
 }
 
 impl Core {
-    pub(crate) fn new(
+    pub(super) fn new(
         py: Python<'_>,
         mut settings: Settings,
         sinks: &[Bound<'_, PyAny>],
@@ -242,16 +243,44 @@ impl Core {
         if BUSY.with_borrow(|busy| busy.contains(&self.address())) {
             return;
         }
+        let has_trees = self.has_trees();
+        let before = has_trees.then(|| entry.clone());
         entry.fill_scope();
         let redactor = self.redaction.redactor.as_deref();
         context::fill(py, &mut entry, redactor);
         self.native.redact(&mut entry);
         self.native.fill_tags(&mut entry);
-        if self.has_trees() {
+        if has_trees {
             let _busy = Busy::new(self);
-            self.walk(live, &entry);
+            if before.as_ref() == Some(&entry) {
+                self.walk(live, &entry);
+            } else {
+                match self.changed(live, &entry) {
+                    Ok(live) => self.walk(&live, &entry),
+                    Err(error) => self.refused(&error),
+                }
+            }
         }
         self.pass_on(py, entry);
+    }
+
+    /// A `LogEntry` like that one, with what the logger changed: the user's own stays as it is.
+    fn changed<'py>(&self, live: &Bound<'py, PyAny>, entry: &Entry) -> PyResult<Bound<'py, PyAny>> {
+        let py = live.py();
+        let renderer = Renderer {
+            redactor: self.redaction.redactor.clone(),
+            judge: self.redaction.judge.clone(),
+            ..Renderer::default()
+        };
+        let part = |name| renderer.blanked(live.getattr(name)?);
+        let (args, kwargs) = (part("args")?, part("kwargs")?);
+        log_entry(
+            py,
+            entry,
+            Some(&args),
+            Some(&kwargs),
+            Some(&part("return_value")?),
+        )
     }
 
     /// Hands an entry to the sinks written in Python.
