@@ -1,6 +1,10 @@
 //! Functions of the module: redaction, detection of injected prompts, the command line.
 
-use std::{borrow::Cow, ffi::OsString};
+use std::{
+    borrow::Cow,
+    ffi::OsString,
+    io::{self, Write},
+};
 
 use logkit::{REDACTED, Redactor, repr};
 use pyo3::{
@@ -193,7 +197,11 @@ fn safe_repr(value: &Bound<'_, PyAny>, max_length: Option<i64>) -> String {
 #[pyo3(signature = (argv, /))]
 fn main(py: Python<'_>, argv: Vec<OsString>) -> u8 {
     py.detach(|| {
-        logkit_cli::complete_with(argv.iter().cloned()).unwrap_or_else(|| logkit_cli::status(argv))
+        let status = logkit_cli::complete_with(argv.iter().cloned())
+            .unwrap_or_else(|| logkit_cli::status(argv));
+        // A program in Rust does this when it ends. Whoever closed the pipe wants nothing.
+        let _ = io::stdout().flush();
+        status
     })
 }
 
