@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _bridge, _native
+from . import _native
 from ._native import load_env
 
 if TYPE_CHECKING:
@@ -94,11 +95,14 @@ def configure(
     if logger is _made:
         return logger
     _made = logger
-    _bridge.remove()
-    if modules is not None:
-        _bridge.install(logger, [modules] if isinstance(modules, str) else modules)
-    elif bridge_stdlib:
-        _bridge.install(logger)
+    wants_bridge = modules is not None or bridge_stdlib
+    if wants_bridge or f"{__package__}._bridge" in sys.modules:
+        # The module `logging` takes longer to load than all of this: programs without bridges do not.
+        from . import _bridge
+
+        _bridge.remove()
+        if wants_bridge:
+            _bridge.install(logger, [modules] if isinstance(modules, str) else modules)
     return logger
 
 

@@ -1,10 +1,14 @@
 //! Functions of the module: redaction, detection of injected prompts, the command line.
 
-use std::{borrow::Cow, ffi::OsString};
+use std::{
+    borrow::Cow,
+    ffi::OsString,
+    io::{self, Write},
+};
 
-use logkit::{REDACTED, Redactor};
+use logkit::{REDACTED, Redactor, repr};
 use pyo3::{
-    exceptions::PyTypeError,
+    exceptions::{PyTypeError, PyValueError},
     intern,
     prelude::*,
     types::{PyDict, PyList, PyMapping, PyString, PyTuple},
@@ -136,22 +140,33 @@ fn redact_string<'py>(text: &Bound<'py, PyString>) -> Bound<'py, PyString> {
 
 /// Look for an attempt to give orders to a model, and return what was found, or None.
 ///
-/// `patterns` replaces the patterns that are built in; those that are no regular expressions are left
-/// out. Matching takes time linear in the length of the text.
+/// `patterns` replaces the patterns that are built in; one that is no regular expression is a
+/// ValueError. Matching takes time linear in the length of the text.
 #[pyfunction]
 #[pyo3(signature = (text, patterns=None))]
 fn detect_prompt_injection(
     text: Option<&Bound<'_, PyString>>,
     patterns: Option<Vec<String>>,
-) -> Option<String> {
-    let text = text?.to_string_lossy();
-    match patterns {
+) -> PyResult<Option<String>> {
+    let wrong = patterns
+        .iter()
+        .flatten()
+        .find(|pattern| !logkit::is_pattern(pattern));
+    if let Some(wrong) = wrong {
+        let told = format!("{} is no regular expression", repr::repr_str(wrong));
+        return Err(PyValueError::new_err(told));
+    }
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    let text = text.to_string_lossy();
+    Ok(match patterns {
         None => logkit::detect_prompt_injection(&text),
         Some(patterns) => {
             let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
             logkit::detect_with(&text, &patterns)
         }
-    }
+    })
 }
 
 /// Look for orders to a model in the arguments of an entry and in its message.
@@ -182,7 +197,11 @@ fn safe_repr(value: &Bound<'_, PyAny>, max_length: Option<i64>) -> String {
 #[pyo3(signature = (argv, /))]
 fn main(py: Python<'_>, argv: Vec<OsString>) -> u8 {
     py.detach(|| {
-        logkit_cli::complete_with(argv.iter().cloned()).unwrap_or_else(|| logkit_cli::status(argv))
+        let status = logkit_cli::complete_with(argv.iter().cloned())
+            .unwrap_or_else(|| logkit_cli::status(argv));
+        // A program in Rust does this when it ends. Whoever closed the pipe wants nothing.
+        let _ = io::stdout().flush();
+        status
     })
 }
 

@@ -53,7 +53,7 @@ pub use event::{Named, Span, debug, error, event, get_logger, info, span, warnin
 pub use fanout::notice;
 pub use guards::{ForkGuard, TempLevel, TempSink};
 pub use injection::{
-    INJECTION_PATTERNS, detect_prompt_injection, detect_with, scan_entry_for_injection,
+    INJECTION_PATTERNS, detect_prompt_injection, detect_with, is_pattern, scan_entry_for_injection,
 };
 pub use level::Level;
 pub use logger::{Logger, WeakLogger};

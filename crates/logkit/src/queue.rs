@@ -159,6 +159,12 @@ impl Pause {
         }
     }
 
+    /// The writer holds nothing.
+    fn reach(&self) {
+        self.state.lock().is_reached = true;
+        self.changed.notify_all();
+    }
+
     /// Stands still, on the writer's thread.
     pub(crate) fn hold(&self) {
         let mut state = self.state.lock();
@@ -299,7 +305,13 @@ impl Queue {
 
     /// Makes the writer stand still before the next batch.
     pub(crate) fn pause(&self, pause: Arc<Pause>) {
-        self.state.lock().pauses.push_back(pause);
+        let mut state = self.state.lock();
+        if state.ended {
+            pause.reach(); // nobody writes any more
+            return;
+        }
+        state.pauses.push_back(pause);
+        drop(state);
         self.ready.notify_all();
     }
 
@@ -317,7 +329,11 @@ impl Queue {
         state.closed = true;
         state.ended = true;
         let lost = std::mem::take(&mut state.chunks);
+        let pauses = std::mem::take(&mut state.pauses);
         drop(state);
+        for pause in pauses {
+            pause.reach();
+        }
         self.room.notify_all();
         drop(lost);
     }

@@ -54,11 +54,11 @@ impl WebhookSink {
 }
 
 impl WebhookSink {
-    pub(super) fn draft<'py>(
+    pub(super) fn draft(
         url: String,
         options: WebhookOptions,
-        delegate: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Draft<'py>> {
+        delegate: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Draft<'_>> {
         let traits = Traits {
             polls: true,
             ..Traits::default()

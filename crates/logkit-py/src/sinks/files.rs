@@ -227,6 +227,7 @@ impl JsonSink {
     #[pyo3(signature = (file_path = PathBuf::from("logs.jsonl"), pretty = false, delegate = None, compact = false, *, typed = false, max_bytes = None, backups = None, daily = false, compress = None))]
     #[allow(
         clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
         reason = "they are those of the Python class"
     )]
     fn new(

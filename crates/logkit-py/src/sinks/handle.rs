@@ -262,7 +262,7 @@ impl Handle {
         if state.n_users == 0 {
             state.close()
         } else {
-            state.sink.as_mut().map_or(Ok(()), |sink| sink.flush())
+            state.sink.as_mut().map_or(Ok(()), Sink::flush)
         }
     }
 

@@ -71,10 +71,10 @@ impl MetricsSink {
 }
 
 impl MetricsSink {
-    pub(super) fn draft<'py>(
+    pub(super) fn draft(
         options: MetricsOptions,
-        delegate: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Draft<'py>> {
+        delegate: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Draft<'_>> {
         let about = match options.port {
             Some(port) => format!("port={port}"),
             None => String::new(),

@@ -253,12 +253,10 @@ impl NativeSink {
         self.catch_up(py);
         match self.own.get() {
             Some(Own::Tree(tree)) => tree.close(py),
-            Some(Own::Logger(logger)) => {
-                if !is_draining_on_writer() {
-                    py.detach(|| logger.close());
-                }
+            Some(Own::Logger(logger)) if !is_draining_on_writer() => {
+                py.detach(|| logger.close());
             }
-            None => {}
+            _ => {}
         }
         let tree = Tree::new(Child::Native(Arc::clone(self.handle())), self.held());
         let outcome = in_sinks(py, || self.handle().close());

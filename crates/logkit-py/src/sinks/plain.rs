@@ -39,7 +39,7 @@ impl TerminalSink {
 }
 
 impl TerminalSink {
-    pub(super) fn draft<'py>(py: Python<'py>, form: TerminalForm, about: String) -> Draft<'py> {
+    pub(super) fn draft(py: Python<'_>, form: TerminalForm, about: String) -> Draft<'_> {
         let is_native = writes_to_stderr(py);
         let time = given::settings().map_or_else(logkit::ConsoleTime::default, |settings| {
             let said = |what: &str| settings.console_time.iter().any(|word| word == what);

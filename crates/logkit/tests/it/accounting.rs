@@ -191,3 +191,12 @@ fn a_closed_logger_has_nothing_to_flush() {
     drop(logger);
     assert!(weak.upgrade().is_none());
 }
+
+#[test]
+fn a_closed_logger_holds_up_no_fork() {
+    let logger = Logger::builder().sink(Memory::default()).build();
+    assert!(logger.close());
+    let began = Instant::now();
+    drop(logger.before_fork());
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
