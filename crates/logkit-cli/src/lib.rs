@@ -32,6 +32,11 @@ use crate::{
 
 /// Runs the program: `args` are those of the process, its name first. Returns its exit status.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    ExitCode::from(status(args))
+}
+
+/// The same as [`main`], with the exit status as a number.
+pub fn status(args: impl IntoIterator<Item = OsString>) -> u8 {
     let parsed = Cli::command()
         .try_get_matches_from(args)
         .and_then(|matches| Cli::from_arg_matches(&matches));
@@ -41,18 +46,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             // Whoever closed the pipe does not want to hear of it.
             let _ = error.print();
             return match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-                _ => ExitCode::from(failure::USAGE),
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+                _ => failure::USAGE,
             };
         }
     };
     render::set_color(parsed.color);
     match dispatch(parsed) {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        Ok(code) => code,
+        Err(failure) if failure.is_broken_pipe() => 0,
         Err(failure) => {
             render::failure(&failure);
-            ExitCode::from(failure.code())
+            failure.code()
         }
     }
 }
@@ -61,6 +66,21 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// nothing.
 pub fn complete() {
     clap_complete::CompleteEnv::with_factory(command).complete();
+}
+
+/// Answers a shell as [`complete`] does, with those arguments instead of those of the process.
+/// Returns the exit status; `None` if no shell asks.
+pub fn complete_with(args: impl IntoIterator<Item = OsString>) -> Option<u8> {
+    let folder = std::env::current_dir().ok();
+    let asked =
+        clap_complete::CompleteEnv::with_factory(command).try_complete(args, folder.as_deref());
+    match asked {
+        Ok(asked) => asked.then_some(0),
+        Err(error) => {
+            let _ = error.print();
+            Some(failure::USAGE)
+        }
+    }
 }
 
 fn dispatch(parsed: Cli) -> Result<u8, Failure> {

@@ -1,16 +1,22 @@
 //! The native half of the Python package `logkit`: capture of calls, loggers and sinks.
 //!
-//! `site.rs` is the path of every call: it renders arguments before the call and the result after it
-//! (`render.rs`), and hands the entry to a logger (`logger.rs`). A logger whose sinks are all native
-//! only queues; one with sinks written in Python also walks those, in the caller's thread, with the
-//! objects of the call (`live.rs`). `sinks/` gives every native sink its Python class.
+//! `site.rs` begins every logged call and `call.rs` ends it: arguments are rendered before and the result
+//! after it (`render.rs`), errors with their traceback (`traceback.rs`), and the entry goes to a logger
+//! (`target.rs`, `logger.rs`). A logger whose sinks are all native only queues; one with sinks written in
+//! Python also walks those, in the caller's thread, with the objects of the call (`live.rs`). `sinks/` gives
+//! every native sink its Python class. `context.rs` knows the span around a call, and `lifecycle.rs` what
+//! happens when the process forks or ends.
 
+mod call;
+mod context;
 mod functions;
+mod lifecycle;
 mod live;
 mod logger;
 mod render;
 mod sinks;
 mod site;
+mod target;
 mod traceback;
 
 use pyo3::prelude::*;

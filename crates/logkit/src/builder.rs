@@ -172,7 +172,7 @@ impl Builder {
         let thread = writer.spawn();
         if let Err(error) = &thread {
             notice(&format!("nothing is logged: no thread: {error}"));
-            queue.close();
+            queue.end();
         }
         let wanted = self.durability == Durability::Crash;
         let (journal, leftovers) = match self.journal.filter(|_| wanted) {

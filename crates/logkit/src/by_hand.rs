@@ -84,3 +84,43 @@ pub fn rendering<R>(render: impl FnOnce() -> R) -> Option<R> {
     silently(|| rendered = Some(render()));
     rendered
 }
+
+/// True where nothing is logged: see [`crate::silence`] and [`rendering`].
+#[inline]
+pub fn is_silent() -> bool {
+    scope::is_silent()
+}
+
+/// A number between 0 and [`u64::MAX`], for sampling; no secret is made of it.
+#[inline]
+pub fn sample() -> u64 {
+    scope::random()
+}
+
+impl SpanId {
+    /// A new id.
+    #[inline]
+    pub fn random() -> SpanId {
+        SpanId(std::num::NonZeroU64::new(scope::new_span()).unwrap_or(std::num::NonZeroU64::MIN))
+    }
+}
+
+impl Entry {
+    /// Adds what the scope of this thread says: see [`crate::Scope`].
+    #[inline]
+    pub fn fill_scope(&mut self) {
+        scope::fill(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_logged_while_values_are_rendered() {
+        assert!(!is_silent());
+        assert_eq!(rendering(is_silent), Some(true));
+        assert!(!is_silent());
+    }
+}

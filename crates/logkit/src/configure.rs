@@ -107,7 +107,7 @@ fn describe(config: &LogkitConfig, setup: &Setup) -> Result<Builder, SpecError> 
                 .unwrap_or_default(),
         )
         .durability(durability)
-        .tags(tags(config, setup));
+        .tags(setup.tags(config));
     if !config.redact {
         builder = builder.redactor(None);
     }
@@ -144,7 +144,7 @@ fn describe(config: &LogkitConfig, setup: &Setup) -> Result<Builder, SpecError> 
 
 /// Lets a model explain errors, if one is set.
 #[cfg(feature = "llm")]
-fn with_model(builder: Builder, config: &LogkitConfig) -> Builder {
+pub fn with_model(builder: Builder, config: &LogkitConfig) -> Builder {
     let Some(model) = &config.llm_model else {
         return builder;
     };
@@ -163,28 +163,32 @@ fn with_model(builder: Builder, config: &LogkitConfig) -> Builder {
     builder.wrap(move |sink| Box::new(LlmSink::new(options, sink)))
 }
 
+/// Lets a model explain errors, if one is set.
 #[cfg(not(feature = "llm"))]
-fn with_model(builder: Builder, config: &LogkitConfig) -> Builder {
+pub fn with_model(builder: Builder, config: &LogkitConfig) -> Builder {
     if config.llm_model.is_some() {
         notice("no model explains errors: this build lacks the feature 'llm'");
     }
     builder
 }
 
-fn tags(config: &LogkitConfig, setup: &Setup) -> Tags {
-    let pick = |setting: &Option<String>, argument: &Option<String>| {
-        setting
-            .clone()
-            .or_else(|| argument.clone())
-            .unwrap_or_default()
-    };
-    let tags = Tags::new(
-        &pick(&config.environment, &setup.environment),
-        config.trace_id.as_deref().unwrap_or_default(),
-        &pick(&config.version, &setup.version),
-    )
-    .or(Tags::detected(&config.ambient));
-    if setup.git { tags.git() } else { tags }
+impl Setup {
+    /// The tags of all entries: settings, else what is said here, else what the surroundings say.
+    pub fn tags(&self, config: &LogkitConfig) -> Tags {
+        let pick = |setting: &Option<String>, argument: &Option<String>| {
+            setting
+                .clone()
+                .or_else(|| argument.clone())
+                .unwrap_or_default()
+        };
+        let tags = Tags::new(
+            &pick(&config.environment, &self.environment),
+            config.trace_id.as_deref().unwrap_or_default(),
+            &pick(&config.version, &self.version),
+        )
+        .or(Tags::detected(&config.ambient));
+        if self.git { tags.git() } else { tags }
+    }
 }
 
 /// The settings of this process: its environment, the settings file, and with `env_file` a file of

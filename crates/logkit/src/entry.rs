@@ -66,6 +66,15 @@ impl Default for Entry {
 }
 
 impl Entry {
+    /// An empty entry of that moment.
+    #[inline]
+    pub fn at(timestamp: Timestamp) -> Entry {
+        Entry {
+            timestamp,
+            ..Entry::blank()
+        }
+    }
+
     /// An empty entry at 1970: for whoever sets the time.
     pub(crate) fn blank() -> Entry {
         const EMPTY: Text = Cow::Borrowed("");

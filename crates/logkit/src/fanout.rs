@@ -260,7 +260,7 @@ impl Member {
 }
 
 /// Says something about logkit itself on stderr; a closed stderr is no problem.
-pub(crate) fn notice(message: &str) {
+pub fn notice(message: &str) {
     let _ = writeln!(std::io::stderr(), "logkit: {message}");
 }
 

@@ -44,6 +44,11 @@ pub fn detect_with(text: &str, patterns: &[&str]) -> Option<String> {
     Patterns::new(patterns).detect(text)
 }
 
+/// True if that is a pattern which [`detect_with`] can look for.
+pub fn is_pattern(text: &str) -> bool {
+    Regex::new(&insensitive(text)).is_ok()
+}
+
 /// Looks into the arguments of an entry and its message.
 pub fn scan_entry_for_injection(entry: &Entry) -> Option<String> {
     let message = entry.extra.get("message").and_then(|value| value.as_str());
@@ -63,6 +68,10 @@ const MIN_BASE64: usize = 24;
 /// As much of a hidden text is looked at.
 const MAX_BASE64: usize = 64 << 10;
 
+fn insensitive(pattern: &str) -> String {
+    format!("(?i){pattern}")
+}
+
 struct Patterns {
     any: RegexSet,
     each: Vec<Regex>,
@@ -72,7 +81,7 @@ impl Patterns {
     fn new(patterns: &[&str]) -> Patterns {
         let patterns: Vec<String> = patterns
             .iter()
-            .map(|pattern| format!("(?i){pattern}"))
+            .map(|pattern| insensitive(pattern))
             .filter(|pattern| Regex::new(pattern).is_ok())
             .collect();
         Patterns {
@@ -246,6 +255,7 @@ mod tests {
             detect_with("x1", &["x\\d", "("]).unwrap(),
             "PROMPT_INJECTION_DETECTED: 'x1' in input"
         );
+        assert!(is_pattern("x\\d") && !is_pattern("("));
     }
 
     #[test]

@@ -45,17 +45,18 @@ mod words;
 #[cfg(feature = "tracing")]
 pub use bridge::{LogBridge, TracingLayer, tracing_layer};
 pub use builder::Builder;
-pub use by_hand::{CallByHand, Inside, rendering};
-pub use configure::{Setup, build, configure, load_env};
+pub use by_hand::{CallByHand, Inside, is_silent, rendering, sample};
+pub use configure::{Setup, build, configure, load_env, with_model};
 pub use default::{default_logger, set_default_logger};
 pub use entry::{Entry, SpanId, Text};
 pub use event::{Named, Span, debug, error, event, get_logger, info, span, warning};
+pub use fanout::notice;
 pub use guards::{ForkGuard, TempLevel, TempSink};
 pub use injection::{
-    INJECTION_PATTERNS, detect_prompt_injection, detect_with, scan_entry_for_injection,
+    INJECTION_PATTERNS, detect_prompt_injection, detect_with, is_pattern, scan_entry_for_injection,
 };
 pub use level::Level;
-pub use logger::Logger;
+pub use logger::{Logger, WeakLogger};
 pub use logkit_macros::{auto_log, catch, log_call, logged, skip};
 #[cfg(feature = "grpc")]
 pub use net::grpc::GrpcSink;
@@ -87,7 +88,7 @@ pub use receipt::{Ack, NotWritten, Receipt};
 pub use redact::{REDACTED, Redactor, is_sensitive_key};
 pub use scope::{InScope, Scope, ScopeGuard, SilenceGuard, log_context, silence};
 pub use sink::{Sink, SinkError, Update};
-pub use sinks::console::{ConsoleSink, ConsoleTime, console_line};
+pub use sinks::console::{ConsoleSink, ConsoleTime, console_line, console_message};
 pub use sinks::csv::CsvSink;
 #[cfg(feature = "db")]
 pub use sinks::db::DbSink;

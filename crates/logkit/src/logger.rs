@@ -4,7 +4,7 @@ use std::{
     fmt,
     mem::ManuallyDrop,
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
     },
     thread::JoinHandle,
@@ -59,7 +59,29 @@ pub(crate) struct Inner {
     pub(crate) heir: OnceLock<Logger>,
 }
 
+/// Knows a logger without keeping it open.
+#[derive(Clone)]
+pub struct WeakLogger(Weak<Inner>);
+
+impl WeakLogger {
+    /// The logger, if somebody still has it.
+    pub fn upgrade(&self) -> Option<Logger> {
+        self.0.upgrade().map(Logger)
+    }
+}
+
+impl fmt::Debug for WeakLogger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakLogger")
+    }
+}
+
 impl Logger {
+    /// Knows this logger without keeping it open.
+    pub fn downgrade(&self) -> WeakLogger {
+        WeakLogger(Arc::downgrade(&self.0))
+    }
+
     /// Starts to describe a logger.
     pub fn builder() -> Builder {
         Builder::default()
@@ -128,6 +150,32 @@ impl Logger {
         if self.accepts(&entry.level) {
             self.live().put(entry);
         }
+    }
+
+    /// Like [`Logger::emit`], but gives the entry back where that would wait: for room in the queue or for
+    /// the writer. Whoever holds a lock that a sink may want lets go of it, and emits then.
+    pub fn emit_unless_waiting(&self, mut entry: Entry) -> Result<(), Box<Entry>> {
+        if !self.accepts(&entry.level) {
+            return Ok(());
+        }
+        let Some(live) = self.running() else {
+            return Err(Box::new(entry)); // the logger of this process has to be made first
+        };
+        let inner = &*live.0;
+        if matches!(inner.durability, Durability::Sync | Durability::Full) {
+            return Err(Box::new(entry));
+        }
+        inner.tags.fill(&mut entry);
+        if inner.on_full.for_level(&entry.level) == Full::Wait && !inner.queue.has_room(&entry) {
+            return Err(Box::new(entry));
+        }
+        live.put(entry);
+        Ok(())
+    }
+
+    /// Fills what is empty with the tags of the logger, as it is done for what is emitted.
+    pub fn fill_tags(&self, entry: &mut Entry) {
+        self.0.tags.fill(entry);
     }
 
     fn put(&self, mut entry: Entry) {

@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::{
     Entry,
     journal::Segment,
-    receipt::{NotWritten, Slot},
+    receipt::{Ack, NotWritten, Slot},
 };
 
 /// Entries in a batch, at most, unless a caller hands in more at once.
@@ -59,6 +59,8 @@ struct State {
     spare: Vec<Vec<Entry>>,
     writer: Writer,
     closed: bool,
+    /// There is no writer any more.
+    ended: bool,
     /// A caller waited in vain and the writer has not moved since: nobody waits again.
     stalled: bool,
     /// Entries pushed out by newer ones.
@@ -157,6 +159,12 @@ impl Pause {
         }
     }
 
+    /// The writer holds nothing.
+    fn reach(&self) {
+        self.state.lock().is_reached = true;
+        self.changed.notify_all();
+    }
+
     /// Stands still, on the writer's thread.
     pub(crate) fn hold(&self) {
         let mut state = self.state.lock();
@@ -235,6 +243,12 @@ impl Queue {
         Ok(())
     }
 
+    /// True if that entry could be added now without waiting.
+    pub(crate) fn has_room(&self, entry: &Entry) -> bool {
+        let state = self.state.lock();
+        state.closed || state.fits(1, entry.size_bytes(), self)
+    }
+
     /// Adds entries that are written together, all or none. Otherwise they are gone.
     pub(crate) fn push_many(
         &self,
@@ -271,6 +285,14 @@ impl Queue {
     /// Resolves the slot when everything that waits now is written.
     pub(crate) fn flush(&self, slot: Arc<Slot>) {
         let mut state = self.state.lock();
+        if state.ended {
+            drop(state);
+            slot.resolve(Ok(Ack {
+                first_id: None,
+                n_entries: 0,
+            }));
+            return;
+        }
         if state.chunks.is_empty() {
             state.chunks.push_back(Chunk::new(Vec::new()));
         }
@@ -283,7 +305,13 @@ impl Queue {
 
     /// Makes the writer stand still before the next batch.
     pub(crate) fn pause(&self, pause: Arc<Pause>) {
-        self.state.lock().pauses.push_back(pause);
+        let mut state = self.state.lock();
+        if state.ended {
+            pause.reach(); // nobody writes any more
+            return;
+        }
+        state.pauses.push_back(pause);
+        drop(state);
         self.ready.notify_all();
     }
 
@@ -293,6 +321,21 @@ impl Queue {
         state.closed = true;
         self.room.notify_all();
         self.ready.notify_all();
+    }
+
+    /// The writer goes away. What still waits, because it failed, is lost.
+    pub(crate) fn end(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.ended = true;
+        let lost = std::mem::take(&mut state.chunks);
+        let pauses = std::mem::take(&mut state.pauses);
+        drop(state);
+        for pause in pauses {
+            pause.reach();
+        }
+        self.room.notify_all();
+        drop(lost);
     }
 
     /// Entries that are not written yet.
@@ -372,11 +415,7 @@ impl Queue {
             if state.closed {
                 return Err(NotWritten::Closed);
             }
-            // One that is too large for the limits may still go alone.
-            let fits = state.n_entries == 0
-                || (state.n_entries + n_entries <= self.max_entries
-                    && state.n_bytes + n_bytes <= self.max_bytes);
-            if fits {
+            if state.fits(n_entries, n_bytes, self) {
                 state.n_entries += n_entries;
                 state.n_bytes += n_bytes;
                 return Ok(state);
@@ -418,6 +457,13 @@ impl Queue {
 const SPARE: usize = 8;
 
 impl State {
+    fn fits(&self, n_entries: usize, n_bytes: usize, queue: &Queue) -> bool {
+        // One that is too large for the limits may still go alone.
+        self.n_entries == 0
+            || (self.n_entries + n_entries <= queue.max_entries
+                && self.n_bytes + n_bytes <= queue.max_bytes)
+    }
+
     /// Makes room; false if the writer holds everything.
     fn drop_oldest(&mut self) -> bool {
         while let Some(chunk) = self.chunks.front_mut() {

@@ -40,6 +40,9 @@ impl Redactor {
 
     /// True if what has that name is a secret.
     pub fn is_sensitive_key(&self, name: &str) -> bool {
+        if self.more.is_empty() {
+            return is_sensitive_key(name);
+        }
         let found = segments(name);
         is_secret(&found)
             || self.more.iter().any(|wanted| {
@@ -202,7 +205,19 @@ impl Redactor {
 
 /// True if what has that name is a secret, by the built-in rules.
 pub fn is_sensitive_key(name: &str) -> bool {
-    is_secret(&segments(name))
+    may_be_secret(name) && is_secret(&segments(name))
+}
+
+/// False for most names that are none of a secret, without an allocation.
+fn may_be_secret(name: &str) -> bool {
+    // Other letters may have these as their lower case.
+    !name.is_ascii()
+        || (0..name.len()).any(|at| {
+            let rest = &name.as_bytes()[at..];
+            PARTS.iter().any(|part| {
+                rest.len() >= part.len() && rest[..part.len()].eq_ignore_ascii_case(part)
+            })
+        })
 }
 
 /// How deep names of nested values are looked at.
@@ -232,6 +247,10 @@ const SECRET_PAIRS: &[(&str, &str)] = &[
     ("secret", "key"),
     ("session", "id"),
     ("auth", "header"),
+];
+/// Whatever is secret holds one of these.
+const PARTS: [&[u8]; 9] = [
+    b"pass", b"pwd", b"secret", b"token", b"key", b"auth", b"cred", b"cookie", b"session",
 ];
 /// Names that are secret as a whole.
 const SECRET_NAMES: &[&str] = &["pass", "auth"];
@@ -463,6 +482,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn no_rule_is_lost_to_the_quick_look() {
+        let pairs = SECRET_PAIRS.iter().map(|(a, b)| format!("{a}_{b}"));
+        let names = SECRET
+            .iter()
+            .chain(SECRET_NAMES)
+            .map(|name| (*name).to_owned());
+        for name in pairs.chain(names) {
+            assert!(is_sensitive_key(&name), "{name}");
+            assert!(is_sensitive_key(&name.to_uppercase()), "{name}");
+        }
+    }
 
     #[test]
     fn names_of_secrets() {

@@ -119,7 +119,7 @@ pub fn open_all(specs: &[String], options: &Options) -> Result<Vec<Box<dyn Sink>
 }
 
 /// The file that a sink of that specification writes.
-pub(crate) fn file_of(spec: &str) -> Option<&str> {
+pub fn file_of(spec: &str) -> Option<&str> {
     let (kind, path) = spec.split_once(':')?;
     let kind = kind.trim().to_lowercase();
     let kind = SINKS.iter().find(|row| row.names.contains(&&*kind))?;

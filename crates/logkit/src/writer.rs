@@ -76,6 +76,7 @@ impl Writer {
                         }
                     }
                 }
+                self.queue.end();
             })
     }
 

@@ -4,6 +4,10 @@ use std::{
     fmt::Write as _,
     io::{self, Write},
     path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use jiff::tz::TimeZone;
@@ -16,6 +20,7 @@ pub struct ConsoleSink {
     logger: String,
     time: ConsoleTime,
     colors: bool,
+    on: Option<Arc<AtomicBool>>,
 }
 
 /// How the time looks on the console.
@@ -40,6 +45,7 @@ impl ConsoleSink {
             logger: "logkit".into(),
             time: ConsoleTime::default(),
             colors: false,
+            on: None,
         }
     }
 
@@ -55,6 +61,12 @@ impl ConsoleSink {
         self
     }
 
+    /// Writes only while that switch is on.
+    pub fn switch(mut self, on: Arc<AtomicBool>) -> ConsoleSink {
+        self.on = Some(on);
+        self
+    }
+
     pub(crate) fn named(mut self, logger: &str) -> ConsoleSink {
         logger.clone_into(&mut self.logger);
         self
@@ -63,6 +75,9 @@ impl ConsoleSink {
 
 impl Sink for ConsoleSink {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        if self.on.as_ref().is_some_and(|on| !on.load(Relaxed)) {
+            return Ok(());
+        }
         let mut text = String::new();
         for entry in entries {
             write_line(&mut text, entry, &self.logger, self.time, self.colors);
@@ -89,21 +104,38 @@ pub fn console_line(entry: &Entry, logger: &str, time: ConsoleTime) -> String {
     line
 }
 
-fn write_line(out: &mut String, entry: &Entry, logger: &str, time: ConsoleTime, colors: bool) {
-    let (color, reset) = match (colors, entry.level.number()) {
+/// What the line of an entry says behind the name of the logger: for whoever adds time, level and
+/// name.
+pub fn console_message(entry: &Entry) -> String {
+    let mut message = String::new();
+    write_message(&mut message, entry, false);
+    message
+}
+
+fn color_of(entry: &Entry, colors: bool) -> (&'static str, &'static str) {
+    match (colors, entry.level.number()) {
         (false, _) => ("", ""),
         (true, 50..) => ("\x1b[1;31m", "\x1b[0m"),
         (true, 40..) => ("\x1b[31m", "\x1b[0m"),
         (true, 30..) => ("\x1b[33m", "\x1b[0m"),
         (true, 20..) => ("\x1b[32m", "\x1b[0m"),
         (true, _) => ("\x1b[2m", "\x1b[0m"),
-    };
+    }
+}
+
+fn write_line(out: &mut String, entry: &Entry, logger: &str, time: ConsoleTime, colors: bool) {
+    let (color, reset) = color_of(entry, colors);
     // Writing to a string does not fail.
     let _ = write!(out, "{} | {color}", clock(entry.timestamp, time));
     escape(out, entry.level.as_str());
     let _ = write!(out, "{reset} | ");
     escape(out, logger);
     out.push_str(" | ");
+    write_message(out, entry, colors);
+}
+
+fn write_message(out: &mut String, entry: &Entry, colors: bool) {
+    let (color, reset) = color_of(entry, colors);
     escape(out, &entry.function_name);
     out.push_str("()");
     for (name, text, empty) in [("args", &entry.args, "()"), ("kwargs", &entry.kwargs, "{}")] {
@@ -192,6 +224,10 @@ mod tests {
             console_line(&entry, "logkit", utc),
             "2026-11-20 19:54:48 | INFO | logkit | add() | args=(3, 7) | -> 10 | [0.12ms]"
         );
+        assert_eq!(
+            console_message(&entry),
+            "add() | args=(3, 7) | -> 10 | [0.12ms]"
+        );
         entry = Entry {
             level: Level::Error,
             kwargs: "{'a': 1}".into(),
@@ -209,5 +245,31 @@ mod tests {
             "2026-11-20 19:54:48,596 | ERROR | logkit | add() | args=(3, 7) | kwargs={'a': 1} | \
              EXCEPTION ValueError: bad\\nthing\\x1b[2J | [0.12ms]"
         );
+    }
+
+    #[test]
+    fn a_switch_silences_the_console() {
+        let on = Arc::new(AtomicBool::new(false));
+        let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let mut sink = ConsoleSink::to(Seen(Arc::clone(&seen))).switch(Arc::clone(&on));
+        for is_on in [false, true, false] {
+            on.store(is_on, Relaxed);
+            sink.write_batch(&[Entry::default()]).unwrap();
+        }
+        let text = String::from_utf8(seen.lock().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    struct Seen(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+    impl Write for Seen {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 }

@@ -230,7 +230,7 @@ pub(crate) fn check_table(table: &str) -> Result<(), SinkError> {
 }
 
 fn connect(path: &Path, table: &str, durability: Durability) -> rusqlite::Result<Open> {
-    let connection = Open::new(
+    let mut connection = Open::new(
         path,
         // Without SQLITE_OPEN_URI: a path is a path.
         OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -245,6 +245,7 @@ fn connect(path: &Path, table: &str, durability: Durability) -> rusqlite::Result
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
     migrate(&connection, table)?;
+    connection.claim();
     Ok(connection)
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Open {
     connection: Option<Connection>,
     path: PathBuf,
     born: forkguard::Guard,
+    #[cfg(target_os = "linux")]
+    claim: Option<claim::Claim>,
 }
 
 /// The databases that are open, and the processes that opened them.
@@ -49,7 +51,18 @@ impl Open {
             connection: Some(connection),
             path: real,
             born,
+            #[cfg(target_os = "linux")]
+            claim: None,
         })
+    }
+
+    /// Keeps the log of the database, which is in WAL mode now, from being deleted by another copy of
+    /// SQLite in this process; see [`claim`].
+    pub(crate) fn claim(&mut self) {
+        #[cfg(target_os = "linux")]
+        {
+            self.claim = claim::Claim::new(&self.path);
+        }
     }
 }
 
@@ -72,6 +85,10 @@ impl Drop for Open {
             // The process that opened it closes it.
             std::mem::forget(self.connection.take());
             return;
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(claim) = &self.claim {
+            claim.give_up(); // or the log would stay, and no transaction be copied into the database
         }
         drop(self.connection.take());
         let mut open = OPEN.lock();
@@ -97,6 +114,56 @@ impl DerefMut for Open {
         match &mut self.connection {
             Some(connection) => connection,
             None => unreachable!("it is there until this is dropped"),
+        }
+    }
+}
+
+/// A lock that other copies of SQLite in this process see.
+///
+/// The locks of SQLite belong to the process, and do not hold against itself. A Python program that logs
+/// with this library and reads the database with the module `sqlite3` has two copies of SQLite; the
+/// other one believes to be the last to close the database, and deletes the log that this one writes.
+/// A lock of an open file holds against both. It is the one that SQLite has on a database in WAL mode
+/// anyway: shared, on the same bytes.
+#[cfg(target_os = "linux")]
+mod claim {
+    use std::{fs::File, path::Path};
+
+    use nix::{
+        fcntl::{FcntlArg, fcntl},
+        libc::{F_RDLCK, F_UNLCK, SEEK_SET, flock},
+    };
+
+    #[derive(Debug)]
+    pub(super) struct Claim(File);
+
+    /// Where SQLite has its shared locks: <https://sqlite.org/fileformat2.html#the_lock_byte_page>
+    const FIRST: i64 = 0x4000_0002;
+    const N_BYTES: i64 = 510;
+
+    impl Claim {
+        /// `None` if there is no file.
+        pub(super) fn new(path: &Path) -> Option<Claim> {
+            let claim = Claim(File::open(path).ok()?);
+            claim.lock(F_RDLCK);
+            Some(claim)
+        }
+
+        /// The file stays open: to close it would take SQLite's own locks away.
+        pub(super) fn give_up(&self) {
+            self.lock(F_UNLCK);
+        }
+
+        fn lock(&self, kind: i32) {
+            let lock = flock {
+                l_type: kind as i16,
+                l_whence: SEEK_SET as i16,
+                l_start: FIRST,
+                l_len: N_BYTES,
+                l_pid: 0,
+            };
+            // Some network file systems have no such locks.
+            let _ = fcntl(&self.0, FcntlArg::F_OFD_SETLK(&lock));
         }
     }
 }

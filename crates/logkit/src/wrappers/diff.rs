@@ -260,7 +260,7 @@ mod store {
         fn connected(&mut self) -> rusqlite::Result<&mut Open> {
             let path = &self.path;
             let open = || -> rusqlite::Result<Open> {
-                let connection = Open::new(path, OpenFlags::default())?;
+                let mut connection = Open::new(path, OpenFlags::default())?;
                 connection.busy_timeout(Duration::from_secs(5))?;
                 connection.pragma_update(None, "journal_mode", "WAL")?;
                 connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -268,6 +268,7 @@ mod store {
                     "CREATE TABLE IF NOT EXISTS logkit_diff
                      (key TEXT PRIMARY KEY, version TEXT, outcome TEXT)",
                 )?;
+                connection.claim();
                 Ok(connection)
             };
             match &mut self.connection {

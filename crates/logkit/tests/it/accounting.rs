@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use logkit::{Entry, Level, Logger, NotWritten, OnFull, Stats};
+use logkit::{Durability, Entry, Level, Logger, NotWritten, OnFull, Stats};
 
 use crate::sinks::{Blocked, Broken, Memory, Panics};
 
@@ -150,4 +150,53 @@ fn a_full_queue_says_so_to_those_who_ask() {
     assert!(logger.try_emit(Entry::default()).is_ok());
     logger.flush(LONG);
     assert_adds_up(logger.stats());
+}
+
+#[test]
+fn whoever_must_not_wait_gets_the_entry_back() {
+    let logger = Logger::builder()
+        .sink(Blocked(Duration::from_millis(300)))
+        .queue(2, usize::MAX)
+        .build();
+    let emit = |level: Level| logger.emit_unless_waiting(entry(level, "f".into()));
+    assert!(emit(Level::Error).is_ok());
+    assert!(emit(Level::Error).is_ok());
+    let back = emit(Level::Error).unwrap_err();
+    assert_eq!(back.function_name, "f");
+    assert_eq!(logger.stats().emitted, 2);
+    // What is dropped at once need not come back.
+    assert!(emit(Level::Debug).is_ok());
+    assert_eq!(logger.stats().dropped, 1);
+    logger.flush(LONG);
+    assert_adds_up(logger.stats());
+
+    let synced = Logger::builder()
+        .sink(Memory::default())
+        .durability(Durability::Sync)
+        .build();
+    assert!(synced.emit_unless_waiting(Entry::default()).is_err());
+}
+
+#[test]
+fn a_closed_logger_has_nothing_to_flush() {
+    let logger = Logger::builder().sink(Memory::default()).build();
+    logger.emit(Entry::default());
+    let (weak, guest) = (logger.downgrade(), logger.temp_sink(Box::new(Broken)));
+    assert!(logger.close());
+    let start = Instant::now();
+    assert!(logger.flush(LONG));
+    drop(guest);
+    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(weak.upgrade().is_some());
+    drop(logger);
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn a_closed_logger_holds_up_no_fork() {
+    let logger = Logger::builder().sink(Memory::default()).build();
+    assert!(logger.close());
+    let began = Instant::now();
+    drop(logger.before_fork());
+    assert!(began.elapsed() < Duration::from_secs(2));
 }

@@ -186,3 +186,39 @@ fn old_rows_can_be_deleted() {
         .collect();
     assert_eq!(ids, [6, 7, 8, 9, 10]);
 }
+
+/// The module `sqlite3` of a Python program that logs is a second copy of SQLite in the process: locks of
+/// the process do not keep it from deleting the log that the sink writes.
+#[test]
+#[cfg(target_os = "linux")]
+fn another_copy_of_sqlite_in_this_process_finds_the_database_in_use() {
+    use nix::{
+        fcntl::{FcntlArg, fcntl},
+        libc::{F_WRLCK, SEEK_SET, flock},
+    };
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.db");
+    let mut sink = DbSink::open(&path, "logs", Durability::Buffered).unwrap();
+    sink.write_batch(&[Entry::default()]).unwrap();
+    let other = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    // What SQLite does before it deletes the log.
+    let lock = flock {
+        l_type: F_WRLCK as i16,
+        l_whence: SEEK_SET as i16,
+        l_start: 0x4000_0002,
+        l_len: 510,
+        l_pid: 0,
+    };
+    let locked = || fcntl(&other, FcntlArg::F_SETLK(&lock)).is_ok();
+    assert!(!locked());
+    let wal = folder.path().join("logs.db-wal");
+    assert!(wal.exists());
+    drop(sink);
+    assert!(!wal.exists(), "the last one copies everything and deletes the log");
+    assert!(locked());
+}

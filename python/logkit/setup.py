@@ -1,0 +1,10 @@
+"""Importing this module configures logkit from the environment, as ``logkit.configure()`` does."""
+
+from __future__ import annotations
+
+from .configure import configure
+
+__all__ = ["logger"]
+
+#: The logger that was configured.
+logger = configure()
