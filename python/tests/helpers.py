@@ -133,7 +133,8 @@ def json_rows(path: Any) -> list[Row]:
     if not Path(path).exists():
         return []
     rows = []
-    for line in Path(path).read_text(encoding="utf-8").splitlines():
+    # Not splitlines(): that also splits at characters which are no line ends in JSON.
+    for line in filter(None, Path(path).read_text(encoding="utf-8").split("\n")):
         texts = json.loads(line)
         rows.append(Row(texts, texts.pop("extra", {})))
     return rows

@@ -162,25 +162,6 @@ def test_decorated_functions_are_let_go():
     logger.close()
 
 
-def test_cycles_through_loggers_and_sinks_are_let_go():
-    import weakref
-
-    class Own:
-        def __init__(self) -> None:
-            self.logger: Any = None
-
-        def write(self, entry: Any) -> None: ...
-
-    def scope() -> Any:
-        own = Own()
-        own.logger = logkit.Logger("cycle", sinks=[own], propagate_stdlib=False)
-        return weakref.ref(own)
-
-    gone = scope()
-    gc.collect()
-    assert gone() is None
-
-
 def test_many_loggers_and_sinks_come_and_go(tmp_path: Path):
     import threading
 

@@ -392,9 +392,11 @@ def test_a_stderr_that_is_closed_or_missing_harms_nothing():
         "import sys, logkit\n"
         "@logkit.log_call\n"
         "def work(): return 1\n"
+        "before = sys.stderr\n"
         "for bad in (None, object()):\n"
         "    sys.stderr = bad\n"
         "    assert work() == 1\n"
+        "sys.stderr = before\n"
     )
     done = run_python(
         "import os, logkit\nos.close(2)\n@logkit.log_call\ndef work(): return 1\nassert work() == 1\n",

@@ -145,7 +145,7 @@ impl Renderer {
         out.push("{");
         let mut is_first = true;
         let mut pair = |key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>| {
-            let known = keys.iter().find(|known| known.is(key));
+            let known = Key::find(keys, key);
             if known.is_some_and(|known| known.treatment() == Treatment::Skip) {
                 return;
             }

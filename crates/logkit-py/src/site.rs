@@ -295,6 +295,12 @@ impl Site {
     }
 
     fn keys(&self, renderer: &Renderer, kwargs: &Bound<'_, PyDict>) -> Box<[Key]> {
+        let py = kwargs.py();
+        // Those that are left out are known by name: another call may have others of them.
+        let skipped = self
+            .skipped
+            .iter()
+            .map(|name| Key::new(&PyString::intern(py, name), Treatment::Skip));
         render::items(kwargs, 64)
             .into_iter()
             .filter_map(|(key, _)| {
@@ -303,6 +309,7 @@ impl Site {
                 let is_simple = name.is_ascii();
                 is_simple.then(|| Key::new(&key, self.treatment(renderer, &name)))
             })
+            .chain(skipped)
             .collect()
     }
 

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use crate::{
     Durability, Level, Logger, OnFull, Redactor, Sink,
     fanout::{FanOut, Inbox, notice},
-    journal::{self, Journal},
-    logger::{DRAIN, Inner, MAX_BYTES},
+    journal::Journal,
+    logger::{Inner, MAX_BYTES},
     queue::Queue,
     sinks::console::ConsoleSink,
     stats::Counters,
@@ -150,6 +150,7 @@ impl Builder {
 
     /// Starts the logger. If the system gives no thread, everything is dropped and counted.
     pub fn build(self) -> Logger {
+        let has_sinks = !self.sinks.is_empty();
         let queue = Arc::new(Queue::new(self.max_entries, self.max_bytes));
         let counters = Arc::<Counters>::default();
         let updates = Arc::default();
@@ -175,16 +176,11 @@ impl Builder {
             queue.end();
         }
         let wanted = self.durability == Durability::Crash;
-        let (journal, leftovers) = match self.journal.filter(|_| wanted) {
-            Some(prefix) => {
-                let leftovers = journal::leftovers(&prefix);
-                let journal = Journal::open(prefix)
-                    .map_err(|error| notice(&format!("journal: {error}")))
-                    .ok();
-                (journal, leftovers)
-            }
-            None => (None, Vec::new()),
-        };
+        let journal = self.journal.filter(|_| wanted).and_then(|prefix| {
+            Journal::open(prefix)
+                .map_err(|error| notice(&format!("journal: {error}")))
+                .ok()
+        });
         let logger = Logger(Arc::new(Inner {
             name: self.name,
             level: AtomicU8::new(self.level.number()),
@@ -203,12 +199,8 @@ impl Builder {
             after_fork: self.after_fork,
             heir: OnceLock::new(),
         }));
-        for (segment, entries) in leftovers {
-            let written = logger.emit_batch_acked(entries).wait(DRAIN);
-            if written.is_err() {
-                // The next one tries again: only a segment that is dropped is deleted.
-                std::mem::forget(segment);
-            }
+        if has_sinks {
+            logger.recover();
         }
         logger
     }

@@ -90,6 +90,19 @@ impl Journal {
         }
     }
 
+    /// Leaves nothing behind, if everything is written.
+    pub(crate) fn end(&self) {
+        let state = self.state.lock();
+        if Arc::strong_count(&state.current) == 1 {
+            let _ = fs::remove_file(&state.current.path);
+        }
+    }
+
+    /// What killed processes left behind; each file goes when it is dropped.
+    pub(crate) fn leftovers(&self) -> Vec<(Segment, Vec<Entry>)> {
+        leftovers(&self.prefix)
+    }
+
     fn renew(&self, state: &mut State) -> io::Result<()> {
         if Arc::strong_count(&state.current) == 1 {
             state.current.file.set_len(0)?;
@@ -101,8 +114,7 @@ impl Journal {
     }
 }
 
-/// What killed processes left behind; each file goes when it is dropped.
-pub(crate) fn leftovers(prefix: &Path) -> Vec<(Segment, Vec<Entry>)> {
+fn leftovers(prefix: &Path) -> Vec<(Segment, Vec<Entry>)> {
     let folder = match prefix.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

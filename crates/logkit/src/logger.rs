@@ -319,6 +319,20 @@ impl Logger {
         live.flush(DRAIN);
     }
 
+    /// Writes what killed processes left behind in the journal of this logger. A logger that is built
+    /// with sinks does so itself; this is for those whose sinks come later.
+    pub fn recover(&self) {
+        let Some(journal) = &*self.0.journal else {
+            return;
+        };
+        for (segment, entries) in journal.leftovers() {
+            if self.emit_batch_acked(entries).wait(DRAIN).is_err() {
+                // The next one tries again: only a segment that is dropped is deleted.
+                std::mem::forget(segment);
+            }
+        }
+    }
+
     /// Another lowest level as long as the guard lives.
     pub fn temp_level(&self, level: &Level) -> TempLevel {
         let before = self.0.level.swap(level.number(), Relaxed);
@@ -462,7 +476,11 @@ impl Inner {
         while !thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
-        thread.is_finished() && thread.join().is_ok()
+        let written = thread.is_finished() && thread.join().is_ok();
+        if written && let Some(journal) = &*self.journal {
+            journal.end();
+        }
+        written
     }
 }
 

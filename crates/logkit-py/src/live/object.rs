@@ -21,6 +21,11 @@ pub(crate) struct Object {
 }
 
 impl Object {
+    /// True if both are the same object of Python.
+    pub(crate) fn is(&self, other: &Object) -> bool {
+        self.sink.is(&other.sink)
+    }
+
     pub(crate) fn new(sink: &Bound<'_, PyAny>) -> PyResult<Arc<Object>> {
         let py = sink.py();
         let is_sink = !sink.is_instance_of::<PyType>()

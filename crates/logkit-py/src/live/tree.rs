@@ -176,6 +176,14 @@ impl Tree {
         }
     }
 
+    /// True if both are the same sink written in Python.
+    pub(crate) fn is_same_object(&self, other: &Tree) -> bool {
+        match (&self.0.root, &other.0.root) {
+            (Child::Object(own), Child::Object(other)) => own.is(other),
+            _ => false,
+        }
+    }
+
     /// True if both are the same.
     pub(crate) fn is(&self, other: &Tree) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

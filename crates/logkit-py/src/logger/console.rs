@@ -81,10 +81,8 @@ impl Console {
         let stdlib = if settings.propagate {
             let get_logger = py.import(intern!(py, "logging"))?.getattr("getLogger")?;
             let logger = get_logger.call1((&settings.name,))?;
-            if !logger.getattr(intern!(py, "handlers"))?.is_truthy()? {
-                // Its lines would come twice.
-                logger.setattr(intern!(py, "propagate"), false)?;
-            }
+            // Its lines would come twice.
+            logger.setattr(intern!(py, "propagate"), false)?;
             Some(logger.unbind())
         } else {
             None

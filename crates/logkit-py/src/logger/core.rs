@@ -127,6 +127,7 @@ impl Core {
         for sink in sinks {
             core.add_sink(sink)?;
         }
+        py.detach(|| core.native.recover());
         lifecycle::watch_core(&core);
         Ok(core)
     }
@@ -245,6 +246,9 @@ impl Core {
         }
         let has_trees = self.has_trees();
         let before = has_trees.then(|| entry.clone());
+        if entry.span_id.is_none() && entry.parent_id.is_none() {
+            entry.parent_id = context::innermost(py).or(self.root);
+        }
         entry.fill_scope();
         let redactor = self.redaction.redactor.as_deref();
         context::fill(py, &mut entry, redactor);
@@ -350,10 +354,13 @@ impl Core {
         if self.closed.swap(true, AcqRel) {
             return;
         }
-        for tree in self.trees.load_full().iter() {
+        let trees = self.trees.load_full();
+        for (idx, tree) in trees.iter().enumerate() {
             let _busy = Busy::new(self);
             tree.flush(py);
-            tree.close(py);
+            if !trees[..idx].iter().any(|before| before.is_same_object(tree)) {
+                tree.close(py);
+            }
         }
     }
 }

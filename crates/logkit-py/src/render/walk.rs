@@ -221,7 +221,7 @@ impl<'r> Walk<'r> {
         keys: &[Key],
         is_first: &mut bool,
     ) {
-        let known = keys.iter().find(|known| known.is(key));
+        let known = Key::find(keys, key);
         if known.is_some_and(|known| known.treatment == Treatment::Skip) {
             return;
         }
@@ -336,9 +336,19 @@ impl Key {
         }
     }
 
+    /// What is known of a key. Those that are known only to be faster are known by their address.
     #[inline]
-    pub(crate) fn is(&self, key: &Bound<'_, PyAny>) -> bool {
-        self.object.as_ptr() == key.as_ptr()
+    pub(crate) fn find<'k>(keys: &'k [Key], key: &Bound<'_, PyAny>) -> Option<&'k Key> {
+        let is_same = |known: &&Key| known.object.as_ptr() == key.as_ptr();
+        keys.iter().find(is_same).or_else(|| {
+            let mut skipped = keys
+                .iter()
+                .filter(|known| known.treatment == Treatment::Skip)
+                .peekable();
+            skipped.peek()?;
+            let name = key.cast::<PyString>().ok()?.to_string_lossy();
+            skipped.find(|known| known.name == name)
+        })
     }
 
     pub(crate) fn literal(&self) -> &str {
