@@ -90,6 +90,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("logkit-cli", &["llmsrv-config", "logkit", "logkit-server"]),
+    ("logkit-py", &["llmsrv-config", "logkit", "logkit-cli"]),
 ];
 
 /// Libraries that only the named crates may import, so that each has one home.
@@ -107,6 +108,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("opencl3", &["llmsrv-devices"]),
     ("ort", &["llmsrv-devices"]),
     ("postgres", &["logkit"]),
+    ("pyo3", &["logkit-py"]),
     ("tokio-postgres-rustls", &["logkit"]),
     ("minijinja", &["llmsrv-chat"]),
     // Drawing on all of a terminal; lines of text are printed elsewhere.
