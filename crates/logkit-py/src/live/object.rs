@@ -87,11 +87,6 @@ impl Object {
             None => Ok(()),
         }
     }
-
-    /// True if both are the same Python object.
-    pub(crate) fn is(&self, other: &Object) -> bool {
-        self.sink.is(&other.sink)
-    }
 }
 
 /// Puts entries aside for a Python object.

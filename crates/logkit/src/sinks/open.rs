@@ -118,52 +118,71 @@ impl DerefMut for Open {
     }
 }
 
-/// A lock that other copies of SQLite in this process see.
+/// Locks that other copies of SQLite in this process see.
 ///
-/// The locks of SQLite belong to the process, and do not hold against itself. A Python program that logs
-/// with this library and reads the database with the module `sqlite3` has two copies of SQLite; the
-/// other one believes to be the last to close the database, and deletes the log that this one writes.
-/// A lock of an open file holds against both. It is the one that SQLite has on a database in WAL mode
-/// anyway: shared, on the same bytes.
+/// The locks of SQLite belong to the process, and do not hold against itself; whoever closes a file
+/// takes those of all others in the process away. A Python program that logs with this library and
+/// reads the database with the module `sqlite3` has two copies of SQLite. When the other one closes the
+/// database it believes to be the last, and deletes the log that this one writes; when it opens the
+/// database again it believes to be the first, and cuts off the index of the log, which this one has
+/// mapped: a fault that ends the program. A lock of an open file holds against both. They are those that
+/// SQLite has on a database in WAL mode anyway: shared, on the same bytes.
 #[cfg(target_os = "linux")]
 mod claim {
-    use std::{fs::File, path::Path};
+    use std::{
+        fs::File,
+        ops::Range,
+        path::{Path, PathBuf},
+    };
 
     use nix::{
         fcntl::{FcntlArg, fcntl},
         libc::{F_RDLCK, F_UNLCK, SEEK_SET, flock},
     };
 
+    /// Files, and the bytes that are locked in them.
     #[derive(Debug)]
-    pub(super) struct Claim(File);
+    pub(super) struct Claim(Vec<(File, Range<i64>)>);
 
     /// Where SQLite has its shared locks: <https://sqlite.org/fileformat2.html#the_lock_byte_page>
-    const FIRST: i64 = 0x4000_0002;
-    const N_BYTES: i64 = 510;
+    const SHARED: Range<i64> = 0x4000_0002..0x4000_0200;
+    /// The byte that says that somebody uses the index of the log, its "deadman switch":
+    /// <https://sqlite.org/walformat.html#the_wal_index_file_format>
+    const IN_USE: Range<i64> = 128..129;
 
     impl Claim {
         /// `None` if there is no file.
         pub(super) fn new(path: &Path) -> Option<Claim> {
-            let claim = Claim(File::open(path).ok()?);
+            let mut index = path.as_os_str().to_owned();
+            index.push("-shm");
+            let mut files = vec![(File::open(path).ok()?, SHARED)];
+            files.extend(
+                File::open(PathBuf::from(index))
+                    .ok()
+                    .map(|file| (file, IN_USE)),
+            );
+            let claim = Claim(files);
             claim.lock(F_RDLCK);
             Some(claim)
         }
 
-        /// The file stays open: to close it would take SQLite's own locks away.
+        /// The files stay open: to close them would take SQLite's own locks away.
         pub(super) fn give_up(&self) {
             self.lock(F_UNLCK);
         }
 
         fn lock(&self, kind: i32) {
-            let lock = flock {
-                l_type: kind as i16,
-                l_whence: SEEK_SET as i16,
-                l_start: FIRST,
-                l_len: N_BYTES,
-                l_pid: 0,
-            };
-            // Some network file systems have no such locks.
-            let _ = fcntl(&self.0, FcntlArg::F_OFD_SETLK(&lock));
+            for (file, bytes) in &self.0 {
+                let lock = flock {
+                    l_type: kind as i16,
+                    l_whence: SEEK_SET as i16,
+                    l_start: bytes.start,
+                    l_len: bytes.end - bytes.start,
+                    l_pid: 0,
+                };
+                // Some network file systems have no such locks.
+                let _ = fcntl(file, FcntlArg::F_OFD_SETLK(&lock));
+            }
         }
     }
 }
