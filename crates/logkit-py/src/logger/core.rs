@@ -358,7 +358,10 @@ impl Core {
         for (idx, tree) in trees.iter().enumerate() {
             let _busy = Busy::new(self);
             tree.flush(py);
-            if !trees[..idx].iter().any(|before| before.is_same_object(tree)) {
+            if !trees[..idx]
+                .iter()
+                .any(|before| before.is_same_object(tree))
+            {
                 tree.close(py);
             }
         }

@@ -219,6 +219,9 @@ fn another_copy_of_sqlite_in_this_process_finds_the_database_in_use() {
     let wal = folder.path().join("logs.db-wal");
     assert!(wal.exists());
     drop(sink);
-    assert!(!wal.exists(), "the last one copies everything and deletes the log");
+    assert!(
+        !wal.exists(),
+        "the last one copies everything and deletes the log"
+    );
     assert!(locked());
 }
