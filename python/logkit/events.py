@@ -46,6 +46,8 @@ class Named:
 
     __slots__ = ("name",)
 
+    name: str
+
     def __init__(self, name: str) -> None:
         self.name = name
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .configure import configure
+from .logger import Logger
 
 __all__ = ["logger"]
 
 #: The logger that was configured.
-logger = configure()
+logger: Logger = configure()

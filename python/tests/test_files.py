@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -233,15 +234,17 @@ def test_any_text_survives(tmp_path: Path, text: str):
     write(DbSink(str(tmp_path / "a.db")), entry)
     write(MarkdownSink(str(tmp_path / "a.md")), entry)
     (line,) = json_rows(tmp_path / "a.jsonl")
-    (cells,) = read_csv(tmp_path / "a.csv")
     (row,) = db_rows(tmp_path / "a.db")
-    for found in (line.texts, cells, row):
+    kept = [line.texts, row]
+    # The reader of Python before 3.11 refuses the character NUL.
+    if "\0" not in text or sys.version_info >= (3, 11):
+        kept += read_csv(tmp_path / "a.csv")
+        assert len(kept) == 3 and json.loads(kept[2]["extra"])["text"] == text
+    for found in kept:
         assert found["exception"] == text
         assert found["args"] == repr((text,))
         assert found["return_value"] == repr(text)
-    assert (
-        line.extra["text"] == json.loads(cells["extra"])["text"] == json.loads(row["extra"])["text"] == text
-    )
+    assert line.extra["text"] == json.loads(row["extra"])["text"] == text
     markdown = (tmp_path / "a.md").read_text(encoding="utf-8")
     assert markdown.startswith("# Logs\n\n## ") and markdown.endswith("\n---\n\n")
 
