@@ -76,13 +76,21 @@ impl Tmux {
         self.wait_until(text, |screen| screen.contains(text))
     }
 
+    /// A screen is taken when it stays as it is: one that is being drawn is half of two.
     #[track_caller]
     pub fn wait_until(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
+        let mut seen: Vec<String> = Vec::new();
         loop {
             let screen = self.screen();
             if is(&screen) {
-                return screen;
+                // Some never stay the same for long.
+                if seen.last() == Some(&screen) || seen.len() == 10 {
+                    return screen;
+                }
+                seen.push(screen);
+                thread::sleep(Duration::from_millis(50));
+                continue;
             }
             assert!(
                 begun.elapsed() < Duration::from_secs(30),
