@@ -84,7 +84,6 @@ impl Renderer {
     }
 
     /// Without any.
-    #[allow(dead_code, reason = "for entries that are redacted later")]
     pub(crate) fn plain(limit: usize) -> Renderer {
         Renderer {
             redactor: None,
