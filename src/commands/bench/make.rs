@@ -29,8 +29,17 @@ pub fn run(text: &str, args: &BenchArgs, quiet: bool) -> Result<(), Failure> {
         steps.amount("writing random weights", done, total);
         ControlFlow::Continue(())
     };
-    synthesize(path, name, &shape, target, &mut progress)
-        .with_context(|| format!("cannot make {}", path.display()))?;
+    // Under its name there is a whole model, or what was there before; a device is written to.
+    let is_device = path.exists() && !path.is_file();
+    let mut part = path.clone();
+    if !is_device {
+        part.as_mut_os_string().push(".part");
+    }
+    let cannot = || format!("cannot make {}", path.display());
+    synthesize(&part, name, &shape, target, &mut progress).with_context(cannot)?;
+    if !is_device {
+        std::fs::rename(&part, path).with_context(cannot)?;
+    }
     steps.stop();
     let size = path.metadata()?.len();
     if args.json {
