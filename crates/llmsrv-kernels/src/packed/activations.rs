@@ -37,8 +37,8 @@ pub(super) struct Short {
 #[repr(C, align(16))]
 pub(super) struct Long {
     pub(super) codes: [i8; 256],
-    /// The negated sums of each 16 codes.
-    pub(super) minus_sums: [i32; 16],
+    /// The sums of each 16 codes.
+    pub(super) sums_of_16: [i16; 16],
     /// The sums of each 32 codes.
     pub(super) sums: [i16; 8],
     /// What a code counts.
@@ -223,7 +223,7 @@ impl Short {
 impl Long {
     const ZERO: Long = Long {
         codes: [0; 256],
-        minus_sums: [0; 16],
+        sums_of_16: [0; 16],
         sums: [0; 8],
         scale: 0.0,
     };
@@ -271,11 +271,11 @@ fn quantize_short(x: &[f32; 32], out: &mut Short) {
 #[inline(always)]
 fn quantize_long(x: &[f32; 256], out: &mut Long) {
     out.scale = codes(x, &mut out.codes);
-    for (minus_sum, codes) in out.minus_sums.iter_mut().zip(out.codes.as_chunks::<16>().0) {
-        *minus_sum = -codes.iter().map(|code| i32::from(*code)).sum::<i32>();
+    for (sum, codes) in out.sums_of_16.iter_mut().zip(out.codes.as_chunks::<16>().0) {
+        *sum = codes.iter().map(|code| i16::from(*code)).sum();
     }
-    for (sum, halves) in out.sums.iter_mut().zip(out.minus_sums.as_chunks::<2>().0) {
-        *sum = -(halves[0] + halves[1]) as i16;
+    for (sum, halves) in out.sums.iter_mut().zip(out.sums_of_16.as_chunks::<2>().0) {
+        *sum = halves[0] + halves[1];
     }
 }
 

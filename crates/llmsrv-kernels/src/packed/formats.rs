@@ -24,6 +24,8 @@
 //! Vector `v` of nibbles of 32 elements has the elements `4v..4v + 4` in its low and `16 + 4v..` in its
 //! high halves; bit `g` of a byte of the fifth bits belongs to the elements `4g..4g + 4`.
 
+use std::sync::atomic::{Ordering, compiler_fence};
+
 use llmsrv_gguf::TensorType;
 
 use super::{
@@ -170,6 +172,13 @@ pub(super) unsafe fn strip<I: Isa, F: Format, const C: usize>(
     }
 }
 
+/// Keeps reads in the order of memory: the compiler would spread them over whole blocks, and memory be
+/// asked for them in no order.
+#[inline(always)]
+fn keep_order() {
+    compiler_fence(Ordering::SeqCst);
+}
+
 /// Repeats a block of code with a constant that counts.
 macro_rules! unrolled {
     ($idx:ident in [$($value:literal)*] $body:block) => {
@@ -263,13 +272,25 @@ unsafe fn five_bits<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
     // SAFETY: the caller's promise.
     unsafe {
         let [low, high] = nibbles::<I>(body, v);
-        let fifth = I::load_ahead(body.add(256));
+        let fifth = once_ahead::<I>(body.add(256), v);
         let mask = I::splat(0x1010_1010);
         let v = v as u32;
         [
             I::or(low, I::and(I::shl(fifth, 4 - v), mask)),
             I::or(high, I::and(I::shr(fifth, v), mask)),
         ]
+    }
+}
+
+/// Reads bits that all four vectors of nibbles share; only the first asks for what comes later.
+#[inline(always)]
+unsafe fn once_ahead<I: Isa>(from: *const u8, v: usize) -> I::Int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match v {
+            0 => I::load_ahead(from),
+            _ => I::load(from),
+        }
     }
 }
 
@@ -449,6 +470,7 @@ unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
                 scales = I::shr(scales, 8);
                 codes = codes.add(if FIVE_BITS { 320 } else { 256 });
                 at += 32;
+                keep_order();
             }
         }
         let block_scales = I::halves(head);
@@ -513,11 +535,6 @@ impl Format for Q6K {
                 for _ in 0..2 {
                     // Two stretches of 16 elements: those of low, and those of high nibbles.
                     let (mut lows, mut highs) = ([I::splat(0); C], [I::splat(0); C]);
-                    for token in 0..C {
-                        let sums = (&raw const (*x.add(token)).minus_sums).cast::<i32>();
-                        lows[token] = I::shl(I::splat(sums.add(at / 16).read()), 5);
-                        highs[token] = I::shl(I::splat(sums.add(at / 16 + 1).read()), 5);
-                    }
                     unrolled!(V in [0 1 2 3] {
                         let [low, high] = six_bits::<I>(codes, V);
                         for token in 0..C {
@@ -535,7 +552,29 @@ impl Format for Q6K {
                     scales = I::shr(scales, 16);
                     codes = codes.add(384);
                     at += 32;
+                    keep_order();
                 }
+            }
+            // Codes begin at -32: scales as 16-bit pairs meet sums of activations in pairs.
+            let mut excess = [I::splat(0); C];
+            for quarter in 0..4 {
+                let scales = I::load(body.add(64 * quarter));
+                for pair in 0..2 {
+                    let low = I::shr(I::sra(I::shl(scales, 24 - 16 * pair), 8), 16);
+                    let high = I::and(
+                        I::sra(I::shl(scales, 16 - 16 * pair), 8),
+                        I::splat(0xffff_0000_u32.cast_signed()),
+                    );
+                    let pairs = I::or(low, high);
+                    let at = 4 * quarter + 2 * pair as usize;
+                    for (token, excess) in excess.iter_mut().enumerate() {
+                        let sums = (&raw const (*x.add(token)).sums_of_16).cast::<i16>();
+                        *excess = I::dot_pairs(*excess, pairs, sums.add(at));
+                    }
+                }
+            }
+            for token in 0..C {
+                totals[token] = I::multiply_add(totals[token], excess[token], I::splat(-32));
             }
             let block_scales = I::halves(head);
             for token in 0..C {
@@ -553,8 +592,14 @@ unsafe fn six_bits<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
     unsafe {
         let [low, high] = nibbles::<I>(body, v);
         let mask = I::splat(0x3030_3030);
-        let low_top = I::and(to_fifth_bit::<I>(I::load_ahead(body.add(256)), v), mask);
-        let high_top = I::and(to_fifth_bit::<I>(I::load_ahead(body.add(320)), v), mask);
+        let low_top = I::and(
+            to_fifth_bit::<I>(once_ahead::<I>(body.add(256), v), v),
+            mask,
+        );
+        let high_top = I::and(
+            to_fifth_bit::<I>(once_ahead::<I>(body.add(320), v), v),
+            mask,
+        );
         [I::or(low, low_top), I::or(high, high_top)]
     }
 }

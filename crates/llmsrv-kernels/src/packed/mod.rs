@@ -201,10 +201,7 @@ const PARTS: usize = 8;
 /// Bytes of weights below which no part is cut.
 const SHORTEST_PART: usize = 1 << 14;
 /// Bytes of weights that no part exceeds where there are several panels of tokens.
-const LONGEST_PART: usize = 1 << 20;
-/// Bytes of activations that meet a part of the weights before the next ones do: less than the cache
-/// of a core.
-const GROUP: usize = 3 << 17;
+const LONGEST_PART: usize = 1 << 19;
 /// Bytes of weights times tokens from which on a second thread pays.
 const PARALLEL_WORK: usize = 1 << 17;
 
@@ -263,31 +260,26 @@ impl<'a> Job<'a> {
         let n_blocks = weights.n_blocks();
         let strip_bytes = weights.strip_bytes().max(1);
         let token_bytes = n_blocks * self.block_bytes;
-        let group = (GROUP / (token_bytes * WIDEST).max(1)).max(1) * WIDEST;
         let mut results = [0.0_f32; LANES * WIDEST];
-        for first in (0..self.n_tokens).step_by(group) {
+        // A panel stays in the first cache while the strips pass, which the kernels ask for in time.
+        for panel in panels(self.n_tokens) {
+            let kernel = kernel(self.tier, weights.ty, panel.width);
+            // SAFETY: panels before this one are of the widest kind, so it begins here.
+            let blocks = unsafe { self.blocks.add(panel.first * token_bytes) };
             let packed = weights.memory.bytes().chunks_exact(strip_bytes);
             for (idx, strip) in packed.enumerate().skip(strips.start).take(strips.len()) {
                 let first_row = idx * LANES;
                 let n_rows = (weights.n_rows - first_row).min(LANES);
-                for panel in panels(group.min(self.n_tokens - first)) {
-                    let kernel = kernel(self.tier, weights.ty, panel.width);
-                    // Panels before this one are of the widest kind.
-                    let first = first + panel.first;
-                    // SAFETY: the strip has all its blocks, the panel too, and there is room for the
-                    // results of the widest panel; the processor has the instructions.
+                // SAFETY: the strip has all its blocks, the panel too, and there is room for the
+                // results of the widest panel; the processor has the instructions.
+                unsafe { kernel(strip.as_ptr(), n_blocks, blocks, results.as_mut_ptr()) };
+                let tokens = panel.first..panel.first + panel.n_tokens;
+                for (token, results) in tokens.zip(results.chunks_exact(LANES)) {
+                    let at = token * weights.n_rows + first_row;
+                    // SAFETY: within the result, whose length was checked; these rows are ours.
                     unsafe {
-                        let blocks = self.blocks.add(first * token_bytes);
-                        kernel(strip.as_ptr(), n_blocks, blocks, results.as_mut_ptr());
-                    }
-                    let tokens = first..first + panel.n_tokens;
-                    for (token, results) in tokens.zip(results.chunks_exact(LANES)) {
-                        let at = token * weights.n_rows + first_row;
-                        // SAFETY: within the result, whose length was checked; these rows are ours.
-                        unsafe {
-                            let out = self.out.add(at);
-                            out.copy_from_nonoverlapping(results.as_ptr(), n_rows);
-                        }
+                        let out = self.out.add(at);
+                        out.copy_from_nonoverlapping(results.as_ptr(), n_rows);
                     }
                 }
             }

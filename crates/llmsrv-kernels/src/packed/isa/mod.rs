@@ -91,9 +91,9 @@ pub(super) trait Isa: Copy {
     unsafe fn store(to: *mut f32, a: Self::Float);
 }
 
-/// How far ahead weights are asked for, in bytes: as much as memory delivers while one line is on its
-/// way. Processors guess less far: this is worth a third of the rate of Q4_K at one token.
-pub(super) const AHEAD: usize = 2304;
+/// How far ahead weights are asked for, in bytes: more than memory delivers while one line is on its
+/// way, since the lines of a panel of tokens are used in bursts. Processors guess less far.
+pub(super) const AHEAD: usize = 9216;
 
 /// Instructions that the products of packed weights are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
