@@ -1,4 +1,4 @@
-//! Activations as signed bytes, or as they are for weights with a floating point.
+//! Activations as signed bytes or, for weights with a floating point, as they are or rounded to BF16.
 //!
 //! A stretch of 32 or of 256 elements, as long as the blocks of the weights it will meet, has one scale:
 //! its largest magnitude becomes 127. Tokens lie in panels of as many as a kernel computes together,
@@ -17,6 +17,7 @@ pub struct Activations {
     pub(super) short: Vec<Short>,
     pub(super) long: Vec<Long>,
     pub(super) plain: Vec<Plain>,
+    pub(super) brain: Vec<Brain>,
 }
 
 /// 32 elements of a token.
@@ -52,6 +53,13 @@ pub(super) struct Plain {
     pub(super) values: [f32; 32],
 }
 
+/// 32 elements of a token in BF16, in their order: a kernel reads two at a time.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Brain {
+    pub(super) values: [u16; 32],
+}
+
 impl Activations {
     /// Replaces the content by the rows of `x`, each of `n_cols` elements.
     ///
@@ -83,7 +91,7 @@ impl Activations {
                 expected: x.len() / n_cols.max(1) * n_cols,
             });
         }
-        if kind != Kind::Plain && !n_cols.is_multiple_of(kind.block_len()) {
+        if matches!(kind, Kind::Short | Kind::Long) && !n_cols.is_multiple_of(kind.block_len()) {
             return Err(Error::Length {
                 what: "elements of whole blocks",
                 got: n_cols,
@@ -94,6 +102,7 @@ impl Activations {
         self.short.clear();
         self.long.clear();
         self.plain.clear();
+        self.brain.clear();
         let n_tokens: usize = panels(self.n_rows).map(|panel| panel.width).sum();
         let n = n_tokens * n_cols.div_ceil(kind.block_len());
         match kind {
@@ -119,17 +128,34 @@ impl Activations {
                     out.values[..x.len()].copy_from_slice(x);
                 });
             }
+            Kind::Brain => {
+                self.brain.resize(n, Brain { values: [0; 32] });
+                fill(&mut self.brain, x, n_cols, kind, pool, |x, out| {
+                    if let Some(x) = x.first_chunk() {
+                        brain(tier, x, out);
+                    } else {
+                        let mut whole = [0.0; 32];
+                        whole[..x.len()].copy_from_slice(x);
+                        brain(tier, &whole, out);
+                    }
+                });
+            }
         }
         Ok(())
     }
 
-    /// Writes what [`Activations::quantize`] leaves of `x`, which are whole blocks: a second quantised
-    /// row which, added to the first, makes activations of 16 bits.
+    /// Writes what [`Activations::quantize`] leaves of `x`, which are whole blocks where there are scales:
+    /// a second quantised row which, added to the first, makes activations of 16 bits.
     pub fn rest(x: &[f32], kind: Kind, out: &mut [f32]) {
         match kind {
             Kind::Short => rest::<32>(x, out),
             Kind::Long => rest::<256>(x, out),
             Kind::Plain => out.fill(0.0),
+            Kind::Brain => {
+                for (out, x) in out.iter_mut().zip(x) {
+                    *out = x - f32::from_bits(u32::from(upper_half(*x)) << 16);
+                }
+            }
         }
     }
 
@@ -142,6 +168,7 @@ impl Activations {
             Kind::Short => of(&self.short),
             Kind::Long => of(&self.long),
             Kind::Plain => of(&self.plain),
+            Kind::Brain => of(&self.brain),
         }
     }
 
@@ -244,8 +271,10 @@ macro_rules! compiled_for_each_tier {
                     $plain(x, out);
                 }
                 match tier {
-                    // SAFETY: a tier is only chosen where the processor has its instructions.
-                    Instructions::Avx512 => return unsafe { avx512(x, out) },
+                    Instructions::Avx512 | Instructions::Avx512Bf16 => {
+                        // SAFETY: a tier is only chosen where the processor has its instructions.
+                        return unsafe { avx512(x, out) };
+                    }
                     // SAFETY: as above.
                     Instructions::Avx2 => return unsafe { avx2(x, out) },
                     _ => {}
@@ -259,6 +288,7 @@ macro_rules! compiled_for_each_tier {
 
 compiled_for_each_tier!(short, quantize_short, [f32; 32], Short);
 compiled_for_each_tier!(long, quantize_long, [f32; 256], Long);
+compiled_for_each_tier!(brain, round_brain, [f32; 32], Brain);
 
 #[inline(always)]
 fn quantize_short(x: &[f32; 32], out: &mut Short) {
@@ -277,6 +307,30 @@ fn quantize_long(x: &[f32; 256], out: &mut Long) {
     for (sum, halves) in out.sums.iter_mut().zip(out.minus_sums.as_chunks::<2>().0) {
         *sum = -(halves[0] + halves[1]) as i16;
     }
+}
+
+#[inline(always)]
+fn round_brain(x: &[f32; 32], out: &mut Brain) {
+    for (out, x) in out.values.iter_mut().zip(x) {
+        *out = upper_half(*x);
+    }
+}
+
+/// Returns the upper half of the nearest number whose lower half is zero; of two, the even one. Numbers
+/// below the smallest normal one become zeros, as where an instruction multiplies.
+#[inline(always)]
+pub(super) fn upper_half(x: f32) -> u16 {
+    let (sign, size) = (x.to_bits() & SIGN, x.to_bits() & !SIGN);
+    let nearest = size + 0x7fff + (size >> 16 & 1);
+    let rounded = if size > f32::INFINITY.to_bits() {
+        // Not a number, which rounding could make another thing.
+        size | 1 << 22
+    } else if size < f32::MIN_POSITIVE.to_bits() {
+        0
+    } else {
+        nearest
+    };
+    ((sign | rounded) >> 16) as u16
 }
 
 fn rest<const LEN: usize>(x: &[f32], out: &mut [f32]) {
