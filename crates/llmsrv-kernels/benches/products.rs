@@ -2,8 +2,9 @@
 //!
 //! `stream/*`: weights read per second for few tokens, out of memory (256 MiB of weights).
 //! `tiles/*`: operations per second for many tokens.
-//! `quantize/*`, `pack/*`: the other two costs. `n_threads=1` sets the threads. Each figure is the median
-//! of several runs and, in brackets, the best; the limits of the machine are measured first.
+//! `quantize/*`, `pack/*`: the other two costs. `n_threads=1` sets the threads, `tier=Avx2` the
+//! instructions of the products. Each figure is the median of several runs and, in brackets, the best;
+//! the limits of the machine are measured first.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -13,7 +14,9 @@
 use std::time::Instant;
 
 use llmsrv_gguf::TensorType;
-use llmsrv_kernels::{Activations, Arena, Kind, Packed, Pool, Weight, probe};
+use llmsrv_kernels::{
+    Activations, Arena, Instructions, Kind, Packed, Pool, Product, Weight, multiply_all, probe,
+};
 
 const TYPES: [TensorType; 10] = [
     TensorType::Q4_0,
@@ -34,18 +37,30 @@ fn main() {
     let n_threads = arguments
         .iter()
         .find_map(|a| a.strip_prefix("n_threads=")?.parse().ok());
+    let tier = arguments.iter().find_map(|a| {
+        let name = a.strip_prefix("tier=")?;
+        let tier = Instructions::ALL.iter().find(|t| format!("{t:?}") == name);
+        Some(*tier.unwrap())
+    });
+    let tier = tier.unwrap_or(Instructions::best());
     let filters: Vec<&String> = arguments.iter().filter(|a| !a.contains('=')).collect();
     let wanted = |name: &str| filters.is_empty() || filters.iter().any(|f| name.contains(*f));
     let pool = Pool::new(n_threads.unwrap_or(0));
     let n_threads = pool.n_threads();
-    println!("{n_threads} threads");
+    println!("{n_threads} threads, {tier:?}");
     let read = probe::ReadProbe::new().bytes_per_second(n_threads);
     let peak = probe::int8_peak(n_threads).ops_per_second;
-    println!("limits: {:.1} GB/s, {:.0} Gop/s", read / 1e9, peak / 1e9);
+    let float_peak = probe::float_peak(n_threads).ops_per_second;
+    println!(
+        "limits: {:.1} GB/s, {:.0} Gop/s in bytes, {:.0} in floats",
+        read / 1e9,
+        peak / 1e9,
+        float_peak / 1e9
+    );
     let report = |name: String, amount: f64, unit: &str, times: &[f64]| {
         let rate = |seconds: f64| amount / seconds / 1e9;
         let (median, best) = (rate(times[times.len() / 2]), rate(times[0]));
-        println!("{name:20} {median:8.2} {unit} ({best:.2})");
+        println!("{name:22} {median:8.2} {unit} ({best:.2})");
     };
     for ty in TYPES {
         let cols = cols(ty);
@@ -54,7 +69,7 @@ fn main() {
             if wanted(&name) {
                 let row_bytes = cols * ty.block_bytes() / ty.block_len();
                 let case = Case::new(ty, (256 << 20) / row_bytes, cols, n, &pool);
-                let times = case.times(&pool, 9);
+                let times = case.times(tier, &pool, 9);
                 report(name, case.packed.bytes() as f64, "GB/s", &times);
             }
         }
@@ -64,7 +79,7 @@ fn main() {
             let name = format!("tiles/{ty}/{cols}/{n}");
             if wanted(&name) && cols % ty.block_len() == 0 {
                 let case = Case::new(ty, 2048, cols, n, &pool);
-                let times = case.times(&pool, 9);
+                let times = case.times(tier, &pool, 9);
                 report(name, 2.0 * (2048 * cols * n) as f64, "Gop/s", &times);
             }
         }
@@ -124,9 +139,16 @@ impl Case {
         Case { packed, x }
     }
 
-    fn times(&self, pool: &Pool, n: usize) -> Vec<f64> {
+    fn times(&self, tier: Instructions, pool: &Pool, n: usize) -> Vec<f64> {
         let mut out = vec![0.0; self.x.n_rows() * self.packed.n_rows()];
-        times(n, || self.packed.multiply(&self.x, &mut out, pool).unwrap())
+        times(n, || {
+            let product = Product {
+                weights: &self.packed,
+                x: &self.x,
+                out: &mut out,
+            };
+            multiply_all(tier, &mut [product], pool).unwrap();
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Activations as signed bytes, or as they are for weights with a floating point.
+//! Activations as signed bytes or, for weights with a floating point, as they are or rounded to BF16.
 //!
 //! A stretch of 32 or of 256 elements, as long as the blocks of the weights it will meet, has one scale:
 //! its largest magnitude becomes 127. Tokens lie in panels of as many as a kernel computes together,
@@ -14,9 +14,12 @@ use crate::{Error, Pool};
 pub struct Activations {
     n_rows: usize,
     n_cols: usize,
-    pub(super) short: Vec<Short>,
-    pub(super) long: Vec<Long>,
-    pub(super) plain: Vec<Plain>,
+    /// The kind of the content, and its blocks.
+    there: Option<(Kind, usize)>,
+    short: Vec<Short>,
+    long: Vec<Long>,
+    plain: Vec<Plain>,
+    brain: Vec<Brain>,
 }
 
 /// 32 elements of a token.
@@ -52,6 +55,13 @@ pub(super) struct Plain {
     pub(super) values: [f32; 32],
 }
 
+/// 32 elements of a token in BF16, in their order: a kernel reads two at a time.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Brain {
+    pub(super) values: [u16; 32],
+}
+
 impl Activations {
     /// Replaces the content by the rows of `x`, each of `n_cols` elements.
     ///
@@ -83,7 +93,7 @@ impl Activations {
                 expected: x.len() / n_cols.max(1) * n_cols,
             });
         }
-        if kind != Kind::Plain && !n_cols.is_multiple_of(kind.block_len()) {
+        if matches!(kind, Kind::Short | Kind::Long) && !n_cols.is_multiple_of(kind.block_len()) {
             return Err(Error::Length {
                 what: "elements of whole blocks",
                 got: n_cols,
@@ -91,45 +101,62 @@ impl Activations {
             });
         }
         (self.n_rows, self.n_cols) = (x.len() / n_cols, n_cols);
-        self.short.clear();
-        self.long.clear();
-        self.plain.clear();
         let n_tokens: usize = panels(self.n_rows).map(|panel| panel.width).sum();
         let n = n_tokens * n_cols.div_ceil(kind.block_len());
+        self.there = Some((kind, n));
         match kind {
             Kind::Short => {
-                self.short.resize(n, Short::ZERO);
-                fill(&mut self.short, x, n_cols, kind, pool, |x, out| {
+                let blocks = room(&mut self.short, n, Short::ZERO);
+                fill(blocks, x, n_cols, kind, pool, |x, out| {
                     if let Some(x) = x.first_chunk() {
                         short(tier, x, out);
                     }
                 });
             }
             Kind::Long => {
-                self.long.resize(n, Long::ZERO);
-                fill(&mut self.long, x, n_cols, kind, pool, |x, out| {
+                let blocks = room(&mut self.long, n, Long::ZERO);
+                fill(blocks, x, n_cols, kind, pool, |x, out| {
                     if let Some(x) = x.first_chunk() {
                         long(tier, x, out);
                     }
                 });
             }
             Kind::Plain => {
-                self.plain.resize(n, Plain { values: [0.0; 32] });
-                fill(&mut self.plain, x, n_cols, kind, pool, |x, out| {
-                    out.values[..x.len()].copy_from_slice(x);
+                let blocks = room(&mut self.plain, n, Plain { values: [0.0; 32] });
+                fill(blocks, x, n_cols, kind, pool, |x, out| {
+                    let (values, padding) = out.values.split_at_mut(x.len());
+                    values.copy_from_slice(x);
+                    padding.fill(0.0);
+                });
+            }
+            Kind::Brain => {
+                let blocks = room(&mut self.brain, n, Brain { values: [0; 32] });
+                fill(blocks, x, n_cols, kind, pool, |x, out| {
+                    if let Some(x) = x.first_chunk() {
+                        brain(tier, x, out);
+                    } else {
+                        let mut whole = [0.0; 32];
+                        whole[..x.len()].copy_from_slice(x);
+                        brain(tier, &whole, out);
+                    }
                 });
             }
         }
         Ok(())
     }
 
-    /// Writes what [`Activations::quantize`] leaves of `x`, which are whole blocks: a second quantised
-    /// row which, added to the first, makes activations of 16 bits.
+    /// Writes what [`Activations::quantize`] leaves of `x`, which are whole blocks where there are scales:
+    /// a second quantised row which, added to the first, makes activations of 16 bits.
     pub fn rest(x: &[f32], kind: Kind, out: &mut [f32]) {
         match kind {
             Kind::Short => rest::<32>(x, out),
             Kind::Long => rest::<256>(x, out),
             Kind::Plain => out.fill(0.0),
+            Kind::Brain => {
+                for (out, x) in out.iter_mut().zip(x) {
+                    *out = x - f32::from_bits(u32::from(upper_half(*x)) << 16);
+                }
+            }
         }
     }
 
@@ -138,10 +165,15 @@ impl Activations {
         fn of<T>(blocks: &[T]) -> (*const u8, usize, usize) {
             (blocks.as_ptr().cast(), size_of::<T>(), blocks.len())
         }
+        let n = match self.there {
+            Some((there, n)) if there == kind => n,
+            _ => 0,
+        };
         match kind {
-            Kind::Short => of(&self.short),
-            Kind::Long => of(&self.long),
-            Kind::Plain => of(&self.plain),
+            Kind::Short => of(&self.short[..n]),
+            Kind::Long => of(&self.long[..n]),
+            Kind::Plain => of(&self.plain[..n]),
+            Kind::Brain => of(&self.brain[..n]),
         }
     }
 
@@ -182,6 +214,15 @@ pub(super) fn panels(n: usize) -> impl Iterator<Item = Panel> {
             width: width.unwrap_or(WIDEST),
         }
     })
+}
+
+/// Returns the first `n` blocks of a memory that only grows. They hold anything: what is not written
+/// belongs to tokens that do not exist, whose results nobody reads.
+fn room<B: Clone>(memory: &mut Vec<B>, n: usize, zero: B) -> &mut [B] {
+    if memory.len() < n {
+        memory.resize(n, zero);
+    }
+    &mut memory[..n]
 }
 
 /// Fills blocks panel by panel; those of tokens that do not exist stay as they are.
@@ -244,8 +285,10 @@ macro_rules! compiled_for_each_tier {
                     $plain(x, out);
                 }
                 match tier {
-                    // SAFETY: a tier is only chosen where the processor has its instructions.
-                    Instructions::Avx512 => return unsafe { avx512(x, out) },
+                    Instructions::Avx512 | Instructions::Avx512Bf16 => {
+                        // SAFETY: a tier is only chosen where the processor has its instructions.
+                        return unsafe { avx512(x, out) };
+                    }
                     // SAFETY: as above.
                     Instructions::Avx2 => return unsafe { avx2(x, out) },
                     _ => {}
@@ -259,6 +302,7 @@ macro_rules! compiled_for_each_tier {
 
 compiled_for_each_tier!(short, quantize_short, [f32; 32], Short);
 compiled_for_each_tier!(long, quantize_long, [f32; 256], Long);
+compiled_for_each_tier!(brain, round_brain, [f32; 32], Brain);
 
 #[inline(always)]
 fn quantize_short(x: &[f32; 32], out: &mut Short) {
@@ -277,6 +321,30 @@ fn quantize_long(x: &[f32; 256], out: &mut Long) {
     for (sum, halves) in out.sums.iter_mut().zip(out.sums_of_16.as_chunks::<2>().0) {
         *sum = halves[0] + halves[1];
     }
+}
+
+#[inline(always)]
+fn round_brain(x: &[f32; 32], out: &mut Brain) {
+    for (out, x) in out.values.iter_mut().zip(x) {
+        *out = upper_half(*x);
+    }
+}
+
+/// Returns the upper half of the nearest number whose lower half is zero; of two, the even one. Numbers
+/// below the smallest normal one become zeros, as where an instruction multiplies.
+#[inline(always)]
+pub(super) fn upper_half(x: f32) -> u16 {
+    let (sign, size) = (x.to_bits() & SIGN, x.to_bits() & !SIGN);
+    let nearest = size + 0x7fff + (size >> 16 & 1);
+    let rounded = if size > f32::INFINITY.to_bits() {
+        // Not a number, which rounding could make another thing.
+        size | 1 << 22
+    } else if size < f32::MIN_POSITIVE.to_bits() {
+        0
+    } else {
+        nearest
+    };
+    ((sign | rounded) >> 16) as u16
 }
 
 fn rest<const LEN: usize>(x: &[f32], out: &mut [f32]) {

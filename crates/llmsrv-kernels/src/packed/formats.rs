@@ -5,6 +5,9 @@
 //! to row `r`. So a vector of codes meets four activations that are the same for all lanes, and sums
 //! need no shuffling: lanes are outputs. Nothing is expanded: a strip is as long as its rows in the file.
 //!
+//! Strips of numbers with a floating point have 32 rows, and each activation that is fetched meets two
+//! vectors: with one, fetching would take longer than multiplying.
+//!
 //! The scales of a block (its head) are 16 or 32 numbers of half precision. Heads of 32 bytes of two
 //! blocks share a cache line, so that all vectors are aligned:
 //!
@@ -16,10 +19,12 @@
 //! | Q4_K | scale, scale of minimums | 3 of small scales, 8 times 4 of nibbles |
 //! | Q5_K | scale, scale of minimums | 3 of small scales, 8 times (4 of nibbles, 1 of fifth bits) |
 //! | Q6_K | scale | 4 of small scales, 8 times (4 of nibbles, 2 of two high bits) |
-//! | F32, F16, BF16 | none | 32 of numbers, or half as many |
+//! | F32, F16 | none | 32 times 32 numbers, one of each row |
+//! | BF16 | none | 16 times 32 pairs of numbers, one of each row |
 //!
-//! Numbers with a floating point meet activations as they are, 32 elements at a time; a last block that
-//! is shorter is filled up with zeros.
+//! F32 and F16 meet activations as they are, and BF16 meets them rounded to BF16, 32 elements at a time;
+//! a last block that is shorter is filled up with zeros. The products of a block are added up by
+//! themselves, which keeps chains of additions short, and processors work on several at a time.
 //!
 //! Vector `v` of nibbles of 32 elements has the elements `4v..4v + 4` in its low and `16 + 4v..` in its
 //! high halves; bit `g` of a byte of the fifth bits belongs to the elements `4g..4g + 4`.
@@ -29,7 +34,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use llmsrv_gguf::TensorType;
 
 use super::{
-    activations::{Long, Plain, Short},
+    activations::{Brain, Long, Plain, Short},
     isa::{AHEAD, Isa},
 };
 
@@ -42,16 +47,19 @@ pub enum Kind {
     Long,
     /// Numbers as they are.
     Plain,
+    /// Numbers rounded to BF16.
+    Brain,
 }
 
 impl Kind {
     /// All there are.
-    pub const ALL: [Kind; 3] = [Kind::Short, Kind::Long, Kind::Plain];
+    pub const ALL: [Kind; 4] = [Kind::Short, Kind::Long, Kind::Plain, Kind::Brain];
 
     /// Returns what weights of a type are multiplied with; `None` if they cannot be packed.
     pub fn of(ty: TensorType) -> Option<Kind> {
         Some(match ty {
-            TensorType::F32 | TensorType::F16 | TensorType::BF16 => Kind::Plain,
+            TensorType::F32 | TensorType::F16 => Kind::Plain,
+            TensorType::BF16 => Kind::Brain,
             ty if layout(ty).is_none() => return None,
             ty if ty.block_len() == 32 => Kind::Short,
             _ => Kind::Long,
@@ -61,19 +69,21 @@ impl Kind {
     /// Returns the elements of a block.
     pub(super) fn block_len(self) -> usize {
         match self {
-            Kind::Short | Kind::Plain => 32,
+            Kind::Short | Kind::Plain | Kind::Brain => 32,
             Kind::Long => 256,
         }
     }
 }
 
-/// Sizes of a packed block of 16 rows, in bytes.
+/// Sizes of a packed block, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Scales: 32, 64 or none.
     pub(super) head: usize,
     /// The rest: whole vectors.
     pub(super) body: usize,
+    /// Rows of a strip: 16 or, where there is no head, 32.
+    pub(super) rows: usize,
 }
 
 impl Layout {
@@ -110,7 +120,7 @@ pub(super) fn layout(ty: TensorType) -> Option<Layout> {
         TensorType::Q6_K => of::<Q6K>(),
         TensorType::F32 => of::<Numbers>(),
         TensorType::F16 => of::<Halves>(),
-        TensorType::BF16 => of::<UpperHalves>(),
+        TensorType::BF16 => of::<Pairs>(),
         _ => return None,
     })
 }
@@ -119,10 +129,12 @@ pub(super) fn layout(ty: TensorType) -> Option<Layout> {
 pub(super) trait Format {
     /// Sizes of a block.
     const LAYOUT: Layout;
+    /// Whether the kernel uses [`Isa::dot_brain`], and so is compiled for it where it has an instruction.
+    const IS_BRAIN: bool = false;
     /// Activations of one token for one block.
     type Block;
 
-    /// Adds to `sums` the products of one block of 16 rows with `C` tokens, whose blocks lie at `x`.
+    /// Adds to `sums` the products of one block with `C` tokens, whose blocks lie at `x`.
     ///
     /// # Safety
     /// Head and body are as long as [`Format::LAYOUT`] says, `x` has `C` blocks, and the processor has
@@ -131,15 +143,18 @@ pub(super) trait Format {
         head: *const u8,
         body: *const u8,
         x: *const Self::Block,
-        sums: &mut [I::Float; C],
+        sums: &mut Sums<I, C>,
     );
 }
 
-/// Multiplies a strip with a panel of `C` tokens: 16 results for each token go to `out`.
+/// Sums for `C` tokens: those of the first 16 rows of a strip, and of 16 more if it has them.
+pub(super) type Sums<I, const C: usize> = [[<I as Isa>::Float; C]; 2];
+
+/// Multiplies a strip with a panel of `C` tokens: for each token, results of all rows go to `out`.
 ///
 /// # Safety
-/// The strip and `x` have `n_blocks` blocks, `out` has room for `16 * C` numbers, and the processor has
-/// the instructions of `I`.
+/// The strip and `x` have `n_blocks` blocks, `out` has room for `C` times the rows of a strip, and the
+/// processor has the instructions of `I`.
 #[inline(always)]
 pub(super) unsafe fn strip<I: Isa, F: Format, const C: usize>(
     strip: *const u8,
@@ -150,7 +165,7 @@ pub(super) unsafe fn strip<I: Isa, F: Format, const C: usize>(
     let mut x = x.cast::<F::Block>();
     // SAFETY: the caller's promise; the steps are those of `Layout::block`.
     unsafe {
-        let mut sums = [I::zeros(); C];
+        let mut sums = [[I::zeros(); C]; 2];
         let mut heads = strip;
         let mut left = n_blocks;
         while left > 0 {
@@ -166,8 +181,10 @@ pub(super) unsafe fn strip<I: Isa, F: Format, const C: usize>(
             heads = body;
             left -= n;
         }
-        for (token, sums) in sums.into_iter().enumerate() {
-            I::store(out.add(16 * token), sums);
+        for (half, sums) in sums.into_iter().take(F::LAYOUT.rows / 16).enumerate() {
+            for (token, sums) in sums.into_iter().enumerate() {
+                I::store(out.add(F::LAYOUT.rows * token + 16 * half), sums);
+            }
         }
     }
 }
@@ -215,6 +232,7 @@ impl<T: ShortCodes> Format for T {
     const LAYOUT: Layout = Layout {
         head: T::HEAD,
         body: T::BODY,
+        rows: 16,
     };
     type Block = Short;
 
@@ -223,7 +241,7 @@ impl<T: ShortCodes> Format for T {
         head: *const u8,
         body: *const u8,
         x: *const Short,
-        sums: &mut [I::Float; C],
+        sums: &mut Sums<I, C>,
     ) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -242,11 +260,11 @@ impl<T: ShortCodes> Format for T {
             let scales = I::halves(head);
             for token in 0..C {
                 let scale = I::multiply(scales, I::splat_float((*x.add(token)).scale));
-                sums[token] = I::fused(sums[token], I::float(dots[token]), scale);
+                sums[0][token] = I::fused(sums[0][token], I::float(dots[token]), scale);
             }
             if T::HAS_MINIMUM {
                 let minimums = I::halves(head.add(32));
-                for (token, sum) in sums.iter_mut().enumerate() {
+                for (token, sum) in sums[0].iter_mut().enumerate() {
                     let scaled_sum = I::splat_float((*x.add(token)).scaled_sum);
                     *sum = I::fused(*sum, minimums, scaled_sum);
                 }
@@ -381,6 +399,7 @@ impl Format for Q4K {
     const LAYOUT: Layout = Layout {
         head: 64,
         body: 192 + 8 * 256,
+        rows: 16,
     };
     type Block = Long;
     #[inline(always)]
@@ -388,7 +407,7 @@ impl Format for Q4K {
         head: *const u8,
         body: *const u8,
         x: *const Long,
-        sums: &mut [I::Float; C],
+        sums: &mut Sums<I, C>,
     ) {
         // SAFETY: the caller's promise.
         unsafe { with_minimums::<I, C, false>(head, body, x, sums) }
@@ -400,6 +419,7 @@ impl Format for Q5K {
     const LAYOUT: Layout = Layout {
         head: 64,
         body: 192 + 8 * 320,
+        rows: 16,
     };
     type Block = Long;
     #[inline(always)]
@@ -407,7 +427,7 @@ impl Format for Q5K {
         head: *const u8,
         body: *const u8,
         x: *const Long,
-        sums: &mut [I::Float; C],
+        sums: &mut Sums<I, C>,
     ) {
         // SAFETY: the caller's promise.
         unsafe { with_minimums::<I, C, true>(head, body, x, sums) }
@@ -421,7 +441,7 @@ unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
     head: *const u8,
     body: *const u8,
     x: *const Long,
-    sums: &mut [I::Float; C],
+    sums: &mut Sums<I, C>,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -476,7 +496,7 @@ unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
         let block_scales = I::halves(head);
         for token in 0..C {
             let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-            sums[token] = I::fused(sums[token], I::float(totals[token]), scale);
+            sums[0][token] = I::fused(sums[0][token], I::float(totals[token]), scale);
         }
         // Minimums of neighbours as 16-bit pairs meet sums of activations in pairs.
         let low_byte = I::splat(0xff);
@@ -505,7 +525,7 @@ unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
         let block_scales = I::halves(head.add(32));
         for token in 0..C {
             let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-            sums[token] = I::fused_minus(sums[token], I::float(totals[token]), scale);
+            sums[0][token] = I::fused_minus(sums[0][token], I::float(totals[token]), scale);
         }
     }
 }
@@ -515,6 +535,7 @@ impl Format for Q6K {
     const LAYOUT: Layout = Layout {
         head: 32,
         body: 256 + 8 * 384,
+        rows: 16,
     };
     type Block = Long;
     #[inline(always)]
@@ -522,7 +543,7 @@ impl Format for Q6K {
         head: *const u8,
         body: *const u8,
         x: *const Long,
-        sums: &mut [I::Float; C],
+        sums: &mut Sums<I, C>,
     ) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -579,7 +600,7 @@ impl Format for Q6K {
             let block_scales = I::halves(head);
             for token in 0..C {
                 let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-                sums[token] = I::fused(sums[token], I::float(totals[token]), scale);
+                sums[0][token] = I::fused(sums[0][token], I::float(totals[token]), scale);
             }
         }
     }
@@ -618,42 +639,85 @@ unsafe fn to_fifth_bit<I: Isa>(bits: I::Int, v: usize) -> I::Int {
 }
 
 /// Numbers with a floating point.
-trait Floating {
-    /// Bytes of a number.
+pub(super) trait Floating {
+    /// Activations of one token for one block: four bytes for each step.
+    type Block;
+    /// Steps of a block. In each, a vector of 16 rows and then one of 16 more meet activations.
+    const STEPS: usize;
+    /// Bytes of a vector.
     const BYTES: usize;
-    unsafe fn read<I: Isa>(from: *const u8) -> I::Float;
+    /// Whether [`Floating::add`] is [`Isa::dot_brain`].
+    const IS_BRAIN: bool = false;
+    /// A vector.
+    type Weights<I: Isa>: Copy;
+
+    /// Reads a vector.
+    unsafe fn read<I: Isa>(from: *const u8) -> Self::Weights<I>;
+    /// Adds the products of a vector with the four bytes at `x`.
+    unsafe fn add<I: Isa>(sum: I::Float, weights: Self::Weights<I>, x: *const i32) -> I::Float;
 }
 
 /// F32.
 pub(super) struct Numbers;
 impl Floating for Numbers {
-    const BYTES: usize = 4;
+    type Block = Plain;
+    const STEPS: usize = 32;
+    const BYTES: usize = 64;
+    type Weights<I: Isa> = I::Float;
+
     #[inline(always)]
     unsafe fn read<I: Isa>(from: *const u8) -> I::Float {
         // SAFETY: the caller's promise.
         unsafe { I::numbers(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn add<I: Isa>(sum: I::Float, weights: I::Float, x: *const i32) -> I::Float {
+        // SAFETY: the caller's promise.
+        unsafe { I::fused(sum, weights, I::splat_float(x.cast::<f32>().read())) }
     }
 }
 
 /// F16.
 pub(super) struct Halves;
 impl Floating for Halves {
-    const BYTES: usize = 2;
+    type Block = Plain;
+    const STEPS: usize = 32;
+    const BYTES: usize = 32;
+    type Weights<I: Isa> = I::Float;
+
     #[inline(always)]
     unsafe fn read<I: Isa>(from: *const u8) -> I::Float {
         // SAFETY: the caller's promise.
         unsafe { I::halves(from) }
     }
+
+    #[inline(always)]
+    unsafe fn add<I: Isa>(sum: I::Float, weights: I::Float, x: *const i32) -> I::Float {
+        // SAFETY: the caller's promise.
+        unsafe { I::fused(sum, weights, I::splat_float(x.cast::<f32>().read())) }
+    }
 }
 
 /// BF16.
-pub(super) struct UpperHalves;
-impl Floating for UpperHalves {
-    const BYTES: usize = 2;
+pub(super) struct Pairs;
+impl Floating for Pairs {
+    type Block = Brain;
+    const STEPS: usize = 16;
+    const BYTES: usize = 64;
+    const IS_BRAIN: bool = true;
+    type Weights<I: Isa> = I::Int;
+
     #[inline(always)]
-    unsafe fn read<I: Isa>(from: *const u8) -> I::Float {
+    unsafe fn read<I: Isa>(from: *const u8) -> I::Int {
         // SAFETY: the caller's promise.
-        unsafe { I::upper_halves(from) }
+        unsafe { I::load(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn add<I: Isa>(sum: I::Float, weights: I::Int, x: *const i32) -> I::Float {
+        // SAFETY: the caller's promise.
+        unsafe { I::dot_brain(sum, weights, x) }
     }
 }
 
@@ -662,15 +726,17 @@ macro_rules! floating_formats {
         impl Format for $name {
             const LAYOUT: Layout = Layout {
                 head: 0,
-                body: 32 * 16 * $name::BYTES,
+                body: 2 * $name::STEPS * $name::BYTES,
+                rows: 32,
             };
-            type Block = Plain;
+            const IS_BRAIN: bool = <$name as Floating>::IS_BRAIN;
+            type Block = <$name as Floating>::Block;
             #[inline(always)]
             unsafe fn block<I: Isa, const C: usize>(
                 _: *const u8,
                 body: *const u8,
-                x: *const Plain,
-                sums: &mut [I::Float; C],
+                x: *const Self::Block,
+                sums: &mut Sums<I, C>,
             ) {
                 // SAFETY: the caller's promise.
                 unsafe { floating_block::<I, $name, C>(body, x, sums) }
@@ -679,30 +745,57 @@ macro_rules! floating_formats {
     )*};
 }
 
-floating_formats!(Numbers Halves UpperHalves);
+floating_formats!(Numbers Halves Pairs);
 
-/// Elements at even and at odd places have a sum each, so that additions need not wait for each other.
 #[inline(always)]
 unsafe fn floating_block<I: Isa, T: Floating, const C: usize>(
     body: *const u8,
-    x: *const Plain,
-    sums: &mut [I::Float; C],
+    x: *const T::Block,
+    sums: &mut Sums<I, C>,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let (mut even, mut odd) = ([I::zeros(); C], [I::zeros(); C]);
-        for k in (0..32).step_by(2) {
-            I::prefetch(body.wrapping_add(16 * T::BYTES * k + AHEAD));
-            let first = T::read::<I>(body.add(16 * T::BYTES * k));
-            let second = T::read::<I>(body.add(16 * T::BYTES * (k + 1)));
-            for token in 0..C {
-                let x = (&raw const (*x.add(token)).values).cast::<f32>().add(k);
-                even[token] = I::fused(even[token], first, I::splat_float(x.read()));
-                odd[token] = I::fused(odd[token], second, I::splat_float(x.add(1).read()));
+        if I::HAS_MANY_REGISTERS {
+            floating_tokens::<I, T, C, C>(body, x, 0, sums);
+        } else {
+            for token in (0..C / 2 * 2).step_by(2) {
+                floating_tokens::<I, T, C, 2>(body, x, token, sums);
+            }
+            if !C.is_multiple_of(2) {
+                floating_tokens::<I, T, C, 1>(body, x, C - 1, sums);
             }
         }
-        for token in 0..C {
-            sums[token] = I::add(sums[token], I::add(even[token], odd[token]));
+    }
+}
+
+/// As [`Format::block`] for `N` of the tokens: as many as there are registers for their sums.
+#[inline(always)]
+unsafe fn floating_tokens<I: Isa, T: Floating, const C: usize, const N: usize>(
+    body: *const u8,
+    x: *const T::Block,
+    first: usize,
+    sums: &mut Sums<I, C>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut products = [[I::zeros(); N]; 2];
+        for step in 0..T::STEPS {
+            let at = body.add(2 * T::BYTES * step);
+            let weights = [T::read::<I>(at), T::read::<I>(at.add(T::BYTES))];
+            for line in (0..2 * T::BYTES).step_by(64) {
+                I::prefetch(at.wrapping_add(line + AHEAD));
+            }
+            for token in 0..N {
+                let x = x.add(first + token).cast::<i32>().add(step);
+                for (products, weights) in products.iter_mut().zip(weights) {
+                    products[token] = T::add::<I>(products[token], weights, x);
+                }
+            }
+        }
+        for (sums, products) in sums.iter_mut().zip(products) {
+            for (sum, products) in sums[first..].iter_mut().zip(products) {
+                *sum = I::add(*sum, products);
+            }
         }
     }
 }

@@ -5,8 +5,10 @@
 //! other factor), and this file: memory and work for the threads.
 //!
 //! One result is the sum over the blocks of a row, in their order, of exact integer sums of products
-//! times the scales of both sides. So it is the same bit for bit on all processors, for any number of
-//! tokens together and any number of threads.
+//! times the scales of both sides; where weights have a floating point, of sums that add products in one
+//! order. So it is the same bit for bit on all processors, for any number of tokens together and any
+//! number of threads. Only products of BF16 with numbers below the smallest normal one, or with sums
+//! there, are left to the processor: its instruction for them counts such numbers as zeros.
 #![expect(
     unsafe_code,
     reason = "kernels read through pointers, and threads write to different parts of one result"
@@ -74,13 +76,14 @@ impl Packed {
         }
         let strip_bytes = layout.strip_bytes(n_cols.div_ceil(kind.block_len()));
         let block_bytes = kind.block_len() / ty.block_len() * ty.block_bytes();
-        let mut memory = arena.take(n_rows.div_ceil(LANES) * strip_bytes)?;
+        let mut memory = arena.take(n_rows.div_ceil(layout.rows) * strip_bytes)?;
         if !bytes.is_empty() {
             pool.for_each_chunk_mut(memory.bytes_mut(), strip_bytes, true, |idx, strip| {
-                let rows = bytes.chunks_exact(row_bytes).skip(idx * LANES).take(LANES);
+                let rows = bytes.chunks_exact(row_bytes).skip(idx * layout.rows);
                 for (block, start) in (0..row_bytes).step_by(block_bytes).enumerate() {
                     let end = (start + block_bytes).min(row_bytes);
-                    let blocks = rows.clone().map(|row| &row[start..end]);
+                    let rows = rows.clone().take(layout.rows);
+                    let blocks = rows.map(|row| &row[start..end]);
                     pack::pack_block(pack, layout, strip, block, blocks);
                 }
             });
@@ -130,7 +133,7 @@ impl Packed {
     }
 
     fn n_strips(&self) -> usize {
-        self.n_rows.div_ceil(LANES)
+        self.n_rows.div_ceil(self.layout.rows)
     }
 
     fn strip_bytes(&self) -> usize {
@@ -170,17 +173,18 @@ pub fn multiply_all(
     let bytes: usize = products.iter().map(|product| product.weights.bytes()).sum();
     let n_tokens = products.iter().map(|product| product.x.n_rows()).max();
     let n_tokens = n_tokens.unwrap_or(0);
-    let longest = if n_tokens > WIDEST {
-        LONGEST_PART
-    } else {
-        usize::MAX
-    };
     let part_bytes = bytes.div_ceil(pool.n_threads() * PARTS);
-    let part_bytes = part_bytes.clamp(SHORTEST_PART, longest);
+    let part_bytes = part_bytes.max(SHORTEST_PART);
     let mut parts = Vec::new();
     for job in &jobs {
         let n_strips = job.weights.n_strips();
-        let part = part_bytes.div_ceil(job.weights.strip_bytes().max(1));
+        let strip_bytes = job.weights.strip_bytes().max(1);
+        let longest = if n_tokens > WIDEST {
+            LONGEST_PART.div_ceil(strip_bytes)
+        } else {
+            usize::MAX
+        };
+        let part = part_bytes.div_ceil(strip_bytes).min(longest);
         let starts = (0..n_strips).step_by(part);
         parts.extend(starts.map(|start| (job, start..(start + part).min(n_strips))));
     }
@@ -194,13 +198,14 @@ pub fn multiply_all(
     Ok(())
 }
 
-/// Rows of a strip.
-const LANES: usize = 16;
+/// Rows of a strip at most.
+const MOST_ROWS: usize = 32;
 /// Parts of the work for each thread.
 const PARTS: usize = 8;
 /// Bytes of weights below which no part is cut.
 const SHORTEST_PART: usize = 1 << 14;
-/// Bytes of weights that no part exceeds where there are several panels of tokens.
+/// Bytes of weights that no part exceeds where there are several panels of tokens: they
+/// stay in a cache of the core while the panels pass.
 const LONGEST_PART: usize = 1 << 19;
 /// Bytes of weights times tokens from which on a second thread pays.
 const PARALLEL_WORK: usize = 1 << 17;
@@ -260,7 +265,8 @@ impl<'a> Job<'a> {
         let n_blocks = weights.n_blocks();
         let strip_bytes = weights.strip_bytes().max(1);
         let token_bytes = n_blocks * self.block_bytes;
-        let mut results = [0.0_f32; LANES * WIDEST];
+        let n_lanes = weights.layout.rows;
+        let mut results = [0.0_f32; MOST_ROWS * WIDEST];
         // A panel stays in the first cache while the strips pass, which the kernels ask for in time.
         for panel in panels(self.n_tokens) {
             let kernel = kernel(self.tier, weights.ty, panel.width);
@@ -268,13 +274,13 @@ impl<'a> Job<'a> {
             let blocks = unsafe { self.blocks.add(panel.first * token_bytes) };
             let packed = weights.memory.bytes().chunks_exact(strip_bytes);
             for (idx, strip) in packed.enumerate().skip(strips.start).take(strips.len()) {
-                let first_row = idx * LANES;
-                let n_rows = (weights.n_rows - first_row).min(LANES);
+                let first_row = idx * n_lanes;
+                let n_rows = (weights.n_rows - first_row).min(n_lanes);
                 // SAFETY: the strip has all its blocks, the panel too, and there is room for the
                 // results of the widest panel; the processor has the instructions.
                 unsafe { kernel(strip.as_ptr(), n_blocks, blocks, results.as_mut_ptr()) };
                 let tokens = panel.first..panel.first + panel.n_tokens;
-                for (token, results) in tokens.zip(results.chunks_exact(LANES)) {
+                for (token, results) in tokens.zip(results.chunks_exact(n_lanes)) {
                     let at = token * weights.n_rows + first_row;
                     // SAFETY: within the result, whose length was checked; these rows are ours.
                     unsafe {
@@ -302,7 +308,7 @@ fn kernel(tier: Instructions, ty: TensorType, width: usize) -> Kernel {
         TensorType::Q6_K => of_width::<formats::Q6K>(tier, width),
         TensorType::F32 => of_width::<formats::Numbers>(tier, width),
         TensorType::F16 => of_width::<formats::Halves>(tier, width),
-        TensorType::BF16 => of_width::<formats::UpperHalves>(tier, width),
+        TensorType::BF16 => of_width::<formats::Pairs>(tier, width),
         // No other type has a layout.
         _ => of_width::<formats::Q8_0>(tier, width),
     }
@@ -322,7 +328,23 @@ fn of_width<F: Format>(tier: Instructions, width: usize) -> Kernel {
 fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
     match tier {
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx512 => {
+        Instructions::Avx512Bf16 if F::IS_BRAIN => {
+            #[target_feature(
+                enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c"
+            )]
+            unsafe fn compiled<F: Format, const C: usize>(
+                strip: *const u8,
+                n_blocks: usize,
+                x: *const u8,
+                out: *mut f32,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { formats::strip::<isa::Avx512<true>, F, C>(strip, n_blocks, x, out) }
+            }
+            compiled::<F, C>
+        }
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 | Instructions::Avx512Bf16 => {
             #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
             unsafe fn compiled<F: Format, const C: usize>(
                 strip: *const u8,
@@ -331,7 +353,7 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
                 out: *mut f32,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { formats::strip::<isa::Avx512, F, C>(strip, n_blocks, x, out) }
+                unsafe { formats::strip::<isa::Avx512<false>, F, C>(strip, n_blocks, x, out) }
             }
             compiled::<F, C>
         }

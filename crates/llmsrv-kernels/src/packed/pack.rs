@@ -82,21 +82,30 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
             }
         },
         TensorType::F32 => |block, out| out.dwords(0, block),
-        TensorType::F16 | TensorType::BF16 => |block, out| {
+        TensorType::F16 => |block, out| {
             for (idx, number) in block.as_chunks::<2>().0.iter().enumerate() {
-                let at = 32 * idx + 2 * out.row;
+                let at = 2 * (out.n_rows * idx + out.row);
                 out.body[at..at + 2].copy_from_slice(number);
+            }
+        },
+        TensorType::BF16 => |block, out| {
+            let (pairs, last) = block.as_chunks::<4>();
+            out.dwords(0, block);
+            if let [low, high] = last {
+                out.dword(pairs.len(), [*low, *high, 0, 0]);
             }
         },
         _ => return None,
     })
 }
 
-/// Where the bytes of one of 16 rows go in a packed block.
+/// Where the bytes of one row go in a packed block.
 pub(super) struct Lane<'a> {
     pub(super) head: &'a mut [u8],
     pub(super) body: &'a mut [u8],
     pub(super) row: usize,
+    /// Rows of the strip.
+    pub(super) n_rows: usize,
 }
 
 impl Lane<'_> {
@@ -108,10 +117,10 @@ impl Lane<'_> {
         }
     }
 
-    /// Writes four bytes to a vector.
+    /// Writes four bytes to a vector, or to one of two vectors if there are 32 rows.
     #[inline]
     fn dword(&mut self, vector: usize, bytes: [u8; 4]) {
-        let at = 64 * vector + 4 * self.row;
+        let at = 4 * (self.n_rows * vector + self.row);
         self.body[at..at + 4].copy_from_slice(&bytes);
     }
 
@@ -124,7 +133,7 @@ impl Lane<'_> {
     }
 }
 
-/// Packs one block of up to 16 rows; `rows` are their blocks.
+/// Packs one block of the rows of a strip, or of those there are; `rows` are their blocks.
 pub(super) fn pack_block<'a>(
     pack: PackRow,
     layout: Layout,
@@ -138,6 +147,7 @@ pub(super) fn pack_block<'a>(
         head: before.get_mut(head..).unwrap_or_default(),
         body: &mut after[..layout.body],
         row: 0,
+        n_rows: layout.rows,
     };
     for (row, block) in rows.enumerate() {
         out.row = row;

@@ -3,7 +3,9 @@
 use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
-use super::{Activations, Arena, Instructions, Kind, Packed, Product, multiply_all};
+use super::{
+    Activations, Arena, Instructions, Kind, Packed, Product, activations::upper_half, multiply_all,
+};
 use crate::{Error, Pool, Weight, dequantize, quantize};
 
 const TYPES: [TensorType; 11] = [
@@ -90,13 +92,16 @@ proptest! {
                 let row = &unpacked[r * cols..][..cols];
                 let exact: f64 = row.iter().zip(x).map(|(a, b)| f64::from(a * b)).sum();
                 // Every activation is off by at most half a step.
-                let off = ty.block_len() > 1;
                 let bound: f64 = row
                     .chunks(ty.block_len())
                     .zip(x.chunks(ty.block_len()))
-                    .filter(|_| off)
                     .map(|(row, x)| {
-                        let step = x.iter().fold(0.0, |max: f32, x| max.max(x.abs())) / 127.0;
+                        let largest = x.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
+                        let step = match Kind::of(ty).unwrap() {
+                            Kind::Short | Kind::Long => largest / 127.0,
+                            Kind::Brain => largest / 128.0,
+                            Kind::Plain => 0.0,
+                        };
                         row.iter().map(|w| f64::from(w.abs() * step * 0.5001)).sum::<f64>()
                     })
                     .sum();
@@ -115,11 +120,12 @@ proptest! {
         }
     }
 
-    /// Two rows of bytes are a row of 16 bits.
+    /// Two rows of bytes, or of BF16, are a row of 16 bits.
     #[test]
-    fn a_row_and_its_rest_are_nearly_exact(long: bool, blocks in 1_usize..5, seed: u64) {
-        let (ty, kind) = if long { (TensorType::Q4_K, Kind::Long) } else { (TensorType::Q8_0, Kind::Short) };
-        let (rows, cols) = (16, blocks * kind.block_len());
+    fn a_row_and_its_rest_are_nearly_exact(kind in 0_usize..3, blocks in 1_usize..5, seed: u64) {
+        let ty = [TensorType::Q4_K, TensorType::Q8_0, TensorType::BF16][kind];
+        let kind = Kind::of(ty).unwrap();
+        let (rows, cols) = (16, blocks * kind.block_len() - if kind == Kind::Brain { 7 } else { 0 });
         let bytes = weights(ty, rows, cols, seed);
         let weight = Weight { ty, rows, cols, bytes: &bytes };
         let mut unpacked = vec![0.0; rows * cols];
@@ -159,6 +165,10 @@ proptest! {
             if pair[1] & 0x7c == 0x7c || ty.block_len() == 1 {
                 pair[1] &= !0x40;
             }
+            // Nor is BF16 below the smallest normal number.
+            if ty == TensorType::BF16 {
+                pair[1] |= 0x20;
+            }
         }
         let weight = Weight { ty, rows, cols, bytes: &bytes };
         let mut unpacked = vec![0.0; rows * cols];
@@ -186,9 +196,41 @@ proptest! {
     }
 }
 
+/// Against another implementation of BF16, on all sorts of numbers.
+#[test]
+fn activations_are_rounded_to_the_nearest_of_bf16() {
+    let mut special = vec![0.0, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE, f32::NAN];
+    special.extend(
+        [
+            0x7f80_0001,
+            0x7fff_ffff,
+            0x3f80_8000,
+            0x3f81_8000,
+            0x3f80_8001,
+        ]
+        .map(f32::from_bits),
+    );
+    let any = (0..=u32::MAX).step_by(65_521).map(f32::from_bits);
+    for x in any.chain(special.into_iter().flat_map(|x| [x, -x])) {
+        let expected = half::bf16::from_f32(x);
+        let expected = if x.is_subnormal() {
+            half::bf16::from_f32(0.0_f32.copysign(x))
+        } else {
+            expected
+        };
+        assert_eq!(upper_half(x), expected.to_bits(), "{x} {:x}", x.to_bits());
+    }
+}
+
 #[test]
 fn extreme_activations_are_neither_hidden_nor_fatal() {
-    let (ty, rows, cols) = (TensorType::Q8_0, 3, 64);
+    for ty in [TensorType::Q8_0, TensorType::BF16] {
+        extreme_activations(ty);
+    }
+}
+
+fn extreme_activations(ty: TensorType) {
+    let (rows, cols) = (3, 64);
     let bytes = weights(ty, rows, cols, 5);
     let weight = Weight {
         ty,
@@ -209,7 +251,7 @@ fn extreme_activations_are_neither_hidden_nor_fatal() {
             let (_, out) = multiply(&weight, &x, *tier, 1);
             assert!(
                 out.iter().all(|y| y.is_finite() == finite),
-                "{value} {tier:?} {out:?}"
+                "{ty} {value} {tier:?} {out:?}"
             );
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct CpuOps {
     arena: Arena,
     extra_weight_bytes: u64,
     /// Activations as packed weights want them, one for each kind; kept for their memory.
-    inputs: [Activations; 3],
+    inputs: [Activations; 4],
 }
 
 /// A weight matrix.
@@ -89,7 +89,7 @@ impl CpuOps {
         }
     }
 
-    /// Returns how many rows of bytes an activation row is for these weights.
+    /// Returns how many rounded rows an activation row is for these weights.
     fn n_parts(&self, weights: &Matrix) -> usize {
         match weights {
             Matrix::Packed(packed) => self.n_parts_of(packed.kind()),

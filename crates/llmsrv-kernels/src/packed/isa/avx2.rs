@@ -22,6 +22,7 @@ type Floats = [__m256; 2];
 impl Isa for Avx2 {
     type Int = Ints;
     type Float = Floats;
+    const HAS_MANY_REGISTERS: bool = false;
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Ints {
@@ -148,8 +149,8 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn upper_halves(from: *const u8) -> Floats {
-        [widen_upper(from), widen_upper(from.add(16))]
+    unsafe fn from_bits(a: Ints) -> Floats {
+        a.map(|a| _mm256_castsi256_ps(a))
     }
 
     #[inline(always)]
@@ -190,10 +191,4 @@ impl Isa for Avx2 {
 unsafe fn add_products(sum: __m256i, unsigned: __m256i, signed: __m256i) -> __m256i {
     let pairs = _mm256_maddubs_epi16(unsigned, signed);
     _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-}
-
-#[inline(always)]
-unsafe fn widen_upper(from: *const u8) -> __m256 {
-    let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
-    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
 }

@@ -9,16 +9,18 @@
     reason = "names of instructions, each of which says what it is"
 )]
 use std::arch::x86_64::*;
+use std::mem::transmute;
 
-use super::Isa;
+use super::{Isa, dot_widened};
 
-/// AVX-512 F, BW, VL and VNNI.
+/// AVX-512 F, BW, VL and VNNI, with or without BF16.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Avx512;
+pub(in super::super) struct Avx512<const BF16: bool>;
 
-impl Isa for Avx512 {
+impl<const BF16: bool> Isa for Avx512<BF16> {
     type Int = __m512i;
     type Float = __m512;
+    const HAS_MANY_REGISTERS: bool = true;
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> __m512i {
@@ -120,9 +122,21 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn upper_halves(from: *const u8) -> __m512 {
-        let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
-        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
+    unsafe fn from_bits(a: __m512i) -> __m512 {
+        _mm512_castsi512_ps(a)
+    }
+
+    #[inline(always)]
+    unsafe fn dot_brain(sum: __m512, pairs: __m512i, x: *const i32) -> __m512 {
+        if BF16 {
+            // SAFETY: vectors of 512 bits, all of whose values are valid.
+            let pairs: __m512bh = transmute(pairs);
+            // SAFETY: as above.
+            let x: __m512bh = transmute(_mm512_set1_epi32(x.read()));
+            _mm512_dpbf16_ps(sum, pairs, x)
+        } else {
+            dot_widened::<Self>(sum, pairs, x.read())
+        }
     }
 
     #[inline(always)]

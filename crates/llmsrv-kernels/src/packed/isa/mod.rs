@@ -31,6 +31,8 @@ pub(super) trait Isa: Copy {
     type Int: Copy;
     /// Sixteen numbers.
     type Float: Copy;
+    /// Whether there are registers for 16 sums and what is added to them.
+    const HAS_MANY_REGISTERS: bool;
 
     /// Reads 64 bytes.
     unsafe fn load(from: *const u8) -> Self::Int;
@@ -77,8 +79,18 @@ pub(super) trait Isa: Copy {
     unsafe fn splat_float(value: f32) -> Self::Float;
     /// Reads 16 numbers.
     unsafe fn numbers(from: *const u8) -> Self::Float;
-    /// Reads 16 numbers of which the upper halves are stored.
-    unsafe fn upper_halves(from: *const u8) -> Self::Float;
+    /// The numbers with these bits.
+    unsafe fn from_bits(a: Self::Int) -> Self::Float;
+    /// Adds to each lane the products of its two numbers of BF16 with the two at `x`: first that of the
+    /// upper halves and then that of the lower ones, each with one rounding.
+    ///
+    /// The one instruction that does so takes numbers below the smallest normal one for zeros, and makes
+    /// zeros of such sums. No other results depend on the implementation.
+    #[inline(always)]
+    unsafe fn dot_brain(sum: Self::Float, pairs: Self::Int, x: *const i32) -> Self::Float {
+        // SAFETY: the caller's promise.
+        unsafe { dot_widened::<Self>(sum, pairs, x.read()) }
+    }
     unsafe fn add(a: Self::Float, b: Self::Float) -> Self::Float;
     /// Reads 16 numbers of half precision.
     unsafe fn halves(from: *const u8) -> Self::Float;
@@ -89,6 +101,20 @@ pub(super) trait Isa: Copy {
     unsafe fn fused_minus(sum: Self::Float, a: Self::Float, b: Self::Float) -> Self::Float;
     /// Writes 16 numbers.
     unsafe fn store(to: *mut f32, a: Self::Float);
+}
+
+/// [`Isa::dot_brain`] for processors without an instruction for it: the bits of a number of BF16 are the
+/// upper ones of the same number.
+#[inline(always)]
+unsafe fn dot_widened<I: Isa>(sum: I::Float, pairs: I::Int, x: i32) -> I::Float {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (x, upper) = (I::splat(x), I::splat(-1 << 16));
+        let (w_upper, x_upper) = (I::and(pairs, upper), I::and(x, upper));
+        let sum = I::fused(sum, I::from_bits(w_upper), I::from_bits(x_upper));
+        let (w_lower, x_lower) = (I::shl(pairs, 16), I::shl(x, 16));
+        I::fused(sum, I::from_bits(w_lower), I::from_bits(x_lower))
+    }
 }
 
 /// How far ahead weights are asked for, in bytes: more than memory delivers while one line is on its
@@ -104,6 +130,8 @@ pub enum Instructions {
     Avx2,
     /// AVX-512 with VNNI.
     Avx512,
+    /// The same with products of BF16.
+    Avx512Bf16,
     /// NEON with dot products.
     Neon,
 }
@@ -111,6 +139,7 @@ pub enum Instructions {
 impl Instructions {
     /// All there are.
     pub const ALL: &[Instructions] = &[
+        Instructions::Avx512Bf16,
         Instructions::Avx512,
         Instructions::Neon,
         Instructions::Avx2,
@@ -143,6 +172,10 @@ impl Instructions {
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512vnni")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512Bf16 => {
+                Instructions::Avx512.are_available() && is_x86_feature_detected!("avx512bf16")
             }
             #[cfg(target_arch = "aarch64")]
             Instructions::Neon => {

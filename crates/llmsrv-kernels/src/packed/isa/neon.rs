@@ -21,6 +21,7 @@ type Floats = [float32x4_t; 4];
 impl Isa for Neon {
     type Int = Ints;
     type Float = Floats;
+    const HAS_MANY_REGISTERS: bool = false;
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Ints {
@@ -121,11 +122,8 @@ impl Isa for Neon {
     }
 
     #[inline(always)]
-    unsafe fn upper_halves(from: *const u8) -> Floats {
-        from_fn(|at| {
-            let halves = vreinterpret_u16_u8(vld1_u8(from.add(8 * at)));
-            vreinterpretq_f32_u32(vshll_n_u16::<16>(halves))
-        })
+    unsafe fn from_bits(a: Ints) -> Floats {
+        a.map(|a| vreinterpretq_f32_s32(a))
     }
 
     #[inline(always)]

@@ -15,6 +15,7 @@ pub(in super::super) struct Scalar;
 impl Isa for Scalar {
     type Int = [i32; 16];
     type Float = [f32; 16];
+    const HAS_MANY_REGISTERS: bool = false;
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> [i32; 16] {
@@ -117,9 +118,8 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn upper_halves(from: *const u8) -> [f32; 16] {
-        let bytes: [[u8; 2]; 16] = from.cast::<[[u8; 2]; 16]>().read_unaligned();
-        bytes.map(|bytes| f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16))
+    unsafe fn from_bits(a: [i32; 16]) -> [f32; 16] {
+        a.map(|a| f32::from_bits(a.cast_unsigned()))
     }
 
     #[inline(always)]
