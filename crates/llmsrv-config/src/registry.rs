@@ -288,8 +288,8 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_CONTEXT_LENGTH", "context_length", COUNT, "0",
         "Context in tokens when neither request nor model says; 0 = by memory")
         .alias(&["OLLAMA_CONTEXT_LENGTH"]).live(),
-    row(Server, "LLMSRV_KV_CACHE_TYPE", "kv_cache_type", Kind::Choice(&["f32", "f16", "q8_0", "q4_0"]), "f16",
-        "Number format of the KV cache")
+    row(Server, "LLMSRV_KV_CACHE_TYPE", "kv_cache_type", Kind::Choice(&["auto", "f32", "f16", "bf16", "q8_0", "q4_0"]), "auto",
+        "Number format of the KV cache; auto: bf16 where activations on the CPU have 8 bits, else f16")
         .alias(&["OLLAMA_KV_CACHE_TYPE"]),
     row(Server, "LLMSRV_FLASH_ATTENTION", "flash_attention", Kind::Switch, "",
         "Fused attention; unset = automatic")

@@ -63,7 +63,7 @@ pub struct ServerConfig {
     pub memory_limit: Option<u64>,
     /// Context in tokens when nobody says; 0 = by memory.
     pub context_length: usize,
-    /// `f32`, `f16`, `q8_0` or `q4_0`.
+    /// `auto`, `f32`, `f16`, `bf16`, `q8_0` or `q4_0`.
     pub kv_cache_type: String,
     /// Fused attention; `None` = automatic.
     pub flash_attention: Option<bool>,

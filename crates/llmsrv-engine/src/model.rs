@@ -105,7 +105,8 @@ pub enum ModelError {
 /// How a model is to be loaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadOptions {
-    /// Element type of the KV cache: `f32`, `f16`, `q8_0` or `q4_0`.
+    /// Element type of the KV cache: `f32`, `f16`, `bf16`, `q8_0` or `q4_0`; `auto`: bf16 where the CPU
+    /// multiplies fast, else f16.
     pub kv_cache_type: String,
     /// Threads for CPU arithmetic; 0 = one for each core the process may use.
     pub n_threads: usize,
@@ -145,7 +146,7 @@ pub struct Adapter {
 impl Default for LoadOptions {
     fn default() -> Self {
         LoadOptions {
-            kv_cache_type: "f16".into(),
+            kv_cache_type: "auto".into(),
             n_threads: 0,
             device: "auto".into(),
             arithmetic: Arithmetic::Auto,

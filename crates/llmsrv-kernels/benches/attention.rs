@@ -1,33 +1,65 @@
-//! Attention of one layer in the shapes of small models: one token at a depth, several sequences at
-//! once, and a prompt. The throughput counts multiplications with keys and with values.
-
+//! Attention of one layer in the shapes of small models:
+//! `cargo bench -p llmsrv-kernels --bench attention [-- NAME...]`.
+//!
+//! `prefill/*`: the last 512 rows of a prompt, as they come in one step.
+//! `decode/*`: one row of each sequence, at a depth.
+//! `n_threads=1` sets the threads. Figures are multiplications with keys and with values a second and
+//! thread: the median of several runs and, in brackets, the best. Beside them stands what the float
+//! units can do at most: half of it where numbers are f32.
 #![expect(
     clippy::unwrap_used,
-    reason = "a benchmark stops when it cannot measure"
+    clippy::print_stdout,
+    reason = "a bench reports and fails so"
 )]
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use std::time::Instant;
+
 use llmsrv_gguf::TensorType;
-use llmsrv_kernels::{Attention, KV_BLOCK, PagedKv, Pool, Query, attend};
+use llmsrv_kernels::{Attention, KV_BLOCK, PagedKv, Pool, Query, attend, probe};
 
 /// Query heads, key heads, elements of a head.
 const SHAPES: [(&str, usize, usize, usize); 3] =
     [("0.5B", 14, 2, 64), ("1B", 32, 8, 64), ("8B", 32, 8, 128)];
 
-fn values(len: usize) -> Vec<f32> {
-    (0..len)
-        .map(|i| (i * 7919 % 2003) as f32 / 1000.0 - 1.0)
-        .collect()
-}
+const TYPES: [TensorType; 4] = [
+    TensorType::F32,
+    TensorType::F16,
+    TensorType::BF16,
+    TensorType::Q8_0,
+];
 
 /// Several layers, so that one is not served from the cache of the run before.
-const LAYERS: usize = 8;
+const LAYERS: usize = 4;
 
-fn decode(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("decode");
-    for (name, n_heads, n_kv_heads, head_dim) in SHAPES {
-        for (depth, n_sequences) in [(128, 1), (2048, 1), (512, 8)] {
-            for ty in [TensorType::F16, TensorType::Q8_0] {
+fn main() {
+    let arguments = std::env::args().skip(1).filter(|a| !a.starts_with("--"));
+    let arguments: Vec<String> = arguments.collect();
+    let n_threads = arguments
+        .iter()
+        .find_map(|a| a.strip_prefix("n_threads=")?.parse().ok());
+    let filters: Vec<&String> = arguments.iter().filter(|a| !a.contains('=')).collect();
+    let wanted = |name: &str| filters.is_empty() || filters.iter().any(|f| name.contains(*f));
+    let pool = Pool::new(n_threads.unwrap_or(0));
+    let n_threads = pool.n_threads();
+    let peak = probe::float_peak(1);
+    let limit = peak.ops_per_second / 2e9;
+    println!(
+        "{n_threads} threads; limit: {limit:.0} Gmac/s a thread, {}",
+        peak.instruction
+    );
+    for (what, depth, n_rows, n_sequences) in [
+        ("prefill", 512, 512, 1),
+        ("prefill", 2048, 512, 1),
+        ("decode", 128, 1, 1),
+        ("decode", 2048, 1, 1),
+        ("decode", 512, 1, 8),
+    ] {
+        for (shape, n_heads, n_kv_heads, head_dim) in SHAPES {
+            for ty in TYPES {
+                let name = format!("{what}/{n_sequences}x{depth}/{shape}/{ty}");
+                if !wanted(&name) {
+                    continue;
+                }
                 let a = Attention {
                     n_heads,
                     n_kv_heads,
@@ -36,102 +68,105 @@ fn decode(criterion: &mut Criterion) {
                     softcap: None,
                     window: None,
                 };
-                let n_blocks = (depth / KV_BLOCK) as u32;
-                let mut kv = PagedKv::new(LAYERS, n_kv_heads, head_dim, ty).unwrap();
-                kv.reserve(n_blocks as usize * n_sequences).unwrap();
-                let row = values(n_kv_heads * head_dim);
-                for layer in 0..LAYERS {
-                    for block in 0..n_blocks * n_sequences as u32 {
-                        for slot in 0..KV_BLOCK {
-                            kv.write(layer, block, slot, &row, &row).unwrap();
-                        }
-                    }
-                }
-                let blocks: Vec<Vec<u32>> = (0..n_sequences as u32)
-                    .map(|s| (s * n_blocks..(s + 1) * n_blocks).collect())
-                    .collect();
-                let rows: Vec<Query<'_>> = blocks
-                    .iter()
-                    .map(|blocks| Query {
-                        position: depth - 1,
-                        end: depth,
-                        blocks,
-                    })
-                    .collect();
-                let query = values(n_sequences * n_heads * head_dim);
-                let mut out = vec![0.0; query.len()];
-                for n_threads in [1, 2] {
-                    let pool = Pool::new(n_threads);
-                    let id = BenchmarkId::new(
-                        format!("{name} {ty} {n_threads} threads"),
-                        format!("{n_sequences} at {depth}"),
-                    );
-                    group.throughput(Throughput::Elements(
-                        (2 * n_sequences * depth * n_heads * head_dim) as u64,
-                    ));
-                    let mut layer = 0;
-                    group.bench_function(id, |bencher| {
-                        bencher.iter(|| {
-                            layer = (layer + 1) % LAYERS;
-                            attend(&kv, layer, &query, &rows, &a, &mut out, &pool).unwrap();
-                        });
-                    });
-                }
+                let case = Case::new(a, ty, depth, n_rows, n_sequences);
+                let times = case.times(&pool, if n_rows > 1 { 25 } else { 99 });
+                let rate = |seconds: f64| case.products() / seconds / 1e9 / n_threads as f64;
+                let (median, best) = (rate(times[times.len() / 2]), rate(times[0]));
+                println!("{name:28} {median:7.1} Gmac/s ({best:.1})");
             }
         }
     }
 }
 
-fn prefill(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("prefill");
-    group.sample_size(10);
-    for (name, n_heads, n_kv_heads, head_dim) in SHAPES {
-        for n in [512, 2048] {
-            let a = Attention {
-                n_heads,
-                n_kv_heads,
-                head_dim,
-                scale: 0.125,
-                softcap: None,
-                window: None,
-            };
-            let mut kv = PagedKv::new(1, n_kv_heads, head_dim, TensorType::F16).unwrap();
-            kv.reserve(n / KV_BLOCK).unwrap();
-            let row = values(n_kv_heads * head_dim);
-            for position in 0..n {
-                kv.write(
-                    0,
-                    (position / KV_BLOCK) as u32,
-                    position % KV_BLOCK,
-                    &row,
-                    &row,
+struct Case {
+    attention: Attention,
+    kv: PagedKv,
+    blocks: Vec<Vec<u32>>,
+    depth: usize,
+    n_rows: usize,
+}
+
+impl Case {
+    /// Sequences of `depth` positions, the last `n_rows` of which are computed.
+    fn new(
+        attention: Attention,
+        ty: TensorType,
+        depth: usize,
+        n_rows: usize,
+        n_sequences: usize,
+    ) -> Case {
+        let (n_heads, head_dim) = (attention.n_kv_heads, attention.head_dim);
+        let n_blocks = depth / KV_BLOCK;
+        let mut kv = PagedKv::new(LAYERS, n_heads, head_dim, ty).unwrap();
+        kv.reserve(n_blocks * n_sequences).unwrap();
+        let row = values(n_heads * head_dim);
+        for layer in 0..LAYERS {
+            for position in 0..depth * n_sequences {
+                let (block, slot) = (position / KV_BLOCK, position % KV_BLOCK);
+                kv.write(layer, block as u32, slot, &row, &row).unwrap();
+            }
+        }
+        let blocks = (0..n_sequences * n_blocks).step_by(n_blocks);
+        Case {
+            attention,
+            kv,
+            blocks: blocks
+                .map(|first| (first as u32..(first + n_blocks) as u32).collect())
+                .collect(),
+            depth,
+            n_rows,
+        }
+    }
+
+    fn rows(&self) -> Vec<Query<'_>> {
+        let of_sequence = |blocks| {
+            (self.depth - self.n_rows..self.depth).map(move |position| Query {
+                position,
+                end: position + 1,
+                blocks,
+            })
+        };
+        self.blocks
+            .iter()
+            .flat_map(|b| of_sequence(&b[..]))
+            .collect()
+    }
+
+    /// Multiplications with keys and with values.
+    fn products(&self) -> f64 {
+        let seen: usize = self.rows().iter().map(|row| row.end).sum();
+        (2 * seen * self.attention.n_heads * self.attention.head_dim) as f64
+    }
+
+    /// Seconds of each run, the shortest first.
+    fn times(&self, pool: &Pool, n: usize) -> Vec<f64> {
+        let rows = self.rows();
+        let query = values(rows.len() * self.attention.n_heads * self.attention.head_dim);
+        let mut out = vec![0.0; query.len()];
+        let mut times: Vec<f64> = (0..n)
+            .map(|run| {
+                let start = Instant::now();
+                let layer = run % LAYERS;
+                attend(
+                    &self.kv,
+                    layer,
+                    &query,
+                    &rows,
+                    &self.attention,
+                    &mut out,
+                    pool,
                 )
                 .unwrap();
-            }
-            let blocks: Vec<u32> = (0..(n / KV_BLOCK) as u32).collect();
-            // The last 512 rows of the prompt, as they come in one step.
-            let rows: Vec<Query<'_>> = (n - 512..n)
-                .map(|position| Query {
-                    position,
-                    end: position + 1,
-                    blocks: &blocks,
-                })
-                .collect();
-            let query = values(512 * n_heads * head_dim);
-            let mut out = vec![0.0; query.len()];
-            let seen: usize = rows.iter().map(|row| row.end).sum();
-            group.throughput(Throughput::Elements((2 * seen * n_heads * head_dim) as u64));
-            for n_threads in [1, 2] {
-                let pool = Pool::new(n_threads);
-                let id =
-                    BenchmarkId::new(format!("{name} {n_threads} threads"), format!("512 of {n}"));
-                group.bench_function(id, |bencher| {
-                    bencher.iter(|| attend(&kv, 0, &query, &rows, &a, &mut out, &pool).unwrap());
-                });
-            }
-        }
+                start.elapsed().as_secs_f64()
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        times
     }
 }
 
-criterion_group!(benches, decode, prefill);
-criterion_main!(benches);
+fn values(len: usize) -> Vec<f32> {
+    (0..len)
+        .map(|i| (i * 7919 % 2003) as f32 / 1000.0 - 1.0)
+        .collect()
+}

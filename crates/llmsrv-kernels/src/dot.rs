@@ -20,8 +20,10 @@ pub fn dot_at(tier: Tier, a: &[f32], b: &[f32]) -> f32 {
     let (a, b) = (&a[..len], &b[..len]);
     #[cfg(target_arch = "x86_64")]
     match tier {
-        // SAFETY: the processor has the instructions, as just asked.
-        Tier::Avx512 if tier.is_available() => return unsafe { dot_avx512(a, b) },
+        Tier::Avx512 | Tier::Avx512Bf16 if tier.is_available() => {
+            // SAFETY: the processor has the instructions, as just asked.
+            return unsafe { dot_avx512(a, b) };
+        }
         // SAFETY: as above.
         Tier::Avx2 if tier.is_available() => return unsafe { dot_avx2(a, b) },
         _ => {}
@@ -87,7 +89,7 @@ mod tests {
             let (a, b): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
             let exact: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
             let size: f64 = a.iter().zip(&b).map(|(a, b)| (f64::from(*a) * f64::from(*b)).abs()).sum();
-            for tier in [Tier::Scalar, Tier::Avx2, Tier::Avx512] {
+            for tier in [Tier::Scalar].into_iter().chain(Tier::VECTORS) {
                 let got = f64::from(dot_at(tier, &a, &b));
                 prop_assert!((got - exact).abs() <= 1e-5 * size + 1e-9, "{tier:?}: {got} {exact}");
             }

@@ -335,7 +335,7 @@ mod tests {
             all.into_iter().map(f32::to_bits).collect::<Vec<_>>()
         };
         let available = |tier: &Tier| tier.is_available();
-        let fused = [Tier::Avx2, Tier::Avx512].into_iter().filter(available);
+        let fused = Tier::VECTORS.into_iter().filter(available);
         let results: Vec<_> = fused.map(run).collect();
         assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
     }

@@ -4,6 +4,9 @@
 //! made for [`crate::attention`]: in a tile of keys the elements of a row are those of 32 positions, in
 //! a tile of values those of 32 dimensions. So scores and sums of values are products with a row of a
 //! tile, and no vector is ever summed across.
+//!
+//! Instructions for bf16 add two products at once, so its tiles hold their rows in pairs: an element of
+//! one row beside that of the next.
 
 use std::ops::Range;
 
@@ -11,7 +14,7 @@ use half::{f16, slice::HalfFloatSliceExt};
 use llmsrv_gguf::TensorType;
 
 use crate::{
-    Error, Tier,
+    Error, Tier, brain,
     packed::{Arena, Region},
     quant,
 };
@@ -55,6 +58,8 @@ pub(crate) enum Tiles<'a> {
     F32(&'a [f32]),
     /// The bits of f16.
     F16(&'a [u16]),
+    /// The bits of bf16, by pairs of rows: `[row / 2][column][row % 2]`.
+    Brain(&'a [u16]),
     /// To be unpacked first, by [`PagedKv::unpack`].
     Packed(&'a [u8]),
 }
@@ -63,22 +68,43 @@ impl<'a> Tiles<'a> {
     /// No rows.
     pub(crate) const NONE: Tiles<'static> = Tiles::F32(&[]);
 
+    /// Returns the pair of rows that holds this one, with zeros in place of the other; zeros alone where
+    /// there are no pairs.
+    pub(crate) fn alone(self, row: usize) -> [u16; 2 * KV_BLOCK] {
+        let mut pair = [0; 2 * KV_BLOCK];
+        if let Tiles::Brain(tiles) = self {
+            let stored = &tiles[row / 2 * pair.len()..][..pair.len()];
+            for idx in (row % 2..pair.len()).step_by(2) {
+                pair[idx] = stored[idx];
+            }
+        }
+        pair
+    }
+
     /// Returns the number of rows; 0 of packed tiles.
     pub(crate) fn n_rows(self) -> usize {
         match self {
             Tiles::F32(tiles) => tiles.len() / KV_BLOCK,
-            Tiles::F16(tiles) => tiles.len() / KV_BLOCK,
+            Tiles::F16(tiles) | Tiles::Brain(tiles) => tiles.len() / KV_BLOCK,
             Tiles::Packed(_) => 0,
         }
     }
 
-    /// Returns some of the rows; nothing of packed tiles.
+    /// Returns some of the rows; nothing of packed tiles and of none. Pairs are not cut.
     pub(crate) fn rows(self, rows: Range<usize>) -> Tiles<'a> {
         let at = rows.start * KV_BLOCK..rows.end * KV_BLOCK;
         match self {
+            Tiles::F32([]) | Tiles::Packed(_) => Tiles::NONE,
             Tiles::F32(tiles) => Tiles::F32(&tiles[at]),
             Tiles::F16(tiles) => Tiles::F16(&tiles[at]),
-            Tiles::Packed(_) => Tiles::NONE,
+            Tiles::Brain(tiles) => {
+                debug_assert!(
+                    [rows.start, rows.end]
+                        .iter()
+                        .all(|row| row.is_multiple_of(2))
+                );
+                Tiles::Brain(&tiles[at])
+            }
         }
     }
 }
@@ -207,6 +233,11 @@ impl PagedKv {
         (self.shape.n_heads, self.shape.head_dim)
     }
 
+    /// Tells whether what is stored are numbers of bf16, which meet others of bf16.
+    pub(crate) fn is_brain(&self) -> bool {
+        self.shape.ty == TensorType::BF16
+    }
+
     /// Returns the number of blocks that may be stored and read.
     pub(crate) fn n_blocks(&self) -> usize {
         self.chunks.len() * CHUNK_BLOCKS
@@ -225,6 +256,7 @@ impl PagedKv {
         match self.shape.ty {
             TensorType::F32 => Tiles::F32(bytemuck::cast_slice(bytes)),
             TensorType::F16 => Tiles::F16(bytemuck::cast_slice(bytes)),
+            TensorType::BF16 => Tiles::Brain(bytemuck::cast_slice(bytes)),
             _ => Tiles::Packed(bytes),
         }
     }
@@ -278,6 +310,10 @@ impl Shape {
                 let tile = bytemuck::cast_slice_mut::<u8, u16>(tile);
                 put_elements(part, slot, &halves.map(f16::to_bits), tile);
             }
+            TensorType::BF16 => {
+                let tile = bytemuck::cast_slice_mut::<u8, u16>(tile);
+                put_pairs(part, slot, &row.map(brain::round), tile);
+            }
             TensorType::Q8_0 => q8::put(part, slot, row, tile)?,
             ty => {
                 let at = slot * row_bytes(ty);
@@ -298,6 +334,24 @@ fn put_elements<T: Copy>(part: Part, slot: usize, elements: &[T; KV_BLOCK], tile
             }
         }
         Part::Values => tile[slot * KV_BLOCK..][..KV_BLOCK].copy_from_slice(elements),
+    }
+}
+
+/// As [`put_elements`], in a tile that holds its rows in pairs.
+fn put_pairs(part: Part, slot: usize, elements: &[u16; KV_BLOCK], tile: &mut [u16]) {
+    let pairs = tile.as_chunks_mut::<{ 2 * KV_BLOCK }>().0;
+    match part {
+        Part::Keys => {
+            for (pair, elements) in pairs.iter_mut().zip(elements.as_chunks::<2>().0) {
+                pair[2 * slot..][..2].copy_from_slice(elements);
+            }
+        }
+        Part::Values => {
+            let columns = pairs[slot / 2].as_chunks_mut::<2>().0;
+            for (column, element) in columns.iter_mut().zip(elements) {
+                column[slot % 2] = *element;
+            }
+        }
     }
 }
 
@@ -393,7 +447,12 @@ mod tests {
 
     #[test]
     fn a_copied_block_holds_the_same_wherever_it_lies() {
-        for ty in [TensorType::F32, TensorType::F16, TensorType::Q8_0] {
+        for ty in [
+            TensorType::F32,
+            TensorType::F16,
+            TensorType::BF16,
+            TensorType::Q8_0,
+        ] {
             let mut kv = PagedKv::new(2, 3, 48, ty).unwrap();
             kv.reserve(2 * CHUNK_BLOCKS).unwrap();
             let row = |n: usize| -> Vec<f32> { (0..144).map(|i| (i * n) as f32 / 99.0).collect() };

@@ -8,6 +8,7 @@
 )]
 
 mod attention;
+mod brain;
 mod dot;
 mod elementwise;
 mod error;

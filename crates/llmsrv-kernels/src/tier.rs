@@ -11,15 +11,19 @@ pub enum Tier {
     Avx2,
     /// AVX-512 F, BW and VL.
     Avx512,
+    /// The same with products of bf16.
+    Avx512Bf16,
 }
 
 impl Tier {
+    /// Those with vectors, the best first.
+    pub(crate) const VECTORS: [Tier; 3] = [Tier::Avx512Bf16, Tier::Avx512, Tier::Avx2];
+
     /// Returns the best tier of this processor.
     pub fn best() -> Tier {
         static BEST: OnceLock<Tier> = OnceLock::new();
         *BEST.get_or_init(|| {
-            let tiers = [Tier::Avx512, Tier::Avx2];
-            tiers
+            Tier::VECTORS
                 .into_iter()
                 .find(|tier| tier.is_available())
                 .unwrap_or(Tier::Scalar)
@@ -43,8 +47,12 @@ impl Tier {
                     && is_x86_feature_detected!("avx512vl")
                     && Tier::Avx2.is_available()
             }
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx512Bf16 => {
+                is_x86_feature_detected!("avx512bf16") && Tier::Avx512.is_available()
+            }
             #[cfg(not(target_arch = "x86_64"))]
-            Tier::Avx2 | Tier::Avx512 => false,
+            Tier::Avx2 | Tier::Avx512 | Tier::Avx512Bf16 => false,
         }
     }
 }
@@ -87,7 +95,7 @@ macro_rules! tiered {
                     $body::<true>($($arg),*);
                 }
                 match tier {
-                    $crate::Tier::Avx512 if tier.is_available() => {
+                    $crate::Tier::Avx512 | $crate::Tier::Avx512Bf16 if tier.is_available() => {
                         // SAFETY: the processor has the instructions, as just asked.
                         return unsafe { avx512($($arg),*) };
                     }

@@ -92,18 +92,22 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let arch = families::read(architecture, &source)?;
     let tokenizer = tokenizer()?;
     let n_vocab = tokenizer.vocab_size();
-    let kv_type = kv_type(&options.kv_cache_type, arch.head_dim)?;
-
     let chosen = device(&options.device)?;
+    let arithmetic = match options.arithmetic {
+        Arithmetic::Auto if source.tensor_bytes() <= FEW_WEIGHTS => Arithmetic::Fine,
+        Arithmetic::Auto => Arithmetic::Fast,
+        chosen => chosen,
+    };
+    let kv_type = match options.kv_cache_type.as_str() {
+        // Rounding keys and values to 8 digits costs less than the activations of 8 bits around them.
+        "auto" if chosen.is_none() && arithmetic == Arithmetic::Fast => TensorType::BF16,
+        "auto" => TensorType::F16,
+        name => kv_type(name, arch.head_dim)?,
+    };
     let vision = vision(options, &source, &arch, chosen.clone())?;
 
     let model = match chosen {
         None => {
-            let arithmetic = match options.arithmetic {
-                Arithmetic::Auto if source.tensor_bytes() <= FEW_WEIGHTS => Arithmetic::Fine,
-                Arithmetic::Auto => Arithmetic::Fast,
-                chosen => chosen,
-            };
             let ops = CpuOps::new(&arch, kv_type, options.n_threads, arithmetic)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
             build(&source, &adapters, arch, n_vocab, ops)?
@@ -111,7 +115,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         Some(device) => {
             // Candle has no arithmetic on quantised activations.
             let kv_type = match kv_type {
-                TensorType::F32 => TensorType::F32,
+                kept @ (TensorType::F32 | TensorType::BF16) => kept,
                 _ => TensorType::F16,
             };
             let ops = CandleOps::new(device, &arch, kv_type);
@@ -226,11 +230,12 @@ fn kv_type(name: &str, head_dim: usize) -> Result<TensorType, LoadError> {
     let dtype = match name {
         "f32" => TensorType::F32,
         "f16" => TensorType::F16,
+        "bf16" => TensorType::BF16,
         "q8_0" => TensorType::Q8_0,
         "q4_0" => TensorType::Q4_0,
         other => {
             return Err(LoadError::Unsupported(format!(
-                "KV cache type {other:?} (known: f32, f16, q8_0, q4_0)"
+                "KV cache type {other:?} (known: auto, f32, f16, bf16, q8_0, q4_0)"
             )));
         }
     };

@@ -255,6 +255,7 @@ fn kv_bytes(file: &GgufFile, context: &impl Fn(usize) -> usize, kv_type: &str) -
         Some(width / n_heads?)
     })?;
     let value_length = read("attention.value_length").unwrap_or(key_length);
+    // Whatever the model will choose by itself has as many bytes as f16.
     let kind = TensorType::ALL
         .iter()
         .find(|kind| kind.name().eq_ignore_ascii_case(kv_type))

@@ -1,7 +1,7 @@
 //! Softmax over keys that come strip by strip. Scores are to the base 2: times the binary logarithm
 //! of e, since `2^x` is cheaper than `exp(x)`.
 
-use std::{array::from_fn, f32::consts::LOG2_E, ops::Range};
+use std::{array::from_fn, f32::consts::LOG2_E, hint::black_box, ops::Range};
 
 use super::STRIP;
 use crate::{
@@ -28,12 +28,14 @@ impl State {
 
 tiered! {
     /// Takes in the scores of a strip. `scores` has a row of [`STRIP`] for each query, of which it
-    /// sees those in `visible`; with a `softcap` they are not yet to the base 2. They become weights relative to the new maximum. What was summed with
-    /// the weights before must be multiplied by `keep`.
+    /// sees those in `visible`; with a `softcap` they are not yet to the base 2. They become weights
+    /// relative to the new maximum, rounded to bf16 if there is a place for that in `brain`, which is as
+    /// long as `scores` or empty. What was summed with the weights before must be multiplied by `keep`.
     ///
     /// A row of which nothing is visible changes nothing, bit for bit.
     pub(super) fn take_strip(
         scores: &mut [f32],
+        brain: &mut [u16],
         visible: &[Range<usize>],
         softcap: Option<f32>,
         states: &mut [State],
@@ -48,22 +50,25 @@ tiered! {
 )]
 fn take_rows<const FUSED: bool>(
     scores: &mut [f32],
+    brain: &mut [u16],
     visible: &[Range<usize>],
     softcap: Option<f32>,
     states: &mut [State],
     keep: &mut [f32],
 ) {
-    let rows = scores.as_chunks_mut::<STRIP>().0.iter_mut();
-    let queries = rows.zip(visible).zip(states).zip(keep);
-    for (((scores, visible), state), keep) in queries {
+    let scores = scores.as_chunks_mut::<STRIP>().0;
+    // Each of these loops is over all rows: what one row must wait for, others fill.
+    for ((scores, visible), highest) in scores.iter_mut().zip(visible).zip(&mut *keep) {
+        let vectors = vectors(visible);
         if let Some(cap) = softcap {
-            for score in scores.iter_mut() {
+            for score in &mut scores[vectors.start * LANES..vectors.end * LANES] {
                 *score = cap * LOG2_E * tanh::<FUSED>(*score / cap);
             }
         }
-        if visible.start > 0 || visible.end < STRIP {
-            for (slot, score) in scores.iter_mut().enumerate() {
-                let is_visible = slot >= visible.start && slot < visible.end;
+        if visible.len() < STRIP {
+            let (start, len) = (visible.start as u32, visible.len() as u32);
+            for (score, column) in scores.iter_mut().zip(0_u32..) {
+                let is_visible = column.wrapping_sub(start) < len;
                 *score = if is_visible {
                     *score
                 } else {
@@ -71,26 +76,103 @@ fn take_rows<const FUSED: bool>(
                 };
             }
         }
-        let of_strip = fold(scores, |a, b| if a > b { a } else { b });
+        let scores = &scores.as_chunks::<LANES>().0[vectors];
+        *highest = join(scores, f32::NEG_INFINITY, higher);
+    }
+    for (state, keep) in states.iter_mut().zip(&mut *keep) {
         // A score that is not a number stays in the sum.
-        let max = if of_strip > state.max {
-            of_strip
-        } else {
-            state.max
-        };
-        let base = if max == f32::NEG_INFINITY { 0.0 } else { max };
+        let max = higher(*keep, state.max);
         *keep = if state.max == max {
             1.0
         } else {
-            exp2_below_1::<FUSED>(state.max - base)
+            exp2_below_1::<FUSED>(state.max - base(max))
         };
-        for score in scores.iter_mut() {
-            *score = exp2_below_1::<FUSED>(*score - base);
-        }
-        let sum = fold(scores, |a, b| a + b);
-        state.sum = fma::<FUSED>(state.sum, *keep, sum);
         state.max = max;
     }
+    let mut brain = brain.as_chunks_mut::<STRIP>().0.iter_mut();
+    let rows = scores.iter_mut().zip(visible).zip(states).zip(keep);
+    for (((scores, visible), state), keep) in rows {
+        let scores = clear_rest(scores.as_chunks_mut::<LANES>().0, visible);
+        let base = base(state.max);
+        let sum = match brain.next() {
+            Some(brain) => {
+                let brain = clear_rest(brain.as_chunks_mut::<LANES>().0, visible);
+                weigh_rounded::<FUSED>(scores, brain, base)
+            }
+            None => weigh::<FUSED>(scores, base),
+        };
+        state.sum = fma::<FUSED>(state.sum, *keep, sum);
+    }
+}
+
+/// The vectors of a row in which something is visible. Others are not computed, and weigh nothing.
+fn vectors(visible: &Range<usize>) -> Range<usize> {
+    visible.start / LANES..visible.end.div_ceil(LANES)
+}
+
+/// Makes the other vectors 0; returns those with something visible.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn clear_rest<'a, T: Copy + Default>(
+    row: &'a mut [[T; LANES]],
+    visible: &Range<usize>,
+) -> &'a mut [[T; LANES]] {
+    let vectors = vectors(visible);
+    if vectors.len() < row.len() {
+        row[..vectors.start].fill([T::default(); LANES]);
+        row[vectors.end..].fill([T::default(); LANES]);
+    }
+    &mut row[vectors]
+}
+
+/// What is subtracted from scores whose maximum is `max`.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn base(max: f32) -> f32 {
+    if max == f32::NEG_INFINITY { 0.0 } else { max }
+}
+
+/// Makes weights of scores. Returns their sum.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn weigh<const FUSED: bool>(scores: &mut [[f32; LANES]], base: f32) -> f32 {
+    for score in scores.as_flattened_mut() {
+        *score = exp2_below_1::<FUSED>(*score - base);
+    }
+    join(scores, 0.0, |a, b| a + b)
+}
+
+/// Makes weights of scores and rounds them to bf16. Returns the sum of the rounded ones, since these are
+/// what will be divided by it.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn weigh_rounded<const FUSED: bool>(
+    scores: &mut [[f32; LANES]],
+    weights: &mut [[u16; LANES]],
+    base: f32,
+) -> f32 {
+    let weights = weights.as_flattened_mut().iter_mut();
+    for (score, weight) in scores.as_flattened_mut().iter_mut().zip(weights) {
+        // Of what is multiplied by 2^16 + 1, the difference has 8 digits (Dekker's way to split a
+        // number). Cheaper than on integers; there is no overflow, and nothing below normal numbers.
+        let exact = exp2_below_1::<FUSED>(*score - base);
+        let scaled = exact * 65537.0;
+        *score = (exact - scaled) + scaled;
+        *weight = (score.to_bits() >> 16) as u16;
+    }
+    join(scores, 0.0, |a, b| a + b)
 }
 
 tiered! {
@@ -154,21 +236,34 @@ fn tanh<const FUSED: bool>(x: f32) -> f32 {
     1.0 - 2.0 / (exp::<FUSED>(2.0 * x) + 1.0)
 }
 
-/// Joins all lanes, first those that are 16 apart, then halves: the same order for all vectors.
 #[inline(always)]
 #[expect(
     clippy::inline_always,
     reason = "it takes the instructions of its caller"
 )]
-fn fold(lanes: &[f32; STRIP], join: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut of_16 = [0.0; 16];
-    of_16.copy_from_slice(&lanes[..16]);
-    for lanes in lanes[16..].as_chunks::<16>().0 {
-        for (a, b) in of_16.iter_mut().zip(lanes) {
+fn higher(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
+/// Joins all numbers: first those in the same lane, in order, then the lanes by halves.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn join(vectors: &[[f32; LANES]], first: f32, join: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [first; LANES];
+    for vector in vectors {
+        for (a, b) in lanes.iter_mut().zip(vector) {
             *a = join(*a, *b);
         }
     }
-    let of_8: [f32; 8] = from_fn(|lane| join(of_16[lane], of_16[lane + 8]));
+    // Through memory: the compiler would mix the joining of lanes with the loop above, in short vectors.
+    let lanes = black_box(lanes);
+    let of_8: [f32; 8] = from_fn(|lane| join(lanes[lane], lanes[lane + 8]));
     let of_4: [f32; 4] = from_fn(|lane| join(of_8[lane], of_8[lane + 4]));
     join(join(of_4[0], of_4[2]), join(of_4[1], of_4[3]))
 }
+
+/// Scores that are computed at once.
+const LANES: usize = 16;

@@ -5,11 +5,12 @@ use std::{cell::RefCell, f32::consts::LOG2_E, iter::repeat_n, ops::Range};
 
 use super::{
     Attention, Query, SEGMENT, STRIP,
-    product::{Panel, Rows, multiply},
+    product::{Elements, Panel, Rows, multiply},
     softmax::{State, merge, take_strip},
 };
 use crate::{
     KV_BLOCK, PagedKv, Pool, Tier,
+    brain::{expand, round_all},
     kv::{Part, Tiles},
     pool::Parts,
 };
@@ -34,6 +35,8 @@ pub(super) struct Unit {
     rows: Range<usize>,
     /// Positions that at least one row sees.
     seen: Range<usize>,
+    /// How many blocks ahead of their use memory is asked for them.
+    n_ahead: usize,
 }
 
 impl Unit {
@@ -50,8 +53,13 @@ impl Unit {
 /// Memory of one thread.
 #[derive(Default)]
 struct Scratch {
+    /// `width` elements each.
     queries: Vec<f32>,
+    /// The same as numbers of bf16, where the cache has such.
+    brain_queries: Vec<u16>,
     scores: Vec<f32>,
+    /// The weights that the scores became, as numbers of bf16.
+    brain_weights: Vec<u16>,
     keep: Vec<f32>,
     visible: Vec<Range<usize>>,
     /// Unpacked tiles.
@@ -81,9 +89,18 @@ impl Step<'_> {
     pub(super) fn unit(&self, kv_head: usize, rows: Range<usize>) -> Unit {
         let first = rows.clone().map(|row| self.seen(row).start).min();
         let end = rows.clone().map(|row| self.seen(row).end).max();
+        // Few queries take little time for a block, so that the answers pile up; and blocks of many bytes
+        // drive each other out of the first cache. With more queries all this hardly matters, and whole
+        // strips have the least overhead.
+        let n_ahead = if rows.len() * self.group > FEW_QUERIES {
+            STRIP / KV_BLOCK
+        } else {
+            (TILES_AHEAD * KV_BLOCK / self.width).clamp(1, STRIP / KV_BLOCK)
+        };
         Unit {
             kv_head,
             rows,
+            n_ahead,
             seen: first.unwrap_or(0)..end.unwrap_or(0),
         }
     }
@@ -102,7 +119,7 @@ impl Step<'_> {
             let mut segment = std::mem::take(&mut scratch.segment);
             let n_queries = unit.rows.len() * self.group;
             all.reset(n_queries, self.width);
-            self.gather(unit, &mut scratch.queries);
+            self.gather(unit, scratch);
             for idx in unit.segments() {
                 segment.reset(n_queries, self.width);
                 let (states, sums) = (&mut segment.states[..], &mut segment.sums[..]);
@@ -149,7 +166,7 @@ impl Step<'_> {
                     // SAFETY: as above.
                     let sums = unsafe { sums.part(first * all..(first + n_queries) * all) };
                     SCRATCH.with_borrow_mut(|scratch| {
-                        self.gather(unit, &mut scratch.queries);
+                        self.gather(unit, scratch);
                         self.segment(unit, segment, scratch, states, sums);
                     });
                 });
@@ -175,16 +192,35 @@ impl Step<'_> {
     }
 
     /// Collects the queries of a unit, scaled so that the scores are to the base 2, or can be capped.
-    fn gather(&self, unit: &Unit, queries: &mut Vec<f32>) {
-        let Attention { scale, softcap, .. } = self.attention;
+    fn gather(&self, unit: &Unit, scratch: &mut Scratch) {
+        let Attention {
+            head_dim,
+            scale,
+            softcap,
+            ..
+        } = self.attention;
         let scale = match softcap {
             Some(_) => scale,
             None => scale * LOG2_E,
         };
+        let Scratch {
+            queries,
+            brain_queries,
+            ..
+        } = scratch;
         queries.clear();
         for row in unit.rows.clone() {
-            let scaled = self.query[self.of_row(unit, row)].iter();
-            queries.extend(scaled.map(|value| value * scale));
+            for query in self.query[self.of_row(unit, row)].chunks_exact(head_dim) {
+                queries.extend(query.iter().map(|value| value * scale));
+                queries.extend(repeat_n(0.0, self.width - head_dim));
+            }
+        }
+        if self.kv.is_brain() {
+            brain_queries.resize(queries.len(), 0);
+            round_all(self.tier, queries, brain_queries);
+            for (query, rounded) in queries.iter_mut().zip(brain_queries) {
+                *query = expand(*rounded);
+            }
         }
     }
 
@@ -206,7 +242,9 @@ impl Step<'_> {
     ) {
         let Scratch {
             queries,
+            brain_queries,
             scores,
+            brain_weights,
             keep,
             visible,
             tiles,
@@ -216,9 +254,16 @@ impl Step<'_> {
         scores.resize(n_queries * STRIP, 0.0);
         keep.resize(n_queries, 0.0);
         tiles.resize(STRIP / KV_BLOCK * self.width * KV_BLOCK, 0.0);
+        let is_brain = self.kv.is_brain();
+        brain_weights.resize(if is_brain { scores.len() } else { 0 }, 0);
+        let has_instruction = is_brain && self.tier == Tier::Avx512Bf16;
         let queries = Rows {
-            values: queries,
-            stride: self.attention.head_dim,
+            values: if has_instruction {
+                Elements::Brain(brain_queries)
+            } else {
+                Elements::F32(queries)
+            },
+            stride: self.width,
             n: n_queries,
         };
         let start = unit.seen.start.max(segment * SEGMENT);
@@ -233,13 +278,34 @@ impl Step<'_> {
                 visible.extend(repeat_n(columns(&self.seen(row)), self.group));
             }
             let softcap = self.attention.softcap;
-            take_strip(self.tier, scores, visible, softcap, states, keep);
+            take_strip(
+                self.tier,
+                scores,
+                brain_weights,
+                visible,
+                softcap,
+                states,
+                keep,
+            );
+            let columns = columns(&unit.seen);
             let weights = Rows {
-                values: scores,
+                values: if has_instruction {
+                    Elements::Brain(brain_weights)
+                } else {
+                    Elements::F32(scores)
+                },
                 stride: STRIP,
                 n: n_queries,
             };
-            self.sum(unit, columns(&unit.seen), first, weights, keep, tiles, sums);
+            let mut keep = &keep[..];
+            let len = unit.n_ahead * KV_BLOCK;
+            for start in (0..STRIP).step_by(len) {
+                let columns = columns.start.max(start)..columns.end.min(start + len);
+                if !columns.is_empty() {
+                    self.sum(unit, columns, first, weights, keep, tiles, sums);
+                    keep = &KEEP_ALL[..n_queries.min(FEW_QUERIES)];
+                }
+            }
         }
     }
 
@@ -264,13 +330,12 @@ impl Step<'_> {
             };
             let memory = &mut memory[..self.width * KV_BLOCK];
             let keys = self.unpacked(keys, Part::Keys, memory);
-            let values = self.stored(unit, block_idx, Part::Values);
-            // Padding of the last tile of keys is not multiplied.
-            let rows = 0..self.attention.head_dim;
+            // Padding of the last tile of keys is not multiplied, but to make a pair.
+            let rows = 0..self.attention.head_dim.next_multiple_of(2);
             let panel = Panel {
                 rows: keys.rows(rows.clone()),
                 first: 0,
-                ahead: values.map_or(Tiles::NONE, |values| values.rows(rows)),
+                ahead: self.ahead(unit, block_idx, Part::Keys).rows(rows),
             };
             let scores = &mut scores[column..];
             multiply(self.tier, queries, &[panel], None, scores, STRIP);
@@ -299,34 +364,69 @@ impl Step<'_> {
             if let Some(stored) = self.stored(unit, block_idx, Part::Values) {
                 *values = self.unpacked(stored, Part::Values, memory);
             }
-            let next = block_idx + STRIP / KV_BLOCK;
-            if next * KV_BLOCK < unit.seen.end {
-                *ahead = self.stored(unit, next, Part::Keys).unwrap_or(Tiles::NONE);
-            }
+            *ahead = self.ahead(unit, block_idx, Part::Values);
         }
+        // Of a pair that is not wholly visible only one half is multiplied: the other may be no number.
+        let is_odd = |column: usize| self.kv.is_brain() && !column.is_multiple_of(2);
+        let whole = columns.start + usize::from(is_odd(columns.start))
+            ..columns.end - usize::from(is_odd(columns.end));
         for at in (0..self.width).step_by(KV_BLOCK) {
-            let mut panels = [Panel::NONE; STRIP / KV_BLOCK];
+            let alone = |column: usize| {
+                let (values, _) = of_blocks[column / KV_BLOCK];
+                values.alone(at + column % KV_BLOCK)
+            };
+            let first_edge = is_odd(columns.start).then(|| alone(columns.start));
+            let last_edge = is_odd(columns.end).then(|| alone(columns.end - 1));
+            let edge = |pair, first| Panel {
+                rows: Tiles::Brain(pair),
+                first,
+                ahead: Tiles::NONE,
+            };
+            let mut panels = [Panel::NONE; STRIP / KV_BLOCK + 2];
             let mut n_panels = 0;
+            let mut add = |panel| {
+                panels[n_panels] = panel;
+                n_panels += 1;
+            };
+            if let Some(pair) = &first_edge {
+                add(edge(pair, columns.start - 1));
+            }
             for (idx, (values, ahead)) in of_blocks.iter().enumerate() {
                 let column = idx * KV_BLOCK;
-                let slots = columns.start.max(column)..columns.end.min(column + KV_BLOCK);
+                let slots = whole.start.max(column)..whole.end.min(column + KV_BLOCK);
                 if slots.is_empty() || values.n_rows() == 0 {
                     continue;
                 }
                 let rows = at + slots.start - column..at + slots.end - column;
-                panels[n_panels] = Panel {
+                add(Panel {
                     rows: values.rows(rows.clone()),
                     first: slots.start,
-                    ahead: match ahead.n_rows() {
-                        0 => Tiles::NONE,
-                        _ => ahead.rows(rows),
-                    },
-                };
-                n_panels += 1;
+                    ahead: ahead.rows(rows),
+                });
+            }
+            if let Some(pair) = &last_edge {
+                add(edge(pair, columns.end - 1));
             }
             let (panels, sums) = (&panels[..n_panels], &mut sums[at..]);
             multiply(self.tier, weights, panels, Some(keep), sums, self.width);
         }
+    }
+
+    /// Returns what is needed `n_ahead` blocks after this one, in the order of use: the keys of a strip, its
+    /// values, the keys of the next.
+    fn ahead(&self, unit: &Unit, block_idx: usize, part: Part) -> Tiles<'_> {
+        const N_BLOCKS: usize = STRIP / KV_BLOCK;
+        let idx = block_idx % N_BLOCKS + unit.n_ahead;
+        let first = block_idx - block_idx % N_BLOCKS;
+        let (block_idx, part) = match part {
+            _ if idx < N_BLOCKS => (first + idx, part),
+            Part::Keys => (first + idx - N_BLOCKS, Part::Values),
+            Part::Values => (first + idx, Part::Keys),
+        };
+        if block_idx * KV_BLOCK >= unit.seen.end {
+            return Tiles::NONE;
+        }
+        self.stored(unit, block_idx, part).unwrap_or(Tiles::NONE)
     }
 
     /// Returns the tiles of a block of the unit's sequence.
@@ -371,5 +471,11 @@ thread_local! {
     static PARTIAL: RefCell<Partial> = RefCell::default();
 }
 
+/// What sums are multiplied by that stay as they are.
+const KEEP_ALL: [f32; FEW_QUERIES] = [1.0; FEW_QUERIES];
+/// Queries of one token.
+const FEW_QUERIES: usize = 12;
+/// Tiles for which memory is asked ahead of their use, for few queries.
+const TILES_AHEAD: usize = 8;
 /// Elements of the results of parts.
 const MAX_PARTIAL: usize = 1 << 21;

@@ -89,7 +89,7 @@ const TYPES: [(TensorType, f64); 5] = [
     (TensorType::Q4_0, 1.5),
 ];
 
-const HEAD_DIMS: [usize; 6] = [16, 32, 40, 64, 80, 128];
+const HEAD_DIMS: [usize; 7] = [16, 32, 33, 40, 64, 80, 128];
 
 fn rows(positions: Range<usize>, blocks: &[u32]) -> Vec<Query<'_>> {
     let row = |position| Query {
@@ -152,7 +152,7 @@ proptest! {
             let alone = run(Tier::best(), position..position + 1, 1);
             prop_assert_eq!(&together[(position - first) * width..][..width], &alone[..]);
         }
-        for tier in [Tier::Avx2, Tier::Avx512].into_iter().filter(|tier| tier.is_available()) {
+        for tier in Tier::VECTORS.into_iter().filter(|tier| tier.is_available()) {
             prop_assert_eq!(&together, &run(tier, first..n, 0), "{:?}", tier);
         }
         for (plain, best) in run(Tier::Scalar, n - 1..n, 0).iter().zip(&together[(n - 1 - first) * width..]) {
@@ -196,6 +196,53 @@ fn sequences_of_one_step_do_not_meet() {
             together[at.clone()],
             run(&query[at], std::slice::from_ref(row))
         );
+    }
+}
+
+/// What no number was ever written to may hold anything, and so may what other sequences left.
+#[test]
+fn what_is_not_visible_may_be_no_number() {
+    let width = 40;
+    for ty in [TensorType::F32, TensorType::F16, TensorType::BF16] {
+        for n in [1_usize, 2, 31, 32, 33, 129, 257, 300] {
+            for window in [None, Some(1), Some(2), Some(33), Some(130), Some(256)] {
+                let a = Attention {
+                    n_heads: 3,
+                    n_kv_heads: 1,
+                    head_dim: width,
+                    scale: 0.1,
+                    softcap: None,
+                    window,
+                };
+                for n_rows in [1, 2.min(n)] {
+                    let seen = (n - n_rows + 1).saturating_sub(window.unwrap_or(n))..n;
+                    let run = |beside: f32| {
+                        let (mut kv, blocks, keys, rows_of) = stored(n, (1, width), ty);
+                        for position in 0..blocks.len() * KV_BLOCK {
+                            let at = position * width..(position + 1) * width;
+                            let beside = vec![beside; width];
+                            let (key, value) = if seen.contains(&position) {
+                                (&keys[at.clone()], &rows_of[at])
+                            } else {
+                                (&beside[..], &beside[..])
+                            };
+                            let (block, slot) = (blocks[position / KV_BLOCK], position % KV_BLOCK);
+                            kv.write(1, block, slot, key, value).unwrap();
+                        }
+                        let query = values(n_rows * 3 * width, 5);
+                        let mut out = vec![0.0; query.len()];
+                        let rows = rows(n - n_rows..n, &blocks);
+                        attend(&kv, 1, &query, &rows, &a, &mut out, &Pool::new(1)).unwrap();
+                        out
+                    };
+                    let expected = run(0.0);
+                    assert!(expected.iter().all(|value| value.is_finite()));
+                    for beside in [f32::NAN, f32::INFINITY] {
+                        assert_eq!(run(beside), expected, "{ty} {n} {window:?} {beside}");
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -45,12 +45,13 @@ pub(crate) struct Angles {
 }
 
 impl CandleOps {
-    /// Prepares for a model whose keys and values are stored as `kv_type`, f16 or f32.
+    /// Prepares for a model whose keys and values are stored as `kv_type`: f16, bf16 or f32.
     pub(crate) fn new(device: Device, arch: &ArchConfig, kv_type: TensorType) -> CandleOps {
         CandleOps {
             device,
             kv_type: match kv_type {
                 TensorType::F16 => DType::F16,
+                TensorType::BF16 => DType::BF16,
                 _ => DType::F32,
             },
             kv_width: arch.kv_width(),

@@ -68,7 +68,7 @@ fn talk(loaded: Loaded, prompt: &[u32], temperature: f32) -> (Vec<TokenInfo>, St
 fn a_model_that_guesses_for_itself_is_right() {
     for case in CASES.iter().take(4) {
         let [long, short] = case.prompts();
-        for kv_cache_type in ["f16", "q8_0"] {
+        for kv_cache_type in ["f16", "bf16", "q8_0"] {
             let plain = talk(load(case, kv_cache_type), &long, 0.0);
             let mut pair = load(case, kv_cache_type);
             pair.draft = Some(load(case, kv_cache_type).model);

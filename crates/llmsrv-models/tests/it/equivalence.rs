@@ -195,7 +195,7 @@ fn check_copy(model: &mut dyn Model, (n_common, n_first, n_second): (usize, usiz
 #[test]
 fn a_block_is_copied_on_candle_tensors() {
     for case in CASES {
-        for kv_cache_type in ["f16", "f32"] {
+        for kv_cache_type in ["f16", "bf16", "f32"] {
             let mut model = load_on(case, kv_cache_type, "candle");
             model.reserve_blocks(6).unwrap();
             let mut own = Sequence::new(0, 70, 2, 32);
@@ -220,7 +220,7 @@ proptest! {
     #[test]
     fn a_copy_changes_no_bit(
         case in 0..CASES.len(),
-        kv_cache_type in prop::sample::select(vec!["f32", "f16", "q8_0", "q4_0"]),
+        kv_cache_type in prop::sample::select(vec!["f32", "f16", "bf16", "q8_0", "q4_0"]),
         n_common in 1usize..100,
         n_first in 1usize..80,
         n_second in 1usize..60,
@@ -240,7 +240,7 @@ proptest! {
     #[test]
     fn any_cut_changes_no_bit(
         case in 0..CASES.len(),
-        kv_cache_type in prop::sample::select(vec!["f32", "f16", "q8_0", "q4_0"]),
+        kv_cache_type in prop::sample::select(vec!["f32", "f16", "bf16", "q8_0", "q4_0"]),
         lengths in prop::collection::vec(1usize..100, 1..5),
         pieces in prop::collection::vec(1usize..40, 1..6),
     ) {

@@ -250,7 +250,7 @@ fn unknown_options_are_named() {
         (
             "cpu",
             "q1",
-            "unsupported model: KV cache type \"q1\" (known: f32, f16, q8_0, q4_0)",
+            "unsupported model: KV cache type \"q1\" (known: auto, f32, f16, bf16, q8_0, q4_0)",
         ),
     ] {
         let error = load_as(&path, device, kv_cache_type).err();

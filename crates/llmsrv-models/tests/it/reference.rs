@@ -148,7 +148,7 @@ fn the_default_arithmetic_agrees_with_the_reference() {
 fn fast_arithmetic_agrees_with_the_reference() {
     let path = root().join("assets/embedded/model.gguf");
     let reference = include_str!("../fixtures/Q8_0.json");
-    for kv_type in ["f32", "f16"] {
+    for kv_type in ["f32", "f16", "bf16"] {
         let label = format!("Q8_0 fast {kv_type}");
         let loaded = load_as(&path, "cpu", kv_type, Arithmetic::Fast);
         println!("{}", check(loaded, reference, 48, FAST_TOLERANCE, &label));
@@ -188,11 +188,11 @@ fn other_quantisations_stay_close() {
     }
 }
 
-/// A quantised cache loses little.
+/// A cache of few bits loses little.
 #[test]
 fn quantised_caches_stay_close() {
     let path = root().join("assets/embedded/model.gguf");
-    for (kv_type, least) in [("q8_0", 20), ("q4_0", 15)] {
+    for (kv_type, least) in [("bf16", 21), ("q8_0", 20), ("q4_0", 15)] {
         let loaded = load(&path, "cpu", kv_type);
         let n_equal = n_equal(loaded, include_str!("../fixtures/Q8_0.json"));
         println!("{kv_type} cache: {n_equal} of 21 next tokens equal");
