@@ -5,7 +5,7 @@
 //! block by block, so that a kernel reads them in the order they lie in.
 
 use super::{formats::Kind, isa::Instructions};
-use crate::{Error, Pool};
+use crate::{Error, Pool, brain};
 
 /// Rows of activations for products with packed weights of one [`Kind`].
 ///
@@ -154,7 +154,7 @@ impl Activations {
             Kind::Plain => out.fill(0.0),
             Kind::Brain => {
                 for (out, x) in out.iter_mut().zip(x) {
-                    *out = x - f32::from_bits(u32::from(upper_half(*x)) << 16);
+                    *out = x - brain::expand(brain::round(*x));
                 }
             }
         }
@@ -326,25 +326,8 @@ fn quantize_long(x: &[f32; 256], out: &mut Long) {
 #[inline(always)]
 fn round_brain(x: &[f32; 32], out: &mut Brain) {
     for (out, x) in out.values.iter_mut().zip(x) {
-        *out = upper_half(*x);
+        *out = brain::round(*x);
     }
-}
-
-/// Returns the upper half of the nearest number whose lower half is zero; of two, the even one. Numbers
-/// below the smallest normal one become zeros, as where an instruction multiplies.
-#[inline(always)]
-pub(super) fn upper_half(x: f32) -> u16 {
-    let (sign, size) = (x.to_bits() & SIGN, x.to_bits() & !SIGN);
-    let nearest = size + 0x7fff + (size >> 16 & 1);
-    let rounded = if size > f32::INFINITY.to_bits() {
-        // Not a number, which rounding could make another thing.
-        size | 1 << 22
-    } else if size < f32::MIN_POSITIVE.to_bits() {
-        0
-    } else {
-        nearest
-    };
-    ((sign | rounded) >> 16) as u16
 }
 
 fn rest<const LEN: usize>(x: &[f32], out: &mut [f32]) {
