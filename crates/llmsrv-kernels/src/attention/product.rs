@@ -31,6 +31,10 @@ pub(super) struct Panel<'a> {
     /// Which element of each row of the left side meets the first of them.
     pub first: usize,
     /// What will be needed soon: as long as `rows`, or empty.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only kernels for x86-64 ask for what is ahead")
+    )]
     pub ahead: Tiles<'a>,
 }
 
