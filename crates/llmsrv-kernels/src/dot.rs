@@ -2,9 +2,12 @@
 //!
 //! There is one source: [`lanes`] sums in as many independent lanes as the tier has registers for,
 //! and the compiler makes vector instructions of it. A tier always adds in the same order.
-#![expect(
-    unsafe_code,
-    reason = "a function compiled for more instructions can only be called so"
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        unsafe_code,
+        reason = "a function compiled for more instructions can only be called so"
+    )
 )]
 
 use crate::Tier;

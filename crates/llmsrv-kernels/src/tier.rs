@@ -79,9 +79,12 @@ pub(crate) const SCALAR_IS_FUSED: bool = cfg!(any(target_arch = "aarch64", targe
 macro_rules! tiered {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) = $body:ident;) => {
         $(#[$meta])*
-        #[expect(
-            unsafe_code,
-            reason = "a function compiled for more instructions can only be called so"
+        #[cfg_attr(
+            target_arch = "x86_64",
+            expect(
+                unsafe_code,
+                reason = "a function compiled for more instructions can only be called so"
+            )
         )]
         $vis fn $name(tier: $crate::Tier, $($arg: $ty),*) {
             #[cfg(target_arch = "x86_64")]

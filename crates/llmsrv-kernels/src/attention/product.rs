@@ -9,7 +9,10 @@
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use half::f16;
+use half::{
+    f16,
+    slice::{HalfBitsSliceExt, HalfFloatSliceExt},
+};
 
 use crate::{
     KV_BLOCK, Tier, brain,
@@ -61,6 +64,10 @@ pub(super) struct Panel<'a> {
     /// Which element of each row of the left side meets the first of them.
     pub first: usize,
     /// What will be needed soon: as long as `rows`, or empty.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only kernels for x86-64 ask for what is ahead")
+    )]
     pub ahead: Tiles<'a>,
 }
 
@@ -102,7 +109,7 @@ pub(super) fn multiply(
     plain::<SCALAR_IS_FUSED>(a, panels, keep, out, out_stride);
 }
 
-/// The definition.
+/// The definition. Rows of the tile are arrays, of which compilers make vectors.
 fn plain<const FUSED: bool>(
     a: Rows<'_>,
     panels: &[Panel<'_>],
@@ -112,42 +119,49 @@ fn plain<const FUSED: bool>(
 ) {
     for row in 0..a.n {
         let out = &mut out[row * out_stride..][..KV_BLOCK];
-        match keep {
-            Some(keep) => out.iter_mut().for_each(|out| *out *= keep[row]),
-            None => out.fill(0.0),
-        }
-        let mut add = |a: f32, row: &mut dyn Iterator<Item = f32>| {
-            for (out, value) in out.iter_mut().zip(row) {
-                *out = fma::<FUSED>(a, value, *out);
+        let mut sums = [0.0; KV_BLOCK];
+        if let Some(keep) = keep {
+            for (sum, out) in sums.iter_mut().zip(&*out) {
+                *sum = out * keep[row];
             }
-        };
+        }
         for panel in panels {
-            let first = row * a.stride + panel.first;
-            match (a.values, panel.rows) {
-                (Elements::F32(a), Tiles::F32(rows)) => {
-                    for (a, row) in a[first..].iter().zip(rows.chunks_exact(KV_BLOCK)) {
-                        add(*a, &mut row.iter().copied());
-                    }
+            for k in 0..panel.rows.n_rows() {
+                // The second row of a pair comes first.
+                let k = if matches!(panel.rows, Tiles::Brain(_)) {
+                    k ^ 1
+                } else {
+                    k
+                };
+                let a = a.values.at(row * a.stride + panel.first + k);
+                let values = tile_row(panel.rows, k);
+                for (sum, value) in sums.iter_mut().zip(values) {
+                    *sum = fma::<FUSED>(a, value, *sum);
                 }
-                (Elements::F32(a), Tiles::F16(rows)) => {
-                    for (a, row) in a[first..].iter().zip(rows.chunks_exact(KV_BLOCK)) {
-                        let mut row = row.iter().map(|bits| f16::from_bits(*bits).to_f32());
-                        add(*a, &mut row);
-                    }
-                }
-                (a, Tiles::Brain(rows)) => {
-                    for (pair, rows) in rows.chunks_exact(2 * KV_BLOCK).enumerate() {
-                        for idx in [1, 0] {
-                            let a = a.at(first + 2 * pair + idx);
-                            let bits = rows.iter().skip(idx).step_by(2);
-                            add(a, &mut bits.map(|bits| brain::expand(*bits)));
-                        }
-                    }
-                }
-                _ => debug_assert_eq!(panel.rows.n_rows(), 0),
             }
         }
+        out.copy_from_slice(&sums);
     }
+}
+
+/// Returns row `k` of a tile.
+fn tile_row(tiles: Tiles<'_>, k: usize) -> [f32; KV_BLOCK] {
+    let mut row = [0.0; KV_BLOCK];
+    match tiles {
+        Tiles::F32(tiles) => row.copy_from_slice(&tiles[k * KV_BLOCK..][..KV_BLOCK]),
+        Tiles::F16(tiles) => {
+            let halves = tiles[k * KV_BLOCK..][..KV_BLOCK].reinterpret_cast::<f16>();
+            halves.convert_to_f32_slice(&mut row);
+        }
+        Tiles::Brain(tiles) => {
+            let pairs = &tiles[k / 2 * 2 * KV_BLOCK..][..2 * KV_BLOCK];
+            for (value, pair) in row.iter_mut().zip(pairs.as_chunks::<2>().0) {
+                *value = brain::expand(pair[k % 2]);
+            }
+        }
+        Tiles::Packed(_) => {}
+    }
+    row
 }
 
 #[cfg(test)]
