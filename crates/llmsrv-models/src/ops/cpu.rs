@@ -297,9 +297,11 @@ impl Ops for CpuOps {
                 result.add_pairs();
             }
             if let Some(bias) = bias {
-                for row in 0..result.n_rows() {
-                    kernels::add_scaled(result.row_mut(row), bias, 1.0);
-                }
+                self.in_rows(result, |_, rows| {
+                    for row in rows.chunks_exact_mut(bias.len().max(1)) {
+                        kernels::add_scaled(row, bias, 1.0);
+                    }
+                });
             }
         }
         Ok(results)
