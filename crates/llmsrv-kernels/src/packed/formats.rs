@@ -130,6 +130,10 @@ pub(super) trait Format {
     /// Sizes of a block.
     const LAYOUT: Layout;
     /// Whether the kernel uses [`Isa::dot_brain`], and so is compiled for it where it has an instruction.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only x86-64 has kernels of their own for it")
+    )]
     const IS_BRAIN: bool = false;
     /// Activations of one token for one block.
     type Block;
@@ -647,6 +651,10 @@ pub(super) trait Floating {
     /// Bytes of a vector.
     const BYTES: usize;
     /// Whether [`Floating::add`] is [`Isa::dot_brain`].
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only x86-64 has kernels of their own for it")
+    )]
     const IS_BRAIN: bool = false;
     /// A vector.
     type Weights<I: Isa>: Copy;
