@@ -1,5 +1,10 @@
 //! `llmsrv bench`: what it prints is complete and adds up, and what it makes can be measured.
 
+use std::{
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
 use serde_json::Value;
 
 use crate::util::Sandbox;
@@ -171,4 +176,34 @@ fn mistakes_are_told_with_what_to_do() {
         assert!(output.stderr.contains(text), "{output:?}");
     }
     assert!(!std::path::Path::new(made).exists());
+}
+
+/// Half a model is of no use to anybody, and may be gigabytes.
+#[test]
+fn an_interrupted_model_leaves_nothing_behind() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path().join("made");
+    std::fs::create_dir(&folder).unwrap();
+    let (file, part) = (folder.join("8b.gguf"), folder.join("8b.gguf.part"));
+    let child = sandbox
+        .command()
+        .args(["bench", "--make-model", "8b", "-o"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + Duration::from_mins(1);
+    while part.metadata().map_or(0, |part| part.len()) == 0 {
+        assert!(Instant::now() < end, "nothing is written");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = child.id().to_string();
+    Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("was not made"), "{stderr}");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
 }

@@ -1,12 +1,19 @@
 //! Models with random weights.
 
-use std::ops::ControlFlow;
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use anyhow::Context as _;
-use llmsrv_convert::{Family, SHAPES, Shape, Target, synthesize};
+use llmsrv_convert::{Error, Family, SHAPES, Shape, Target, synthesize};
 
 use crate::{
     cli::BenchArgs,
+    connect::runtime,
     failure::{Code, Failure},
     format, term,
 };
@@ -25,8 +32,21 @@ pub fn run(text: &str, args: &BenchArgs, quiet: bool) -> Result<(), Failure> {
         .parse()
         .map_err(|error| Failure::new(Code::Usage, error))?;
     let mut steps = super::steps(quiet);
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let signals = runtime()?;
+    signals.spawn({
+        let interrupted = interrupted.clone();
+        async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                interrupted.store(true, Ordering::Relaxed);
+            }
+        }
+    });
     let mut progress = |done, total| {
         steps.amount("writing random weights", done, total);
+        if interrupted.load(Ordering::Relaxed) {
+            return ControlFlow::Break(());
+        }
         ControlFlow::Continue(())
     };
     // Under its name there is a whole model, or what was there before; a device is written to.
@@ -36,7 +56,16 @@ pub fn run(text: &str, args: &BenchArgs, quiet: bool) -> Result<(), Failure> {
         part.as_mut_os_string().push(".part");
     }
     let cannot = || format!("cannot make {}", path.display());
-    synthesize(&part, name, &shape, target, &mut progress).with_context(cannot)?;
+    let made = synthesize(&part, name, &shape, target, &mut progress);
+    if made.is_err() && !is_device {
+        // Why it failed matters more than that the part may stay.
+        let _ = std::fs::remove_file(&part);
+    }
+    if matches!(made, Err(Error::Cancelled)) {
+        return Err(Failure::new(Code::Interrupted, "interrupted")
+            .hint(format!("{} was not made", path.display())));
+    }
+    made.with_context(cannot)?;
     if !is_device {
         std::fs::rename(&part, path).with_context(cannot)?;
     }
