@@ -59,13 +59,15 @@ pub fn quantize(
     })
 }
 
-/// Creates `destination`, lets `write` fill it, and removes it again if that fails.
+/// Creates `destination`, lets `write` fill it, and removes it again if that fails. A device that was
+/// there stays, whatever happens.
 pub(crate) fn create(
     destination: &Path,
     layout: &Layout,
     write: impl FnOnce(&mut Stream<BufWriter<File>>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let file = File::create(destination)?;
+    let is_file = file.metadata()?.is_file();
     let begun = || -> Result<(), Error> {
         let mut stream = layout.start(BufWriter::new(file))?;
         write(&mut stream)?;
@@ -74,8 +76,10 @@ pub(crate) fn create(
         Ok(())
     };
     begun().inspect_err(|_| {
-        // The first error is the one to tell.
-        let _ = fs::remove_file(destination);
+        if is_file {
+            // The first error is the one to tell.
+            let _ = fs::remove_file(destination);
+        }
     })
 }
 

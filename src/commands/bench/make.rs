@@ -57,10 +57,6 @@ pub fn run(text: &str, args: &BenchArgs, quiet: bool) -> Result<(), Failure> {
     }
     let cannot = || format!("cannot make {}", path.display());
     let made = synthesize(&part, name, &shape, target, &mut progress);
-    if made.is_err() && !is_device {
-        // Why it failed matters more than that the part may stay.
-        let _ = std::fs::remove_file(&part);
-    }
     if matches!(made, Err(Error::Cancelled)) {
         return Err(Failure::new(Code::Interrupted, "interrupted")
             .hint(format!("{} was not made", path.display())));

@@ -59,6 +59,19 @@ fn every_target_and_family_runs_and_gives_finite_logits() {
     }
 }
 
+/// Through a link, so that a mistake would cost this folder a link and not the system its device.
+#[test]
+fn what_is_no_file_is_not_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("full");
+    std::os::unix::fs::symlink("/dev/full", &link).unwrap();
+    let shape = tiny(Family::Qwen2, true);
+    let mut go = |_, _| ControlFlow::Continue(());
+    let made = synthesize(&link, "tiny", &shape, Target::Q8_0, &mut go);
+    assert!(matches!(made, Err(Error::Io(_))), "{made:?}");
+    assert!(link.is_symlink());
+}
+
 #[test]
 fn types_are_those_of_quantising_and_bytes_are_the_same_every_time() {
     let dir = tempfile::tempdir().unwrap();

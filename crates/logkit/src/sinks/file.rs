@@ -60,6 +60,17 @@ impl LogFile {
             Ok((file, metadata.len(), day_of(written)))
         };
         let (file, n_bytes, day) = open().map_err(|source| io_error(path, source))?;
+        // A device or a pipe has no place of its own to be put aside from.
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let rotation = if is_file {
+            rotation
+        } else {
+            Rotation {
+                max_bytes: None,
+                daily: false,
+                ..rotation
+            }
+        };
         Ok(LogFile {
             path: path.to_owned(),
             file,
@@ -110,8 +121,10 @@ impl LogFile {
     }
 
     fn put_aside(&mut self) -> io::Result<()> {
+        // What a link leads to makes room, beside itself; the link, perhaps the system's own, stays.
+        let path = fs::canonicalize(&self.path)?;
         let numbered = |number: usize, suffix: &str| {
-            let mut name = self.path.as_os_str().to_owned();
+            let mut name = path.as_os_str().to_owned();
             name.push(format!(".{number}{suffix}"));
             PathBuf::from(name)
         };
@@ -126,8 +139,8 @@ impl LogFile {
             }
         }
         let aside = numbered(1, "");
-        fs::rename(&self.path, &aside)?;
-        self.file = append_to(&self.path)?;
+        fs::rename(&path, &aside)?;
+        self.file = append_to(&path)?;
         self.n_bytes = self.file.metadata()?.len();
         if self.rotation.backups == 0 {
             return remove(&aside);

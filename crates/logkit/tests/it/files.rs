@@ -215,6 +215,34 @@ fn files_are_put_aside() {
     assert_eq!(compact["fn"], "Cart::pay");
 }
 
+/// Links stay where they are, and so does what is no file: a log may go to a device of the system.
+#[test]
+fn only_files_are_put_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let (link, target) = (folder.path().join("link"), folder.path().join("target"));
+    let (device, null) = (folder.path().join("device"), Path::new("/dev/null"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    std::os::unix::fs::symlink(null, &device).unwrap();
+    for path in [&link, &device] {
+        let rotation = Rotation {
+            max_bytes: Some(1000),
+            backups: 1,
+            ..Rotation::default()
+        };
+        let mut sink = JsonSink::open(path, JsonForm::Compact, rotation).unwrap();
+        for _ in 0..20 {
+            sink.write_batch(&[sample()]).unwrap();
+        }
+    }
+    let mut names: Vec<String> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["device", "link", "target", "target.1"]);
+    assert!(link.is_symlink() && device.is_symlink());
+}
+
 prop_compose! {
     /// Entries with anything in their texts.
     fn any_entry()(
