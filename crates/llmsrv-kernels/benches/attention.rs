@@ -15,7 +15,7 @@
 use std::time::Instant;
 
 use llmsrv_gguf::TensorType;
-use llmsrv_kernels::{Attention, KV_BLOCK, PagedKv, Pool, Query, attend, probe};
+use llmsrv_kernels::{Attention, KV_BLOCK, PagedKv, Place, Pool, Query, attend, probe};
 
 /// Query heads, key heads, elements of a head.
 const SHAPES: [(&str, usize, usize, usize); 3] =
@@ -102,8 +102,12 @@ impl Case {
         let row = values(n_heads * head_dim);
         for layer in 0..LAYERS {
             for position in 0..depth * n_sequences {
-                let (block, slot) = (position / KV_BLOCK, position % KV_BLOCK);
-                kv.write(layer, block as u32, slot, &row, &row).unwrap();
+                let place = Place {
+                    block: (position / KV_BLOCK) as u32,
+                    slot: position % KV_BLOCK,
+                };
+                kv.append(layer, &[place], &row, &row, None, &Pool::new(1))
+                    .unwrap();
             }
         }
         let blocks = (0..n_sequences * n_blocks).step_by(n_blocks);

@@ -112,14 +112,11 @@ impl Model {
             let mut outs = step.out.chunks_mut(n_results);
             let mut products: Vec<Product<'_>> = group
                 .iter()
-                .map(|weights| Product {
-                    weights,
-                    x: step
-                        .x
-                        .iter()
-                        .find(|x| x.n_cols() == weights.n_cols())
-                        .unwrap(),
-                    out: &mut outs.next().unwrap()[..weights.n_rows()],
+                .map(|weights| {
+                    let mut x = step.x.iter();
+                    let x = x.find(|x| x.n_cols() == weights.n_cols()).unwrap();
+                    let out = outs.next().unwrap();
+                    Product::new(weights, x, &mut out[..weights.n_rows()])
                 })
                 .collect();
             multiply_all(Instructions::best(), &mut products, pool).unwrap();

@@ -142,11 +142,7 @@ impl Case {
     fn times(&self, tier: Instructions, pool: &Pool, n: usize) -> Vec<f64> {
         let mut out = vec![0.0; self.x.n_rows() * self.packed.n_rows()];
         times(n, || {
-            let product = Product {
-                weights: &self.packed,
-                x: &self.x,
-                out: &mut out,
-            };
+            let product = Product::new(&self.packed, &self.x, &mut out);
             multiply_all(tier, &mut [product], pool).unwrap();
         })
     }

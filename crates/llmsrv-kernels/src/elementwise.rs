@@ -88,12 +88,22 @@ mod tiers {
 fn rms_norm_rows<const FUSED: bool>(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let width = weight.len().max(1);
     for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-        let square_sum = sum(x, |sum, x| fma::<FUSED>(x, x, sum));
-        let scale = 1.0 / (square_sum / width as f32 + eps).sqrt();
+        let scale = rms_scale::<FUSED>(x, eps);
         for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
             *out = x * scale * weight;
         }
     }
+}
+
+/// Returns what a norm multiplies the elements of a row with, before its weights.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+pub(crate) fn rms_scale<const FUSED: bool>(x: &[f32], eps: f32) -> f32 {
+    let square_sum = sum(x, |sum, x| fma::<FUSED>(x, x, sum));
+    1.0 / (square_sum / x.len() as f32 + eps).sqrt()
 }
 
 #[inline(always)]
@@ -143,8 +153,18 @@ fn add_scaled_row<const FUSED: bool>(x: &mut [f32], y: &[f32], scale: f32) {
 )]
 fn silu_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
     for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = *gate / (1.0 + exp::<FUSED>(-*gate)) * up;
+        *gate = silu::<FUSED>(*gate) * up;
     }
+}
+
+/// `x * sigmoid(x)`.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+pub(crate) fn silu<const FUSED: bool>(x: f32) -> f32 {
+    x / (1.0 + exp::<FUSED>(-x))
 }
 
 #[inline(always)]
@@ -154,7 +174,7 @@ fn silu_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
 )]
 fn gelu_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
     for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = gelu_of::<FUSED>(*gate) * up;
+        *gate = gelu_tanh::<FUSED>(*gate) * up;
     }
 }
 
@@ -165,7 +185,7 @@ fn gelu_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
 )]
 fn gelu_row<const FUSED: bool>(x: &mut [f32]) {
     for x in x {
-        *x = gelu_of::<FUSED>(*x);
+        *x = gelu_tanh::<FUSED>(*x);
     }
 }
 
@@ -175,7 +195,7 @@ fn gelu_row<const FUSED: bool>(x: &mut [f32]) {
     clippy::inline_always,
     reason = "it takes the instructions of its caller"
 )]
-fn gelu_of<const FUSED: bool>(x: f32) -> f32 {
+pub(crate) fn gelu_tanh<const FUSED: bool>(x: f32) -> f32 {
     let inner = TWICE_ROOT * (x + 0.044_715 * x * x * x);
     x / (1.0 + exp::<FUSED>(-inner))
 }

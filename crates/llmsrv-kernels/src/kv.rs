@@ -7,6 +7,10 @@
 //!
 //! Instructions for bf16 add two products at once, so its tiles hold their rows in pairs: an element of
 //! one row beside that of the next.
+#![expect(
+    unsafe_code,
+    reason = "threads write what different heads store in the same blocks"
+)]
 
 use std::ops::Range;
 
@@ -14,9 +18,10 @@ use half::{f16, slice::HalfFloatSliceExt};
 use llmsrv_gguf::TensorType;
 
 use crate::{
-    Error, Tier, brain,
+    Error, Pairs, Pool, Tier, brain,
     packed::{Arena, Region},
-    quant,
+    pool::Parts,
+    quant, rotate,
 };
 
 /// Positions in a block, and rows and columns of a tile.
@@ -43,6 +48,28 @@ struct Shape {
     /// Tiles of the keys of a head in a block, and as many of the values; the last may be padded.
     n_tiles: usize,
     tile_bytes: usize,
+}
+
+/// Where a position is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The block.
+    pub block: u32,
+    /// The position within it.
+    pub slot: usize,
+}
+
+/// Angles by which the keys of rows are rotated.
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation<'a> {
+    /// Which elements of a head turn together.
+    pub pairs: Pairs,
+    /// How many of them.
+    pub n_pairs: usize,
+    /// Cosines: `n_pairs` for each row.
+    pub cos: &'a [f32],
+    /// Sines: as many.
+    pub sin: &'a [f32],
 }
 
 /// Keys or values.
@@ -149,49 +176,98 @@ impl PagedKv {
         Ok(())
     }
 
-    /// Stores key and value of one position. Numbers that the type cannot hold are rounded.
-    pub fn write(
+    /// Stores keys and values of positions, of which `keys` and `values` have a row each, and rotates the
+    /// keys on the way. Numbers that the type cannot hold are rounded. No place is named twice.
+    ///
+    /// # Errors
+    /// If there is no such layer or place, or lengths do not fit.
+    pub fn append(
         &mut self,
         layer: usize,
-        block: u32,
-        slot: usize,
-        key: &[f32],
-        value: &[f32],
+        places: &[Place],
+        keys: &[f32],
+        values: &[f32],
+        rotation: Option<&Rotation<'_>>,
+        pool: &Pool,
     ) -> Result<(), Error> {
         let shape = self.shape;
-        let expected = shape.n_heads * shape.head_dim;
-        for row in [key, value] {
-            if row.len() != expected {
+        let width = shape.n_heads * shape.head_dim;
+        let n_pairs = rotation.map_or(0, |rotation| rotation.n_pairs);
+        let (n_cos, n_sin) = rotation.map_or((0, 0), |turn| (turn.cos.len(), turn.sin.len()));
+        for (what, got, expected) in [
+            ("elements of keys", keys.len(), places.len() * width),
+            ("elements of values", values.len(), places.len() * width),
+            ("cosines of a rotation", n_cos, places.len() * n_pairs),
+            ("sines of a rotation", n_sin, places.len() * n_pairs),
+        ] {
+            if got != expected {
                 return Err(Error::Length {
-                    what: "elements of a key or value",
-                    got: row.len(),
+                    what,
+                    got,
                     expected,
                 });
             }
         }
-        let n_blocks = self.chunks.len() * CHUNK_BLOCKS;
-        if block as usize >= n_blocks || slot >= KV_BLOCK || layer >= shape.n_layers {
+        let n_blocks = self.n_blocks();
+        let is_there = |place: &Place| (place.block as usize) < n_blocks && place.slot < KV_BLOCK;
+        if layer >= shape.n_layers || !places.iter().all(is_there) {
             return Err(Error::Length {
                 what: "blocks",
-                got: block as usize,
+                got: places.iter().map(|p| p.block as usize).max().unwrap_or(0),
                 expected: n_blocks,
             });
         }
-        let chunk = &mut self.chunks[block as usize / CHUNK_BLOCKS];
-        for (part, row) in [(Part::Keys, key), (Part::Values, value)] {
-            let heads = row.chunks_exact(shape.head_dim.max(1)).enumerate();
-            for (head, row) in heads {
-                let at = shape.offset(layer, block, head, part);
-                let tiles = &mut chunk.bytes_mut()[at..at + shape.part_bytes()];
-                let tiles = tiles.chunks_exact_mut(shape.tile_bytes);
-                for (tile, elements) in tiles.zip(row.chunks(KV_BLOCK)) {
-                    let mut padded = [0.0; KV_BLOCK];
-                    padded[..elements.len()].copy_from_slice(elements);
-                    shape.put(part, slot, &padded, tile)?;
+        let head_dim = shape.head_dim;
+        let chunks: Vec<Parts<'_, u8>> = self
+            .chunks
+            .iter_mut()
+            .map(|chunk| Parts::new(chunk.bytes_mut()))
+            .collect();
+        let store = |head: usize| -> Result<(), Error> {
+            let mut key = vec![0.0; head_dim];
+            for (row, place) in places.iter().enumerate() {
+                let of_row = row * width + head * head_dim;
+                key.copy_from_slice(&keys[of_row..][..head_dim]);
+                if let Some(Rotation {
+                    pairs,
+                    n_pairs,
+                    cos,
+                    sin,
+                }) = rotation
+                {
+                    let of_row = row * n_pairs..(row + 1) * n_pairs;
+                    rotate(
+                        &mut key,
+                        head_dim,
+                        *pairs,
+                        &cos[of_row.clone()],
+                        &sin[of_row],
+                    );
+                }
+                let value = &values[of_row..][..head_dim];
+                for (part, elements) in [(Part::Keys, &key[..]), (Part::Values, value)] {
+                    let at = shape.offset(layer, place.block, head, part);
+                    // SAFETY: what a head stores in a block is its own, and each has one task.
+                    let tiles = unsafe {
+                        let chunk = &chunks[place.block as usize / CHUNK_BLOCKS];
+                        chunk.part(at..at + shape.part_bytes())
+                    };
+                    let tiles = tiles.chunks_exact_mut(shape.tile_bytes);
+                    for (tile, elements) in tiles.zip(elements.chunks(KV_BLOCK)) {
+                        let mut padded = [0.0; KV_BLOCK];
+                        padded[..elements.len()].copy_from_slice(elements);
+                        shape.put(part, place.slot, &padded, tile)?;
+                    }
                 }
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        let mut heads: Vec<Result<(), Error>> = vec![Ok(()); shape.n_heads];
+        let parallel = keys.len() >= PARALLEL_WORK;
+        pool.for_each_chunk_mut(&mut heads, 1, parallel, |head, stored| {
+            stored.fill_with(|| store(head));
+        });
+        heads.into_iter().collect()
     }
 
     /// Copies what is stored in a block, in all layers, to another one.
@@ -440,10 +516,68 @@ fn row_bytes(ty: TensorType) -> usize {
 pub(crate) const TILE: usize = KV_BLOCK * KV_BLOCK;
 /// Blocks that are allocated together.
 const CHUNK_BLOCKS: usize = 16;
+/// Elements of keys from which on a second thread pays.
+const PARALLEL_WORK: usize = 1 << 13;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// However many threads store, and whatever is rotated on the way or before.
+    #[test]
+    fn what_is_stored_together_is_what_is_stored_alone() {
+        for (ty, head_dim) in [
+            (TensorType::BF16, 48),
+            (TensorType::F16, 64),
+            (TensorType::Q8_0, 32),
+        ] {
+            let (n_rows, n_heads, n_pairs) = (90, 5, 14);
+            let width = n_heads * head_dim;
+            let value = |i: usize| ((i * 7919) % 2003) as f32 / 500.0 - 2.0;
+            let keys: Vec<f32> = (0..n_rows * width).map(value).collect();
+            let values: Vec<f32> = (0..n_rows * width).map(|i| value(i + 3)).collect();
+            let cos: Vec<f32> = (0..n_rows * n_pairs).map(|i| value(i + 5).cos()).collect();
+            let sin: Vec<f32> = (0..n_rows * n_pairs).map(|i| value(i + 5).sin()).collect();
+            let places: Vec<Place> = (0..n_rows)
+                .map(|row| Place {
+                    block: (7 - row / KV_BLOCK) as u32,
+                    slot: row % KV_BLOCK,
+                })
+                .collect();
+            let rotation = Rotation {
+                pairs: Pairs::Halves,
+                n_pairs,
+                cos: &cos,
+                sin: &sin,
+            };
+            let stored = |n_threads: usize, together: bool| {
+                let mut kv = PagedKv::new(2, n_heads, head_dim, ty).unwrap();
+                kv.reserve(8).unwrap();
+                let pool = Pool::new(n_threads);
+                if together {
+                    kv.append(1, &places, &keys, &values, Some(&rotation), &pool)
+                        .unwrap();
+                } else {
+                    let mut keys = keys.clone();
+                    for (row, key) in keys.chunks_mut(width).enumerate() {
+                        let at = row * n_pairs..(row + 1) * n_pairs;
+                        rotate(key, head_dim, Pairs::Halves, &cos[at.clone()], &sin[at]);
+                    }
+                    for (row, place) in places.iter().enumerate() {
+                        let at = row * width..(row + 1) * width;
+                        let (key, value) = (&keys[at.clone()], &values[at]);
+                        kv.append(1, &[*place], key, value, None, &pool).unwrap();
+                    }
+                }
+                kv.chunks[0].bytes().to_vec()
+            };
+            let expected = stored(1, false);
+            assert!(
+                stored(1, true) == expected && stored(3, true) == expected,
+                "{ty}"
+            );
+        }
+    }
 
     #[test]
     fn a_copied_block_holds_the_same_wherever_it_lies() {
@@ -457,10 +591,14 @@ mod tests {
             kv.reserve(2 * CHUNK_BLOCKS).unwrap();
             let row = |n: usize| -> Vec<f32> { (0..144).map(|i| (i * n) as f32 / 99.0).collect() };
             for layer in 0..2 {
-                for slot in 0..KV_BLOCK {
-                    let (key, value) = (row(layer + slot), row(layer + 2 * slot));
-                    kv.write(layer, 3, slot, &key, &value).unwrap();
-                }
+                let places: Vec<Place> =
+                    (0..KV_BLOCK).map(|slot| Place { block: 3, slot }).collect();
+                let keys: Vec<f32> = (0..KV_BLOCK).flat_map(|slot| row(layer + slot)).collect();
+                let values: Vec<f32> = (0..KV_BLOCK)
+                    .flat_map(|slot| row(layer + 2 * slot))
+                    .collect();
+                kv.append(layer, &places, &keys, &values, None, &Pool::new(1))
+                    .unwrap();
             }
             let last = 2 * CHUNK_BLOCKS as u32 - 1;
             let stored = |kv: &PagedKv, block: u32| -> Vec<u8> {

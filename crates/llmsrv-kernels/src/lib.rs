@@ -28,9 +28,9 @@ pub use elementwise::{
     Pairs, add_scaled, gelu, gelu_mul, layer_norm, rms_norm, rotate, sigmoid, silu_mul,
 };
 pub use error::Error;
-pub use kv::{KV_BLOCK, PagedKv};
+pub use kv::{KV_BLOCK, PagedKv, Place, Rotation};
 pub use matmul::{Weight, matmul};
-pub use packed::{Activations, Arena, Instructions, Kind, Packed, Product, multiply_all};
+pub use packed::{Activations, Arena, Gate, Instructions, Kind, Packed, Product, multiply_all};
 pub use pool::Pool;
 pub use quant::{dequantize, quantize, supported};
 pub use tier::Tier;

@@ -7,7 +7,7 @@ use llmsrv_engine::{ModelError, StepPlan};
 
 use crate::{
     arch::{ArchConfig, ExpertsConfig},
-    ops::{Attention, Ops},
+    ops::{Affine, Attention, Input, Ops},
     routing::Choices,
     weights::{FeedForward, Gated, Linear, Weights},
 };
@@ -82,27 +82,25 @@ fn hidden<O: Ops>(
 
     for (idx, (config, layer)) in arch.layers.iter().zip(&weights.layers).enumerate() {
         // Attention.
-        let normed = norm(ops, &x, layer.attention_norm.as_ref(), arch.norm_eps)?;
-        let input = normed.as_ref().unwrap_or(&x);
+        let input = normed(&x, layer.attention_norm.as_ref(), arch.norm_eps);
         // [n, heads * head_dim], twice [n, kv_heads * head_dim]
         let projections = [&layer.query, &layer.key, &layer.value];
         let [mut query, mut key, value] = linears(ops, input, projections)?;
-        drop(normed);
         if let Some(weight) = &layer.query_norm {
             query = ops.rms_norm(&query, weight, arch.norm_eps)?;
         }
         if let Some(weight) = &layer.key_norm {
             key = ops.rms_norm(&key, weight, arch.norm_eps)?;
         }
-        if let Some(angles) = config.rope.and_then(|rope| angles.get(rope)) {
+        let angles = config.rope.and_then(|rope| angles.get(rope));
+        if let Some(angles) = angles {
             query = ops.rotate(query, angles, arch.head_dim)?;
-            key = ops.rotate(key, angles, arch.head_dim)?;
         }
         if let Some(factors) = &temperatures {
             query = ops.scale_rows(query, factors)?;
         }
-        ops.append_kv(idx, &key, &value, plan)?;
-        drop((key, value));
+        ops.append_kv(idx, key, angles, &value, plan)?;
+        drop(value);
 
         // Nothing after the last keys and values matters for rows without logits.
         let is_last = idx + 1 == arch.layers.len();
@@ -123,59 +121,76 @@ fn hidden<O: Ops>(
             attended = ops.take_rows(&attended, &plan.logit_rows)?;
             x = ops.take_rows(&x, &plan.logit_rows)?;
         }
-        let mut delta = linear(ops, &attended, &layer.attention_output)?; // [n, w]
-        drop(attended);
-        if let Some(weight) = &layer.attention_post_norm {
-            delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
-        }
-        x = ops.add(x, &delta, arch.residual_scale)?;
-        drop(delta);
+        let attended = Input::Rows(&attended);
+        let post_norm = layer.attention_post_norm.as_ref();
+        x = add_output(arch, ops, x, attended, &layer.attention_output, post_norm)?;
 
         // Feed-forward.
-        let normed = norm(ops, &x, layer.feed_forward_norm.as_ref(), arch.norm_eps)?;
-        let input = normed.as_ref().unwrap_or(&x);
-        let mut delta = match &layer.feed_forward {
-            FeedForward::Dense(network) => gated(arch, ops, input, network)?,
+        let post_norm = layer.feed_forward_post_norm.as_ref();
+        match &layer.feed_forward {
+            FeedForward::Dense(network) => {
+                let input = normed(&x, layer.feed_forward_norm.as_ref(), arch.norm_eps);
+                let hidden = hidden_of(arch, ops, input, network)?;
+                let hidden = Input::Rows(&hidden);
+                x = add_output(arch, ops, x, hidden, &network.down, post_norm)?;
+            }
             FeedForward::Experts {
                 config,
                 router,
                 experts,
                 shared,
             } => {
+                let weight = layer.feed_forward_norm.as_ref();
+                let normed = weight.map(|weight| ops.rms_norm(&x, weight, arch.norm_eps));
+                let normed = normed.transpose()?;
+                let input = normed.as_ref().unwrap_or(&x);
                 let scores = ops.linear(input, router, None)?; // [n, experts]
-                let routed = mixture(arch, ops, input, &scores, config, experts)?;
-                match shared {
-                    None => routed,
-                    Some((network, gate)) => {
-                        let mut common = gated(arch, ops, input, network)?;
-                        if let Some(gate) = gate {
-                            let gate = ops.linear(input, gate, None)?; // [n, 1]
-                            common = ops.sigmoid_gate(common, &gate)?;
-                        }
-                        ops.add(routed, &common, 1.0)?
+                let mut delta = mixture(arch, ops, input, &scores, config, experts)?;
+                if let Some((network, gate)) = shared {
+                    let mut common = gated(arch, ops, input, network)?;
+                    if let Some(gate) = gate {
+                        let gate = ops.linear(input, gate, None)?; // [n, 1]
+                        common = ops.sigmoid_gate(common, &gate)?;
                     }
+                    delta = ops.add(delta, &common, 1.0)?;
                 }
+                drop(normed);
+                if let Some(weight) = post_norm {
+                    delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
+                }
+                x = ops.add(x, &delta, arch.residual_scale)?;
             }
-        };
-        drop(normed);
-        if let Some(weight) = &layer.feed_forward_post_norm {
-            delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
         }
-        x = ops.add(x, &delta, arch.residual_scale)?;
     }
 
     ops.rms_norm(&x, &weights.output_norm, arch.norm_eps)
         .map(Some)
 }
 
-fn norm<O: Ops>(
+/// Returns what a part of a layer reads: the residual stream, normed if there is a weight for that.
+fn normed<'a, O: Ops>(x: &'a O::Tensor, weight: Option<&'a O::Vector>, eps: f32) -> Input<'a, O> {
+    match weight {
+        Some(weight) => Input::Normed { x, weight, eps },
+        None => Input::Rows(x),
+    }
+}
+
+/// Adds what a part of a layer gives to the residual stream.
+fn add_output<O: Ops>(
+    arch: &ArchConfig,
     ops: &mut O,
-    x: &O::Tensor,
-    weight: Option<&O::Vector>,
-    eps: f32,
-) -> Result<Option<O::Tensor>, ModelError> {
-    let normed = weight.map(|weight| ops.rms_norm(x, weight, eps));
-    normed.transpose()
+    mut x: O::Tensor,
+    input: Input<'_, O>,
+    weights: &Linear<O>,
+    post_norm: Option<&O::Vector>,
+) -> Result<O::Tensor, ModelError> {
+    if let Some(weight) = post_norm {
+        let [delta] = linears(ops, input, [weights])?; // [n, w]
+        let delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
+        return ops.add(x, &delta, arch.residual_scale);
+    }
+    x = ops.add_linear(x, input, affine(weights), arch.residual_scale)?;
+    add_low_rank(ops, x, input, weights, arch.residual_scale)
 }
 
 /// Computes a product with its bias.
@@ -184,29 +199,42 @@ pub(crate) fn linear<O: Ops>(
     x: &O::Tensor,
     weights: &Linear<O>,
 ) -> Result<O::Tensor, ModelError> {
-    let [y] = linears(ops, x, [weights])?;
+    let [y] = linears(ops, Input::Rows(x), [weights])?;
     Ok(y)
 }
 
 /// Computes products of the same rows with their biases.
 fn linears<O: Ops, const N: usize>(
     ops: &mut O,
-    x: &O::Tensor,
+    input: Input<'_, O>,
     weights: [&Linear<O>; N],
 ) -> Result<[O::Tensor; N], ModelError> {
-    let matrices = weights.map(|weights| (&weights.matrix, weights.bias.as_ref()));
-    let products = ops.linears(x, matrices)?;
+    let products = ops.linears(input, weights.map(affine))?;
     let mut sums = Vec::with_capacity(N);
-    for (mut y, weights) in products.into_iter().zip(weights) {
-        for part in &weights.low_rank {
-            let inner = ops.linear(x, &part.down, None)?; // [n, rank]
-            let delta = ops.linear(&inner, &part.up, None)?;
-            y = ops.add(y, &delta, part.scale)?;
-        }
-        sums.push(y);
+    for (y, weights) in products.into_iter().zip(weights) {
+        sums.push(add_low_rank(ops, y, input, weights, 1.0)?);
     }
     let sums = sums.try_into();
     sums.map_err(|_| ModelError::Compute("a product is missing".into()))
+}
+
+fn affine<O: Ops>(weights: &Linear<O>) -> Affine<'_, O> {
+    (&weights.matrix, weights.bias.as_ref())
+}
+
+/// Adds to a product, times `scale`, what adapters add to its matrix.
+fn add_low_rank<O: Ops>(
+    ops: &mut O,
+    mut y: O::Tensor,
+    input: Input<'_, O>,
+    weights: &Linear<O>,
+    scale: f32,
+) -> Result<O::Tensor, ModelError> {
+    for part in &weights.low_rank {
+        let [inner] = ops.linears(input, [(&part.down, None)])?; // [n, rank]
+        y = ops.add_linear(y, Input::Rows(&inner), (&part.up, None), scale * part.scale)?;
+    }
+    Ok(y)
 }
 
 fn gated<O: Ops>(
@@ -215,10 +243,23 @@ fn gated<O: Ops>(
     x: &O::Tensor,
     network: &Gated<O>,
 ) -> Result<O::Tensor, ModelError> {
-    let [gate, up] = linears(ops, x, [&network.gate, &network.up])?;
-    let hidden = ops.gated(gate, &up, arch.activation)?;
-    drop(up);
+    let hidden = hidden_of(arch, ops, Input::Rows(x), network)?;
     linear(ops, &hidden, &network.down)
+}
+
+/// Computes what a gated network has between its matrices.
+fn hidden_of<O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    input: Input<'_, O>,
+    network: &Gated<O>,
+) -> Result<O::Tensor, ModelError> {
+    let Gated { gate, up, .. } = network;
+    if gate.low_rank.is_empty() && up.low_rank.is_empty() {
+        return ops.gated_linear(input, affine(gate), affine(up), arch.activation);
+    }
+    let [gate, up] = linears(ops, input, [gate, up])?;
+    ops.gated(gate, &up, arch.activation)
 }
 
 /// Sends every row through its experts. Experts run in ascending order, each over the rows that

@@ -2,6 +2,7 @@ use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Place;
 
 fn values(len: usize, seed: usize) -> Vec<f32> {
     (0..len)
@@ -33,9 +34,20 @@ fn stored(
             (&wild[..], &wild[..])
         };
         let (block, slot) = (blocks[position / KV_BLOCK], position % KV_BLOCK);
-        kv.write(1, block, slot, key, value).unwrap();
+        write(&mut kv, 1, Place { block, slot }, key, value).unwrap();
     }
     (kv, blocks, keys, rows)
+}
+
+/// Stores one position.
+fn write(
+    kv: &mut PagedKv,
+    layer: usize,
+    place: Place,
+    key: &[f32],
+    value: &[f32],
+) -> Result<(), Error> {
+    kv.append(layer, &[place], key, value, None, &Pool::new(1))
 }
 
 /// The textbook formula.
@@ -227,7 +239,7 @@ fn what_is_not_visible_may_be_no_number() {
                                 (&beside[..], &beside[..])
                             };
                             let (block, slot) = (blocks[position / KV_BLOCK], position % KV_BLOCK);
-                            kv.write(1, block, slot, key, value).unwrap();
+                            write(&mut kv, 1, Place { block, slot }, key, value).unwrap();
                         }
                         let query = values(n_rows * 3 * width, 5);
                         let mut out = vec![0.0; query.len()];
@@ -270,10 +282,15 @@ fn growing_keeps_what_is_stored_and_wrong_lengths_are_errors() {
     let before = run(&kv, 1, &[row], &a).unwrap();
     kv.reserve(500).unwrap();
     assert_eq!(before, run(&kv, 1, &[row], &a).unwrap());
-    assert!(kv.write(0, 10_000, 0, &[0.0; 64], &[0.0; 64]).is_err());
-    assert!(kv.write(2, 0, 0, &[0.0; 64], &[0.0; 64]).is_err());
-    assert!(kv.write(0, 0, KV_BLOCK, &[0.0; 64], &[0.0; 64]).is_err());
-    assert!(kv.write(0, 0, 0, &[0.0; 63], &[0.0; 64]).is_err());
+    for (layer, block, slot, n) in [
+        (0, 10_000, 0, 64),
+        (2, 0, 0, 64),
+        (0, 0, KV_BLOCK, 64),
+        (0, 0, 0, 63),
+    ] {
+        let place = Place { block, slot };
+        assert!(write(&mut kv, layer, place, &[0.0; 64][..n], &[0.0; 64]).is_err());
+    }
     let far = Query {
         position: 99,
         end: 100,

@@ -5,7 +5,7 @@
 //! block by block, so that a kernel reads them in the order they lie in.
 
 use super::{formats::Kind, isa::Instructions};
-use crate::{Error, Pool, brain};
+use crate::{Error, Pool, brain, elementwise::rms_scale, tier::SCALAR_IS_FUSED};
 
 /// Rows of activations for products with packed weights of one [`Kind`].
 ///
@@ -74,7 +74,24 @@ impl Activations {
         kind: Kind,
         pool: &Pool,
     ) -> Result<(), Error> {
-        self.quantize_at(Instructions::best(), x, n_cols, kind, pool)
+        self.quantize_at(Instructions::best(), x, None, n_cols, kind, pool)
+    }
+
+    /// As [`Activations::quantize`], of rows divided by their root mean square and multiplied with
+    /// `weight`, as [`crate::rms_norm`] does it; they are never written anywhere else.
+    ///
+    /// # Errors
+    /// As there, or if the weight is not as long as a row.
+    pub fn quantize_normed(
+        &mut self,
+        x: &[f32],
+        weight: &[f32],
+        eps: f32,
+        kind: Kind,
+        pool: &Pool,
+    ) -> Result<(), Error> {
+        let norm = Some(Norm { weight, eps });
+        self.quantize_at(Instructions::best(), x, norm, weight.len(), kind, pool)
     }
 
     /// As [`Activations::quantize`], with chosen instructions.
@@ -82,6 +99,7 @@ impl Activations {
         &mut self,
         tier: Instructions,
         x: &[f32],
+        norm: Option<Norm<'_>>,
         n_cols: usize,
         kind: Kind,
         pool: &Pool,
@@ -104,43 +122,12 @@ impl Activations {
         let n_tokens: usize = panels(self.n_rows).map(|panel| panel.width).sum();
         let n = n_tokens * n_cols.div_ceil(kind.block_len());
         self.there = Some((kind, n));
+        let rows = Rows { x, norm, n_cols };
         match kind {
-            Kind::Short => {
-                let blocks = room(&mut self.short, n, Short::ZERO);
-                fill(blocks, x, n_cols, kind, pool, |x, out| {
-                    if let Some(x) = x.first_chunk() {
-                        short(tier, x, out);
-                    }
-                });
-            }
-            Kind::Long => {
-                let blocks = room(&mut self.long, n, Long::ZERO);
-                fill(blocks, x, n_cols, kind, pool, |x, out| {
-                    if let Some(x) = x.first_chunk() {
-                        long(tier, x, out);
-                    }
-                });
-            }
-            Kind::Plain => {
-                let blocks = room(&mut self.plain, n, Plain { values: [0.0; 32] });
-                fill(blocks, x, n_cols, kind, pool, |x, out| {
-                    let (values, padding) = out.values.split_at_mut(x.len());
-                    values.copy_from_slice(x);
-                    padding.fill(0.0);
-                });
-            }
-            Kind::Brain => {
-                let blocks = room(&mut self.brain, n, Brain { values: [0; 32] });
-                fill(blocks, x, n_cols, kind, pool, |x, out| {
-                    if let Some(x) = x.first_chunk() {
-                        brain(tier, x, out);
-                    } else {
-                        let mut whole = [0.0; 32];
-                        whole[..x.len()].copy_from_slice(x);
-                        brain(tier, &whole, out);
-                    }
-                });
-            }
+            Kind::Short => fill(room(&mut self.short, n, Short::ZERO), rows, tier, pool),
+            Kind::Long => fill(room(&mut self.long, n, Long::ZERO), rows, tier, pool),
+            Kind::Plain => fill(room(&mut self.plain, n, Plain::ZERO), rows, tier, pool),
+            Kind::Brain => fill(room(&mut self.brain, n, Brain::ZERO), rows, tier, pool),
         }
         Ok(())
     }
@@ -225,144 +212,243 @@ fn room<B: Clone>(memory: &mut Vec<B>, n: usize, zero: B) -> &mut [B] {
     &mut memory[..n]
 }
 
-/// Fills blocks panel by panel; those of tokens that do not exist stay as they are.
-fn fill<B: Send>(
-    blocks: &mut [B],
-    x: &[f32],
+/// What blocks are made of.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    x: &'a [f32],
+    norm: Option<Norm<'a>>,
     n_cols: usize,
-    kind: Kind,
+}
+
+/// A norm of whole rows, by their root mean square.
+#[derive(Clone, Copy)]
+pub(super) struct Norm<'a> {
+    pub(super) weight: &'a [f32],
+    pub(super) eps: f32,
+}
+
+/// Some blocks of the tokens of a panel.
+#[derive(Clone, Copy)]
+struct Part {
+    first_token: usize,
+    first_block: usize,
+    width: usize,
+}
+
+/// Fills blocks panel by panel; those of tokens that do not exist stay as they are.
+fn fill<const LEN: usize, B: Block<LEN>>(
+    blocks: &mut [B],
+    rows: Rows<'_>,
+    tier: Instructions,
     pool: &Pool,
-    quantize: impl Fn(&[f32], &mut B) + Sync,
 ) {
-    let n_blocks = n_cols.div_ceil(kind.block_len());
-    let parallel = x.len() >= PARALLEL_WORK;
-    // Panels before the last one are all of the widest kind.
-    pool.for_each_chunk_mut(blocks, n_blocks * WIDEST, parallel, |idx, blocks| {
-        let tokens = x.get(idx * WIDEST * n_cols..).unwrap_or_default();
-        let width = blocks.len() / n_blocks;
-        for (token, x) in tokens.chunks_exact(n_cols).take(width).enumerate() {
-            let blocks = blocks.iter_mut().skip(token).step_by(width.max(1));
-            for (x, block) in x.chunks(kind.block_len()).zip(blocks) {
-                quantize(x, block);
-            }
-        }
+    let n_tokens = rows.x.len() / rows.n_cols;
+    let n_blocks = rows.n_cols.div_ceil(LEN);
+    let parallel = rows.x.len() >= PARALLEL_WORK;
+    // A task is a panel or, where there is only one, a part of it: some blocks of all its tokens.
+    let (n_parts, width) = if parallel && n_tokens <= WIDEST {
+        (PARTS * pool.n_threads(), blocks.len() / n_blocks)
+    } else {
+        (1, WIDEST.min(blocks.len() / n_blocks))
+    };
+    let per_part = n_blocks.div_ceil(n_parts);
+    pool.for_each_chunk_mut(blocks, per_part * width, parallel, |idx, blocks| {
+        let (panel, first_block) = if n_parts > 1 {
+            (0, idx * per_part)
+        } else {
+            (idx, 0)
+        };
+        let part = Part {
+            first_token: panel * WIDEST,
+            first_block,
+            // Panels before the last one are all of the widest kind.
+            width: blocks.len() / per_part.min(n_blocks - first_block),
+        };
+        fill_part(tier, rows, part, blocks);
     });
 }
 
+/// Parts of a panel for each thread.
+const PARTS: usize = 4;
 /// Elements from which on a second thread pays.
 const PARALLEL_WORK: usize = 1 << 15;
 
-impl Short {
+/// A stretch of a token as a kernel reads it, made of `LEN` elements.
+trait Block<const LEN: usize>: Clone + Send {
+    const ZERO: Self;
+    /// Replaces the content.
+    fn put(&mut self, x: &[f32; LEN]);
+}
+
+/// [`fill_plain`], compiled for a tier.
+fn fill_part<const LEN: usize, B: Block<LEN>>(
+    tier: Instructions,
+    rows: Rows<'_>,
+    part: Part,
+    blocks: &mut [B],
+) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
+        fn avx512<const LEN: usize, B: Block<LEN>>(rows: Rows<'_>, part: Part, blocks: &mut [B]) {
+            fill_plain::<true, LEN, B>(rows, part, blocks);
+        }
+        #[target_feature(enable = "avx2,fma")]
+        fn avx2<const LEN: usize, B: Block<LEN>>(rows: Rows<'_>, part: Part, blocks: &mut [B]) {
+            fill_plain::<true, LEN, B>(rows, part, blocks);
+        }
+        match tier {
+            Instructions::Avx512 | Instructions::Avx512Bf16 => {
+                // SAFETY: a tier is only chosen where the processor has its instructions.
+                return unsafe { avx512(rows, part, blocks) };
+            }
+            // SAFETY: as above.
+            Instructions::Avx2 => return unsafe { avx2(rows, part, blocks) },
+            _ => {}
+        }
+    }
+    let _ = tier;
+    fill_plain::<SCALAR_IS_FUSED, LEN, B>(rows, part, blocks);
+}
+
+#[inline(always)]
+fn fill_plain<const FUSED: bool, const LEN: usize, B: Block<LEN>>(
+    rows: Rows<'_>,
+    part: Part,
+    blocks: &mut [B],
+) {
+    let first = part.first_block * LEN;
+    let tokens = rows.x.chunks_exact(rows.n_cols).skip(part.first_token);
+    for (token, x) in tokens.take(part.width).enumerate() {
+        let mut blocks = blocks.iter_mut().skip(token).step_by(part.width);
+        let (whole, rest) = x.get(first..).unwrap_or_default().as_chunks::<LEN>();
+        let Some(Norm { weight, eps }) = rows.norm else {
+            for (x, block) in whole.iter().zip(&mut blocks) {
+                block.put(x);
+            }
+            if let (Some(block), false) = (blocks.next(), rest.is_empty()) {
+                block.put(&filled_up(rest));
+            }
+            continue;
+        };
+        let scale = rms_scale::<FUSED>(x, eps);
+        let (weights, rest_of_weight) = weight.get(first..).unwrap_or_default().as_chunks::<LEN>();
+        for ((x, weight), block) in whole.iter().zip(weights).zip(&mut blocks) {
+            block.put(&normed(x, scale, weight));
+        }
+        if let (Some(block), false) = (blocks.next(), rest.is_empty()) {
+            block.put(&normed(&filled_up(rest), scale, &filled_up(rest_of_weight)));
+        }
+    }
+}
+
+#[inline(always)]
+fn normed<const LEN: usize>(x: &[f32; LEN], scale: f32, weight: &[f32; LEN]) -> [f32; LEN] {
+    let mut normed = [0.0; LEN];
+    for ((normed, x), weight) in normed.iter_mut().zip(x).zip(weight) {
+        *normed = x * scale * weight;
+    }
+    normed
+}
+
+/// Returns the last elements of a row and zeros behind them.
+fn filled_up<const LEN: usize>(x: &[f32]) -> [f32; LEN] {
+    let mut whole = [0.0; LEN];
+    for (whole, x) in whole.iter_mut().zip(x) {
+        *whole = *x;
+    }
+    whole
+}
+
+impl Block<32> for Short {
     const ZERO: Short = Short {
         codes: [0; 32],
         scale: 0.0,
         scaled_sum: 0.0,
         minus_sum: 0,
     };
+
+    #[inline(always)]
+    fn put(&mut self, x: &[f32; 32]) {
+        (self.codes, self.scale) = codes(x);
+        let sum: i32 = self.codes.iter().map(|code| i32::from(*code)).sum();
+        self.minus_sum = -sum;
+        self.scaled_sum = self.scale * sum as f32;
+    }
 }
 
-impl Long {
+impl Block<256> for Long {
     const ZERO: Long = Long {
         codes: [0; 256],
         sums_of_16: [0; 16],
         sums: [0; 8],
         scale: 0.0,
     };
-}
 
-/// Makes a function for each set of instructions out of one that is inlined into them.
-macro_rules! compiled_for_each_tier {
-    ($name:ident, $plain:ident, $x:ty, $out:ty) => {
-        fn $name(tier: Instructions, x: &$x, out: &mut $out) {
-            #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
-                fn avx512(x: &$x, out: &mut $out) {
-                    $plain(x, out);
-                }
-                #[target_feature(enable = "avx2,fma")]
-                fn avx2(x: &$x, out: &mut $out) {
-                    $plain(x, out);
-                }
-                match tier {
-                    Instructions::Avx512 | Instructions::Avx512Bf16 => {
-                        // SAFETY: a tier is only chosen where the processor has its instructions.
-                        return unsafe { avx512(x, out) };
-                    }
-                    // SAFETY: as above.
-                    Instructions::Avx2 => return unsafe { avx2(x, out) },
-                    _ => {}
-                }
-            }
-            let _ = tier;
-            $plain(x, out);
+    #[inline(always)]
+    fn put(&mut self, x: &[f32; 256]) {
+        (self.codes, self.scale) = codes(x);
+        let stretches = self.codes.as_chunks::<16>().0;
+        for (sum, codes) in self.sums_of_16.iter_mut().zip(stretches) {
+            *sum = codes.iter().map(|code| i16::from(*code)).sum();
         }
-    };
-}
-
-compiled_for_each_tier!(short, quantize_short, [f32; 32], Short);
-compiled_for_each_tier!(long, quantize_long, [f32; 256], Long);
-compiled_for_each_tier!(brain, round_brain, [f32; 32], Brain);
-
-#[inline(always)]
-fn quantize_short(x: &[f32; 32], out: &mut Short) {
-    out.scale = codes(x, &mut out.codes);
-    let sum: i32 = out.codes.iter().map(|code| i32::from(*code)).sum();
-    out.minus_sum = -sum;
-    out.scaled_sum = out.scale * sum as f32;
-}
-
-#[inline(always)]
-fn quantize_long(x: &[f32; 256], out: &mut Long) {
-    out.scale = codes(x, &mut out.codes);
-    for (sum, codes) in out.sums_of_16.iter_mut().zip(out.codes.as_chunks::<16>().0) {
-        *sum = codes.iter().map(|code| i16::from(*code)).sum();
-    }
-    for (sum, halves) in out.sums.iter_mut().zip(out.sums_of_16.as_chunks::<2>().0) {
-        *sum = halves[0] + halves[1];
+        let halves = self.sums_of_16.as_chunks::<2>().0;
+        for (sum, halves) in self.sums.iter_mut().zip(halves) {
+            *sum = halves[0] + halves[1];
+        }
     }
 }
 
-#[inline(always)]
-fn round_brain(x: &[f32; 32], out: &mut Brain) {
-    for (out, x) in out.values.iter_mut().zip(x) {
-        *out = brain::round(*x);
+impl Block<32> for Plain {
+    const ZERO: Plain = Plain { values: [0.0; 32] };
+
+    #[inline(always)]
+    fn put(&mut self, x: &[f32; 32]) {
+        self.values = *x;
+    }
+}
+
+impl Block<32> for Brain {
+    const ZERO: Brain = Brain { values: [0; 32] };
+
+    #[inline(always)]
+    fn put(&mut self, x: &[f32; 32]) {
+        for (value, x) in self.values.iter_mut().zip(x) {
+            *value = brain::round(*x);
+        }
     }
 }
 
 fn rest<const LEN: usize>(x: &[f32], out: &mut [f32]) {
     let blocks = x.as_chunks::<LEN>().0;
     for (x, out) in blocks.iter().zip(out.as_chunks_mut::<LEN>().0) {
-        let mut rounded = [0; LEN];
-        let scale = codes(x, &mut rounded);
+        let (rounded, scale) = codes(x);
         for ((out, x), code) in out.iter_mut().zip(x).zip(rounded) {
             *out = x - f32::from(code) * scale;
         }
     }
 }
 
-/// Writes codes and returns what one counts; not a number if an element is not finite.
+/// Returns codes and what one counts: not a number if an element is not finite.
 #[inline(always)]
-fn codes<const LEN: usize>(x: &[f32; LEN], codes: &mut [i8; LEN]) -> f32 {
+fn codes<const LEN: usize>(x: &[f32; LEN]) -> ([i8; LEN], f32) {
     // As integers, magnitudes are in the same order, and what is not a number is the largest.
     let largest = x
         .iter()
         .fold(0, |largest: u32, x| largest.max(x.to_bits() & !SIGN));
     let largest = f32::from_bits(largest);
     if largest < SMALLEST {
-        codes.fill(0);
-        return 0.0;
+        return ([0; LEN], 0.0);
     }
     let inverse = 127.0 / largest;
-    for (code, x) in codes.iter_mut().zip(x) {
-        // The sum's last bits are the nearest integer.
-        *code = (x * inverse + ROUNDER).to_bits() as i8;
-    }
-    if largest.is_finite() {
+    // The sum's last bits are the nearest integer.
+    let codes = x.map(|x| (x * inverse + ROUNDER).to_bits() as i8);
+    let scale = if largest.is_finite() {
         largest / 127.0
     } else {
         f32::NAN
-    }
+    };
+    (codes, scale)
 }
 
 const SIGN: u32 = 1 << 31;

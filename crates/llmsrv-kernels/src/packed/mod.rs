@@ -2,7 +2,8 @@
 //!
 //! Read in this order: [`formats`] (where every bit of a weight lies, and the kernels), [`isa`] (the
 //! operations that the kernels are written in), [`pack`] (how weights get there), [`activations`] (the
-//! other factor), and this file: memory and work for the threads.
+//! other factor), [`finish`] (what becomes of a result before it is written), and this file: memory and
+//! work for the threads.
 //!
 //! One result is the sum over the blocks of a row, in their order, of exact integer sums of products
 //! times the scales of both sides; where weights have a floating point, of sums that add products in one
@@ -19,6 +20,7 @@
 )]
 
 mod activations;
+mod finish;
 mod formats;
 mod isa;
 mod memory;
@@ -31,9 +33,12 @@ use std::ops::Range;
 use llmsrv_gguf::TensorType;
 
 pub(crate) use self::memory::Region;
-pub use self::{activations::Activations, formats::Kind, isa::Instructions, memory::Arena};
+pub use self::{
+    activations::Activations, finish::Gate, formats::Kind, isa::Instructions, memory::Arena,
+};
 use self::{
     activations::{WIDEST, panels},
+    finish::Strip,
     formats::{Format, Layout},
 };
 use crate::{Error, Pool, Weight};
@@ -123,13 +128,15 @@ impl Packed {
     pub fn multiply(&self, x: &Activations, out: &mut [f32], pool: &Pool) -> Result<(), Error> {
         multiply_all(
             Instructions::best(),
-            &mut [Product {
-                weights: self,
-                x,
-                out,
-            }],
+            &mut [Product::new(self, x, out)],
             pool,
         )
+    }
+
+    /// Tells whether [`Product::gate`] may name it for a product with `weights`.
+    pub fn can_gate(&self, weights: &Packed) -> bool {
+        let shape = |weights: &Packed| (weights.n_rows, weights.n_cols, weights.layout.rows);
+        self.kind == weights.kind && shape(self) == shape(weights)
     }
 
     fn n_strips(&self) -> usize {
@@ -153,6 +160,33 @@ pub struct Product<'a> {
     pub x: &'a Activations,
     /// The result.
     pub out: &'a mut [f32],
+    /// Added to each row of the product, unless it is empty.
+    pub bias: &'a [f32],
+    /// Weights of another product with the same activations and no bias; what the activation makes of it
+    /// is multiplied with this one. See [`Packed::can_gate`].
+    pub gate: Option<(&'a Packed, Gate)>,
+    /// The result becomes what it was plus this times the product.
+    pub add: Option<f32>,
+}
+
+impl<'a> Product<'a> {
+    /// A product alone.
+    pub fn new(weights: &'a Packed, x: &'a Activations, out: &'a mut [f32]) -> Product<'a> {
+        Product {
+            weights,
+            x,
+            out,
+            bias: &[],
+            gate: None,
+            add: None,
+        }
+    }
+
+    /// Returns the bytes of weights that are read for it.
+    fn bytes(&self) -> usize {
+        let of_gate = self.gate.map_or(0, |(weights, _)| weights.bytes());
+        self.weights.bytes() + of_gate
+    }
 }
 
 /// Computes products that do not depend on each other.
@@ -170,7 +204,7 @@ pub fn multiply_all(
     }
     // Several parts for each thread, so that one that is late can be helped, but not too short ones:
     // each is a stream that the processor must find. Parts that are read more than once stay in a cache.
-    let bytes: usize = products.iter().map(|product| product.weights.bytes()).sum();
+    let bytes: usize = products.iter().map(Product::bytes).sum();
     let n_tokens = products.iter().map(|product| product.x.n_rows()).max();
     let n_tokens = n_tokens.unwrap_or(0);
     let part_bytes = bytes.div_ceil(pool.n_threads() * PARTS);
@@ -178,7 +212,9 @@ pub fn multiply_all(
     let mut parts = Vec::new();
     for job in &jobs {
         let n_strips = job.weights.n_strips();
-        let strip_bytes = job.weights.strip_bytes().max(1);
+        let strip_bytes =
+            job.weights.strip_bytes() + job.gate.map_or(0, |gate| gate.0.strip_bytes());
+        let strip_bytes = strip_bytes.max(1);
         let longest = if n_tokens > WIDEST {
             LONGEST_PART.div_ceil(strip_bytes)
         } else {
@@ -213,6 +249,9 @@ const PARALLEL_WORK: usize = 1 << 17;
 /// A checked product that several threads work on.
 struct Job<'a> {
     weights: &'a Packed,
+    gate: Option<(&'a Packed, Gate)>,
+    bias: &'a [f32],
+    add: Option<f32>,
     tier: Instructions,
     n_tokens: usize,
     /// Blocks of activations, panel by panel.
@@ -227,7 +266,14 @@ unsafe impl Sync for Job<'_> {}
 
 impl<'a> Job<'a> {
     fn new(tier: Instructions, product: &mut Product<'a>) -> Result<Job<'a>, Error> {
-        let Product { weights, x, out } = product;
+        let Product {
+            weights,
+            x,
+            out,
+            bias,
+            gate,
+            add,
+        } = product;
         let (blocks, block_bytes, there) = x.blocks(weights.kind);
         let wanted: usize = panels(x.n_rows()).map(|panel| panel.width).sum();
         let n_blocks = weights.n_blocks();
@@ -238,16 +284,33 @@ impl<'a> Job<'a> {
                 expected: weights.n_cols,
             });
         }
-        let n_results = x.n_rows() * weights.n_rows;
-        if out.len() != n_results {
+        if let Some((gate, _)) = gate
+            && !gate.can_gate(weights)
+        {
             return Err(Error::Length {
-                what: "results",
-                got: out.len(),
-                expected: n_results,
+                what: "rows of a gate",
+                got: gate.n_rows,
+                expected: weights.n_rows,
             });
+        }
+        let n_results = x.n_rows() * weights.n_rows;
+        for (what, got, expected) in [
+            ("results", out.len(), n_results),
+            ("elements of a bias", bias.len(), weights.n_rows),
+        ] {
+            if got != expected && !(got == 0 && what != "results") {
+                return Err(Error::Length {
+                    what,
+                    got,
+                    expected,
+                });
+            }
         }
         Ok(Job {
             weights,
+            gate: *gate,
+            bias,
+            add: *add,
             tier,
             n_tokens: x.n_rows(),
             blocks,
@@ -263,35 +326,55 @@ impl<'a> Job<'a> {
     unsafe fn run(&self, strips: Range<usize>) {
         let weights = self.weights;
         let n_blocks = weights.n_blocks();
-        let strip_bytes = weights.strip_bytes().max(1);
         let token_bytes = n_blocks * self.block_bytes;
         let n_lanes = weights.layout.rows;
-        let mut results = [0.0_f32; MOST_ROWS * WIDEST];
+        let finish = finish::of_tier(self.tier);
+        let (mut results, mut gates): (Results, Results) = ([0.0; _], [0.0; _]);
         // A panel stays in the first cache while the strips pass, which the kernels ask for in time.
         for panel in panels(self.n_tokens) {
-            let kernel = kernel(self.tier, weights.ty, panel.width);
             // SAFETY: panels before this one are of the widest kind, so it begins here.
             let blocks = unsafe { self.blocks.add(panel.first * token_bytes) };
-            let packed = weights.memory.bytes().chunks_exact(strip_bytes);
-            for (idx, strip) in packed.enumerate().skip(strips.start).take(strips.len()) {
-                let first_row = idx * n_lanes;
-                let n_rows = (weights.n_rows - first_row).min(n_lanes);
+            let strips_of = |weights: &'a Packed| {
+                let kernel = kernel(self.tier, weights.ty, panel.width);
+                (kernel, weights.memory.bytes(), weights.strip_bytes())
+            };
+            let multiply = |strips: (Kernel, &[u8], usize), idx: usize, results: &mut Results| {
+                let (kernel, bytes, strip_bytes) = strips;
+                let strip = bytes[idx * strip_bytes..].as_ptr();
                 // SAFETY: the strip has all its blocks, the panel too, and there is room for the
                 // results of the widest panel; the processor has the instructions.
-                unsafe { kernel(strip.as_ptr(), n_blocks, blocks, results.as_mut_ptr()) };
-                let tokens = panel.first..panel.first + panel.n_tokens;
-                for (token, results) in tokens.zip(results.chunks_exact(n_lanes)) {
-                    let at = token * weights.n_rows + first_row;
-                    // SAFETY: within the result, whose length was checked; these rows are ours.
-                    unsafe {
-                        let out = self.out.add(at);
-                        out.copy_from_nonoverlapping(results.as_ptr(), n_rows);
-                    }
+                unsafe { kernel(strip, n_blocks, blocks, results.as_mut_ptr()) };
+            };
+            let of_weights = strips_of(weights);
+            let of_gate = self.gate.map(|(weights, _)| strips_of(weights));
+            let n_results = panel.n_tokens * n_lanes;
+            for idx in strips.clone() {
+                multiply(of_weights, idx, &mut results);
+                if let Some(of_gate) = of_gate {
+                    multiply(of_gate, idx, &mut gates);
                 }
+                let first_row = idx * n_lanes;
+                let strip = Strip {
+                    results: &mut results[..n_results],
+                    gates: &gates[..n_results],
+                    gate: self.gate.map(|(_, gate)| gate),
+                    bias: self.bias.get(first_row..).unwrap_or_default(),
+                    add: self.add,
+                    n_lanes,
+                    n_rows: (weights.n_rows - first_row).min(n_lanes),
+                    // SAFETY: these rows of the result, whose length was checked, are there and ours.
+                    out: unsafe { self.out.add(panel.first * weights.n_rows + first_row) },
+                    out_stride: weights.n_rows,
+                };
+                // SAFETY: as above; the processor has the instructions.
+                unsafe { finish(strip) };
             }
         }
     }
 }
+
+/// Of a strip and a panel.
+type Results = [f32; MOST_ROWS * WIDEST];
 
 /// A kernel: strip, blocks, activations of a panel, results.
 type Kernel = unsafe fn(*const u8, usize, *const u8, *mut f32);

@@ -3,8 +3,8 @@
 use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
-use super::{Activations, Arena, Instructions, Kind, Packed, Product, multiply_all};
-use crate::{Error, Pool, Weight, dequantize, quantize};
+use super::{Activations, Arena, Gate, Instructions, Kind, Packed, Product, multiply_all};
+use crate::{Error, Pool, Weight, add_scaled, dequantize, gelu_mul, quantize, rms_norm, silu_mul};
 
 const TYPES: [TensorType; 11] = [
     TensorType::Q4_0,
@@ -48,14 +48,10 @@ fn multiply(
     let packed = Packed::new(weight, &mut Arena::default(), &pool).unwrap();
     let mut activations = Activations::default();
     activations
-        .quantize_at(tier, x, weight.cols, packed.kind(), &pool)
+        .quantize_at(tier, x, None, weight.cols, packed.kind(), &pool)
         .unwrap();
     let mut out = vec![f32::NAN; x.len() / weight.cols * weight.rows];
-    let product = Product {
-        weights: &packed,
-        x: &activations,
-        out: &mut out,
-    };
+    let product = Product::new(&packed, &activations, &mut out);
     multiply_all(tier, &mut [product], &pool).unwrap();
     (activations, out)
 }
@@ -194,6 +190,115 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What is done on the way from one product to the next gives the bits of operations of their own.
+    #[test]
+    fn fused_operations_are_those_one_after_another(
+        kind in 0..TYPES.len(),
+        rows in 1_usize..70,
+        blocks in 1_usize..4,
+        n in 1_usize..20,
+        gelu: bool,
+        n_threads in 1_usize..4,
+        seed: u64,
+    ) {
+        let (ty, pool) = (TYPES[kind], Pool::new(n_threads));
+        let kind = Kind::of(ty).unwrap();
+        let cols = if ty.block_len() == 1 { 13 * blocks } else { blocks * kind.block_len() };
+        let mut arena = Arena::default();
+        let mut packed = |seed| {
+            let bytes = weights(ty, rows, cols, seed);
+            Packed::new(&Weight { ty, rows, cols, bytes: &bytes }, &mut arena, &pool).unwrap()
+        };
+        let (first, second) = (packed(seed), packed(seed ^ 7));
+        let (x, weight, bias) = (values(n * cols, seed ^ 1), values(cols, seed ^ 2), values(rows, seed ^ 3));
+        let before = values(n * rows, seed ^ 4);
+
+        let mut normed = vec![0.0; x.len()];
+        rms_norm(&x, &weight, 1e-5, &mut normed);
+        let (mut plain, mut fused) = (Activations::default(), Activations::default());
+        plain.quantize(&normed, cols, kind, &pool).unwrap();
+        fused.quantize_normed(&x, &weight, 1e-5, kind, &pool).unwrap();
+        let product = |weights: &Packed, x: &Activations| {
+            let mut out = vec![f32::NAN; n * rows];
+            weights.multiply(x, &mut out, &pool).unwrap();
+            out
+        };
+        let expected = product(&first, &plain);
+        prop_assert_eq!(bits(&product(&first, &fused)), bits(&expected));
+
+        let compute = |product: Product<'_>| multiply_all(Instructions::best(), &mut [product], &pool).unwrap();
+        let mut with_bias = expected.clone();
+        for row in with_bias.chunks_mut(rows) {
+            add_scaled(row, &bias, 1.0);
+        }
+        let mut out = vec![f32::NAN; n * rows];
+        compute(Product { bias: &bias, ..Product::new(&first, &fused, &mut out) });
+        prop_assert_eq!(bits(&out), bits(&with_bias));
+
+        let mut sum = before.clone();
+        add_scaled(&mut sum, &with_bias, 0.3);
+        let mut out = before.clone();
+        compute(Product { bias: &bias, add: Some(0.3), ..Product::new(&first, &fused, &mut out) });
+        prop_assert_eq!(bits(&out), bits(&sum));
+
+        let mut gated = product(&second, &fused);
+        let gate = if gelu { Gate::Gelu } else { Gate::Silu };
+        match gate {
+            Gate::Silu => silu_mul(&mut gated, &with_bias),
+            Gate::Gelu => gelu_mul(&mut gated, &with_bias),
+        }
+        let mut out = vec![f32::NAN; n * rows];
+        compute(Product { bias: &bias, gate: Some((&second, gate)), ..Product::new(&first, &fused, &mut out) });
+        prop_assert_eq!(bits(&out), bits(&gated));
+    }
+}
+
+/// Long rows of few tokens are cut into parts for the threads.
+#[test]
+fn parts_of_a_row_are_those_of_the_whole() {
+    for (kind, n) in [(Kind::Short, 8), (Kind::Long, 3), (Kind::Brain, 5)] {
+        let cols = 14_336;
+        let (x, weight) = (values(n * cols, 1), values(cols, 2));
+        let packed = [1, 3].map(|n_threads| {
+            let pool = Pool::new(n_threads);
+            let ty = match kind {
+                Kind::Short => TensorType::Q8_0,
+                Kind::Long => TensorType::Q6_K,
+                Kind::Plain | Kind::Brain => TensorType::BF16,
+            };
+            let bytes = weights(ty, 2, cols, 3);
+            let weights = Weight {
+                ty,
+                rows: 2,
+                cols,
+                bytes: &bytes,
+            };
+            let weights = Packed::new(&weights, &mut Arena::default(), &pool).unwrap();
+            let mut activations = Activations::default();
+            // One token at a time is never cut.
+            let alone = x.chunks(cols).flat_map(|x| {
+                let mut out = [0.0; 2];
+                let done = activations.quantize_normed(x, &weight, 1e-6, kind, &Pool::new(1));
+                done.unwrap();
+                weights.multiply(&activations, &mut out, &pool).unwrap();
+                out
+            });
+            let alone: Vec<f32> = alone.collect();
+            activations
+                .quantize_normed(&x, &weight, 1e-6, kind, &pool)
+                .unwrap();
+            let mut out = vec![0.0; 2 * n];
+            weights.multiply(&activations, &mut out, &pool).unwrap();
+            assert_eq!(bits(&out), bits(&alone), "{kind:?} {n_threads}");
+            bits(&out)
+        });
+        assert_eq!(packed[0], packed[1]);
+    }
+}
+
 #[test]
 fn extreme_activations_are_neither_hidden_nor_fatal() {
     for ty in [TensorType::Q8_0, TensorType::BF16] {
@@ -259,16 +364,8 @@ fn products_together_are_as_each_alone() {
     let mut together = [vec![0.0; 5 * 300], vec![0.0; 5 * 33]];
     let [first, second] = &mut together;
     let mut products = [
-        Product {
-            weights: &q,
-            x: &short,
-            out: first,
-        },
-        Product {
-            weights: &k,
-            x: &long,
-            out: second,
-        },
+        Product::new(&q, &short, first),
+        Product::new(&k, &long, second),
     ];
     multiply_all(Instructions::best(), &mut products, &pool).unwrap();
     assert_eq!(together, alone);
@@ -297,6 +394,16 @@ fn what_does_not_fit_is_an_error() {
     x.quantize(&[1.0; 128], 64, Kind::Short, &pool).unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 8], &pool).is_ok());
     assert!(packed.multiply(&x, &mut [0.0; 7], &pool).is_err());
+    let other = Packed::new(&weight(TensorType::Q4_0, 2, 128), &mut arena, &pool).unwrap();
+    let mut out = [0.0; 8];
+    for (bias, gate) in [(&[1.0; 3][..], None), (&[], Some((&other, Gate::Silu)))] {
+        let product = Product {
+            bias,
+            gate,
+            ..Product::new(&packed, &x, &mut out)
+        };
+        assert!(multiply_all(Instructions::best(), &mut [product], &pool).is_err());
+    }
     x.quantize(&[1.0; 32], 32, Kind::Short, &pool).unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 4], &pool).is_err());
     x.quantize(&[1.0; 256], 256, Kind::Long, &pool).unwrap();

@@ -24,6 +24,7 @@ pub(crate) struct CandleOps {
     device: Device,
     kv_type: DType,
     kv_width: usize,
+    head_dim: usize,
     n_layers: usize,
     /// Keys and values of each layer, `[blocks * BLOCK_SIZE, kv_width]`; empty without blocks.
     kv: Vec<(Tensor, Tensor)>,
@@ -55,6 +56,7 @@ impl CandleOps {
                 _ => DType::F32,
             },
             kv_width: arch.kv_width(),
+            head_dim: arch.head_dim,
             n_layers: arch.layers.len(),
             kv: Vec::new(),
         }
@@ -66,6 +68,7 @@ impl CandleOps {
             device,
             kv_type: DType::F32,
             kv_width: 0,
+            head_dim: 0,
             n_layers: 0,
             kv: Vec::new(),
         }
@@ -374,10 +377,15 @@ impl Ops for CandleOps {
     fn append_kv(
         &mut self,
         layer: usize,
-        key: &Tensor,
+        key: Tensor,
+        angles: Option<&Angles>,
         value: &Tensor,
         plan: &StepPlan,
     ) -> Result<(), ModelError> {
+        let key = match angles {
+            Some(angles) => self.rotate(key, angles, self.head_dim)?,
+            None => key,
+        };
         let append = |stored: &Tensor, new: &Tensor| -> candle_core::Result<()> {
             let new = new.to_dtype(self.kv_type)?.contiguous()?;
             for span in &plan.spans {
@@ -395,7 +403,7 @@ impl Ops for CandleOps {
             Ok(())
         };
         let (keys, values) = self.stored(layer)?;
-        append(keys, key).map_err(failed)?;
+        append(keys, &key).map_err(failed)?;
         append(values, value).map_err(failed)
     }
 

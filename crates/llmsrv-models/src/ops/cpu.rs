@@ -6,12 +6,12 @@ use std::ops::Range;
 use llmsrv_engine::{Arithmetic, BlockId, ModelError, StepPlan};
 use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{
-    self as kernels, Activations, Arena, Instructions, Kind, Packed, PagedKv, Pairs, Pool, Product,
-    Query, Weight,
+    self as kernels, Activations, Arena, Gate, Instructions, Kind, Packed, PagedKv, Pairs, Place,
+    Pool, Product, Query, Rotation, Weight,
 };
 
 use super::{
-    Attention, Ops, WholeAttention,
+    Affine, Attention, Input, Ops, WholeAttention,
     buffers::{Buffer, Buffers},
 };
 use crate::{
@@ -105,13 +105,26 @@ impl CpuOps {
     }
 
     /// Makes the input of all products with weights of a kind.
-    fn quantize(&mut self, x: &Buffer, kind: Kind) -> Result<(), ModelError> {
+    fn quantize(&mut self, input: Input<'_, CpuOps>, kind: Kind) -> Result<(), ModelError> {
         let n_parts = self.n_parts_of(kind);
-        let input = &mut self.inputs[kind as usize];
+        let (made, pool) = (&mut self.inputs[kind as usize], &self.pool);
         if n_parts == 1 {
-            let quantized = input.quantize(x.values(), x.width(), kind, &self.pool);
+            let quantized = match input {
+                Input::Rows(x) => made.quantize(x.values(), x.width(), kind, pool),
+                Input::Normed { x, weight, eps } => {
+                    made.quantize_normed(x.values(), weight, eps, kind, pool)
+                }
+            };
             return quantized.map_err(failed);
         }
+        let normed;
+        let x = match input {
+            Input::Rows(x) => x,
+            Input::Normed { x, weight, eps } => {
+                normed = self.rms_norm(x, weight, eps)?;
+                &normed
+            }
+        };
         let mut parts = self.buffers.take(2 * x.n_rows(), x.width());
         let width = x.width().max(1);
         let parallel = x.values().len() >= 4 * CHUNK_ELEMENTS;
@@ -121,8 +134,22 @@ impl CpuOps {
                 first.copy_from_slice(x.row(row));
                 Activations::rest(x.row(row), kind, rest);
             });
-        let quantized = input.quantize(parts.values(), width, kind, &self.pool);
+        let made = &mut self.inputs[kind as usize];
+        let quantized = made.quantize(parts.values(), width, kind, &self.pool);
         quantized.map_err(failed)
+    }
+
+    /// Returns weights whose products need no more than their own kernel: packed, and not met by two rows
+    /// for each row of activations.
+    fn plain<'a>(&self, weights: &'a Matrix) -> Option<&'a Packed> {
+        match weights {
+            Matrix::Packed(packed) if self.n_parts_of(packed.kind()) == 1 => Some(packed),
+            _ => None,
+        }
+    }
+
+    fn multiply(&self, products: &mut [Product<'_>]) -> Result<(), ModelError> {
+        kernels::multiply_all(Instructions::best(), products, &self.pool).map_err(failed)
     }
 
     /// Calls `work` with whole rows of `x` and where they lie in it, on all threads if they are many.
@@ -256,17 +283,25 @@ impl Ops for CpuOps {
         matrix: &Matrix,
         bias: Option<&Vec<f32>>,
     ) -> Result<Buffer, ModelError> {
-        let [y] = self.linears(x, [(matrix, bias)])?;
+        let [y] = self.linears(Input::Rows(x), [(matrix, bias)])?;
         Ok(y)
     }
 
     fn linears<const N: usize>(
         &mut self,
-        x: &Buffer,
-        matrices: [(&Matrix, Option<&Vec<f32>>); N],
+        input: Input<'_, CpuOps>,
+        matrices: [Affine<'_, CpuOps>; N],
     ) -> Result<[Buffer; N], ModelError> {
+        let is_file = |(matrix, _): &Affine<'_, CpuOps>| matches!(matrix, Matrix::File(_));
+        let normed = match input {
+            Input::Normed { x, weight, eps } if matrices.iter().any(is_file) => {
+                Some(self.rms_norm(x, weight, eps)?)
+            }
+            _ => None,
+        };
+        let input = normed.as_ref().map_or(input, Input::Rows);
         let mut results = matrices.map(|(matrix, _)| {
-            let n_rows = self.n_parts(matrix) * x.n_rows();
+            let n_rows = self.n_parts(matrix) * input.rows().n_rows();
             self.buffers.take(n_rows, matrix.n_rows())
         });
         for kind in Kind::ALL {
@@ -275,24 +310,32 @@ impl Ops for CpuOps {
                 Matrix::File(_) => false,
             });
             if needed {
-                self.quantize(x, kind)?;
+                self.quantize(input, kind)?;
             }
         }
         let mut products = Vec::with_capacity(N);
-        for ((matrix, _), out) in matrices.iter().zip(&mut results) {
+        for ((matrix, bias), out) in matrices.iter().zip(&mut results) {
             let out = out.values_mut();
             match matrix {
                 Matrix::Packed(weights) => {
                     let x = &self.inputs[weights.kind() as usize];
-                    products.push(Product { weights, x, out });
+                    let mut product = Product::new(weights, x, out);
+                    if self.plain(matrix).is_some() {
+                        product.bias = bias.map_or(&[], Vec::as_slice);
+                    }
+                    products.push(product);
                 }
                 Matrix::File(file) => {
-                    kernels::matmul(&weight(file), x.values(), out, &self.pool).map_err(failed)?;
+                    let x = input.rows().values();
+                    kernels::matmul(&weight(file), x, out, &self.pool).map_err(failed)?;
                 }
             }
         }
-        kernels::multiply_all(Instructions::best(), &mut products, &self.pool).map_err(failed)?;
+        self.multiply(&mut products)?;
         for ((matrix, bias), result) in matrices.iter().zip(&mut results) {
+            if self.plain(matrix).is_some() {
+                continue;
+            }
             if self.n_parts(matrix) == 2 {
                 result.add_pairs();
             }
@@ -305,6 +348,66 @@ impl Ops for CpuOps {
             }
         }
         Ok(results)
+    }
+
+    fn add_linear(
+        &mut self,
+        mut x: Buffer,
+        input: Input<'_, CpuOps>,
+        (matrix, bias): Affine<'_, CpuOps>,
+        scale: f32,
+    ) -> Result<Buffer, ModelError> {
+        let Some(weights) = self.plain(matrix) else {
+            let [y] = self.linears(input, [(matrix, bias)])?;
+            return self.add(x, &y, scale);
+        };
+        self.quantize(input, weights.kind())?;
+        self.multiply(&mut [Product {
+            bias: bias.map_or(&[], Vec::as_slice),
+            add: Some(scale),
+            ..Product::new(
+                weights,
+                &self.inputs[weights.kind() as usize],
+                x.values_mut(),
+            )
+        }])?;
+        Ok(x)
+    }
+
+    fn gated_linear(
+        &mut self,
+        input: Input<'_, CpuOps>,
+        gate: Affine<'_, CpuOps>,
+        up: Affine<'_, CpuOps>,
+        activation: Activation,
+    ) -> Result<Buffer, ModelError> {
+        // For few rows memory is what limits, and one matrix after the other is read faster than both in turn.
+        let weights = match (self.plain(gate.0), self.plain(up.0), gate.1) {
+            (Some(of_gate), Some(weights), None) if input.rows().n_rows() > FEW_ROWS => {
+                of_gate.can_gate(weights).then_some((of_gate, weights))
+            }
+            _ => None,
+        };
+        let Some((of_gate, weights)) = weights else {
+            let [gate, up] = self.linears(input, [gate, up])?;
+            return self.gated(gate, &up, activation);
+        };
+        self.quantize(input, weights.kind())?;
+        let mut out = self.buffers.take(input.rows().n_rows(), weights.n_rows());
+        let activation = match activation {
+            Activation::Silu => Gate::Silu,
+            Activation::Gelu => Gate::Gelu,
+        };
+        self.multiply(&mut [Product {
+            bias: up.1.map_or(&[], Vec::as_slice),
+            gate: Some((of_gate, activation)),
+            ..Product::new(
+                weights,
+                &self.inputs[weights.kind() as usize],
+                out.values_mut(),
+            )
+        }])?;
+        Ok(out)
     }
 
     fn rotate(
@@ -326,22 +429,34 @@ impl Ops for CpuOps {
     fn append_kv(
         &mut self,
         layer: usize,
-        key: &Buffer,
+        key: Buffer,
+        angles: Option<&Angles>,
         value: &Buffer,
         plan: &StepPlan,
     ) -> Result<(), ModelError> {
+        let mut places = Vec::with_capacity(key.n_rows());
         for span in &plan.spans {
-            for (row, position) in span.rows.clone().zip(span.start as usize..) {
+            for position in (span.start as usize..).take(span.rows.len()) {
                 let Some(block) = span.blocks.get(position / BLOCK_SIZE) else {
                     return Err(ModelError::Compute("a span has too few blocks".into()));
                 };
-                let slot = position % BLOCK_SIZE;
-                self.kv
-                    .write(layer, block.0, slot, key.row(row), value.row(row))
-                    .map_err(failed)?;
+                places.push(Place {
+                    block: block.0,
+                    slot: position % BLOCK_SIZE,
+                });
             }
         }
-        Ok(())
+        let rotation = angles.map(|angles| Rotation {
+            pairs: angles.pairs,
+            n_pairs: angles.cos.width(),
+            cos: angles.cos.values(),
+            sin: angles.sin.values(),
+        });
+        let (key, value) = (key.values(), value.values());
+        let stored = self
+            .kv
+            .append(layer, &places, key, value, rotation.as_ref(), &self.pool);
+        stored.map_err(failed)
     }
 
     fn attend(
@@ -502,6 +617,9 @@ impl Ops for CpuOps {
 
 /// What a thread takes at a time of operations on single elements: some microseconds.
 const CHUNK_ELEMENTS: usize = 1 << 13;
+/// Rows up to which a product takes about as long as reading its weights.
+const FEW_ROWS: usize = 8;
+
 fn weight(matrix: &FileMatrix) -> Weight<'_> {
     Weight {
         ty: matrix.dtype(),

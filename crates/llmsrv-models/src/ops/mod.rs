@@ -16,7 +16,7 @@ use crate::{arch::Activation, rope::Rope, source::FileMatrix};
 /// The operations of a decoder on one device.
 ///
 /// Shapes are checked when a model is loaded, so an error is a failure of the device.
-pub(crate) trait Ops: Send {
+pub(crate) trait Ops: Send + Sized {
     /// Rows of activations.
     type Tensor;
     /// A weight matrix.
@@ -92,13 +92,45 @@ pub(crate) trait Ops: Send {
     /// As [`Ops::linear`], with several matrices.
     fn linears<const N: usize>(
         &mut self,
-        x: &Self::Tensor,
-        matrices: [(&Self::Matrix, Option<&Self::Vector>); N],
+        input: Input<'_, Self>,
+        matrices: [Affine<'_, Self>; N],
     ) -> Result<[Self::Tensor; N], ModelError> {
+        let normed;
+        let x = match input {
+            Input::Rows(x) => x,
+            Input::Normed { x, weight, eps } => {
+                normed = self.rms_norm(x, weight, eps)?;
+                &normed
+            }
+        };
         let products = matrices.map(|(matrix, bias)| self.linear(x, matrix, bias));
         let products: Vec<_> = products.into_iter().collect::<Result<_, _>>()?;
         let products = products.try_into();
         products.map_err(|_| ModelError::Compute("a product is missing".into()))
+    }
+
+    /// Computes `x + scale * y` with the product `y` of `input` with a matrix.
+    fn add_linear(
+        &mut self,
+        x: Self::Tensor,
+        input: Input<'_, Self>,
+        matrix: Affine<'_, Self>,
+        scale: f32,
+    ) -> Result<Self::Tensor, ModelError> {
+        let [y] = self.linears(input, [matrix])?;
+        self.add(x, &y, scale)
+    }
+
+    /// Computes `activation(gate) * up` with the products of `input` with the two matrices.
+    fn gated_linear(
+        &mut self,
+        input: Input<'_, Self>,
+        gate: Affine<'_, Self>,
+        up: Affine<'_, Self>,
+        activation: Activation,
+    ) -> Result<Self::Tensor, ModelError> {
+        let [gate, up] = self.linears(input, [gate, up])?;
+        self.gated(gate, &up, activation)
     }
 
     /// Rotates every head of `head_dim` elements.
@@ -109,11 +141,12 @@ pub(crate) trait Ops: Send {
         head_dim: usize,
     ) -> Result<Self::Tensor, ModelError>;
 
-    /// Stores keys and values of the rows of the step in the blocks of their sequences.
+    /// Stores keys, rotated, and values of the rows of the step in the blocks of their sequences.
     fn append_kv(
         &mut self,
         layer: usize,
-        key: &Self::Tensor,
+        key: Self::Tensor,
+        angles: Option<&Self::Angles>,
         value: &Self::Tensor,
         plan: &StepPlan,
     ) -> Result<(), ModelError>;
@@ -189,6 +222,41 @@ pub(crate) trait Ops: Send {
     /// Copies all elements to `out`, which has exactly as many.
     fn read(&mut self, x: &Self::Tensor, out: &mut [f32]) -> Result<(), ModelError>;
 }
+
+/// Rows that are multiplied with matrices, perhaps computed on the way there.
+pub(crate) enum Input<'a, O: Ops> {
+    /// As they are.
+    Rows(&'a O::Tensor),
+    /// As [`Ops::rms_norm`] makes them.
+    Normed {
+        /// What is normed.
+        x: &'a O::Tensor,
+        /// The weight of the norm.
+        weight: &'a O::Vector,
+        /// Added to the mean square.
+        eps: f32,
+    },
+}
+
+impl<'a, O: Ops> Input<'a, O> {
+    /// Returns the rows as they are before the norm.
+    pub(crate) fn rows(self) -> &'a O::Tensor {
+        match self {
+            Input::Rows(x) | Input::Normed { x, .. } => x,
+        }
+    }
+}
+
+impl<O: Ops> Clone for Input<'_, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O: Ops> Copy for Input<'_, O> {}
+
+/// A matrix and perhaps a bias.
+pub(crate) type Affine<'a, O> = (&'a <O as Ops>::Matrix, Option<&'a <O as Ops>::Vector>);
 
 /// How queries meet keys in one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,0 +1,125 @@
+//! What becomes of the results of a strip for a panel of tokens before they are written: while they are in
+//! the first cache, this costs little; as operations of their own, it would read and write all of them again.
+
+use super::isa::Instructions;
+use crate::{
+    elementwise::{gelu_tanh, silu},
+    tier::{SCALAR_IS_FUSED, fma},
+};
+
+/// The activation of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// GELU, with the tanh approximation.
+    Gelu,
+}
+
+/// The results of a strip for a panel of tokens, and what is to be done with them.
+pub(super) struct Strip<'a> {
+    /// For each token as many as the strip has rows.
+    pub(super) results: &'a mut [f32],
+    /// Added to the results of each token, unless it is empty.
+    pub(super) bias: &'a [f32],
+    /// Multiplies the results with its activation of `gates`, which are as many.
+    pub(super) gate: Option<Gate>,
+    pub(super) gates: &'a [f32],
+    /// Whether results are added, times this, to what is there.
+    pub(super) add: Option<f32>,
+    /// Results of a token.
+    pub(super) n_lanes: usize,
+    /// Those of rows that there are.
+    pub(super) n_rows: usize,
+    /// Where those of the first token are written.
+    pub(super) out: *mut f32,
+    /// From one token to the next.
+    pub(super) out_stride: usize,
+}
+
+/// Returns the function that finishes strips. It wants a processor with the instructions, and room for
+/// `n_rows` elements for each token.
+pub(super) fn of_tier(tier: Instructions) -> unsafe fn(Strip<'_>) {
+    match tier {
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 | Instructions::Avx512Bf16 => {
+            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
+            unsafe fn compiled(strip: Strip<'_>) {
+                // SAFETY: the caller's promise.
+                unsafe { finish::<true>(strip) }
+            }
+            compiled
+        }
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => {
+            #[target_feature(enable = "avx2,fma")]
+            unsafe fn compiled(strip: Strip<'_>) {
+                // SAFETY: the caller's promise.
+                unsafe { finish::<true>(strip) }
+            }
+            compiled
+        }
+        _ => finish::<SCALAR_IS_FUSED>,
+    }
+}
+
+#[inline(always)]
+unsafe fn finish<const FUSED: bool>(strip: Strip<'_>) {
+    if !strip.bias.is_empty() {
+        for results in strip.results.chunks_exact_mut(strip.n_lanes) {
+            for (result, bias) in results.iter_mut().zip(strip.bias) {
+                *result += bias;
+            }
+        }
+    }
+    if let Some(gate) = strip.gate {
+        let results = strip.results.as_chunks_mut::<LANES>().0.iter_mut();
+        for (results, gates) in results.zip(strip.gates.as_chunks::<LANES>().0) {
+            match gate {
+                Gate::Silu => multiply(results, gates.map(silu::<FUSED>)),
+                Gate::Gelu => multiply(results, gates.map(gelu_tanh::<FUSED>)),
+            }
+        }
+    }
+    let tokens = strip.results.chunks_exact(strip.n_lanes).enumerate();
+    for (token, results) in tokens {
+        // SAFETY: there is room for the rows of each token.
+        let out = unsafe {
+            let out = strip.out.add(token * strip.out_stride);
+            std::slice::from_raw_parts_mut(out, strip.n_rows)
+        };
+        // Vectors, and what is left in the last strip.
+        let (whole, rest) = out.as_chunks_mut::<LANES>();
+        let (of_whole, of_rest) = results.split_at(whole.len() * LANES);
+        for (out, results) in whole.iter_mut().zip(of_whole.as_chunks::<LANES>().0) {
+            write::<FUSED>(out, results, strip.add);
+        }
+        write::<FUSED>(rest, of_rest, strip.add);
+    }
+}
+
+#[inline(always)]
+fn multiply(results: &mut [f32; LANES], factors: [f32; LANES]) {
+    for (result, factor) in results.iter_mut().zip(factors) {
+        *result *= factor;
+    }
+}
+
+#[inline(always)]
+fn write<const FUSED: bool>(out: &mut [f32], results: &[f32], add: Option<f32>) {
+    match add {
+        Some(scale) => {
+            for (out, result) in out.iter_mut().zip(results) {
+                *out = fma::<FUSED>(scale, *result, *out);
+            }
+        }
+        None => {
+            for (out, result) in out.iter_mut().zip(results) {
+                *out = *result;
+            }
+        }
+    }
+}
+
+/// Lanes of a vector.
+const LANES: usize = 16;
