@@ -5,7 +5,7 @@ use std::{array::from_fn, f32::consts::LOG2_E, hint::black_box, ops::Range};
 
 use super::STRIP;
 use crate::{
-    exp::{exp, exp2_below_1},
+    exp::{exp, exp2_below_1, exp2_for_brain},
     tier::{fma, tiered},
 };
 
@@ -14,16 +14,21 @@ use crate::{
 pub(super) struct State {
     /// The highest score so far.
     pub max: f32,
-    /// The sum of `2^(score - max)`.
-    pub sum: f32,
+    /// Sums of `2^(score - max)`: that of the scores whose positions are this lane's, modulo the lanes.
+    pub sums: [f32; LANES],
 }
 
 impl State {
     /// Nothing was seen.
     pub(super) const EMPTY: State = State {
         max: f32::NEG_INFINITY,
-        sum: 0.0,
+        sums: [0.0; LANES],
     };
+
+    /// The sum of `2^(score - max)`.
+    pub(super) fn sum(&self) -> f32 {
+        join_lanes(self.sums, |a, b| a + b)
+    }
 }
 
 tiered! {
@@ -94,14 +99,16 @@ fn take_rows<const FUSED: bool>(
     for (((scores, visible), state), keep) in rows {
         let scores = clear_rest(scores.as_chunks_mut::<LANES>().0, visible);
         let base = base(state.max);
-        let sum = match brain.next() {
+        let sums = match brain.next() {
             Some(brain) => {
                 let brain = clear_rest(brain.as_chunks_mut::<LANES>().0, visible);
                 weigh_rounded::<FUSED>(scores, brain, base)
             }
             None => weigh::<FUSED>(scores, base),
         };
-        state.sum = fma::<FUSED>(state.sum, *keep, sum);
+        for (sum, new) in state.sums.iter_mut().zip(sums) {
+            *sum = fma::<FUSED>(*sum, *keep, new);
+        }
     }
 }
 
@@ -138,21 +145,21 @@ fn base(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
-/// Makes weights of scores. Returns their sum.
+/// Makes weights of scores. Returns their sums.
 #[inline(always)]
 #[expect(
     clippy::inline_always,
     reason = "it takes the instructions of its caller"
 )]
-fn weigh<const FUSED: bool>(scores: &mut [[f32; LANES]], base: f32) -> f32 {
+fn weigh<const FUSED: bool>(scores: &mut [[f32; LANES]], base: f32) -> [f32; LANES] {
     for score in scores.as_flattened_mut() {
         *score = exp2_below_1::<FUSED>(*score - base);
     }
-    join(scores, 0.0, |a, b| a + b)
+    sum_vectors(scores)
 }
 
-/// Makes weights of scores and rounds them to bf16. Returns the sum of the rounded ones, since these are
-/// what will be divided by it.
+/// Makes weights of scores and rounds them to bf16. Returns the sums of the rounded ones, since these are
+/// what will be divided by them.
 #[inline(always)]
 #[expect(
     clippy::inline_always,
@@ -162,17 +169,32 @@ fn weigh_rounded<const FUSED: bool>(
     scores: &mut [[f32; LANES]],
     weights: &mut [[u16; LANES]],
     base: f32,
-) -> f32 {
+) -> [f32; LANES] {
     let weights = weights.as_flattened_mut().iter_mut();
     for (score, weight) in scores.as_flattened_mut().iter_mut().zip(weights) {
-        // Of what is multiplied by 2^16 + 1, the difference has 8 digits (Dekker's way to split a
-        // number). Cheaper than on integers; there is no overflow, and nothing below normal numbers.
-        let exact = exp2_below_1::<FUSED>(*score - base);
-        let scaled = exact * 65537.0;
-        *score = (exact - scaled) + scaled;
-        *weight = (score.to_bits() >> 16) as u16;
+        // Half of the last digit more, and what is behind it is cut off: what is not a number has
+        // nothing there, since scores are sums of products of bf16.
+        let exact = exp2_for_brain::<FUSED>(*score - base);
+        let rounded = exact.to_bits().wrapping_add(0x8000) & 0xffff_0000;
+        *score = f32::from_bits(rounded);
+        *weight = (rounded >> 16) as u16;
     }
-    join(scores, 0.0, |a, b| a + b)
+    sum_vectors(scores)
+}
+
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn sum_vectors(vectors: &[[f32; LANES]]) -> [f32; LANES] {
+    let mut sums = [0.0; LANES];
+    for vector in vectors {
+        for (sum, value) in sums.iter_mut().zip(vector) {
+            *sum += value;
+        }
+    }
+    sums
 }
 
 tiered! {
@@ -219,7 +241,9 @@ fn merge_rows<const FUSED: bool>(
         let keep = exp2_below_1::<FUSED>(state.max - max);
         let add = exp2_below_1::<FUSED>(later_state.max - max);
         state.max = max;
-        state.sum = fma::<FUSED>(state.sum, keep, later_state.sum * add);
+        for (sum, later) in state.sums.iter_mut().zip(&later_state.sums) {
+            *sum = fma::<FUSED>(*sum, keep, later * add);
+        }
         for (sum, later) in sums.iter_mut().zip(later_sums) {
             *sum = fma::<FUSED>(*sum, keep, later * add);
         }
@@ -258,7 +282,16 @@ fn join(vectors: &[[f32; LANES]], first: f32, join: impl Fn(f32, f32) -> f32) ->
             *a = join(*a, *b);
         }
     }
-    // Through memory: the compiler would mix the joining of lanes with the loop above, in short vectors.
+    join_lanes(lanes, join)
+}
+
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn join_lanes(lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
+    // Through memory: the compiler would mix the joining of lanes with the loop before it, in short vectors.
     let lanes = black_box(lanes);
     let of_8: [f32; 8] = from_fn(|lane| join(lanes[lane], lanes[lane + 8]));
     let of_4: [f32; 4] = from_fn(|lane| join(of_8[lane], of_8[lane + 4]));

@@ -120,7 +120,11 @@ impl Step<'_> {
             let n_queries = unit.rows.len() * self.group;
             all.reset(n_queries, self.width);
             self.gather(unit, scratch);
-            for idx in unit.segments() {
+            let mut segments = unit.segments();
+            if let Some(first) = segments.next() {
+                self.segment(unit, first, scratch, &mut all.states, &mut all.sums);
+            }
+            for idx in segments {
                 segment.reset(n_queries, self.width);
                 let (states, sums) = (&mut segment.states[..], &mut segment.sums[..]);
                 self.segment(unit, idx, scratch, states, sums);
@@ -218,10 +222,17 @@ impl Step<'_> {
         if self.kv.is_brain() {
             brain_queries.resize(queries.len(), 0);
             round_all(self.tier, queries, brain_queries);
+        }
+        if self.kv.is_brain() && !self.has_instruction() {
             for (query, rounded) in queries.iter_mut().zip(brain_queries) {
                 *query = expand(*rounded);
             }
         }
+    }
+
+    /// Tells whether numbers of bf16 are multiplied as they are.
+    fn has_instruction(&self) -> bool {
+        self.tier == Tier::Avx512Bf16
     }
 
     /// Where the queries of a row lie, and its results.
@@ -256,7 +267,7 @@ impl Step<'_> {
         tiles.resize(STRIP / KV_BLOCK * self.width * KV_BLOCK, 0.0);
         let is_brain = self.kv.is_brain();
         brain_weights.resize(if is_brain { scores.len() } else { 0 }, 0);
-        let has_instruction = is_brain && self.tier == Tier::Avx512Bf16;
+        let has_instruction = is_brain && self.has_instruction();
         let queries = Rows {
             values: if has_instruction {
                 Elements::Brain(brain_queries)
@@ -450,7 +461,7 @@ impl Step<'_> {
     fn finish(&self, unit: &Unit, states: &[State], sums: &[f32], out: &Parts<'_, f32>) {
         let head_dim = self.attention.head_dim;
         let of_queries = states.iter().zip(sums.chunks_exact(self.width));
-        let mut of_queries = of_queries.map(|(state, sums)| (1.0 / state.sum, &sums[..head_dim]));
+        let mut of_queries = of_queries.map(|(state, sums)| (1.0 / state.sum(), &sums[..head_dim]));
         for row in unit.rows.clone() {
             // SAFETY: no other unit has this row and this head.
             let out = unsafe { out.part(self.of_row(unit, row)) };
