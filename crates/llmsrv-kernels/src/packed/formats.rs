@@ -29,7 +29,10 @@
 //! Vector `v` of nibbles of 32 elements has the elements `4v..4v + 4` in its low and `16 + 4v..` in its
 //! high halves; bit `g` of a byte of the fifth bits belongs to the elements `4g..4g + 4`.
 
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::{
+    hint::black_box,
+    sync::atomic::{Ordering, compiler_fence},
+};
 
 use llmsrv_gguf::TensorType;
 
@@ -398,50 +401,86 @@ impl ShortCodes for Q8_0 {
     }
 }
 
-pub(super) struct Q4K;
-impl Format for Q4K {
-    const LAYOUT: Layout = Layout {
-        head: 64,
-        body: 192 + 8 * 256,
-        rows: 16,
-    };
-    type Block = Long;
+/// Types with blocks of 256 elements and small scales for stretches of them. Vectors of small scales lie
+/// before the codes.
+trait LongCodes {
+    const HEAD: usize;
+    /// Vectors of small scales.
+    const SMALL: usize;
+    /// Bytes of the codes of 32 elements.
+    const CODES: usize;
+    /// Elements of a stretch: 16 or 32.
+    const STRETCH: usize;
+    /// Bits of a small scale.
+    const SCALE_BITS: u32 = 8;
+    /// What is to be taken away from the products.
+    const EXCESS: Excess;
+
+    /// Reads the small scales of a quad, which is four stretches: signed numbers, each in the upper bits
+    /// of its byte.
+    unsafe fn scales<I: Isa>(head: *const u8, body: *const u8, quad: usize) -> I::Int;
+
+    /// Reads the small minimums of a quad, as signed bytes.
     #[inline(always)]
-    unsafe fn block<I: Isa, const C: usize>(
-        head: *const u8,
-        body: *const u8,
-        x: *const Long,
-        sums: &mut Sums<I, C>,
-    ) {
+    unsafe fn minimums<I: Isa>(body: *const u8, quad: usize) -> I::Int {
+        let _ = (body, quad);
         // SAFETY: the caller's promise.
-        unsafe { with_minimums::<I, C, false>(head, body, x, sums) }
+        unsafe { I::splat(0) }
+    }
+
+    /// As [`ShortCodes::codes`].
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2];
+
+    /// Begins the sum of codes times activations of a stretch of 32.
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        let _ = minus_sum;
+        // SAFETY: the caller's promise.
+        unsafe { I::splat(0) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::dot(sum, codes, x) }
     }
 }
 
-pub(super) struct Q5K;
-impl Format for Q5K {
-    const LAYOUT: Layout = Layout {
-        head: 64,
-        body: 192 + 8 * 320,
-        rows: 16,
-    };
-    type Block = Long;
-    #[inline(always)]
-    unsafe fn block<I: Isa, const C: usize>(
-        head: *const u8,
-        body: *const u8,
-        x: *const Long,
-        sums: &mut Sums<I, C>,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { with_minimums::<I, C, true>(head, body, x, sums) }
-    }
+/// What is taken away from the products of a block, by means of the sums of activations.
+enum Excess {
+    /// This much times the small scales.
+    Offset(i32),
+    /// The small minimums, whose scale is in the head.
+    Minimums,
 }
 
-/// A block of 8 stretches of 32 elements with small scales and minimums of 6 bits each: in three
-/// vectors, whose bytes are those of the file.
+macro_rules! long_formats {
+    ($($name:ident)*) => {$(
+        impl Format for $name {
+            const LAYOUT: Layout = Layout {
+                head: <$name as LongCodes>::HEAD,
+                body: 64 * $name::SMALL + 8 * $name::CODES,
+                rows: 16,
+            };
+            type Block = Long;
+            #[inline(always)]
+            unsafe fn block<I: Isa, const C: usize>(
+                head: *const u8,
+                body: *const u8,
+                x: *const Long,
+                sums: &mut Sums<I, C>,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { long_block::<I, $name, C>(head, body, x, sums) }
+            }
+        }
+    )*};
+}
+
+long_formats!(Q4K Q5K Q6K);
+
 #[inline(always)]
-unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
+unsafe fn long_block<I: Isa, T: LongCodes, const C: usize>(
     head: *const u8,
     body: *const u8,
     x: *const Long,
@@ -449,164 +488,178 @@ unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let first = I::load_ahead(body);
-        let second = I::load_ahead(body.add(64));
-        let third = I::load_ahead(body.add(128));
-        let (six, four, two) = (
-            I::splat(0x3f3f_3f3f),
-            I::splat(0x0f0f_0f0f),
-            I::splat(0x3030_3030),
-        );
-        // Byte `i` of a lane is that of stretch `i`, or `4 + i`.
-        let scales = [
-            I::and(first, six),
-            I::or(I::and(third, four), I::and(I::shr(first, 2), two)),
-        ];
-        let minimums = [
-            I::and(second, six),
-            I::or(
-                I::and(I::shr(third, 4), four),
-                I::and(I::shr(second, 2), two),
-            ),
-        ];
+        for vector in 0..T::SMALL {
+            I::prefetch(body.wrapping_add(64 * vector + AHEAD));
+        }
+        // In 32 elements: one of all of them, or one of the low and one of the high codes.
+        let n_stretches = 32 / T::STRETCH;
+        let n_quads = 2 * n_stretches;
         let mut totals = [I::splat(0); C];
-        let mut codes = body.add(192);
+        let mut codes = body.add(64 * T::SMALL);
         let mut at = 0;
-        for mut scales in scales {
-            for _ in 0..4 {
-                let mut dots = [I::splat(0); C];
+        for quad in 0..n_quads {
+            let mut scales = T::scales::<I>(head, body, quad);
+            // A count that the compiler knows would make it mix stretches until registers are too few.
+            for _ in 0..black_box(4 / n_stretches) {
+                let (mut lows, mut highs) = ([I::splat(0); C], [I::splat(0); C]);
+                for (token, dot) in lows.iter_mut().enumerate() {
+                    let sums = (&raw const (*x.add(token)).sums).cast::<i16>();
+                    *dot = T::start::<I>(-i32::from(sums.add(at / 32).read()));
+                }
                 unrolled!(V in [0 1 2 3] {
-                    let [low, high] = if FIVE_BITS {
-                        five_bits::<I>(codes, V)
-                    } else {
-                        nibbles::<I>(codes, V)
-                    };
-                    for (token, dot) in dots.iter_mut().enumerate() {
+                    let [low, high] = T::codes::<I>(codes, V);
+                    for token in 0..C {
                         let x = (&raw const (*x.add(token)).codes).cast::<i8>().add(at);
-                        *dot = I::dot(*dot, low, x.add(4 * V));
-                        *dot = I::dot(*dot, high, x.add(16 + 4 * V));
+                        lows[token] = T::dot::<I>(lows[token], low, x.add(4 * V));
+                        let sum = if n_stretches == 1 { &mut lows } else { &mut highs };
+                        sum[token] = T::dot::<I>(sum[token], high, x.add(16 + 4 * V));
                     }
                 });
-                let scale = I::and(scales, I::splat(0xff));
+                let first = I::sra(I::shl(scales, 24), 32 - T::SCALE_BITS);
+                let second = I::sra(I::shl(scales, 16), 32 - T::SCALE_BITS);
                 for token in 0..C {
-                    totals[token] = I::multiply_add(totals[token], dots[token], scale);
+                    totals[token] = I::multiply_add(totals[token], lows[token], first);
+                    if n_stretches == 2 {
+                        totals[token] = I::multiply_add(totals[token], highs[token], second);
+                    }
                 }
-                scales = I::shr(scales, 8);
-                codes = codes.add(if FIVE_BITS { 320 } else { 256 });
+                scales = I::shr(scales, 8 * n_stretches as u32);
+                codes = codes.add(T::CODES);
                 at += 32;
                 keep_order();
             }
         }
-        let block_scales = I::halves(head);
-        for token in 0..C {
-            let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-            sums[0][token] = I::fused(sums[0][token], I::float(totals[token]), scale);
-        }
-        // Minimums of neighbours as 16-bit pairs meet sums of activations in pairs.
-        let low_byte = I::splat(0xff);
-        let high_half = I::splat(0x00ff_0000);
-        let mut totals = [I::splat(0); C];
-        let mut at = 0;
-        for minimums in minimums {
-            let pairs = [
-                I::or(
-                    I::and(minimums, low_byte),
-                    I::and(I::shl(minimums, 8), high_half),
-                ),
-                I::or(
-                    I::and(I::shr(minimums, 16), low_byte),
-                    I::and(I::shr(minimums, 8), high_half),
-                ),
-            ];
-            for pairs in pairs {
-                for (token, total) in totals.iter_mut().enumerate() {
-                    let sums = (&raw const (*x.add(token)).sums).cast::<i16>();
-                    *total = I::dot_pairs(*total, pairs, sums.add(at));
-                }
-                at += 2;
+        if let Excess::Offset(offset) = T::EXCESS {
+            let excess = excess::<I, T, C>(head, body, x);
+            for token in 0..C {
+                totals[token] = I::multiply_add(totals[token], excess[token], I::splat(-offset));
             }
         }
-        let block_scales = I::halves(head.add(32));
+        let scales = I::halves(head);
         for token in 0..C {
-            let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-            sums[0][token] = I::fused_minus(sums[0][token], I::float(totals[token]), scale);
+            let scale = I::multiply(scales, I::splat_float((*x.add(token)).scale));
+            sums[0][token] = I::fused(sums[0][token], I::float(totals[token]), scale);
+        }
+        if let Excess::Minimums = T::EXCESS {
+            let excess = excess::<I, T, C>(head, body, x);
+            let scales = I::halves(head.add(32));
+            for token in 0..C {
+                let scale = I::multiply(scales, I::splat_float((*x.add(token)).scale));
+                sums[0][token] = I::fused_minus(sums[0][token], I::float(excess[token]), scale);
+            }
         }
     }
 }
 
-pub(super) struct Q6K;
-impl Format for Q6K {
-    const LAYOUT: Layout = Layout {
-        head: 32,
-        body: 256 + 8 * 384,
-        rows: 16,
-    };
-    type Block = Long;
-    #[inline(always)]
-    unsafe fn block<I: Isa, const C: usize>(
-        head: *const u8,
-        body: *const u8,
-        x: *const Long,
-        sums: &mut Sums<I, C>,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut totals = [I::splat(0); C];
-            let mut codes = body.add(256);
-            let mut at = 0;
-            for quarter in 0..4 {
-                // Byte `i` of a lane is the signed scale of stretch `4 * quarter + i`.
-                let mut scales = I::load_ahead(body.add(64 * quarter));
-                for _ in 0..2 {
-                    // Two stretches of 16 elements: those of low, and those of high nibbles.
-                    let (mut lows, mut highs) = ([I::splat(0); C], [I::splat(0); C]);
-                    unrolled!(V in [0 1 2 3] {
-                        let [low, high] = six_bits::<I>(codes, V);
-                        for token in 0..C {
-                            let x = (&raw const (*x.add(token)).codes).cast::<i8>().add(at);
-                            lows[token] = I::dot(lows[token], low, x.add(4 * V));
-                            highs[token] = I::dot(highs[token], high, x.add(16 + 4 * V));
-                        }
-                    });
-                    let low_scale = I::sra(I::shl(scales, 24), 24);
-                    let high_scale = I::sra(I::shl(scales, 16), 24);
-                    for token in 0..C {
-                        totals[token] = I::multiply_add(totals[token], lows[token], low_scale);
-                        totals[token] = I::multiply_add(totals[token], highs[token], high_scale);
-                    }
-                    scales = I::shr(scales, 16);
-                    codes = codes.add(384);
-                    at += 32;
-                    keep_order();
+/// Sums what is taken away times sums of activations.
+#[inline(always)]
+unsafe fn excess<I: Isa, T: LongCodes, const C: usize>(
+    head: *const u8,
+    body: *const u8,
+    x: *const Long,
+) -> [I::Int; C] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut excess = [I::splat(0); C];
+        for quad in 0..64 / T::STRETCH {
+            let (factors, bits) = match T::EXCESS {
+                Excess::Minimums => (T::minimums::<I>(body, quad), 8),
+                Excess::Offset(_) => (T::scales::<I>(head, body, quad), T::SCALE_BITS),
+            };
+            for pair in 0..2 {
+                let pairs = pairs::<I>(factors, pair, bits);
+                for (token, excess) in excess.iter_mut().enumerate() {
+                    let x = x.add(token);
+                    let sums = match T::STRETCH {
+                        32 => (&raw const (*x).sums).cast::<i16>(),
+                        _ => (&raw const (*x).sums_of_16).cast(),
+                    };
+                    *excess = I::dot_pairs(*excess, pairs, sums.add(4 * quad + 2 * pair));
                 }
-            }
-            // Codes begin at -32: scales as 16-bit pairs meet sums of activations in pairs.
-            let mut excess = [I::splat(0); C];
-            for quarter in 0..4 {
-                let scales = I::load(body.add(64 * quarter));
-                for pair in 0..2 {
-                    let low = I::shr(I::sra(I::shl(scales, 24 - 16 * pair), 8), 16);
-                    let high = I::and(
-                        I::sra(I::shl(scales, 16 - 16 * pair), 8),
-                        I::splat(0xffff_0000_u32.cast_signed()),
-                    );
-                    let pairs = I::or(low, high);
-                    let at = 4 * quarter + 2 * pair as usize;
-                    for (token, excess) in excess.iter_mut().enumerate() {
-                        let sums = (&raw const (*x.add(token)).sums_of_16).cast::<i16>();
-                        *excess = I::dot_pairs(*excess, pairs, sums.add(at));
-                    }
-                }
-            }
-            for token in 0..C {
-                totals[token] = I::multiply_add(totals[token], excess[token], I::splat(-32));
-            }
-            let block_scales = I::halves(head);
-            for token in 0..C {
-                let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-                sums[0][token] = I::fused(sums[0][token], I::float(totals[token]), scale);
             }
         }
+        excess
+    }
+}
+
+/// Turns two neighbouring bytes of each lane, whose upper bits are signed numbers, into 16-bit pairs.
+#[inline(always)]
+unsafe fn pairs<I: Isa>(bytes: I::Int, pair: usize, bits: u32) -> I::Int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let shift = 16 - 16 * pair as u32;
+        let low = I::sra(I::shl(bytes, shift + 8), 16 - bits);
+        let high = I::sra(I::shl(bytes, shift), 16 - bits);
+        let upper = I::splat(0xffff_0000_u32.cast_signed());
+        I::or(I::shr(low, 16), I::and(high, upper))
+    }
+}
+
+pub(super) type Q4K = Q45K<false>;
+pub(super) type Q5K = Q45K<true>;
+/// Q4_K, or Q5_K, which has fifth bits.
+pub(super) struct Q45K<const FIFTH: bool>;
+impl<const FIFTH: bool> LongCodes for Q45K<FIFTH> {
+    const HEAD: usize = 64;
+    const SMALL: usize = 3;
+    const CODES: usize = if FIFTH { 320 } else { 256 };
+    const STRETCH: usize = 32;
+    const EXCESS: Excess = Excess::Minimums;
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(_: *const u8, body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { with_far_bits::<I>(I::load(body), I::load(body.add(128)), quad) }
+    }
+    #[inline(always)]
+    unsafe fn minimums<I: Isa>(body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = I::shr(I::load(body.add(128)), 4);
+            with_far_bits::<I>(I::load(body.add(64)), low, quad)
+        }
+    }
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if FIFTH {
+                five_bits::<I>(codes, v)
+            } else {
+                nibbles::<I>(codes, v)
+            }
+        }
+    }
+}
+
+/// Numbers of 6 bits of the first quad, or of the second one: their upper two bits lie above those.
+#[inline(always)]
+unsafe fn with_far_bits<I: Isa>(first: I::Int, low: I::Int, quad: usize) -> I::Int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if quad == 0 {
+            return I::and(first, I::splat(0x3f3f_3f3f));
+        }
+        let top = I::and(I::shr(first, 2), I::splat(0x3030_3030));
+        I::or(I::and(low, I::splat(0x0f0f_0f0f)), top)
+    }
+}
+
+pub(super) struct Q6K;
+impl LongCodes for Q6K {
+    const HEAD: usize = 32;
+    const SMALL: usize = 4;
+    const CODES: usize = 384;
+    const STRETCH: usize = 16;
+    const EXCESS: Excess = Excess::Offset(32);
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(_: *const u8, body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::load(body.add(64 * quad)) }
+    }
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { six_bits::<I>(codes, v) }
     }
 }
 

@@ -59,26 +59,16 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
         TensorType::Q6_K => |block, out| {
             out.scales(&block[208..210]);
             out.dwords(0, &block[192..208]);
-            let (low, high) = (
-                block[..128].as_chunks::<64>(),
-                block[128..192].as_chunks::<32>(),
-            );
-            for (part, (low, high)) in low.0.iter().zip(high.0).enumerate() {
+            for (part, low) in block[..128].as_chunks::<64>().0.iter().enumerate() {
                 let halves = low.as_chunks::<32>().0;
                 let (first, second) = (split_nibbles(&halves[0]), split_nibbles(&halves[1]));
                 let quarters = [first[0], second[0], first[1], second[1]];
                 for (quarter, nibbles) in quarters.iter().enumerate() {
-                    let at = 4 + 6 * (4 * part + quarter);
-                    out.dwords(at, nibbles);
-                    for (half, bits) in high.as_chunks::<16>().0.iter().enumerate() {
-                        let mut packed = 0;
-                        for (v, bits) in bits.as_chunks::<4>().0.iter().enumerate() {
-                            let tops = u32::from_le_bytes(*bits) >> (2 * quarter) & 0x0303_0303;
-                            packed |= tops << (2 * v);
-                        }
-                        out.dword(at + 4 + half, packed.to_le_bytes());
-                    }
+                    out.dwords(4 + 6 * (4 * part + quarter), nibbles);
                 }
+            }
+            for (idx, tops) in two_bits(&block[128..192]).enumerate() {
+                out.words(8 + 6 * idx, &fours(tops));
             }
         },
         TensorType::F32 => |block, out| out.dwords(0, block),
@@ -131,6 +121,14 @@ impl Lane<'_> {
             self.dword(first + idx, *bytes);
         }
     }
+
+    /// Writes four bytes to each of some vectors.
+    #[inline]
+    fn words(&mut self, first: usize, words: &[u32]) {
+        for (idx, word) in words.iter().enumerate() {
+            self.dword(first + idx, word.to_le_bytes());
+        }
+    }
 }
 
 /// Packs one block of the rows of a strip, or of those there are; `rows` are their blocks.
@@ -170,6 +168,26 @@ fn split_nibbles(codes: &[u8; 32]) -> [[u8; 16]; 2] {
         (first & low | (second & low) << 4).to_le_bytes(),
         (first >> 4 & low | second & low << 4).to_le_bytes(),
     ]
+}
+
+/// Reads codes of two bits, stretch after stretch of 32: each as eight times four of them.
+fn two_bits(codes: &[u8]) -> impl Iterator<Item = [u32; 8]> {
+    let parts = codes.as_chunks::<32>().0.iter();
+    parts.flat_map(|part| {
+        (0..4).map(|quarter| {
+            let mut codes = [0; 8];
+            for (codes, bytes) in codes.iter_mut().zip(part.as_chunks().0) {
+                *codes = u32::from_le_bytes(*bytes) >> (2 * quarter) & 0x0303_0303;
+            }
+            codes
+        })
+    })
+}
+
+/// Puts codes of two bits together, four to a byte: the first in the lower bits.
+fn fours(codes: [u32; 8]) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = codes;
+    [a | b << 2 | c << 4 | d << 6, e | f << 2 | g << 4 | h << 6]
 }
 
 /// Turns 32 bits, one for each element, into bytes `j` whose bit `g` is that of element `4g + j`.
