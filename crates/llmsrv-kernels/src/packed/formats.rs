@@ -16,9 +16,13 @@
 //! | Q4_0, Q4_1 | scale (, minimum) | 4 of nibbles |
 //! | Q5_0, Q5_1 | scale (, minimum) | 4 of nibbles, 1 of fifth bits |
 //! | Q8_0 | scale | 8 of bytes, of which 128 is to be taken away |
+//! | IQ4_NL | scale | 4 of nibbles |
+//! | Q2_K | scale, scale of minimums | 4 of small scales, 8 times 2 of codes of two bits |
+//! | Q3_K | scale | 3 of small scales, 8 times 3 of codes of three bits |
 //! | Q4_K | scale, scale of minimums | 3 of small scales, 8 times 4 of nibbles |
 //! | Q5_K | scale, scale of minimums | 3 of small scales, 8 times (4 of nibbles, 1 of fifth bits) |
 //! | Q6_K | scale | 4 of small scales, 8 times (4 of nibbles, 2 of two high bits) |
+//! | IQ4_XS | scale, upper bits of small scales | 1 of small scales, 8 times 4 of nibbles |
 //! | F32, F16 | none | 32 times 32 numbers, one of each row |
 //! | BF16 | none | 16 times 32 pairs of numbers, one of each row |
 //!
@@ -27,7 +31,12 @@
 //! themselves, which keeps chains of additions short, and processors work on several at a time.
 //!
 //! Vector `v` of nibbles of 32 elements has the elements `4v..4v + 4` in its low and `16 + 4v..` in its
-//! high halves; bit `g` of a byte of the fifth bits belongs to the elements `4g..4g + 4`.
+//! high halves; bit `g` of a byte of the fifth bits belongs to the elements `4g..4g + 4`. The two bits from
+//! `2v` on in a byte of the first vector of such codes belong to the elements `4v..4v + 4`, in the second one
+//! to `16 + 4v..`. Vector `v` of codes of three bits has the elements `4v..` in its bits 0 to 2 and `16 + 4v..`
+//! in 3 to 5; the last eight elements are what is left: bits 6 and 7 of the first vector for `12..16`, of the
+//! second for `28..32`, and in the third the upper bit of both. Small scales that the file counts from -32
+//! are signed here.
 
 use std::{
     hint::black_box,
@@ -40,6 +49,7 @@ use super::{
     activations::{Brain, Long, Plain, Short},
     isa::{AHEAD, Isa},
 };
+use crate::quant::IQ4_STEPS;
 
 /// What packed weights are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,9 +128,13 @@ pub(super) fn layout(ty: TensorType) -> Option<Layout> {
         TensorType::Q5_0 => of::<Q5_0>(),
         TensorType::Q5_1 => of::<Q5_1>(),
         TensorType::Q8_0 => of::<Q8_0>(),
+        TensorType::IQ4_NL => of::<IQ4NL>(),
+        TensorType::Q2_K => of::<Q2K>(),
+        TensorType::Q3_K => of::<Q3K>(),
         TensorType::Q4_K => of::<Q4K>(),
         TensorType::Q5_K => of::<Q5K>(),
         TensorType::Q6_K => of::<Q6K>(),
+        TensorType::IQ4_XS => of::<IQ4XS>(),
         TensorType::F32 => of::<Numbers>(),
         TensorType::F16 => of::<Halves>(),
         TensorType::BF16 => of::<Pairs>(),
@@ -401,6 +415,48 @@ impl ShortCodes for Q8_0 {
     }
 }
 
+pub(super) struct IQ4NL;
+impl ShortCodes for IQ4NL {
+    const HEAD: usize = 32;
+    const BODY: usize = 256;
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { steps::<I>(body, v) }
+    }
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::start_offset(minus_sum) }
+    }
+    #[inline(always)]
+    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::dot_offset(sum, codes, x) }
+    }
+}
+
+/// As [`nibbles`], with the steps that they stand for, of which 128 is to be taken away.
+#[inline(always)]
+unsafe fn steps<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let [low, high] = nibbles::<I>(body, v);
+        [I::lookup(&STEPS, low), I::lookup(&STEPS, high)]
+    }
+}
+
+/// The steps of the IQ4 formats, to which 128 is added.
+static STEPS: [u8; 16] = {
+    let mut steps = [0; 16];
+    let mut idx = 0;
+    while idx < 16 {
+        steps[idx] = (IQ4_STEPS[idx] + 128.0) as u8;
+        idx += 1;
+    }
+    steps
+};
+
 /// Types with blocks of 256 elements and small scales for stretches of them. Vectors of small scales lie
 /// before the codes.
 trait LongCodes {
@@ -448,6 +504,8 @@ trait LongCodes {
 
 /// What is taken away from the products of a block, by means of the sums of activations.
 enum Excess {
+    /// Nothing.
+    None,
     /// This much times the small scales.
     Offset(i32),
     /// The small minimums, whose scale is in the head.
@@ -477,7 +535,7 @@ macro_rules! long_formats {
     )*};
 }
 
-long_formats!(Q4K Q5K Q6K);
+long_formats!(Q2K Q3K Q4K Q5K Q6K IQ4XS);
 
 #[inline(always)]
 unsafe fn long_block<I: Isa, T: LongCodes, const C: usize>(
@@ -564,7 +622,9 @@ unsafe fn excess<I: Isa, T: LongCodes, const C: usize>(
         for quad in 0..64 / T::STRETCH {
             let (factors, bits) = match T::EXCESS {
                 Excess::Minimums => (T::minimums::<I>(body, quad), 8),
-                Excess::Offset(_) => (T::scales::<I>(head, body, quad), T::SCALE_BITS),
+                Excess::None | Excess::Offset(_) => {
+                    (T::scales::<I>(head, body, quad), T::SCALE_BITS)
+                }
             };
             for pair in 0..2 {
                 let pairs = pairs::<I>(factors, pair, bits);
@@ -592,6 +652,94 @@ unsafe fn pairs<I: Isa>(bytes: I::Int, pair: usize, bits: u32) -> I::Int {
         let high = I::sra(I::shl(bytes, shift), 16 - bits);
         let upper = I::splat(0xffff_0000_u32.cast_signed());
         I::or(I::shr(low, 16), I::and(high, upper))
+    }
+}
+
+pub(super) struct Q2K;
+impl LongCodes for Q2K {
+    const HEAD: usize = 64;
+    const SMALL: usize = 4;
+    const CODES: usize = 128;
+    const STRETCH: usize = 16;
+    const EXCESS: Excess = Excess::Minimums;
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(_: *const u8, body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::and(I::load(body.add(64 * quad)), I::splat(0x0f0f_0f0f)) }
+    }
+    #[inline(always)]
+    unsafe fn minimums<I: Isa>(body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let both = I::load(body.add(64 * quad));
+            I::and(I::shr(both, 4), I::splat(0x0f0f_0f0f))
+        }
+    }
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (mask, by) = (I::splat(0x0303_0303), 2 * v as u32);
+            let (low, high) = (once_ahead::<I>(codes, v), once_ahead::<I>(codes.add(64), v));
+            [
+                I::and(I::shr(low, by), mask),
+                I::and(I::shr(high, by), mask),
+            ]
+        }
+    }
+}
+
+pub(super) struct Q3K;
+impl LongCodes for Q3K {
+    const HEAD: usize = 32;
+    const SMALL: usize = 3;
+    const CODES: usize = 192;
+    const STRETCH: usize = 16;
+    const SCALE_BITS: u32 = 6;
+    const EXCESS: Excess = Excess::Offset(4);
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(_: *const u8, body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let four = I::load(body.add(64 * (quad % 2)));
+            let four = if quad < 2 {
+                I::shl(four, 2)
+            } else {
+                I::shr(four, 2)
+            };
+            let two = I::shl(I::load(body.add(128)), 6 - 2 * quad as u32);
+            six_bit_scales::<I>(four, two)
+        }
+    }
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mask = I::splat(0x0707_0707);
+            if v < 3 {
+                let both = I::load_ahead(codes.add(64 * v));
+                return [I::and(both, mask), I::and(I::shr(both, 3), mask)];
+            }
+            let (two, one) = (I::splat(0x0303_0303), I::splat(0x0404_0404));
+            let (low, high) = (I::load(codes), I::load(codes.add(64)));
+            let tops = I::load(codes.add(128));
+            [
+                I::or(I::and(I::shr(low, 6), two), I::and(I::shr(tops, 4), one)),
+                I::or(I::and(I::shr(high, 6), two), I::and(I::shr(tops, 5), one)),
+            ]
+        }
+    }
+}
+
+/// Puts four and two bits of each byte together; what else is in them is left out.
+#[inline(always)]
+unsafe fn six_bit_scales<I: Isa>(four: I::Int, two: I::Int) -> I::Int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        I::or(
+            I::and(four, I::splat(0x3c3c_3c3c)),
+            I::and(two, I::splat(0xc0c0_c0c0_u32.cast_signed())),
+        )
     }
 }
 
@@ -660,6 +808,47 @@ impl LongCodes for Q6K {
     unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
         unsafe { six_bits::<I>(codes, v) }
+    }
+}
+
+pub(super) struct IQ4XS;
+impl LongCodes for IQ4XS {
+    const HEAD: usize = 64;
+    const SMALL: usize = 1;
+    const CODES: usize = 256;
+    const STRETCH: usize = 32;
+    const SCALE_BITS: u32 = 6;
+    const EXCESS: Excess = Excess::None;
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(head: *const u8, body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // Of 16 bits, the first pair for each of two bytes is on top, then the second one, and so on:
+            // shifted copies bring each to the top of its byte.
+            let two = I::shorts(head.add(32));
+            let two = I::or(two, I::shl(two, 18));
+            let four = I::load(body);
+            if quad == 0 {
+                six_bit_scales::<I>(I::shl(four, 2), two)
+            } else {
+                six_bit_scales::<I>(I::shr(four, 2), I::shl(two, 4))
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { steps::<I>(codes, v) }
+    }
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::start_offset(minus_sum) }
+    }
+    #[inline(always)]
+    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::dot_offset(sum, codes, x) }
     }
 }
 
