@@ -18,15 +18,19 @@ use llmsrv_kernels::{
     Activations, Arena, Instructions, Kind, Packed, Pool, Product, Weight, multiply_all, probe,
 };
 
-const TYPES: [TensorType; 10] = [
+const TYPES: [TensorType; 14] = [
     TensorType::Q4_0,
     TensorType::Q4_1,
     TensorType::Q5_0,
     TensorType::Q5_1,
     TensorType::Q8_0,
+    TensorType::IQ4_NL,
+    TensorType::Q2_K,
+    TensorType::Q3_K,
     TensorType::Q4_K,
     TensorType::Q5_K,
     TensorType::Q6_K,
+    TensorType::IQ4_XS,
     TensorType::F16,
     TensorType::BF16,
 ];

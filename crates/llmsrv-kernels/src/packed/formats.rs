@@ -16,9 +16,13 @@
 //! | Q4_0, Q4_1 | scale (, minimum) | 4 of nibbles |
 //! | Q5_0, Q5_1 | scale (, minimum) | 4 of nibbles, 1 of fifth bits |
 //! | Q8_0 | scale | 8 of bytes, of which 128 is to be taken away |
+//! | IQ4_NL | scale | 4 of nibbles |
+//! | Q2_K | scale, scale of minimums | 4 of small scales, 8 times 2 of codes of two bits |
+//! | Q3_K | scale | 3 of small scales, 8 times 3 of codes of three bits |
 //! | Q4_K | scale, scale of minimums | 3 of small scales, 8 times 4 of nibbles |
 //! | Q5_K | scale, scale of minimums | 3 of small scales, 8 times (4 of nibbles, 1 of fifth bits) |
 //! | Q6_K | scale | 4 of small scales, 8 times (4 of nibbles, 2 of two high bits) |
+//! | IQ4_XS | scale, upper bits of small scales | 1 of small scales, 8 times 4 of nibbles |
 //! | F32, F16 | none | 32 times 32 numbers, one of each row |
 //! | BF16 | none | 16 times 32 pairs of numbers, one of each row |
 //!
@@ -27,9 +31,17 @@
 //! themselves, which keeps chains of additions short, and processors work on several at a time.
 //!
 //! Vector `v` of nibbles of 32 elements has the elements `4v..4v + 4` in its low and `16 + 4v..` in its
-//! high halves; bit `g` of a byte of the fifth bits belongs to the elements `4g..4g + 4`.
+//! high halves; bit `g` of a byte of the fifth bits belongs to the elements `4g..4g + 4`. The two bits from
+//! `2v` on in a byte of the first vector of such codes belong to the elements `4v..4v + 4`, in the second one
+//! to `16 + 4v..`. Vector `v` of codes of three bits has the elements `4v..` in its bits 0 to 2 and `16 + 4v..`
+//! in 3 to 5; the last eight elements are what is left: bits 6 and 7 of the first vector for `12..16`, of the
+//! second for `28..32`, and in the third the upper bit of both. Small scales that the file counts from -32
+//! are signed here.
 
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::{
+    hint::black_box,
+    sync::atomic::{Ordering, compiler_fence},
+};
 
 use llmsrv_gguf::TensorType;
 
@@ -37,6 +49,7 @@ use super::{
     activations::{Brain, Long, Plain, Short},
     isa::{AHEAD, Isa},
 };
+use crate::quant::IQ4_STEPS;
 
 /// What packed weights are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,9 +128,13 @@ pub(super) fn layout(ty: TensorType) -> Option<Layout> {
         TensorType::Q5_0 => of::<Q5_0>(),
         TensorType::Q5_1 => of::<Q5_1>(),
         TensorType::Q8_0 => of::<Q8_0>(),
+        TensorType::IQ4_NL => of::<IQ4NL>(),
+        TensorType::Q2_K => of::<Q2K>(),
+        TensorType::Q3_K => of::<Q3K>(),
         TensorType::Q4_K => of::<Q4K>(),
         TensorType::Q5_K => of::<Q5K>(),
         TensorType::Q6_K => of::<Q6K>(),
+        TensorType::IQ4_XS => of::<IQ4XS>(),
         TensorType::F32 => of::<Numbers>(),
         TensorType::F16 => of::<Halves>(),
         TensorType::BF16 => of::<Pairs>(),
@@ -398,50 +415,130 @@ impl ShortCodes for Q8_0 {
     }
 }
 
-pub(super) struct Q4K;
-impl Format for Q4K {
-    const LAYOUT: Layout = Layout {
-        head: 64,
-        body: 192 + 8 * 256,
-        rows: 16,
-    };
-    type Block = Long;
+pub(super) struct IQ4NL;
+impl ShortCodes for IQ4NL {
+    const HEAD: usize = 32;
+    const BODY: usize = 256;
     #[inline(always)]
-    unsafe fn block<I: Isa, const C: usize>(
-        head: *const u8,
-        body: *const u8,
-        x: *const Long,
-        sums: &mut Sums<I, C>,
-    ) {
+    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { with_minimums::<I, C, false>(head, body, x, sums) }
+        unsafe { steps::<I>(body, v) }
+    }
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::start_offset(minus_sum) }
+    }
+    #[inline(always)]
+    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::dot_offset(sum, codes, x) }
     }
 }
 
-pub(super) struct Q5K;
-impl Format for Q5K {
-    const LAYOUT: Layout = Layout {
-        head: 64,
-        body: 192 + 8 * 320,
-        rows: 16,
-    };
-    type Block = Long;
-    #[inline(always)]
-    unsafe fn block<I: Isa, const C: usize>(
-        head: *const u8,
-        body: *const u8,
-        x: *const Long,
-        sums: &mut Sums<I, C>,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { with_minimums::<I, C, true>(head, body, x, sums) }
-    }
-}
-
-/// A block of 8 stretches of 32 elements with small scales and minimums of 6 bits each: in three
-/// vectors, whose bytes are those of the file.
+/// As [`nibbles`], with the steps that they stand for, of which 128 is to be taken away.
 #[inline(always)]
-unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
+unsafe fn steps<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let [low, high] = nibbles::<I>(body, v);
+        [I::lookup(&STEPS, low), I::lookup(&STEPS, high)]
+    }
+}
+
+/// The steps of the IQ4 formats, to which 128 is added.
+static STEPS: [u8; 16] = {
+    let mut steps = [0; 16];
+    let mut idx = 0;
+    while idx < 16 {
+        steps[idx] = (IQ4_STEPS[idx] + 128.0) as u8;
+        idx += 1;
+    }
+    steps
+};
+
+/// Types with blocks of 256 elements and small scales for stretches of them. Vectors of small scales lie
+/// before the codes.
+trait LongCodes {
+    const HEAD: usize;
+    /// Vectors of small scales.
+    const SMALL: usize;
+    /// Bytes of the codes of 32 elements.
+    const CODES: usize;
+    /// Elements of a stretch: 16 or 32.
+    const STRETCH: usize;
+    /// Bits of a small scale.
+    const SCALE_BITS: u32 = 8;
+    /// What is to be taken away from the products.
+    const EXCESS: Excess;
+
+    /// Reads the small scales of a quad, which is four stretches: signed numbers, each in the upper bits
+    /// of its byte.
+    unsafe fn scales<I: Isa>(head: *const u8, body: *const u8, quad: usize) -> I::Int;
+
+    /// Reads the small minimums of a quad, as signed bytes.
+    #[inline(always)]
+    unsafe fn minimums<I: Isa>(body: *const u8, quad: usize) -> I::Int {
+        let _ = (body, quad);
+        // SAFETY: the caller's promise.
+        unsafe { I::splat(0) }
+    }
+
+    /// As [`ShortCodes::codes`].
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2];
+
+    /// Begins the sum of codes times activations of a stretch of 32.
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        let _ = minus_sum;
+        // SAFETY: the caller's promise.
+        unsafe { I::splat(0) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::dot(sum, codes, x) }
+    }
+}
+
+/// What is taken away from the products of a block, by means of the sums of activations.
+enum Excess {
+    /// Nothing.
+    None,
+    /// This much times the small scales.
+    Offset(i32),
+    /// The small minimums, whose scale is in the head.
+    Minimums,
+}
+
+macro_rules! long_formats {
+    ($($name:ident)*) => {$(
+        impl Format for $name {
+            const LAYOUT: Layout = Layout {
+                head: <$name as LongCodes>::HEAD,
+                body: 64 * $name::SMALL + 8 * $name::CODES,
+                rows: 16,
+            };
+            type Block = Long;
+            #[inline(always)]
+            unsafe fn block<I: Isa, const C: usize>(
+                head: *const u8,
+                body: *const u8,
+                x: *const Long,
+                sums: &mut Sums<I, C>,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { long_block::<I, $name, C>(head, body, x, sums) }
+            }
+        }
+    )*};
+}
+
+long_formats!(Q2K Q3K Q4K Q5K Q6K IQ4XS);
+
+#[inline(always)]
+unsafe fn long_block<I: Isa, T: LongCodes, const C: usize>(
     head: *const u8,
     body: *const u8,
     x: *const Long,
@@ -449,164 +546,309 @@ unsafe fn with_minimums<I: Isa, const C: usize, const FIVE_BITS: bool>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let first = I::load_ahead(body);
-        let second = I::load_ahead(body.add(64));
-        let third = I::load_ahead(body.add(128));
-        let (six, four, two) = (
-            I::splat(0x3f3f_3f3f),
-            I::splat(0x0f0f_0f0f),
-            I::splat(0x3030_3030),
-        );
-        // Byte `i` of a lane is that of stretch `i`, or `4 + i`.
-        let scales = [
-            I::and(first, six),
-            I::or(I::and(third, four), I::and(I::shr(first, 2), two)),
-        ];
-        let minimums = [
-            I::and(second, six),
-            I::or(
-                I::and(I::shr(third, 4), four),
-                I::and(I::shr(second, 2), two),
-            ),
-        ];
+        for vector in 0..T::SMALL {
+            I::prefetch(body.wrapping_add(64 * vector + AHEAD));
+        }
+        // In 32 elements: one of all of them, or one of the low and one of the high codes.
+        let n_stretches = 32 / T::STRETCH;
+        let n_quads = 2 * n_stretches;
         let mut totals = [I::splat(0); C];
-        let mut codes = body.add(192);
+        let mut codes = body.add(64 * T::SMALL);
         let mut at = 0;
-        for mut scales in scales {
-            for _ in 0..4 {
-                let mut dots = [I::splat(0); C];
+        for quad in 0..n_quads {
+            let mut scales = T::scales::<I>(head, body, quad);
+            // A count that the compiler knows would make it mix stretches until registers are too few.
+            for _ in 0..black_box(4 / n_stretches) {
+                let (mut lows, mut highs) = ([I::splat(0); C], [I::splat(0); C]);
+                for (token, dot) in lows.iter_mut().enumerate() {
+                    let sums = (&raw const (*x.add(token)).sums).cast::<i16>();
+                    *dot = T::start::<I>(-i32::from(sums.add(at / 32).read()));
+                }
                 unrolled!(V in [0 1 2 3] {
-                    let [low, high] = if FIVE_BITS {
-                        five_bits::<I>(codes, V)
-                    } else {
-                        nibbles::<I>(codes, V)
-                    };
-                    for (token, dot) in dots.iter_mut().enumerate() {
+                    let [low, high] = T::codes::<I>(codes, V);
+                    for token in 0..C {
                         let x = (&raw const (*x.add(token)).codes).cast::<i8>().add(at);
-                        *dot = I::dot(*dot, low, x.add(4 * V));
-                        *dot = I::dot(*dot, high, x.add(16 + 4 * V));
+                        lows[token] = T::dot::<I>(lows[token], low, x.add(4 * V));
+                        let sum = if n_stretches == 1 { &mut lows } else { &mut highs };
+                        sum[token] = T::dot::<I>(sum[token], high, x.add(16 + 4 * V));
                     }
                 });
-                let scale = I::and(scales, I::splat(0xff));
+                let first = I::sra(I::shl(scales, 24), 32 - T::SCALE_BITS);
+                let second = I::sra(I::shl(scales, 16), 32 - T::SCALE_BITS);
                 for token in 0..C {
-                    totals[token] = I::multiply_add(totals[token], dots[token], scale);
+                    totals[token] = I::multiply_add(totals[token], lows[token], first);
+                    if n_stretches == 2 {
+                        totals[token] = I::multiply_add(totals[token], highs[token], second);
+                    }
                 }
-                scales = I::shr(scales, 8);
-                codes = codes.add(if FIVE_BITS { 320 } else { 256 });
+                scales = I::shr(scales, 8 * n_stretches as u32);
+                codes = codes.add(T::CODES);
                 at += 32;
                 keep_order();
             }
         }
-        let block_scales = I::halves(head);
-        for token in 0..C {
-            let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-            sums[0][token] = I::fused(sums[0][token], I::float(totals[token]), scale);
-        }
-        // Minimums of neighbours as 16-bit pairs meet sums of activations in pairs.
-        let low_byte = I::splat(0xff);
-        let high_half = I::splat(0x00ff_0000);
-        let mut totals = [I::splat(0); C];
-        let mut at = 0;
-        for minimums in minimums {
-            let pairs = [
-                I::or(
-                    I::and(minimums, low_byte),
-                    I::and(I::shl(minimums, 8), high_half),
-                ),
-                I::or(
-                    I::and(I::shr(minimums, 16), low_byte),
-                    I::and(I::shr(minimums, 8), high_half),
-                ),
-            ];
-            for pairs in pairs {
-                for (token, total) in totals.iter_mut().enumerate() {
-                    let sums = (&raw const (*x.add(token)).sums).cast::<i16>();
-                    *total = I::dot_pairs(*total, pairs, sums.add(at));
-                }
-                at += 2;
+        if let Excess::Offset(offset) = T::EXCESS {
+            let excess = excess::<I, T, C>(head, body, x);
+            for token in 0..C {
+                totals[token] = I::multiply_add(totals[token], excess[token], I::splat(-offset));
             }
         }
-        let block_scales = I::halves(head.add(32));
+        let scales = I::halves(head);
         for token in 0..C {
-            let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-            sums[0][token] = I::fused_minus(sums[0][token], I::float(totals[token]), scale);
+            let scale = I::multiply(scales, I::splat_float((*x.add(token)).scale));
+            sums[0][token] = I::fused(sums[0][token], I::float(totals[token]), scale);
+        }
+        if let Excess::Minimums = T::EXCESS {
+            let excess = excess::<I, T, C>(head, body, x);
+            let scales = I::halves(head.add(32));
+            for token in 0..C {
+                let scale = I::multiply(scales, I::splat_float((*x.add(token)).scale));
+                sums[0][token] = I::fused_minus(sums[0][token], I::float(excess[token]), scale);
+            }
         }
     }
 }
 
-pub(super) struct Q6K;
-impl Format for Q6K {
-    const LAYOUT: Layout = Layout {
-        head: 32,
-        body: 256 + 8 * 384,
-        rows: 16,
-    };
-    type Block = Long;
-    #[inline(always)]
-    unsafe fn block<I: Isa, const C: usize>(
-        head: *const u8,
-        body: *const u8,
-        x: *const Long,
-        sums: &mut Sums<I, C>,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut totals = [I::splat(0); C];
-            let mut codes = body.add(256);
-            let mut at = 0;
-            for quarter in 0..4 {
-                // Byte `i` of a lane is the signed scale of stretch `4 * quarter + i`.
-                let mut scales = I::load_ahead(body.add(64 * quarter));
-                for _ in 0..2 {
-                    // Two stretches of 16 elements: those of low, and those of high nibbles.
-                    let (mut lows, mut highs) = ([I::splat(0); C], [I::splat(0); C]);
-                    unrolled!(V in [0 1 2 3] {
-                        let [low, high] = six_bits::<I>(codes, V);
-                        for token in 0..C {
-                            let x = (&raw const (*x.add(token)).codes).cast::<i8>().add(at);
-                            lows[token] = I::dot(lows[token], low, x.add(4 * V));
-                            highs[token] = I::dot(highs[token], high, x.add(16 + 4 * V));
-                        }
-                    });
-                    let low_scale = I::sra(I::shl(scales, 24), 24);
-                    let high_scale = I::sra(I::shl(scales, 16), 24);
-                    for token in 0..C {
-                        totals[token] = I::multiply_add(totals[token], lows[token], low_scale);
-                        totals[token] = I::multiply_add(totals[token], highs[token], high_scale);
-                    }
-                    scales = I::shr(scales, 16);
-                    codes = codes.add(384);
-                    at += 32;
-                    keep_order();
+/// Sums what is taken away times sums of activations.
+#[inline(always)]
+unsafe fn excess<I: Isa, T: LongCodes, const C: usize>(
+    head: *const u8,
+    body: *const u8,
+    x: *const Long,
+) -> [I::Int; C] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut excess = [I::splat(0); C];
+        for quad in 0..64 / T::STRETCH {
+            let (factors, bits) = match T::EXCESS {
+                Excess::Minimums => (T::minimums::<I>(body, quad), 8),
+                Excess::None | Excess::Offset(_) => {
+                    (T::scales::<I>(head, body, quad), T::SCALE_BITS)
                 }
-            }
-            // Codes begin at -32: scales as 16-bit pairs meet sums of activations in pairs.
-            let mut excess = [I::splat(0); C];
-            for quarter in 0..4 {
-                let scales = I::load(body.add(64 * quarter));
-                for pair in 0..2 {
-                    let low = I::shr(I::sra(I::shl(scales, 24 - 16 * pair), 8), 16);
-                    let high = I::and(
-                        I::sra(I::shl(scales, 16 - 16 * pair), 8),
-                        I::splat(0xffff_0000_u32.cast_signed()),
-                    );
-                    let pairs = I::or(low, high);
-                    let at = 4 * quarter + 2 * pair as usize;
-                    for (token, excess) in excess.iter_mut().enumerate() {
-                        let sums = (&raw const (*x.add(token)).sums_of_16).cast::<i16>();
-                        *excess = I::dot_pairs(*excess, pairs, sums.add(at));
-                    }
+            };
+            for pair in 0..2 {
+                let pairs = pairs::<I>(factors, pair, bits);
+                for (token, excess) in excess.iter_mut().enumerate() {
+                    let x = x.add(token);
+                    let sums = match T::STRETCH {
+                        32 => (&raw const (*x).sums).cast::<i16>(),
+                        _ => (&raw const (*x).sums_of_16).cast(),
+                    };
+                    *excess = I::dot_pairs(*excess, pairs, sums.add(4 * quad + 2 * pair));
                 }
-            }
-            for token in 0..C {
-                totals[token] = I::multiply_add(totals[token], excess[token], I::splat(-32));
-            }
-            let block_scales = I::halves(head);
-            for token in 0..C {
-                let scale = I::multiply(block_scales, I::splat_float((*x.add(token)).scale));
-                sums[0][token] = I::fused(sums[0][token], I::float(totals[token]), scale);
             }
         }
+        excess
+    }
+}
+
+/// Turns two neighbouring bytes of each lane, whose upper bits are signed numbers, into 16-bit pairs.
+#[inline(always)]
+unsafe fn pairs<I: Isa>(bytes: I::Int, pair: usize, bits: u32) -> I::Int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let shift = 16 - 16 * pair as u32;
+        let low = I::sra(I::shl(bytes, shift + 8), 16 - bits);
+        let high = I::sra(I::shl(bytes, shift), 16 - bits);
+        let upper = I::splat(0xffff_0000_u32.cast_signed());
+        I::or(I::shr(low, 16), I::and(high, upper))
+    }
+}
+
+pub(super) struct Q2K;
+impl LongCodes for Q2K {
+    const HEAD: usize = 64;
+    const SMALL: usize = 4;
+    const CODES: usize = 128;
+    const STRETCH: usize = 16;
+    const EXCESS: Excess = Excess::Minimums;
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(_: *const u8, body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::and(I::load(body.add(64 * quad)), I::splat(0x0f0f_0f0f)) }
+    }
+    #[inline(always)]
+    unsafe fn minimums<I: Isa>(body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let both = I::load(body.add(64 * quad));
+            I::and(I::shr(both, 4), I::splat(0x0f0f_0f0f))
+        }
+    }
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (mask, by) = (I::splat(0x0303_0303), 2 * v as u32);
+            let (low, high) = (once_ahead::<I>(codes, v), once_ahead::<I>(codes.add(64), v));
+            [
+                I::and(I::shr(low, by), mask),
+                I::and(I::shr(high, by), mask),
+            ]
+        }
+    }
+}
+
+pub(super) struct Q3K;
+impl LongCodes for Q3K {
+    const HEAD: usize = 32;
+    const SMALL: usize = 3;
+    const CODES: usize = 192;
+    const STRETCH: usize = 16;
+    const SCALE_BITS: u32 = 6;
+    const EXCESS: Excess = Excess::Offset(4);
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(_: *const u8, body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let four = I::load(body.add(64 * (quad % 2)));
+            let four = if quad < 2 {
+                I::shl(four, 2)
+            } else {
+                I::shr(four, 2)
+            };
+            let two = I::shl(I::load(body.add(128)), 6 - 2 * quad as u32);
+            six_bit_scales::<I>(four, two)
+        }
+    }
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mask = I::splat(0x0707_0707);
+            if v < 3 {
+                let both = I::load_ahead(codes.add(64 * v));
+                return [I::and(both, mask), I::and(I::shr(both, 3), mask)];
+            }
+            let (two, one) = (I::splat(0x0303_0303), I::splat(0x0404_0404));
+            let (low, high) = (I::load(codes), I::load(codes.add(64)));
+            let tops = I::load(codes.add(128));
+            [
+                I::or(I::and(I::shr(low, 6), two), I::and(I::shr(tops, 4), one)),
+                I::or(I::and(I::shr(high, 6), two), I::and(I::shr(tops, 5), one)),
+            ]
+        }
+    }
+}
+
+/// Puts four and two bits of each byte together; what else is in them is left out.
+#[inline(always)]
+unsafe fn six_bit_scales<I: Isa>(four: I::Int, two: I::Int) -> I::Int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        I::or(
+            I::and(four, I::splat(0x3c3c_3c3c)),
+            I::and(two, I::splat(0xc0c0_c0c0_u32.cast_signed())),
+        )
+    }
+}
+
+pub(super) type Q4K = Q45K<false>;
+pub(super) type Q5K = Q45K<true>;
+/// Q4_K, or Q5_K, which has fifth bits.
+pub(super) struct Q45K<const FIFTH: bool>;
+impl<const FIFTH: bool> LongCodes for Q45K<FIFTH> {
+    const HEAD: usize = 64;
+    const SMALL: usize = 3;
+    const CODES: usize = if FIFTH { 320 } else { 256 };
+    const STRETCH: usize = 32;
+    const EXCESS: Excess = Excess::Minimums;
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(_: *const u8, body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { with_far_bits::<I>(I::load(body), I::load(body.add(128)), quad) }
+    }
+    #[inline(always)]
+    unsafe fn minimums<I: Isa>(body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = I::shr(I::load(body.add(128)), 4);
+            with_far_bits::<I>(I::load(body.add(64)), low, quad)
+        }
+    }
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if FIFTH {
+                five_bits::<I>(codes, v)
+            } else {
+                nibbles::<I>(codes, v)
+            }
+        }
+    }
+}
+
+/// Numbers of 6 bits of the first quad, or of the second one: their upper two bits lie above those.
+#[inline(always)]
+unsafe fn with_far_bits<I: Isa>(first: I::Int, low: I::Int, quad: usize) -> I::Int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if quad == 0 {
+            return I::and(first, I::splat(0x3f3f_3f3f));
+        }
+        let top = I::and(I::shr(first, 2), I::splat(0x3030_3030));
+        I::or(I::and(low, I::splat(0x0f0f_0f0f)), top)
+    }
+}
+
+pub(super) struct Q6K;
+impl LongCodes for Q6K {
+    const HEAD: usize = 32;
+    const SMALL: usize = 4;
+    const CODES: usize = 384;
+    const STRETCH: usize = 16;
+    const EXCESS: Excess = Excess::Offset(32);
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(_: *const u8, body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::load(body.add(64 * quad)) }
+    }
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { six_bits::<I>(codes, v) }
+    }
+}
+
+pub(super) struct IQ4XS;
+impl LongCodes for IQ4XS {
+    const HEAD: usize = 64;
+    const SMALL: usize = 1;
+    const CODES: usize = 256;
+    const STRETCH: usize = 32;
+    const SCALE_BITS: u32 = 6;
+    const EXCESS: Excess = Excess::None;
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(head: *const u8, body: *const u8, quad: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // Of 16 bits, the first pair for each of two bytes is on top, then the second one, and so on:
+            // shifted copies bring each to the top of its byte.
+            let two = I::shorts(head.add(32));
+            let two = I::or(two, I::shl(two, 18));
+            let four = I::load(body);
+            if quad == 0 {
+                six_bit_scales::<I>(I::shl(four, 2), two)
+            } else {
+                six_bit_scales::<I>(I::shr(four, 2), I::shl(two, 4))
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { steps::<I>(codes, v) }
+    }
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::start_offset(minus_sum) }
+    }
+    #[inline(always)]
+    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::dot_offset(sum, codes, x) }
     }
 }
 

@@ -10,7 +10,7 @@ pub(super) type PackRow = fn(block: &[u8], out: &mut Lane<'_>);
 /// Returns the function that packs a type; none for a type that is not packed.
 pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
     Some(match ty {
-        TensorType::Q4_0 => |block, out| {
+        TensorType::Q4_0 | TensorType::IQ4_NL => |block, out| {
             out.scales(&block[..2]);
             out.dwords(0, &block[2..]);
         },
@@ -33,6 +33,26 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
             for (idx, codes) in block[2..].as_chunks::<4>().0.iter().enumerate() {
                 let codes = u32::from_le_bytes(*codes) ^ 0x8080_8080;
                 out.dword(idx, codes.to_le_bytes());
+            }
+        },
+        TensorType::Q2_K => |block, out| {
+            out.scales(&block[80..84]);
+            out.dwords(0, &block[..16]);
+            for (idx, codes) in two_bits(&block[16..80]).enumerate() {
+                out.words(4 + 2 * idx, &fours(codes));
+            }
+        },
+        TensorType::Q3_K => |block, out| {
+            out.scales(&block[108..110]);
+            out.dwords(0, &block[96..104]);
+            let mut tops = [0; 4];
+            tops.copy_from_slice(&block[104..108]);
+            out.dword(2, tops.map(|tops| tops ^ 0xaa));
+            for (idx, mut codes) in two_bits(&block[32..96]).enumerate() {
+                for (codes, bits) in codes.iter_mut().zip(block.as_chunks::<4>().0) {
+                    *codes |= (u32::from_le_bytes(*bits) >> idx & 0x0101_0101) << 2;
+                }
+                out.words(3 + 3 * idx, &thirds(codes));
             }
         },
         TensorType::Q4_K => |block, out| {
@@ -59,27 +79,30 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
         TensorType::Q6_K => |block, out| {
             out.scales(&block[208..210]);
             out.dwords(0, &block[192..208]);
-            let (low, high) = (
-                block[..128].as_chunks::<64>(),
-                block[128..192].as_chunks::<32>(),
-            );
-            for (part, (low, high)) in low.0.iter().zip(high.0).enumerate() {
+            for (part, low) in block[..128].as_chunks::<64>().0.iter().enumerate() {
                 let halves = low.as_chunks::<32>().0;
                 let (first, second) = (split_nibbles(&halves[0]), split_nibbles(&halves[1]));
                 let quarters = [first[0], second[0], first[1], second[1]];
                 for (quarter, nibbles) in quarters.iter().enumerate() {
-                    let at = 4 + 6 * (4 * part + quarter);
-                    out.dwords(at, nibbles);
-                    for (half, bits) in high.as_chunks::<16>().0.iter().enumerate() {
-                        let mut packed = 0;
-                        for (v, bits) in bits.as_chunks::<4>().0.iter().enumerate() {
-                            let tops = u32::from_le_bytes(*bits) >> (2 * quarter) & 0x0303_0303;
-                            packed |= tops << (2 * v);
-                        }
-                        out.dword(at + 4 + half, packed.to_le_bytes());
-                    }
+                    out.dwords(4 + 6 * (4 * part + quarter), nibbles);
                 }
             }
+            for (idx, tops) in two_bits(&block[128..192]).enumerate() {
+                out.words(8 + 6 * idx, &fours(tops));
+            }
+        },
+        TensorType::IQ4_XS => |block, out| {
+            let (mut tops, mut lows) = (0, 0);
+            for stretch in 0..8 {
+                let top = (block[2 + stretch / 4] >> (2 * (stretch % 4)) & 3) ^ 2;
+                let low = block[4 + stretch / 2] >> (4 * (stretch % 2)) & 15;
+                tops |= u16::from(top) << (8 * (stretch % 2) + 6 - 2 * (stretch / 2));
+                lows |= u32::from(low) << (8 * (stretch % 4) + 4 * (stretch / 4));
+            }
+            let [first, second] = tops.to_le_bytes();
+            out.scales(&[block[0], block[1], first, second]);
+            out.dword(0, lows.to_le_bytes());
+            out.dwords(1, &block[8..]);
         },
         TensorType::F32 => |block, out| out.dwords(0, block),
         TensorType::F16 => |block, out| {
@@ -131,6 +154,14 @@ impl Lane<'_> {
             self.dword(first + idx, *bytes);
         }
     }
+
+    /// Writes four bytes to each of some vectors.
+    #[inline]
+    fn words(&mut self, first: usize, words: &[u32]) {
+        for (idx, word) in words.iter().enumerate() {
+            self.dword(first + idx, word.to_le_bytes());
+        }
+    }
 }
 
 /// Packs one block of the rows of a strip, or of those there are; `rows` are their blocks.
@@ -169,6 +200,38 @@ fn split_nibbles(codes: &[u8; 32]) -> [[u8; 16]; 2] {
     [
         (first & low | (second & low) << 4).to_le_bytes(),
         (first >> 4 & low | second & low << 4).to_le_bytes(),
+    ]
+}
+
+/// Reads codes of two bits, stretch after stretch of 32: each as eight times four of them.
+fn two_bits(codes: &[u8]) -> impl Iterator<Item = [u32; 8]> {
+    let parts = codes.as_chunks::<32>().0.iter();
+    parts.flat_map(|part| {
+        (0..4).map(|quarter| {
+            let mut codes = [0; 8];
+            for (codes, bytes) in codes.iter_mut().zip(part.as_chunks().0) {
+                *codes = u32::from_le_bytes(*bytes) >> (2 * quarter) & 0x0303_0303;
+            }
+            codes
+        })
+    })
+}
+
+/// Puts codes of two bits together, four to a byte: the first in the lower bits.
+fn fours(codes: [u32; 8]) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = codes;
+    [a | b << 2 | c << 4 | d << 6, e | f << 2 | g << 4 | h << 6]
+}
+
+/// Puts codes of three bits together: two to a byte, and above them what is left, two bits each of the
+/// fourth and of the last, and their third bits.
+fn thirds(codes: [u32; 8]) -> [u32; 3] {
+    let [a, b, c, low, d, e, f, high] = codes;
+    let (two, third) = (0x0303_0303, 0x0404_0404);
+    [
+        a | d << 3 | (low & two) << 6,
+        b | e << 3 | (high & two) << 6,
+        c | f << 3 | (low & third) << 4 | (high & third) << 5,
     ]
 }
 

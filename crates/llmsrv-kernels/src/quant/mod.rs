@@ -11,6 +11,7 @@ mod super_blocks;
 
 use llmsrv_gguf::TensorType;
 
+pub(crate) use self::blocks::IQ4_STEPS;
 use crate::Error;
 
 /// Tells whether elements of this type can be computed with.

@@ -38,6 +38,14 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn shorts(from: *const u8) -> Ints {
+        [
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())),
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(from.add(16).cast())),
+        ]
+    }
+
+    #[inline(always)]
     unsafe fn splat(value: i32) -> Ints {
         [_mm256_set1_epi32(value); 2]
     }
@@ -68,6 +76,12 @@ impl Isa for Avx2 {
     unsafe fn sra(a: Ints, by: u32) -> Ints {
         let by = _mm256_set1_epi32(by.cast_signed());
         [_mm256_srav_epi32(a[0], by), _mm256_srav_epi32(a[1], by)]
+    }
+
+    #[inline(always)]
+    unsafe fn lookup(table: &[u8; 16], codes: Ints) -> Ints {
+        let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+        codes.map(|codes| _mm256_shuffle_epi8(table, codes))
     }
 
     /// Sums of two products fit 16 bits: 2 * 127 * 127 < 2^15.

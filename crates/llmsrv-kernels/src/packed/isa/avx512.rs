@@ -33,6 +33,11 @@ impl<const BF16: bool> Isa for Avx512<BF16> {
     }
 
     #[inline(always)]
+    unsafe fn shorts(from: *const u8) -> __m512i {
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()))
+    }
+
+    #[inline(always)]
     unsafe fn splat(value: i32) -> __m512i {
         _mm512_set1_epi32(value)
     }
@@ -60,6 +65,12 @@ impl<const BF16: bool> Isa for Avx512<BF16> {
     #[inline(always)]
     unsafe fn sra(a: __m512i, by: u32) -> __m512i {
         _mm512_srav_epi32(a, _mm512_set1_epi32(by.cast_signed()))
+    }
+
+    #[inline(always)]
+    unsafe fn lookup(table: &[u8; 16], codes: __m512i) -> __m512i {
+        let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+        _mm512_shuffle_epi8(table, codes)
     }
 
     #[inline(always)]

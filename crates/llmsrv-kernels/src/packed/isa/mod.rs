@@ -50,6 +50,8 @@ pub(super) trait Isa: Copy {
             Self::load(from)
         }
     }
+    /// Reads 16 integers of 16 bits without a sign.
+    unsafe fn shorts(from: *const u8) -> Self::Int;
     /// The same integer in all lanes.
     unsafe fn splat(value: i32) -> Self::Int;
     unsafe fn and(a: Self::Int, b: Self::Int) -> Self::Int;
@@ -60,6 +62,8 @@ pub(super) trait Isa: Copy {
     unsafe fn shr(a: Self::Int, by: u32) -> Self::Int;
     /// Shifts lanes right; the sign comes in.
     unsafe fn sra(a: Self::Int, by: u32) -> Self::Int;
+    /// The bytes of a table at the indices that are the bytes of `codes`, all below 16.
+    unsafe fn lookup(table: &[u8; 16], codes: Self::Int) -> Self::Int;
     /// Adds to each lane the products of its four codes, unsigned and below 128, with the four signed
     /// bytes at `x`, which are above -128.
     unsafe fn dot(sum: Self::Int, codes: Self::Int, x: *const i8) -> Self::Int;

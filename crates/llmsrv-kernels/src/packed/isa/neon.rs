@@ -29,6 +29,14 @@ impl Isa for Neon {
     }
 
     #[inline(always)]
+    unsafe fn shorts(from: *const u8) -> Ints {
+        from_fn(|at| {
+            let shorts = vreinterpret_u16_u8(vld1_u8(from.add(8 * at)));
+            vreinterpretq_s32_u32(vmovl_u16(shorts))
+        })
+    }
+
+    #[inline(always)]
     unsafe fn splat(value: i32) -> Ints {
         [vdupq_n_s32(value); 4]
     }
@@ -60,6 +68,12 @@ impl Isa for Neon {
     unsafe fn sra(a: Ints, by: u32) -> Ints {
         let by = vdupq_n_s32(-by.cast_signed());
         a.map(|a| vshlq_s32(a, by))
+    }
+
+    #[inline(always)]
+    unsafe fn lookup(table: &[u8; 16], codes: Ints) -> Ints {
+        let table = vld1q_u8(table.as_ptr());
+        codes.map(|codes| vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(codes))))
     }
 
     /// Codes below 128 are the same signed.

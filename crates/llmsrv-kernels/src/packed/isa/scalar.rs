@@ -24,6 +24,12 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn shorts(from: *const u8) -> [i32; 16] {
+        let bytes: [[u8; 2]; 16] = from.cast::<[[u8; 2]; 16]>().read_unaligned();
+        bytes.map(|bytes| i32::from(u16::from_le_bytes(bytes)))
+    }
+
+    #[inline(always)]
     unsafe fn splat(value: i32) -> [i32; 16] {
         [value; 16]
     }
@@ -51,6 +57,12 @@ impl Isa for Scalar {
     #[inline(always)]
     unsafe fn sra(a: [i32; 16], by: u32) -> [i32; 16] {
         a.map(|a| a >> by)
+    }
+
+    #[inline(always)]
+    unsafe fn lookup(table: &[u8; 16], codes: [i32; 16]) -> [i32; 16] {
+        let byte = |code: u8| table[usize::from(code & 15)];
+        codes.map(|codes| i32::from_le_bytes(codes.to_le_bytes().map(byte)))
     }
 
     #[inline(always)]
