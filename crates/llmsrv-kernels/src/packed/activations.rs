@@ -441,8 +441,11 @@ fn codes<const LEN: usize>(x: &[f32; LEN]) -> ([i8; LEN], f32) {
         return ([0; LEN], 0.0);
     }
     let inverse = 127.0 / largest;
-    // The sum's last bits are the nearest integer.
-    let codes = x.map(|x| (x * inverse + ROUNDER).to_bits() as i8);
+    let mut codes = [0; LEN];
+    for (code, x) in codes.iter_mut().zip(x) {
+        // The sum's last bits are the nearest integer.
+        *code = (x * inverse + ROUNDER).to_bits() as i8;
+    }
     let scale = if largest.is_finite() {
         largest / 127.0
     } else {

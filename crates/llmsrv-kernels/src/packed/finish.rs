@@ -75,9 +75,18 @@ unsafe fn finish<const FUSED: bool>(strip: Strip<'_>) {
     if let Some(gate) = strip.gate {
         let results = strip.results.as_chunks_mut::<LANES>().0.iter_mut();
         for (results, gates) in results.zip(strip.gates.as_chunks::<LANES>().0) {
+            let pairs = results.iter_mut().zip(gates);
             match gate {
-                Gate::Silu => multiply(results, gates.map(silu::<FUSED>)),
-                Gate::Gelu => multiply(results, gates.map(gelu_tanh::<FUSED>)),
+                Gate::Silu => {
+                    for (result, gate) in pairs {
+                        *result *= silu::<FUSED>(*gate);
+                    }
+                }
+                Gate::Gelu => {
+                    for (result, gate) in pairs {
+                        *result *= gelu_tanh::<FUSED>(*gate);
+                    }
+                }
             }
         }
     }
@@ -95,13 +104,6 @@ unsafe fn finish<const FUSED: bool>(strip: Strip<'_>) {
             write::<FUSED>(out, results, strip.add);
         }
         write::<FUSED>(rest, of_rest, strip.add);
-    }
-}
-
-#[inline(always)]
-fn multiply(results: &mut [f32; LANES], factors: [f32; LANES]) {
-    for (result, factor) in results.iter_mut().zip(factors) {
-        *result *= factor;
     }
 }
 
