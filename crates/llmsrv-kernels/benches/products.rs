@@ -72,8 +72,8 @@ fn main() {
             let name = format!("stream/{ty}/{n}");
             if wanted(&name) {
                 let row_bytes = cols * ty.block_bytes() / ty.block_len();
-                let case = Case::new(ty, (256 << 20) / row_bytes, cols, n, &pool);
-                let times = case.times(tier, &pool, 9);
+                let case = Case::new(ty, (256 << 20) / row_bytes, cols, n, tier, &pool);
+                let times = case.times(&pool, 9);
                 report(name, case.packed.bytes() as f64, "GB/s", &times);
             }
         }
@@ -82,8 +82,8 @@ fn main() {
         for (cols, n) in [(896, 512), (2048, 64), (2048, 512), (8192, 512)] {
             let name = format!("tiles/{ty}/{cols}/{n}");
             if wanted(&name) && cols % ty.block_len() == 0 {
-                let case = Case::new(ty, 2048, cols, n, &pool);
-                let times = case.times(tier, &pool, 9);
+                let case = Case::new(ty, 2048, cols, n, tier, &pool);
+                let times = case.times(&pool, 9);
                 report(name, 2.0 * (2048 * cols * n) as f64, "Gop/s", &times);
             }
         }
@@ -124,12 +124,20 @@ fn weights(ty: TensorType, rows: usize, cols: usize) -> Vec<u8> {
 }
 
 struct Case {
+    tier: Instructions,
     packed: Packed,
     x: Activations,
 }
 
 impl Case {
-    fn new(ty: TensorType, rows: usize, cols: usize, n: usize, pool: &Pool) -> Case {
+    fn new(
+        ty: TensorType,
+        rows: usize,
+        cols: usize,
+        n: usize,
+        tier: Instructions,
+        pool: &Pool,
+    ) -> Case {
         let weight = Weight {
             ty,
             rows,
@@ -139,15 +147,16 @@ impl Case {
         let packed = Packed::new(&weight, &mut Arena::default(), pool).unwrap();
         let mut x = Activations::default();
         let values: Vec<f32> = (0..n * cols).map(|i| (i % 97) as f32 - 48.0).collect();
-        x.quantize(&values, cols, packed.kind(), pool).unwrap();
-        Case { packed, x }
+        x.quantize_at(tier, &values, cols, packed.kind(), pool)
+            .unwrap();
+        Case { tier, packed, x }
     }
 
-    fn times(&self, tier: Instructions, pool: &Pool, n: usize) -> Vec<f64> {
+    fn times(&self, pool: &Pool, n: usize) -> Vec<f64> {
         let mut out = vec![0.0; self.x.n_rows() * self.packed.n_rows()];
         times(n, || {
             let product = Product::new(&self.packed, &self.x, &mut out);
-            multiply_all(tier, &mut [product], pool).unwrap();
+            multiply_all(self.tier, &mut [product], pool).unwrap();
         })
     }
 }

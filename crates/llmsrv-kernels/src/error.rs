@@ -2,6 +2,8 @@
 
 use llmsrv_gguf::TensorType;
 
+use crate::Instructions;
+
 /// Arguments that do not fit each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -9,6 +11,9 @@ pub enum Error {
     /// There is no arithmetic for this type.
     #[error("elements of type {0} are not supported")]
     Unsupported(TensorType),
+    /// The processor lacks these instructions.
+    #[error("the processor has no instructions {0:?}")]
+    Unavailable(Instructions),
     /// Lengths do not fit.
     #[error("{what}: {got} where {expected} are needed")]
     Length {

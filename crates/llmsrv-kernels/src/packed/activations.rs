@@ -2,7 +2,9 @@
 //!
 //! A stretch of 32 or of 256 elements, as long as the blocks of the weights it will meet, has one scale:
 //! its largest magnitude becomes 127. Tokens lie in panels of as many as a kernel computes together,
-//! block by block, so that a kernel reads them in the order they lie in.
+//! block by block, so that a kernel reads them in the order they lie in. Instructions that multiply two
+//! tokens at once want their bytes side by side: of a pair, the blocks of both have eight of the one and
+//! eight of the other by turns, first those of elements 0 to 7 of each 16.
 
 use super::{formats::Kind, isa::Instructions};
 use crate::{Error, Pool, brain, elementwise::rms_scale, tier::SCALAR_IS_FUSED};
@@ -14,8 +16,8 @@ use crate::{Error, Pool, brain, elementwise::rms_scale, tier::SCALAR_IS_FUSED};
 pub struct Activations {
     n_rows: usize,
     n_cols: usize,
-    /// The kind of the content, and its blocks.
-    there: Option<(Kind, usize)>,
+    /// The kind of the content, whether tokens are in pairs, and the number of blocks.
+    there: Option<(Kind, bool, usize)>,
     short: Vec<Short>,
     long: Vec<Long>,
     plain: Vec<Plain>,
@@ -74,7 +76,7 @@ impl Activations {
         kind: Kind,
         pool: &Pool,
     ) -> Result<(), Error> {
-        self.quantize_at(Instructions::best(), x, None, n_cols, kind, pool)
+        self.quantize_at(Instructions::best(), x, n_cols, kind, pool)
     }
 
     /// As [`Activations::quantize`], of rows divided by their root mean square and multiplied with
@@ -90,20 +92,45 @@ impl Activations {
         kind: Kind,
         pool: &Pool,
     ) -> Result<(), Error> {
-        let norm = Some(Norm { weight, eps });
-        self.quantize_at(Instructions::best(), x, norm, weight.len(), kind, pool)
+        let rows = Rows {
+            x,
+            norm: Some(Norm { weight, eps }),
+            n_cols: weight.len(),
+        };
+        self.replace(Instructions::best(), rows, kind, pool)
     }
 
-    /// As [`Activations::quantize`], with chosen instructions.
-    pub(super) fn quantize_at(
+    /// As [`Activations::quantize`], for products with chosen instructions.
+    ///
+    /// # Errors
+    /// As there, or if the processor lacks the instructions.
+    pub fn quantize_at(
         &mut self,
         tier: Instructions,
         x: &[f32],
-        norm: Option<Norm<'_>>,
         n_cols: usize,
         kind: Kind,
         pool: &Pool,
     ) -> Result<(), Error> {
+        if !tier.are_available() {
+            return Err(Error::Unavailable(tier));
+        }
+        let rows = Rows {
+            x,
+            norm: None,
+            n_cols,
+        };
+        self.replace(tier, rows, kind, pool)
+    }
+
+    fn replace(
+        &mut self,
+        tier: Instructions,
+        rows: Rows<'_>,
+        kind: Kind,
+        pool: &Pool,
+    ) -> Result<(), Error> {
+        let Rows { x, n_cols, .. } = rows;
         if n_cols == 0 || !x.len().is_multiple_of(n_cols) {
             return Err(Error::Length {
                 what: "activations",
@@ -121,8 +148,7 @@ impl Activations {
         (self.n_rows, self.n_cols) = (x.len() / n_cols, n_cols);
         let n_tokens: usize = panels(self.n_rows).map(|panel| panel.width).sum();
         let n = n_tokens * n_cols.div_ceil(kind.block_len());
-        self.there = Some((kind, n));
-        let rows = Rows { x, norm, n_cols };
+        self.there = Some((kind, tier.wants_pairs(), n));
         match kind {
             Kind::Short => fill(room(&mut self.short, n, Short::ZERO), rows, tier, pool),
             Kind::Long => fill(room(&mut self.long, n, Long::ZERO), rows, tier, pool),
@@ -147,13 +173,14 @@ impl Activations {
         }
     }
 
-    /// Returns where the blocks of a kind begin, the bytes of one, and how many there are.
-    pub(super) fn blocks(&self, kind: Kind) -> (*const u8, usize, usize) {
+    /// Returns where the blocks of a kind begin, the bytes of one, and how many there are for products
+    /// with chosen instructions.
+    pub(super) fn blocks(&self, kind: Kind, tier: Instructions) -> (*const u8, usize, usize) {
         fn of<T>(blocks: &[T]) -> (*const u8, usize, usize) {
             (blocks.as_ptr().cast(), size_of::<T>(), blocks.len())
         }
         let n = match self.there {
-            Some((there, n)) if there == kind => n,
+            Some((there, pairs, n)) if there == kind && pairs == tier.wants_pairs() => n,
             _ => 0,
         };
         match kind {
@@ -222,9 +249,9 @@ struct Rows<'a> {
 
 /// A norm of whole rows, by their root mean square.
 #[derive(Clone, Copy)]
-pub(super) struct Norm<'a> {
-    pub(super) weight: &'a [f32],
-    pub(super) eps: f32,
+struct Norm<'a> {
+    weight: &'a [f32],
+    eps: f32,
 }
 
 /// Some blocks of the tokens of a panel.
@@ -235,7 +262,7 @@ struct Part {
     width: usize,
 }
 
-/// Fills blocks panel by panel; those of tokens that do not exist stay as they are.
+/// Fills blocks panel by panel; those of tokens that do not exist hold anything.
 fn fill<const LEN: usize, B: Block<LEN>>(
     blocks: &mut [B],
     rows: Rows<'_>,
@@ -265,6 +292,13 @@ fn fill<const LEN: usize, B: Block<LEN>>(
             width: blocks.len() / per_part.min(n_blocks - first_block),
         };
         fill_part(tier, rows, part, blocks);
+        if tier.wants_pairs() {
+            for tokens in blocks.chunks_exact_mut(part.width) {
+                for [a, b] in tokens.as_chunks_mut().0 {
+                    a.pair(b);
+                }
+            }
+        }
     });
 }
 
@@ -278,6 +312,10 @@ trait Block<const LEN: usize>: Clone + Send {
     const ZERO: Self;
     /// Replaces the content.
     fn put(&mut self, x: &[f32; LEN]);
+    /// Lays the codes of two tokens side by side; numbers with a floating point stay where they are.
+    fn pair(&mut self, other: &mut Self) {
+        let _ = other;
+    }
 }
 
 /// [`fill_plain`], compiled for a tier.
@@ -375,6 +413,10 @@ impl Block<32> for Short {
         self.minus_sum = -sum;
         self.scaled_sum = self.scale * sum as f32;
     }
+
+    fn pair(&mut self, other: &mut Short) {
+        side_by_side(&mut self.codes, &mut other.codes);
+    }
 }
 
 impl Block<256> for Long {
@@ -397,6 +439,10 @@ impl Block<256> for Long {
             *sum = halves[0] + halves[1];
         }
     }
+
+    fn pair(&mut self, other: &mut Long) {
+        side_by_side(&mut self.codes, &mut other.codes);
+    }
 }
 
 impl Block<32> for Plain {
@@ -416,6 +462,13 @@ impl Block<32> for Brain {
         for (value, x) in self.values.iter_mut().zip(x) {
             *value = brain::round(*x);
         }
+    }
+}
+
+/// Makes of each 16 bytes of one token and 16 of another eight of the one and eight of the other.
+fn side_by_side(a: &mut [i8], b: &mut [i8]) {
+    for (a, b) in a.chunks_exact_mut(16).zip(b.chunks_exact_mut(16)) {
+        a[8..].swap_with_slice(&mut b[..8]);
     }
 }
 

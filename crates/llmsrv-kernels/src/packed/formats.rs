@@ -39,6 +39,7 @@
 //! are signed here.
 
 use std::{
+    array,
     hint::black_box,
     sync::atomic::{Ordering, compiler_fence},
 };
@@ -152,14 +153,17 @@ pub(super) trait Format {
         expect(dead_code, reason = "only x86-64 has kernels of their own for it")
     )]
     const IS_BRAIN: bool = false;
+    /// Bytes of a row in a vector.
+    const LANE_BYTES: usize = 4;
     /// Activations of one token for one block.
     type Block;
 
-    /// Adds to `sums` the products of one block with `C` tokens, whose blocks lie at `x`.
+    /// Adds to `sums` the products of as many rows of one block as `I` has lanes with `C` tokens, whose
+    /// blocks lie at `x`.
     ///
     /// # Safety
-    /// Head and body are as long as [`Format::LAYOUT`] says, `x` has `C` blocks, and the processor has
-    /// the instructions of `I`.
+    /// Head and body are those of the first of the rows in a block as long as [`Format::LAYOUT`] says, `x`
+    /// has `C` blocks, and the processor has the instructions of `I`.
     unsafe fn block<I: Isa, const C: usize>(
         head: *const u8,
         body: *const u8,
@@ -168,7 +172,7 @@ pub(super) trait Format {
     );
 }
 
-/// Sums for `C` tokens: those of the first 16 rows of a strip, and of 16 more if it has them.
+/// Sums for `C` tokens: those of some of the first 16 rows of a strip, and of 16 more if it has them.
 pub(super) type Sums<I, const C: usize> = [[<I as Isa>::Float; C]; 2];
 
 /// Multiplies a strip with a panel of `C` tokens: for each token, results of all rows go to `out`.
@@ -186,7 +190,7 @@ pub(super) unsafe fn strip<I: Isa, F: Format, const C: usize>(
     let mut x = x.cast::<F::Block>();
     // SAFETY: the caller's promise; the steps are those of `Layout::block`.
     unsafe {
-        let mut sums = [[I::zeros(); C]; 2];
+        let mut sums = [[[I::zeros(); C]; 2]; 4];
         let mut heads = strip;
         let mut left = n_blocks;
         while left > 0 {
@@ -195,64 +199,78 @@ pub(super) unsafe fn strip<I: Isa, F: Format, const C: usize>(
                 head => (left.min(64 / head), heads.add(64)),
             };
             for idx in 0..n {
-                F::block::<I, C>(heads.add(idx * F::LAYOUT.head), body, x, &mut sums);
+                let head = heads.add(idx * F::LAYOUT.head);
+                unrolled!(PART in [0 1 2 3] {
+                    let row = I::LANES * PART;
+                    if row < 16 {
+                        if row > 0 {
+                            keep_order();
+                        }
+                        let (head, body) = (head.add(2 * row), body.add(F::LANE_BYTES * row));
+                        F::block::<I, C>(head, body, x, &mut sums[PART]);
+                    }
+                });
                 body = body.add(F::LAYOUT.body);
                 x = x.add(C);
             }
             heads = body;
             left -= n;
         }
-        for (half, sums) in sums.into_iter().take(F::LAYOUT.rows / 16).enumerate() {
-            for (token, sums) in sums.into_iter().enumerate() {
-                I::store(out.add(F::LAYOUT.rows * token + 16 * half), sums);
+        unrolled!(PART in [0 1 2 3] {
+            let row = I::LANES * PART;
+            if row < 16 {
+                let sums = sums[PART].into_iter().take(F::LAYOUT.rows / 16);
+                for (half, sums) in sums.enumerate() {
+                    for (token, sums) in sums.into_iter().enumerate() {
+                        I::store(out.add(F::LAYOUT.rows * token + 16 * half + row), sums);
+                    }
+                }
             }
-        }
+        });
     }
 }
 
 /// Keeps reads in the order of memory: the compiler would spread them over whole blocks, and memory be
-/// asked for them in no order.
+/// asked for them in no order. Nor does it keep activations in registers that other rows need.
 #[inline(always)]
 fn keep_order() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Repeats a block of code with a constant that counts.
-macro_rules! unrolled {
-    ($idx:ident in [$($value:literal)*] $body:block) => {
-        $({ const $idx: usize = $value; $body })*
-    };
+/// How the codes of 32 elements lie.
+pub(super) trait Codes {
+    /// Bytes of 16 rows.
+    const CODES: usize;
+    /// Whether 128 is to be taken away from codes.
+    const HAVE_OFFSET: bool = false;
+
+    /// Reads the codes of elements `4v..` and of `16 + 4v..`.
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2];
+
+    /// Begins the sum of codes times activations, given the negated sum of the activations.
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if Self::HAVE_OFFSET {
+                I::start_offset(minus_sum)
+            } else {
+                I::splat(0)
+            }
+        }
+    }
 }
 
 /// Types with blocks of 32 elements.
-trait ShortCodes {
-    const HEAD: usize;
-    const BODY: usize;
+trait ShortCodes: Codes {
     /// Whether the head has minimums.
     const HAS_MINIMUM: bool = false;
-
-    /// Reads the codes of elements `4v..` and of `16 + 4v..`.
-    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2];
-
-    /// Begins a sum of codes times activations.
-    #[inline(always)]
-    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
-        let _ = minus_sum;
-        // SAFETY: the caller's promise.
-        unsafe { I::splat(0) }
-    }
-
-    #[inline(always)]
-    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
-        // SAFETY: the caller's promise.
-        unsafe { I::dot(sum, codes, x) }
-    }
 }
 
 impl<T: ShortCodes> Format for T {
     const LAYOUT: Layout = Layout {
-        head: T::HEAD,
-        body: T::BODY,
+        head: if T::HAS_MINIMUM { 64 } else { 32 },
+        body: T::CODES,
         rows: 16,
     };
     type Block = Short;
@@ -266,18 +284,13 @@ impl<T: ShortCodes> Format for T {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let mut dots = [I::splat(0); C];
-            for (token, dot) in dots.iter_mut().enumerate() {
+            let mut dots = [[I::splat(0); C]];
+            for (token, dot) in dots[0].iter_mut().enumerate() {
                 *dot = T::start::<I>((*x.add(token)).minus_sum);
             }
-            unrolled!(V in [0 1 2 3] {
-                let [low, high] = T::codes::<I>(body, V);
-                for (token, dot) in dots.iter_mut().enumerate() {
-                    let codes = (&raw const (*x.add(token)).codes).cast::<i8>();
-                    *dot = T::dot::<I>(*dot, low, codes.add(4 * V));
-                    *dot = T::dot::<I>(*dot, high, codes.add(16 + 4 * V));
-                }
-            });
+            let x_codes = (&raw const (*x).codes).cast();
+            I::dots::<T, C, 1>(&mut dots, body, x_codes, size_of::<Short>());
+            let [dots] = dots;
             let scales = I::halves(head);
             for token in 0..C {
                 let scale = I::multiply(scales, I::splat_float((*x.add(token)).scale));
@@ -334,13 +347,12 @@ unsafe fn once_ahead<I: Isa>(from: *const u8, v: usize) -> I::Int {
 }
 
 pub(super) struct Q4_0;
-impl ShortCodes for Q4_0 {
-    const HEAD: usize = 32;
-    const BODY: usize = 256;
+impl Codes for Q4_0 {
+    const CODES: usize = 256;
     #[inline(always)]
-    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { nibbles::<I>(body, v) }
+        unsafe { nibbles::<I>(codes, v) }
     }
     #[inline(always)]
     unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
@@ -348,27 +360,28 @@ impl ShortCodes for Q4_0 {
         unsafe { I::shl(I::splat(minus_sum), 3) }
     }
 }
+impl ShortCodes for Q4_0 {}
 
 pub(super) struct Q4_1;
-impl ShortCodes for Q4_1 {
-    const HEAD: usize = 64;
-    const BODY: usize = 256;
-    const HAS_MINIMUM: bool = true;
+impl Codes for Q4_1 {
+    const CODES: usize = 256;
     #[inline(always)]
-    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { nibbles::<I>(body, v) }
+        unsafe { nibbles::<I>(codes, v) }
     }
+}
+impl ShortCodes for Q4_1 {
+    const HAS_MINIMUM: bool = true;
 }
 
 pub(super) struct Q5_0;
-impl ShortCodes for Q5_0 {
-    const HEAD: usize = 32;
-    const BODY: usize = 320;
+impl Codes for Q5_0 {
+    const CODES: usize = 320;
     #[inline(always)]
-    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { five_bits::<I>(body, v) }
+        unsafe { five_bits::<I>(codes, v) }
     }
     #[inline(always)]
     unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
@@ -376,65 +389,49 @@ impl ShortCodes for Q5_0 {
         unsafe { I::shl(I::splat(minus_sum), 4) }
     }
 }
+impl ShortCodes for Q5_0 {}
 
 pub(super) struct Q5_1;
-impl ShortCodes for Q5_1 {
-    const HEAD: usize = 64;
-    const BODY: usize = 320;
-    const HAS_MINIMUM: bool = true;
+impl Codes for Q5_1 {
+    const CODES: usize = 320;
     #[inline(always)]
-    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { five_bits::<I>(body, v) }
+        unsafe { five_bits::<I>(codes, v) }
     }
+}
+impl ShortCodes for Q5_1 {
+    const HAS_MINIMUM: bool = true;
 }
 
 pub(super) struct Q8_0;
-impl ShortCodes for Q8_0 {
-    const HEAD: usize = 32;
-    const BODY: usize = 512;
+impl Codes for Q8_0 {
+    const CODES: usize = 512;
+    const HAVE_OFFSET: bool = true;
     #[inline(always)]
-    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
         unsafe {
             [
-                I::load_ahead(body.add(64 * v)),
-                I::load_ahead(body.add(256 + 64 * v)),
+                I::load_ahead(codes.add(64 * v)),
+                I::load_ahead(codes.add(256 + 64 * v)),
             ]
         }
     }
-    #[inline(always)]
-    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
-        // SAFETY: the caller's promise.
-        unsafe { I::start_offset(minus_sum) }
-    }
-    #[inline(always)]
-    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
-        // SAFETY: the caller's promise.
-        unsafe { I::dot_offset(sum, codes, x) }
-    }
 }
+impl ShortCodes for Q8_0 {}
 
 pub(super) struct IQ4NL;
-impl ShortCodes for IQ4NL {
-    const HEAD: usize = 32;
-    const BODY: usize = 256;
+impl Codes for IQ4NL {
+    const CODES: usize = 256;
+    const HAVE_OFFSET: bool = true;
     #[inline(always)]
-    unsafe fn codes<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { steps::<I>(body, v) }
-    }
-    #[inline(always)]
-    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
-        // SAFETY: the caller's promise.
-        unsafe { I::start_offset(minus_sum) }
-    }
-    #[inline(always)]
-    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
-        // SAFETY: the caller's promise.
-        unsafe { I::dot_offset(sum, codes, x) }
+        unsafe { steps::<I>(codes, v) }
     }
 }
+impl ShortCodes for IQ4NL {}
 
 /// As [`nibbles`], with the steps that they stand for, of which 128 is to be taken away.
 #[inline(always)]
@@ -459,12 +456,10 @@ static STEPS: [u8; 16] = {
 
 /// Types with blocks of 256 elements and small scales for stretches of them. Vectors of small scales lie
 /// before the codes.
-trait LongCodes {
+trait LongCodes: Codes {
     const HEAD: usize;
     /// Vectors of small scales.
     const SMALL: usize;
-    /// Bytes of the codes of 32 elements.
-    const CODES: usize;
     /// Elements of a stretch: 16 or 32.
     const STRETCH: usize;
     /// Bits of a small scale.
@@ -482,23 +477,6 @@ trait LongCodes {
         let _ = (body, quad);
         // SAFETY: the caller's promise.
         unsafe { I::splat(0) }
-    }
-
-    /// As [`ShortCodes::codes`].
-    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2];
-
-    /// Begins the sum of codes times activations of a stretch of 32.
-    #[inline(always)]
-    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
-        let _ = minus_sum;
-        // SAFETY: the caller's promise.
-        unsafe { I::splat(0) }
-    }
-
-    #[inline(always)]
-    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
-        // SAFETY: the caller's promise.
-        unsafe { I::dot(sum, codes, x) }
     }
 }
 
@@ -559,20 +537,19 @@ unsafe fn long_block<I: Isa, T: LongCodes, const C: usize>(
             let mut scales = T::scales::<I>(head, body, quad);
             // A count that the compiler knows would make it mix stretches until registers are too few.
             for _ in 0..black_box(4 / n_stretches) {
-                let (mut lows, mut highs) = ([I::splat(0); C], [I::splat(0); C]);
-                for (token, dot) in lows.iter_mut().enumerate() {
+                let mut dots = [[I::splat(0); C]; 2];
+                for (token, dot) in dots[0].iter_mut().enumerate() {
                     let sums = (&raw const (*x.add(token)).sums).cast::<i16>();
                     *dot = T::start::<I>(-i32::from(sums.add(at / 32).read()));
                 }
-                unrolled!(V in [0 1 2 3] {
-                    let [low, high] = T::codes::<I>(codes, V);
-                    for token in 0..C {
-                        let x = (&raw const (*x.add(token)).codes).cast::<i8>().add(at);
-                        lows[token] = T::dot::<I>(lows[token], low, x.add(4 * V));
-                        let sum = if n_stretches == 1 { &mut lows } else { &mut highs };
-                        sum[token] = T::dot::<I>(sum[token], high, x.add(16 + 4 * V));
-                    }
-                });
+                let x_codes = (&raw const (*x).codes).cast::<i8>().add(at);
+                if n_stretches == 1 {
+                    let lows = array::from_mut(&mut dots[0]);
+                    I::dots::<T, C, 1>(lows, codes, x_codes, size_of::<Long>());
+                } else {
+                    I::dots::<T, C, 2>(&mut dots, codes, x_codes, size_of::<Long>());
+                }
+                let [lows, highs] = dots;
                 let first = I::sra(I::shl(scales, 24), 32 - T::SCALE_BITS);
                 let second = I::sra(I::shl(scales, 16), 32 - T::SCALE_BITS);
                 for token in 0..C {
@@ -656,10 +633,24 @@ unsafe fn pairs<I: Isa>(bytes: I::Int, pair: usize, bits: u32) -> I::Int {
 }
 
 pub(super) struct Q2K;
+impl Codes for Q2K {
+    const CODES: usize = 128;
+    #[inline(always)]
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (mask, by) = (I::splat(0x0303_0303), 2 * v as u32);
+            let (low, high) = (once_ahead::<I>(codes, v), once_ahead::<I>(codes.add(64), v));
+            [
+                I::and(I::shr(low, by), mask),
+                I::and(I::shr(high, by), mask),
+            ]
+        }
+    }
+}
 impl LongCodes for Q2K {
     const HEAD: usize = 64;
     const SMALL: usize = 4;
-    const CODES: usize = 128;
     const STRETCH: usize = 16;
     const EXCESS: Excess = Excess::Minimums;
     #[inline(always)]
@@ -675,25 +666,33 @@ impl LongCodes for Q2K {
             I::and(I::shr(both, 4), I::splat(0x0f0f_0f0f))
         }
     }
+}
+
+pub(super) struct Q3K;
+impl Codes for Q3K {
+    const CODES: usize = 192;
     #[inline(always)]
-    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
         unsafe {
-            let (mask, by) = (I::splat(0x0303_0303), 2 * v as u32);
-            let (low, high) = (once_ahead::<I>(codes, v), once_ahead::<I>(codes.add(64), v));
+            let mask = I::splat(0x0707_0707);
+            if v < 3 {
+                let both = I::load_ahead(codes.add(64 * v));
+                return [I::and(both, mask), I::and(I::shr(both, 3), mask)];
+            }
+            let (two, one) = (I::splat(0x0303_0303), I::splat(0x0404_0404));
+            let (low, high) = (I::load(codes), I::load(codes.add(64)));
+            let tops = I::load(codes.add(128));
             [
-                I::and(I::shr(low, by), mask),
-                I::and(I::shr(high, by), mask),
+                I::or(I::and(I::shr(low, 6), two), I::and(I::shr(tops, 4), one)),
+                I::or(I::and(I::shr(high, 6), two), I::and(I::shr(tops, 5), one)),
             ]
         }
     }
 }
-
-pub(super) struct Q3K;
 impl LongCodes for Q3K {
     const HEAD: usize = 32;
     const SMALL: usize = 3;
-    const CODES: usize = 192;
     const STRETCH: usize = 16;
     const SCALE_BITS: u32 = 6;
     const EXCESS: Excess = Excess::Offset(4);
@@ -709,24 +708,6 @@ impl LongCodes for Q3K {
             };
             let two = I::shl(I::load(body.add(128)), 6 - 2 * quad as u32);
             six_bit_scales::<I>(four, two)
-        }
-    }
-    #[inline(always)]
-    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mask = I::splat(0x0707_0707);
-            if v < 3 {
-                let both = I::load_ahead(codes.add(64 * v));
-                return [I::and(both, mask), I::and(I::shr(both, 3), mask)];
-            }
-            let (two, one) = (I::splat(0x0303_0303), I::splat(0x0404_0404));
-            let (low, high) = (I::load(codes), I::load(codes.add(64)));
-            let tops = I::load(codes.add(128));
-            [
-                I::or(I::and(I::shr(low, 6), two), I::and(I::shr(tops, 4), one)),
-                I::or(I::and(I::shr(high, 6), two), I::and(I::shr(tops, 5), one)),
-            ]
         }
     }
 }
@@ -747,10 +728,23 @@ pub(super) type Q4K = Q45K<false>;
 pub(super) type Q5K = Q45K<true>;
 /// Q4_K, or Q5_K, which has fifth bits.
 pub(super) struct Q45K<const FIFTH: bool>;
+impl<const FIFTH: bool> Codes for Q45K<FIFTH> {
+    const CODES: usize = if FIFTH { 320 } else { 256 };
+    #[inline(always)]
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if FIFTH {
+                five_bits::<I>(codes, v)
+            } else {
+                nibbles::<I>(codes, v)
+            }
+        }
+    }
+}
 impl<const FIFTH: bool> LongCodes for Q45K<FIFTH> {
     const HEAD: usize = 64;
     const SMALL: usize = 3;
-    const CODES: usize = if FIFTH { 320 } else { 256 };
     const STRETCH: usize = 32;
     const EXCESS: Excess = Excess::Minimums;
     #[inline(always)]
@@ -764,17 +758,6 @@ impl<const FIFTH: bool> LongCodes for Q45K<FIFTH> {
         unsafe {
             let low = I::shr(I::load(body.add(128)), 4);
             with_far_bits::<I>(I::load(body.add(64)), low, quad)
-        }
-    }
-    #[inline(always)]
-    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if FIFTH {
-                five_bits::<I>(codes, v)
-            } else {
-                nibbles::<I>(codes, v)
-            }
         }
     }
 }
@@ -793,10 +776,17 @@ unsafe fn with_far_bits<I: Isa>(first: I::Int, low: I::Int, quad: usize) -> I::I
 }
 
 pub(super) struct Q6K;
+impl Codes for Q6K {
+    const CODES: usize = 384;
+    #[inline(always)]
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { six_bits::<I>(codes, v) }
+    }
+}
 impl LongCodes for Q6K {
     const HEAD: usize = 32;
     const SMALL: usize = 4;
-    const CODES: usize = 384;
     const STRETCH: usize = 16;
     const EXCESS: Excess = Excess::Offset(32);
     #[inline(always)]
@@ -804,18 +794,21 @@ impl LongCodes for Q6K {
         // SAFETY: the caller's promise.
         unsafe { I::load(body.add(64 * quad)) }
     }
-    #[inline(always)]
-    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
-        // SAFETY: the caller's promise.
-        unsafe { six_bits::<I>(codes, v) }
-    }
 }
 
 pub(super) struct IQ4XS;
+impl Codes for IQ4XS {
+    const CODES: usize = 256;
+    const HAVE_OFFSET: bool = true;
+    #[inline(always)]
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { steps::<I>(codes, v) }
+    }
+}
 impl LongCodes for IQ4XS {
     const HEAD: usize = 64;
     const SMALL: usize = 1;
-    const CODES: usize = 256;
     const STRETCH: usize = 32;
     const SCALE_BITS: u32 = 6;
     const EXCESS: Excess = Excess::None;
@@ -834,21 +827,6 @@ impl LongCodes for IQ4XS {
                 six_bit_scales::<I>(I::shr(four, 2), I::shl(two, 4))
             }
         }
-    }
-    #[inline(always)]
-    unsafe fn codes<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
-        // SAFETY: the caller's promise.
-        unsafe { steps::<I>(codes, v) }
-    }
-    #[inline(always)]
-    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
-        // SAFETY: the caller's promise.
-        unsafe { I::start_offset(minus_sum) }
-    }
-    #[inline(always)]
-    unsafe fn dot<I: Isa>(sum: I::Int, codes: I::Int, x: *const i8) -> I::Int {
-        // SAFETY: the caller's promise.
-        unsafe { I::dot_offset(sum, codes, x) }
     }
 }
 
@@ -893,10 +871,6 @@ pub(super) trait Floating {
     /// Bytes of a vector.
     const BYTES: usize;
     /// Whether [`Floating::add`] is [`Isa::dot_brain`].
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        expect(dead_code, reason = "only x86-64 has kernels of their own for it")
-    )]
     const IS_BRAIN: bool = false;
     /// A vector.
     type Weights<I: Isa>: Copy;
@@ -980,6 +954,7 @@ macro_rules! floating_formats {
                 rows: 32,
             };
             const IS_BRAIN: bool = <$name as Floating>::IS_BRAIN;
+            const LANE_BYTES: usize = $name::BYTES / 16;
             type Block = <$name as Floating>::Block;
             #[inline(always)]
             unsafe fn block<I: Isa, const C: usize>(

@@ -19,6 +19,13 @@
     reason = "parts of a kernel take the instructions of the function they are inlined into"
 )]
 
+/// Repeats a block of code with a constant that counts.
+macro_rules! unrolled {
+    ($idx:ident in [$($value:literal)*] $body:block) => {
+        $({ const $idx: usize = $value; $body })*
+    };
+}
+
 mod activations;
 mod finish;
 mod formats;
@@ -192,7 +199,7 @@ impl<'a> Product<'a> {
 /// Computes products that do not depend on each other.
 ///
 /// # Errors
-/// If lengths do not fit, or the processor lacks the instructions.
+/// If lengths do not fit, activations are not for these instructions, or the processor lacks them.
 pub fn multiply_all(
     tier: Instructions,
     products: &mut [Product<'_>],
@@ -274,10 +281,13 @@ impl<'a> Job<'a> {
             gate,
             add,
         } = product;
-        let (blocks, block_bytes, there) = x.blocks(weights.kind);
+        if !tier.are_available() {
+            return Err(Error::Unavailable(tier));
+        }
+        let (blocks, block_bytes, there) = x.blocks(weights.kind, tier);
         let wanted: usize = panels(x.n_rows()).map(|panel| panel.width).sum();
         let n_blocks = weights.n_blocks();
-        if x.n_cols() != weights.n_cols || there != wanted * n_blocks || !tier.are_available() {
+        if x.n_cols() != weights.n_cols || there != wanted * n_blocks {
             return Err(Error::Length {
                 what: "activations",
                 got: x.n_cols(),
@@ -468,7 +478,21 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
                 out: *mut f32,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { formats::strip::<isa::Neon, F, C>(strip, n_blocks, x, out) }
+                unsafe { neon_strip::<F, C, false>(strip, n_blocks, x, out) }
+            }
+            compiled::<F, C>
+        }
+        #[cfg(target_arch = "aarch64")]
+        Instructions::NeonI8mm => {
+            #[target_feature(enable = "neon,dotprod,i8mm")]
+            unsafe fn compiled<F: Format, const C: usize>(
+                strip: *const u8,
+                n_blocks: usize,
+                x: *const u8,
+                out: *mut f32,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { neon_strip::<F, C, true>(strip, n_blocks, x, out) }
             }
             compiled::<F, C>
         }
@@ -483,6 +507,28 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
                 unsafe { formats::strip::<isa::Scalar, F, C>(strip, n_blocks, x, out) }
             }
             compiled::<F, C>
+        }
+    }
+}
+
+/// [`formats::strip`] with as many vectors at a time as there are registers for the sums of.
+///
+/// # Safety
+/// As there.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+unsafe fn neon_strip<F: Format, const C: usize, const I8MM: bool>(
+    strip: *const u8,
+    n_blocks: usize,
+    x: *const u8,
+    out: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match C {
+            1 | 2 => formats::strip::<isa::Neon<4, I8MM>, F, C>(strip, n_blocks, x, out),
+            3 | 4 => formats::strip::<isa::Neon<2, I8MM>, F, C>(strip, n_blocks, x, out),
+            _ => formats::strip::<isa::Neon<1, I8MM>, F, C>(strip, n_blocks, x, out),
         }
     }
 }

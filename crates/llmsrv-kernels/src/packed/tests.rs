@@ -74,7 +74,7 @@ fn multiply(
     let packed = Packed::new(weight, &mut Arena::default(), &pool).unwrap();
     let mut activations = Activations::default();
     activations
-        .quantize_at(tier, x, None, weight.cols, packed.kind(), &pool)
+        .quantize_at(tier, x, weight.cols, packed.kind(), &pool)
         .unwrap();
     let mut out = vec![f32::NAN; x.len() / weight.cols * weight.rows];
     let product = Product::new(&packed, &activations, &mut out);
@@ -431,6 +431,33 @@ fn what_does_not_fit_is_an_error() {
     assert!(packed.multiply(&x, &mut [0.0; 4], &pool).is_err());
     x.quantize(&[1.0; 256], 256, Kind::Long, &pool).unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 16], &pool).is_err());
+}
+
+/// Some instructions want the bytes of two tokens side by side, and others do not.
+#[test]
+fn activations_for_other_instructions_are_an_error() {
+    let (bytes, pool) = (weights(TensorType::Q4_0, 4, 64, 1), Pool::new(1));
+    let weight = Weight {
+        ty: TensorType::Q4_0,
+        rows: 4,
+        cols: 64,
+        bytes: &bytes,
+    };
+    let packed = Packed::new(&weight, &mut Arena::default(), &pool).unwrap();
+    let (mut x, mut out) = (Activations::default(), [0.0; 8]);
+    for made_for in Instructions::ALL {
+        let made = x.quantize_at(*made_for, &[1.0; 128], 64, Kind::Short, &pool);
+        if !made_for.are_available() {
+            assert_eq!(made, Err(Error::Unavailable(*made_for)));
+            continue;
+        }
+        for tier in Instructions::ALL {
+            let product = Product::new(&packed, &x, &mut out);
+            let done = multiply_all(*tier, &mut [product], &pool);
+            let fits = tier.are_available() && tier.wants_pairs() == made_for.wants_pairs();
+            assert_eq!(done.is_ok(), fits, "{made_for:?} {tier:?}");
+        }
+    }
 }
 
 #[test]

@@ -20,8 +20,10 @@ type Ints = [__m256i; 2];
 type Floats = [__m256; 2];
 
 impl Isa for Avx2 {
+    const LANES: usize = 16;
     type Int = Ints;
     type Float = Floats;
+    type Sixteen = *const i8;
     const HAS_MANY_REGISTERS: bool = false;
 
     #[inline(always)]
@@ -84,10 +86,15 @@ impl Isa for Avx2 {
         codes.map(|codes| _mm256_shuffle_epi8(table, codes))
     }
 
+    #[inline(always)]
+    unsafe fn sixteen(x: *const i8) -> *const i8 {
+        x
+    }
+
     /// Sums of two products fit 16 bits: 2 * 127 * 127 < 2^15.
     #[inline(always)]
-    unsafe fn dot(sum: Ints, codes: Ints, x: *const i8) -> Ints {
-        let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+    unsafe fn dot<const V: usize>(sum: Ints, codes: Ints, x: *const i8) -> Ints {
+        let x = _mm256_set1_epi32(x.add(4 * V).cast::<i32>().read_unaligned());
         [
             add_products(sum[0], codes[0], x),
             add_products(sum[1], codes[1], x),
@@ -101,8 +108,8 @@ impl Isa for Avx2 {
 
     /// The sign of each code moves to its factor: magnitudes are at most 128, and 2 * 128 * 127 < 2^15.
     #[inline(always)]
-    unsafe fn dot_offset(sum: Ints, codes: Ints, x: *const i8) -> Ints {
-        let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+    unsafe fn dot_offset<const V: usize>(sum: Ints, codes: Ints, x: *const i8) -> Ints {
+        let x = _mm256_set1_epi32(x.add(4 * V).cast::<i32>().read_unaligned());
         let top = _mm256_set1_epi8(-128);
         let (a, b) = (
             _mm256_xor_si256(codes[0], top),

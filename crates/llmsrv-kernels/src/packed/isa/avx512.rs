@@ -18,8 +18,10 @@ use super::{Isa, dot_widened};
 pub(in super::super) struct Avx512<const BF16: bool>;
 
 impl<const BF16: bool> Isa for Avx512<BF16> {
+    const LANES: usize = 16;
     type Int = __m512i;
     type Float = __m512;
+    type Sixteen = *const i8;
     const HAS_MANY_REGISTERS: bool = true;
 
     #[inline(always)]
@@ -74,11 +76,16 @@ impl<const BF16: bool> Isa for Avx512<BF16> {
     }
 
     #[inline(always)]
-    unsafe fn dot(sum: __m512i, codes: __m512i, x: *const i8) -> __m512i {
+    unsafe fn sixteen(x: *const i8) -> *const i8 {
+        x
+    }
+
+    #[inline(always)]
+    unsafe fn dot<const V: usize>(sum: __m512i, codes: __m512i, x: *const i8) -> __m512i {
         _mm512_dpbusd_epi32(
             sum,
             codes,
-            _mm512_set1_epi32(x.cast::<i32>().read_unaligned()),
+            _mm512_set1_epi32(x.add(4 * V).cast::<i32>().read_unaligned()),
         )
     }
 
@@ -89,8 +96,8 @@ impl<const BF16: bool> Isa for Avx512<BF16> {
     }
 
     #[inline(always)]
-    unsafe fn dot_offset(sum: __m512i, codes: __m512i, x: *const i8) -> __m512i {
-        Self::dot(sum, codes, x)
+    unsafe fn dot_offset<const V: usize>(sum: __m512i, codes: __m512i, x: *const i8) -> __m512i {
+        Self::dot::<V>(sum, codes, x)
     }
 
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Sixteen lanes of 32 bits: what the kernels are written in, once for all processors.
+//! Vectors of lanes of 32 bits: what the kernels are written in, once for all processors.
 //!
 //! Every implementation gives the same bits: integers are exact, and the operations on floating point
 //! numbers are single roundings which the definition ([`Scalar`]) makes in the same order.
@@ -20,21 +20,27 @@ pub(super) use self::avx512::Avx512;
 #[cfg(target_arch = "aarch64")]
 pub(super) use self::neon::Neon;
 pub(super) use self::scalar::Scalar;
+use super::formats::Codes;
 
-/// The operations of a vector of sixteen lanes.
+/// The operations of a vector, which has all sixteen rows of a strip or, where this would need too many
+/// registers, some of them.
 ///
 /// # Safety
 /// All functions: the processor has the instructions of the implementation, and pointers are good for
 /// what is read or written, which is said at each.
 pub(super) trait Isa: Copy {
-    /// Sixteen integers, or 64 codes of 8 bits.
+    /// Lanes: 16, 8 or 4.
+    const LANES: usize;
+    /// An integer for each lane, or four codes of 8 bits.
     type Int: Copy;
-    /// Sixteen numbers.
+    /// A number for each lane.
     type Float: Copy;
+    /// Sixteen codes of activations, or where they are.
+    type Sixteen: Copy;
     /// Whether there are registers for 16 sums and what is added to them.
     const HAS_MANY_REGISTERS: bool;
 
-    /// Reads 64 bytes.
+    /// Reads four bytes for each lane.
     unsafe fn load(from: *const u8) -> Self::Int;
     /// Asks for the cache line at any address.
     #[inline(always)]
@@ -50,7 +56,7 @@ pub(super) trait Isa: Copy {
             Self::load(from)
         }
     }
-    /// Reads 16 integers of 16 bits without a sign.
+    /// Reads integers of 16 bits without a sign.
     unsafe fn shorts(from: *const u8) -> Self::Int;
     /// The same integer in all lanes.
     unsafe fn splat(value: i32) -> Self::Int;
@@ -64,13 +70,32 @@ pub(super) trait Isa: Copy {
     unsafe fn sra(a: Self::Int, by: u32) -> Self::Int;
     /// The bytes of a table at the indices that are the bytes of `codes`, all below 16.
     unsafe fn lookup(table: &[u8; 16], codes: Self::Int) -> Self::Int;
-    /// Adds to each lane the products of its four codes, unsigned and below 128, with the four signed
-    /// bytes at `x`, which are above -128.
-    unsafe fn dot(sum: Self::Int, codes: Self::Int, x: *const i8) -> Self::Int;
+    /// Makes the sixteen signed bytes at an address ready, which are above -128.
+    unsafe fn sixteen(x: *const i8) -> Self::Sixteen;
+    /// Adds to each lane the products of its four codes, unsigned and below 128, with the four from `4 * V`
+    /// on of `x`.
+    unsafe fn dot<const V: usize>(sum: Self::Int, codes: Self::Int, x: Self::Sixteen) -> Self::Int;
     /// What [`Isa::dot_offset`] begins with, given the negated sum of all `x` that will follow.
     unsafe fn start_offset(minus_sum: i32) -> Self::Int;
     /// As [`Isa::dot`], with codes of which 128 is to be taken away.
-    unsafe fn dot_offset(sum: Self::Int, codes: Self::Int, x: *const i8) -> Self::Int;
+    unsafe fn dot_offset<const V: usize>(
+        sum: Self::Int,
+        codes: Self::Int,
+        x: Self::Sixteen,
+    ) -> Self::Int;
+    /// Adds to the sums of each of `C` tokens the products of the codes of 32 elements with those of the
+    /// token, which begin at `x`, each token's `stride` bytes behind those of the last one: to the last
+    /// of `N` sums those of the elements from 16 on, and to the first the others.
+    #[inline(always)]
+    unsafe fn dots<T: Codes, const C: usize, const N: usize>(
+        sums: &mut [[Self::Int; C]; N],
+        codes: *const u8,
+        x: *const i8,
+        stride: usize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { dots_of_each::<Self, T, C, N>(sums, 0, codes, x, stride) }
+    }
     /// Adds to each lane the products of its two signed 16-bit halves with the two at `x`.
     unsafe fn dot_pairs(sum: Self::Int, pairs: Self::Int, x: *const i16) -> Self::Int;
     /// `sum + a * b` in 32 bits.
@@ -81,7 +106,7 @@ pub(super) trait Isa: Copy {
     unsafe fn zeros() -> Self::Float;
     /// The same number in all lanes.
     unsafe fn splat_float(value: f32) -> Self::Float;
-    /// Reads 16 numbers.
+    /// Reads numbers.
     unsafe fn numbers(from: *const u8) -> Self::Float;
     /// The numbers with these bits.
     unsafe fn from_bits(a: Self::Int) -> Self::Float;
@@ -96,15 +121,60 @@ pub(super) trait Isa: Copy {
         unsafe { dot_widened::<Self>(sum, pairs, x.read()) }
     }
     unsafe fn add(a: Self::Float, b: Self::Float) -> Self::Float;
-    /// Reads 16 numbers of half precision.
+    /// Reads numbers of half precision.
     unsafe fn halves(from: *const u8) -> Self::Float;
     unsafe fn multiply(a: Self::Float, b: Self::Float) -> Self::Float;
     /// `sum + a * b` with one rounding.
     unsafe fn fused(sum: Self::Float, a: Self::Float, b: Self::Float) -> Self::Float;
     /// `sum - a * b` with one rounding.
     unsafe fn fused_minus(sum: Self::Float, a: Self::Float, b: Self::Float) -> Self::Float;
-    /// Writes 16 numbers.
+    /// Writes numbers.
     unsafe fn store(to: *mut f32, a: Self::Float);
+}
+
+/// [`Isa::dots`] of the tokens from `first` on, one by one.
+#[inline(always)]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "a token's sums are in several arrays"
+)]
+unsafe fn dots_of_each<I: Isa, T: Codes, const C: usize, const N: usize>(
+    sums: &mut [[I::Int; C]; N],
+    first: usize,
+    codes: *const u8,
+    x: *const i8,
+    stride: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        unrolled!(V in [0 1 2 3] {
+            let [low, high] = T::read::<I>(codes, V);
+            for token in first..C {
+                let x = x.add(token * stride);
+                let sum = &mut sums[0][token];
+                *sum = dot::<I, T, V>(*sum, low, I::sixteen(x));
+                let sum = &mut sums[N - 1][token];
+                *sum = dot::<I, T, V>(*sum, high, I::sixteen(x.add(16)));
+            }
+        });
+    }
+}
+
+/// [`Isa::dot`], or [`Isa::dot_offset`] for codes that have one.
+#[inline(always)]
+unsafe fn dot<I: Isa, T: Codes, const V: usize>(
+    sum: I::Int,
+    codes: I::Int,
+    x: I::Sixteen,
+) -> I::Int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if T::HAVE_OFFSET {
+            I::dot_offset::<V>(sum, codes, x)
+        } else {
+            I::dot::<V>(sum, codes, x)
+        }
+    }
 }
 
 /// [`Isa::dot_brain`] for processors without an instruction for it: the bits of a number of BF16 are the
@@ -138,6 +208,8 @@ pub enum Instructions {
     Avx512Bf16,
     /// NEON with dot products.
     Neon,
+    /// The same with products of matrices of bytes.
+    NeonI8mm,
 }
 
 impl Instructions {
@@ -145,6 +217,7 @@ impl Instructions {
     pub const ALL: &[Instructions] = &[
         Instructions::Avx512Bf16,
         Instructions::Avx512,
+        Instructions::NeonI8mm,
         Instructions::Neon,
         Instructions::Avx2,
         Instructions::Scalar,
@@ -157,6 +230,11 @@ impl Instructions {
             let available = Instructions::ALL.iter().find(|tier| tier.are_available());
             available.copied().unwrap_or(Instructions::Scalar)
         })
+    }
+
+    /// Tells whether products want the bytes of two tokens' activations side by side.
+    pub(super) fn wants_pairs(self) -> bool {
+        self == Instructions::NeonI8mm
     }
 
     /// Tells whether this processor has them.
@@ -185,6 +263,11 @@ impl Instructions {
             Instructions::Neon => {
                 std::arch::is_aarch64_feature_detected!("neon")
                     && std::arch::is_aarch64_feature_detected!("dotprod")
+            }
+            #[cfg(target_arch = "aarch64")]
+            Instructions::NeonI8mm => {
+                Instructions::Neon.are_available()
+                    && std::arch::is_aarch64_feature_detected!("i8mm")
             }
             #[allow(
                 unreachable_patterns,

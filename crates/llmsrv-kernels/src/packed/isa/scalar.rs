@@ -13,8 +13,10 @@ use super::Isa;
 pub(in super::super) struct Scalar;
 
 impl Isa for Scalar {
+    const LANES: usize = 16;
     type Int = [i32; 16];
     type Float = [f32; 16];
+    type Sixteen = *const i8;
     const HAS_MANY_REGISTERS: bool = false;
 
     #[inline(always)]
@@ -66,8 +68,13 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn dot(sum: [i32; 16], codes: [i32; 16], x: *const i8) -> [i32; 16] {
-        let x = x.cast::<[i8; 4]>().read().map(i32::from);
+    unsafe fn sixteen(x: *const i8) -> *const i8 {
+        x
+    }
+
+    #[inline(always)]
+    unsafe fn dot<const V: usize>(sum: [i32; 16], codes: [i32; 16], x: *const i8) -> [i32; 16] {
+        let x = x.add(4 * V).cast::<[i8; 4]>().read().map(i32::from);
         from_fn(|lane| {
             let codes = codes[lane].to_le_bytes().map(i32::from);
             sum[lane] + codes[0] * x[0] + codes[1] * x[1] + codes[2] * x[2] + codes[3] * x[3]
@@ -80,8 +87,12 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn dot_offset(sum: [i32; 16], codes: [i32; 16], x: *const i8) -> [i32; 16] {
-        let x = x.cast::<[i8; 4]>().read().map(i32::from);
+    unsafe fn dot_offset<const V: usize>(
+        sum: [i32; 16],
+        codes: [i32; 16],
+        x: *const i8,
+    ) -> [i32; 16] {
+        let x = x.add(4 * V).cast::<[i8; 4]>().read().map(i32::from);
         from_fn(|lane| {
             let codes = codes[lane].to_le_bytes().map(|code| i32::from(code) - 128);
             sum[lane] + codes[0] * x[0] + codes[1] * x[1] + codes[2] * x[2] + codes[3] * x[3]
