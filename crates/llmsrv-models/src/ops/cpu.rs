@@ -117,14 +117,8 @@ impl CpuOps {
             };
             return quantized.map_err(failed);
         }
-        let normed;
-        let x = match input {
-            Input::Rows(x) => x,
-            Input::Normed { x, weight, eps } => {
-                normed = self.rms_norm(x, weight, eps)?;
-                &normed
-            }
-        };
+        let normed = self.normed(input)?;
+        let x = normed.as_ref().unwrap_or(input.rows());
         let mut parts = self.buffers.take(2 * x.n_rows(), x.width());
         let width = x.width().max(1);
         let parallel = x.values().len() >= 4 * CHUNK_ELEMENTS;
@@ -293,11 +287,10 @@ impl Ops for CpuOps {
         matrices: [Affine<'_, CpuOps>; N],
     ) -> Result<[Buffer; N], ModelError> {
         let is_file = |(matrix, _): &Affine<'_, CpuOps>| matches!(matrix, Matrix::File(_));
-        let normed = match input {
-            Input::Normed { x, weight, eps } if matrices.iter().any(is_file) => {
-                Some(self.rms_norm(x, weight, eps)?)
-            }
-            _ => None,
+        let normed = if matrices.iter().any(is_file) {
+            self.normed(input)?
+        } else {
+            None
         };
         let input = normed.as_ref().map_or(input, Input::Rows);
         let mut results = matrices.map(|(matrix, _)| {

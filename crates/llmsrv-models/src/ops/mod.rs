@@ -95,18 +95,20 @@ pub(crate) trait Ops: Send + Sized {
         input: Input<'_, Self>,
         matrices: [Affine<'_, Self>; N],
     ) -> Result<[Self::Tensor; N], ModelError> {
-        let normed;
-        let x = match input {
-            Input::Rows(x) => x,
-            Input::Normed { x, weight, eps } => {
-                normed = self.rms_norm(x, weight, eps)?;
-                &normed
-            }
-        };
+        let normed = self.normed(input)?;
+        let x = normed.as_ref().unwrap_or(input.rows());
         let products = matrices.map(|(matrix, bias)| self.linear(x, matrix, bias));
         let products: Vec<_> = products.into_iter().collect::<Result<_, _>>()?;
         let products = products.try_into();
         products.map_err(|_| ModelError::Compute("a product is missing".into()))
+    }
+
+    /// Computes the norm of an input that has one.
+    fn normed(&mut self, input: Input<'_, Self>) -> Result<Option<Self::Tensor>, ModelError> {
+        match input {
+            Input::Rows(_) => Ok(None),
+            Input::Normed { x, weight, eps } => self.rms_norm(x, weight, eps).map(Some),
+        }
     }
 
     /// Computes `x + scale * y` with the product `y` of `input` with a matrix.

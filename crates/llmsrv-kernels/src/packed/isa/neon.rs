@@ -4,7 +4,7 @@
     reason = "each function is an instruction for each vector; the trait's contract is theirs"
 )]
 
-#[allow(
+#[expect(
     clippy::wildcard_imports,
     reason = "names of instructions, each of which says what it is"
 )]
