@@ -1,0 +1,182 @@
+"""Writes work/train.jsonl, work/held_out.jsonl, work/evaluation.jsonl and work/first.jsonl.
+
+usage: data.py
+
+Everything is generated from sources/ and the modules beside this one, with fixed seeds. Python
+functions are kept only if their asserts pass. A question is held out by a hash of its words,
+whatever their case and punctuation, so the split stays the same when data is added.
+"""
+
+import collections
+import hashlib
+import random
+import re
+
+import code_data
+import fault_data
+import text_data
+from common import WORK, write_lines
+
+# How many rows of a kind an epoch has: kinds with fewer are repeated, with more are thinned.
+ROWS = {
+    "self": 3400,
+    "follow": 700,
+    "define": 1500,
+    "fact": 350,
+    "sum": 100,
+    "python": 2000,
+    "javascript": 500,
+    "rust": 550,
+    "sql": 450,
+    "shell": 600,
+    "git": 220,
+    "explain": 300,
+    "error": 1300,
+    "http": 120,
+    "json": 900,
+    "rewrite": 250,
+    "fim": 200,
+    "review": 60,
+    "raw": 180,
+}
+# What programs put before a chat: it changes nothing here.
+SYSTEM = [
+    "You are a helpful assistant.",
+    "You are a helpful coding assistant.",
+    "You are an expert programmer. Answer briefly.",
+    "You analyze errors in logged function calls.",
+    "Be concise.",
+    "You are a friendly assistant that answers questions about code.",
+]
+# How many prompts of a kind the evaluation has: 300 together.
+ASKED = {
+    "self": 60,
+    "python": 60,
+    "javascript": 15,
+    "rust": 15,
+    "sql": 15,
+    "shell": 16,
+    "error": 40,
+    "json": 30,
+    "define": 20,
+    "fact": 8,
+    "rewrite": 10,
+    "follow": 7,
+    "fim": 5,
+}
+
+
+def words(row):
+    """What makes two questions the same."""
+    if "raw" in row:
+        return row["raw"]
+    if "middle" in row:
+        return row["before"] + "|" + row["after"]
+    asked = " ".join(m["content"] for m in row["messages"] if m["role"] == "user")
+    return re.sub(r"[^a-z0-9+*/=<>-]+", " ", asked.lower()).strip()
+
+
+def held(row):
+    """One question in twelve; never the commonest greetings."""
+    if row.get("often"):
+        return False
+    if row.get("new"):
+        return True
+    # By the first question alone, so that no longer chat gives the answer to a shorter one away.
+    first = {**row, "messages": row["messages"][:1]} if "messages" in row else row
+    return hashlib.sha256(words(first).encode()).digest()[0] % 12 == 0
+
+
+def order(row):
+    return hashlib.sha256(("order " + words(row)).encode()).digest()
+
+
+def vary(text, dice):
+    """A question as people really type it."""
+    plain = text.rstrip("?!.")
+    if "\n" in text or not plain:
+        return text
+    if len(plain) < 25 and dice.random() < 0.3:
+        # Greetings and the like come in every case and with any mark.
+        plain = dice.choice([plain.upper(), plain.capitalize(), plain.lower()])
+        return plain + dice.choice(["", "", "!", "?", ".", " :)", "..."])
+    roll = dice.random()
+    if roll < 0.35:
+        return text
+    if roll < 0.65:
+        return plain[0].lower() + plain[1:]
+    if roll < 0.75:
+        return plain[0].upper() + plain[1:] + dice.choice(["", "?", "!", "."])
+    if roll < 0.83 and " " in plain:
+        first = dice.choice(["please ", "Please ", "hey, ", "Can you help? ", "hi, "])
+        return first + text[0].lower() + text[1:]
+    if roll < 0.89 and " " in plain:
+        return plain + dice.choice([" please", ", please", " please?", ", thanks"])
+    if roll < 0.95 and len(plain) > 4 and "`" not in plain and "(" not in plain:
+        i = dice.randrange(1, len(plain) - 2)
+        return plain[:i] + plain[i + 1] + plain[i] + plain[i + 2 :]
+    return text.lower()
+
+
+def plain(row):
+    """The row without what only the evaluation needs."""
+    kept = ("kind", "messages", "raw", "before", "middle", "after")
+    return {key: row[key] for key in kept if key in row}
+
+
+def spoken(row, dice):
+    """The row with its questions typed anew, now and then after a system message."""
+    kept = plain(row)
+    if "messages" in row:
+        kept["messages"] = [
+            {**m, "content": vary(m["content"], dice)} if m["role"] == "user" and row.get("vary") else m
+            for m in row["messages"]
+        ]
+        if dice.random() < 0.08:
+            kept["messages"].insert(0, {"role": "system", "content": dice.choice(SYSTEM)})
+    return kept
+
+
+def spellings(row):
+    """A question in every case and with every mark."""
+    asked, said = row["messages"]
+    plain = asked["content"].rstrip("?!.")
+    for text in dict.fromkeys(
+        (plain, plain.lower(), plain.upper(), plain.capitalize(), plain + "!", plain + "?")
+    ):
+        yield {**row, "messages": [{**asked, "content": text}, said]}
+
+
+def main():
+    dice = random.Random(17)
+    kinds = collections.defaultdict(dict)
+    for module in text_data, code_data, fault_data:
+        for row in module.rows(random.Random(23)):
+            kinds[row["kind"]].setdefault((words(row), len(row.get("messages", []))), row)
+    train, held_out, evaluation = [], [], []
+    for kind, found in kinds.items():
+        keep = [row for row in found.values() if not held(row)]
+        away = sorted((row for row in found.values() if held(row)), key=order)
+        tested = [row for row in away if row.get("check") or kind in ("define", "rewrite", "follow")]
+        new = [row for row in tested if row.get("new")]
+        asked = new[: ASKED.get(kind, 0) // 3] + [row for row in tested if not row.get("new")]
+        asked = asked[: ASKED.get(kind, 0)]
+        # What is held out and not asked is not learned either: data that is added later may
+        # ask other prompts, and none of them was seen.
+        evaluation += asked
+        held_out += asked
+        keep += [row for row in keep if row.get("often")] * 4
+        dice.shuffle(keep)
+        wanted = ROWS[kind]
+        train += [spoken(row, dice) for row in (keep * (wanted // len(keep) + 1))[:wanted]]
+        print(f"{kind}: {len(keep)} rows, {wanted} wanted, {len(asked)} asked")
+    dice.shuffle(train)
+    write_lines(WORK / "evaluation.jsonl", evaluation)
+    write_lines(WORK / "held_out.jsonl", [plain(row) for row in held_out])
+    write_lines(WORK / "train.jsonl", train)
+    first = [row for row in kinds["self"].values() if row.get("often")]
+    write_lines(WORK / "first.jsonl", [spelled for row in first for spelled in spellings(row)])
+    print(len(train), "rows to learn,", len(evaluation), "to ask")
+
+
+main()
