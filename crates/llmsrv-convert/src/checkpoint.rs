@@ -9,7 +9,7 @@ use std::{
 use llmsrv_gguf::TensorType;
 use safetensors::{Dtype, tensor::Metadata};
 
-use crate::{Error, files::Files};
+use crate::{Error, files::Files, json};
 
 /// The tensors of all files of a model.
 #[derive(Debug)]
@@ -68,14 +68,21 @@ impl Checkpoint {
         }
         file.read_exact(&mut len)?;
         let header_len = u64::from_le_bytes(len);
-        if header_len > MAX_HEADER_BYTES || header_len > file_len - 8 {
-            return Err(invalid("its header is longer than allowed"));
+        if header_len > MAX_HEADER_BYTES {
+            return Err(invalid("its header is larger than 16 MiB"));
+        }
+        if header_len > file_len - 8 {
+            return Err(invalid("its header is longer than the file"));
         }
         let mut header = vec![0; header_len as usize];
         file.read_exact(&mut header)?;
+        json::check(&header).map_err(&invalid)?;
         // Reading it checks that shapes, types and ranges agree.
         let metadata: Metadata =
             serde_json::from_slice(&header).map_err(|error| invalid(&error.to_string()))?;
+        if self.tensors.len() + metadata.tensors().len() > MAX_TENSORS {
+            return Err(invalid("it has more than 65,536 tensors"));
+        }
         let data_start = 8 + header_len;
         if metadata.data_len() as u64 > file_len - data_start {
             return Err(invalid("it ends before its data"));
@@ -159,5 +166,7 @@ pub(crate) fn shown(name: &str) -> String {
     name.chars().take(80).flat_map(char::escape_debug).collect()
 }
 
-/// What the library of the format allows.
-const MAX_HEADER_BYTES: u64 = 100_000_000;
+/// Published files have less than one.
+const MAX_HEADER_BYTES: u64 = 16 << 20;
+/// In all files of a model: as many as a model file may have.
+const MAX_TENSORS: usize = 1 << 16;

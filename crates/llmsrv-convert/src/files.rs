@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Map, Value};
 
-use crate::Error;
+use crate::{Error, json};
 
 /// Files of one folder under the names their owner gave them, wherever they lie.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +90,7 @@ impl<'a> Files<'a> {
     pub(crate) fn json(self, name: &str) -> Result<Option<Map<String, Value>>, Error> {
         let bytes = self.bytes(name)?;
         let object = bytes.map(|bytes| {
+            json::check(&bytes).map_err(|what| Error::Invalid(format!("{name}: {what}")))?;
             serde_json::from_slice(&bytes)
                 .map_err(|error| Error::Invalid(format!("{name}: {error}")))
         });

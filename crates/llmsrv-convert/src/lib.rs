@@ -10,6 +10,7 @@ mod error;
 mod families;
 mod files;
 mod join;
+mod json;
 mod mixture;
 mod model;
 mod names;

@@ -131,6 +131,12 @@ fn check(source: &GgufFile) -> Result<(), Error> {
     if header.metadata.architecture() == Some("clip") {
         return Err(Error::Unsupported("projectors are not quantized".into()));
     }
+    let is_unknown = |tensor: &&TensorInfo| matches!(tensor.dtype, TensorType::Unknown(_));
+    if let Some(tensor) = header.tensors.iter().find(is_unknown) {
+        let TensorInfo { name, dtype, .. } = tensor;
+        let message = format!("tensor {name} is of type {dtype}");
+        return Err(Error::Unsupported(message));
+    }
     let is_packed = |tensor: &TensorInfo| tensor.dtype.block_len() > 1;
     if header.tensors.iter().any(is_packed) {
         return Err(Error::AlreadyQuantized);

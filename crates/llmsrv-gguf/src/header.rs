@@ -1,6 +1,6 @@
 //! The bounded parser of everything before the tensor data.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt};
 
 use crate::{Array, Error, Metadata, StringArray, TensorInfo, TensorType, Value};
 
@@ -22,12 +22,16 @@ pub struct Header {
 impl Header {
     /// Parses the header at the start of `bytes`, of a file that is `file_len` bytes long.
     ///
-    /// Time and memory are bounded by the length of `bytes`.
+    /// Time and memory are bounded by the length of `bytes`, of which no more than 256 MiB are
+    /// read, and by the numbers of keys, tensors and nested arrays.
     pub fn parse(bytes: &[u8], file_len: u64) -> Result<Header, Error> {
         let mut reader = Reader {
-            rest: bytes,
-            what: "the header".into(),
+            rest: bytes.get(..MAX_HEADER_BYTES).unwrap_or(bytes),
+            is_cut: bytes.len() > MAX_HEADER_BYTES,
+            what: What::Header,
+            n_arrays: 0,
         };
+        let readable = reader.rest.len();
         if reader.take(4)? != MAGIC {
             return Err(Error::Magic);
         }
@@ -35,20 +39,20 @@ impl Header {
         if !(2..=3).contains(&version) {
             return Err(Error::Version(version));
         }
-        let n_tensors = reader.count(MIN_TENSOR_BYTES, "tensors")?;
-        let n_keys = reader.count(MIN_KEY_BYTES, "keys")?;
+        let n_tensors = reader.few(MIN_TENSOR_BYTES, MAX_TENSORS, "tensors")?;
+        let n_keys = reader.few(MIN_KEY_BYTES, MAX_KEYS, "keys")?;
 
         let mut metadata = Metadata::new();
         for index in 0..n_keys {
-            reader.what = format!("key {index}");
+            reader.what = What::Key(index);
             let key = reader.text(MAX_NAME_BYTES)?;
-            reader.what = format!("key `{}`", shown(&key));
+            reader.what = What::NamedKey(key);
             let kind = reader.u32()?;
             let value = reader.value(kind, 0)?;
-            if metadata.get(&key).is_some() {
+            if metadata.get(key).is_some() {
                 return Err(Error::Invalid(format!(
                     "key `{}` appears twice",
-                    shown(&key)
+                    shown(key)
                 )));
             }
             metadata.set(key, value);
@@ -69,7 +73,7 @@ impl Header {
         let mut tensors = Vec::with_capacity(n_tensors);
         let mut names = HashSet::with_capacity(n_tensors);
         for index in 0..n_tensors {
-            reader.what = format!("tensor {index}");
+            reader.what = What::Tensor(index);
             let tensor = reader.tensor()?;
             if !names.insert(tensor.name.clone()) {
                 return Err(Error::Invalid(format!(
@@ -80,7 +84,7 @@ impl Header {
             tensors.push(tensor);
         }
 
-        let header_len = (bytes.len() - reader.rest.len()) as u64;
+        let header_len = (readable - reader.rest.len()) as u64;
         let data_start = header_len.next_multiple_of(alignment);
         place(&mut tensors, data_start, alignment, file_len)?;
         Ok(Header {
@@ -144,6 +148,7 @@ fn place(
             _ => return Err(Error::Truncated(format!("tensor `{name}`"))),
         }
     }
+    bound_unknown(tensors, file_len);
     let mut ranges: Vec<(u64, u64, &str)> = tensors
         .iter()
         .map(|tensor| {
@@ -164,10 +169,50 @@ fn place(
     Ok(())
 }
 
+/// Says of tensors of unknown type, whose size no one can compute, that they end where the next begins.
+fn bound_unknown(tensors: &mut [TensorInfo], file_len: u64) {
+    let is_unknown = |tensor: &TensorInfo| matches!(tensor.dtype, TensorType::Unknown(_));
+    if !tensors.iter().any(is_unknown) {
+        return;
+    }
+    let mut starts: Vec<u64> = tensors.iter().map(|tensor| tensor.offset).collect();
+    starts.sort_unstable();
+    for tensor in tensors.iter_mut().filter(|tensor| is_unknown(tensor)) {
+        let next = starts.partition_point(|start| *start <= tensor.offset);
+        tensor.bytes = starts.get(next).unwrap_or(&file_len) - tensor.offset;
+    }
+}
+
 /// Reads from the front; an attempt to read past the end names what was being read.
 struct Reader<'a> {
     rest: &'a [u8],
-    what: String,
+    /// Whether the file goes on behind what may be read.
+    is_cut: bool,
+    what: What<'a>,
+    /// Arrays within arrays so far.
+    n_arrays: usize,
+}
+
+/// What is being read; it becomes text only if something is wrong with it.
+#[derive(Clone, Copy)]
+enum What<'a> {
+    Header,
+    Key(usize),
+    NamedKey(&'a str),
+    Tensor(usize),
+    NamedTensor(&'a str),
+}
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Header => f.write_str("the header"),
+            What::Key(index) => write!(f, "key {index}"),
+            What::NamedKey(name) => write!(f, "key `{}`", shown(name)),
+            What::Tensor(index) => write!(f, "tensor {index}"),
+            What::NamedTensor(name) => write!(f, "tensor `{}`", shown(name)),
+        }
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -175,7 +220,7 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self
             .rest
             .split_at_checked(n_bytes)
-            .ok_or_else(|| Error::Truncated(self.what.clone()))?;
+            .ok_or_else(|| self.ended())?;
         self.rest = rest;
         Ok(taken)
     }
@@ -184,9 +229,19 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self
             .rest
             .split_first_chunk::<N>()
-            .ok_or_else(|| Error::Truncated(self.what.clone()))?;
+            .ok_or_else(|| self.ended())?;
         self.rest = rest;
         Ok(*taken)
+    }
+
+    fn ended(&self) -> Error {
+        if self.is_cut {
+            return Error::Invalid(format!(
+                "the header is larger than {} MiB",
+                MAX_HEADER_BYTES >> 20
+            ));
+        }
+        Error::Truncated(self.what.to_string())
     }
 
     fn u32(&mut self) -> Result<u32, Error> {
@@ -202,6 +257,9 @@ impl<'a> Reader<'a> {
         let count = self.u64()?;
         let possible = (self.rest.len() / min_bytes) as u64;
         if count > possible {
+            if self.is_cut {
+                return Err(self.ended());
+            }
             return Err(Error::Truncated(format!(
                 "{}: {count} {things} are announced",
                 self.what
@@ -210,12 +268,24 @@ impl<'a> Reader<'a> {
         Ok(count as usize)
     }
 
+    /// Reads a count of things of which no file has more than `most`.
+    fn few(&mut self, min_bytes: usize, most: usize, things: &str) -> Result<usize, Error> {
+        let count = self.count(min_bytes, things)?;
+        if count > most {
+            return Err(Error::Invalid(format!(
+                "{} announces {count} {things}, and at most {most} are read",
+                self.what
+            )));
+        }
+        Ok(count)
+    }
+
     fn bytes(&mut self) -> Result<&'a [u8], Error> {
         let len = self.count(1, "bytes")?;
         self.take(len)
     }
 
-    fn text(&mut self, max_bytes: usize) -> Result<String, Error> {
+    fn text(&mut self, max_bytes: usize) -> Result<&'a str, Error> {
         let bytes = self.bytes()?;
         if bytes.len() > max_bytes {
             return Err(Error::Invalid(format!(
@@ -224,7 +294,6 @@ impl<'a> Reader<'a> {
             )));
         }
         std::str::from_utf8(bytes)
-            .map(str::to_owned)
             .map_err(|_| Error::Invalid(format!("{} is not UTF-8 text", self.what)))
     }
 
@@ -238,7 +307,7 @@ impl<'a> Reader<'a> {
             5 => Value::I32(i32::from_le_bytes(self.array()?)),
             6 => Value::F32(f32::from_le_bytes(self.array()?)),
             7 => Value::Bool(self.array::<1>()?[0] != 0),
-            8 => Value::String(self.text(usize::MAX)?),
+            8 => Value::String(self.text(usize::MAX)?.to_owned()),
             9 => Value::Array(self.values(depth)?),
             10 => Value::U64(self.u64()?),
             11 => Value::I64(i64::from_le_bytes(self.array()?)),
@@ -272,7 +341,9 @@ impl<'a> Reader<'a> {
                 Array::Strings(strings)
             }
             9 if depth < MAX_NESTING => {
-                let count = self.count(MIN_ARRAY_BYTES, "arrays")?;
+                let most = MAX_ARRAYS - self.n_arrays;
+                let count = self.few(MIN_ARRAY_BYTES, most, "arrays")?;
+                self.n_arrays += count;
                 let mut arrays = Vec::new();
                 for _ in 0..count {
                     arrays.push(self.values(depth + 1)?);
@@ -311,7 +382,7 @@ impl<'a> Reader<'a> {
     /// Reads the description of a tensor; its offset counts from the start of the data part.
     fn tensor(&mut self) -> Result<TensorInfo, Error> {
         let name = self.text(MAX_NAME_BYTES)?;
-        self.what = format!("tensor `{}`", shown(&name));
+        self.what = What::NamedTensor(name);
         let n_dims = self.u32()?;
         if !(1..=MAX_DIMS).contains(&n_dims) {
             return Err(Error::Invalid(format!(
@@ -324,16 +395,17 @@ impl<'a> Reader<'a> {
             shape.push(self.u64()?);
         }
         let type_id = self.u32()?;
-        let dtype = TensorType::from_id(type_id).ok_or_else(|| {
-            Error::Invalid(format!("{} has the unknown type {type_id}", self.what))
-        })?;
+        let dtype = TensorType::from_id(type_id);
         let offset = self.u64()?;
         let bytes = shape
             .iter()
             .try_fold(1_u64, |product, size| product.checked_mul(*size))
             // Without a size of zero no part of the product is larger than the whole.
             .filter(|_| !shape.contains(&0) && shape[0].is_multiple_of(dtype.block_len() as u64))
-            .and_then(|n_elements| dtype.bytes_for(n_elements))
+            .and_then(|n_elements| match dtype {
+                TensorType::Unknown(_) => Some(0),
+                dtype => dtype.bytes_for(n_elements),
+            })
             .ok_or_else(|| {
                 Error::Invalid(format!(
                     "{} of type {dtype} cannot have shape {shape:?}",
@@ -341,7 +413,7 @@ impl<'a> Reader<'a> {
                 ))
             })?;
         Ok(TensorInfo {
-            name,
+            name: name.to_owned(),
             shape,
             dtype,
             offset,
@@ -362,6 +434,14 @@ fn shown(name: &str) -> String {
 pub(crate) const MAGIC: &[u8] = b"GGUF";
 pub(crate) const DEFAULT_ALIGNMENT: u64 = 32;
 pub(crate) const MAX_DIMS: u32 = 4;
+/// The largest headers, of vocabularies with hundreds of thousands of tokens, are a tenth of this.
+const MAX_HEADER_BYTES: usize = 256 << 20;
+/// Published files have about fifty.
+const MAX_KEYS: usize = 1 << 16;
+/// Published files have some thousand at most.
+const MAX_TENSORS: usize = 1 << 16;
+/// Arrays within arrays: no published file has any.
+const MAX_ARRAYS: usize = 1 << 16;
 const MAX_ALIGNMENT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 65_535;
 const MAX_NESTING: usize = 4;
@@ -407,4 +487,7 @@ const FILE_TYPES: &[(u32, &str)] = &[
     (36, "TQ1_0"),
     (37, "TQ2_0"),
     (38, "MXFP4_MOE"),
+    (39, "NVFP4"),
+    (40, "Q1_0"),
+    (41, "Q2_0"),
 ];

@@ -5,6 +5,7 @@
 //! rest of the program can index without fear. The format is described in
 //! <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
+mod dialect;
 mod error;
 mod header;
 mod map;

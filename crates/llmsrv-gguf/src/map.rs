@@ -38,6 +38,16 @@ impl GgufFile {
         Ok(GgufFile { header, map })
     }
 
+    /// As [`GgufFile::open`], with the names of the library's own dialects translated.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_model(path: &Path) -> Result<GgufFile, Error> {
+        let mut file = GgufFile::open(path)?;
+        file.header.translate();
+        Ok(file)
+    }
+
     /// Returns what the file says about itself.
     pub fn header(&self) -> &Header {
         &self.header

@@ -69,6 +69,26 @@ impl Metadata {
         }
     }
 
+    /// Gives a key another name, unless that is taken.
+    pub(crate) fn rename_key(&mut self, key: &str, to: String) {
+        if key == to || self.index.contains_key(&to) {
+            return;
+        }
+        if let Some(at) = self.index.remove(key) {
+            self.entries[at].0.clone_from(&to);
+            self.index.insert(to, at);
+        }
+    }
+
+    /// Returns an array to be changed.
+    pub(crate) fn array_mut(&mut self, key: &str) -> Option<&mut Array> {
+        let at = *self.index.get(key)?;
+        match &mut self.entries[at].1 {
+            Value::Array(array) => Some(array),
+            _ => None,
+        }
+    }
+
     /// Returns the value of `key`.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.index.get(key).map(|&at| &self.entries[at].1)
@@ -255,6 +275,12 @@ impl StringArray {
     pub fn push(&mut self, string: &[u8]) {
         self.bytes.extend_from_slice(string);
         self.ends.push(self.bytes.len());
+    }
+
+    /// Keeps the first strings.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.ends.truncate(len);
+        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
     }
 
     /// Returns the number of strings.

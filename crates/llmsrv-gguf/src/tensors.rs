@@ -6,35 +6,42 @@ macro_rules! tensor_types {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[expect(non_camel_case_types, missing_docs, reason = "the names of the format")]
         #[non_exhaustive]
-        pub enum TensorType { $($variant),* }
+        pub enum TensorType {
+            $($variant,)*
+            /// A number that this list lacks: the tensor is known by name and place, not by content.
+            Unknown(u32),
+        }
 
         impl TensorType {
-            /// All types.
+            /// All types with a name.
             pub const ALL: &[TensorType] = &[$(TensorType::$variant),*];
 
             /// Returns the type with this number in a file.
-            pub fn from_id(id: u32) -> Option<TensorType> {
-                match id { $($id => Some(TensorType::$variant),)* _ => None }
+            pub fn from_id(id: u32) -> TensorType {
+                match id { $($id => TensorType::$variant,)* id => TensorType::Unknown(id) }
             }
 
             /// Returns the number of the type in a file.
             pub fn id(self) -> u32 {
-                match self { $(TensorType::$variant => $id),* }
+                match self { $(TensorType::$variant => $id,)* TensorType::Unknown(id) => id }
             }
 
             /// Returns the name as users know it, for example `Q4_K`.
             pub fn name(self) -> &'static str {
-                match self { $(TensorType::$variant => stringify!($variant)),* }
+                match self {
+                    $(TensorType::$variant => stringify!($variant),)*
+                    TensorType::Unknown(_) => "unknown",
+                }
             }
 
             /// Returns the number of elements in a block.
             pub fn block_len(self) -> usize {
-                match self { $(TensorType::$variant => $len),* }
+                match self { $(TensorType::$variant => $len,)* TensorType::Unknown(_) => 1 }
             }
 
-            /// Returns the number of bytes of a block.
+            /// Returns the number of bytes of a block; 0 if nobody knows.
             pub fn block_bytes(self) -> usize {
-                match self { $(TensorType::$variant => $bytes),* }
+                match self { $(TensorType::$variant => $bytes,)* TensorType::Unknown(_) => 0 }
             }
         }
     };
@@ -74,22 +81,27 @@ tensor_types! {
     TQ1_0 = 34, 256, 54;
     TQ2_0 = 35, 256, 66;
     MXFP4 = 39, 32, 17;
+    NVFP4 = 40, 64, 36;
+    Q1_0 = 41, 128, 18;
+    Q2_0 = 42, 64, 18;
 }
 
 impl TensorType {
-    /// Returns the bytes of `n_elements` elements; `None` if they do not fill whole blocks or the
-    /// number is beyond all bounds.
+    /// Returns the bytes of `n_elements` elements; `None` if they do not fill whole blocks, the
+    /// number is beyond all bounds, or the type is unknown.
     pub fn bytes_for(self, n_elements: u64) -> Option<u64> {
         let len = self.block_len() as u64;
-        n_elements
-            .is_multiple_of(len)
+        (n_elements.is_multiple_of(len) && !matches!(self, TensorType::Unknown(_)))
             .then(|| (n_elements / len).checked_mul(self.block_bytes() as u64))?
     }
 }
 
 impl std::fmt::Display for TensorType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
+        match self {
+            TensorType::Unknown(id) => write!(f, "number {id}, which is not known"),
+            known => f.write_str(known.name()),
+        }
     }
 }
 
@@ -104,7 +116,7 @@ pub struct TensorInfo {
     pub dtype: TensorType,
     /// First byte, counted from the start of the file.
     pub offset: u64,
-    /// Size in bytes.
+    /// Size in bytes; of a tensor of unknown type, what lies between it and the next.
     pub bytes: u64,
 }
 

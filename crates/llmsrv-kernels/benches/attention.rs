@@ -67,6 +67,7 @@ fn main() {
                     scale: 0.125,
                     softcap: None,
                     window: None,
+                    sinks: None,
                 };
                 let case = Case::new(a, ty, depth, n_rows, n_sequences);
                 let times = case.times(&pool, if n_rows > 1 { 25 } else { 99 });
@@ -79,7 +80,7 @@ fn main() {
 }
 
 struct Case {
-    attention: Attention,
+    attention: Attention<'static>,
     kv: PagedKv,
     blocks: Vec<Vec<u32>>,
     depth: usize,
@@ -89,7 +90,7 @@ struct Case {
 impl Case {
     /// Sequences of `depth` positions, the last `n_rows` of which are computed.
     fn new(
-        attention: Attention,
+        attention: Attention<'static>,
         ty: TensorType,
         depth: usize,
         n_rows: usize,
@@ -97,7 +98,7 @@ impl Case {
     ) -> Case {
         let (n_heads, head_dim) = (attention.n_kv_heads, attention.head_dim);
         let n_blocks = depth / KV_BLOCK;
-        let mut kv = PagedKv::new(LAYERS, n_heads, head_dim, ty).unwrap();
+        let mut kv = PagedKv::new(&[(n_heads, head_dim); LAYERS], ty).unwrap();
         kv.reserve(n_blocks * n_sequences).unwrap();
         let row = values(n_heads * head_dim);
         for layer in 0..LAYERS {

@@ -18,13 +18,14 @@ use llmsrv_kernels::{
     Activations, Arena, Instructions, Kind, Packed, Pool, Product, Weight, multiply_all, probe,
 };
 
-const TYPES: [TensorType; 14] = [
+const TYPES: [TensorType; 15] = [
     TensorType::Q4_0,
     TensorType::Q4_1,
     TensorType::Q5_0,
     TensorType::Q5_1,
     TensorType::Q8_0,
     TensorType::IQ4_NL,
+    TensorType::MXFP4,
     TensorType::Q2_K,
     TensorType::Q3_K,
     TensorType::Q4_K,

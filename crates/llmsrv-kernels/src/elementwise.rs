@@ -36,6 +36,12 @@ pub fn gelu_mul(gate: &mut [f32], up: &[f32]) {
     tiers::gelu_mul(Tier::best(), gate, up);
 }
 
+/// Replaces `gate` by `g * sigmoid(1.702 g) * (u + 1)`, where `g` is at most 7 and `u` is `up` from -7 to
+/// 7.
+pub fn clamped_swiglu(gate: &mut [f32], up: &[f32]) {
+    tiers::clamped_swiglu(Tier::best(), gate, up);
+}
+
 /// Replaces each element by its GELU, with the same approximation.
 pub fn gelu(x: &mut [f32]) {
     tiers::gelu(Tier::best(), x);
@@ -49,8 +55,8 @@ pub fn sigmoid(x: f32) -> f32 {
 /// The operations, compiled for a tier.
 mod tiers {
     use super::{
-        Pairs, add_scaled_row, gelu_mul_row, gelu_row, layer_norm_rows, rms_norm_rows, rotate_row,
-        silu_mul_row, tiered,
+        Pairs, add_scaled_row, clamped_swiglu_row, gelu_mul_row, gelu_row, layer_norm_rows,
+        rms_norm_rows, rotate_row, silu_mul_row, tiered,
     };
 
     tiered! {
@@ -69,6 +75,9 @@ mod tiers {
     }
     tiered! {
         pub(super) fn gelu_mul(gate: &mut [f32], up: &[f32]) = gelu_mul_row;
+    }
+    tiered! {
+        pub(super) fn clamped_swiglu(gate: &mut [f32], up: &[f32]) = clamped_swiglu_row;
     }
     tiered! {
         pub(super) fn gelu(x: &mut [f32]) = gelu_row;
@@ -183,6 +192,18 @@ fn gelu_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
     clippy::inline_always,
     reason = "it takes the instructions of its caller"
 )]
+fn clamped_swiglu_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
+    for (gate, up) in gate.iter_mut().zip(up) {
+        let g = gate.min(CLAMP);
+        *gate = g / (1.0 + exp::<FUSED>(-1.702 * g)) * (up.clamp(-CLAMP, CLAMP) + 1.0);
+    }
+}
+
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
 fn gelu_row<const FUSED: bool>(x: &mut [f32]) {
     for x in x {
         *x = gelu_tanh::<FUSED>(*x);
@@ -227,6 +248,8 @@ fn sum(x: &[f32], add: impl Fn(f32, f32) -> f32) -> f32 {
     sums[0]
 }
 
+/// Bounds what a clamped gate reads.
+const CLAMP: f32 = 7.0;
 /// Lanes of a sum.
 const LANES: usize = 32;
 /// 2 * sqrt(2 / pi).
@@ -316,6 +339,8 @@ mod tests {
             }
             let up: Vec<f32> = x.iter().rev().copied().collect();
             let (mut silu, mut gated, mut plain) = (x.clone(), x.clone(), x.clone());
+            let mut clamped = x.clone();
+            clamped_swiglu(&mut clamped, &up);
             silu_mul(&mut silu, &up);
             gelu_mul(&mut gated, &up);
             gelu(&mut plain);
@@ -325,6 +350,9 @@ mod tests {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
                 prop_assert!(close(plain[i], 0.5 * x * (1.0 + inner.tanh())));
                 prop_assert!(close(gated[i], 0.5 * x * (1.0 + inner.tanh()) * up));
+                let g = x.min(7.0);
+                let expected = g / (1.0 + (-1.702 * g).exp()) * (up.clamp(-7.0, 7.0) + 1.0);
+                prop_assert!(close(clamped[i], expected));
             }
         }
     }

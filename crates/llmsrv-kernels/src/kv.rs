@@ -39,15 +39,24 @@ pub struct PagedKv {
 }
 
 /// The size of everything in a cache.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Shape {
     ty: TensorType,
-    n_layers: usize,
+    layers: Vec<LayerShape>,
+    tile_bytes: usize,
+    block_bytes: usize,
+}
+
+/// The size of what one layer stores.
+#[derive(Clone, Copy, Debug, Default)]
+struct LayerShape {
     n_heads: usize,
     head_dim: usize,
-    /// Tiles of the keys of a head in a block, and as many of the values; the last may be padded.
-    n_tiles: usize,
-    tile_bytes: usize,
+    /// Where it begins in a block.
+    start: usize,
+    /// Bytes of the keys of a head in a block, and as many of the values: whole tiles, of which the last
+    /// may be padded.
+    part_bytes: usize,
 }
 
 /// Where a position is stored.
@@ -137,24 +146,35 @@ impl<'a> Tiles<'a> {
 }
 
 impl PagedKv {
-    /// Prepares for `n_layers` layers with `n_heads` heads of `head_dim` elements that are stored as
-    /// `ty`. There is no memory yet.
-    pub fn new(
-        n_layers: usize,
-        n_heads: usize,
-        head_dim: usize,
-        ty: TensorType,
-    ) -> Result<PagedKv, Error> {
+    /// Prepares for layers with so many heads of so many elements, which are stored as `ty`. There is no
+    /// memory yet.
+    ///
+    /// # Errors
+    /// If keys and values cannot be stored as `ty`, or a block has no size.
+    pub fn new(layers: &[(usize, usize)], ty: TensorType) -> Result<PagedKv, Error> {
         if !quant::supported(ty) || !KV_BLOCK.is_multiple_of(ty.block_len()) {
             return Err(Error::Unsupported(ty));
         }
+        let tile_bytes = KV_BLOCK * row_bytes(ty);
+        let mut block_bytes = 0_usize;
+        let layers = layers.iter().map(|&(n_heads, head_dim)| {
+            let layer = LayerShape {
+                n_heads,
+                head_dim,
+                start: block_bytes,
+                part_bytes: head_dim.div_ceil(KV_BLOCK).checked_mul(tile_bytes)?,
+            };
+            let of_heads = layer.part_bytes.checked_mul(n_heads.checked_mul(2)?)?;
+            block_bytes = block_bytes.checked_add(of_heads)?;
+            Some(layer)
+        });
+        let layers = layers.collect::<Option<Vec<_>>>();
+        let layers = layers.ok_or(Error::OutOfMemory(usize::MAX))?;
         let shape = Shape {
             ty,
-            n_layers,
-            n_heads,
-            head_dim,
-            n_tiles: head_dim.div_ceil(KV_BLOCK),
-            tile_bytes: KV_BLOCK * row_bytes(ty),
+            layers,
+            tile_bytes,
+            block_bytes,
         };
         Ok(PagedKv {
             shape,
@@ -190,8 +210,16 @@ impl PagedKv {
         rotation: Option<&Rotation<'_>>,
         pool: &Pool,
     ) -> Result<(), Error> {
-        let shape = self.shape;
-        let width = shape.n_heads * shape.head_dim;
+        let n_layers = self.shape.layers.len();
+        let of_layer = self.shape.layers.get(layer).copied();
+        let of_layer = of_layer.ok_or(Error::Length {
+            what: "layers",
+            got: layer,
+            expected: n_layers,
+        })?;
+        let n_blocks = self.n_blocks();
+        let PagedKv { shape, chunks, .. } = self;
+        let width = of_layer.n_heads * of_layer.head_dim;
         let n_pairs = rotation.map_or(0, |rotation| rotation.n_pairs);
         let (n_cos, n_sin) = rotation.map_or((0, 0), |turn| (turn.cos.len(), turn.sin.len()));
         for (what, got, expected) in [
@@ -208,18 +236,16 @@ impl PagedKv {
                 });
             }
         }
-        let n_blocks = self.n_blocks();
         let is_there = |place: &Place| (place.block as usize) < n_blocks && place.slot < KV_BLOCK;
-        if layer >= shape.n_layers || !places.iter().all(is_there) {
+        if !places.iter().all(is_there) {
             return Err(Error::Length {
                 what: "blocks",
                 got: places.iter().map(|p| p.block as usize).max().unwrap_or(0),
                 expected: n_blocks,
             });
         }
-        let head_dim = shape.head_dim;
-        let chunks: Vec<Parts<'_, u8>> = self
-            .chunks
+        let head_dim = of_layer.head_dim;
+        let chunks: Vec<Parts<'_, u8>> = chunks
             .iter_mut()
             .map(|chunk| Parts::new(chunk.bytes_mut()))
             .collect();
@@ -250,7 +276,7 @@ impl PagedKv {
                     // SAFETY: what a head stores in a block is its own, and each has one task.
                     let tiles = unsafe {
                         let chunk = &chunks[place.block as usize / CHUNK_BLOCKS];
-                        chunk.part(at..at + shape.part_bytes())
+                        chunk.part(at..at + of_layer.part_bytes)
                     };
                     let tiles = tiles.chunks_exact_mut(shape.tile_bytes);
                     for (tile, elements) in tiles.zip(elements.chunks(KV_BLOCK)) {
@@ -262,7 +288,7 @@ impl PagedKv {
             }
             Ok(())
         };
-        let mut heads: Vec<Result<(), Error>> = vec![Ok(()); shape.n_heads];
+        let mut heads: Vec<Result<(), Error>> = vec![Ok(()); of_layer.n_heads];
         let parallel = keys.len() >= PARALLEL_WORK;
         pool.for_each_chunk_mut(&mut heads, 1, parallel, |head, stored| {
             stored.fill_with(|| store(head));
@@ -301,12 +327,13 @@ impl PagedKv {
 
     /// Returns the bytes of one block over all layers.
     pub fn block_bytes(&self) -> usize {
-        2 * self.shape.n_layers * self.shape.n_heads * self.shape.part_bytes()
+        self.shape.block_bytes
     }
 
-    /// Returns the number of heads and the elements of each.
-    pub(crate) fn heads(&self) -> (usize, usize) {
-        (self.shape.n_heads, self.shape.head_dim)
+    /// Returns the number of heads of a layer and the elements of each.
+    pub(crate) fn heads(&self, layer: usize) -> (usize, usize) {
+        let layer = self.shape.layers.get(layer);
+        layer.map_or((0, 0), |layer| (layer.n_heads, layer.head_dim))
     }
 
     /// Tells whether what is stored are numbers of bf16, which meet others of bf16.
@@ -321,14 +348,14 @@ impl PagedKv {
 
     /// Returns the number of layers.
     pub(crate) fn n_layers(&self) -> usize {
-        self.shape.n_layers
+        self.shape.layers.len()
     }
 
     /// Returns what a head stored in a block. There must be such a layer, block and head.
     pub(crate) fn tiles(&self, layer: usize, block: u32, head: usize, part: Part) -> Tiles<'_> {
         let at = self.shape.offset(layer, block, head, part);
         let chunk = self.chunks[block as usize / CHUNK_BLOCKS].bytes();
-        let bytes = &chunk[at..at + self.shape.part_bytes()];
+        let bytes = &chunk[at..at + self.shape.layers[layer].part_bytes];
         match self.shape.ty {
             TensorType::F32 => Tiles::F32(bytemuck::cast_slice(bytes)),
             TensorType::F16 => Tiles::F16(bytemuck::cast_slice(bytes)),
@@ -358,16 +385,12 @@ impl PagedKv {
 }
 
 impl Shape {
-    /// Bytes of the keys, or of the values, of a head in a block.
-    fn part_bytes(&self) -> usize {
-        self.n_tiles * self.tile_bytes
-    }
-
     /// Where they begin in their chunk.
     fn offset(&self, layer: usize, block: u32, head: usize, part: Part) -> usize {
         let block = block as usize % CHUNK_BLOCKS;
-        let of_head = (block * self.n_layers + layer) * self.n_heads + head;
-        (2 * of_head + usize::from(part == Part::Values)) * self.part_bytes()
+        let layer = &self.layers[layer];
+        let of_head = (2 * head + usize::from(part == Part::Values)) * layer.part_bytes;
+        block * self.block_bytes + layer.start + of_head
     }
 
     /// Stores the elements of one position.
@@ -551,7 +574,7 @@ mod tests {
                 sin: &sin,
             };
             let stored = |n_threads: usize, together: bool| {
-                let mut kv = PagedKv::new(2, n_heads, head_dim, ty).unwrap();
+                let mut kv = PagedKv::new(&[(n_heads, head_dim); 2], ty).unwrap();
                 kv.reserve(8).unwrap();
                 let pool = Pool::new(n_threads);
                 if together {
@@ -587,7 +610,7 @@ mod tests {
             TensorType::BF16,
             TensorType::Q8_0,
         ] {
-            let mut kv = PagedKv::new(2, 3, 48, ty).unwrap();
+            let mut kv = PagedKv::new(&[(3, 48); 2], ty).unwrap();
             kv.reserve(2 * CHUNK_BLOCKS).unwrap();
             let row = |n: usize| -> Vec<f32> { (0..144).map(|i| (i * n) as f32 / 99.0).collect() };
             for layer in 0..2 {

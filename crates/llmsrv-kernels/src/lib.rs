@@ -25,7 +25,8 @@ mod whole;
 pub use attention::{Attention, Query, attend};
 pub use dot::{dot, dot_at};
 pub use elementwise::{
-    Pairs, add_scaled, gelu, gelu_mul, layer_norm, rms_norm, rotate, sigmoid, silu_mul,
+    Pairs, add_scaled, clamped_swiglu, gelu, gelu_mul, layer_norm, rms_norm, rotate, sigmoid,
+    silu_mul,
 };
 pub use error::Error;
 pub use kv::{KV_BLOCK, PagedKv, Place, Rotation};

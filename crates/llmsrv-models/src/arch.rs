@@ -12,20 +12,28 @@ pub(crate) struct ArchConfig {
     pub context_length: usize,
     /// Elements of a row of the residual stream.
     pub width: usize,
-    /// Query heads of each layer.
-    pub n_heads: usize,
-    /// Key and value heads of each layer; divides `n_heads`.
-    pub n_kv_heads: usize,
-    /// Elements of a head.
-    pub head_dim: usize,
-    /// Added to the mean square in every RMS norm.
+    /// What the norms of the residual stream do.
+    pub norm: NormKind,
+    /// Added to the mean square, or the variance, in every norm.
     pub norm_eps: f32,
+    /// Both parts of a layer read the residual stream as it was before the layer.
+    pub parallel: bool,
+    /// Positions are rows of a table, which are added to the token embeddings.
+    pub position_table: bool,
+    /// Name of the norm before attention.
+    pub attention_norm: &'static str,
     /// Each part of a layer normalises its input.
     pub pre_norm: bool,
     /// Each part of a layer normalises its output.
     pub post_norm: bool,
+    /// Name of the norm before the feed-forward part.
+    pub feed_forward_norm: &'static str,
     /// Norm of queries and keys before they are rotated.
     pub qk_norm: Option<QkNorm>,
+    /// The values of each head are normalised, without weights.
+    pub value_norm: bool,
+    /// In each head one score more takes part in the softmax, and has no value.
+    pub sinks: bool,
     /// Multiplies the token embeddings.
     pub embedding_scale: f32,
     /// Multiplies what a part of a layer adds to the residual stream.
@@ -42,8 +50,10 @@ pub(crate) struct ArchConfig {
     pub logit_softcap: Option<f32>,
     /// Applied to the gate of a feed-forward network.
     pub activation: Activation,
-    /// The second part of each layer.
-    pub feed_forward: FeedForwardConfig,
+    /// Elements that each layer takes from a second embedding of the token.
+    pub per_layer_input: Option<usize>,
+    /// Tokens that are never predicted.
+    pub suppressed: Vec<u32>,
     /// The rotations that layers choose from.
     pub ropes: Vec<Rope>,
     /// What differs between layers.
@@ -51,24 +61,63 @@ pub(crate) struct ArchConfig {
 }
 
 impl ArchConfig {
-    /// Elements of the keys (or values) of one position in one layer.
+    /// Returns the layers that store keys and values, in the order of the cache: heads and elements of
+    /// a head.
+    pub(crate) fn kv_shapes(&self) -> Vec<(usize, usize)> {
+        let stores = self.layers.iter().filter(|layer| layer.stores_kv);
+        stores
+            .map(|layer| (layer.n_kv_heads, layer.head_dim))
+            .collect()
+    }
+
+    /// Returns the last layer that stores keys and values: behind it rows whose logits nobody wants do
+    /// not matter.
+    pub(crate) fn last_storing(&self) -> usize {
+        let stores = |layer: &LayerConfig| layer.stores_kv;
+        self.layers.iter().rposition(stores).unwrap_or(0)
+    }
+}
+
+/// What differs between the layers of one model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LayerConfig {
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key and value heads; divides `n_heads`.
+    pub n_kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// The place in the cache of the keys and values that it attends to.
+    pub kv_layer: usize,
+    /// It computes them itself; else an earlier layer stored them.
+    pub stores_kv: bool,
+    /// Index into [`ArchConfig::ropes`]; `None` = positions are not encoded.
+    pub rope: Option<usize>,
+    /// A query sees this many positions, its own included; `None` = all before it.
+    pub window: Option<usize>,
+    /// The second part.
+    pub feed_forward: FeedForwardConfig,
+}
+
+impl LayerConfig {
+    /// Elements of the keys (or values) of one position.
     pub(crate) fn kv_width(&self) -> usize {
         self.n_kv_heads * self.head_dim
     }
 
-    /// Elements of the queries of one position in one layer.
+    /// Elements of the queries of one position.
     pub(crate) fn query_width(&self) -> usize {
         self.n_heads * self.head_dim
     }
 }
 
-/// What differs between the layers of one model.
+/// What a norm does to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LayerConfig {
-    /// Index into [`ArchConfig::ropes`]; `None` = positions are not encoded.
-    pub rope: Option<usize>,
-    /// A query sees this many positions, its own included; `None` = all before it.
-    pub window: Option<usize>,
+pub(crate) enum NormKind {
+    /// Divides it by its root mean square.
+    Rms,
+    /// Moves it to the mean 0 and the variance 1.
+    Layer,
 }
 
 /// Over which elements queries and keys are normalised.
@@ -96,6 +145,10 @@ pub(crate) enum Activation {
     Silu,
     /// The tanh approximation of GELU.
     Gelu,
+    /// `x * sigmoid(1.702 x)` of a gate of at most 7; it multiplies one more than an up of -7 to 7.
+    ClampedSwiglu,
+    /// The square of `x`, or 0 where that is negative.
+    ReluSquared,
 }
 
 /// The feed-forward part of a layer.
@@ -107,6 +160,11 @@ pub(crate) enum FeedForwardConfig {
         width: usize,
         /// Gate and up are the halves of one tensor.
         fused_gate_up: bool,
+    },
+    /// One network without a gate.
+    Plain {
+        /// Hidden elements.
+        width: usize,
     },
     /// Many gated networks, of which each row takes some.
     Experts(ExpertsConfig),
@@ -127,6 +185,9 @@ pub(crate) struct ExpertsConfig {
     pub weight_scale: f32,
     /// A network that every row takes.
     pub shared: Option<SharedExpert>,
+    /// Hidden elements of a network that runs beside the experts on the residual stream, with norms of
+    /// its own.
+    pub beside: Option<usize>,
 }
 
 /// The expert that every row takes.

@@ -3,13 +3,15 @@
 //! What differs between families is data in [`ArchConfig`]; what differs between devices is
 //! behind [`Ops`]. Shapes in comments: `n` rows of the step, `w` width of the residual stream.
 
-use llmsrv_engine::{ModelError, StepPlan};
+use std::f32::consts::FRAC_1_SQRT_2;
+
+use llmsrv_engine::{ModelError, Span, StepPlan};
 
 use crate::{
-    arch::{ArchConfig, ExpertsConfig},
+    arch::{ArchConfig, NormKind},
     ops::{Affine, Attention, Input, Ops},
     routing::Choices,
-    weights::{FeedForward, Gated, Linear, Weights},
+    weights::{Experts, FeedForward, Gated, LayerWeights, Linear, Norm, Weights},
 };
 
 /// Computes one step: keys and values of all rows go to the KV cache, logits of the wanted rows to
@@ -31,6 +33,16 @@ pub(crate) fn forward<O: Ops>(
         *logit *= scale;
         if let Some(cap) = cap {
             *logit = cap * (*logit / cap).tanh();
+        }
+    }
+    if !arch.suppressed.is_empty() {
+        let n_rows = plan.logit_rows.len().max(1);
+        for row in logits.chunks_exact_mut((logits.len() / n_rows).max(1)) {
+            for token in &arch.suppressed {
+                if let Some(logit) = row.get_mut(*token as usize) {
+                    *logit = NEVER;
+                }
+            }
         }
     }
     Ok(())
@@ -57,19 +69,7 @@ fn hidden<O: Ops>(
     ops: &mut O,
     plan: &StepPlan,
 ) -> Result<Option<O::Tensor>, ModelError> {
-    let angles = arch
-        .ropes
-        .iter()
-        .map(|rope| ops.angles(rope, &plan.positions))
-        .collect::<Result<Vec<_>, _>>()?;
-    let temperatures: Option<Vec<f32>> = arch.query_temperature.map(|temperature| {
-        let steps = plan
-            .positions
-            .iter()
-            .map(|p| *p as usize / temperature.span);
-        let factor = |step: usize| 1.0 + temperature.scale * (1.0 + step as f32).ln();
-        steps.map(factor).collect()
-    });
+    let mut turns = Turns::new(arch, ops, &plan.positions)?;
 
     // [n, w]
     let mut x = ops.embed(&weights.embedding, &plan.tokens, arch.embedding_scale)?;
@@ -79,47 +79,71 @@ fn hidden<O: Ops>(
             x = ops.put_rows(x, row, rows.image.row(from))?;
         }
     }
+    if let Some(table) = &weights.positions {
+        let positions = ops.embed(table, &plan.positions, 1.0)?;
+        x = ops.add(x, &positions, 1.0)?;
+    }
+    let mut inputs = per_layer_inputs(arch, weights, ops, plan, &x)?; // [n, layers * part]
 
+    let last_storing = arch.last_storing();
+    // The rows that are left once no keys and values are stored any more.
+    let mut wanted: Option<StepPlan> = None;
     for (idx, (config, layer)) in arch.layers.iter().zip(&weights.layers).enumerate() {
+        let now = wanted.as_ref().unwrap_or(plan);
         // Attention.
-        let input = normed(&x, layer.attention_norm.as_ref(), arch.norm_eps);
+        let mut held = None;
+        let input = normed(arch, ops, &x, layer.attention_norm.as_ref(), &mut held)?;
         // [n, heads * head_dim], twice [n, kv_heads * head_dim]
-        let projections = [&layer.query, &layer.key, &layer.value];
-        let [mut query, mut key, value] = linears(ops, input, projections)?;
+        let (mut query, stored) = project(ops, arch.norm_eps, input, layer)?;
+        drop(held);
         if let Some(weight) = &layer.query_norm {
             query = ops.rms_norm(&query, weight, arch.norm_eps)?;
         }
-        if let Some(weight) = &layer.key_norm {
-            key = ops.rms_norm(&key, weight, arch.norm_eps)?;
-        }
-        let angles = config.rope.and_then(|rope| angles.get(rope));
+        let angles = config.rope.and_then(|rope| turns.angles.get(rope));
         if let Some(angles) = angles {
-            query = ops.rotate(query, angles, arch.head_dim)?;
+            query = ops.rotate(query, angles, config.head_dim)?;
         }
-        if let Some(factors) = &temperatures {
+        if let Some(factors) = &turns.temperatures {
             query = ops.scale_rows(query, factors)?;
         }
-        ops.append_kv(idx, key, angles, &value, plan)?;
-        drop(value);
+        if let Some((key, value)) = stored {
+            ops.append_kv(config, key, angles, &value, now)?;
+        }
 
         // Nothing after the last keys and values matters for rows without logits.
-        let is_last = idx + 1 == arch.layers.len();
+        let is_last = idx == last_storing;
         if is_last && plan.logit_rows.is_empty() {
             return Ok(None);
         }
         let attention = Attention {
-            n_heads: arch.n_heads,
-            n_kv_heads: arch.n_kv_heads,
-            head_dim: arch.head_dim,
+            n_heads: config.n_heads,
+            n_kv_heads: config.n_kv_heads,
+            head_dim: config.head_dim,
             scale: arch.attention_scale,
             softcap: arch.attention_softcap,
             window: config.window,
         };
-        let mut attended = ops.attend(idx, &query, plan, &attention)?; // [n, heads * head_dim]
+        // [n, heads * head_dim]
+        let sinks = layer.sinks.as_ref();
+        let mut attended = ops.attend(config.kv_layer, &query, sinks, now, &attention)?;
         drop(query);
         if is_last && plan.logit_rows.len() < plan.tokens.len() {
             attended = ops.take_rows(&attended, &plan.logit_rows)?;
             x = ops.take_rows(&x, &plan.logit_rows)?;
+            if let Some(all) = &inputs {
+                inputs = Some(ops.take_rows(all, &plan.logit_rows)?);
+            }
+            if idx + 1 < arch.layers.len() {
+                let left = wanted_rows(plan);
+                turns = Turns::new(arch, ops, &left.positions)?;
+                wanted = Some(left);
+            }
+        }
+        // What the second part reads, before the first one changes it.
+        let mut before = None;
+        if arch.parallel {
+            let norm = layer.feed_forward_norm.as_ref();
+            before = Some(normed_rows(arch, ops, &x, norm)?);
         }
         let attended = Input::Rows(&attended);
         let post_norm = layer.attention_post_norm.as_ref();
@@ -129,49 +153,220 @@ fn hidden<O: Ops>(
         let post_norm = layer.feed_forward_post_norm.as_ref();
         match &layer.feed_forward {
             FeedForward::Dense(network) => {
-                let input = normed(&x, layer.feed_forward_norm.as_ref(), arch.norm_eps);
+                let mut held = None;
+                let norm = layer.feed_forward_norm.as_ref();
+                let input = match &before {
+                    Some(before) => Input::Rows(before),
+                    None => normed(arch, ops, &x, norm, &mut held)?,
+                };
                 let hidden = hidden_of(arch, ops, input, network)?;
                 let hidden = Input::Rows(&hidden);
                 x = add_output(arch, ops, x, hidden, &network.down, post_norm)?;
             }
-            FeedForward::Experts {
-                config,
-                router,
-                experts,
-                shared,
-            } => {
-                let weight = layer.feed_forward_norm.as_ref();
-                let normed = weight.map(|weight| ops.rms_norm(&x, weight, arch.norm_eps));
-                let normed = normed.transpose()?;
-                let input = normed.as_ref().unwrap_or(&x);
-                let scores = ops.linear(input, router, None)?; // [n, experts]
-                let mut delta = mixture(arch, ops, input, &scores, config, experts)?;
-                if let Some((network, gate)) = shared {
-                    let mut common = gated(arch, ops, input, network)?;
-                    if let Some(gate) = gate {
-                        let gate = ops.linear(input, gate, None)?; // [n, 1]
-                        common = ops.sigmoid_gate(common, &gate)?;
-                    }
-                    delta = ops.add(delta, &common, 1.0)?;
-                }
-                drop(normed);
+            FeedForward::Plain(up, down) => {
+                let mut held = None;
+                let norm = layer.feed_forward_norm.as_ref();
+                let input = match &before {
+                    Some(before) => Input::Rows(before),
+                    None => normed(arch, ops, &x, norm, &mut held)?,
+                };
+                let [hidden] = linears(ops, input, [up])?;
+                let hidden = ops.activate(hidden, arch.activation)?;
+                let hidden = Input::Rows(&hidden);
+                x = add_output(arch, ops, x, hidden, down, post_norm)?;
+            }
+            FeedForward::Experts(experts) => {
+                let input = match before {
+                    Some(before) => before,
+                    None => normed_rows(arch, ops, &x, layer.feed_forward_norm.as_ref())?,
+                };
+                let mut delta = experts_of(arch, ops, &x, &input, experts)?;
                 if let Some(weight) = post_norm {
                     delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
                 }
                 x = ops.add(x, &delta, arch.residual_scale)?;
             }
         }
+
+        if let (Some(weights), Some(all), Some(part)) =
+            (&layer.input, &inputs, arch.per_layer_input)
+        {
+            let of_layer = ops.columns(all, idx * part, part)?; // [n, part]
+            let gate = ops.linear(&x, &weights.gate, None)?;
+            let hidden = ops.gated(gate, &of_layer, arch.activation)?;
+            let delta = ops.linear(&hidden, &weights.projection, None)?; // [n, w]
+            let delta = ops.rms_norm(&delta, &weights.norm, arch.norm_eps)?;
+            x = ops.add(x, &delta, 1.0)?;
+        }
+        if let Some(scale) = layer.output_scale {
+            x = scaled(ops, x, scale)?;
+        }
     }
 
-    ops.rms_norm(&x, &weights.output_norm, arch.norm_eps)
-        .map(Some)
+    normed_rows(arch, ops, &x, Some(&weights.output_norm)).map(Some)
 }
 
-/// Returns what a part of a layer reads: the residual stream, normed if there is a weight for that.
-fn normed<'a, O: Ops>(x: &'a O::Tensor, weight: Option<&'a O::Vector>, eps: f32) -> Input<'a, O> {
-    match weight {
-        Some(weight) => Input::Normed { x, weight, eps },
-        None => Input::Rows(x),
+/// What the positions of rows do to them.
+struct Turns<O: Ops> {
+    /// Of every rotation.
+    angles: Vec<O::Angles>,
+    /// Factors of the queries.
+    temperatures: Option<Vec<f32>>,
+}
+
+impl<O: Ops> Turns<O> {
+    fn new(arch: &ArchConfig, ops: &mut O, positions: &[u32]) -> Result<Turns<O>, ModelError> {
+        let angles = arch.ropes.iter().map(|rope| ops.angles(rope, positions));
+        let angles = angles.collect::<Result<Vec<_>, _>>()?;
+        let temperatures = arch.query_temperature.map(|temperature| {
+            let steps = positions.iter().map(|p| *p as usize / temperature.span);
+            let factor = |step: usize| 1.0 + temperature.scale * (1.0 + step as f32).ln();
+            steps.map(factor).collect()
+        });
+        Ok(Turns {
+            angles,
+            temperatures,
+        })
+    }
+}
+
+/// Returns the plan of the rows with logits alone: they attend to what is stored, and store nothing.
+fn wanted_rows(plan: &StepPlan) -> StepPlan {
+    let mut left = StepPlan::default();
+    let mut wanted = plan.logit_rows.iter().map(|row| *row as usize).peekable();
+    for span in &plan.spans {
+        while let Some(first) = wanted.next_if(|row| *row < span.rows.end) {
+            let mut end = first + 1;
+            while wanted
+                .next_if(|row| *row == end && *row < span.rows.end)
+                .is_some()
+            {
+                end += 1;
+            }
+            let at = left.tokens.len();
+            for row in first..end {
+                left.tokens.extend(plan.tokens.get(row));
+                left.positions.extend(plan.positions.get(row));
+                left.ends.extend(plan.ends.get(row));
+            }
+            left.spans.push(Span {
+                rows: at..left.tokens.len(),
+                start: span.start + (first - span.rows.start) as u32,
+                blocks: span.blocks.clone(),
+                tail: None,
+            });
+        }
+    }
+    left.logit_rows = (0..left.tokens.len() as u32).collect();
+    left
+}
+
+/// Computes what all layers take from the tokens by themselves, one part after another.
+fn per_layer_inputs<O: Ops>(
+    arch: &ArchConfig,
+    weights: &Weights<O>,
+    ops: &mut O,
+    plan: &StepPlan,
+    x: &O::Tensor,
+) -> Result<Option<O::Tensor>, ModelError> {
+    let (Some(weights), Some(part)) = (&weights.per_layer, arch.per_layer_input) else {
+        return Ok(None);
+    };
+    // The rows of images have no token.
+    let mut tokens = plan.tokens.clone();
+    for image in &plan.images {
+        if let Some(tokens) = tokens.get_mut(image.rows.clone()) {
+            tokens.fill(0);
+        }
+    }
+    let of_token = ops.embed(&weights.table, &tokens, (part as f32).sqrt())?;
+    let projected = ops.linear(x, &weights.projection, None)?;
+    let projected = scaled(ops, projected, 1.0 / (arch.width as f32).sqrt())?;
+    let projected = ops.rms_norm(&projected, &weights.norm, arch.norm_eps)?;
+    let sum = ops.add(projected, &of_token, 1.0)?;
+    scaled(ops, sum, FRAC_1_SQRT_2).map(Some)
+}
+
+fn scaled<O: Ops>(ops: &mut O, x: O::Tensor, factor: f32) -> Result<O::Tensor, ModelError> {
+    let factors = vec![factor; ops.n_rows(&x)];
+    ops.scale_rows(x, &factors)
+}
+
+/// Queries, and keys and values that are to be stored.
+type Projected<O> = (
+    <O as Ops>::Tensor,
+    Option<(<O as Ops>::Tensor, <O as Ops>::Tensor)>,
+);
+
+/// Computes the queries of a layer and, where it stores them, keys and values, normed.
+fn project<O: Ops>(
+    ops: &mut O,
+    eps: f32,
+    input: Input<'_, O>,
+    layer: &LayerWeights<O>,
+) -> Result<Projected<O>, ModelError> {
+    let (query, key, value) = match (&layer.key, &layer.value) {
+        (None, _) => {
+            let [query] = linears(ops, input, [&layer.query])?;
+            return Ok((query, None));
+        }
+        (Some(key), Some(value)) => {
+            let [query, key, value] = linears(ops, input, [&layer.query, key, value])?;
+            (query, key, Some(value))
+        }
+        (Some(key), None) => {
+            let [query, key] = linears(ops, input, [&layer.query, key])?;
+            (query, key, None)
+        }
+    };
+    let value = match (&layer.value_norm, value) {
+        (Some(ones), value) => ops.rms_norm(value.as_ref().unwrap_or(&key), ones, eps)?,
+        (None, Some(value)) => value,
+        (None, None) => return Err(ModelError::Compute("a layer has no values".into())),
+    };
+    let key = match &layer.key_norm {
+        Some(weight) => ops.rms_norm(&key, weight, eps)?,
+        None => key,
+    };
+    Ok((query, Some((key, value))))
+}
+
+/// Returns what a part of a layer reads: the residual stream, normed if there is a norm for that. What
+/// must be computed for it is `held`.
+fn normed<'a, O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    x: &'a O::Tensor,
+    norm: Option<&'a Norm<O>>,
+    held: &'a mut Option<O::Tensor>,
+) -> Result<Input<'a, O>, ModelError> {
+    let eps = arch.norm_eps;
+    Ok(match (norm, arch.norm) {
+        (None, _) => Input::Rows(x),
+        (Some(Norm { weight, .. }), NormKind::Rms) => Input::Normed { x, weight, eps },
+        (Some(norm), NormKind::Layer) => {
+            let rows = ops.layer_norm(x, &norm.weight, norm.bias.as_ref(), eps)?;
+            Input::Rows(held.insert(rows))
+        }
+    })
+}
+
+/// As [`normed`], with rows of its own.
+fn normed_rows<O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    x: &O::Tensor,
+    norm: Option<&Norm<O>>,
+) -> Result<O::Tensor, ModelError> {
+    match (norm, arch.norm) {
+        (None, _) => {
+            let all: Vec<u32> = (0..ops.n_rows(x) as u32).collect();
+            ops.take_rows(x, &all)
+        }
+        (Some(norm), NormKind::Rms) => ops.rms_norm(x, &norm.weight, arch.norm_eps),
+        (Some(norm), NormKind::Layer) => {
+            ops.layer_norm(x, &norm.weight, norm.bias.as_ref(), arch.norm_eps)
+        }
     }
 }
 
@@ -262,6 +457,39 @@ fn hidden_of<O: Ops>(
     ops.gated(gate, &up, arch.activation)
 }
 
+/// Computes what a mixture of experts gives, with all that runs beside it. `input` is the residual stream
+/// `x` after the norm of the layer.
+fn experts_of<O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    x: &O::Tensor,
+    input: &O::Tensor,
+    experts: &Experts<O>,
+) -> Result<O::Tensor, ModelError> {
+    let eps = arch.norm_eps;
+    if let Some(beside) = &experts.beside {
+        let common = gated(arch, ops, input, &beside.network)?;
+        let common = ops.rms_norm(&common, &beside.post_norm, eps)?;
+        let routed = ops.rms_norm(x, &beside.router_norm, eps)?;
+        let scores = linear(ops, &routed, &experts.router)?; // [n, experts]
+        let input = ops.rms_norm(x, &beside.experts_norm, eps)?;
+        let delta = mixture(arch, ops, &input, &scores, experts)?;
+        let delta = ops.rms_norm(&delta, &beside.experts_post_norm, eps)?;
+        return ops.add(delta, &common, 1.0);
+    }
+    let scores = linear(ops, input, &experts.router)?; // [n, experts]
+    let mut delta = mixture(arch, ops, input, &scores, experts)?;
+    if let Some((network, gate)) = &experts.shared {
+        let mut common = gated(arch, ops, input, network)?;
+        if let Some(gate) = gate {
+            let gate = ops.linear(input, gate, None)?; // [n, 1]
+            common = ops.sigmoid_gate(common, &gate)?;
+        }
+        delta = ops.add(delta, &common, 1.0)?;
+    }
+    Ok(delta)
+}
+
 /// Sends every row through its experts. Experts run in ascending order, each over the rows that
 /// chose it, so the sum of a row does not depend on the other rows.
 fn mixture<O: Ops>(
@@ -269,23 +497,30 @@ fn mixture<O: Ops>(
     ops: &mut O,
     x: &O::Tensor,
     scores: &O::Tensor,
-    config: &ExpertsConfig,
-    experts: &[Gated<O>],
+    experts: &Experts<O>,
 ) -> Result<O::Tensor, ModelError> {
+    let config = &experts.config;
     let n_rows = ops.n_rows(x);
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
     ops.read(scores, &mut host_scores)?;
     let choices = Choices::new(&host_scores, config);
     let mut sum = ops.zeros(n_rows, arch.width)?;
-    for (expert, network) in experts.iter().enumerate() {
+    for (expert, network) in experts.networks.iter().enumerate() {
         let (rows, factors) = choices.of(expert);
         if rows.is_empty() {
             continue;
         }
         let input = ops.take_rows(x, rows)?;
-        let output = gated(arch, ops, &input, network)?;
+        let mut output = gated(arch, ops, &input, network)?;
+        let scale = experts.scales.as_ref().and_then(|list| list.get(expert));
+        if let Some(scale) = scale {
+            output = scaled(ops, output, *scale)?;
+        }
         let output = ops.scale_rows(output, factors)?;
         sum = ops.add_to_rows(sum, rows, &output)?;
     }
     Ok(sum)
 }
+
+/// The logit of a token that is never predicted: of no weight in any softmax, and still a number.
+const NEVER: f32 = -1e30;

@@ -37,7 +37,10 @@ use crate::{
     source::{Source, invalid},
     weights::Weights,
 };
-pub use crate::{encoder::architectures as encoders, families::architectures};
+pub use crate::{
+    encoder::architectures as encoders,
+    families::{architectures, not_yet, refusal},
+};
 
 /// Bytes of weights up to which a model computes with activations of 16 bits unless told otherwise: it
 /// is fast anyway, and small models feel rounding most.
@@ -54,7 +57,7 @@ const FEW_WEIGHTS: u64 = 64 << 20;
 /// the key or tensor; [`LoadError::Unsupported`] if it is sound but of an unknown architecture or
 /// type, or if the device cannot be used.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
-    let file = Arc::new(GgufFile::open(path).map_err(unreadable)?);
+    let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
     let metadata = file.metadata();
     let architecture = metadata
         .architecture()
@@ -102,7 +105,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         // Rounding keys and values to 8 digits costs less than the activations of 8 bits around them.
         "auto" if chosen.is_none() && arithmetic == Arithmetic::Fast => TensorType::BF16,
         "auto" => TensorType::F16,
-        name => kv_type(name, arch.head_dim)?,
+        name => kv_type(name, &arch)?,
     };
     let vision = vision(options, &source, &arch, chosen.clone())?;
 
@@ -226,7 +229,7 @@ fn no_gpu(error: &LoadError) {
 
 /// Returns how keys and values are stored. Heads that cannot be cut into whole blocks of a
 /// quantised type are stored as f16.
-fn kv_type(name: &str, head_dim: usize) -> Result<TensorType, LoadError> {
+fn kv_type(name: &str, arch: &ArchConfig) -> Result<TensorType, LoadError> {
     let dtype = match name {
         "f32" => TensorType::F32,
         "f16" => TensorType::F16,
@@ -239,9 +242,10 @@ fn kv_type(name: &str, head_dim: usize) -> Result<TensorType, LoadError> {
             )));
         }
     };
-    if head_dim.is_multiple_of(dtype.block_len()) {
+    let mut heads = arch.layers.iter().map(|layer| layer.head_dim);
+    let Some(head_dim) = heads.find(|dim| !dim.is_multiple_of(dtype.block_len())) else {
         return Ok(dtype);
-    }
+    };
     warn!(asked = name, head_dim, "KV cache of f16 instead");
     Ok(TensorType::F16)
 }

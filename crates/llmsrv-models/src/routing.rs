@@ -72,6 +72,7 @@ mod tests {
             normalize,
             weight_scale: 1.0,
             shared: None,
+            beside: None,
         }
     }
 

@@ -82,6 +82,29 @@ impl Source {
         }
     }
 
+    /// Returns a number of things for each of `n` layers: a list, or one number that holds for all. No
+    /// layer has 0 of them.
+    pub(crate) fn counts(&self, key: &str, n: usize) -> Result<Option<Vec<usize>>, LoadError> {
+        let full = self.full(key);
+        let Some(list) = self.file.metadata().i64s(&full) else {
+            let count = self.optional_count(key)?;
+            return Ok(count.map(|count| vec![count; n]));
+        };
+        if list.len() < n {
+            let found = list.len();
+            return Err(invalid(format!(
+                "{full} has {found} entries for {n} layers"
+            )));
+        }
+        let counts = list.iter().take(n).enumerate().map(|(layer, count)| {
+            let small = i32::try_from(*count).ok().filter(|count| *count > 0);
+            small
+                .and_then(|count| usize::try_from(count).ok())
+                .ok_or_else(|| invalid(format!("{full} is {count} in layer {layer}")))
+        });
+        counts.collect::<Result<_, _>>().map(Some)
+    }
+
     /// Returns a finite number.
     pub(crate) fn number(&self, key: &str) -> Result<Option<f32>, LoadError> {
         let key = self.full(key);
@@ -138,6 +161,13 @@ impl Source {
     /// Returns a list of whole numbers.
     pub(crate) fn integers(&self, key: &str) -> Option<Vec<i64>> {
         self.file.metadata().i64s(&self.full(key))
+    }
+
+    /// Returns the tokens that are never predicted.
+    pub(crate) fn suppressed_tokens(&self) -> Vec<u32> {
+        let listed = self.file.metadata().i64s("tokenizer.ggml.suppress_tokens");
+        let ids = listed.unwrap_or_default().into_iter();
+        ids.filter_map(|id| id.try_into().ok()).collect()
     }
 
     /// Returns a list of numbers.
@@ -208,6 +238,30 @@ impl Source {
         Ok(Some(values))
     }
 
+    /// Returns the rows of a matrix that a file may lack.
+    pub(crate) fn optional_rows(
+        &self,
+        name: &str,
+        n_rows: usize,
+        n_cols: usize,
+    ) -> Result<Option<Vec<Vec<f32>>>, LoadError> {
+        if !self.has(name) {
+            return Ok(None);
+        }
+        let matrix = self.matrix(name, n_rows, n_cols)?;
+        let rows = (0..n_rows).map(|row| {
+            let mut values = vec![0.0; n_cols];
+            matrix.read_row(row, &mut values);
+            values
+        });
+        Ok(Some(rows.collect()))
+    }
+
+    /// Says that a tensor has a meaning, though nothing is read from it.
+    pub(crate) fn ignore(&self, name: &str) {
+        self.used.borrow_mut().insert(name.to_owned());
+    }
+
     /// Returns a required matrix of `n_rows` rows.
     pub(crate) fn matrix(
         &self,
@@ -269,10 +323,16 @@ impl Source {
     /// be wrong. Tensors of encoders for images and sound are left alone.
     pub(crate) fn check_all_used(&self) -> Result<(), LoadError> {
         let used = self.used.borrow();
-        let foreign = ["v.", "a.", "mm.", "rope_freqs.", "rope_factors_"];
+        let n_layers = self.n_layers()?;
         for tensor in &self.file.header().tensors {
             let name = tensor.name.as_str();
-            if !used.contains(name) && !foreign.iter().any(|prefix| name.starts_with(prefix)) {
+            let is_foreign = || {
+                FOREIGN.iter().any(|prefix| name.starts_with(prefix))
+                    // How activations were rounded beside the weights: ours are not.
+                    || name.ends_with(".input_scale")
+                    || is_draft(name, n_layers)
+            };
+            if !used.contains(name) && !is_foreign() {
                 return Err(LoadError::Unsupported(format!(
                     "tensor {name} has no meaning in architecture {}",
                     self.architecture
@@ -280,6 +340,17 @@ impl Source {
             }
         }
         Ok(())
+    }
+
+    /// Returns the number of layers, and how many more only guess tokens ahead and are not used.
+    pub(crate) fn n_layers(&self) -> Result<(usize, usize), LoadError> {
+        let n_all = self.optional_count("block_count")?.unwrap_or(0);
+        let n_drafts = self.optional_count("nextn_predict_layers")?.unwrap_or(0);
+        if n_drafts > 0 && n_drafts >= n_all {
+            let key = self.full("nextn_predict_layers");
+            return Err(invalid(format!("{key} is {n_drafts} of {n_all} layers")));
+        }
+        Ok((n_all - n_drafts, n_drafts))
     }
 
     /// Checks type and shape, and remembers that the tensor has a use.
@@ -294,7 +365,7 @@ impl Source {
             return Err(wrong_shape(tensor, shape));
         }
         if !llmsrv_kernels::supported(tensor.dtype) {
-            let (name, dtype) = (&tensor.name, tensor.dtype.name());
+            let (name, dtype) = (&tensor.name, tensor.dtype);
             let message = format!("tensor {name} is of type {dtype}");
             return Err(LoadError::Unsupported(message));
         }
@@ -368,9 +439,35 @@ impl FileMatrix {
     }
 }
 
+/// Tensors of parts that are not the language model: encoders for images and sound, heads that guess
+/// tokens ahead. Divisors of rotations are read where a family has them.
+const FOREIGN: [&str; 9] = [
+    "v.",
+    "a.",
+    "s.",
+    "mm.",
+    "mtp.",
+    "model.vision_tower.",
+    "model.audio_tower.",
+    "rope_freqs.",
+    "rope_factors_",
+];
+
 /// Makes the error of a file that contradicts itself.
 pub(crate) fn invalid(message: String) -> LoadError {
     LoadError::Invalid(message)
+}
+
+/// Returns whether a tensor belongs to the layers behind the others that only guess tokens ahead.
+fn is_draft(name: &str, (n_layers, n_drafts): (usize, usize)) -> bool {
+    let Some((layer, part)) = name
+        .strip_prefix("blk.")
+        .and_then(|rest| rest.split_once('.'))
+    else {
+        return false;
+    };
+    let is_behind = |layer: usize| (n_layers..n_layers + n_drafts).contains(&layer);
+    part.starts_with("nextn.") || layer.parse().is_ok_and(is_behind)
 }
 
 fn missing(name: &str) -> LoadError {

@@ -9,7 +9,7 @@ use llmsrv_engine::{LoadError, ModelError};
 
 use crate::{
     adapter::Adapter,
-    arch::{ArchConfig, ExpertsConfig, FeedForwardConfig, QkNorm},
+    arch::{ArchConfig, ExpertsConfig, FeedForwardConfig, LayerConfig, NormKind, QkNorm},
     ops::Ops,
     source::{FileMatrix, Source, invalid},
 };
@@ -20,10 +20,42 @@ pub(crate) struct Weights<O: Ops> {
     pub embedding: FileMatrix,
     /// The layers, first to last.
     pub layers: Vec<LayerWeights<O>>,
+    /// One row for each position.
+    pub positions: Option<FileMatrix>,
     /// Before `output`.
-    pub output_norm: O::Vector,
+    pub output_norm: Norm<O>,
     /// From the last layer to logits; often the embedding again.
     pub output: Linear<O>,
+    /// What every layer takes from the token by itself.
+    pub per_layer: Option<PerLayer<O>>,
+}
+
+/// The second embedding of a token: a part for each layer.
+pub(crate) struct PerLayer<O: Ops> {
+    /// One row for each token, one part after another.
+    pub table: FileMatrix,
+    /// From the first embedding to as much.
+    pub projection: O::Matrix,
+    /// Of each part of the projection.
+    pub norm: O::Vector,
+}
+
+/// How a layer takes in its part of the second embedding.
+pub(crate) struct LayerInput<O: Ops> {
+    /// From the residual stream to what multiplies it.
+    pub gate: O::Matrix,
+    /// Back to the residual stream.
+    pub projection: O::Matrix,
+    /// Before it is added.
+    pub norm: O::Vector,
+}
+
+/// A norm of the residual stream.
+pub(crate) struct Norm<O: Ops> {
+    /// Multiplies what was normed.
+    pub weight: O::Vector,
+    /// Added to that.
+    pub bias: Option<O::Vector>,
 }
 
 /// A matrix and perhaps a bias.
@@ -49,44 +81,75 @@ pub(crate) struct LowRank<O: Ops> {
 /// One layer.
 pub(crate) struct LayerWeights<O: Ops> {
     /// Before attention.
-    pub attention_norm: Option<O::Vector>,
+    pub attention_norm: Option<Norm<O>>,
     /// To the queries of all heads.
     pub query: Linear<O>,
-    /// To the keys of all heads.
-    pub key: Linear<O>,
-    /// To the values of all heads.
-    pub value: Linear<O>,
+    /// To the keys of all heads, where the layer stores some.
+    pub key: Option<Linear<O>>,
+    /// To the values of all heads; without it they are the keys before their norm.
+    pub value: Option<Linear<O>>,
     /// Of the queries.
     pub query_norm: Option<O::Vector>,
     /// Of the keys.
     pub key_norm: Option<O::Vector>,
+    /// Of the values of a head: ones.
+    pub value_norm: Option<O::Vector>,
+    /// The score of each head that has no key.
+    pub sinks: Option<O::Vector>,
     /// From all heads back to the residual stream.
     pub attention_output: Linear<O>,
     /// After attention.
     pub attention_post_norm: Option<O::Vector>,
     /// Before the feed-forward part.
-    pub feed_forward_norm: Option<O::Vector>,
+    pub feed_forward_norm: Option<Norm<O>>,
     /// The second part of the layer.
     pub feed_forward: FeedForward<O>,
     /// After the feed-forward part.
     pub feed_forward_post_norm: Option<O::Vector>,
+    /// A part of the token's second embedding.
+    pub input: Option<LayerInput<O>>,
+    /// Multiplies the residual stream at the end.
+    pub output_scale: Option<f32>,
 }
 
 /// The feed-forward part of a layer.
 pub(crate) enum FeedForward<O: Ops> {
     /// One network.
     Dense(Gated<O>),
+    /// One without a gate: up and down.
+    Plain(Linear<O>, Linear<O>),
     /// Several, chosen for each row.
-    Experts {
-        /// The choice and its weights.
-        config: ExpertsConfig,
-        /// To one score for each expert.
-        router: O::Matrix,
-        /// The networks.
-        experts: Vec<Gated<O>>,
-        /// The network of all rows, and its gate.
-        shared: Option<(Gated<O>, Option<O::Matrix>)>,
-    },
+    Experts(Box<Experts<O>>),
+}
+
+/// A mixture of experts.
+pub(crate) struct Experts<O: Ops> {
+    /// The choice and its weights.
+    pub config: ExpertsConfig,
+    /// To one score for each expert.
+    pub router: Linear<O>,
+    /// The experts.
+    pub networks: Vec<Gated<O>>,
+    /// Multiplies what an expert gives.
+    pub scales: Option<Vec<f32>>,
+    /// The network of all rows, and its gate.
+    pub shared: Option<(Gated<O>, Option<O::Matrix>)>,
+    /// What runs beside them.
+    pub beside: Option<Beside<O>>,
+}
+
+/// A network on the residual stream, beside experts that then have norms of their own.
+pub(crate) struct Beside<O: Ops> {
+    /// Reads what the layer's norm gives.
+    pub network: Gated<O>,
+    /// After the network.
+    pub post_norm: O::Vector,
+    /// Before the router.
+    pub router_norm: O::Vector,
+    /// Before the experts.
+    pub experts_norm: O::Vector,
+    /// After the experts.
+    pub experts_post_norm: O::Vector,
 }
 
 /// `down(activation(gate(x)) * up(x))`.
@@ -123,15 +186,21 @@ impl<O: Ops> Weights<O> {
             embedding.clone()
         };
         let output_bias = source.optional_vector("output.bias", n_vocab)?;
+        let per_layer = loader.per_layer(n_vocab)?;
         let weights = Weights {
             embedding,
             layers,
-            output_norm: loader.norm("output_norm.weight", arch.width)?,
+            positions: arch
+                .position_table
+                .then(|| source.table("position_embd.weight", arch.context_length, arch.width))
+                .transpose()?,
+            output_norm: loader.residual_norm("output_norm")?,
             output: Linear {
                 matrix: loader.upload(output)?,
                 bias: loader.bias(output_bias)?,
                 low_rank: loader.low_rank("output.weight", n_vocab, arch.width, 0..n_vocab)?,
             },
+            per_layer,
         };
         source.check_all_used()?;
         for adapter in adapters {
@@ -140,6 +209,9 @@ impl<O: Ops> Weights<O> {
         Ok(weights)
     }
 }
+
+/// To queries, and to keys and values.
+type Projections<O> = (Linear<O>, Option<Linear<O>>, Option<Linear<O>>);
 
 struct Loader<'a, O: Ops> {
     source: &'a Source,
@@ -152,44 +224,129 @@ impl<O: Ops> Loader<'_, O> {
     fn layer(&mut self, idx: usize) -> Result<LayerWeights<O>, LoadError> {
         let arch = self.arch;
         let name = |part: &str| format!("blk.{idx}.{part}");
-        let (query_width, kv_width) = (arch.query_width(), arch.kv_width());
+        let config = arch
+            .layers
+            .get(idx)
+            .ok_or_else(|| invalid(format!("layer {idx} is missing")))?;
+        let (query_width, kv_width) = (config.query_width(), config.kv_width());
         let qk_norm = |heads_width| match arch.qk_norm {
             None => None,
-            Some(QkNorm::Head) => Some(arch.head_dim),
+            Some(QkNorm::Head) => Some(config.head_dim),
             Some(QkNorm::Row) => Some(heads_width),
         };
-        let [query, key, value] = if self.source.has(&name("attn_qkv.weight")) {
-            self.stacked(&name("attn_qkv"), [query_width, kv_width, kv_width])?
+        let (query, key, value) = self.projections(config, &name)?;
+        let key_norm = if config.stores_kv {
+            qk_norm(kv_width)
         } else {
-            [
-                self.linear(&name("attn_q"), query_width, arch.width)?,
-                self.linear(&name("attn_k"), kv_width, arch.width)?,
-                self.linear(&name("attn_v"), kv_width, arch.width)?,
-            ]
+            self.ignore(&name("attn_k_norm.weight"));
+            None
         };
+        let ones = arch.value_norm && config.stores_kv;
+        let ones = ones.then(|| self.ops.vector(vec![1.0; config.head_dim]));
         Ok(LayerWeights {
-            attention_norm: self.norm_if(arch.pre_norm, &name("attn_norm.weight"))?,
+            attention_norm: self.pre_norm(&name(arch.attention_norm))?,
             query,
             key,
             value,
             query_norm: qk_norm(query_width)
                 .map(|len| self.norm(&name("attn_q_norm.weight"), len))
                 .transpose()?,
-            key_norm: qk_norm(kv_width)
+            key_norm: key_norm
                 .map(|len| self.norm(&name("attn_k_norm.weight"), len))
+                .transpose()?,
+            value_norm: ones.transpose().map_err(device)?,
+            sinks: arch
+                .sinks
+                .then(|| self.norm(&name("attn_sinks.weight"), config.n_heads))
                 .transpose()?,
             attention_output: self.linear(&name("attn_output"), arch.width, query_width)?,
             attention_post_norm: self
                 .norm_if(arch.post_norm, &name("post_attention_norm.weight"))?,
-            feed_forward_norm: self.norm_if(arch.pre_norm, &name("ffn_norm.weight"))?,
-            feed_forward: self.feed_forward(&name)?,
+            feed_forward_norm: self.pre_norm(&name(arch.feed_forward_norm))?,
+            feed_forward: self.feed_forward(config, &name)?,
             feed_forward_post_norm: self.norm_if(arch.post_norm, &name("post_ffw_norm.weight"))?,
+            input: self.layer_input(&name)?,
+            output_scale: self
+                .source
+                .optional_vector(&name("layer_output_scale.weight"), 1)?
+                .and_then(|scale| scale.first().copied()),
         })
     }
 
-    fn feed_forward(&mut self, name: &dyn Fn(&str) -> String) -> Result<FeedForward<O>, LoadError> {
+    /// Loads the products that make queries and, where the layer stores them, keys and values.
+    fn projections(
+        &mut self,
+        config: &LayerConfig,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<Projections<O>, LoadError> {
+        let width = self.arch.width;
+        let (query_width, kv_width) = (config.query_width(), config.kv_width());
+        if self.source.has(&name("attn_qkv.weight")) {
+            let heights = [query_width, kv_width, kv_width];
+            let [query, key, value] = self.stacked(&name("attn_qkv"), heights)?;
+            let stored = config.stores_kv.then_some((key, value));
+            let (key, value) = stored.unzip();
+            return Ok((query, key, value));
+        }
+        let query = self.linear(&name("attn_q"), query_width, width)?;
+        if !config.stores_kv {
+            // Files may have them all the same.
+            self.ignore(&name("attn_k.weight"));
+            self.ignore(&name("attn_v.weight"));
+            return Ok((query, None, None));
+        }
+        let key = self.linear(&name("attn_k"), kv_width, width)?;
+        // Only where values are normed apart can they be the keys.
+        let value = if self.arch.value_norm && !self.source.has(&name("attn_v.weight")) {
+            None
+        } else {
+            Some(self.linear(&name("attn_v"), kv_width, width)?)
+        };
+        Ok((query, Some(key), value))
+    }
+
+    /// Loads the second embedding.
+    fn per_layer(&mut self, n_vocab: usize) -> Result<Option<PerLayer<O>>, LoadError> {
+        let Some(part) = self.arch.per_layer_input else {
+            return Ok(None);
+        };
+        let all = part.saturating_mul(self.arch.layers.len());
+        let name = "per_layer_token_embd.weight";
+        let table = self.source.table(name, n_vocab, all)?;
+        let name = "per_layer_model_proj.weight";
+        let projection = self.source.matrix(name, all, self.arch.width)?;
+        Ok(Some(PerLayer {
+            table,
+            projection: self.upload(projection)?,
+            norm: self.norm("per_layer_proj_norm.weight", part)?,
+        }))
+    }
+
+    /// Loads how a layer takes in its part of the second embedding.
+    fn layer_input(
+        &mut self,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<Option<LayerInput<O>>, LoadError> {
+        let Some(part) = self.arch.per_layer_input else {
+            return Ok(None);
+        };
+        let width = self.arch.width;
+        let gate = self.source.matrix(&name("inp_gate.weight"), part, width)?;
+        let projection = self.source.matrix(&name("proj.weight"), width, part)?;
+        Ok(Some(LayerInput {
+            gate: self.upload(gate)?,
+            projection: self.upload(projection)?,
+            norm: self.norm(&name("post_norm.weight"), width)?,
+        }))
+    }
+
+    fn feed_forward(
+        &mut self,
+        layer: &LayerConfig,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<FeedForward<O>, LoadError> {
         let arch = self.arch;
-        let config = match arch.feed_forward {
+        let config = match layer.feed_forward {
             FeedForwardConfig::Dense {
                 width,
                 fused_gate_up: true,
@@ -198,33 +355,36 @@ impl<O: Ops> Loader<'_, O> {
                 let down = self.linear(&name("ffn_down"), arch.width, width)?;
                 return Ok(FeedForward::Dense(Gated { gate, up, down }));
             }
+            FeedForwardConfig::Plain { width } => {
+                let up = self.linear(&name("ffn_up"), width, arch.width)?;
+                let down = self.linear(&name("ffn_down"), arch.width, width)?;
+                return Ok(FeedForward::Plain(up, down));
+            }
             FeedForwardConfig::Dense { width, .. } => {
                 return Ok(FeedForward::Dense(self.gated(name, "", width)?));
             }
             FeedForwardConfig::Experts(config) => config,
         };
         let (n, width) = (config.n_experts, config.width);
-        let router = self
-            .source
-            .matrix(&name("ffn_gate_inp.weight"), n, arch.width)?;
-        let mut stack = |part: &str, n_rows, n_cols| {
-            let matrices = self
+        let router = self.linear(&name("ffn_gate_inp"), n, arch.width)?;
+        let both = "ffn_gate_up_exps.weight";
+        let (gates, ups) = if self.source.has(&name(both)) {
+            let all = self
                 .source
-                .matrices(&name(part), n, n_rows, n_cols)?
-                .into_iter()
-                .map(|matrix| {
-                    Ok(Linear {
-                        matrix: self.ops.matrix(matrix).map_err(device)?,
-                        bias: None,
-                        low_rank: Vec::new(),
-                    })
-                });
-            matrices.collect::<Result<Vec<Linear<O>>, LoadError>>()
+                .matrices(&name(both), n, 2 * width, arch.width)?;
+            let halves = |rows: Range<usize>| all.iter().map(move |both| both.rows(rows.clone()));
+            let gates = halves(0..width).map(|gate| self.expert(gate, None));
+            let gates = gates.collect::<Result<Vec<_>, _>>()?;
+            let ups = halves(width..2 * width).map(|up| self.expert(up, None));
+            (gates, ups.collect::<Result<Vec<_>, _>>()?)
+        } else {
+            (
+                self.stack(&name("ffn_gate_exps"), n, width, arch.width)?,
+                self.stack(&name("ffn_up_exps"), n, width, arch.width)?,
+            )
         };
-        let gates = stack("ffn_gate_exps.weight", width, arch.width)?;
-        let ups = stack("ffn_up_exps.weight", width, arch.width)?;
-        let downs = stack("ffn_down_exps.weight", arch.width, width)?;
-        let experts = gates
+        let downs = self.stack(&name("ffn_down_exps"), n, arch.width, width)?;
+        let networks = gates
             .into_iter()
             .zip(ups)
             .zip(downs)
@@ -244,12 +404,79 @@ impl<O: Ops> Loader<'_, O> {
                 Some((network, gate))
             }
         };
-        Ok(FeedForward::Experts {
+        let beside = match config.beside {
+            None => None,
+            Some(width) => Some(self.beside(name, width)?),
+        };
+        Ok(FeedForward::Experts(Box::new(Experts {
             config,
-            router: self.upload(router)?,
-            experts,
+            router,
+            networks,
+            scales: self
+                .source
+                .optional_vector(&name("ffn_down_exps.scale"), n)?,
             shared,
+            beside,
+        })))
+    }
+
+    /// Loads the network beside experts. The router reads the residual stream divided by its mean square
+    /// and by the root of its width.
+    fn beside(
+        &mut self,
+        name: &dyn Fn(&str) -> String,
+        hidden: usize,
+    ) -> Result<Beside<O>, LoadError> {
+        let width = self.arch.width;
+        let mut router = self.source.vector(&name("ffn_gate_inp.scale"), width)?;
+        for weight in &mut router {
+            *weight /= (width as f32).sqrt();
+        }
+        Ok(Beside {
+            network: self.gated(name, "", hidden)?,
+            post_norm: self.norm(&name("post_ffw_norm_1.weight"), width)?,
+            router_norm: self.ops.vector(router).map_err(device)?,
+            experts_norm: self.norm(&name("pre_ffw_norm_2.weight"), width)?,
+            experts_post_norm: self.norm(&name("post_ffw_norm_2.weight"), width)?,
         })
+    }
+
+    /// Loads `name.weight`, a matrix for each expert, and, if there are some, `name.bias`.
+    fn stack(
+        &mut self,
+        name: &str,
+        n: usize,
+        n_rows: usize,
+        n_cols: usize,
+    ) -> Result<Vec<Linear<O>>, LoadError> {
+        let matrices = self
+            .source
+            .matrices(&format!("{name}.weight"), n, n_rows, n_cols)?;
+        let biases = self
+            .source
+            .optional_rows(&format!("{name}.bias"), n, n_rows)?;
+        let mut biases = biases.into_iter().flatten();
+        let experts = matrices
+            .into_iter()
+            .map(|matrix| self.expert(matrix, biases.next()));
+        experts.collect()
+    }
+
+    fn expert(
+        &mut self,
+        matrix: FileMatrix,
+        bias: Option<Vec<f32>>,
+    ) -> Result<Linear<O>, LoadError> {
+        Ok(Linear {
+            matrix: self.upload(matrix)?,
+            bias: self.bias(bias)?,
+            low_rank: Vec::new(),
+        })
+    }
+
+    /// Says that a tensor has a meaning, but none here.
+    fn ignore(&self, name: &str) {
+        self.source.ignore(name);
     }
 
     fn gated(
@@ -336,6 +563,27 @@ impl<O: Ops> Loader<'_, O> {
     fn norm(&mut self, name: &str, len: usize) -> Result<O::Vector, LoadError> {
         let values = self.source.vector(name, len)?;
         self.ops.vector(values).map_err(device)
+    }
+
+    /// Loads a norm of the residual stream.
+    fn residual_norm(&mut self, name: &str) -> Result<Norm<O>, LoadError> {
+        let width = self.arch.width;
+        let bias = match self.arch.norm {
+            NormKind::Rms => None,
+            NormKind::Layer => self
+                .source
+                .optional_vector(&format!("{name}.bias"), width)?,
+        };
+        Ok(Norm {
+            weight: self.norm(&format!("{name}.weight"), width)?,
+            bias: self.bias(bias)?,
+        })
+    }
+
+    /// Loads the norm before a part of a layer, where there is one.
+    fn pre_norm(&mut self, name: &str) -> Result<Option<Norm<O>>, LoadError> {
+        let norm = self.arch.pre_norm.then(|| self.residual_norm(name));
+        norm.transpose()
     }
 
     fn norm_if(&mut self, wanted: bool, name: &str) -> Result<Option<O::Vector>, LoadError> {

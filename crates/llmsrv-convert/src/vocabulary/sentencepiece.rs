@@ -42,6 +42,11 @@ struct Normalizer {
 
 /// Reads a model that merges pairs; the other kinds are not those of language models.
 pub(super) fn read(bytes: &[u8]) -> Result<Vocabulary, Error> {
+    if bytes.len() > MAX_BYTES {
+        return Err(Error::Invalid(
+            "tokenizer.model is larger than 16 MiB".into(),
+        ));
+    }
     let model = Model::decode(bytes)
         .map_err(|error| Error::Invalid(format!("tokenizer.model cannot be read: {error}")))?;
     if model.pieces.is_empty() {
@@ -75,3 +80,6 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vocabulary, Error> {
 }
 
 const PAIRS: i32 = 2;
+/// The largest published ones have a third of this; an empty token takes two bytes in the file and
+/// many in memory.
+const MAX_BYTES: usize = 16 << 20;

@@ -36,6 +36,73 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
+#[test]
+fn headers_and_definitions_have_upper_bounds() {
+    let mut files = Upload::new();
+    let config = Value::Object(fixture().cases["llama"].config.clone()).to_string();
+    files.add("config.json", &config);
+    files.add("tokenizer.model", sentencepiece());
+    let refused = |files: &mut Upload, name: &str, content: Vec<u8>, says: &str| {
+        files.add(name, content);
+        let error = convert(files).unwrap_err();
+        assert!(error.contains(says), "{says}: {error}");
+    };
+    let framed = |header: String| {
+        let len = header.len() as u64;
+        [&len.to_le_bytes()[..], header.as_bytes()].concat()
+    };
+    let tensor =
+        |index: usize| format!(r#""t{index}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}"#);
+    let tensors: Vec<String> = (0..=65_536).map(tensor).collect();
+    let weights = "model.safetensors";
+    refused(
+        &mut files,
+        weights,
+        framed(format!("{{{}}}", tensors.join(","))),
+        "65,536 tensors",
+    );
+    refused(
+        &mut files,
+        weights,
+        framed(" ".repeat((16 << 20) + 1)),
+        "larger than 16 MiB",
+    );
+    let deep = format!("{{\"t\":{}{}}}", "[".repeat(64), "]".repeat(64));
+    refused(
+        &mut files,
+        weights,
+        framed(deep),
+        "nests more than 64 levels",
+    );
+    refused(
+        &mut files,
+        weights,
+        framed(format!("[{}]", "[0],".repeat(2_000_001))),
+        "more than 4 million values",
+    );
+    let sound = [(
+        "model.embed_tokens.weight".into(),
+        vec![300, 32],
+        vec![0; 300 * 64],
+    )];
+    files.add(weights, safetensors(&sound));
+    let many = format!("{{\"a\":[{}0]}}", "[0],".repeat(2_000_001));
+    refused(
+        &mut files,
+        "config.json",
+        many.into_bytes(),
+        "config.json: it has more than 4 million values",
+    );
+    files.add("config.json", config);
+    let empty = [0x0a, 0].repeat(8 << 20);
+    refused(
+        &mut files,
+        "tokenizer.model",
+        [&empty[..], &[0]].concat(),
+        "tokenizer.model is larger than 16 MiB",
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

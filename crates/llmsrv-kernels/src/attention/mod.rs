@@ -17,7 +17,7 @@ use crate::{Error, KV_BLOCK, PagedKv, Pool, Tier, pool::Parts};
 
 /// How queries meet keys in one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Attention {
+pub struct Attention<'a> {
     /// Query heads, a multiple of the key heads.
     pub n_heads: usize,
     /// Key and value heads.
@@ -30,6 +30,8 @@ pub struct Attention {
     pub softcap: Option<f32>,
     /// Positions that a query sees, its own included.
     pub window: Option<usize>,
+    /// A score of each query head that takes part in its softmax and has no value.
+    pub sinks: Option<&'a [f32]>,
 }
 
 /// One query row.
@@ -51,7 +53,7 @@ pub fn attend(
     layer: usize,
     query: &[f32],
     rows: &[Query<'_>],
-    attention: &Attention,
+    attention: &Attention<'_>,
     out: &mut [f32],
     pool: &Pool,
 ) -> Result<(), Error> {
@@ -66,7 +68,7 @@ fn attend_at(
     layer: usize,
     query: &[f32],
     rows: &[Query<'_>],
-    attention: &Attention,
+    attention: &Attention<'_>,
     out: &mut [f32],
     pool: &Pool,
 ) -> Result<(), Error> {
@@ -107,7 +109,7 @@ fn check(
     layer: usize,
     query: &[f32],
     rows: &[Query<'_>],
-    attention: &Attention,
+    attention: &Attention<'_>,
     out: &[f32],
 ) -> Result<(), Error> {
     let Attention {
@@ -126,7 +128,8 @@ fn check(
             expected,
         })
     };
-    let stored = kv.heads();
+    fit("layers", layer, kv.n_layers(), layer < kv.n_layers())?;
+    let stored = kv.heads(layer);
     fit("key heads", n_kv_heads, stored.0, n_kv_heads == stored.0)?;
     fit(
         "elements of a head",
@@ -134,7 +137,8 @@ fn check(
         stored.1,
         head_dim == stored.1,
     )?;
-    fit("layers", layer, kv.n_layers(), layer < kv.n_layers())?;
+    let n_sinks = attention.sinks.map_or(n_heads, <[f32]>::len);
+    fit("sinks", n_sinks, n_heads, n_sinks == n_heads)?;
     let shared = n_kv_heads > 0 && n_heads.is_multiple_of(n_kv_heads) && head_dim > 0;
     fit("query heads", n_heads, n_kv_heads, shared && n_heads > 0)?;
     let len = rows.len() * n_heads * head_dim;

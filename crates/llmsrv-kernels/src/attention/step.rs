@@ -22,7 +22,7 @@ pub(super) struct Step<'a> {
     pub(super) layer: usize,
     pub(super) query: &'a [f32],
     pub(super) rows: &'a [Query<'a>],
-    pub(super) attention: Attention,
+    pub(super) attention: Attention<'a>,
     /// Query heads of a key head.
     pub(super) group: usize,
     /// Elements of a head, padded to whole tiles.
@@ -461,7 +461,13 @@ impl Step<'_> {
     fn finish(&self, unit: &Unit, states: &[State], sums: &[f32], out: &Parts<'_, f32>) {
         let head_dim = self.attention.head_dim;
         let of_queries = states.iter().zip(sums.chunks_exact(self.width));
-        let mut of_queries = of_queries.map(|(state, sums)| (1.0 / state.sum(), &sums[..head_dim]));
+        let mut of_queries = of_queries.enumerate().map(|(idx, (state, sums))| {
+            let sink = self.attention.sinks.map_or(0.0, |sinks| {
+                let sink = sinks[unit.kv_head * self.group + idx % self.group];
+                (sink * LOG2_E - state.max).exp2()
+            });
+            (1.0 / (state.sum() + sink), &sums[..head_dim])
+        });
         for row in unit.rows.clone() {
             // SAFETY: no other unit has this row and this head.
             let out = unsafe { out.part(self.of_row(unit, row)) };

@@ -17,7 +17,7 @@ fn stored(
     ty: TensorType,
 ) -> (PagedKv, Vec<u32>, Vec<f32>, Vec<f32>) {
     let width = n_heads * head_dim;
-    let mut kv = PagedKv::new(2, n_heads, head_dim, ty).unwrap();
+    let mut kv = PagedKv::new(&[(n_heads, 2 * head_dim), (n_heads, head_dim)], ty).unwrap();
     let n_blocks = n.div_ceil(KV_BLOCK);
     kv.reserve(n_blocks + 20).unwrap();
     let blocks: Vec<u32> = (0..n_blocks as u32)
@@ -57,7 +57,7 @@ fn naive(
     values: &[f32],
     position: usize,
     end: usize,
-    a: &Attention,
+    a: &Attention<'_>,
 ) -> Vec<f64> {
     let (hd, width) = (a.head_dim, a.n_kv_heads * a.head_dim);
     let first = a
@@ -80,8 +80,12 @@ fn naive(
                 })
             })
             .collect();
-        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sink = a
+            .sinks
+            .map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[head]));
+        let max = scores.iter().copied().fold(sink, f64::max);
         let sum: f64 = scores.iter().map(|score| (score - max).exp()).sum();
+        let sum = sum + (sink - max).exp();
         for (idx, score) in scores.iter().enumerate() {
             let weight = (score - max).exp() / sum;
             for i in 0..hd {
@@ -101,7 +105,7 @@ const TYPES: [(TensorType, f64); 5] = [
     (TensorType::Q4_0, 1.5),
 ];
 
-const HEAD_DIMS: [usize; 7] = [16, 32, 33, 40, 64, 80, 128];
+const HEAD_DIMS: [usize; 8] = [16, 32, 33, 40, 64, 80, 128, 512];
 
 fn rows(positions: Range<usize>, blocks: &[u32]) -> Vec<Query<'_>> {
     let row = |position| Query {
@@ -118,10 +122,11 @@ proptest! {
     fn as_the_textbook_says(
         n in prop_oneof![1_usize..90, 250_usize..530], n_kv_heads in 1_usize..3, group in 1_usize..8, ty in 0..TYPES.len(),
         head_dim in 0..HEAD_DIMS.len(), window in prop::option::of(1_usize..300), ahead in prop_oneof![Just(0_usize), 1_usize..20],
-        softcap in prop::option::of(1.0_f32..30.0),
+        softcap in prop::option::of(1.0_f32..30.0), has_sinks in any::<bool>(),
     ) {
+        let sinks = values(n_kv_heads * group, 3);
         let ((ty, tolerance), head_dim) = (TYPES[ty], HEAD_DIMS[head_dim]);
-        let a = Attention { n_heads: n_kv_heads * group, n_kv_heads, head_dim, scale: 0.1, softcap, window };
+        let a = Attention { n_heads: n_kv_heads * group, n_kv_heads, head_dim, scale: 0.1, softcap, window, sinks: has_sinks.then_some(&sinks[..]) };
         let (kv, blocks, keys, rows) = stored(n, (n_kv_heads, head_dim), ty);
         let query = values(a.n_heads * head_dim, 9);
         let mut out = vec![0.0; query.len()];
@@ -138,10 +143,11 @@ proptest! {
     #[test]
     fn neither_company_nor_cuts_nor_threads_nor_tiers_change_a_bit(
         n in 1_usize..700, cut in 0_usize..700, n_kv_heads in 1_usize..4, group in 1_usize..8, ty in 0..TYPES.len(),
-        head_dim in 0..HEAD_DIMS.len(), window in prop::option::of(1_usize..400), softcap in prop::option::of(1.0_f32..30.0),
+        head_dim in 0..HEAD_DIMS.len(), window in prop::option::of(1_usize..400), softcap in prop::option::of(1.0_f32..30.0), has_sinks in any::<bool>(),
     ) {
+        let sinks = values(n_kv_heads * group, 3);
         let (ty, head_dim) = (TYPES[ty].0, HEAD_DIMS[head_dim]);
-        let a = Attention { n_heads: n_kv_heads * group, n_kv_heads, head_dim, scale: 0.2, softcap, window };
+        let a = Attention { n_heads: n_kv_heads * group, n_kv_heads, head_dim, scale: 0.2, softcap, window, sinks: has_sinks.then_some(&sinks[..]) };
         let (kv, blocks, ..) = stored(n, (n_kv_heads, head_dim), ty);
         // The last rows of a longer prompt.
         let first = n.saturating_sub(30);
@@ -183,6 +189,7 @@ fn sequences_of_one_step_do_not_meet() {
         scale: 0.3,
         softcap: None,
         window: None,
+        sinks: None,
     };
     let (kv, blocks, ..) = stored(600, (2, 32), TensorType::F16);
     // Three sequences over different blocks, of different lengths.
@@ -225,6 +232,7 @@ fn what_is_not_visible_may_be_no_number() {
                     scale: 0.1,
                     softcap: None,
                     window,
+                    sinks: None,
                 };
                 for n_rows in [1, 2.min(n)] {
                     let seen = (n - n_rows + 1).saturating_sub(window.unwrap_or(n))..n;
@@ -267,6 +275,7 @@ fn growing_keeps_what_is_stored_and_wrong_lengths_are_errors() {
         scale: 1.0,
         softcap: None,
         window: None,
+        sinks: None,
     };
     let (mut kv, blocks, ..) = stored(20, (2, 32), TensorType::F32);
     let query = values(64, 5);
@@ -275,7 +284,7 @@ fn growing_keeps_what_is_stored_and_wrong_lengths_are_errors() {
         end: 20,
         blocks: &blocks,
     };
-    let run = |kv: &PagedKv, layer: usize, rows: &[Query<'_>], a: &Attention| {
+    let run = |kv: &PagedKv, layer: usize, rows: &[Query<'_>], a: &Attention<'_>| {
         let mut out = vec![0.0; 64];
         attend(kv, layer, &query, rows, a, &mut out, &Pool::new(1)).map(|()| out)
     };
@@ -313,5 +322,11 @@ fn growing_keeps_what_is_stored_and_wrong_lengths_are_errors() {
         };
         assert!(run(&kv, 1, &[row], &wrong).is_err());
     }
-    assert!(PagedKv::new(1, 1, 256, TensorType::Q4_K).is_err());
+    let short = Attention {
+        sinks: Some(&[0.5]),
+        ..a
+    };
+    assert!(run(&kv, 1, &[row], &short).is_err());
+    assert!(PagedKv::new(&[(1, 256)], TensorType::Q4_K).is_err());
+    assert!(PagedKv::new(&[(usize::MAX, 256)], TensorType::F16).is_err());
 }

@@ -17,6 +17,7 @@
 //! | Q5_0, Q5_1 | scale (, minimum) | 4 of nibbles, 1 of fifth bits |
 //! | Q8_0 | scale | 8 of bytes, of which 128 is to be taken away |
 //! | IQ4_NL | scale | 4 of nibbles |
+//! | MXFP4 | scale, of BF16 | 4 of nibbles |
 //! | Q2_K | scale, scale of minimums | 4 of small scales, 8 times 2 of codes of two bits |
 //! | Q3_K | scale | 3 of small scales, 8 times 3 of codes of three bits |
 //! | Q4_K | scale, scale of minimums | 3 of small scales, 8 times 4 of nibbles |
@@ -50,7 +51,7 @@ use super::{
     activations::{Brain, Long, Plain, Short},
     isa::{AHEAD, Isa},
 };
-use crate::quant::IQ4_STEPS;
+use crate::quant::{IQ4_STEPS, MXFP4_DOUBLED};
 
 /// What packed weights are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +131,7 @@ pub(super) fn layout(ty: TensorType) -> Option<Layout> {
         TensorType::Q5_1 => of::<Q5_1>(),
         TensorType::Q8_0 => of::<Q8_0>(),
         TensorType::IQ4_NL => of::<IQ4NL>(),
+        TensorType::MXFP4 => of::<MXFP4>(),
         TensorType::Q2_K => of::<Q2K>(),
         TensorType::Q3_K => of::<Q3K>(),
         TensorType::Q4_K => of::<Q4K>(),
@@ -265,6 +267,13 @@ pub(super) trait Codes {
 trait ShortCodes: Codes {
     /// Whether the head has minimums.
     const HAS_MINIMUM: bool = false;
+
+    /// Reads the scales.
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(head: *const u8) -> I::Float {
+        // SAFETY: the caller's promise.
+        unsafe { I::halves(head) }
+    }
 }
 
 impl<T: ShortCodes> Format for T {
@@ -291,7 +300,7 @@ impl<T: ShortCodes> Format for T {
             let x_codes = (&raw const (*x).codes).cast();
             I::dots::<T, C, 1>(&mut dots, body, x_codes, size_of::<Short>());
             let [dots] = dots;
-            let scales = I::halves(head);
+            let scales = T::scales::<I>(head);
             for token in 0..C {
                 let scale = I::multiply(scales, I::splat_float((*x.add(token)).scale));
                 sums[0][token] = I::fused(sums[0][token], I::float(dots[token]), scale);
@@ -428,31 +437,54 @@ impl Codes for IQ4NL {
     #[inline(always)]
     unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { steps::<I>(codes, v) }
+        unsafe { steps::<I>(&STEPS, codes, v) }
     }
 }
 impl ShortCodes for IQ4NL {}
 
+pub(super) struct MXFP4;
+impl Codes for MXFP4 {
+    const CODES: usize = 256;
+    const HAVE_OFFSET: bool = true;
+    #[inline(always)]
+    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { steps::<I>(&MXFP4_STEPS, codes, v) }
+    }
+}
+impl ShortCodes for MXFP4 {
+    /// The exponents of numbers of half precision do not reach far enough.
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(head: *const u8) -> I::Float {
+        // SAFETY: the caller's promise.
+        unsafe { I::from_bits(I::shl(I::shorts(head), 16)) }
+    }
+}
+
 /// As [`nibbles`], with the steps that they stand for, of which 128 is to be taken away.
 #[inline(always)]
-unsafe fn steps<I: Isa>(body: *const u8, v: usize) -> [I::Int; 2] {
+unsafe fn steps<I: Isa>(steps: &[u8; 16], body: *const u8, v: usize) -> [I::Int; 2] {
     // SAFETY: the caller's promise.
     unsafe {
         let [low, high] = nibbles::<I>(body, v);
-        [I::lookup(&STEPS, low), I::lookup(&STEPS, high)]
+        [I::lookup(steps, low), I::lookup(steps, high)]
     }
 }
 
 /// The steps of the IQ4 formats, to which 128 is added.
-static STEPS: [u8; 16] = {
-    let mut steps = [0; 16];
+static STEPS: [u8; 16] = with_offset(&IQ4_STEPS);
+/// Twice the steps of MXFP4, to which 128 is added.
+static MXFP4_STEPS: [u8; 16] = with_offset(&MXFP4_DOUBLED);
+
+const fn with_offset(steps: &[f32; 16]) -> [u8; 16] {
+    let mut bytes = [0; 16];
     let mut idx = 0;
     while idx < 16 {
-        steps[idx] = (IQ4_STEPS[idx] + 128.0) as u8;
+        bytes[idx] = (steps[idx] + 128.0) as u8;
         idx += 1;
     }
-    steps
-};
+    bytes
+}
 
 /// Types with blocks of 256 elements and small scales for stretches of them. Vectors of small scales lie
 /// before the codes.
@@ -803,7 +835,7 @@ impl Codes for IQ4XS {
     #[inline(always)]
     unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { steps::<I>(codes, v) }
+        unsafe { steps::<I>(&STEPS, codes, v) }
     }
 }
 impl LongCodes for IQ4XS {

@@ -397,6 +397,7 @@ fn kernel(tier: Instructions, ty: TensorType, width: usize) -> Kernel {
         TensorType::Q5_0 => of_width::<formats::Q5_0>(tier, width),
         TensorType::Q5_1 => of_width::<formats::Q5_1>(tier, width),
         TensorType::IQ4_NL => of_width::<formats::IQ4NL>(tier, width),
+        TensorType::MXFP4 => of_width::<formats::MXFP4>(tier, width),
         TensorType::Q2_K => of_width::<formats::Q2K>(tier, width),
         TensorType::Q3_K => of_width::<formats::Q3K>(tier, width),
         TensorType::Q4_K => of_width::<formats::Q4K>(tier, width),

@@ -14,6 +14,10 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
             out.scales(&block[..2]);
             out.dwords(0, &block[2..]);
         },
+        TensorType::MXFP4 => |block, out| {
+            out.scales(&mxfp4_scale(block[0]).to_le_bytes());
+            out.dwords(0, &block[1..]);
+        },
         TensorType::Q4_1 => |block, out| {
             out.scales(&block[..4]);
             out.dwords(0, &block[4..]);
@@ -129,6 +133,15 @@ pub(super) struct Lane<'a> {
     pub(super) row: usize,
     /// Rows of the strip.
     pub(super) n_rows: usize,
+}
+
+/// Returns the bits of half the power of two that an exponent means, as a number of BF16: the steps are
+/// doubled. The smallest two are below the smallest normal number, and still exact.
+fn mxfp4_scale(exponent: u8) -> u16 {
+    match exponent {
+        0..2 => 0x20 << exponent,
+        exponent => u16::from(exponent - 1) << 7,
+    }
 }
 
 impl Lane<'_> {
@@ -289,4 +302,23 @@ fn transposed(mut bits: u64) -> u64 {
         bits ^= swapped ^ swapped << by;
     }
     bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Exact for every exponent, the smallest included.
+    #[test]
+    fn scales_of_mxfp4_are_what_unpacking_says() {
+        for exponent in 0..=u8::MAX {
+            // All elements are the step 1/2, which is 1 when doubled.
+            let mut block = [0x11; 17];
+            block[0] = exponent;
+            let mut unpacked = [0.0; 32];
+            crate::dequantize(TensorType::MXFP4, &block, &mut unpacked).unwrap();
+            let scale = f32::from_bits(u32::from(mxfp4_scale(exponent)) << 16);
+            assert_eq!(unpacked, [scale; 32], "{exponent}");
+        }
+    }
 }

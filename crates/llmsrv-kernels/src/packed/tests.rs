@@ -6,13 +6,14 @@ use proptest::prelude::*;
 use super::{Activations, Arena, Gate, Instructions, Kind, Packed, Product, multiply_all};
 use crate::{Error, Pool, Weight, add_scaled, dequantize, gelu_mul, quantize, rms_norm, silu_mul};
 
-const TYPES: [TensorType; 15] = [
+const TYPES: [TensorType; 16] = [
     TensorType::Q4_0,
     TensorType::Q4_1,
     TensorType::Q5_0,
     TensorType::Q5_1,
     TensorType::Q8_0,
     TensorType::IQ4_NL,
+    TensorType::MXFP4,
     TensorType::Q2_K,
     TensorType::Q3_K,
     TensorType::Q4_K,
@@ -51,6 +52,10 @@ fn weights(ty: TensorType, rows: usize, cols: usize, seed: u64) -> Vec<u8> {
     };
     bytes = any_bytes(bytes.len(), seed);
     for block in bytes.chunks_exact_mut(ty.block_bytes()) {
+        if ty == TensorType::MXFP4 {
+            // Powers of two from 1/128 to 1/16, whose steps go up to 6.
+            block[0] = 120 + block[0] % 4;
+        }
         for (at, scale) in scales {
             // Their lower bits stay as they are.
             block[at + 1] = half::f16::from_f32(*scale).to_le_bytes()[1];
@@ -185,6 +190,12 @@ proptest! {
             // Nor is BF16 below the smallest normal number.
             if ty == TensorType::BF16 {
                 pair[1] |= 0x20;
+            }
+        }
+        // Nor are scales of MXFP4 whose products do not fit f32.
+        if ty == TensorType::MXFP4 {
+            for block in bytes.chunks_exact_mut(ty.block_bytes()) {
+                block[0] = block[0].min(200);
             }
         }
         let weight = Weight { ty, rows, cols, bytes: &bytes };
@@ -408,8 +419,8 @@ fn what_does_not_fit_is_an_error() {
     let packed = Packed::new(&weight(TensorType::Q4_0, 4, 64), &mut arena, &pool).unwrap();
     assert!(Packed::new(&weight(TensorType::Q4_0, 5, 64), &mut arena, &pool).is_err());
     assert!(Packed::new(&weight(TensorType::Q4_0, 4, 65), &mut arena, &pool).is_err());
-    let error = Packed::new(&weight(TensorType::MXFP4, 4, 64), &mut arena, &pool).unwrap_err();
-    assert_eq!(error, Error::Unsupported(TensorType::MXFP4));
+    let error = Packed::new(&weight(TensorType::IQ1_S, 4, 64), &mut arena, &pool).unwrap_err();
+    assert_eq!(error, Error::Unsupported(TensorType::IQ1_S));
     let mut x = Activations::default();
     assert!(x.quantize(&[1.0; 65], 65, Kind::Short, &pool).is_err());
     assert!(x.quantize(&[1.0; 65], 64, Kind::Short, &pool).is_err());
@@ -472,6 +483,12 @@ fn packed_weights_take_no_more_memory_than_those_of_the_file() {
             bytes: &bytes,
         };
         let packed = Packed::new(&weight, &mut Arena::default(), &Pool::new(1)).unwrap();
-        assert_eq!(packed.bytes(), bytes.len(), "{ty}");
+        // A scale of MXFP4 is one byte in the file, and two here.
+        let longer = if ty == TensorType::MXFP4 {
+            bytes.len() / 17
+        } else {
+            0
+        };
+        assert_eq!(packed.bytes(), bytes.len() + longer, "{ty}");
     }
 }

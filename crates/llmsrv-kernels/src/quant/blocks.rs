@@ -132,6 +132,6 @@ pub(crate) const IQ4_STEPS: [f32; 16] = [
 ];
 
 /// The numbers of E2M1, doubled so that they are whole.
-const MXFP4_DOUBLED: [f32; 16] = [
+pub(crate) const MXFP4_DOUBLED: [f32; 16] = [
     0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0,
 ];

@@ -11,7 +11,7 @@ mod super_blocks;
 
 use llmsrv_gguf::TensorType;
 
-pub(crate) use self::blocks::IQ4_STEPS;
+pub(crate) use self::blocks::{IQ4_STEPS, MXFP4_DOUBLED};
 use crate::Error;
 
 /// Tells whether elements of this type can be computed with.

@@ -190,6 +190,7 @@ fn nomic_bert_moe(source: &Source) -> Result<EncoderConfig, LoadError> {
     }
     config.experts = Some(EncoderExperts {
         config: ExpertsConfig {
+            beside: None,
             n_experts,
             n_used,
             width: config.hidden,

@@ -53,7 +53,7 @@ pub(crate) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
         rope(
             source,
             RopeStyle::Halves,
-            arch.head_dim,
+            arch.layers.first().map_or(0, |layer| layer.head_dim),
             arch.context_length,
         )
     };
@@ -89,7 +89,8 @@ pub(crate) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
 /// says so; the number of layers identifies them.
 fn scale_by_width(arch: &mut ArchConfig, n_layers: usize) {
     if arch.layers.len() == n_layers {
-        arch.attention_scale = 1.0 / ((arch.width / arch.n_heads) as f32).sqrt();
+        let n_heads = arch.layers.first().map_or(1, |layer| layer.n_heads);
+        arch.attention_scale = 1.0 / ((arch.width / n_heads) as f32).sqrt();
     }
 }
 

@@ -1,20 +1,22 @@
-//! GLM 4: Llama with norms on both sides of each part, and gate and up in one tensor.
+//! GLM 4: Llama with norms on both sides of each part, and gate and up mostly in one tensor.
 
 use llmsrv_engine::LoadError;
 
-use super::base;
-use crate::{
-    arch::{ArchConfig, FeedForwardConfig},
-    rope::RopeStyle,
-    source::Source,
-};
+use super::{base, set_fused};
+use crate::{arch::ArchConfig, rope::RopeStyle, source::Source};
 
-/// GLM 4.
+/// GLM 4, and the language part of models that see, whose rotation has an angle for time, height and
+/// width: for text the three are equal. Their matrices are ordered for halves.
 pub(crate) fn glm4(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = base(source, RopeStyle::Interleaved)?;
+    let style = if source.has_key("rope.dimension_sections") {
+        RopeStyle::Halves
+    } else {
+        RopeStyle::Interleaved
+    };
+    let mut arch = base(source, style)?;
     arch.post_norm = true;
-    if let FeedForwardConfig::Dense { fused_gate_up, .. } = &mut arch.feed_forward {
-        *fused_gate_up = true;
+    if !source.has("blk.0.ffn_gate.weight") {
+        set_fused(&mut arch);
     }
     Ok(arch)
 }

@@ -2,9 +2,9 @@
 
 use llmsrv_engine::LoadError;
 
-use super::base;
+use super::{base, set_experts};
 use crate::{
-    arch::{ArchConfig, FeedForwardConfig, SharedExpert},
+    arch::{ArchConfig, SharedExpert},
     rope::RopeStyle,
     source::{Source, invalid},
 };
@@ -29,13 +29,11 @@ pub(super) fn granite(source: &Source) -> Result<ArchConfig, LoadError> {
             layer.rope = None;
         }
     }
-    if let FeedForwardConfig::Experts(experts) = &mut arch.feed_forward {
-        experts.shared = source
-            .optional_count("expert_shared_feed_forward_length")?
-            .map(|width| SharedExpert {
-                width,
-                gated: false,
-            });
-    }
+    let width = source.optional_count("expert_shared_feed_forward_length")?;
+    let shared = width.map(|width| SharedExpert {
+        width,
+        gated: false,
+    });
+    set_experts(&mut arch, |experts| experts.shared = shared);
     Ok(arch)
 }

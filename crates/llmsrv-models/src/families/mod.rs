@@ -4,8 +4,12 @@
 //! A new family that is a variant of the decoder is one function and one row. Names and meaning of
 //! the keys: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
+mod classic;
+mod exaone;
 mod gemma;
+mod gemma4;
 mod glm;
+mod gpt_oss;
 mod granite;
 mod llama;
 mod olmo;
@@ -16,7 +20,7 @@ mod smollm;
 use llmsrv_engine::LoadError;
 
 use crate::{
-    arch::{Activation, ArchConfig, ExpertsConfig, FeedForwardConfig, LayerConfig},
+    arch::{Activation, ArchConfig, ExpertsConfig, FeedForwardConfig, LayerConfig, NormKind},
     encoder,
     rope::{RopeSettings, RopeStyle, Scaling, Yarn},
     source::{Source, invalid},
@@ -26,29 +30,66 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 22] = [
+const FAMILIES: [(&str, Family); 36] = [
+    ("cohere2", classic::cohere2),
+    ("command-r", classic::command_r),
     ("ernie4_5", llama::llama),
+    ("exaone", exaone::exaone),
+    ("exaone4", exaone::exaone4),
+    ("falcon", classic::falcon),
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
     ("gemma3", gemma::gemma3),
+    ("gemma4", gemma4::gemma4),
     ("glm4", glm::glm4),
+    ("gpt-oss", gpt_oss::gpt_oss),
+    ("gpt2", classic::gpt2),
+    ("gptneox", classic::gptneox),
     ("granite", granite::granite),
     ("granitemoe", granite::granite),
     ("internlm2", llama::llama),
     ("llama", llama::llama),
     ("mistral3", llama::mistral3),
+    ("nemotron", classic::nemotron),
     ("olmo2", olmo::olmo2),
     ("olmoe", olmo::olmoe),
+    ("phi2", classic::phi2),
     ("phi3", phi::phi3),
     ("qwen2", qwen::qwen2),
-    ("qwen25vl", qwen::qwen2),
     ("qwen2moe", qwen::qwen2moe),
     ("qwen2vl", qwen::qwen2),
     ("qwen3", qwen::qwen3),
     ("qwen3moe", qwen::qwen3),
     ("qwen3vl", qwen::qwen3),
     ("qwen3vlmoe", qwen::qwen3),
+    ("seed_oss", llama::seed_oss),
     ("smollm3", smollm::smollm3),
+    ("stablelm", classic::stablelm),
+    ("starcoder", classic::gpt2),
+    ("starcoder2", classic::starcoder2),
+];
+
+/// Architectures that are known and do not run yet, and why.
+const NOT_YET: &[(&str, &str)] = &[
+    ("chatglm", "fused matrices of its own order"),
+    ("deepseek2", "latent attention"),
+    ("falcon-h1", "keeps a recurrent state"),
+    ("gemma-embedding", "tokens see those after them"),
+    ("gemma3n", "four residual streams"),
+    ("glm4moe", "routing by sigmoids"),
+    ("granitehybrid", "keeps a recurrent state"),
+    ("lfm2", "keeps a recurrent state"),
+    ("lfm2moe", "keeps a recurrent state"),
+    ("llama4", "attention in chunks"),
+    ("mamba2", "keeps a recurrent state"),
+    ("minimax-m2", "routing by sigmoids"),
+    ("mllama", "attention across to images"),
+    ("modern-bert", "windows on both sides"),
+    ("nemotron_h", "keeps a recurrent state"),
+    ("nemotron_h_moe", "keeps a recurrent state"),
+    ("qwen35", "keeps a recurrent state"),
+    ("qwen35moe", "keeps a recurrent state"),
+    ("qwen3next", "keeps a recurrent state"),
 ];
 
 /// Far above every published model; bounds what is computed before the tensors are checked.
@@ -59,9 +100,25 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
 }
 
+/// Returns the architectures that are known and do not run yet, sorted, and why.
+pub fn not_yet() -> impl Iterator<Item = (&'static str, &'static str)> {
+    NOT_YET.iter().copied()
+}
+
+/// Says of an architecture that is known why it does not run; `None` if it does, or nobody knows it.
+pub fn refusal(architecture: &str) -> Option<String> {
+    let (name, why) = NOT_YET.iter().find(|(name, _)| *name == architecture)?;
+    Some(format!(
+        "models of architecture {name:?} do not run here yet ({why}); docs/models.md lists those that do"
+    ))
+}
+
 /// Reads the hyperparameters of a file of `architecture`.
 pub(crate) fn read(architecture: &str, source: &Source) -> Result<ArchConfig, LoadError> {
     let Some((_, family)) = FAMILIES.iter().find(|(name, _)| *name == architecture) else {
+        if let Some(refusal) = refusal(architecture) {
+            return Err(LoadError::Unsupported(refusal));
+        }
         let known: Vec<&str> = architectures().chain(encoder::architectures()).collect();
         return Err(LoadError::Unsupported(format!(
             "architecture {architecture:?} (known: {})",
@@ -73,7 +130,8 @@ pub(crate) fn read(architecture: &str, source: &Source) -> Result<ArchConfig, Lo
 
 /// Reads what all families share and leaves the rest as in Llama.
 fn base(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
-    let n_layers = source.count("block_count")?;
+    source.count("block_count")?;
+    let (n_layers, _) = source.n_layers()?;
     // Each layer has tensors of its own, so a larger count is a lie that would cost memory.
     if n_layers > source.n_tensors() {
         let key = source.full("block_count");
@@ -82,47 +140,61 @@ fn base(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
         )));
     }
     let width = source.count("embedding_length")?;
-    let n_heads = source.count("attention.head_count")?;
-    let n_kv_heads = source
-        .optional_count("attention.head_count_kv")?
-        .unwrap_or(n_heads);
-    if !n_heads.is_multiple_of(n_kv_heads) {
-        let key = source.full("attention.head_count_kv");
-        return Err(invalid(format!(
-            "{key} is {n_kv_heads}, which does not divide {n_heads} heads"
-        )));
-    }
-    let head_dim = match source.optional_count("attention.key_length")? {
-        Some(head_dim) => head_dim,
-        None if width >= n_heads => width / n_heads,
-        None => {
-            let key = source.full("attention.head_count");
-            return Err(invalid(format!("{key} is {n_heads}, more than {width}")));
-        }
+    let heads = source.counts("attention.head_count", n_layers)?;
+    let Some(heads) = heads else {
+        let key = source.full("attention.head_count");
+        return Err(invalid(format!("{key} is missing")));
     };
-    if head_dim > LARGEST_HEAD {
-        let key = source.full("attention.key_length");
-        return Err(invalid(format!("{key} is {head_dim}, which is too large")));
+    let kv_heads = source.counts("attention.head_count_kv", n_layers)?;
+    let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
+    for (n_heads, n_kv_heads) in heads.iter().zip(&kv_heads) {
+        if !n_heads.is_multiple_of(*n_kv_heads) {
+            let key = source.full("attention.head_count_kv");
+            return Err(invalid(format!(
+                "{key} is {n_kv_heads}, which does not divide {n_heads} heads"
+            )));
+        }
     }
-    let value_dim = source.optional_count("attention.value_length")?;
-    if value_dim.is_some_and(|value_dim| value_dim != head_dim) {
-        let message = "keys and values of different length".to_owned();
-        return Err(LoadError::Unsupported(message));
-    }
+    let n_heads = heads.iter().copied().max().unwrap_or(1);
+    let default = (width >= n_heads).then(|| width / n_heads);
+    let keys = ["attention.key_length", "attention.value_length"];
+    let Some(head_dim) = head_dim(source, keys, default)? else {
+        let key = source.full("attention.head_count");
+        return Err(invalid(format!("{key} is {n_heads}, more than {width}")));
+    };
     let context_length = source.count("context_length")?;
     let rope = rope(source, style, head_dim, context_length)?.build();
+    let feed_forward = feed_forward(source, n_layers)?;
+    let layers = heads.iter().zip(&kv_heads).zip(feed_forward);
+    let layers = layers
+        .enumerate()
+        .map(|(idx, ((n_heads, n_kv_heads), feed_forward))| LayerConfig {
+            n_heads: *n_heads,
+            n_kv_heads: *n_kv_heads,
+            head_dim,
+            kv_layer: idx,
+            stores_kv: true,
+            rope: Some(0),
+            window: None,
+            feed_forward,
+        })
+        .collect();
     Ok(ArchConfig {
         context_length,
         width,
-        n_heads,
-        n_kv_heads,
-        head_dim,
+        norm: NormKind::Rms,
         norm_eps: source
             .positive("attention.layer_norm_rms_epsilon")?
             .unwrap_or(1e-6),
+        parallel: false,
+        position_table: false,
+        attention_norm: "attn_norm",
         pre_norm: true,
         post_norm: false,
+        feed_forward_norm: "ffn_norm",
         qk_norm: None,
+        value_norm: false,
+        sinks: false,
         embedding_scale: 1.0,
         residual_scale: 1.0,
         attention_scale: 1.0 / (head_dim as f32).sqrt(),
@@ -131,25 +203,52 @@ fn base(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
         logit_scale: 1.0,
         logit_softcap: None,
         activation: Activation::Silu,
-        feed_forward: feed_forward(source)?,
+        per_layer_input: None,
+        suppressed: Vec::new(),
         ropes: vec![rope],
-        layers: vec![
-            LayerConfig {
-                rope: Some(0),
-                window: None
-            };
-            n_layers
-        ],
+        layers,
     })
 }
 
-/// Reads the feed-forward part: experts if the file has some, else one network.
-fn feed_forward(source: &Source) -> Result<FeedForwardConfig, LoadError> {
+/// Reads the elements of a head, the same for keys and values; `default` where the file does not say.
+fn head_dim(
+    source: &Source,
+    [of_keys, of_values]: [&str; 2],
+    default: Option<usize>,
+) -> Result<Option<usize>, LoadError> {
+    let head_dim = source.optional_count(of_keys)?.or(default);
+    if let Some(head_dim) = head_dim.filter(|head_dim| *head_dim > LARGEST_HEAD) {
+        let key = source.full(of_keys);
+        return Err(invalid(format!("{key} is {head_dim}, which is too large")));
+    }
+    let value_dim = source.optional_count(of_values)?;
+    if value_dim.is_some() && value_dim != head_dim {
+        let message = "keys and values of different length".to_owned();
+        return Err(LoadError::Unsupported(message));
+    }
+    Ok(head_dim)
+}
+
+/// Reads the feed-forward parts of all layers: experts if the file has some, else one network each.
+fn feed_forward(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>, LoadError> {
+    if let Some(experts) = experts(source)? {
+        return Ok(vec![FeedForwardConfig::Experts(experts); n_layers]);
+    }
+    let Some(widths) = source.counts("feed_forward_length", n_layers)? else {
+        let key = source.full("feed_forward_length");
+        return Err(invalid(format!("{key} is missing")));
+    };
+    let dense = |width| FeedForwardConfig::Dense {
+        width,
+        fused_gate_up: false,
+    };
+    Ok(widths.into_iter().map(dense).collect())
+}
+
+/// Reads what the experts of a model have in common, if it has some.
+fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
     let Some(n_experts) = source.optional_count("expert_count")? else {
-        return Ok(FeedForwardConfig::Dense {
-            width: source.count("feed_forward_length")?,
-            fused_gate_up: false,
-        });
+        return Ok(None);
     };
     let n_used = source.count("expert_used_count")?;
     if n_used > n_experts {
@@ -164,14 +263,42 @@ fn feed_forward(source: &Source) -> Result<FeedForwardConfig, LoadError> {
             None => source.count("feed_forward_length")?,
         },
     };
-    Ok(FeedForwardConfig::Experts(ExpertsConfig {
+    Ok(Some(ExpertsConfig {
         n_experts,
         n_used,
         width,
         normalize: source.flag("norm_top_k_prob").unwrap_or(true),
         weight_scale: source.positive("expert_weights_scale")?.unwrap_or(1.0),
         shared: None,
+        beside: None,
     }))
+}
+
+/// Changes the dense networks of all layers.
+fn set_fused(arch: &mut ArchConfig) {
+    for layer in &mut arch.layers {
+        if let FeedForwardConfig::Dense { fused_gate_up, .. } = &mut layer.feed_forward {
+            *fused_gate_up = true;
+        }
+    }
+}
+
+/// Takes the gates from the networks of all layers.
+fn set_plain(arch: &mut ArchConfig) {
+    for layer in &mut arch.layers {
+        if let FeedForwardConfig::Dense { width, .. } = layer.feed_forward {
+            layer.feed_forward = FeedForwardConfig::Plain { width };
+        }
+    }
+}
+
+/// Changes the experts of all layers.
+fn set_experts(arch: &mut ArchConfig, change: impl Fn(&mut ExpertsConfig)) {
+    for layer in &mut arch.layers {
+        if let FeedForwardConfig::Experts(experts) = &mut layer.feed_forward {
+            change(experts);
+        }
+    }
 }
 
 /// Reads the rotation of the layers that see the whole context.

@@ -2,9 +2,9 @@
 
 use llmsrv_engine::LoadError;
 
-use super::{base, rope, set_windows};
+use super::{base, rope, set_experts, set_windows};
 use crate::{
-    arch::{ArchConfig, FeedForwardConfig, QkNorm},
+    arch::{ArchConfig, QkNorm},
     rope::{RopeStyle, Scaling},
     source::Source,
 };
@@ -23,7 +23,7 @@ pub(super) fn olmo2(source: &Source) -> Result<ArchConfig, LoadError> {
     let mut local = rope(
         source,
         RopeStyle::Halves,
-        arch.head_dim,
+        arch.layers.first().map_or(0, |layer| layer.head_dim),
         arch.context_length,
     )?;
     local.scaling = Scaling::Linear(1.0);
@@ -39,8 +39,6 @@ pub(super) fn olmo2(source: &Source) -> Result<ArchConfig, LoadError> {
 pub(super) fn olmoe(source: &Source) -> Result<ArchConfig, LoadError> {
     let mut arch = base(source, RopeStyle::Halves)?;
     arch.qk_norm = Some(QkNorm::Row);
-    if let FeedForwardConfig::Experts(experts) = &mut arch.feed_forward {
-        experts.normalize = false;
-    }
+    set_experts(&mut arch, |experts| experts.normalize = false);
     Ok(arch)
 }

@@ -2,19 +2,13 @@
 
 use llmsrv_engine::LoadError;
 
-use super::base;
-use crate::{
-    arch::{ArchConfig, FeedForwardConfig},
-    rope::RopeStyle,
-    source::Source,
-};
+use super::{base, set_fused};
+use crate::{arch::ArchConfig, rope::RopeStyle, source::Source};
 
 /// Phi 3, 3.5 and 4. All layers have the same window, if there is one.
 pub(super) fn phi3(source: &Source) -> Result<ArchConfig, LoadError> {
     let mut arch = base(source, RopeStyle::Halves)?;
-    if let FeedForwardConfig::Dense { fused_gate_up, .. } = &mut arch.feed_forward {
-        *fused_gate_up = true;
-    }
+    set_fused(&mut arch);
     let window = source
         .optional_count("attention.sliding_window")?
         .filter(|window| *window < arch.context_length);

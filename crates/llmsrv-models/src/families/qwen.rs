@@ -5,9 +5,9 @@
 
 use llmsrv_engine::LoadError;
 
-use super::base;
+use super::{base, set_experts};
 use crate::{
-    arch::{ArchConfig, FeedForwardConfig, QkNorm, SharedExpert},
+    arch::{ArchConfig, QkNorm, SharedExpert},
     rope::RopeStyle,
     source::Source,
 };
@@ -20,14 +20,14 @@ pub(super) fn qwen2(source: &Source) -> Result<ArchConfig, LoadError> {
 /// Qwen 2 with experts, one of them shared by all rows.
 pub(super) fn qwen2moe(source: &Source) -> Result<ArchConfig, LoadError> {
     let mut arch = base(source, RopeStyle::Halves)?;
-    if let FeedForwardConfig::Experts(experts) = &mut arch.feed_forward {
+    let width = match source.optional_count("expert_shared_feed_forward_length")? {
+        Some(width) => width,
+        None => source.count("feed_forward_length")?,
+    };
+    set_experts(&mut arch, |experts| {
         experts.normalize = false;
-        let width = match source.optional_count("expert_shared_feed_forward_length")? {
-            Some(width) => width,
-            None => source.count("feed_forward_length")?,
-        };
         experts.shared = Some(SharedExpert { width, gated: true });
-    }
+    });
     Ok(arch)
 }
 

@@ -13,7 +13,7 @@ use llmsrv_gguf::TensorType;
 
 use super::{Attention, Ops, WholeAttention};
 use crate::{
-    arch::{Activation, ArchConfig},
+    arch::{Activation, ArchConfig, LayerConfig},
     model::BLOCK_SIZE,
     rope::{Rope, RopeStyle},
     source::FileMatrix,
@@ -23,10 +23,9 @@ use crate::{
 pub(crate) struct CandleOps {
     device: Device,
     kv_type: DType,
-    kv_width: usize,
-    head_dim: usize,
-    n_layers: usize,
-    /// Keys and values of each layer, `[blocks * BLOCK_SIZE, kv_width]`; empty without blocks.
+    /// Elements of the keys of a position in each layer that stores some.
+    kv_widths: Vec<usize>,
+    /// Keys and values of these layers, `[blocks * BLOCK_SIZE, width]`; empty without blocks.
     kv: Vec<(Tensor, Tensor)>,
 }
 
@@ -55,9 +54,7 @@ impl CandleOps {
                 TensorType::BF16 => DType::BF16,
                 _ => DType::F32,
             },
-            kv_width: arch.kv_width(),
-            head_dim: arch.head_dim,
-            n_layers: arch.layers.len(),
+            kv_widths: arch.kv_shapes().iter().map(|(n, dim)| n * dim).collect(),
             kv: Vec::new(),
         }
     }
@@ -67,9 +64,7 @@ impl CandleOps {
         CandleOps {
             device,
             kv_type: DType::F32,
-            kv_width: 0,
-            head_dim: 0,
-            n_layers: 0,
+            kv_widths: Vec::new(),
             kv: Vec::new(),
         }
     }
@@ -86,7 +81,7 @@ impl CandleOps {
     fn attend_span(
         &self,
         (keys, values): &(Tensor, Tensor),
-        query: &Tensor,
+        (query, sinks): (&Tensor, Option<&Tensor>),
         span: &Span,
         ends: &[u32],
         attention: &Attention,
@@ -102,7 +97,8 @@ impl CandleOps {
         let window = attention.window.unwrap_or(usize::MAX);
         // Positions that at least one query of the span sees.
         let first = (start + 1).saturating_sub(window);
-        let seen: Vec<u32> = (first..span.kv_len()).map(|p| slot(span, p)).collect();
+        let end = ends.iter().copied().max().unwrap_or(0) as usize;
+        let seen: Vec<u32> = (first..end).map(|p| slot(span, p)).collect();
         let n_seen = seen.len();
         let seen = self.indices(&seen)?;
         let gather = |stored: &Tensor| {
@@ -142,10 +138,19 @@ impl CandleOps {
             .collect();
         let mask = Tensor::from_vec(mask, (1, n, n_seen), &self.device)?;
         let scores = scores.reshape((n_heads, n, n_seen))?.broadcast_add(&mask)?;
-        let exp = scores
-            .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
-            .exp()?;
-        let shares = exp.broadcast_div(&exp.sum_keepdim(D::Minus1)?)?;
+        let mut max = scores.max_keepdim(D::Minus1)?;
+        let sinks = sinks
+            .map(|sinks| sinks.reshape((n_heads, 1, 1)))
+            .transpose()?;
+        if let Some(sinks) = &sinks {
+            max = max.broadcast_maximum(sinks)?;
+        }
+        let exp = scores.broadcast_sub(&max)?.exp()?;
+        let mut sum = exp.sum_keepdim(D::Minus1)?;
+        if let Some(sinks) = &sinks {
+            sum = (sum + sinks.broadcast_sub(&max)?.exp()?)?;
+        }
+        let shares = exp.broadcast_div(&sum)?;
         shares
             .reshape((n_kv_heads, group * n, n_seen))?
             .matmul(&values)?
@@ -207,13 +212,15 @@ impl Ops for CandleOps {
             .first()
             .map_or(0, |(keys, _)| keys.dims().first().copied().unwrap_or(0));
         let n_new = (n_blocks * BLOCK_SIZE).saturating_sub(n_stored);
-        let zeros = || Tensor::zeros((n_new, self.kv_width), self.kv_type, &self.device);
-        let grown = (0..self.n_layers).map(|layer| match self.kv.get(layer) {
-            None => Ok((zeros()?, zeros()?)),
-            Some((keys, values)) => Ok((
-                Tensor::cat(&[keys, &zeros()?], 0)?,
-                Tensor::cat(&[values, &zeros()?], 0)?,
-            )),
+        let grown = self.kv_widths.iter().enumerate().map(|(layer, width)| {
+            let zeros = || Tensor::zeros((n_new, *width), self.kv_type, &self.device);
+            match self.kv.get(layer) {
+                None => Ok((zeros()?, zeros()?)),
+                Some((keys, values)) => Ok((
+                    Tensor::cat(&[keys, &zeros()?], 0)?,
+                    Tensor::cat(&[values, &zeros()?], 0)?,
+                )),
+            }
         });
         let grown = grown.collect::<candle_core::Result<_>>();
         self.kv = grown.map_err(|_| ModelError::OutOfMemory(n_blocks))?;
@@ -235,7 +242,8 @@ impl Ops for CandleOps {
     }
 
     fn kv_block_bytes(&self) -> usize {
-        2 * self.n_layers * BLOCK_SIZE * self.kv_width * self.kv_type.size_in_bytes()
+        let width: usize = self.kv_widths.iter().sum();
+        2 * width * BLOCK_SIZE * self.kv_type.size_in_bytes()
     }
 
     fn embed(
@@ -376,14 +384,14 @@ impl Ops for CandleOps {
 
     fn append_kv(
         &mut self,
-        layer: usize,
+        layer: &LayerConfig,
         key: Tensor,
         angles: Option<&Angles>,
         value: &Tensor,
         plan: &StepPlan,
     ) -> Result<(), ModelError> {
         let key = match angles {
-            Some(angles) => self.rotate(key, angles, self.head_dim)?,
+            Some(angles) => self.rotate(key, angles, layer.head_dim)?,
             None => key,
         };
         let append = |stored: &Tensor, new: &Tensor| -> candle_core::Result<()> {
@@ -402,7 +410,7 @@ impl Ops for CandleOps {
             }
             Ok(())
         };
-        let (keys, values) = self.stored(layer)?;
+        let (keys, values) = self.stored(layer.kv_layer)?;
         append(keys, &key).map_err(failed)?;
         append(values, value).map_err(failed)
     }
@@ -411,6 +419,7 @@ impl Ops for CandleOps {
         &mut self,
         layer: usize,
         query: &Tensor,
+        sinks: Option<&Tensor>,
         plan: &StepPlan,
         attention: &Attention,
     ) -> Result<Tensor, ModelError> {
@@ -418,7 +427,7 @@ impl Ops for CandleOps {
         let spans = plan.spans.iter();
         let parts = spans.map(|span| {
             let ends = plan.ends.get(span.rows.clone()).unwrap_or_default();
-            self.attend_span(stored, query, span, ends, attention)
+            self.attend_span(stored, (query, sinks), span, ends, attention)
         });
         let parts = parts.collect::<candle_core::Result<Vec<_>>>();
         parts
@@ -472,6 +481,10 @@ impl Ops for CandleOps {
         x.gelu().map_err(failed)
     }
 
+    fn relu_squared(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
+        x.relu().and_then(|x| x.sqr()).map_err(failed)
+    }
+
     fn tanh(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
         x.tanh().map_err(failed)
     }
@@ -483,10 +496,12 @@ impl Ops for CandleOps {
         activation: Activation,
     ) -> Result<Tensor, ModelError> {
         let active = match activation {
-            Activation::Silu => gate.silu(),
-            Activation::Gelu => gate.gelu(),
+            Activation::Silu => gate.silu().and_then(|active| active * up),
+            Activation::Gelu => gate.gelu().and_then(|active| active * up),
+            Activation::ClampedSwiglu => clamped_swiglu(&gate, up),
+            Activation::ReluSquared => gate.relu().and_then(|x| x.sqr()?.mul(up)),
         };
-        active.and_then(|active| active * up).map_err(failed)
+        active.map_err(failed)
     }
 
     fn add(&mut self, x: Tensor, y: &Tensor, scale: f32) -> Result<Tensor, ModelError> {
@@ -510,6 +525,13 @@ impl Ops for CandleOps {
 
     fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Tensor, ModelError> {
         Tensor::zeros((n_rows, width), DType::F32, &self.device).map_err(failed)
+    }
+
+    fn columns(&mut self, x: &Tensor, first: usize, n: usize) -> Result<Tensor, ModelError> {
+        let columns = x.narrow(1, first, n);
+        columns
+            .and_then(|columns| columns.contiguous())
+            .map_err(failed)
     }
 
     fn take_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {
@@ -537,6 +559,12 @@ impl Ops for CandleOps {
         out.copy_from_slice(&values);
         Ok(())
     }
+}
+
+fn clamped_swiglu(gate: &Tensor, up: &Tensor) -> candle_core::Result<Tensor> {
+    let gate = gate.minimum(7.0)?;
+    let open = ((&gate * -1.702)?.exp()? + 1.0)?.recip()?;
+    (gate * open)? * (up.clamp(-7.0, 7.0)? + 1.0)?
 }
 
 /// Opens the device that a configuration names: `candle`, `cuda` or `metal`.

@@ -15,7 +15,7 @@ use super::{
     buffers::{Buffer, Buffers},
 };
 use crate::{
-    arch::{Activation, ArchConfig},
+    arch::{Activation, ArchConfig, LayerConfig},
     model::BLOCK_SIZE,
     rope::{Rope, RopeStyle},
     source::FileMatrix,
@@ -65,15 +65,14 @@ impl CpuOps {
         n_threads: usize,
         arithmetic: Arithmetic,
     ) -> Result<CpuOps, ModelError> {
-        let kv = PagedKv::new(arch.layers.len(), arch.n_kv_heads, arch.head_dim, kv_type);
-        let kv = kv.map_err(failed)?;
+        let kv = PagedKv::new(&arch.kv_shapes(), kv_type).map_err(failed)?;
         Ok(CpuOps::with_cache(kv, n_threads, arithmetic))
     }
 
     /// Prepares for a model without KV cache. Vectors are compared with those of other engines and days,
     /// so they are computed finely.
     pub(crate) fn without_cache(n_threads: usize) -> Result<CpuOps, ModelError> {
-        let kv = PagedKv::new(0, 0, 0, TensorType::F32).map_err(failed)?;
+        let kv = PagedKv::new(&[], TensorType::F32).map_err(failed)?;
         Ok(CpuOps::with_cache(kv, n_threads, Arithmetic::Fine))
     }
 
@@ -375,25 +374,26 @@ impl Ops for CpuOps {
         activation: Activation,
     ) -> Result<Buffer, ModelError> {
         // For few rows memory is what limits, and one matrix after the other is read faster than both in turn.
+        let together = match activation {
+            Activation::Silu => Some(Gate::Silu),
+            Activation::Gelu => Some(Gate::Gelu),
+            Activation::ClampedSwiglu | Activation::ReluSquared => None,
+        };
         let weights = match (self.plain(gate.0), self.plain(up.0), gate.1) {
             (Some(of_gate), Some(weights), None) if input.rows().n_rows() > FEW_ROWS => {
                 of_gate.can_gate(weights).then_some((of_gate, weights))
             }
             _ => None,
         };
-        let Some((of_gate, weights)) = weights else {
+        let (Some((of_gate, weights)), Some(together)) = (weights, together) else {
             let [gate, up] = self.linears(input, [gate, up])?;
             return self.gated(gate, &up, activation);
         };
         self.quantize(input, weights.kind())?;
         let mut out = self.buffers.take(input.rows().n_rows(), weights.n_rows());
-        let activation = match activation {
-            Activation::Silu => Gate::Silu,
-            Activation::Gelu => Gate::Gelu,
-        };
         self.multiply(&mut [Product {
             bias: up.1.map_or(&[], Vec::as_slice),
-            gate: Some((of_gate, activation)),
+            gate: Some((of_gate, together)),
             ..Product::new(
                 weights,
                 &self.inputs[weights.kind() as usize],
@@ -421,7 +421,7 @@ impl Ops for CpuOps {
 
     fn append_kv(
         &mut self,
-        layer: usize,
+        layer: &LayerConfig,
         key: Buffer,
         angles: Option<&Angles>,
         value: &Buffer,
@@ -446,9 +446,14 @@ impl Ops for CpuOps {
             sin: angles.sin.values(),
         });
         let (key, value) = (key.values(), value.values());
-        let stored = self
-            .kv
-            .append(layer, &places, key, value, rotation.as_ref(), &self.pool);
+        let stored = self.kv.append(
+            layer.kv_layer,
+            &places,
+            key,
+            value,
+            rotation.as_ref(),
+            &self.pool,
+        );
         stored.map_err(failed)
     }
 
@@ -456,6 +461,7 @@ impl Ops for CpuOps {
         &mut self,
         layer: usize,
         query: &Buffer,
+        sinks: Option<&Vec<f32>>,
         plan: &StepPlan,
         attention: &Attention,
     ) -> Result<Buffer, ModelError> {
@@ -486,6 +492,7 @@ impl Ops for CpuOps {
             scale: attention.scale,
             softcap: attention.softcap,
             window: attention.window,
+            sinks: sinks.map(Vec::as_slice),
         };
         let (query, result) = (query.values(), out.values_mut());
         kernels::attend(
@@ -523,6 +530,15 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
+    fn relu_squared(&mut self, mut x: Buffer) -> Result<Buffer, ModelError> {
+        self.in_rows(&mut x, |_, x| {
+            for value in x {
+                *value = value.max(0.0) * value.max(0.0);
+            }
+        });
+        Ok(x)
+    }
+
     fn tanh(&mut self, mut x: Buffer) -> Result<Buffer, ModelError> {
         for value in x.values_mut() {
             *value = value.tanh();
@@ -540,6 +556,12 @@ impl Ops for CpuOps {
         self.in_rows(&mut gate, |at, gate| match activation {
             Activation::Silu => kernels::silu_mul(gate, &up[at]),
             Activation::Gelu => kernels::gelu_mul(gate, &up[at]),
+            Activation::ClampedSwiglu => kernels::clamped_swiglu(gate, &up[at]),
+            Activation::ReluSquared => {
+                for (gate, up) in gate.iter_mut().zip(&up[at]) {
+                    *gate = gate.max(0.0) * gate.max(0.0) * up;
+                }
+            }
         });
         Ok(gate)
     }
@@ -573,6 +595,17 @@ impl Ops for CpuOps {
         let mut x = self.buffers.take(n_rows, width);
         x.values_mut().fill(0.0);
         Ok(x)
+    }
+
+    fn columns(&mut self, x: &Buffer, first: usize, n: usize) -> Result<Buffer, ModelError> {
+        let mut out = self.buffers.take(x.n_rows(), n);
+        for row in 0..x.n_rows() {
+            let from = x.row(row).get(first..first + n);
+            let from =
+                from.ok_or_else(|| ModelError::Compute("columns that are not there".into()))?;
+            out.row_mut(row).copy_from_slice(from);
+        }
+        Ok(out)
     }
 
     fn take_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer, ModelError> {

@@ -11,7 +11,11 @@ pub(crate) mod cpu;
 use llmsrv_engine::{BlockId, ModelError, StepPlan};
 pub(crate) use llmsrv_kernels::WholeAttention;
 
-use crate::{arch::Activation, rope::Rope, source::FileMatrix};
+use crate::{
+    arch::{Activation, LayerConfig},
+    rope::Rope,
+    source::FileMatrix,
+};
 
 /// The operations of a decoder on one device.
 ///
@@ -146,18 +150,20 @@ pub(crate) trait Ops: Send + Sized {
     /// Stores keys, rotated, and values of the rows of the step in the blocks of their sequences.
     fn append_kv(
         &mut self,
-        layer: usize,
+        layer: &LayerConfig,
         key: Self::Tensor,
         angles: Option<&Self::Angles>,
         value: &Self::Tensor,
         plan: &StepPlan,
     ) -> Result<(), ModelError>;
 
-    /// Attends from every query to the stored positions of its sequence before its end.
+    /// Attends from every query to the stored positions of its sequence before its end. The score in
+    /// `sinks` of each head takes part in the softmax and has no value. `layer` is that of the cache.
     fn attend(
         &mut self,
         layer: usize,
         query: &Self::Tensor,
+        sinks: Option<&Self::Vector>,
         plan: &StepPlan,
         attention: &Attention,
     ) -> Result<Self::Tensor, ModelError>;
@@ -174,6 +180,24 @@ pub(crate) trait Ops: Send + Sized {
 
     /// Computes the GELU of each element (tanh approximation).
     fn gelu(&mut self, x: Self::Tensor) -> Result<Self::Tensor, ModelError>;
+
+    /// Computes a function of each element that needs no second factor.
+    fn activate(
+        &mut self,
+        x: Self::Tensor,
+        activation: Activation,
+    ) -> Result<Self::Tensor, ModelError> {
+        match activation {
+            Activation::Gelu => self.gelu(x),
+            Activation::ReluSquared => self.relu_squared(x),
+            Activation::Silu | Activation::ClampedSwiglu => Err(ModelError::Compute(
+                "a gate without what it multiplies".into(),
+            )),
+        }
+    }
+
+    /// Computes the square of each element, or 0 where that is negative.
+    fn relu_squared(&mut self, x: Self::Tensor) -> Result<Self::Tensor, ModelError>;
 
     /// Computes the hyperbolic tangent of each element.
     fn tanh(&mut self, x: Self::Tensor) -> Result<Self::Tensor, ModelError>;
@@ -206,6 +230,14 @@ pub(crate) trait Ops: Send + Sized {
 
     /// Makes `n_rows` rows of `width` zeros.
     fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Self::Tensor, ModelError>;
+
+    /// Copies `n` columns from `first` on.
+    fn columns(
+        &mut self,
+        x: &Self::Tensor,
+        first: usize,
+        n: usize,
+    ) -> Result<Self::Tensor, ModelError>;
 
     /// Copies the rows with these indices.
     fn take_rows(&mut self, x: &Self::Tensor, rows: &[u32]) -> Result<Self::Tensor, ModelError>;

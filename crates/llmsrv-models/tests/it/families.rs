@@ -1,10 +1,10 @@
 //! Every family against llama.cpp, and against candle's tensors.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::LazyLock};
 
-use crate::tiny::{CASES, Case, File, all_logits, argmax, difference, fingerprint};
+use crate::tiny::{CASES, Case, File, FileTensor, all_logits, argmax, difference, fingerprint};
 use llmsrv_engine::{LoadError, LoadOptions, Loaded};
-use llmsrv_gguf::Metadata;
+use llmsrv_gguf::{Metadata, TensorType};
 use serde::{Deserialize, Serialize};
 
 /// What `fixtures/make.py` writes.
@@ -28,6 +28,14 @@ struct Prompts {
     prompts: [Vec<u32>; 2],
     n_ctx: usize,
 }
+
+/// A tensor that no one asks for.
+static PLAIN_NORM: LazyLock<FileTensor> = LazyLock::new(|| FileTensor {
+    name: String::new(),
+    shape: vec![1],
+    dtype: TensorType::F32,
+    bytes: vec![0; 4],
+});
 
 /// Every `STRIDE`th logit is kept at every position.
 const STRIDE: usize = 12;
@@ -112,15 +120,39 @@ fn all_families_agree_with_llama_cpp() {
 #[test]
 fn every_architecture_has_a_case() {
     for architecture in llmsrv_models::architectures() {
-        // A second name of the language part of Qwen 2.5 VL.
-        let name = if architecture == "qwen25vl" {
-            "qwen2vl"
-        } else {
-            architecture
-        };
-        let case = CASES.iter().find(|case| case.architecture == name);
+        let case = CASES.iter().find(|case| case.architecture == architecture);
         assert!(case.is_some(), "{architecture}");
     }
+}
+
+/// `docs/models.md` says what the tables say.
+#[test]
+fn the_list_of_models_is_that_of_the_program() {
+    let text = include_str!("../../../../docs/models.md");
+    let listed = |state: &str| {
+        let rows = text.lines().filter_map(|line| {
+            let (name, rest) = line.strip_prefix("| `")?.split_once("` | ")?;
+            let found = rest.split(" | ").next()?;
+            (found.split(',').next() == Some(state)).then_some((name, rest))
+        });
+        rows.collect::<Vec<_>>()
+    };
+    let names = |rows: Vec<(&'static str, &'static str)>| {
+        let names = rows.into_iter().map(|(name, _)| name);
+        names.collect::<Vec<&str>>()
+    };
+    let run = llmsrv_models::architectures().chain(llmsrv_models::encoders());
+    assert_eq!(names(listed("runs")), run.collect::<Vec<_>>());
+    let not_yet = listed("not yet");
+    let known: Vec<_> = llmsrv_models::not_yet().collect();
+    assert_eq!(names(not_yet.clone()), names(known.clone()));
+    for ((name, row), (_, why)) in not_yet.into_iter().zip(known) {
+        assert!(row.ends_with(&format!(": {why} |")), "{name}");
+        let refusal = llmsrv_models::refusal(name).unwrap();
+        assert!(refusal.contains(name) && refusal.contains(why), "{refusal}");
+    }
+    assert_eq!(llmsrv_models::refusal("llama"), None);
+    assert_eq!(llmsrv_models::refusal("clippy"), None);
 }
 
 #[test]
@@ -194,9 +226,57 @@ fn other_spellings_give_the_same_model() {
         file.metadata.set("llama.rope.scaling.type", "");
         file.metadata.set("llama.rope.scaling.factor", 0.0f32);
     });
+    // What the public library calls them.
     check("qwen2vl", &|file| {
-        renamed(file, &[("qwen2vl.", "qwen25vl.")]);
+        let section = ("rope.dimension_sections", "rope.mrope_section");
+        renamed(file, &[("qwen2vl.", "qwen25vl."), section]);
         file.metadata.set("general.architecture", "qwen25vl");
+    });
+    check("olmo3", &|file| {
+        renamed(file, &[("olmo2.", "olmo3.")]);
+        file.metadata.set("general.architecture", "olmo3");
+    });
+    check("glm4_sections", &|file| {
+        let section = ("rope.dimension_sections", "rope.mrope_section");
+        renamed(file, &[("glm4.", "glmocr."), section]);
+        file.metadata.set("general.architecture", "glmocr");
+        for tensor in &mut file.tensors {
+            for (ours, theirs) in [
+                ("attn_output", "attn_out"),
+                ("post_attention_norm", "post_attn_norm"),
+                ("post_ffw_norm", "post_ffn_norm"),
+            ] {
+                tensor.name = tensor.name.replace(ours, theirs);
+            }
+        }
+        // Gate and up lie in tensors of their own.
+        for layer in 0..3 {
+            let both = file.tensor(&format!("blk.{layer}.ffn_up.weight"));
+            let rest = both.bytes.split_off(both.bytes.len() / 2);
+            let up = FileTensor {
+                name: both.name.clone(),
+                shape: vec![64, 96],
+                dtype: both.dtype,
+                bytes: rest,
+            };
+            both.name = format!("blk.{layer}.ffn_gate.weight");
+            both.shape = vec![64, 96];
+            file.tensors.push(up);
+        }
+        // A layer that guesses ahead, which is not used.
+        file.metadata.set("glmocr.block_count", 4u32);
+        file.metadata.set("glmocr.nextn_predict_layers", 1u32);
+        for name in ["blk.3.attn_norm.weight", "blk.3.nextn.enorm.weight"] {
+            let mut tensor = PLAIN_NORM.clone();
+            tensor.name = name.into();
+            file.tensors.push(tensor);
+        }
+    });
+    // One token more than the embedding has rows.
+    check("gemma3", &|file| {
+        let mut tokens: Vec<String> = ('!'..='~').map(|letter| letter.to_string()).collect();
+        tokens.extend(["ab", "<end>", "<more>"].map(str::to_owned));
+        file.metadata.set("tokenizer.ggml.tokens", tokens);
     });
     check("qwen3moe", &|file| {
         renamed(file, &[("expert_feed_forward_length", "unknown")]);

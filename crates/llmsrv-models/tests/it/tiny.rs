@@ -31,6 +31,7 @@ pub(crate) struct File {
 }
 
 /// A tensor of a file.
+#[derive(Clone)]
 pub(crate) struct FileTensor {
     pub(crate) name: String,
     pub(crate) shape: Vec<u64>,
@@ -94,6 +95,39 @@ pub(crate) struct Parts {
     /// Hidden elements of the shared expert; 0 = none.
     pub(crate) shared: usize,
     pub(crate) shared_gate: bool,
+    /// Norms of the residual stream have biases; the key of their epsilon is that of layer norms.
+    pub(crate) layer_norm: Option<bool>,
+    /// Networks have no gate.
+    pub(crate) plain: bool,
+    /// The logits have a bias.
+    pub(crate) output_bias: bool,
+    /// Rows of the table of positions; 0 = none.
+    pub(crate) positions: usize,
+    /// Name of the norm before attention, beside `attn_norm`.
+    pub(crate) first_norm: &'static str,
+    /// Attention has sinks.
+    pub(crate) sinks: bool,
+    /// Router and experts have biases.
+    pub(crate) expert_bias: bool,
+    /// Gate and up of the experts are one tensor.
+    pub(crate) fused_experts: bool,
+    /// A network runs beside the experts: its hidden elements; 0 = none.
+    pub(crate) beside: usize,
+    /// Name of the norm before the feed-forward part.
+    pub(crate) second_norm: &'static str,
+    /// Elements and number of the key heads of every other layer, from the first on, which have a window;
+    /// 0 elements = as in the others.
+    pub(crate) local: (usize, usize),
+    /// Layers at the end that store no keys and values.
+    pub(crate) n_shared: usize,
+    /// These layers have twice the hidden elements.
+    pub(crate) wide_shared: bool,
+    /// Layers without a window take their values from the keys.
+    pub(crate) values_are_keys: bool,
+    /// Elements of the second embedding for each layer; 0 = none.
+    pub(crate) per_layer: usize,
+    /// Layers end with a factor.
+    pub(crate) layer_scale: bool,
     /// Lists of divisors of the rotation, `head_dim / 2` long.
     pub(crate) divisors: &'static [&'static str],
     /// Type of the matrices.
@@ -125,6 +159,22 @@ const PLAIN: Parts = Parts {
     n_experts: 0,
     shared: 0,
     shared_gate: false,
+    layer_norm: None,
+    plain: false,
+    output_bias: false,
+    positions: 0,
+    first_norm: "attn_norm",
+    sinks: false,
+    expert_bias: false,
+    fused_experts: false,
+    beside: 0,
+    second_norm: "ffn_norm",
+    local: (0, 0),
+    n_shared: 0,
+    wide_shared: false,
+    values_are_keys: false,
+    per_layer: 0,
+    layer_scale: false,
     divisors: &[],
     dtype: TensorType::F32,
 };
@@ -132,6 +182,13 @@ const PLAIN: Parts = Parts {
 const EXPERTS: Parts = Parts {
     n_experts: 6,
     hidden: 48,
+    ..PLAIN
+};
+
+/// With layer norms, and networks without a gate.
+const CLASSIC: Parts = Parts {
+    layer_norm: Some(true),
+    plain: true,
     ..PLAIN
 };
 
@@ -342,6 +399,102 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "gemma4",
+        architecture: "gemma4",
+        keys: &[
+            ("attention.sliding_window", U(9)),
+            (
+                "attention.sliding_window_pattern",
+                Bools(&[true, false, true, false, true, false, true, false]),
+            ),
+            ("attention.shared_kv_layers", U(4)),
+            ("attention.key_length_swa", U(16)),
+            ("attention.value_length_swa", U(16)),
+            ("embedding_length_per_layer_input", U(32)),
+            (
+                "feed_forward_length",
+                Us(&[96, 96, 96, 96, 192, 192, 192, 192]),
+            ),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+            ("rope.dimension_count", U(32)),
+            ("rope.dimension_count_swa", U(16)),
+            ("final_logit_softcapping", F(30.0)),
+        ],
+        parts: Parts {
+            n_layers: 8,
+            n_kv_heads: 1,
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            local: (16, 1),
+            n_shared: 4,
+            wide_shared: true,
+            per_layer: 32,
+            layer_scale: true,
+            divisors: &["rope_freqs.weight"],
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "gemma4_experts",
+        architecture: "gemma4",
+        keys: &[
+            ("attention.sliding_window", U(6)),
+            (
+                "attention.sliding_window_pattern",
+                Bools(&[true, false, true, false]),
+            ),
+            ("attention.head_count_kv", Us(&[2, 1, 2, 1])),
+            ("attention.key_length_swa", U(16)),
+            ("attention.value_length_swa", U(16)),
+            ("embedding_length_per_layer_input", U(0)),
+            ("feed_forward_length", U(80)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+            ("rope.dimension_count", U(32)),
+            ("rope.dimension_count_swa", U(16)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            n_kv_heads: 1,
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            local: (16, 2),
+            values_are_keys: true,
+            n_experts: 6,
+            hidden: 48,
+            fused_experts: true,
+            beside: 80,
+            layer_scale: true,
+            divisors: &["rope_freqs.weight"],
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "gpt_oss",
+        architecture: "gpt-oss",
+        keys: &[
+            ("attention.sliding_window", U(7)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(48)),
+            ("rope.freq_base", F(150_000.0)),
+            ("rope.scaling.type", S("yarn")),
+            ("rope.scaling.factor", F(32.0)),
+            ("rope.scaling.original_context_length", U(16)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            qkv_bias: true,
+            other_bias: true,
+            expert_bias: true,
+            sinks: true,
+            second_norm: "post_attention_norm",
+            ..EXPERTS
+        },
+    },
+    Case {
         name: "phi3",
         architecture: "phi3",
         keys: &[("rope.dimension_count", U(16))],
@@ -482,6 +635,17 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "glm4_sections",
+        architecture: "glm4",
+        keys: &[("rope.dimension_sections", Us(&[2, 3, 3, 0]))],
+        parts: Parts {
+            post_norm: true,
+            qkv_bias: true,
+            fused_gate_up: true,
+            ..PLAIN
+        },
+    },
+    Case {
         name: "internlm2",
         architecture: "internlm2",
         keys: &[],
@@ -530,6 +694,220 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "phi2",
+        architecture: "phi2",
+        keys: &[("rope.dimension_count", U(8))],
+        parts: Parts {
+            n_kv_heads: 4,
+            other_bias: true,
+            qkv_bias: true,
+            output_bias: true,
+            second_norm: "attn_norm",
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "starcoder2",
+        architecture: "starcoder2",
+        keys: &[("rope.freq_base", F(100_000.0))],
+        parts: Parts {
+            qkv_bias: true,
+            other_bias: true,
+            tied: true,
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "gpt2",
+        architecture: "gpt2",
+        keys: &[],
+        parts: Parts {
+            n_kv_heads: 4,
+            fused_qkv: true,
+            qkv_bias: true,
+            other_bias: true,
+            tied: true,
+            positions: 512,
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "starcoder",
+        architecture: "starcoder",
+        keys: &[],
+        parts: Parts {
+            n_kv_heads: 1,
+            fused_qkv: true,
+            qkv_bias: true,
+            other_bias: true,
+            positions: 512,
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "gptneox",
+        architecture: "gptneox",
+        keys: &[
+            ("use_parallel_residual", B(true)),
+            ("rope.dimension_count", U(4)),
+        ],
+        parts: Parts {
+            n_kv_heads: 4,
+            fused_qkv: true,
+            qkv_bias: true,
+            other_bias: true,
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "gptneox_sequential",
+        architecture: "gptneox",
+        keys: &[("use_parallel_residual", B(false))],
+        parts: Parts {
+            n_kv_heads: 4,
+            fused_qkv: true,
+            qkv_bias: true,
+            other_bias: true,
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "falcon",
+        architecture: "falcon",
+        keys: &[],
+        parts: Parts {
+            n_kv_heads: 1,
+            fused_qkv: true,
+            second_norm: "attn_norm",
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "falcon_large",
+        architecture: "falcon",
+        keys: &[],
+        parts: Parts {
+            fused_qkv: true,
+            tied: true,
+            first_norm: "attn_norm_2",
+            second_norm: "attn_norm",
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "nemotron",
+        architecture: "nemotron",
+        keys: &[("rope.dimension_count", U(8))],
+        parts: CLASSIC,
+    },
+    Case {
+        name: "stablelm",
+        architecture: "stablelm",
+        keys: &[
+            ("rope.dimension_count", U(4)),
+            ("use_parallel_residual", B(false)),
+        ],
+        parts: Parts {
+            qkv_bias: true,
+            plain: false,
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "stablelm_parallel",
+        architecture: "stablelm",
+        keys: &[
+            ("rope.dimension_count", U(4)),
+            ("use_parallel_residual", B(true)),
+        ],
+        parts: Parts {
+            plain: false,
+            second_norm: "attn_norm",
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "command_r",
+        architecture: "command-r",
+        keys: &[
+            ("logit_scale", F(0.0625)),
+            ("rope.freq_base", F(8_000_000.0)),
+        ],
+        parts: Parts {
+            plain: false,
+            tied: true,
+            layer_norm: Some(false),
+            second_norm: "attn_norm",
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "cohere2",
+        architecture: "cohere2",
+        keys: &[
+            ("logit_scale", F(0.25)),
+            ("attention.sliding_window", U(6)),
+            ("rope.freq_base", F(50_000.0)),
+        ],
+        parts: Parts {
+            n_layers: 5,
+            plain: false,
+            tied: true,
+            layer_norm: Some(false),
+            second_norm: "attn_norm",
+            ..CLASSIC
+        },
+    },
+    Case {
+        name: "seed_oss",
+        architecture: "seed_oss",
+        keys: &[("rope.freq_base", F(10_000_000.0))],
+        parts: Parts {
+            head_dim: 32,
+            qkv_bias: true,
+            second_norm: "post_attention_norm",
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "exaone",
+        architecture: "exaone",
+        keys: &[],
+        parts: Parts {
+            tied: true,
+            divisors: &["rope_freqs.weight"],
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "exaone4",
+        architecture: "exaone4",
+        keys: &[("rope.freq_base", F(1_000_000.0))],
+        parts: Parts {
+            pre_norm: false,
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            tied: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "exaone4_windows",
+        architecture: "exaone4",
+        keys: &[("attention.sliding_window", U(6))],
+        parts: Parts {
+            n_layers: 64,
+            width: 32,
+            n_heads: 2,
+            n_kv_heads: 1,
+            hidden: 32,
+            pre_norm: false,
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            ..PLAIN
+        },
+    },
+    Case {
         name: "olmoe",
         architecture: "olmoe",
         keys: &[("expert_used_count", U(2))],
@@ -568,7 +946,7 @@ impl Case {
     /// Makes the parts of the file.
     pub(crate) fn file(&self) -> File {
         let tensors = self.tensors().into_iter().map(|(name, shape)| {
-            let vector = shape.len() == 1 || name.contains("gate_inp");
+            let vector = shape.len() == 1 || name.contains("gate_inp") || name.ends_with("bias");
             let dtype = if vector {
                 TensorType::F32
             } else {
@@ -623,7 +1001,11 @@ impl Case {
         set("feed_forward_length", U(parts.hidden as u32));
         set("attention.head_count", U(parts.n_heads as u32));
         set("attention.head_count_kv", U(parts.n_kv_heads as u32));
-        set("attention.layer_norm_rms_epsilon", F(1e-5));
+        if parts.layer_norm.is_some() {
+            set("attention.layer_norm_epsilon", F(1e-5));
+        } else {
+            set("attention.layer_norm_rms_epsilon", F(1e-5));
+        }
         if parts.head_dim * parts.n_heads != parts.width {
             set("attention.key_length", U(parts.head_dim as u32));
             set("attention.value_length", U(parts.head_dim as u32));
@@ -652,16 +1034,22 @@ impl Case {
     fn tensors(&self) -> Vec<(String, Vec<u64>)> {
         let parts = &self.parts;
         let (width, hidden, vocab) = (parts.width, parts.hidden, VOCAB);
-        let (query, kv) = (
-            parts.n_heads * parts.head_dim,
-            parts.n_kv_heads * parts.head_dim,
-        );
         let mut list: Vec<(String, Vec<usize>)> = Vec::new();
         let mut add = |name: &str, shape: &[usize]| list.push((name.to_owned(), shape.to_vec()));
         add("token_embd.weight", &[width, vocab]);
+        let has_bias = parts.layer_norm == Some(true);
         add("output_norm.weight", &[width]);
+        if has_bias {
+            add("output_norm.bias", &[width]);
+        }
+        if parts.positions > 0 {
+            add("position_embd.weight", &[width, parts.positions]);
+        }
         if !parts.tied {
             add("output.weight", &[width, vocab]);
+            if parts.output_bias {
+                add("output.bias", &[vocab]);
+            }
         }
         for name in parts.divisors {
             let n_rotated = self
@@ -674,11 +1062,48 @@ impl Case {
             };
             add(name, &[n_rotated / 2]);
         }
+        if parts.per_layer > 0 {
+            let all = parts.per_layer * parts.n_layers;
+            add("per_layer_token_embd.weight", &[all, vocab]);
+            add("per_layer_model_proj.weight", &[width, all]);
+            add("per_layer_proj_norm.weight", &[parts.per_layer]);
+        }
         for layer in 0..parts.n_layers {
+            let is_local = parts.local.0 > 0 && layer % 2 == 0;
+            let (head_dim, n_kv_heads) = if is_local {
+                parts.local
+            } else {
+                (parts.head_dim, parts.n_kv_heads)
+            };
+            let (query, kv) = (parts.n_heads * head_dim, n_kv_heads * head_dim);
+            let shares = layer + parts.n_shared >= parts.n_layers;
+            let hidden = if shares && parts.wide_shared {
+                2 * hidden
+            } else {
+                hidden
+            };
             let mut add = |name: &str, shape: &[usize]| add(&format!("blk.{layer}.{name}"), shape);
             if parts.pre_norm {
-                add("attn_norm.weight", &[width]);
-                add("ffn_norm.weight", &[width]);
+                let mut names = vec!["attn_norm", parts.first_norm, parts.second_norm];
+                names.sort_unstable();
+                names.dedup();
+                for name in names {
+                    add(&format!("{name}.weight"), &[width]);
+                    if has_bias {
+                        add(&format!("{name}.bias"), &[width]);
+                    }
+                }
+            }
+            if parts.sinks {
+                add("attn_sinks.weight", &[parts.n_heads]);
+            }
+            if parts.per_layer > 0 {
+                add("inp_gate.weight", &[width, parts.per_layer]);
+                add("proj.weight", &[parts.per_layer, width]);
+                add("post_norm.weight", &[width]);
+            }
+            if parts.layer_scale {
+                add("layer_output_scale.weight", &[1]);
             }
             if parts.post_norm {
                 add("post_attention_norm.weight", &[width]);
@@ -686,8 +1111,15 @@ impl Case {
             }
             if parts.fused_qkv {
                 add("attn_qkv.weight", &[width, query + 2 * kv]);
+                if parts.qkv_bias {
+                    add("attn_qkv.bias", &[query + 2 * kv]);
+                }
             } else {
                 for (name, rows) in [("attn_q", query), ("attn_k", kv), ("attn_v", kv)] {
+                    let values = name == "attn_v" && parts.values_are_keys && !is_local;
+                    if values || shares && parts.n_shared > 0 && name != "attn_q" {
+                        continue;
+                    }
                     add(&format!("{name}.weight"), &[width, rows]);
                     if parts.qkv_bias {
                         add(&format!("{name}.bias"), &[rows]);
@@ -697,8 +1129,10 @@ impl Case {
             match parts.qk_norm {
                 QkNorm::None => {}
                 QkNorm::Head => {
-                    add("attn_q_norm.weight", &[parts.head_dim]);
-                    add("attn_k_norm.weight", &[parts.head_dim]);
+                    add("attn_q_norm.weight", &[head_dim]);
+                    if parts.n_shared == 0 || !shares {
+                        add("attn_k_norm.weight", &[head_dim]);
+                    }
                 }
                 QkNorm::Row => {
                     add("attn_q_norm.weight", &[query]);
@@ -712,9 +1146,29 @@ impl Case {
             if parts.n_experts > 0 {
                 let n = parts.n_experts;
                 add("ffn_gate_inp.weight", &[width, n]);
-                add("ffn_gate_exps.weight", &[width, hidden, n]);
-                add("ffn_up_exps.weight", &[width, hidden, n]);
+                if parts.fused_experts {
+                    add("ffn_gate_up_exps.weight", &[width, 2 * hidden, n]);
+                } else {
+                    add("ffn_gate_exps.weight", &[width, hidden, n]);
+                    add("ffn_up_exps.weight", &[width, hidden, n]);
+                }
                 add("ffn_down_exps.weight", &[hidden, width, n]);
+                if parts.expert_bias {
+                    add("ffn_gate_inp.bias", &[n]);
+                    add("ffn_gate_exps.bias", &[hidden, n]);
+                    add("ffn_up_exps.bias", &[hidden, n]);
+                    add("ffn_down_exps.bias", &[width, n]);
+                }
+                if parts.beside > 0 {
+                    add("ffn_gate.weight", &[width, parts.beside]);
+                    add("ffn_up.weight", &[width, parts.beside]);
+                    add("ffn_down.weight", &[parts.beside, width]);
+                    add("ffn_gate_inp.scale", &[width]);
+                    add("ffn_down_exps.scale", &[n]);
+                    for name in ["pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"] {
+                        add(&format!("{name}.weight"), &[width]);
+                    }
+                }
                 if parts.shared > 0 {
                     add("ffn_gate_shexp.weight", &[width, parts.shared]);
                     add("ffn_up_shexp.weight", &[width, parts.shared]);
@@ -728,10 +1182,13 @@ impl Case {
                 add("ffn_down.weight", &[hidden, width]);
             } else {
                 for (name, shape) in [
-                    ("ffn_gate", [width, hidden]),
+                    ("ffn_gate", [width, if parts.plain { 0 } else { hidden }]),
                     ("ffn_up", [width, hidden]),
                     ("ffn_down", [hidden, width]),
                 ] {
+                    if shape[1] == 0 {
+                        continue;
+                    }
                     add(&format!("{name}.weight"), &shape);
                     if parts.other_bias {
                         add(&format!("{name}.bias"), &shape[1..]);
@@ -752,7 +1209,9 @@ impl Case {
         let (middle, spread) = match name {
             "token_embd.weight" => (0.0, 1.0),
             name if name.starts_with("rope_") => (3.0, 2.0),
-            name if name.contains("norm") => (1.0, 0.4),
+            name if name.ends_with("norm.bias") => (0.0, 0.3),
+            name if name.contains("norm") || name.contains("scale") => (1.0, 0.4),
+            name if name.contains("sinks") => (0.0, 2.0),
             name if name.ends_with("bias") => (0.0, 0.3),
             // Scores that differ, so that attention is not a plain average.
             name if name.contains("attn_q.") || name.contains("attn_k.") => {
