@@ -16,6 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         // `client` needs no transport of tonic's: the users bring a channel or turn on the feature.
         .build_transport(false)
+        .codec_path("crate::codec::Bounded")
         .compile_fds(descriptors)?;
     Ok(())
 }

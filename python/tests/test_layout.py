@@ -79,14 +79,14 @@ def test_what_is_public_is_described():
 
 def test_versions():
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*", logkit.__version__)
-    assert importlib.metadata.version("logkit") == logkit.__version__
+    assert importlib.metadata.version("llmsrv-logkit") == logkit.__version__
     assert logkit.__interface__ == "0.2.6"
 
 
 def test_extras_and_no_needs():
-    metadata = importlib.metadata.metadata("logkit")
+    metadata = importlib.metadata.metadata("llmsrv-logkit")
     assert {"grpc", "metrics", "llm", "dev"} <= set(metadata.get_all("Provides-Extra") or [])
-    for need in importlib.metadata.requires("logkit") or []:
+    for need in importlib.metadata.requires("llmsrv-logkit") or []:
         assert "extra ==" in need and "dev" in need, need
     assert metadata["Requires-Python"] == ">=3.9"
 

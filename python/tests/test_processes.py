@@ -395,3 +395,25 @@ def test_subprocesses_that_are_started_while_it_logs(tmp_path: Path):
         cwd=tmp_path,
     )
     assert len(db_rows(tmp_path / "logs.db")) == 3
+
+
+BURST = """
+import logkit
+
+logger = logkit.configure(sinks=["db:logs.db"], propagate_stdlib=False)
+
+@logkit.log_call
+def f(n):
+    return n
+
+for n in range(200_000):
+    f(n)
+assert logger.flush(60)
+stats = logger.stats()
+assert (stats["written"], stats["dropped"]) == (200_000, 0), stats
+"""
+
+
+def test_a_burst_to_a_database_that_keeps_up_loses_nothing(tmp_path: Path):
+    run_python(BURST, cwd=tmp_path)
+    assert len(db_rows(tmp_path / "logs.db")) == 200_000

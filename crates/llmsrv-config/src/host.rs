@@ -13,8 +13,8 @@ pub struct HostConfig {
     pub cache_dir: PathBuf,
     /// Locks and sockets of the running service.
     pub runtime_dir: PathBuf,
-    /// Log of a server that was started in the background.
-    pub log_file: PathBuf,
+    /// Log of a server in the background, if one is named.
+    pub log_file: Option<PathBuf>,
     /// Folder of the service's unit, if not the usual one.
     pub unit_dir: Option<PathBuf>,
     /// Library of ONNX Runtime.
@@ -22,6 +22,12 @@ pub struct HostConfig {
 }
 
 impl HostConfig {
+    /// Returns the log of a server in the background: one for each port, where none is named.
+    pub fn log_of(&self, port: u16) -> PathBuf {
+        let usual = || self.state_dir.join(format!("server-{port}.log"));
+        self.log_file.clone().unwrap_or_else(usual)
+    }
+
     pub(crate) fn new(values: &Values<'_>) -> HostConfig {
         HostConfig {
             state_dir: values.read("LLMSRV_STATE_DIR"),

@@ -16,6 +16,8 @@ pub struct Inputs {
     pub flags: Vec<Flag>,
     /// Port given on the command line: replaces the one of the address.
     pub port: Option<u16>,
+    /// Whether the server is opened to other machines.
+    pub network: Network,
     /// The environment.
     pub environment: BTreeMap<String, OsString>,
     /// A file of `NAME=value` lines.
@@ -24,6 +26,18 @@ pub struct Inputs {
     pub file: Option<TextFile>,
     /// Where the program's files live.
     pub folders: Folders,
+}
+
+/// Whether a server that would listen for this machine alone is opened to the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// It listens at the address of the settings.
+    #[default]
+    AsSet,
+    /// It listens on all interfaces, unless somebody has set an address.
+    UnlessSet,
+    /// It listens on all interfaces; a loopback address in a flag contradicts that.
+    Open,
 }
 
 /// A setting given on the command line.
@@ -67,6 +81,8 @@ pub struct Request {
     pub flags: Vec<Flag>,
     /// Port of the server.
     pub port: Option<u16>,
+    /// Whether the server is opened to other machines.
+    pub network: Network,
 }
 
 impl Request {
@@ -122,6 +138,7 @@ impl Inputs {
             Ok(Inputs {
                 flags: request.flags,
                 port: request.port,
+                network: request.network,
                 environment,
                 env_file,
                 file,

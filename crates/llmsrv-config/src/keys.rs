@@ -68,13 +68,13 @@ pub enum KeyError {
         path: PathBuf,
     },
     /// A name cannot be used.
-    #[error("`{0}` is no name for a key: letters, digits, `.`, `_`, `-`, at most 64 of them")]
+    #[error("not a valid name for a key: `{0}`; use at most 64 letters, digits, `.`, `_` and `-`")]
     Name(String),
     /// There is a key of that name.
-    #[error("there is a key of the name `{0}` already")]
+    #[error("a key named `{0}` exists already")]
     Taken(String),
     /// There is no key of that name.
-    #[error("there is no key of the name `{0}`")]
+    #[error("no such key: `{0}`")]
     Unknown(String),
 }
 
@@ -145,6 +145,15 @@ impl KeyFile {
             }
             Ok(entries.len())
         })
+    }
+
+    /// Removes the file with all keys: none is wanted any more. Tells whether it was there.
+    pub fn remove_all(&self) -> Result<bool, KeyError> {
+        match fs::remove_file(&self.path) {
+            Ok(()) => Ok(true),
+            Err(error) if is_absent(&error) => Ok(false),
+            Err(error) => Err(self.io("remove", error)),
+        }
     }
 
     /// Reads, changes and replaces the file while no other process does.

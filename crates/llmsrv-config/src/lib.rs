@@ -30,7 +30,9 @@ pub use client::ClientConfig;
 pub use error::{Error, Errors, Warning};
 pub use folders::Folders;
 pub use host::HostConfig;
-pub use inputs::{Flag, Inputs, Request, TextFile, has_ask_program, search_path, sudo_user};
+pub use inputs::{
+    Flag, Inputs, Network, Request, TextFile, has_ask_program, search_path, sudo_user,
+};
 pub use logkit::{Ambient, LogkitConfig, ModelServers};
 pub use nearest::nearest;
 pub use registry::{Change, Kind, SETTINGS, Secrecy, Section, Setting, Status};

@@ -100,7 +100,7 @@ fn markdown_row(setting: &Setting) -> String {
         " Secret."
     };
     let reserved = if setting.status == Status::Reserved {
-        " (reserved)"
+        " (no effect yet)"
     } else if setting.change == Change::Reload {
         " (live)"
     } else {
@@ -118,9 +118,7 @@ fn about(section: Section) -> &'static str {
         Section::Server => "The model server.",
         Section::Client => "The commands that talk to a server.",
         Section::Host => "Folders of the machine.",
-        Section::Logkit => {
-            "The call logger. This version checks these settings and shows them; nothing reads them yet."
-        }
+        Section::Logkit => "The call logger: `logkit`, its services, and the loggers of programs.",
     }
 }
 

@@ -43,7 +43,7 @@ pub struct ServerConfig {
     pub hf_token: Option<Secret>,
     /// Base address of the Hugging Face hub.
     pub hf_endpoint: String,
-    /// Model that the name `default` stands for; `None` = the user's newest, else the built-in one.
+    /// Model that the name `default` stands for; `None` = the store decides.
     pub default_model: Option<String>,
     /// The built-in model is not put into the store.
     pub no_embedded: bool,

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use crate::{
-    Ambient, ClientConfig, Config, Error, Errors, HostConfig, Inputs, LogkitConfig, SETTINGS,
-    ServerConfig, Setting, Value, Warning, env_file, nearest, toml_file, upstream,
+    Ambient, ClientConfig, Config, Error, Errors, HostConfig, Inputs, LogkitConfig, Network,
+    SETTINGS, ServerConfig, Setting, Value, Warning, env_file, nearest, toml_file, upstream,
     value::{Manner, Raw, parse},
     values::Values,
 };
@@ -121,9 +121,17 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
     for flag in &inputs.flags {
         if let Some(setting) = Setting::find(flag.setting) {
             let origin = Origin::Flag { flag: flag.flag };
+            // One flag for all settings says nothing of which it is.
+            let name = match flag.flag {
+                "--set" => format!(
+                    "--set {}",
+                    setting.path().as_deref().unwrap_or(setting.name)
+                ),
+                flag => flag.to_owned(),
+            };
             entries.push(Entry {
                 setting,
-                name: flag.flag.to_owned(),
+                name,
                 raw: Raw::Text(flag.value.clone()),
                 origin,
             });
@@ -177,6 +185,7 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
             }
         }
     }
+    errors.extend(open_to_network(inputs.network, &mut settings));
     if !errors.is_empty() {
         errors.sort_by_key(Error::position);
         return Err(Errors(errors));
@@ -216,6 +225,36 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
         warnings,
         file: inputs.file.as_ref().map(|file| file.path.clone()),
     })
+}
+
+/// Lets the server listen on all interfaces where that is asked for.
+fn open_to_network(network: Network, settings: &mut [Resolved]) -> Option<Error> {
+    const FLAG: Origin = Origin::Flag { flag: "--network" };
+    let mut rows = settings.iter_mut();
+    let row = rows.find(|row| row.setting.name == "LLMSRV_HOST")?;
+    let Value::Address(address) = &mut row.value else {
+        return None;
+    };
+    let opens = match network {
+        Network::AsSet => false,
+        Network::UnlessSet => row.origin == Origin::Default,
+        Network::Open => address.is_loopback(),
+    };
+    if opens && matches!(row.origin, Origin::Flag { .. }) {
+        return Some(Error::BadValue {
+            origin: FLAG,
+            name: "--network".to_owned(),
+            problem: format!(
+                "contradicts {}: {} is for this machine alone",
+                row.origin, address.host
+            ),
+        });
+    }
+    if opens {
+        "0.0.0.0".clone_into(&mut address.host);
+        row.origin = FLAG;
+    }
+    None
 }
 
 /// The forgiving rules are those of existing servers for their variables; everything else is new
@@ -397,6 +436,7 @@ mod tests {
                 })
                 .collect(),
             port: None,
+            network: Network::AsSet,
             environment: environment
                 .iter()
                 .map(|(name, value)| ((*name).into(), OsString::from(value)))
@@ -417,6 +457,40 @@ mod tests {
             .find(|row| row.setting.name == name)
             .unwrap();
         (row.value.show(), &row.origin)
+    }
+
+    #[test]
+    fn only_what_is_asked_for_opens_a_server_to_the_network() {
+        let host = |network, variable: &str, flag: &str| {
+            let variables = [("LLMSRV_HOST", variable)];
+            let flags = [("LLMSRV_HOST", flag)];
+            let inputs = Inputs {
+                network,
+                ..inputs(
+                    "",
+                    "",
+                    &variables,
+                    if flag.is_empty() { &[] } else { &flags },
+                )
+            };
+            load(&inputs).map(|loaded| loaded.config.server.host.to_string())
+        };
+        for (network, variable, flag, expected) in [
+            (Network::AsSet, "", "", "127.0.0.1:11434"),
+            (Network::UnlessSet, "", "", "0.0.0.0:11434"),
+            (Network::UnlessSet, "127.0.0.1:1", "", "127.0.0.1:1"),
+            (Network::UnlessSet, "10.0.0.7:1", "", "10.0.0.7:1"),
+            (Network::Open, "", "", "0.0.0.0:11434"),
+            (Network::Open, "localhost:1", "", "0.0.0.0:1"),
+            (Network::Open, "10.0.0.7:1", "", "10.0.0.7:1"),
+            (Network::Open, "", "10.0.0.7:1", "10.0.0.7:1"),
+        ] {
+            let seen = host(network, variable, flag).unwrap();
+            assert_eq!(seen, expected, "{network:?} {variable} {flag}");
+        }
+        let contradiction = host(Network::Open, "", "127.0.0.1:1").unwrap_err();
+        assert!(contradiction.0.iter().all(Error::is_usage));
+        assert!(contradiction.to_string().contains("contradicts"));
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub(crate) enum Command {
 #[command(after_help = "Examples:\n  \
     logkit run -- cargo test\n  \
     logkit run --env prod --timeout 30m -- ./deploy.sh eu-1\n  \
-    logkit run --sink csv:calls.csv --sink db:calls.db -q -- backup --all\n  \
+    logkit run --sink csv:calls.csv --sink db:calls.db -- backup --all\n  \
     logkit run --env-file .env --cwd services/api -- npm start")]
 pub(crate) struct RunArgs {
     /// Where the entry goes, such as db:FILE, csv:FILE, md:FILE or json:FILE; may be repeated
@@ -111,8 +111,11 @@ pub(crate) struct RunArgs {
     /// Most bytes kept of each output stream: half of its start, half of its end
     #[arg(long, value_name = "BYTES", default_value_t = 64 * 1024, value_parser = most_output)]
     pub(crate) max_output: usize,
-    /// Do not print the entry on stderr
-    #[arg(short, long)]
+    /// Print the entry on stderr when the command has ended
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
+    /// Print nothing of our own, as without this option; for scripts that say so
+    #[arg(short, long, hide = true)]
     pub(crate) quiet: bool,
     /// The command and its arguments
     #[arg(
@@ -364,13 +367,16 @@ pub(crate) struct PruneArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     logkit serve\n  \
-    logkit serve --host 127.0.0.1 --port 9000 --db logs.db\n  \
-    LOGKIT_API_KEY=sesame logkit serve --tls-cert cert.pem --tls-key key.pem\n\n\
+    logkit serve --port 9000 --db logs.db\n  \
+    LOGKIT_API_KEY=sesame logkit serve --network --tls-cert cert.pem --tls-key key.pem\n\n\
     curl localhost:8080/log -d '{\"cmd\": \"backup\", \"success\": true}'")]
 pub(crate) struct ServeArgs {
-    /// Address of both services; LOGKIT_HOST and LOGKIT_GRPC_HOST otherwise
+    /// Address of both services; LOGKIT_HOST and LOGKIT_GRPC_HOST otherwise, or 127.0.0.1
     #[arg(long, value_name = "HOST")]
     pub(crate) host: Option<String>,
+    /// Listen on all addresses of this machine, so that others reach it; set an API key then
+    #[arg(long, conflicts_with = "host")]
+    pub(crate) network: bool,
     /// Port of HTTP
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,

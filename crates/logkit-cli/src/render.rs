@@ -9,7 +9,7 @@ use std::{
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
-use logkit::{Entry, Level};
+use logkit::{Entry, Level, repr};
 
 use crate::{args::ColorArg, failure::Failure};
 
@@ -87,7 +87,7 @@ impl Display for LogLine<'_> {
             "{} | {style}{:5}{style:#} | {} | {}",
             time.get(..19).unwrap_or(&time),
             one_line(entry.level.as_str()),
-            one_line(&entry.function_name),
+            one_line(&called(entry)),
             Milliseconds(entry.duration_ms)
         )?;
         if !entry.environment.is_empty() {
@@ -99,6 +99,30 @@ impl Display for LogLine<'_> {
         }
         Ok(())
     }
+}
+
+/// What was called; a command with the beginning of its arguments.
+fn called(entry: &Entry) -> Cow<'_, str> {
+    /// Arguments that are shown, in characters.
+    const ARGUMENTS: usize = 60;
+    let is_command = entry.kwargs.starts_with("{'language': ");
+    let arguments = is_command
+        .then(|| repr::parse_tuple(&entry.args))
+        .flatten()
+        .unwrap_or_default()
+        .join(" ");
+    if arguments.is_empty() {
+        return Cow::Borrowed(&entry.function_name);
+    }
+    let mut line = format!("{} ", entry.function_name);
+    match arguments.char_indices().nth(ARGUMENTS) {
+        Some((at, _)) => {
+            line.push_str(&arguments[..at]);
+            line.push('…');
+        }
+        None => line.push_str(&arguments),
+    }
+    Cow::Owned(line)
 }
 
 /// What belongs to a level.

@@ -105,7 +105,7 @@ pub(crate) fn run(args: RunArgs) -> Result<u8, Failure> {
     if entry.level.number() < lowest.number() {
         return Ok(code as u8);
     }
-    if !args.quiet {
+    if args.verbose {
         let time = console_time(&settings.logkit);
         // The output has just been seen; a piece of it is enough.
         let mut line = entry.clone();
@@ -224,6 +224,7 @@ pub(crate) fn options(config: &LogkitConfig) -> Options {
         time: console_time(config),
         webhook_format: config.webhook_format.clone(),
         api_key: config.api_key.as_ref().map(|key| key.expose().to_owned()),
+        safe_formulas: false,
     }
 }
 

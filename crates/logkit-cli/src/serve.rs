@@ -13,6 +13,9 @@ use crate::{args::ServeArgs, failure::Failure, render, settings::Settings};
 /// File of the entries within the folder of the settings.
 const DATABASE: &str = "logkit_central.db";
 
+/// All addresses of the machine.
+const EVERYWHERE: &str = "0.0.0.0";
+
 /// Does `serve`: runs until a signal to stop.
 pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
     let config = Settings::load(None)?.logkit;
@@ -28,18 +31,24 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
     let options = Options {
         durability,
         webhook_format: config.webhook_format.clone(),
+        // Whoever may log writes what the owner opens.
+        safe_formulas: true,
         ..Options::default()
     };
     let keys = args.api_key.or_else(|| {
         let key = config.api_key.as_ref();
         key.map(|key| key.expose().to_owned())
     });
-    let grpc_host = args.host.clone().unwrap_or(config.grpc_host);
+    let host = args
+        .host
+        .or_else(|| args.network.then(|| EVERYWHERE.into()));
+    let grpc_host = host.clone().unwrap_or(config.grpc_host);
     let grpc_port = args.grpc_port.unwrap_or(config.grpc_port);
     let shown = database.clone();
+    llmsrv_memory::give_back();
     logkit_server::serve(Server {
         http: (
-            args.host.unwrap_or(config.host),
+            host.unwrap_or(config.host),
             args.port.unwrap_or(config.port),
         ),
         grpc: (!args.no_grpc).then_some((grpc_host, grpc_port)),

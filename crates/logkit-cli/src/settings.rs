@@ -6,7 +6,10 @@ use std::{
 };
 
 use llmsrv_config::{Inputs, LogkitConfig, Request};
-use logkit::query::Reader;
+use logkit::{
+    Level,
+    query::{Filter, Reader},
+};
 
 use crate::{
     args::{DatabaseArgs, FilterArgs},
@@ -88,6 +91,18 @@ impl Database {
     /// without it the search is slower.
     pub(crate) fn reader_for(&self, filter: &FilterArgs) -> Result<Reader, Failure> {
         let mut reader = self.reader()?;
+        // Programs may have levels of their own; a level that no entry has is a typing error.
+        if let Some(name) = &filter.level
+            && let level @ Level::Other(_) = Level::parse(name)
+            && reader.count(&Filter {
+                level: Some(level),
+                ..Filter::default()
+            })? == 0
+        {
+            return Err(Failure::Usage(format!(
+                "no entry has the level '{name}'; levels are DEBUG, INFO, WARNING (or warn), ERROR and CRITICAL"
+            )));
+        }
         if filter.search.is_some()
             && let Err(error) = reader.index_words()
         {

@@ -5,6 +5,9 @@
 
 pub use tonic;
 
+pub mod codec;
+pub mod wire;
+
 /// Messages, the client and the trait of the service.
 pub mod v1 {
     #![expect(

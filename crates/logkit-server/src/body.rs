@@ -20,10 +20,30 @@ pub(crate) const SINGLE_BYTES: usize = 1 << 20;
 /// Limit of a batch, after decompression.
 pub(crate) const BATCH_BYTES: usize = 16 << 20;
 
-/// A body, and its share of what all large bodies may have.
+/// A body, decompressed, and its share of what all large bodies may have.
 pub(crate) struct Received {
-    pub(crate) bytes: Bytes,
-    _share: Option<OwnedSemaphorePermit>,
+    bytes: Bytes,
+    share: Share,
+}
+
+impl Received {
+    /// Does the work that the body makes: large ones off the threads that answer, a few at a time.
+    /// The share is given back when all that was made of the body is gone.
+    pub(crate) async fn parse<T: Send + 'static>(
+        self,
+        parse: impl FnOnce(&[u8]) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<(T, Share), Refusal> {
+        let Received { bytes, share } = self;
+        if bytes.len() <= SMALL_BYTES {
+            return Ok((parse(&bytes)?, share));
+        }
+        let parsed = apart(move || {
+            let parsed = parse(&bytes);
+            drop(bytes);
+            parsed
+        });
+        Ok((parsed.await?, share))
+    }
 }
 
 /// Reads a body of at most `limit` bytes, decompressed if it is gzip or zstd.
@@ -38,29 +58,43 @@ pub(crate) async fn read(
             "The request body came too slowly",
         ));
     };
-    let mut received = received?;
+    let received = received?;
     let Some(encoding) = headers.get(header::CONTENT_ENCODING) else {
         return Ok(received);
     };
     let encoding = encoding.to_str().unwrap_or_default().trim().to_lowercase();
-    match encoding.as_str() {
-        "" | "identity" => {}
-        "gzip" | "x-gzip" => {
-            let decoder = flate2::read::MultiGzDecoder::new(&*received.bytes);
-            received.bytes = bounded(decoder, limit)?;
-        }
-        "zstd" => {
-            let decoder = zstd::Decoder::with_buffer(&*received.bytes).map_err(garbled)?;
-            received.bytes = bounded(decoder, limit)?;
-        }
+    let unpack: fn(&[u8], usize, &mut Share) -> Result<Bytes, Refusal> = match encoding.as_str() {
+        "" | "identity" => return Ok(received),
+        "gzip" | "x-gzip" => |packed, limit, share| {
+            bounded(
+                flate2::read::MultiGzDecoder::new(packed),
+                packed.len(),
+                limit,
+                share,
+            )
+        },
+        "zstd" => |packed, limit, share| {
+            let mut decoder = zstd::Decoder::with_buffer(packed).map_err(garbled)?;
+            // The frame says how much memory it wants; more than a body may have is no use.
+            decoder.window_log_max(MAX_WINDOW_LOG).map_err(garbled)?;
+            bounded(decoder, packed.len(), limit, share)
+        },
         _ => {
             return Err(Refusal::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "Content-Encoding must be gzip, zstd or identity",
             ));
         }
-    }
-    Ok(received)
+    };
+    apart(move || {
+        let Received {
+            bytes: packed,
+            mut share,
+        } = received;
+        let bytes = unpack(&packed, limit, &mut share)?;
+        Ok(Received { bytes, share })
+    })
+    .await
 }
 
 async fn raw(mut body: Body, limit: usize) -> Result<Received, Refusal> {
@@ -69,7 +103,7 @@ async fn raw(mut body: Body, limit: usize) -> Result<Received, Refusal> {
     if said > limit as u64 {
         return Err(Refusal::too_large(limit));
     }
-    let mut share = None;
+    let mut share = Share::default();
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame
@@ -80,34 +114,41 @@ async fn raw(mut body: Body, limit: usize) -> Result<Received, Refusal> {
         if bytes.len() + data.len() > limit {
             return Err(Refusal::too_large(limit));
         }
+        share.grow(bytes.len() + data.len())?;
         if bytes.is_empty() && body.is_end_stream() {
-            return Ok(Received {
-                bytes: data,
-                _share: None,
-            });
+            return Ok(Received { bytes: data, share });
         }
         bytes.extend_from_slice(&data);
-        if bytes.len() > SINGLE_BYTES && share.is_none() {
-            let permit = LARGE.clone().try_acquire_owned();
-            share = Some(permit.map_err(|_| {
-                Refusal::busy("Too many large requests at the same time; try again")
-            })?);
-        }
     }
     Ok(Received {
         bytes: bytes.freeze(),
-        _share: share,
+        share,
     })
 }
 
-fn bounded(decoder: impl io::Read, limit: usize) -> Result<Bytes, Refusal> {
+fn bounded(
+    mut decoder: impl io::Read,
+    n_packed: usize,
+    limit: usize,
+    share: &mut Share,
+) -> Result<Bytes, Refusal> {
     let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(decoder, limit as u64 + 1), &mut bytes)
-        .map_err(garbled)?;
-    if bytes.len() > limit {
-        return Err(Refusal::too_large(limit));
+    loop {
+        let mut part = io::Read::take(&mut decoder, STEP_BYTES as u64);
+        let n_read = io::Read::read_to_end(&mut part, &mut bytes).map_err(garbled)?;
+        if n_read == 0 {
+            return Ok(bytes.into());
+        }
+        if bytes.len() > limit {
+            return Err(Refusal::too_large(limit));
+        }
+        if bytes.len() > SINGLE_BYTES && bytes.len() / MAX_RATIO > n_packed {
+            let text = format!("Request body is compressed more than {MAX_RATIO} to 1");
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text));
+        }
+        // What was received is there as well.
+        share.grow(n_packed + bytes.len())?;
     }
-    Ok(bytes.into())
 }
 
 fn garbled(_: io::Error) -> Refusal {
@@ -117,7 +158,61 @@ fn garbled(_: io::Error) -> Refusal {
     )
 }
 
+/// Runs work that takes long off the threads that answer, a few at a time: each may hold several
+/// times the memory of its body.
+pub(crate) async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let turn = TURNS.clone().acquire_owned().await;
+    let done = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    done.await.unwrap_or_else(|_| {
+        Err(Refusal::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The request could not be handled",
+        ))
+    })
+}
+
+/// What a body has of the memory of all large ones.
+#[derive(Debug, Default)]
+pub(crate) struct Share(Option<OwnedSemaphorePermit>);
+
+impl Share {
+    /// Takes what a body of that size needs; small ones need nothing.
+    pub(crate) fn grow(&mut self, n_bytes: usize) -> Result<(), Refusal> {
+        if n_bytes <= SMALL_BYTES {
+            return Ok(());
+        }
+        let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let more = n_bytes.div_ceil(1024).saturating_sub(held);
+        if more == 0 {
+            return Ok(());
+        }
+        let permit = LARGE.clone().try_acquire_many_owned(more as u32);
+        let permit = permit
+            .map_err(|_| Refusal::busy("Too many large requests at the same time; try again"))?;
+        match &mut self.0 {
+            Some(held) => held.merge(permit),
+            none => *none = Some(permit),
+        }
+        Ok(())
+    }
+}
+
 /// How long a body may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Large bodies at the same time: a quarter of a gigabyte together.
-static LARGE: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(16)));
+/// Bodies of that size need no share, and are parsed at once.
+const SMALL_BYTES: usize = 64 << 10;
+/// KiB of large bodies at the same time, decompressed.
+static LARGE: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(128 << 10)));
+/// Bodies that are parsed at the same time.
+static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
+/// Bytes that are decompressed between two looks at the limits.
+const STEP_BYTES: usize = 64 << 10;
+/// How many times as large as what was sent a body may become; logs that repeat reach a hundred.
+const MAX_RATIO: usize = 400;
+/// 16 MiB, as the logarithm to base 2.
+const MAX_WINDOW_LOG: u32 = 24;

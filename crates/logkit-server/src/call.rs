@@ -87,7 +87,7 @@ impl Call {
                 other => Cow::Owned(other.to_string()),
             })
             .collect();
-        let blanked = redactor.redact_args(&texts);
+        let blanked = redactor.redact_command(&self.cmd, &texts);
         let changed: Vec<bool> = texts.iter().zip(&blanked).map(|(a, b)| a != b).collect();
         for ((arg, text), changed) in self.args.iter_mut().zip(blanked).zip(changed) {
             if changed {

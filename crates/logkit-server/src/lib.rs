@@ -12,6 +12,7 @@ mod call;
 mod connections;
 mod grpc;
 mod guard;
+mod json;
 mod metrics;
 mod otlp;
 mod parse;
@@ -22,6 +23,7 @@ mod store;
 mod tls;
 mod web;
 
+pub use otlp::otlp_entries;
 pub use parse::entries;
 pub use server::{Server, serve};
 pub use settings::{Bound, Error, OnReady, Settings, TlsFiles};

@@ -7,15 +7,14 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header};
 use logkit::{Entry, Level, SpanId, Text, Timestamp, repr};
-use logkit_proto::otlp::{
-    AnyValue, KeyValue, LogRecord, LogsRequest, Scope, Span, TracesRequest, any_value,
-};
-use prost::Message;
+use logkit_proto::otlp::{AnyValue, KeyValue, LogRecord, Scope, Span, any_value};
 use serde_json::{Map, Value};
 
-use crate::{body, refusal::Refusal, web::App};
+use crate::{body, json::MAX_VALUES, refusal::Refusal, store::Store, web::App};
+use protobuf::Kind;
 
 mod json;
+mod protobuf;
 
 /// `POST /v1/logs`
 pub(crate) async fn logs(
@@ -23,18 +22,7 @@ pub(crate) async fn logs(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let (format, request) = read::<LogsRequest>(&headers, body, json::logs).await?;
-    let mut entries = Vec::new();
-    for resource_logs in request.resource_logs {
-        let attributes = resource_logs.resource.map(|it| it.attributes);
-        let resource = Origin::new(attributes.unwrap_or_default());
-        for scope_logs in resource_logs.scope_logs {
-            let scope = scope_logs.scope.unwrap_or_default();
-            let records = scope_logs.log_records.into_iter();
-            entries.extend(records.map(|record| of_log(record, &resource, &scope)));
-        }
-    }
-    store(&app, entries, format).await
+    take(&app, &headers, body, read_logs).await
 }
 
 /// `POST /v1/traces`
@@ -43,18 +31,51 @@ pub(crate) async fn traces(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let (format, request) = read::<TracesRequest>(&headers, body, json::traces).await?;
-    let mut entries = Vec::new();
-    for resource_spans in request.resource_spans {
-        let attributes = resource_spans.resource.map(|it| it.attributes);
-        let resource = Origin::new(attributes.unwrap_or_default());
-        for scope_spans in resource_spans.scope_spans {
-            let scope = scope_spans.scope.unwrap_or_default();
-            let spans = scope_spans.spans.into_iter();
-            entries.extend(spans.map(|span| of_span(span, &resource, &scope)));
-        }
+    take(&app, &headers, body, read_traces).await
+}
+
+fn read_logs(format: Format, body: &[u8], taken: &mut Taken) -> Result<(), Refusal> {
+    match format {
+        Format::Json => json::each(body, json::LOGS, |origin, scope, place| {
+            let record = json::record(&json::value(place)?);
+            taken.push(of_log(record, origin, scope))
+        }),
+        Format::Protobuf => protobuf::each(body, |origin, scope, bytes| {
+            let record = protobuf::read::<LogRecord>(bytes, Kind::Log)?;
+            taken.push(of_log(record, origin, scope))
+        }),
     }
-    store(&app, entries, format).await
+}
+
+fn read_traces(format: Format, body: &[u8], taken: &mut Taken) -> Result<(), Refusal> {
+    match format {
+        Format::Json => json::each(body, json::TRACES, |origin, scope, place| {
+            let span = json::span(&json::value(place)?);
+            taken.push(of_span(span, origin, scope))
+        }),
+        Format::Protobuf => protobuf::each(body, |origin, scope, bytes| {
+            let span = protobuf::read::<Span>(bytes, Kind::Span)?;
+            taken.push(of_span(span, origin, scope))
+        }),
+    }
+}
+
+/// The entries that a body sent to `/v1/logs`, or with `is_traces` to `/v1/traces`, stores; else the
+/// status it is refused with.
+///
+/// # Errors
+///
+/// The status of the answer.
+pub fn otlp_entries(body: &[u8], is_json: bool, is_traces: bool) -> Result<Vec<Entry>, u16> {
+    let mut taken = Taken::new(None, body.len(), usize::MAX);
+    let format = if is_json {
+        Format::Json
+    } else {
+        Format::Protobuf
+    };
+    let read = if is_traces { read_traces } else { read_logs };
+    read(format, body, &mut taken).map_err(|refusal| refusal.status.as_u16())?;
+    Ok(taken.entries)
 }
 
 /// How a request is written, and its answer.
@@ -64,11 +85,53 @@ enum Format {
     Json,
 }
 
-async fn read<M: Message + Default>(
+/// What all records of a request became so far, and what they may.
+struct Taken {
+    store: Option<Store>,
+    entries: Vec<Entry>,
+    max_entries: usize,
+    /// Memory that the entries may still take.
+    left: usize,
+}
+
+impl Taken {
+    fn new(store: Option<Store>, n_bytes: usize, max_entries: usize) -> Taken {
+        Taken {
+            store,
+            entries: Vec::new(),
+            max_entries,
+            left: 3 * n_bytes + SPARE_BYTES,
+        }
+    }
+
+    fn push(&mut self, mut entry: Entry) -> Result<(), Refusal> {
+        let too_large = |text: String| Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text);
+        if self.entries.len() == self.max_entries {
+            let most = self.max_entries;
+            return Err(too_large(format!(
+                "A request may have at most {most} records"
+            )));
+        }
+        if let Some(store) = &self.store {
+            store.redact(&mut entry);
+        }
+        // What all records have in common is in each entry: a small body could become a large one.
+        self.left = self.left.checked_sub(entry.size_bytes()).ok_or_else(|| {
+            too_large(
+                "The records of this request take too much memory; send fewer at a time".into(),
+            )
+        })?;
+        self.entries.push(entry);
+        Ok(())
+    }
+}
+
+async fn take(
+    app: &App,
     headers: &HeaderMap,
     body: Body,
-    from_json: fn(&Value) -> M,
-) -> Result<(Format, M), Refusal> {
+    read: fn(Format, &[u8], &mut Taken) -> Result<(), Refusal>,
+) -> Result<Response, Refusal> {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let format = match kind.split(';').next().unwrap_or_default().trim() {
@@ -82,25 +145,14 @@ async fn read<M: Message + Default>(
         }
     };
     let received = body::read(headers, body, body::BATCH_BYTES).await?;
-    let wrong = |why: String| Refusal::new(StatusCode::BAD_REQUEST, why);
-    let message = match format {
-        Format::Protobuf => {
-            M::decode(received.bytes.clone()).map_err(|error| wrong(error.to_string()))?
-        }
-        Format::Json => {
-            let value = serde_json::from_slice(&received.bytes);
-            from_json(&value.map_err(|error| wrong(error.to_string()))?)
-        }
-    };
-    Ok((format, message))
-}
-
-async fn store(app: &App, entries: Vec<Entry>, format: Format) -> Result<Response, Refusal> {
-    if entries.len() > app.store.max_batch() {
-        let most = app.store.max_batch();
-        let text = format!("A request may have at most {most} records");
-        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text));
-    }
+    let store = app.store.clone();
+    let parsed = received.parse(move |bytes| {
+        let max_entries = store.max_batch();
+        let mut taken = Taken::new(Some(store), bytes.len(), max_entries);
+        read(format, bytes, &mut taken)?;
+        Ok(taken.entries)
+    });
+    let (entries, _share) = parsed.await?;
     if !entries.is_empty() {
         let n_entries = entries.len();
         app.store.write(entries).await?;
@@ -114,6 +166,22 @@ async fn store(app: &App, entries: Vec<Entry>, format: Format) -> Result<Respons
         Format::Json => ([(header::CONTENT_TYPE, "application/json")], "{}").into_response(),
     })
 }
+
+/// A record that is too large, or holds too much.
+fn too_large() -> Refusal {
+    let text = format!(
+        "A record may have at most {} bytes and {MAX_VALUES} values",
+        body::SINGLE_BYTES
+    );
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+}
+
+fn unreadable(why: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, why.into())
+}
+
+/// Memory of the entries of a request, beside three times the bytes of its body.
+const SPARE_BYTES: usize = 8 << 20;
 
 /// What all records of a program have in common.
 struct Origin {

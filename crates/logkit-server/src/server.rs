@@ -1,6 +1,10 @@
 //! Starting, running and stopping.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{
     net::TcpListener,
@@ -77,25 +81,10 @@ impl Server {
             grpc: grpc.as_ref().map(address).transpose()?,
             warnings: Vec::new(),
         };
-        let is_local = bound.http.ip().is_loopback();
-        let guard = Guard::new(&settings.api_keys, &settings.cors_origins, is_local);
-        let open_to_others = [Some(bound.http), bound.grpc]
-            .into_iter()
-            .flatten()
-            .any(|address| !is_loopback(address.ip()));
-        if open_to_others && !guard.has_keys() {
-            bound.warnings.push(
-                "the service can be reached from other machines and asks for no API key: everyone \
-                 there can read and write logs; set LOGKIT_API_KEY, or listen on 127.0.0.1"
-                    .into(),
-            );
-        } else if open_to_others && tls.is_none() {
-            bound.warnings.push(
-                "the service can be reached from other machines without TLS: keys and logs travel \
-                 in the clear"
-                    .into(),
-            );
-        }
+        let guard = Guard::new(&settings.api_keys, &settings.cors_origins);
+        bound
+            .warnings
+            .extend(exposed(&bound, guard.has_keys(), tls.is_some()));
         let (guard, metrics) = (Arc::new(guard), Arc::<Metrics>::default());
         let (stopping, stopped) = watch::channel(false);
         let room = Arc::new(Semaphore::new(settings.max_connections));
@@ -145,6 +134,57 @@ impl Server {
         let store = self.store;
         let _ = tokio::task::spawn_blocking(move || store.close()).await;
     }
+}
+
+/// What the owner of a service should know that other machines can reach.
+fn exposed(bound: &Bound, has_keys: bool, has_tls: bool) -> Option<String> {
+    let open: Vec<String> = [("HTTP", Some(bound.http)), ("gRPC", bound.grpc)]
+        .into_iter()
+        .filter_map(|(name, address)| Some((name, address?)))
+        .filter(|(_, address)| !is_loopback(address.ip()))
+        .map(|(name, address)| format!("{name} on {}", addresses(address)))
+        .collect();
+    if open.is_empty() {
+        return None;
+    }
+    let open = open.join(" and ");
+    if !has_keys {
+        let key = new_key().map_or_else(
+            || "a long random text".to_owned(),
+            |key| format!("for example {key}"),
+        );
+        return Some(format!(
+            "other machines reach {open}, and no API key is asked for: everyone there can read and \
+             write logs; set LOGKIT_API_KEY, {key}, or listen on 127.0.0.1"
+        ));
+    }
+    (!has_tls).then(|| {
+        format!("other machines reach {open} without TLS: keys and logs travel in the clear")
+    })
+}
+
+/// An address that is listened on; of all addresses the one that others most likely use.
+fn addresses(address: SocketAddr) -> String {
+    if !address.ip().is_unspecified() {
+        return address.to_string();
+    }
+    // Nothing is sent: the system only says which address it would send from.
+    let near = UdpSocket::bind(("0.0.0.0", 0)).and_then(|socket| {
+        socket.connect(("192.0.2.1", 9))?;
+        socket.local_addr()
+    });
+    match near {
+        Ok(near) => format!("{address} ({}:{} among them)", near.ip(), address.port()),
+        Err(_) => address.to_string(),
+    }
+}
+
+/// A key that nobody guesses.
+fn new_key() -> Option<String> {
+    let mut bytes = [0; 16];
+    let mut random = std::fs::File::open("/dev/urandom").ok()?;
+    std::io::Read::read_exact(&mut random, &mut bytes).ok()?;
+    Some(hex::encode(bytes))
 }
 
 fn is_loopback(ip: IpAddr) -> bool {

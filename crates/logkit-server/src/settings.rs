@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use logkit::{Durability, Sink, SinkError};
 
-/// What a server needs to know; [`Settings::default`] is the contract's.
+/// What a server needs to know; [`Settings::default`] is for this machine alone.
 pub struct Settings {
     /// Host and port of HTTP; port 0 takes a free one.
     pub http: (String, u16),
@@ -40,7 +40,7 @@ pub type OnReady = Box<dyn FnOnce(&Bound) + Send>;
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            http: ("0.0.0.0".into(), 8080),
+            http: ("127.0.0.1".into(), 8080),
             grpc: Some(("127.0.0.1".into(), 50051)),
             database: "logkit_central.db".into(),
             sinks: Vec::new(),

@@ -34,7 +34,6 @@ struct Inner {
     logger: Logger,
     /// The other sinks, so that their failures are no one's failures.
     others: Option<Logger>,
-    redact: bool,
     database: PathBuf,
     readers: Mutex<Vec<Reader>>,
     turns: Semaphore,
@@ -100,7 +99,6 @@ impl Store {
             calls: Mutex::new(calls),
             logger,
             others,
-            redact: settings.redact,
             database: settings.database.clone(),
             readers: Mutex::default(),
             turns: Semaphore::new(N_READERS),
@@ -110,13 +108,13 @@ impl Store {
         })))
     }
 
-    /// Puts entries into the queue, all or none.
-    pub(crate) fn push(&self, mut entries: Vec<Entry>) -> Result<Pending, StoreError> {
-        if self.0.redact {
-            for entry in &mut entries {
-                self.0.logger.redact(entry);
-            }
-        }
+    /// Blanks the secrets of an entry; whoever makes one does that before it goes into the queue.
+    pub(crate) fn redact(&self, entry: &mut Entry) {
+        self.0.logger.redact(entry);
+    }
+
+    /// Puts entries, which are blanked, into the queue, all or none.
+    pub(crate) fn push(&self, entries: Vec<Entry>) -> Result<Pending, StoreError> {
         // Who is told to come back would be counted twice.
         if !self.has_room(entries.len()) {
             return Err(StoreError::Full);

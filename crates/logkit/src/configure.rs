@@ -90,6 +90,7 @@ fn describe(config: &LogkitConfig, setup: &Setup) -> Result<Builder, SpecError> 
         time,
         webhook_format: config.webhook_format.clone(),
         api_key: config.api_key.as_ref().map(|key| key.expose().to_owned()),
+        safe_formulas: false,
     };
     let specs = match &setup.sinks {
         Some(specs) => specs,

@@ -299,7 +299,9 @@ impl Entry {
     }
 
     /// Bytes of memory that the entry holds, about.
-    pub(crate) fn size_bytes(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
+        /// A member of an object: its name, its hash and its place in the index.
+        const MEMBER: usize = 48;
         fn owned(text: &Text) -> usize {
             match text {
                 Cow::Borrowed(_) => 0,
@@ -307,17 +309,21 @@ impl Entry {
             }
         }
         fn json(value: &Value) -> usize {
-            32 + match value {
-                Value::String(text) => text.capacity(),
-                Value::Array(values) => values.iter().map(json).sum(),
-                Value::Object(map) => map.iter().map(|(key, value)| key.len() + json(value)).sum(),
-                _ => 0,
-            }
+            size_of::<Value>()
+                + match value {
+                    Value::String(text) => text.capacity(),
+                    Value::Array(values) => values.iter().map(json).sum(),
+                    Value::Object(map) => map
+                        .iter()
+                        .map(|(key, value)| MEMBER + key.len() + json(value))
+                        .sum(),
+                    _ => 0,
+                }
         }
         let extra: usize = self
             .extra
             .iter()
-            .map(|(key, value)| 64 + key.len() + json(value))
+            .map(|(key, value)| MEMBER + key.len() + json(value))
             .sum();
         size_of::<Entry>()
             + extra

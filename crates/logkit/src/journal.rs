@@ -18,7 +18,13 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Entry, SinkError, sinks::file::io_error, sinks::json};
+use crate::{
+    Entry, SinkError,
+    sinks::{
+        file::{io_error, private},
+        json,
+    },
+};
 
 /// A new segment begins at that size.
 const SEGMENT_BYTES: u64 = 4 << 20;
@@ -163,7 +169,8 @@ fn segment(prefix: &Path) -> io::Result<Segment> {
         let mut name = OsString::from(prefix);
         name.push(format!(".{}-{number}", std::process::id()));
         let path = PathBuf::from(name);
-        let created = OpenOptions::new().create_new(true).append(true).open(&path);
+        let mut options = OpenOptions::new();
+        let created = private(options.create_new(true).append(true)).open(&path);
         match created {
             Ok(file) => {
                 file.lock()?;

@@ -31,8 +31,18 @@ impl Level {
     ];
 
     /// Reads a name in any case; blanks around it do not matter.
+    /// `warn`, `err` and `fatal` are other names of three of them.
     pub fn parse(name: &str) -> Level {
         let name = name.trim();
+        for (other, level) in [
+            ("warn", Level::Warning),
+            ("err", Level::Error),
+            ("fatal", Level::Critical),
+        ] {
+            if name.eq_ignore_ascii_case(other) {
+                return level;
+            }
+        }
         Level::ALL
             .into_iter()
             .find(|level| level.as_str().eq_ignore_ascii_case(name))

@@ -3,6 +3,38 @@
 //! An [`Entry`] describes one call. A [`Logger`] puts entries into a bounded queue; one writer
 //! thread hands them in batches to [`Sink`]s: files, an SQLite database, the console. Nothing that
 //! goes wrong there reaches the logged program: it is counted ([`Stats`]) and said once on stderr.
+//!
+//! ```
+//! use logkit::{DbSink, Durability, Logger, log_call, query::{Filter, Reader}, set_default_logger};
+//!
+//! #[log_call(level = "info")]
+//! fn price(article: &str, n: u32, api_key: &str) -> Result<u32, std::num::ParseIntError> {
+//!     Ok(article.parse::<u32>()? * n)
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("logs.db");
+//! # let path = path.as_path();
+//! let logger = Logger::builder()
+//!     .sink(DbSink::open(path, "logs", Durability::Buffered)?)
+//!     .build();
+//! set_default_logger(logger.clone());
+//!
+//! assert_eq!(price("20", 3, "k-123")?, 60);
+//!
+//! // A program that ends writes what waits; one that reads its own entries flushes first.
+//! assert!(logger.flush(std::time::Duration::from_secs(5)));
+//! let rows = Reader::open(path, "logs")?.rows(&Filter::default())?;
+//! // The name `api_key` was enough to blank its value.
+//! assert_eq!(rows[0].entry.args, r#"("20", 3, ***REDACTED***)"#);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The attributes are [`macro@log_call`], [`macro@catch`], [`macro@logged`], [`macro@auto_log`] and
+//! [`macro@skip`]. Sinks and wrappers are listed at [`Sink`], or described by texts such as `csv:calls.csv`
+//! ([`spec`]); [`configure()`] reads them from the environment. What counts as a secret says [`Redactor`].
 
 #[cfg(feature = "tracing")]
 mod bridge;

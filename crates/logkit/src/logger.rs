@@ -166,7 +166,8 @@ impl Logger {
             return Err(Box::new(entry));
         }
         inner.tags.fill(&mut entry);
-        if inner.on_full.for_level(&entry.level) == Full::Wait && !inner.queue.has_room(&entry) {
+        let full = inner.on_full.for_level(&entry.level);
+        if inner.queue.would_wait(&entry, full) {
             return Err(Box::new(entry));
         }
         live.put(entry);

@@ -5,10 +5,11 @@ use crate::{Level, queue::Full};
 /// What happens when the queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFull {
-    /// ERROR and above wait up to 100 ms for room, the rest is dropped.
+    /// Callers wait for room while the sinks keep up, up to a second; for sinks that are slow or stand still
+    /// ERROR and above wait up to 100 ms, and the rest is dropped.
     #[default]
     ByLevel,
-    /// Every entry waits up to 100 ms.
+    /// Every entry waits up to 100 ms, or up to a second for sinks that keep up.
     Block,
     /// New entries are dropped.
     DropNew,
@@ -30,7 +31,8 @@ impl OnFull {
     pub(crate) fn for_level(self, level: &Level) -> Full {
         match self {
             OnFull::ByLevel if level.is_error() => Full::Wait,
-            OnFull::ByLevel | OnFull::DropNew => Full::Refuse,
+            OnFull::ByLevel => Full::KeepUp,
+            OnFull::DropNew => Full::Refuse,
             OnFull::Block => Full::Wait,
             OnFull::DropOld => Full::DropOldest,
         }

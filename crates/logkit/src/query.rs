@@ -164,6 +164,19 @@ impl Reader {
         Ok(rows)
     }
 
+    /// The rows, newest first, as long as `f` returns true.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
+    pub fn each_newest(
+        &self,
+        filter: &Filter,
+        f: impl FnMut(Row) -> bool,
+    ) -> Result<(), SinkError> {
+        self.each(filter, Order::NewestFirst, f)
+    }
+
     /// The rows in the order they were written, as long as `f` returns true.
     pub fn for_each(&self, filter: &Filter, f: impl FnMut(Row) -> bool) -> Result<(), SinkError> {
         self.each(filter, Order::AsWritten, f)

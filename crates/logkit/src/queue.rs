@@ -24,6 +24,11 @@ pub(crate) const BATCH: usize = 512;
 pub(crate) const LINGER: Duration = Duration::from_millis(50);
 /// How long a caller waits for room.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How long if the sinks have kept up so far: then one slow batch, such as one that waits for the disk, is
+/// no reason to drop anything.
+const MORE_PATIENCE: Duration = Duration::from_secs(1);
+/// Sinks that take longer for a batch, on average, do not keep up with a burst.
+const SLOW_BATCH: Duration = Duration::from_millis(100);
 
 /// There is no room in the queue now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +40,8 @@ pub struct QueueFull;
 pub(crate) enum Full {
     /// Wait a little, then give up.
     Wait,
+    /// The same, but only for sinks that keep up.
+    KeepUp,
     Refuse,
     DropOldest,
 }
@@ -63,6 +70,10 @@ struct State {
     ended: bool,
     /// A caller waited in vain and the writer has not moved since: nobody waits again.
     stalled: bool,
+    /// When the writer took the batch that it holds.
+    taken_at: Option<Instant>,
+    /// How long a batch takes, on average of the last ones; `None` before the first.
+    pace: Option<Duration>,
     /// Entries pushed out by newer ones.
     n_pushed_out: u64,
     /// Somebody wants the writer to stand still.
@@ -243,10 +254,16 @@ impl Queue {
         Ok(())
     }
 
-    /// True if that entry could be added now without waiting.
-    pub(crate) fn has_room(&self, entry: &Entry) -> bool {
+    /// True if to add that entry would mean to wait for room.
+    pub(crate) fn would_wait(&self, entry: &Entry, full: Full) -> bool {
         let state = self.state.lock();
-        state.closed || state.fits(1, entry.size_bytes(), self)
+        !state.closed
+            && !state.fits(1, entry.size_bytes(), self)
+            && match full {
+                Full::Wait => true,
+                Full::KeepUp => state.keeps_up() && !state.stalled,
+                Full::Refuse | Full::DropOldest => false,
+            }
     }
 
     /// Adds entries that are written together, all or none. Otherwise they are gone.
@@ -374,7 +391,10 @@ impl Queue {
             let complete = front.urgent || front.entries.len() >= BATCH || state.chunks.len() > 1;
             if complete || state.closed || Instant::now() >= due {
                 match state.chunks.pop_front() {
-                    Some(chunk) => break Next::Write(chunk),
+                    Some(chunk) => {
+                        state.taken_at = Some(Instant::now());
+                        break Next::Write(chunk);
+                    }
                     None => continue,
                 }
             }
@@ -395,6 +415,10 @@ impl Queue {
         state.n_entries -= n_entries;
         state.n_bytes -= chunk.n_bytes;
         state.stalled = false;
+        if let Some(taken_at) = state.taken_at.take().filter(|_| n_entries > 0) {
+            let took = taken_at.elapsed();
+            state.pace = Some(state.pace.map_or(took, |pace| (pace * 7 + took) / 8));
+        }
         if state.spare.len() < SPARE && (1..=BATCH).contains(&chunk.entries.capacity()) {
             state.spare.push(std::mem::take(&mut chunk.entries));
         }
@@ -422,13 +446,18 @@ impl Queue {
             }
             match full {
                 Full::DropOldest if state.drop_oldest() => {}
-                Full::Wait if !state.stalled => {
-                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+                Full::Wait | Full::KeepUp
+                    if !state.stalled && (full == Full::Wait || state.keeps_up()) =>
+                {
+                    let deadline =
+                        *deadline.get_or_insert_with(|| Instant::now() + state.patience());
                     if self.room.wait_until(&mut state, deadline).timed_out() {
                         state.stalled = true;
                     }
                 }
-                Full::Wait | Full::Refuse | Full::DropOldest => return Err(NotWritten::QueueFull),
+                Full::Wait | Full::KeepUp | Full::Refuse | Full::DropOldest => {
+                    return Err(NotWritten::QueueFull);
+                }
             }
         }
     }
@@ -462,6 +491,20 @@ impl State {
         self.n_entries == 0
             || (self.n_entries + n_entries <= queue.max_entries
                 && self.n_bytes + n_bytes <= queue.max_bytes)
+    }
+
+    /// False if the sinks are too slow for callers to wait for them.
+    fn keeps_up(&self) -> bool {
+        self.pace.is_none_or(|pace| pace <= SLOW_BATCH)
+    }
+
+    /// How long a caller waits for room.
+    fn patience(&self) -> Duration {
+        if self.pace.is_some_and(|pace| pace <= SLOW_BATCH) {
+            MORE_PATIENCE
+        } else {
+            PATIENCE
+        }
     }
 
     /// Makes room; false if the writer holds everything.

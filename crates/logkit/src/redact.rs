@@ -2,16 +2,37 @@
 
 use std::{
     borrow::Cow,
-    sync::{Arc, LazyLock, OnceLock},
+    ops::Range,
+    sync::{Arc, OnceLock},
 };
 
-use regex::Regex;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{Entry, Text};
 
+mod addresses;
+mod names;
+mod pairs;
+mod tokens;
+
+pub use names::is_sensitive_key;
+use names::{is_secret, segments};
+use pairs::Programs;
+
 /// What stands in place of a secret.
 pub const REDACTED: &str = "***REDACTED***";
+
+/// Finds the places of secrets in a text, in order.
+type Finder = fn(&str) -> Vec<Range<usize>>;
+
+/// What shows by its form.
+const FINDERS: [Finder; 5] = [
+    private_keys,
+    addresses::in_addresses,
+    tokens::find,
+    addresses::in_schemes,
+    pairs::in_options,
+];
 
 /// Finds secrets.
 #[derive(Clone, Debug, Default)]
@@ -72,9 +93,20 @@ impl Redactor {
         }
     }
 
-    /// Arguments of a command line: `--token x`, `--token=x`, `TOKEN=x` and secrets within texts.
+    /// Arguments of a command line: `--token x`, `--token=x`, `TOKEN=x`, `-u name:x` and secrets within
+    /// texts.
     pub fn redact_args<S: AsRef<str>>(&self, args: &[S]) -> Vec<String> {
+        self.redact_command("", args)
+    }
+
+    /// The same where the program is known, or is the first argument: `mysql -px`.
+    pub fn redact_command<S: AsRef<str>>(&self, program: &str, args: &[S]) -> Vec<String> {
+        let programs = args
+            .iter()
+            .map(|arg| Programs::in_text(arg.as_ref()))
+            .fold(Programs::in_text(program), Programs::and);
         let mut after_key = false;
+        let mut after_user = false;
         args.iter()
             .map(|arg| {
                 let arg = arg.as_ref();
@@ -82,68 +114,40 @@ impl Redactor {
                     && !arg.contains(['=', ' '])
                     && self.is_sensitive_key(arg.trim_start_matches('-'));
                 let is_value = std::mem::replace(&mut after_key, is_key);
+                let is_user = std::mem::replace(&mut after_user, pairs::takes_user(arg));
                 if is_value && !is_key {
-                    REDACTED.to_owned()
-                } else {
-                    self.redact_string(arg).into_owned()
+                    return REDACTED.to_owned();
+                }
+                match pairs::in_option(arg, is_user, programs) {
+                    Some(secret) => format!("{}{REDACTED}", &arg[..secret.start]),
+                    None => self.redact_string(arg).into_owned(),
                 }
             })
             .collect()
     }
 
-    /// Blanks secrets within a text: `key=value`, `key: value`, `--key value`, credentials in
-    /// addresses, access keys, private keys, signed tokens.
+    /// Blanks secrets within a text: `key=value`, `key: value`, `--key value`, `<key>value</key>`,
+    /// credentials in addresses and headers, private keys, and tokens whose form shows who issued them.
+    /// The time is linear in the text.
     pub fn redact_string<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if !may_hold_secret(text) {
             return Cow::Borrowed(text);
         }
         let mut text = Cow::Borrowed(text);
-        for form in FORMS.iter() {
-            if !text.contains(form.hint) {
-                continue;
-            }
-            if let Cow::Owned(scrubbed) = form.regex.replace_all(&text, form.replace) {
-                text = Cow::Owned(scrubbed);
+        // A pair ends where its value does, which is clearer when what is within is blanked already.
+        for find in FINDERS {
+            if let Some(blanked) = blank(&text, find(&text)) {
+                text = Cow::Owned(blanked);
             }
         }
-        match self.redact_pairs(&text) {
-            Some(scrubbed) => Cow::Owned(scrubbed),
+        match blank(&text, pairs::find(self, &text)) {
+            Some(blanked) => Cow::Owned(blanked),
             None => text,
         }
     }
 
-    /// Blanks a JSON value: keys to depth 4, texts everywhere.
+    /// Blanks a JSON value: by the names in objects, and within all texts, names included.
     pub fn redact_json(&self, value: &mut Value) {
-        self.redact_json_at(value, 0);
-    }
-
-    /// Blanks all texts of an entry that come from the program.
-    pub fn redact_entry(&self, entry: &mut Entry) {
-        for text in [
-            &mut entry.args,
-            &mut entry.kwargs,
-            &mut entry.return_value,
-            &mut entry.exception,
-            &mut entry.traceback,
-        ] {
-            self.redact_text(text);
-        }
-        for (key, value) in &mut entry.extra {
-            if self.is_sensitive_key(key) {
-                *value = REDACTED.into();
-            } else {
-                self.redact_json_at(value, 1);
-            }
-        }
-    }
-
-    pub(crate) fn redact_text(&self, text: &mut Text) {
-        if let Cow::Owned(redacted) = self.redact_string(text) {
-            *text = redacted.into();
-        }
-    }
-
-    fn redact_json_at(&self, value: &mut Value, depth: usize) {
         match value {
             Value::String(text) => {
                 if let Cow::Owned(redacted) = self.redact_string(text) {
@@ -152,329 +156,132 @@ impl Redactor {
             }
             Value::Array(values) => {
                 for value in values {
-                    self.redact_json_at(value, depth + 1);
+                    self.redact_json(value);
                 }
             }
-            Value::Object(map) => {
-                for (key, value) in map {
-                    if depth < MAX_DEPTH && self.is_sensitive_key(key) {
-                        *value = REDACTED.into();
-                    } else {
-                        self.redact_json_at(value, depth + 1);
-                    }
-                }
-            }
+            Value::Object(map) => self.redact_map(map),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    /// Blanks what follows the name of a secret; `None` if there is none.
-    fn redact_pairs(&self, text: &str) -> Option<String> {
-        let bytes = text.as_bytes();
-        let mut out: Option<String> = None;
-        let mut copied = 0;
-        let mut at = 0;
-        while let Some(found) = bytes[at..]
-            .iter()
-            .position(|byte| matches!(byte, b':' | b'=' | b'-'))
-        {
-            let mark = at + found;
-            at = mark + 1;
-            let Some((key, value)) = pair_at(text, mark) else {
-                continue;
-            };
-            if !self.is_sensitive_key(key) {
-                continue;
-            }
-            let end = value_end(text, value, key);
-            if end > value && end > copied && value >= copied && &text[value..end] != REDACTED {
-                let (value, end) = inside_quotes(text, value, end);
-                let out = out.get_or_insert_with(|| String::with_capacity(text.len()));
-                out.push_str(&text[copied..value]);
-                out.push_str(REDACTED);
-                copied = end;
-                at = at.max(end);
+    fn redact_map(&self, map: &mut Map<String, Value>) {
+        // `{"name": "password", "value": "…"}`
+        let is_named = ["name", "key", "header", "field"].iter().any(|key| {
+            let name = map.get(*key).and_then(Value::as_str);
+            name.is_some_and(|name| self.is_sensitive_key(name))
+        });
+        let mut is_renamed = false;
+        for (key, value) in &mut *map {
+            is_renamed |= matches!(self.redact_string(key), Cow::Owned(_));
+            let is_count = value.is_number() && names::may_be_count(key);
+            let is_secret = self.is_sensitive_key(key) || (is_named && key == "value");
+            if is_secret && !is_count && !value.is_null() {
+                *value = REDACTED.into();
+            } else {
+                self.redact_json(value);
             }
         }
-        out.map(|mut out| {
-            out.push_str(&text[copied..]);
-            out
-        })
+        if is_renamed {
+            *map = std::mem::take(map)
+                .into_iter()
+                .map(|(key, value)| (self.redact_string(&key).into_owned(), value))
+                .collect();
+        }
+    }
+
+    /// Blanks all texts of an entry.
+    pub fn redact_entry(&self, entry: &mut Entry) {
+        for text in [
+            &mut entry.function_name,
+            &mut entry.module,
+            &mut entry.args,
+            &mut entry.kwargs,
+            &mut entry.arg_types,
+            &mut entry.kwarg_types,
+            &mut entry.return_value,
+            &mut entry.return_type,
+            &mut entry.exception,
+            &mut entry.exception_type,
+            &mut entry.traceback,
+            &mut entry.environment,
+            &mut entry.trace_id,
+            &mut entry.version,
+            &mut entry.llm_analysis,
+        ] {
+            self.redact_text(text);
+        }
+        if !entry.extra.is_empty() {
+            self.redact_map(&mut entry.extra);
+        }
+    }
+
+    pub(crate) fn redact_text(&self, text: &mut Text) {
+        if let Cow::Owned(redacted) = self.redact_string(text) {
+            *text = redacted.into();
+        }
     }
 }
 
-/// True if what has that name is a secret, by the built-in rules.
-pub fn is_sensitive_key(name: &str) -> bool {
-    may_be_secret(name) && is_secret(&segments(name))
-}
-
-/// False for most names that are none of a secret, without an allocation.
-fn may_be_secret(name: &str) -> bool {
-    // Other letters may have these as their lower case.
-    !name.is_ascii()
-        || (0..name.len()).any(|at| {
-            let rest = &name.as_bytes()[at..];
-            PARTS.iter().any(|part| {
-                rest.len() >= part.len() && rest[..part.len()].eq_ignore_ascii_case(part)
-            })
-        })
-}
-
-/// How deep names of nested values are looked at.
-const MAX_DEPTH: usize = 4;
-/// A name is not longer than that.
-const MAX_NAME: usize = 64;
-
-/// A segment that makes a name secret.
-const SECRET: &[&str] = &[
-    "password",
-    "passwd",
-    "passphrase",
-    "pwd",
-    "secret",
-    "token",
-    "apikey",
-    "authorization",
-    "credential",
-    "credentials",
-    "cookie",
-];
-/// Two neighbours that make a name secret.
-const SECRET_PAIRS: &[(&str, &str)] = &[
-    ("api", "key"),
-    ("private", "key"),
-    ("access", "key"),
-    ("secret", "key"),
-    ("session", "id"),
-    ("auth", "header"),
-];
-/// Whatever is secret holds one of these.
-const PARTS: [&[u8]; 9] = [
-    b"pass", b"pwd", b"secret", b"token", b"key", b"auth", b"cred", b"cookie", b"session",
-];
-/// Names that are secret as a whole.
-const SECRET_NAMES: &[&str] = &["pass", "auth"];
-
-struct Form {
-    /// Compiled when a text has the hint: programs that end soon need none.
-    regex: LazyLock<Regex, Box<dyn FnOnce() -> Regex + Send>>,
-    /// Without that text there is no match.
-    hint: &'static str,
-    replace: &'static str,
-}
-
-/// Secrets that show by their form. The engine's time is linear in the text.
-#[expect(
-    clippy::expect_used,
-    reason = "the patterns are constants; a test compiles them"
-)]
-static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
-    [
-        (
-            "PRIVATE KEY",
-            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
-            REDACTED,
-        ),
-        (
-            "://",
-            r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@'\x22]*):[^\s/'\x22]+@",
-            "$1:***REDACTED***@",
-        ),
-        ("AKIA", r"\bAKIA[0-9A-Z]{16}\b", REDACTED),
-        (
-            "eyJ",
-            r"\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*",
-            REDACTED,
-        ),
-        (
-            "earer ",
-            r"\b([Bb]earer) [A-Za-z0-9._~+/=-]{8,}",
-            "$1 ***REDACTED***",
-        ),
-    ]
-    .into_iter()
-    .map(|(hint, pattern, replace)| Form {
-        regex: LazyLock::new(Box::new(move || {
-            Regex::new(pattern).expect("a pattern of ours")
-        })),
-        hint,
-        replace,
+/// The text with the mark in these places, which are in order; `None` if there are none.
+fn blank(text: &str, places: Vec<Range<usize>>) -> Option<String> {
+    let mut out = String::new();
+    let mut copied = 0;
+    for place in places {
+        let is_blank = place.is_empty() || text[place.clone()].starts_with(REDACTED);
+        if is_blank || place.start < copied {
+            continue;
+        }
+        if out.is_empty() {
+            out.reserve(text.len());
+        }
+        out.push_str(&text[copied..place.start]);
+        out.push_str(REDACTED);
+        copied = place.end;
+    }
+    (copied > 0).then(|| {
+        out.push_str(&text[copied..]);
+        out
     })
-    .collect()
-});
+}
+
+/// The places of private keys, of PEM and of PGP; one that has no end reaches to the end of the text.
+fn private_keys(text: &str) -> Vec<Range<usize>> {
+    const BEGIN: &str = "-----BEGIN ";
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(begin) = text[at..].find(BEGIN) {
+        let start = at + begin;
+        at = start + BEGIN.len();
+        let label = text[at..].split("-----").next().unwrap_or_default();
+        let is_private = label.ends_with("PRIVATE KEY") || label.ends_with("PRIVATE KEY BLOCK");
+        if !is_private || label.len() > 64 {
+            continue;
+        }
+        let end = format!("-----END {label}-----");
+        at = text[at..]
+            .find(&end)
+            .map_or(text.len(), |found| at + found + end.len());
+        found.push(start..at);
+    }
+    found
+}
 
 /// False if no rule can match; most values are short and plain.
 fn may_hold_secret(text: &str) -> bool {
-    // Marks of pairs and addresses; letters of `AKIA`, `eyJ` and `KEY`; the blank of `bearer x`.
+    // Marks of pairs, options, addresses and elements; `_`, `-` and `.` within tokens, `J` of those that
+    // are signed, `A` of Amazon's and Google's; the blank after `bearer` and `basic`.
     let mut before = 0;
     text.bytes().any(|byte| {
-        let found =
-            matches!(byte, b':' | b'=' | b'-' | b'K' | b'J') || (byte == b' ' && before == b'r');
+        let found = match byte {
+            b':' | b'=' | b'-' | b'<' | b'_' | b'J' => true,
+            b'.' => matches!(before, b'9' | b'G' | b's' | b'b' | b'e'),
+            b'K' | b'S' | b'I' | b'B' | b'C' | b'R' => before == b'A',
+            b' ' => matches!(before, b'r' | b'R' | b'c' | b'C'),
+            _ => false,
+        };
         before = byte;
         found
     })
-}
-
-/// Splits a name at `_`, `-`, `.` and changes of case; lower case.
-fn segments(name: &str) -> Vec<String> {
-    let mut segments = Vec::new();
-    let mut segment = String::new();
-    let chars: Vec<char> = name.trim().chars().take(MAX_NAME).collect();
-    for (idx, &c) in chars.iter().enumerate() {
-        let is_separator = !c.is_alphanumeric();
-        let before = idx.checked_sub(1).map(|idx| chars[idx]);
-        let after = chars.get(idx + 1);
-        let starts_word = c.is_uppercase()
-            && before.is_some_and(|before| {
-                before.is_lowercase()
-                    || before.is_numeric()
-                    || (before.is_uppercase() && after.is_some_and(|after| after.is_lowercase()))
-            });
-        if (is_separator || starts_word) && !segment.is_empty() {
-            segments.push(std::mem::take(&mut segment));
-        }
-        if !is_separator {
-            segment.extend(c.to_lowercase());
-        }
-    }
-    if !segment.is_empty() {
-        segments.push(segment);
-    }
-    segments
-}
-
-fn is_secret(segments: &[String]) -> bool {
-    segments
-        .iter()
-        .any(|segment| SECRET.contains(&segment.as_str()))
-        || segments
-            .windows(2)
-            .any(|pair| SECRET_PAIRS.contains(&(pair[0].as_str(), pair[1].as_str())))
-        || matches!(segments, [name] if SECRET_NAMES.contains(&name.as_str()))
-}
-
-/// The name before the mark at `mark`, and where its value starts.
-fn pair_at(text: &str, mark: usize) -> Option<(&str, usize)> {
-    let bytes = text.as_bytes();
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    if bytes[mark] == b'-' {
-        // `--key value`; with `=` the other mark finds it.
-        if bytes.get(mark + 1) != Some(&b'-') {
-            return None;
-        }
-        let start = mark + 2;
-        let length = bytes[start..]
-            .iter()
-            .take(MAX_NAME)
-            .take_while(|byte| is_name(**byte))
-            .count();
-        let end = start + length;
-        let n_blanks = bytes[end..]
-            .iter()
-            .take_while(|byte| **byte == b' ')
-            .count();
-        let value = end + n_blanks;
-        let follows = n_blanks > 0 && !matches!(bytes.get(value), None | Some(b'-'));
-        return (length > 0 && follows).then(|| (&text[start..end], value));
-    }
-    // `path::of::something` is no pair, nor is `==`.
-    let mark_byte = bytes[mark];
-    if bytes.get(mark + 1) == Some(&mark_byte) || (mark > 0 && bytes[mark - 1] == mark_byte) {
-        return None;
-    }
-    let mut end = mark;
-    for skipped in [&b" "[..], b"\"'", b"\\"] {
-        if end > 0 && skipped.contains(&bytes[end - 1]) {
-            end -= 1;
-        }
-    }
-    let length = bytes[..end]
-        .iter()
-        .rev()
-        .take(MAX_NAME)
-        .take_while(|byte| is_name(**byte))
-        .count();
-    let n_blanks = bytes[mark + 1..]
-        .iter()
-        .take_while(|byte| **byte == b' ')
-        .count();
-    (length > 0).then(|| (&text[end - length..end], mark + 1 + n_blanks))
-}
-
-/// Where the value that starts at `start` ends.
-fn value_end(text: &str, start: usize, key: &str) -> usize {
-    let bytes = text.as_bytes();
-    let whole_line = {
-        let last = segments(key).pop();
-        matches!(last.as_deref(), Some("cookie" | "authorization"))
-    };
-    if let Some(end) = quoted_end(bytes, start) {
-        return end;
-    }
-    let mut depth = 0_usize;
-    let mut at = start;
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
-            b'\n' | b'\r' => break,
-            b'"' | b'\'' if depth == 0 && at > start => break,
-            b'"' | b'\'' => {
-                at = quoted_end(bytes, at).unwrap_or(bytes.len());
-                continue;
-            }
-            b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' if depth == 0 => break,
-            b')' | b']' | b'}' => depth -= 1,
-            b' ' | b'\t' | b',' | b';' | b'&' if depth == 0 && !whole_line => break,
-            _ => {}
-        }
-        at += 1;
-    }
-    at
-}
-
-/// Where the quoted text at `start` ends, its closing quote included. Quotes may themselves be
-/// escaped, as in a text within a text.
-fn quoted_end(bytes: &[u8], start: usize) -> Option<usize> {
-    let n_escapes = bytes
-        .get(start..)?
-        .iter()
-        .take_while(|byte| **byte == b'\\')
-        .count();
-    let open = start + n_escapes;
-    let quote = *bytes
-        .get(open)
-        .filter(|byte| matches!(byte, b'"' | b'\''))?;
-    let mut at = open + 1;
-    let mut escapes = 0;
-    while let Some(&byte) = bytes.get(at) {
-        at += 1;
-        if byte == quote && escapes == n_escapes {
-            return Some(at);
-        }
-        escapes = if byte == b'\\' && (escapes < n_escapes || n_escapes == 0) {
-            escapes + 1
-        } else {
-            0
-        };
-        if n_escapes == 0 && escapes == 1 {
-            // The escaped character is no end.
-            at += 1;
-            escapes = 0;
-        }
-    }
-    Some(bytes.len())
-}
-
-/// Keeps the quotes around a blanked value.
-fn inside_quotes(text: &str, start: usize, end: usize) -> (usize, usize) {
-    let bytes = text.as_bytes();
-    let quoted =
-        end - start >= 2 && matches!(bytes[start], b'"' | b'\'') && bytes[end - 1] == bytes[start];
-    if quoted {
-        (start + 1, end - 1)
-    } else {
-        (start, end)
-    }
 }
 
 #[cfg(test)]
@@ -484,51 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_rule_is_lost_to_the_quick_look() {
-        let pairs = SECRET_PAIRS.iter().map(|(a, b)| format!("{a}_{b}"));
-        let names = SECRET
-            .iter()
-            .chain(SECRET_NAMES)
-            .map(|name| (*name).to_owned());
-        for name in pairs.chain(names) {
-            assert!(is_sensitive_key(&name), "{name}");
-            assert!(is_sensitive_key(&name.to_uppercase()), "{name}");
-        }
-    }
-
-    #[test]
-    fn names_of_secrets() {
-        for name in [
-            "user_token",
-            "apiKey",
-            "DB_PASSWORD",
-            "password",
-            "X-API-Key",
-            "APIKey",
-            "sessionId",
-            "aws.secret",
-            "pass",
-            "auth",
-            "privateKey",
-            "Set-Cookie",
-            "client_secret",
-        ] {
-            assert!(is_sensitive_key(name), "{name}");
-        }
-        for name in [
-            "max_tokens",
-            "tokenizer",
-            "author",
-            "passenger",
-            "session_count",
-            "key",
-            "bypass_auth",
-            "passed",
-            "",
-            "keys",
-        ] {
-            assert!(!is_sensitive_key(name), "{name}");
-        }
+    fn more_names_can_be_given() {
         let more = Redactor::new(["pin", "customerId"]);
         assert!(more.is_sensitive_key("user_pin") && more.is_sensitive_key("customer_id"));
         assert!(!more.is_sensitive_key("pinned"));

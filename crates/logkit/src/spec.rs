@@ -24,6 +24,8 @@ pub struct Options {
     pub webhook_format: Option<String>,
     /// Key for a remote logkit.
     pub api_key: Option<String>,
+    /// CSV files are safe to be opened as spreadsheets, whatever was logged.
+    pub safe_formulas: bool,
 }
 
 /// Why a specification gives no sink.
@@ -162,8 +164,9 @@ const SINKS: &[Kind] = &[
         optional_path: false,
         has_options: true,
         open: |request| {
+            let safe = request.options.safe_formulas;
             let sink = CsvSink::open(request.path, request.rotation);
-            request.opened(sink)
+            request.opened(sink.map(|sink| sink.safe_formulas(safe)))
         },
     },
     Kind {

@@ -35,6 +35,8 @@ pub(crate) struct Report {
     entry: Entry,
     redactor: Option<Arc<Redactor>>,
     extra: Map<String, Value>,
+    /// The time that the command had.
+    timeout: Option<Duration>,
 }
 
 impl Report {
@@ -53,7 +55,7 @@ impl Report {
             .map(|word| word.to_string_lossy())
             .collect();
         let words = match &redactor {
-            Some(redactor) => redactor.redact_args(&words),
+            Some(redactor) => redactor.redact_command(&plan.command.to_string_lossy(), &words),
             None => words.into_iter().map(Cow::into_owned).collect(),
         };
         let command = plan.command.to_string_lossy().into_owned();
@@ -85,6 +87,7 @@ impl Report {
             entry,
             redactor,
             extra,
+            timeout: args.timeout,
         }
     }
 
@@ -150,12 +153,21 @@ impl Report {
                 if ended.stdout.truncated || ended.stderr.truncated {
                     extra.extend(bytes.map(|(name, bytes)| (name.to_owned(), bytes.into())));
                 }
-                if ended.timed_out {
+                if let Some(limit) = ended.timed_out.then_some(self.timeout).flatten() {
                     entry.exception_type = "TimeoutError".into();
+                    let said = std::mem::take(&mut entry.exception);
+                    let seconds = limit.as_secs_f64();
+                    entry.exception = match said.trim_end() {
+                        "" => format!("timed out after {seconds} s").into(),
+                        said => format!("timed out after {seconds} s: {said}").into(),
+                    };
                 }
             }
         }
         entry.extra = extra;
+        if let Some(redactor) = &self.redactor {
+            redactor.redact_entry(&mut entry);
+        }
         entry
     }
 }

@@ -463,3 +463,25 @@ fn the_program_tells_about_itself() {
         "deploy.check\ndeploy.stop\n"
     );
 }
+
+#[test]
+fn levels_are_those_there_are() {
+    let sandbox = Sandbox::new();
+    let own = Level::Other("NOTE".into());
+    sandbox.log(&[entry(3, Level::Warning, "check"), entry(2, own, "note")]);
+    for level in ["warning", "warn", "WARN"] {
+        let ended = sandbox.run(&["logs", "--level", level, "--json"]);
+        assert_eq!(functions(&ended), ["check"], "{level}");
+    }
+    // A level of the program's own.
+    let ended = sandbox.run(&["logs", "--level", "note", "--json"]);
+    assert_eq!(functions(&ended), ["note"]);
+    for command in ["logs", "stats"] {
+        let ended = sandbox.run(&[command, "--level", "FOO"]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(
+            ended.stderr.contains("no entry has the level 'FOO'"),
+            "{ended:?}"
+        );
+    }
+}

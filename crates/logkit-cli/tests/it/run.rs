@@ -73,6 +73,7 @@ fn the_entry_has_the_fields_of_a_command() {
     let sandbox = Sandbox::new();
     let ended = sandbox.run(&[
         "run",
+        "--verbose",
         "--env",
         "prod",
         "--",
@@ -332,11 +333,34 @@ fn a_command_that_will_not_end_is_killed_with_its_children() {
 }
 
 #[test]
+fn a_command_runs_as_it_would_without() {
+    let sandbox = Sandbox::new();
+    let ended = sandbox.run(&["run", "sh", "-c", "echo out; echo err >&2"]);
+    assert_eq!((&*ended.stdout, &*ended.stderr), ("out\n", "err\n"));
+}
+
+#[test]
+fn an_entry_says_that_the_time_was_over() {
+    let sandbox = Sandbox::new();
+    let script = "echo busy >&2; sleep 60";
+    let ended = sandbox.run(&["run", "--timeout", "0.3s", "sh", "-c", script]);
+    assert_eq!(ended.code, Some(124), "{ended:?}");
+    assert_eq!(sandbox.entry()["exception"], "timed out after 0.3 s: busy");
+    let shown = sandbox.run(&["logs"]).stdout;
+    assert!(
+        shown.contains("| ERROR | sh -c echo busy >&2; sleep 60 |"),
+        "{shown}"
+    );
+    assert!(shown.contains("| timed out after 0.3 s: busy"), "{shown}");
+}
+
+#[test]
 fn secrets_are_not_logged() {
     let sandbox = Sandbox::new();
     let script = "echo password=hunter2 >&2; echo 'Authorization: Bearer abcdef0123456789'; exit 1";
     let ended = sandbox.run(&[
         "run",
+        "--verbose",
         "sh",
         "-c",
         script,
@@ -347,6 +371,8 @@ fn secrets_are_not_logged() {
         "--max-tokens",
         "12",
         "https://me:s3cr3t-c@host/x",
+        "-u",
+        "me:s3cr3t-d",
     ]);
     // The command and its readers get everything.
     assert!(ended.stdout.contains("abcdef0123456789"));
@@ -526,7 +552,7 @@ fn commands_inside_commands_are_one_trace() {
         .map(|line| {
             let name = line.split(" | ").nth(2).unwrap();
             let stem: String = line.chars().take_while(|c| !c.is_ascii_digit()).collect();
-            stem + name
+            stem + name.split(' ').next().unwrap()
         })
         .collect();
     assert_eq!(shape, ["sh", "├─ echo", "└─ sh", "   └─ echo"], "{tree}");

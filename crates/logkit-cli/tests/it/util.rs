@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::{Arc, Once, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -30,6 +31,7 @@ impl Sandbox {
 
     /// The program with a cleared environment.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
+        default_signals();
         let mut command = Command::new(env!("CARGO_BIN_EXE_logkit"));
         command
             .args(args)
@@ -63,6 +65,20 @@ impl Sandbox {
         sink.write_batch(entries).unwrap();
         sink.close().unwrap();
     }
+}
+
+/// Programs under test get the default dispositions of signals, whatever started the tests: those that are
+/// ignored, as under `nohup`, are inherited, and those that are caught become the default.
+fn default_signals() {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+            let always = Arc::new(AtomicBool::new(true));
+            signal_hook::flag::register_conditional_default(signal, always).unwrap();
+        }
+    });
 }
 
 /// What a finished program left.

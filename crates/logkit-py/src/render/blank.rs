@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 
 use super::{Plan, Renderer, Treatment, walk::items};
 
-/// Keys are looked at in a value and in four levels of containers within it.
-const MAX_DEPTH: usize = 5;
+/// Keys are looked at in a value and in the containers within it, as deep as values are rendered.
+const MAX_DEPTH: usize = 32;
 /// Values that are looked at. Those after them are handed on as they are, and so are longer texts: to look
 /// at them would hold up the caller. The texts of entries are blanked in any case.
 const MAX_VALUES: usize = 100_000;

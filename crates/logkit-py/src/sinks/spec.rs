@@ -101,6 +101,7 @@ where
         time: ConsoleTime::default(),
         webhook_format: None,
         api_key: None,
+        safe_formulas: false,
     };
     let draft = Draft {
         name,

@@ -14,6 +14,8 @@ use crate::{
 
 const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 1000;
+/// Bytes of a text of an answer, at most.
+const TEXT_BYTES: usize = 2 << 20;
 
 /// The entry of section 8, or what is wrong with the request.
 pub(super) fn entry_of(request: LogRequest, redactor: Option<&Redactor>) -> Result<Entry, String> {
@@ -153,7 +155,21 @@ pub(super) fn filter_of(request: QueryRequest) -> Result<Filter, String> {
 }
 
 pub(super) fn log_entry(row: Row) -> LogEntry {
-    let entry = row.entry;
+    let mut entry = row.entry;
+    // Other programs write to the database as well: what no message can hold is cut.
+    for text in [
+        &mut entry.return_value,
+        &mut entry.traceback,
+        &mut entry.args,
+        &mut entry.exception,
+        &mut entry.llm_analysis,
+    ] {
+        if text.len() > TEXT_BYTES {
+            let mut cut = text[..text.floor_char_boundary(TEXT_BYTES)].to_owned();
+            cut.push_str("... [truncated]");
+            *text = cut.into();
+        }
+    }
     let extra = entry
         .full_extra()
         .into_iter()

@@ -4,13 +4,18 @@ mod convert;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use axum::Router;
-use futures_util::{Stream, StreamExt as _, stream};
+use axum::{
+    Router,
+    middleware::{self, Next},
+};
+use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
+use http::header;
 use logkit::{Entry, query::Filter};
 use logkit_proto::v1::{
     BatchLogRequest, BatchLogResponse, LogRequest, LogResponse, QueryRequest, QueryResponse,
     logkit_logger_server::{LogkitLogger, LogkitLoggerServer},
 };
+use prost::Message as _;
 use tonic::{
     Code, Request, Response, Status, Streaming,
     codec::CompressionEncoding,
@@ -18,6 +23,7 @@ use tonic::{
 };
 
 use crate::{
+    body::Share,
     guard::{Guard, strip_bearer},
     metrics::Metrics,
     store::{Pending, Store, StoreError},
@@ -26,6 +32,11 @@ use convert::{entry_of, filter_of, log_entry};
 
 /// Limit of a message.
 const MESSAGE_BYTES: usize = 16 << 20;
+
+/// Bytes of an answer after which the rest is for another one.
+const ANSWER_BYTES: usize = 15 << 20;
+/// What a message adds to each of its entries.
+const ENVELOPE_BYTES: usize = 16;
 
 /// The services: ours, health and reflection.
 pub(crate) async fn router(store: Store, guard: Arc<Guard>, metrics: Arc<Metrics>) -> Router {
@@ -52,7 +63,18 @@ pub(crate) async fn router(store: Store, guard: Arc<Guard>, metrics: Arc<Metrics
             .add_service(InterceptedService::new(v1, check.clone()))
             .add_service(InterceptedService::new(v1alpha, check));
     }
-    routes.into_axum_router()
+    let no_pages = middleware::from_fn(no_pages);
+    routes.into_axum_router().layer(no_pages)
+}
+
+/// No client of gRPC says which page it is; the browser of a page that was led here does.
+async fn no_pages(request: axum::extract::Request, next: Next) -> axum::response::Response {
+    let is_page = request.headers().contains_key(header::ORIGIN)
+        || request.headers().contains_key("sec-fetch-site");
+    if is_page {
+        return Status::permission_denied("web pages may not call").into_http();
+    }
+    next.run(request).await
 }
 
 fn authorize(guard: &Guard, request: Request<()>) -> Result<Request<()>, Status> {
@@ -94,20 +116,17 @@ impl Service {
                 "a batch may have at most {most} entries"
             )));
         }
-        let is_batch = requests.len() > 1;
-        let entries: Vec<Entry> = requests
-            .into_iter()
-            .enumerate()
-            .map(|(idx, request)| {
-                entry_of(request, self.store.redactor()).map_err(|why| {
-                    Status::invalid_argument(if is_batch {
-                        format!("entries[{idx}].{why}")
-                    } else {
-                        why
-                    })
-                })
-            })
-            .collect::<Result<_, _>>()?;
+        let n_bytes = requests.iter().map(LogRequest::encoded_len).sum();
+        let mut share = Share::default();
+        share.grow(n_bytes).map_err(|_| status(StoreError::Full))?;
+        let entries = if n_bytes <= INLINE_BYTES {
+            entries_of(requests, &self.store)
+        } else {
+            let store = self.store.clone();
+            let made = tokio::task::spawn_blocking(move || entries_of(requests, &store));
+            made.await
+                .map_err(|_| Status::internal("the request could not be handled"))?
+        }?;
         if entries.is_empty() {
             return Ok(Vec::new());
         }
@@ -117,6 +136,27 @@ impl Service {
         Ok(replies(first_id, stamps))
     }
 }
+
+/// The entries of requests, blanked.
+fn entries_of(requests: Vec<LogRequest>, store: &Store) -> Result<Vec<Entry>, Status> {
+    let is_batch = requests.len() > 1;
+    let requests = requests.into_iter().enumerate();
+    let entries = requests.map(|(idx, request)| {
+        let mut entry = entry_of(request, store.redactor()).map_err(|why| {
+            Status::invalid_argument(if is_batch {
+                format!("entries[{idx}].{why}")
+            } else {
+                why
+            })
+        })?;
+        store.redact(&mut entry);
+        Ok(entry)
+    });
+    entries.collect()
+}
+
+/// Requests up to that size are handled at once; larger ones off the threads that answer.
+const INLINE_BYTES: usize = 64 << 10;
 
 fn stamps(entries: &[Entry]) -> Vec<String> {
     entries
@@ -166,10 +206,11 @@ impl LogkitLogger for Service {
     ) -> Result<Response<Self::StreamLogStream>, Status> {
         let store = self.store.clone();
         let metrics = self.metrics.clone();
-        let replies = request
-            .into_inner()
-            // Whatever has come shares a transaction.
-            .ready_chunks(CHUNK)
+        let replies = stream::unfold(request.into_inner(), |mut requests| async move {
+            let chunk = chunk(&mut requests).await?;
+            Some((chunk, requests))
+        });
+        let replies = replies
             // One after the other, so that rows have the order of the stream ...
             .then(move |chunk| push(store.clone(), chunk))
             // ... while the commits of some overlap.
@@ -201,19 +242,35 @@ impl LogkitLogger for Service {
                     if !filter.words.is_empty() {
                         reader.use_words();
                     }
-                    let rows = reader.rows(&filter)?;
+                    let (mut entries, mut n_bytes, mut next) = (Vec::new(), 0, String::new());
+                    reader.each_newest(&filter, |row| {
+                        let entry = log_entry(row);
+                        n_bytes += entry.encoded_len() + ENVELOPE_BYTES;
+                        // One alone goes in any case, as far as it can.
+                        if n_bytes > ANSWER_BYTES && !entries.is_empty() {
+                            return false;
+                        }
+                        next.clone_from(&entry.id);
+                        entries.push(entry);
+                        true
+                    })?;
+                    let is_last = n_bytes <= ANSWER_BYTES && Some(entries.len()) != filter.limit;
+                    if is_last {
+                        next.clear();
+                    }
                     let all = Filter {
                         page_after: None,
                         limit: None,
                         ..filter
                     };
-                    Ok((rows, reader.count(&all)?))
+                    Ok((entries, next, reader.count(&all)?))
                 })
                 .await
                 .map_err(status)
-                .map(|(rows, total)| QueryResponse {
-                    entries: rows.into_iter().map(log_entry).collect(),
+                .map(|(entries, next_cursor, total)| QueryResponse {
+                    entries,
                     total: total.min(i32::MAX as u64) as i32,
+                    next_cursor,
                 }),
         };
         self.counted("QueryLogs", answer)
@@ -222,6 +279,8 @@ impl LogkitLogger for Service {
 
 /// Requests of a stream that one transaction holds at most.
 const CHUNK: usize = 512;
+/// Bytes of requests after which a transaction takes no more of them.
+const CHUNK_BYTES: usize = 1 << 20;
 /// Transactions of a stream that wait for their commit.
 const IN_FLIGHT: usize = 4;
 /// How long a stream waits for room in the queue: it can, unlike a single call.
@@ -234,6 +293,21 @@ struct Part {
     end: Option<Status>,
 }
 
+/// Whatever has come: it shares a transaction.
+async fn chunk(requests: &mut Streaming<LogRequest>) -> Option<Vec<Result<LogRequest, Status>>> {
+    let mut next = requests.next().await;
+    let (mut chunk, mut n_bytes) = (Vec::new(), 0);
+    while let Some(request) = next {
+        n_bytes += request.as_ref().map_or(0, LogRequest::encoded_len);
+        chunk.push(request);
+        if chunk.len() >= CHUNK || n_bytes >= CHUNK_BYTES {
+            break;
+        }
+        next = requests.next().now_or_never().flatten();
+    }
+    (!chunk.is_empty()).then_some(chunk)
+}
+
 async fn push(store: Store, chunk: Vec<Result<LogRequest, Status>>) -> Part {
     let mut entries = Vec::with_capacity(chunk.len());
     let mut end = None;
@@ -241,7 +315,10 @@ async fn push(store: Store, chunk: Vec<Result<LogRequest, Status>>) -> Part {
         match request.and_then(|request| {
             entry_of(request, store.redactor()).map_err(Status::invalid_argument)
         }) {
-            Ok(entry) => entries.push(entry),
+            Ok(mut entry) => {
+                store.redact(&mut entry);
+                entries.push(entry);
+            }
             Err(status) => {
                 end = Some(status);
                 break;

@@ -2,37 +2,81 @@
 //! perhaps as texts. What has another form counts as not there.
 
 use logkit_proto::otlp::{
-    AnyValue, ArrayValue, Event, KeyValue, KeyValueList, LogRecord, LogsRequest, Resource,
-    ResourceLogs, ResourceSpans, Scope, ScopeLogs, ScopeSpans, Span, Status, TracesRequest,
-    any_value,
+    AnyValue, ArrayValue, Event, KeyValue, KeyValueList, LogRecord, Scope, Span, Status, any_value,
 };
 use serde_json::Value;
 
-pub(super) fn logs(value: &Value) -> LogsRequest {
-    LogsRequest {
-        resource_logs: list(value, "resourceLogs", |value| ResourceLogs {
-            resource: resource(value),
-            scope_logs: list(value, "scopeLogs", |value| ScopeLogs {
-                scope: scope(value),
-                log_records: list(value, "logRecords", record),
-            }),
-        }),
+use super::{Origin, too_large, unreadable};
+use crate::{
+    body::SINGLE_BYTES,
+    json::{Bounded, Fault, MAX_VALUES, Place, Values},
+    refusal::Refusal,
+};
+
+/// The names of the lists on the way to the records.
+pub(super) type Names = [&'static str; 3];
+pub(super) const LOGS: Names = ["resourceLogs", "scopeLogs", "logRecords"];
+pub(super) const TRACES: Names = ["resourceSpans", "scopeSpans", "spans"];
+
+/// Calls for each record, with what is said of all beside it.
+pub(super) fn each(
+    body: &[u8],
+    [of_resources, of_scopes, records]: Names,
+    mut take: impl FnMut(&Origin, &Scope, Place<'_>) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let not_json = |fault: Fault| unreadable(format!("{} at byte {}", fault.reason, fault.at));
+    let mut values = Values::new(body);
+    let Some(root) = values.next().transpose().map_err(not_json)? else {
+        return Err(unreadable("The request is empty"));
+    };
+    if values.next().is_some() {
+        return Err(unreadable("The request is more than one JSON value"));
     }
+    for of_resource in root
+        .member(of_resources)
+        .into_iter()
+        .flat_map(Place::elements)
+    {
+        let resource = match of_resource.member("resource") {
+            Some(place) => attributes(&value(place)?),
+            None => Vec::new(),
+        };
+        let origin = Origin::new(resource);
+        for of_scope in of_resource
+            .member(of_scopes)
+            .into_iter()
+            .flat_map(Place::elements)
+        {
+            let scope = match of_scope.member("scope") {
+                Some(place) => scope(&value(place)?),
+                None => Scope::default(),
+            };
+            for record in of_scope
+                .member(records)
+                .into_iter()
+                .flat_map(Place::elements)
+            {
+                take(&origin, &scope, record)?;
+            }
+        }
+    }
+    Ok(())
 }
 
-pub(super) fn traces(value: &Value) -> TracesRequest {
-    TracesRequest {
-        resource_spans: list(value, "resourceSpans", |value| ResourceSpans {
-            resource: resource(value),
-            scope_spans: list(value, "scopeSpans", |value| ScopeSpans {
-                scope: scope(value),
-                spans: list(value, "spans", span),
-            }),
-        }),
+/// Reads a value within the limits of a record.
+pub(super) fn value(place: Place<'_>) -> Result<Value, Refusal> {
+    if place.text().len() > SINGLE_BYTES {
+        return Err(too_large());
     }
+    let mut left = MAX_VALUES;
+    let read = place.read(Bounded(&mut left));
+    if left == 0 {
+        return Err(too_large());
+    }
+    read.map_err(|fault| unreadable(format!("{} at byte {}", fault.reason, fault.at)))
 }
 
-fn record(value: &Value) -> LogRecord {
+pub(super) fn record(value: &Value) -> LogRecord {
     LogRecord {
         time_unix_nano: number(value, "timeUnixNano"),
         observed_time_unix_nano: number(value, "observedTimeUnixNano"),
@@ -45,7 +89,7 @@ fn record(value: &Value) -> LogRecord {
     }
 }
 
-fn span(value: &Value) -> Span {
+pub(super) fn span(value: &Value) -> Span {
     Span {
         trace_id: id(value, "traceId"),
         span_id: id(value, "spanId"),
@@ -67,17 +111,11 @@ fn span(value: &Value) -> Span {
     }
 }
 
-fn resource(value: &Value) -> Option<Resource> {
-    value.get("resource").map(|value| Resource {
-        attributes: attributes(value),
-    })
-}
-
-fn scope(value: &Value) -> Option<Scope> {
-    value.get("scope").map(|value| Scope {
+fn scope(value: &Value) -> Scope {
+    Scope {
         name: text(value, "name"),
         version: text(value, "version"),
-    })
+    }
 }
 
 fn attributes(value: &Value) -> Vec<KeyValue> {

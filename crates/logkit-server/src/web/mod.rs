@@ -87,7 +87,8 @@ async fn watched(State(app): State<App>, request: Request, next: Next) -> Respon
     let mut response = match &allowed {
         Err(_) => Refusal::new(
             StatusCode::FORBIDDEN,
-            "This origin or host may not call; the owner of the server can allow it",
+            "This origin or name of the server is not allowed; call an address of the server, send an API \
+             key, or let the owner allow the origin",
         )
         .into_response(),
         Ok(Some(_)) if *request.method() == Method::OPTIONS => preflight(),

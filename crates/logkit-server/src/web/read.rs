@@ -5,7 +5,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use logkit::{Level, query::Filter};
+use logkit::{
+    Level,
+    query::{Filter, Row},
+};
 use serde_json::{Value, json};
 
 use super::App;
@@ -36,29 +39,23 @@ pub(super) async fn logs(
         .get(header::ACCEPT)
         .is_some_and(|accept| accept.as_bytes().starts_with(b"application/x-ndjson"));
     let limit = wanted.filter.limit.unwrap_or_default();
-    let filter = wanted.filter;
-    let rows = app.store.read(move |reader| {
+    let (filter, ndjson) = (wanted.filter, wanted.ndjson);
+    let page = app.store.read(move |reader| {
         if !filter.words.is_empty() {
             reader.use_words();
         }
-        reader.rows(&filter)
+        let mut page = Page::new(ndjson);
+        reader.each_newest(&filter, |row| page.push(&row))?;
+        Ok(page)
     });
-    let rows = rows.await?;
-    let next = rows
-        .last()
-        .filter(|_| rows.len() == limit)
-        .map(|row| row.id);
-    let mut response = if wanted.ndjson {
-        let mut body = Vec::with_capacity(rows.len() * 512);
-        for row in &rows {
-            let _ = serde_json::to_writer(&mut body, &row_json(row));
-            body.push(b'\n');
-        }
-        ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response()
+    let page = page.await?;
+    let next = page.last.filter(|_| page.is_full || page.n_rows == limit);
+    let kind = if ndjson {
+        "application/x-ndjson"
     } else {
-        let rows: Vec<Value> = rows.iter().map(row_json).collect();
-        json_answer(&rows)
+        "application/json"
     };
+    let mut response = ([(header::CONTENT_TYPE, kind)], page.finish()).into_response();
     if let Some(next) = next {
         let headers = response.headers_mut();
         headers.insert("x-next-cursor", HeaderValue::from(next));
@@ -74,6 +71,59 @@ pub(super) async fn logs(
         }
     }
     Ok(response)
+}
+
+/// Rows of an answer, written as they are read: never more of them than an answer may have.
+struct Page {
+    body: Vec<u8>,
+    ndjson: bool,
+    n_rows: usize,
+    /// Id of the last row.
+    last: Option<i64>,
+    /// There was no room for another row.
+    is_full: bool,
+}
+
+/// Bytes of an answer after which the rest is for the next page.
+const PAGE_BYTES: usize = 16 << 20;
+
+impl Page {
+    fn new(ndjson: bool) -> Page {
+        Page {
+            body: if ndjson { Vec::new() } else { vec![b'['] },
+            ndjson,
+            n_rows: 0,
+            last: None,
+            is_full: false,
+        }
+    }
+
+    /// Adds a row; false if there is no room for it. The first one always finds room.
+    fn push(&mut self, row: &Row) -> bool {
+        let before = self.body.len();
+        if self.n_rows > 0 && !self.ndjson {
+            self.body.push(b',');
+        }
+        let _ = serde_json::to_writer(&mut self.body, &row_json(row));
+        if self.ndjson {
+            self.body.push(b'\n');
+        }
+        if self.n_rows > 0 && self.body.len() > PAGE_BYTES {
+            self.body.truncate(before);
+            self.is_full = true;
+            return false;
+        }
+        self.n_rows += 1;
+        self.last = Some(row.id);
+        true
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        if !self.ndjson {
+            self.body.push(b']');
+        }
+        self.body
+    }
 }
 
 /// `GET /logs/{id}`

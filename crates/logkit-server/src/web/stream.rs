@@ -109,6 +109,7 @@ impl Tail {
                     return Ok((Vec::new(), seen));
                 }
                 let mut rows = Vec::new();
+                let (mut n_bytes, mut is_full) = (0, false);
                 let filter = Filter {
                     after_id: Some(seen),
                     before_id: last.checked_add(1),
@@ -116,11 +117,13 @@ impl Tail {
                     ..filter
                 };
                 reader.for_each(&filter, |row| {
+                    n_bytes += row.entry.size_bytes();
                     rows.push(row);
-                    true
+                    is_full = rows.len() == PAGE || n_bytes > PAGE_BYTES;
+                    !is_full
                 })?;
                 let last = match rows.last() {
-                    Some(row) if rows.len() == PAGE => row.id,
+                    Some(row) if is_full => row.id,
                     _ => last,
                 };
                 Ok((rows, last))
@@ -134,6 +137,8 @@ impl Tail {
 
 /// Rows that are read at once.
 const PAGE: usize = 200;
+/// And as long as they have not so many bytes.
+const PAGE_BYTES: usize = 1 << 20;
 /// Between two queries.
 const PAUSE: Duration = Duration::from_millis(25);
 /// How often is looked for what other programs wrote.

@@ -2,8 +2,8 @@
 
 use axum::{body::Body, extract::State, response::Response};
 use http::HeaderMap;
-use logkit::Entry;
-use serde::Serialize;
+use logkit::{Entry, Timestamp};
+use serde::{Serialize, Serializer};
 
 use super::App;
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
     call::Logged,
     parse,
     refusal::{Refusal, json_answer},
+    store::Store,
 };
 
 /// What a stored entry is answered with.
@@ -21,7 +22,14 @@ struct Stored {
     language: String,
     stored: bool,
     id: i64,
-    timestamp: String,
+    #[serde(serialize_with = "as_text")]
+    timestamp: Timestamp,
+}
+
+/// Moments are kept small until they are sent.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+fn as_text<S: Serializer>(timestamp: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(timestamp)
 }
 
 #[derive(Serialize)]
@@ -37,9 +45,9 @@ pub(super) async fn single(
     body: Body,
 ) -> Result<Response, Refusal> {
     let received = body::read(&headers, body, body::SINGLE_BYTES).await?;
-    let logged = parse::single(&received.bytes)?;
-    drop(received);
-    let (entry, mut stored) = prepare(logged, &app);
+    let store = app.store.clone();
+    let parsed = received.parse(move |bytes| Ok(prepare(parse::single(bytes)?, &store)));
+    let ((entry, mut stored), _share) = parsed.await?;
     stored.id = app.store.write(vec![entry]).await?;
     app.metrics.stored(1);
     Ok(json_answer(&stored))
@@ -52,11 +60,19 @@ pub(super) async fn batch(
     body: Body,
 ) -> Result<Response, Refusal> {
     let received = body::read(&headers, body, body::BATCH_BYTES).await?;
-    let logged = parse::batch(&received.bytes, app.store.max_batch())?;
-    let (entries, mut results): (Vec<Entry>, Vec<Stored>) = logged
-        .into_iter()
-        .map(|logged| prepare(logged, &app))
-        .unzip();
+    let store = app.store.clone();
+    let parsed = received.parse(move |bytes| {
+        let (mut entries, mut results) = (Vec::new(), Vec::new());
+        parse::batch(bytes, store.max_batch(), |logged| {
+            let (entry, stored) = prepare(logged, &store);
+            let n_bytes = entry.size_bytes() + stored.cmd.len() + stored.language.len();
+            entries.push(entry);
+            results.push(stored);
+            n_bytes + size_of::<Stored>()
+        })?;
+        Ok((entries, results))
+    });
+    let ((entries, mut results), _share) = parsed.await?;
     if !entries.is_empty() {
         let first_id = app.store.write(entries).await?;
         for (stored, id) in results.iter_mut().zip(first_id..) {
@@ -64,22 +80,22 @@ pub(super) async fn batch(
         }
     }
     app.metrics.stored(results.len());
-    drop(received);
     Ok(json_answer(&StoredBatch {
         stored: results.len(),
         results,
     }))
 }
 
-/// The entry and its answer, which lacks the id.
-fn prepare(logged: Logged, app: &App) -> (Entry, Stored) {
-    let (entry, cmd, language) = logged.into_entry(app.store.redactor());
+/// The entry, blanked, and its answer, which lacks the id.
+fn prepare(logged: Logged, store: &Store) -> (Entry, Stored) {
+    let (mut entry, cmd, language) = logged.into_entry(store.redactor());
+    store.redact(&mut entry);
     let stored = Stored {
         cmd,
         language,
         stored: true,
         id: 0,
-        timestamp: entry.timestamp.to_string(),
+        timestamp: entry.timestamp,
     };
     (entry, stored)
 }

@@ -40,7 +40,7 @@ fn served() {
     println!("\nstopped");
 }
 
-fn spawn(folder: &Path) -> Started {
+pub(crate) fn spawn(folder: &Path) -> Started {
     started(command(folder))
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn spawn_at(folder: &Path, grpc_port: u16) -> Started {
 }
 
 /// A server, its address, and what else it prints.
-type Started = (Child, String, BufReader<std::process::ChildStdout>);
+pub(crate) type Started = (Child, String, BufReader<std::process::ChildStdout>);
 
 fn command(folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());

@@ -308,10 +308,21 @@ async fn messages_may_be_compressed_and_large_but_not_too_large() {
         let client = server.grpc().await;
         let mut client = client.send_compressed(encoding).accept_compressed(encoding);
         let large = LogRequest {
-            output: "a".repeat(15 << 20),
+            output: "a".repeat((1 << 20) - 100),
             ..call("x")
         };
-        client.log_call(large).await.unwrap();
+        let batch = BatchLogRequest {
+            entries: vec![large; 15],
+        };
+        let stored = client.batch_log(batch).await.unwrap().into_inner().stored;
+        assert_eq!(stored, 15);
+        // An entry has the limit that it has over HTTP.
+        let large = LogRequest {
+            output: "a".repeat(1 << 20),
+            ..call("x")
+        };
+        let status = client.log_call(large).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
         let too_large = LogRequest {
             output: "a".repeat(17 << 20),
             ..call("x")
@@ -325,7 +336,7 @@ async fn messages_may_be_compressed_and_large_but_not_too_large() {
     };
     let status = server.grpc().await.log_call(too_large).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange, "{status}");
-    assert_eq!(server.rows().len(), 2);
+    assert_eq!(server.rows().len(), 2 * 15);
 }
 
 #[tokio::test]

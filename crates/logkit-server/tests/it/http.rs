@@ -385,9 +385,9 @@ async fn bodies_have_limits_before_and_after_decompression() {
         answer.json()["detail"],
         "Request body is larger than 1048576 bytes"
     );
-    let batch = |n_bytes: usize| format!("[{}]", of(n_bytes));
-    assert_eq!(server.post("/log/batch", batch(15 << 20)).await.status, 200);
-    assert_eq!(server.post("/log/batch", batch(16 << 20)).await.status, 413);
+    let batch = |n_entries: usize| format!("[{}]", vec![of((1 << 20) - 100); n_entries].join(","));
+    assert_eq!(server.post("/log/batch", batch(15)).await.status, 200);
+    assert_eq!(server.post("/log/batch", batch(17)).await.status, 413);
     // A gigabyte of zeros in a megabyte.
     let mut bomb = zstd::Encoder::new(Vec::new(), 1).unwrap();
     for _ in 0..64 {
@@ -747,4 +747,83 @@ async fn secrets_are_blanked_unless_that_is_switched_off() {
     let server = start(|settings: &mut Settings| settings.redact = false).await;
     server.log(body).await;
     assert_eq!(server.get("/logs").await.text.matches("hunter2").count(), 5);
+}
+
+#[tokio::test]
+async fn an_answer_ends_at_16_mib_and_the_next_one_goes_on() {
+    let server = plain().await;
+    let output = "x".repeat((1 << 20) - 100);
+    for n in 0..24 {
+        server
+            .log(json!({"cmd": n.to_string(), "output": output}))
+            .await;
+    }
+    for format in ["json", "ndjson"] {
+        let (mut path, mut found) = (format!("/logs?limit=1000&format={format}"), Vec::new());
+        loop {
+            let answer = server.get(&path).await;
+            assert_eq!(answer.status, 200);
+            assert!(answer.text.len() <= 17 << 20, "{}", answer.text.len());
+            let rows: Vec<Value> = if format == "json" {
+                answer.json().as_array().unwrap().clone()
+            } else {
+                let lines = answer.text.lines();
+                lines
+                    .map(|line| serde_json::from_str(line).unwrap())
+                    .collect()
+            };
+            found.extend(rows.iter().map(|row| row["id"].as_i64().unwrap()));
+            match answer.header("x-next-cursor") {
+                "" => break,
+                cursor => path = format!("/logs?limit=1000&format={format}&cursor={cursor}"),
+            }
+        }
+        let expected: Vec<i64> = (1..=24).rev().collect();
+        assert_eq!(found, expected);
+    }
+    let mut grpc = server.grpc().await.max_decoding_message_size(17 << 20);
+    let (mut cursor, mut n_found) = (String::new(), 0);
+    loop {
+        let query = QueryRequest {
+            limit: 1000,
+            cursor: cursor.clone(),
+            ..QueryRequest::default()
+        };
+        let page = grpc.query_logs(query).await.unwrap().into_inner();
+        n_found += page.entries.len();
+        assert_eq!(page.total, 24);
+        cursor = page.next_cursor;
+        if cursor.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(n_found, 24);
+}
+
+#[tokio::test]
+async fn an_entry_of_a_batch_is_no_larger_than_one_alone() {
+    let server = plain().await;
+    let entry = json!({"cmd": "x", "output": "y".repeat(1 << 20)});
+    let answer = server
+        .post("/log/batch", json!([{"cmd": "a"}, entry]).to_string())
+        .await;
+    assert_eq!(answer.status, 413);
+    assert_eq!(
+        answer.json()["detail"],
+        "Entry 1 is larger than 1048576 bytes"
+    );
+    assert!(server.rows().is_empty());
+}
+
+#[tokio::test]
+async fn only_the_owner_reads_the_database() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let server = plain().await;
+    server.log(json!({"cmd": "x"})).await;
+    for file in std::fs::read_dir(server.folder.path().join("data")).unwrap() {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{file:?}");
+    }
 }

@@ -8,6 +8,7 @@ mod examples;
 mod forward;
 mod grpc;
 mod http;
+mod memory;
 mod otlp;
 mod page;
 mod same;

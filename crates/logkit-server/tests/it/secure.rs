@@ -133,7 +133,17 @@ async fn pages_of_other_origins_may_call_only_if_allowed() {
 #[tokio::test]
 async fn the_owner_is_warned_of_an_open_door() {
     let open = start(|settings| settings.http.0 = "0.0.0.0".into()).await;
-    assert!(open.server.bound().warnings[0].contains("no API key"));
+    let warning = &open.server.bound().warnings[0];
+    assert!(warning.contains("no API key"), "{warning}");
+    // Where it listens, and a key to take.
+    let port = open.server.bound().http.port();
+    assert!(
+        warning.contains(&format!("HTTP on 0.0.0.0:{port}")),
+        "{warning}"
+    );
+    assert!(!warning.contains("gRPC"), "{warning}");
+    let key = warning.split([' ', ',']).find(|word| word.len() == 32);
+    assert!(key.is_some(), "{warning}");
     let no_tls = start(|settings| {
         settings.http.0 = "0.0.0.0".into();
         settings.api_keys = vec!["k".into()];
@@ -141,6 +151,42 @@ async fn the_owner_is_warned_of_an_open_door() {
     .await;
     assert!(no_tls.server.bound().warnings[0].contains("without TLS"));
     assert!(start(|_| {}).await.server.bound().warnings.is_empty());
+}
+
+#[tokio::test]
+async fn a_page_that_was_led_here_neither_reads_nor_writes() {
+    let server = start(|settings| settings.http.0 = "0.0.0.0".into()).await;
+    let port = server.server.bound().http.port();
+    let url = |path: &str| format!("http://127.0.0.1:{port}{path}");
+    for host in [
+        "evil.example",
+        "evil.local",
+        "evil.internal",
+        "8.8.8.8",
+        "127.0.0.1.evil.example",
+    ] {
+        let host = format!("{host}:{port}");
+        let origin = format!("http://{host}");
+        for origin in [None, Some(&origin)] {
+            let mut read = server.client.get(url("/logs")).header("host", &host);
+            let mut write = server.client.post(url("/log")).header("host", &host);
+            if let Some(origin) = origin {
+                read = read.header("origin", origin);
+                write = write.header("origin", origin);
+            }
+            assert_eq!(server.send(read).await.status, 403, "{host} {origin:?}");
+            let write = write.body(r#"{"cmd": "x"}"#);
+            assert_eq!(server.send(write).await.status, 403, "{host} {origin:?}");
+        }
+    }
+    assert!(server.rows().is_empty());
+    for host in ["localhost", "127.0.0.1", "10.1.2.3"] {
+        let read = server
+            .client
+            .get(url("/logs"))
+            .header("host", format!("{host}:{port}"));
+        assert_eq!(server.send(read).await.status, 200, "{host}");
+    }
 }
 
 #[tokio::test]

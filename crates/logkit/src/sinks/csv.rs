@@ -54,11 +54,16 @@ impl CsvSink {
             } else {
                 entry.get(column).unwrap_or_default()
             };
-            let formula = self.safe_formulas && cell.starts_with(['=', '+', '-', '@']);
+            let formula = self.safe_formulas && is_formula(&cell);
             write_cell(&mut self.buffer, if formula { "'" } else { "" }, &cell);
         }
         self.buffer.push_str("\r\n");
     }
+}
+
+/// True for what a spreadsheet would compute; a number is none.
+fn is_formula(cell: &str) -> bool {
+    cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err()
 }
 
 impl Sink for CsvSink {

@@ -2,13 +2,14 @@
 
 use std::{
     borrow::Cow,
+    fs::OpenOptions,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
-use super::open::Open;
+use super::{file::private, open::Open};
 use crate::{Durability, Entry, Level, Sink, SinkError, Timestamp, Update};
 
 /// Version of the schema, in `PRAGMA user_version`; it only ever grows by additions.
@@ -230,6 +231,12 @@ pub(crate) fn check_table(table: &str) -> Result<(), SinkError> {
 }
 
 fn connect(path: &Path, table: &str, durability: Durability) -> rusqlite::Result<Open> {
+    // SQLite would let others read it. The files beside it get the rights of this one.
+    if path != Path::new(":memory:") && !path.as_os_str().is_empty() {
+        let mut options = OpenOptions::new();
+        // One that is there stays as it is; what else goes wrong is said below.
+        let _ = private(options.write(true).create_new(true)).open(path);
+    }
     let mut connection = Open::new(
         path,
         // Without SQLITE_OPEN_URI: a path is a path.

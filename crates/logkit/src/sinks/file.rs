@@ -147,7 +147,9 @@ impl LogFile {
         }
         if self.rotation.compress {
             let packed = numbered(1, ".zst");
-            zstd::stream::copy_encode(File::open(&aside)?, File::create(&packed)?, 0)?;
+            let mut options = OpenOptions::new();
+            let packed = private(options.write(true).create(true).truncate(true)).open(&packed)?;
+            zstd::stream::copy_encode(File::open(&aside)?, packed, 0)?;
             fs::remove_file(&aside)?;
         }
         Ok(())
@@ -162,7 +164,14 @@ pub(crate) fn io_error(path: &Path, source: io::Error) -> SinkError {
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    private(OpenOptions::new().create(true).append(true)).open(path)
+}
+
+/// Entries may hold what is nobody else's business: a file that is made is for its owner alone.
+pub(crate) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
 }
 
 fn remove(path: &Path) -> io::Result<()> {

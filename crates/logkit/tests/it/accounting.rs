@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use logkit::{Durability, Entry, Level, Logger, NotWritten, OnFull, Stats};
+use logkit::{Durability, Entry, Level, Logger, NotWritten, OnFull, Sink, SinkError, Stats};
 
 use crate::sinks::{Blocked, Broken, Memory, Panics};
 
@@ -91,6 +91,54 @@ fn a_blocked_sink_costs_the_caller_a_tenth_of_a_second_once() {
 }
 
 #[test]
+fn a_burst_to_a_database_that_keeps_up_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.db");
+    let sink = logkit::DbSink::open(&path, "logs", Durability::Buffered).unwrap();
+    let logger = Logger::builder().sink(sink).build();
+    for n in 0..200_000 {
+        logger.emit(entry(Level::Info, n.to_string()));
+    }
+    assert!(logger.flush(LONG));
+    let stats = logger.stats();
+    assert_eq!((stats.written, stats.dropped), (200_000, 0), "{stats:?}");
+    let reader = logkit::query::Reader::open(&path, "logs").unwrap();
+    let all = logkit::query::Filter::default();
+    assert_eq!(reader.count(&all).unwrap(), 200_000);
+}
+
+/// Takes a while for each batch.
+struct Slow(Duration);
+
+impl Sink for Slow {
+    fn write_batch(&mut self, _: &[Entry]) -> Result<(), SinkError> {
+        std::thread::sleep(self.0);
+        Ok(())
+    }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        "slow".into()
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_sink_that_does_not_keep_up() {
+    let logger = Logger::builder()
+        .sink(Slow(Duration::from_millis(150)))
+        .queue(600, usize::MAX)
+        .build();
+    logger.emit(entry(Level::Info, "first".into()));
+    assert!(logger.flush(LONG));
+    for n in 0..50_000 {
+        logger.emit(entry(Level::Info, n.to_string()));
+    }
+    // To wait for all of it would take a hundred batches.
+    assert!(logger.stats().dropped > 40_000, "{:?}", logger.stats());
+    assert!(logger.flush(LONG));
+    assert_adds_up(logger.stats());
+}
+
+#[test]
 fn sinks_that_fail_are_counted_and_others_go_on() {
     let memory = Memory::default();
     let logger = Logger::builder()
@@ -161,12 +209,15 @@ fn whoever_must_not_wait_gets_the_entry_back() {
     let emit = |level: Level| logger.emit_unless_waiting(entry(level, "f".into()));
     assert!(emit(Level::Error).is_ok());
     assert!(emit(Level::Error).is_ok());
-    let back = emit(Level::Error).unwrap_err();
-    assert_eq!(back.function_name, "f");
+    for level in [Level::Error, Level::Debug] {
+        assert_eq!(emit(level).unwrap_err().function_name, "f");
+    }
     assert_eq!(logger.stats().emitted, 2);
-    // What is dropped at once need not come back.
-    assert!(emit(Level::Debug).is_ok());
+    // Somebody waited in vain: what would be dropped at once need not come back.
+    logger.emit(entry(Level::Debug, "f".into()));
     assert_eq!(logger.stats().dropped, 1);
+    assert!(emit(Level::Debug).is_ok());
+    assert_eq!(logger.stats().dropped, 2);
     logger.flush(LONG);
     assert_adds_up(logger.stats());
 

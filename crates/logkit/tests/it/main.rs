@@ -24,6 +24,7 @@ mod macros;
 mod net;
 #[cfg(feature = "db")]
 mod options;
+mod redaction;
 mod sinks;
 #[cfg(feature = "db")]
 mod trouble;
