@@ -23,6 +23,9 @@ mod ssh;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::ArgValueCandidates;
+
+use crate::{complete, term};
 
 pub use bench::BenchArgs;
 pub use config::{ConfigAction, ConfigArgs};
@@ -34,7 +37,8 @@ pub use load::LoadArgs;
 pub use logkit::LogkitArgs;
 pub use misc::{CompletionsArgs, GenerateArgs, ShellArg, VersionArgs};
 pub use models::{
-    CpArgs, CreateArgs, ListArgs, PsArgs, PullArgs, PushArgs, RmArgs, ShowArgs, StopArgs,
+    CpArgs, CreateArgs, DefaultArgs, ListArgs, PsArgs, PullArgs, PushArgs, RmArgs, ShowArgs,
+    StopArgs,
 };
 pub use monitor::MonitorArgs;
 pub use run::{RunArgs, ThinkArg};
@@ -55,11 +59,12 @@ pub use ssh::SshArgs;
         It serves models to every client of the Ollama, OpenAI and Anthropic APIs, and talks to them from the \
         command line. A small demonstration model is built in, so the first answer needs no download.",
     after_help = "Examples:\n  \
-        llmsrv run                       Chat with the built-in model\n  \
+        llmsrv run qwen3:0.6b            Get a model if need be, and chat with it\n  \
         llmsrv run default \"Hello!\"      Ask one question\n  \
         llmsrv serve                     Serve clients on 127.0.0.1:11434\n  \
         llmsrv list                      Show the models\n\n\
-        `llmsrv help COMMAND` explains a command, with examples.",
+        All commands take --host, -p, --models, --set, --config, --env-file, -q, -v and --color;\n\
+        `llmsrv --help` explains them, `llmsrv help COMMAND` a command, with examples.",
     after_long_help = HELP_MORE,
     max_term_width = 100,
     disable_help_subcommand = false,
@@ -77,31 +82,54 @@ pub struct Cli {
 #[command(next_help_heading = "Global options")]
 pub struct GlobalArgs {
     /// Address of the server: host, :port, host:port, [v6]:port or a URL
-    #[arg(long, global = true, value_name = "ADDRESS")]
+    #[arg(long, global = true, value_name = "ADDRESS", hide_short_help = true)]
     pub host: Option<String>,
     /// Port of the server
-    #[arg(short, long, global = true, value_name = "PORT")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "PORT",
+        hide_short_help = true
+    )]
     pub port: Option<u16>,
     /// Folder of the models
-    #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath,
+        hide_short_help = true)]
     pub models: Option<String>,
     /// Set any setting, such as server.keep_alive=1h (`llmsrv config` lists them)
-    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    #[arg(long, global = true, value_name = "KEY=VALUE", hide_short_help = true,
+        add = ArgValueCandidates::new(complete::settings))]
     pub set: Vec<String>,
     /// Settings file instead of the usual one
-    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath,
+        hide_short_help = true)]
     pub config: Option<PathBuf>,
     /// Also read NAME=value lines from this file; the environment is stronger
-    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath,
+        hide_short_help = true)]
     pub env_file: Option<PathBuf>,
-    /// Say nothing but errors
-    #[arg(short, long, global = true, conflicts_with = "more")]
+    /// Print errors only
+    #[arg(
+        short,
+        long,
+        global = true,
+        conflicts_with = "more",
+        hide_short_help = true
+    )]
     pub quiet: bool,
     /// Log more: -v debug, -vv trace
-    #[arg(short = 'v', id = "more", global = true, action = clap::ArgAction::Count)]
+    #[arg(short = 'v', id = "more", global = true, action = clap::ArgAction::Count,
+        hide_short_help = true)]
     pub more: u8,
     /// Colours
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_short_help = true
+    )]
     pub color: ColorArg,
 }
 
@@ -170,6 +198,9 @@ pub enum Command {
     Push(PushArgs),
     /// Copy a model under a new name
     Cp(CpArgs),
+    /// Say which model `default` means, or choose another one
+    #[command(long_about = models::DEFAULT_ABOUT)]
+    Default(DefaultArgs),
     /// Remove models
     Rm(RmArgs),
     /// Log in to another machine; copies the key there if need be
@@ -218,6 +249,7 @@ impl Command {
             Command::Key(args) => args.wants_json(),
             Command::Config(args) => args.json,
             Command::Create(args) => args.json,
+            Command::Default(args) => args.json,
             Command::Pull(args) => args.json,
             Command::Push(args) => args.json,
             Command::InstallModel(args) => args.json,
@@ -262,11 +294,50 @@ pub fn command() -> clap::Command {
         list.push(String::new());
     }
     let list = list.join("\n");
-    command.help_template(format!(
+    let command = command.help_template(format!(
         "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}\n\
-         {header}Options of all commands:{header:#}\n{{options}}{{after-help}}"
-    ))
+         {header}Options:{header:#}\n{{options}}{{after-help}}"
+    ));
+    // Where nobody sees how wide it is, help is as wide as the usual terminal.
+    if term::stdout_is_terminal() {
+        command
+    } else {
+        command.term_width(80)
+    }
 }
+
+/// Returns the command that somebody may have meant by a word that is none.
+pub fn meant(typed: &str) -> Option<String> {
+    let typed = typed.to_lowercase();
+    let of_others = OTHER_WORDS
+        .iter()
+        .find(|(words, _)| words.contains(&typed.as_str()));
+    if let Some((_, command)) = of_others {
+        return Some((*command).to_owned());
+    }
+    let names = GROUPS.iter().flat_map(|(_, names)| *names).copied();
+    llmsrv_config::nearest(&typed, names).map(str::to_owned)
+}
+
+/// Words that other programs use for what these commands do.
+const OTHER_WORDS: &[(&[&str], &str)] = &[
+    (&["start", "server", "up"], "serve"),
+    (&["restart", "reload"], "serve --background --restart"),
+    (&["chat", "ask", "generate", "prompt"], "run"),
+    (&["delete", "remove", "del", "uninstall"], "rm"),
+    (
+        &["update", "upgrade", "download", "get", "install", "add"],
+        "pull",
+    ),
+    (&["models", "tags"], "list"),
+    (&["copy", "rename", "mv"], "cp"),
+    (&["info", "inspect"], "show"),
+    (&["unload", "kill", "down"], "stop"),
+    (&["benchmark"], "bench"),
+    (&["settings", "set"], "config"),
+    (&["keys", "auth"], "key"),
+    (&["top", "htop"], "monitor"),
+];
 
 /// The commands by what people want to do.
 const GROUPS: &[(&str, &[&str])] = &[
@@ -281,6 +352,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "push",
             "create",
             "cp",
+            "default",
             "rm",
         ],
     ),
@@ -304,11 +376,12 @@ const GROUPS: &[(&str, &[&str])] = &[
 
 const HELP_MORE: &str = "\
 Examples:
-  llmsrv run                               Chat with the built-in model
+  llmsrv run                               Chat with the default model
   llmsrv run default \"Hello!\"              Ask one question
-  git diff | llmsrv run default \"Review:\"  Ask about what a command prints
+  llmsrv run qwen3:0.6b                    Get a model if need be, and chat with it
+  git diff | llmsrv run qwen3 \"Review:\"    Ask about what a command prints
   llmsrv serve                             Serve clients on 127.0.0.1:11434
-  llmsrv serve --host 0.0.0.0 -p 8080      Serve the whole network on port 8080
+  llmsrv serve --network -p 8080           Serve the whole network on port 8080
   llmsrv list --json                       List the models for a script
   llmsrv config                            Print every setting and where it came from
 
@@ -360,6 +433,24 @@ mod tests {
                     arg.get_id()
                 );
             }
+        }
+    }
+
+    #[test]
+    fn other_words_lead_to_commands_that_are_there() {
+        let command = command();
+        for (words, meant) in OTHER_WORDS {
+            let name = meant.split(' ').next().unwrap();
+            let found = command.find_subcommand(name).unwrap();
+            assert!(!found.is_hide_set(), "{meant}");
+            for word in *words {
+                let taken = command.find_subcommand(word);
+                assert!(taken.is_none_or(clap::Command::is_hide_set), "{word}");
+                assert_eq!(super::meant(word).as_deref(), Some(*meant));
+            }
+        }
+        for (typed, expected) in [("rnu", Some("run")), ("lst", Some("list")), ("xyzzy", None)] {
+            assert_eq!(meant(typed).as_deref(), expected, "{typed}");
         }
     }
 

@@ -6,6 +6,7 @@ mod completions;
 mod config;
 mod cp;
 mod create;
+mod default;
 mod devices;
 mod examples;
 mod firewall;
@@ -38,8 +39,8 @@ pub use version::VERSION;
 
 use std::{net::IpAddr, process::ExitCode};
 
-use llmsrv_config::Address;
-use llmsrv_host::instance::Instance;
+use llmsrv_config::{Address, Network};
+use llmsrv_host::{instance::Instance, net::addresses};
 
 use crate::{
     cli::{self, Cli, Command},
@@ -57,7 +58,10 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
     };
     let plain = |global| Context::load(global, Vec::new());
     match command {
-        Command::Serve(args) => serve::run(&Context::load(global, serve::flags(&args))?, &args),
+        Command::Serve(args) => {
+            let context = Context::load_for(global, serve::flags(&args), args.network())?;
+            serve::run(&context, &args)
+        }
         Command::Run(args) => run::run(&plain(global)?, args),
         Command::List(args) => list::run(&plain(global)?, &args),
         Command::Show(args) => show::run(&plain(global)?, &args),
@@ -70,7 +74,10 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
         Command::Examples(args) => examples::run(&plain(global)?, &args),
         Command::Service(args) => return service::run(&plain(global)?, &args),
         Command::Firewall(args) => firewall::run(&plain(global)?, &args),
-        Command::Net(args) => return net::run(&plain(global)?, &args),
+        Command::Net(args) => {
+            let context = Context::load_for(global, Vec::new(), Network::UnlessSet)?;
+            return net::run(&context, &args);
+        }
         Command::Logs(args) => return logs::run(&plain(global)?, &args),
         Command::Ssh(args) => return ssh::run(&global, args),
         Command::Create(args) => create::run(&plain(global)?, &args),
@@ -78,6 +85,7 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
         Command::InstallModel(args) => install_model::run(&plain(global)?, &args),
         Command::Push(args) => push::run(&plain(global)?, &args),
         Command::Cp(args) => cp::run(&plain(global)?, &args),
+        Command::Default(args) => default::run(&plain(global)?, &args),
         Command::Rm(args) => rm::run(&plain(global)?, &args),
         Command::Logkit(args) => {
             // What it prints and returns is its own; main comes here only after global options.
@@ -95,6 +103,28 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
         Command::DeviceWorker(args) => devices::work(&args),
     }?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says where a server really listens: its address or, where it listens on all, each of them.
+fn listens(instance: &Instance) -> String {
+    let mut urls = vec![instance.url.clone()];
+    if !instance.is_bound_to_all() {
+        return urls.concat();
+    }
+    urls.extend(network_urls(instance, &addresses()));
+    let (bound, port) = (&instance.bound, instance.port);
+    let bound = if bound.contains(':') {
+        format!("[{bound}]")
+    } else {
+        bound.clone()
+    };
+    format!("{bound}:{port}, every interface: {}", urls.join(", "))
+}
+
+/// Tells whether other machines can reach a server.
+fn is_open(instance: &Instance) -> bool {
+    let bound: Option<IpAddr> = instance.bound.parse().ok();
+    bound.is_none_or(|bound| !bound.is_loopback())
 }
 
 /// Returns the addresses at which other machines reach a server that listens everywhere.

@@ -2,8 +2,9 @@
 
 use std::{ffi::OsStr, fs, path::Path};
 
-use clap_complete::CompletionCandidate;
-use llmsrv_config::{Inputs, Request, load};
+use clap_complete::{CompletionCandidate, PathCompleter, engine::ValueCompleter as _};
+use llmsrv_config::{Inputs, Request, SETTINGS, load};
+use llmsrv_convert::Target;
 
 /// Most names offered; a shell asks at every key.
 const MOST: usize = 1000;
@@ -31,6 +32,41 @@ pub fn models(typed: &OsStr) -> Vec<CompletionCandidate> {
         .into_iter()
         .filter(|name| name.starts_with(typed))
         .map(CompletionCandidate::new)
+        .collect()
+}
+
+/// Returns the models whose name starts with what is typed, and the files.
+pub fn models_and_files(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let mut found = models(typed);
+    found.extend(PathCompleter::any().complete(typed));
+    found
+}
+
+/// Returns the types that weights can be quantized to.
+pub fn targets() -> Vec<CompletionCandidate> {
+    let targets = Target::ALL.iter();
+    targets
+        .map(|target| CompletionCandidate::new(target.name()))
+        .collect()
+}
+
+/// Returns the options of models, each with the sign after which its value follows.
+pub fn options() -> Vec<CompletionCandidate> {
+    let names = llmsrv_api::options::names();
+    names
+        .filter(|name| !llmsrv_api::options::is_legacy(name))
+        .map(|name| CompletionCandidate::new(format!("{name}=")))
+        .collect()
+}
+
+/// Returns the settings, each with the sign after which its value follows.
+pub fn settings() -> Vec<CompletionCandidate> {
+    SETTINGS
+        .iter()
+        .filter_map(|setting| {
+            let path = setting.path()?;
+            Some(CompletionCandidate::new(format!("{path}=")).help(Some(setting.help.into())))
+        })
         .collect()
 }
 

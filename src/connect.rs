@@ -1,5 +1,7 @@
 //! The server a command talks to: the running one or, when there is none, one inside this process.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use llmsrv_api::client::{self, Client};
 use llmsrv_config::{Address, ServerConfig};
@@ -8,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::{
     context::Context,
     failure::{Code, Failure},
-    local::Local,
+    local::{Access, Local},
 };
 
 /// A server that answers.
@@ -19,9 +21,9 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the running server; when none runs and the address is of this machine, starts
-    /// one in this process that only this process can use.
-    pub async fn open(context: &Context) -> Result<Connection, Failure> {
+    /// Connects to the running server; when none runs, the address is of this machine and the
+    /// command line names none, starts one in this process that only this process can use.
+    pub async fn open(context: &Context, access: Access) -> Result<Connection, Failure> {
         let config = &context.config().server;
         match running(context).await {
             Ok(client) => Ok(Connection {
@@ -32,8 +34,8 @@ impl Connection {
             Err(Failure {
                 code: Code::Unreachable,
                 ..
-            }) if config.host.is_local() && !address(config).tls => {
-                let local = Local::start(context).await?;
+            }) if config.host.is_local() && !address(config).tls && !context.names_server() => {
+                let local = Local::start(context, access).await?;
                 let client = Client::new(local.url(), Some(local.key().to_owned()))?;
                 Ok(Connection {
                     client,
@@ -42,6 +44,24 @@ impl Connection {
             }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Starts a server in this process whose only model is a file.
+    pub async fn over_file(
+        context: &Context,
+        file: &Path,
+        name: &str,
+    ) -> Result<Connection, Failure> {
+        if context.names_server() {
+            let text = "a file is run by this process, and not by a server";
+            return Err(Failure::new(Code::Usage, text)
+                .hint("`llmsrv create NAME --from FILE` gives it to the server"));
+        }
+        let local = Local::over_file(context, file, name).await?;
+        Ok(Connection {
+            client: Client::new(local.url(), Some(local.key().to_owned()))?,
+            local: Some(local),
+        })
     }
 
     /// Tells whether the server is inside this process.
@@ -56,6 +76,30 @@ impl Connection {
         }
     }
 }
+
+/// What a server says to someone who wants to know whether it is there.
+pub enum Greeting {
+    /// Its version.
+    Version(String),
+    /// It is there, and tells more to those who have a key.
+    WantsKey,
+    /// It is not there, or is no server of this kind.
+    None(client::Error),
+}
+
+/// Asks a server for its version.
+pub async fn greet(client: &Client) -> Greeting {
+    match client.version().await {
+        Ok(version) => Greeting::Version(version),
+        Err(client::Error::Status {
+            status: 401 | 403, ..
+        }) => Greeting::WantsKey,
+        Err(error) => Greeting::None(error),
+    }
+}
+
+/// What to do about a server that wants a key.
+pub const KEY_HINT: &str = "put a key into LLMSRV_API_KEY (`llmsrv key add NAME` makes one)";
 
 /// Connects to the running server.
 pub async fn running(context: &Context) -> Result<Client, Failure> {

@@ -1,7 +1,8 @@
 //! What every command starts from: the settings, loaded once.
 
 use llmsrv_config::{
-    Config, Errors, Flag, Folders, Inputs, Loaded, Origin, Request, SETTINGS, Setting, nearest,
+    Config, Errors, Flag, Folders, Inputs, Loaded, Network, Origin, Request, SETTINGS, Setting,
+    nearest,
 };
 
 use crate::{
@@ -18,12 +19,23 @@ pub struct Context {
     pub loaded: Loaded,
     /// Flags of the command itself.
     flags: Vec<Flag>,
+    /// Whether the server is opened to other machines.
+    network: Network,
 }
 
 impl Context {
     /// Loads the settings; `flags` are those of the command itself. Warnings are printed.
     pub fn load(global: GlobalArgs, flags: Vec<Flag>) -> Result<Context, Failure> {
-        let (loaded, _) = load(&global, &flags)?;
+        Context::load_for(global, flags, Network::AsSet)
+    }
+
+    /// As [`Context::load`], for what starts a server that may be opened to other machines.
+    pub fn load_for(
+        global: GlobalArgs,
+        flags: Vec<Flag>,
+        network: Network,
+    ) -> Result<Context, Failure> {
+        let (loaded, _) = load(&global, &flags, network)?;
         if !global.quiet {
             loaded.warnings.iter().for_each(term::warning);
         }
@@ -31,25 +43,29 @@ impl Context {
             global,
             loaded,
             flags,
+            network,
         })
     }
 
     /// Reads the settings again, as they would be if the program was started now.
     pub fn read_again(&self) -> Result<(Loaded, Folders), Failure> {
-        load(&self.global, &self.flags)
+        load(&self.global, &self.flags, self.network)
     }
 
-    /// Tells whether somebody has set something; a port alone sets no address.
+    /// Tells whether somebody has set something.
     pub fn is_set(&self, name: &str) -> bool {
-        let global = GlobalArgs {
-            port: None,
-            ..self.global.clone()
-        };
-        let Ok((loaded, _)) = load(&global, &self.flags) else {
-            return true;
-        };
-        let mut settings = loaded.settings.iter();
-        settings.any(|it| it.setting.name == name && it.origin != Origin::Default)
+        self.origin(name) != Some(&Origin::Default)
+    }
+
+    /// Tells whether the command line names the server: then no other one takes its place.
+    pub fn names_server(&self) -> bool {
+        matches!(self.origin("LLMSRV_HOST"), Some(Origin::Flag { .. }))
+    }
+
+    fn origin(&self, name: &str) -> Option<&Origin> {
+        let mut settings = self.loaded.settings.iter();
+        let row = settings.find(|it| it.setting.name == name)?;
+        Some(&row.origin)
     }
 
     /// Returns the typed settings.
@@ -58,9 +74,14 @@ impl Context {
     }
 }
 
-fn load(global: &GlobalArgs, flags: &[Flag]) -> Result<(Loaded, Folders), Failure> {
+fn load(
+    global: &GlobalArgs,
+    flags: &[Flag],
+    network: Network,
+) -> Result<(Loaded, Folders), Failure> {
     let mut request = request(global)?;
     request.flags.extend(flags.iter().cloned());
+    request.network = network;
     let inputs = Inputs::from_process(request).map_err(settings_failure)?;
     let loaded = llmsrv_config::load(&inputs).map_err(settings_failure)?;
     Ok((loaded, inputs.folders))
@@ -108,6 +129,7 @@ pub fn request(global: &GlobalArgs) -> Result<Request, Failure> {
         env_file: global.env_file.clone(),
         flags,
         port: global.port,
+        network: Network::AsSet,
     })
 }
 
@@ -137,8 +159,13 @@ fn settings_failure(errors: Errors) -> Failure {
     } else {
         Code::Config
     };
+    let unreadable =
+        |error: &llmsrv_config::Error| matches!(error, llmsrv_config::Error::Unreadable { .. });
     let hint = match code {
         Code::Usage => "`llmsrv config` lists all settings",
+        _ if errors.0.iter().all(unreadable) => {
+            "a file that --config, --env-file, LLMSRV_CONFIG or LOGKIT_ENV_FILE names must be readable"
+        }
         _ => "`llmsrv config path` prints where the settings file is",
     };
     let message = match errors.0.as_slice() {

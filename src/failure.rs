@@ -108,10 +108,9 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
                 ),
             ),
             Some(client::Error::Status { status: 503, .. }) => (Code::TryAgain, None),
-            Some(client::Error::Status { status: 401, .. }) => (
-                Code::Failed,
-                Some("put the server's key into LLMSRV_API_KEY"),
-            ),
+            Some(client::Error::Status { status: 401, .. }) => {
+                (Code::Failed, Some(crate::connect::KEY_HINT))
+            }
             _ => (Code::Failed, None),
         };
         Failure {

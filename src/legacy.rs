@@ -1,4 +1,5 @@
-//! Spellings of the script this program replaces, turned into today's before they are parsed.
+//! Spellings of the script this program replaces, turned into today's before they are parsed. The
+//! script served the network: so does a port alone, unless an address is set.
 
 use std::ffi::{OsStr, OsString};
 
@@ -23,15 +24,15 @@ pub fn translate(args: Vec<OsString>) -> Vec<OsString> {
         return args;
     }
     let mut words = typed.iter().filter_map(|arg| arg.to_str());
-    let command = if words.any(|word| ACTIONS.contains(&word)) {
-        "net"
+    let command: &[&str] = if words.any(|word| ACTIONS.contains(&word)) {
+        &["net"]
     } else if is_port_only(typed) {
-        "serve"
+        &["serve", "--network-unless-set"]
     } else {
         return args;
     };
     let mut translated = args;
-    translated.insert(1, command.into());
+    translated.splice(1..1, command.iter().map(OsString::from));
     translated
 }
 
@@ -60,13 +61,19 @@ mod tests {
     }
 
     #[test]
-    fn a_port_alone_means_serve() {
+    fn a_port_alone_means_to_serve_the_network() {
         for (typed, parsed) in [
             ("", "llmsrv"),
-            ("-p 8080", "llmsrv serve -p 8080"),
-            ("-p8080", "llmsrv serve -p8080"),
-            ("--port 8080", "llmsrv serve --port 8080"),
-            ("--port=8080", "llmsrv serve --port=8080"),
+            ("-p 8080", "llmsrv serve --network-unless-set -p 8080"),
+            ("-p8080", "llmsrv serve --network-unless-set -p8080"),
+            (
+                "--port 8080",
+                "llmsrv serve --network-unless-set --port 8080",
+            ),
+            (
+                "--port=8080",
+                "llmsrv serve --network-unless-set --port=8080",
+            ),
             ("-p 8080 list", "llmsrv -p 8080 list"),
             ("-p", "llmsrv -p"),
             ("--help", "llmsrv --help"),

@@ -1,6 +1,6 @@
 //! Putting the server together from its parts, and a server for this process alone.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use anyhow::Context as _;
 use llmsrv_config::{
@@ -10,8 +10,9 @@ use llmsrv_config::{
 use llmsrv_engine::{Arithmetic, LoadOptions, Loader, Speculation};
 use llmsrv_registry::Mirror;
 use llmsrv_server::{ApiKey, App, DraftModel, Keys, Rate, Role, Security, Settings, Upstream};
-use llmsrv_store::{ModelName, OpenOptions, Store};
+use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName, OpenOptions, Store};
 use rand::TryRngCore as _;
+use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 use crate::{
@@ -21,28 +22,91 @@ use crate::{
     failure::{Code, Failure},
 };
 
+/// What a command does with the folder of the models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It only looks: nothing is written.
+    Look,
+    /// It works with the models there are. The usual folder is made, one that somebody named is
+    /// not: its name may be mistyped.
+    Use,
+    /// It adds models: the folder is made.
+    Add,
+}
+
+/// Fails where the folder of the models was named by somebody and is not there.
+pub fn check_folder(context: &Context, access: Access) -> Result<(), Failure> {
+    let folder = &context.config().server.models;
+    if access == Access::Add || !context.is_set("LLMSRV_MODELS") || folder.is_dir() {
+        return Ok(());
+    }
+    let text = format!("no such folder: {}", folder.display());
+    Err(Failure::new(Code::Failed, text)
+        .hint("--models or LLMSRV_MODELS names it; `llmsrv pull` and `llmsrv create` make one"))
+}
+
+/// Opens the store to look at it. Where there is none yet, the built-in model is shown from a
+/// folder that is gone afterwards; in the usual folder, what an interrupted start left is completed.
+fn look_at_store(context: &Context) -> Result<(Store, Option<TempDir>), Failure> {
+    let config = &context.config().server;
+    if config.models.is_dir() && !context.is_set("LLMSRV_MODELS") {
+        return Ok((open_store(config, Prune::No)?, None));
+    }
+    if config.models.is_dir() {
+        let mut options = options(config, Prune::No)?;
+        options.look_only = true;
+        let opened = Store::open(&config.models, options);
+        return Ok((opened.with_context(|| unusable(config))?, None));
+    }
+    let folder = tempfile::tempdir()?;
+    let config = ServerConfig {
+        models: folder.path().to_owned(),
+        ..config.clone()
+    };
+    Ok((open_store(&config, Prune::No)?, Some(folder)))
+}
+
+fn unusable(config: &ServerConfig) -> String {
+    format!("cannot use the models folder {}", config.models.display())
+}
+
 /// Opens the store and puts the built-in model into it.
 pub fn open_store(config: &ServerConfig, prune: Prune) -> Result<Store, Failure> {
+    let store =
+        Store::open(&config.models, options(config, prune)?).with_context(|| unusable(config))?;
+    if !config.no_embedded {
+        embedded::install(&store).map_err(|failure| failure.context(unusable(config)))?;
+    }
+    Ok(store)
+}
+
+fn options(config: &ServerConfig, prune: Prune) -> Result<OpenOptions, Failure> {
     let default_model = match &config.default_model {
         None => None,
         Some(name) => Some(name.parse::<ModelName>().map_err(|error| {
             Failure::new(Code::Config, format!("LLMSRV_DEFAULT_MODEL: {error}"))
         })?),
     };
-    let options = OpenOptions {
+    Ok(OpenOptions {
         fallback: config.models_fallback.clone(),
         prune: !config.no_prune,
         prune_at_open: prune == Prune::Yes,
         default_model,
-    };
-    let unusable = || format!("cannot use the models folder {}", config.models.display());
-    let store = Store::open(&config.models, options).with_context(unusable)?;
-    if !config.no_embedded {
-        embedded::install(&store).map_err(|failure| Failure {
-            error: failure.error.context(unusable()),
-            ..failure
-        })?;
-    }
+        look_only: false,
+    })
+}
+
+/// Makes a store in `folder` with the file as its only model.
+pub fn lend(folder: &Path, weights: &Path, name: &str) -> Result<Store, Failure> {
+    let store = Store::open(folder, OpenOptions::default())?;
+    let size = weights.metadata()?.len();
+    // The name of a blob that nobody else will see; reading all of a file takes long.
+    let digest = Digest::of(format!("{} {size}", weights.display()).as_bytes());
+    store.link_blob(weights, &digest)?;
+    let layers = vec![Layer::new(LayerKind::Model, digest, size)];
+    let config = store.put_config(&layers)?;
+    let name: ModelName = name.parse()?;
+    store.put_manifest(&name, &Manifest::new(config, layers).to_bytes())?;
     Ok(store)
 }
 
@@ -193,6 +257,7 @@ pub fn registry(config: &ServerConfig) -> Result<llmsrv_registry::Settings, Fail
             .hf_token
             .as_ref()
             .map(|token| token.expose().to_owned()),
+        refusal: Some(llmsrv_models::refusal),
         ..llmsrv_registry::Settings::default()
     })
 }
@@ -203,13 +268,44 @@ pub struct Local {
     key: String,
     stop: oneshot::Sender<()>,
     server: JoinHandle<()>,
+    /// Store of a command that only looks, where there was none.
+    _folder: Option<TempDir>,
 }
 
 impl Local {
     /// Starts it.
-    pub async fn start(context: &Context) -> Result<Local, Failure> {
-        let store = open_store(&context.config().server, Prune::No)?;
-        Local::over(settings(context.config(), Keys::default())?, store).await
+    pub async fn start(context: &Context, access: Access) -> Result<Local, Failure> {
+        check_folder(context, access)?;
+        let config = &context.config().server;
+        let (store, folder) = match access {
+            Access::Look => look_at_store(context)?,
+            Access::Use | Access::Add => (open_store(config, Prune::No)?, None),
+        };
+        let settings = settings(context.config(), Keys::default())?;
+        let local = Local::over(settings, store).await?;
+        Ok(Local {
+            _folder: folder,
+            ..local
+        })
+    }
+
+    /// Starts one whose only model is a file, under the name `name`.
+    pub async fn over_file(context: &Context, file: &Path, name: &str) -> Result<Local, Failure> {
+        let near = file.canonicalize()?;
+        let near = near.parent().unwrap_or(Path::new("."));
+        let hint = "`llmsrv create NAME --from FILE` makes a model of it";
+        // Beside the file, so that it is linked and not copied.
+        let folder = tempfile::Builder::new()
+            .prefix(".llmsrv-run-")
+            .tempdir_in(near)
+            .map_err(|error| Failure::from(error).hint(hint))?;
+        let store = lend(folder.path(), file, name).map_err(|failure| failure.hint(hint))?;
+        let settings = settings(context.config(), Keys::default())?;
+        let local = Local::over(settings, store).await?;
+        Ok(Local {
+            _folder: Some(folder),
+            ..local
+        })
     }
 
     /// Starts one over a store. Whatever keys the settings have, its own takes their place.
@@ -238,6 +334,7 @@ impl Local {
             key,
             stop,
             server,
+            _folder: None,
         })
     }
 

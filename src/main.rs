@@ -13,6 +13,7 @@ mod context;
 mod embedded;
 mod failure;
 mod format;
+mod known;
 mod legacy;
 mod local;
 mod logging;
@@ -26,7 +27,10 @@ mod transfer;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
-use clap::{FromArgMatches, error::ErrorKind};
+use clap::{
+    FromArgMatches,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 use crate::{cli::Cli, failure::Failure};
 
@@ -43,6 +47,14 @@ fn main() -> ExitCode {
         .is_some_and(|arg| arg == "logkit" || arg == "log")
     {
         return logkit_cli::main(args.into_iter().skip(1));
+    }
+    // So does its help.
+    if let [_, help, logkit, rest @ ..] = args.as_slice()
+        && help == "help"
+        && (logkit == "logkit" || logkit == "log")
+    {
+        let words = ["logkit", "help"].map(OsString::from).into_iter();
+        return logkit_cli::main(words.chain(rest.iter().cloned()));
     }
     // Answers a shell that asks for completions, and ends.
     clap_complete::CompleteEnv::with_factory(cli::command).complete();
@@ -73,7 +85,10 @@ fn parse(args: Vec<OsString>) -> Result<Cli, ExitCode> {
     let parsed = cli::command()
         .try_get_matches_from(legacy::translate(args))
         .and_then(|matches| Cli::from_arg_matches(&matches));
-    parsed.map_err(|error| {
+    parsed.map_err(|mut error| {
+        if error.kind() == ErrorKind::InvalidSubcommand {
+            suggest(&mut error);
+        }
         // Help and version are results; whoever closed the pipe does not want to hear of it.
         let _ = error.print();
         match error.kind() {
@@ -81,6 +96,18 @@ fn parse(args: Vec<OsString>) -> Result<Cli, ExitCode> {
             _ => ExitCode::from(failure::Code::Usage as u8),
         }
     })
+}
+
+/// Proposes the command that was meant, and none that people are not shown.
+fn suggest(error: &mut clap::Error) {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
+        return;
+    };
+    let meant = match cli::meant(typed) {
+        Some(meant) => ContextValue::Strings(vec![meant]),
+        None => ContextValue::None,
+    };
+    error.insert(ContextKind::SuggestedSubcommand, meant);
 }
 
 fn exit(failure: &Failure, as_json: bool) -> ExitCode {

@@ -1,6 +1,7 @@
 //! A conversation with a model: what `llmsrv run` keeps between answers.
 
 pub mod chat;
+pub mod images;
 pub mod options;
 pub mod slash;
 mod wrap;
@@ -13,7 +14,12 @@ use llmsrv_api::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{failure::Failure, format, run::wrap::Wrapper, term};
+use crate::{
+    failure::{Code, Failure},
+    format,
+    run::wrap::Wrapper,
+    term,
+};
 
 /// A model, what was said, and how answers are wanted.
 pub struct Session {
@@ -30,14 +36,53 @@ pub struct Session {
     pub word_wrap: bool,
 }
 
+/// What is asked.
+#[derive(Debug, Default)]
+pub struct Prompt {
+    pub text: String,
+    /// As requests carry them.
+    pub images: Vec<String>,
+}
+
+impl Prompt {
+    /// Reads the images whose paths are in the text; a model that sees none gets the text as it is.
+    pub fn new(text: String, sees: bool) -> Result<Prompt, Failure> {
+        let seen = images::find(&text);
+        for path in &seen.missing {
+            term::warning(format_args!("there is no file {path}"));
+        }
+        if !sees {
+            for path in &seen.files {
+                let path = path.display();
+                term::warning(format_args!(
+                    "the model sees no images: {path} is text for it"
+                ));
+            }
+            let images = Vec::new();
+            return Ok(Prompt { text, images });
+        }
+        let images = seen.files.iter().map(|path| images::read(path));
+        let images = images.collect::<Result<_, _>>();
+        Ok(Prompt {
+            text: seen.text,
+            images: images.map_err(|error| Failure::new(Code::Failed, error))?,
+        })
+    }
+}
+
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The model had no more to say.
     Whole,
+    /// There was a limit before the end of an answer in a format, which is not in it so.
+    Cut,
     /// The user did not want more.
     Stopped,
 }
+
+/// What is said of an answer that ended with [`Ended::Cut`].
+pub const CUT: &str = "the answer was cut before its end and is not in the format: num_predict or the context is too small";
 
 impl Session {
     /// Starts a conversation.
@@ -69,12 +114,13 @@ impl Session {
     /// answer ends where it is; what was said so far is remembered.
     pub async fn answer(
         &mut self,
-        prompt: String,
+        prompt: Prompt,
         stop: impl Future<Output = ()>,
     ) -> Result<Ended, Failure> {
         self.messages.push(Message {
             role: "user".to_owned(),
-            content: prompt,
+            content: prompt.text,
+            images: prompt.images,
             ..Message::default()
         });
         match self.stream(stop).await {
@@ -108,7 +154,7 @@ impl Session {
                 line = lines.next() => line,
                 () = &mut stop => {
                     spinner.take();
-                    printer.finish()?;
+                    printer.stop()?;
                     return Ok((answer, Ended::Stopped));
                 }
             };
@@ -148,7 +194,8 @@ impl Session {
         if self.verbose {
             term::note(timings(&last.metrics, last.done_reason.as_deref()));
         }
-        Ok((answer, Ended::Whole))
+        let is_cut = self.format.is_some() && last.done_reason.as_deref() == Some("length");
+        Ok((answer, if is_cut { Ended::Cut } else { Ended::Whole }))
     }
 
     /// Builds the request for `messages`; without any it only loads the model.
@@ -268,6 +315,12 @@ impl Printer {
         Ok(())
     }
 
+    /// Ends the answer where it is.
+    fn stop(&mut self) -> io::Result<()> {
+        self.wrapper.forget();
+        self.finish()
+    }
+
     /// Ends the answer.
     fn finish(&mut self) -> io::Result<()> {
         let rest = self.wrapper.finish();
@@ -296,21 +349,10 @@ impl Printer {
             return Ok(());
         }
         self.ends_with_line_end = text.ends_with('\n');
-        let text = printable(text);
         if self.part == Part::Thinking {
             term::piece(format_args!("{FAINT}{text}{FAINT:#}"))
         } else {
             term::piece(text)
         }
     }
-}
-
-/// Removes control characters, which could take over a terminal; a pipe gets the text as it is.
-fn printable(text: &str) -> String {
-    if !term::stdout_is_terminal() {
-        return text.to_owned();
-    }
-    text.chars()
-        .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
-        .collect()
 }

@@ -16,9 +16,18 @@ use crate::{
     term,
 };
 
+/// Which steps are shown while a plan is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// All.
+    All,
+    /// Those that fail.
+    Failed,
+}
+
 /// Carries out a plan in which no server is waited for.
 pub fn carry_out(context: &Context, manner: MannerArgs, steps: &[Step]) -> Result<(), Failure> {
-    carry_out_asking(context, manner, steps, &|_| Ok(()))
+    carry_out_asking(context, manner, steps, Shown::All, &|_| Ok(()))
 }
 
 /// Carries out a plan, or shows it. `answers` asks a server that is waited for.
@@ -26,6 +35,7 @@ pub fn carry_out_asking(
     context: &Context,
     manner: MannerArgs,
     steps: &[Step],
+    shown: Shown,
     answers: &Answers<'_>,
 ) -> Result<(), Failure> {
     if manner.dry_run {
@@ -34,6 +44,7 @@ pub fn carry_out_asking(
     let talks = !manner.json && !context.global.quiet;
     let outcomes = plan::carry_out(steps, answers, &mut |step, outcome| match outcome {
         _ if !talks => {}
+        None | Some(Outcome::Done | Outcome::Already) if shown == Shown::Failed => {}
         None => term::note(format_args!(
             "{}  {}{:#}",
             term::FAINT,
@@ -105,7 +116,7 @@ fn tell(step: &Step, outcome: &Outcome) {
     let title = &step.title;
     match outcome {
         Outcome::Done => term::note(format_args!("✓ {title}")),
-        Outcome::Already => term::note(format_args!("= {title} (already so)")),
+        Outcome::Already => term::note(format_args!("= {title} (nothing to do)")),
         Outcome::Ignored(why) => term::note(format_args!("! {title}: {why} (ignored)")),
         // The error follows.
         Outcome::Failed(_) => term::note(format_args!("✗ {title}")),

@@ -1,8 +1,11 @@
 //! The only place that prints: results to stdout, everything else to stderr, colours where they are
-//! wanted.
+//! wanted. What others have written (names, metadata, answers, logs, errors) goes through [`clean()`]
+//! on its way.
 
+mod clean;
 mod steps;
 
+pub use clean::{clean, clean_json};
 pub use steps::Steps;
 
 use std::{
@@ -43,30 +46,37 @@ pub fn set_color(color: ColorArg) {
 
 /// Writes a line of results.
 pub fn line(text: impl Display) -> io::Result<()> {
-    writeln!(anstream::stdout().lock(), "{text}")
+    let text = text.to_string();
+    writeln!(anstream::stdout().lock(), "{}", clean(&text))
 }
 
-/// Writes a piece of results at once, without ending the line.
+/// Writes a piece of results at once, without ending the line. A pipe gets it as it is.
 pub fn piece(text: impl Display) -> io::Result<()> {
     let mut stdout = anstream::stdout().lock();
-    write!(stdout, "{text}")?;
+    if stdout_is_terminal() || stdout_has_color() {
+        let text = text.to_string();
+        write!(stdout, "{}", clean(&text))?;
+    } else {
+        write!(stdout, "{text}")?;
+    }
     stdout.flush()
 }
 
 /// Writes JSON for a script: never coloured, one value.
 pub fn json(value: &serde_json::Value) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{value:#}")
+    writeln!(io::stdout().lock(), "{}", clean_json(&format!("{value:#}")))
 }
 
 /// Writes JSON for a script, one value in one line.
 pub fn json_line(value: &serde_json::Value) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{value}")
+    writeln!(io::stdout().lock(), "{}", clean_json(&value.to_string()))
 }
 
 /// Writes a line that is not a result.
 pub fn note(text: impl Display) {
+    let text = text.to_string();
     // Whoever closed stderr does not want to be told.
-    let _ = writeln!(anstream::stderr().lock(), "{text}");
+    let _ = writeln!(anstream::stderr().lock(), "{}", clean(&text));
 }
 
 /// Warns of something that does not stop the program.
@@ -82,7 +92,7 @@ pub fn failure(failure: &Failure, as_json: bool) {
         if let Some(hint) = &failure.hint {
             value["hint"] = hint.as_str().into();
         }
-        let _ = writeln!(io::stderr().lock(), "{value}");
+        let _ = writeln!(io::stderr().lock(), "{}", clean_json(&value.to_string()));
         return;
     }
     let mut last = String::new();
@@ -122,6 +132,11 @@ pub fn width() -> Option<usize> {
     terminal_size::terminal_size()
         .map(|(width, _)| width.0 as usize)
         .filter(|width| *width > 0)
+}
+
+/// Returns the columns of the terminal that stderr is; many where it is none.
+fn stderr_width() -> usize {
+    terminal_size::terminal_size_of(io::stderr()).map_or(usize::MAX, |(width, _)| width.0 as usize)
 }
 
 /// Tells whether stderr shows colours.
@@ -169,16 +184,21 @@ impl Drop for Spinner {
     }
 }
 
-/// Lays out columns: two spaces or more between them, no borders, so that `awk` can read them.
+/// Lays out columns: two spaces or more between them, no borders, so that `awk` can read them. A
+/// cell is one line, whatever it holds.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| clean::one_line(cell)).collect())
+        .collect();
     let mut widths: Vec<usize> = header.iter().map(|cell| cell.len()).collect();
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(unicode_width::UnicodeWidthStr::width(cell.as_str()));
         }
     }
     let header: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
-    let lines = std::iter::once(&header).chain(rows).map(|row| {
+    let lines = std::iter::once(&header).chain(&rows).map(|row| {
         let mut line = String::new();
         for (width, cell) in widths.iter().zip(row) {
             line += cell;
@@ -203,5 +223,10 @@ mod tests {
         ];
         let text = table(&["NAME", "SIZE"], &rows);
         assert_eq!(text, "NAME      SIZE\na         1 KB\ngrößer    模型");
+        let rows = vec![vec!["a\nb\u{1b}[2J".into(), "1".into()]];
+        assert_eq!(
+            table(&["NAME", "SIZE"], &rows),
+            "NAME      SIZE\na b[2J    1"
+        );
     }
 }

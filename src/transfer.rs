@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::{
     context::Context,
     failure::{Code, Failure},
+    known,
     term::{self, Steps},
 };
 
@@ -32,7 +33,16 @@ pub async fn run(
     let mut lines = client.stream::<Value>(path, request).await?;
     let mut last = Value::Null;
     while let Some(line) = lines.next().await {
-        let step = line.inspect_err(|_| shown.stop())?;
+        let step = line.map_err(|error| {
+            shown.stop();
+            let unknown = error.to_string().ends_with("file does not exist");
+            let failure = Failure::from(error);
+            if unknown {
+                failure.hint("the registry has no model of this name and tag")
+            } else {
+                failure
+            }
+        })?;
         shown.step(&step)?;
         last = step;
     }
@@ -54,11 +64,17 @@ pub async fn pull_missing(context: &Context, client: &Client, model: &str) -> Re
     if model.parse().ok() == default {
         return Ok(());
     }
-    let known: Result<Value, client::Error> = client.post("/api/show", &request).await;
-    match known {
+    let found: Result<Value, client::Error> = client.post("/api/show", &request).await;
+    match found {
         Err(client::Error::Status { status: 404, .. }) => {}
         // Other mistakes show where the model is used.
         _ => return Ok(()),
+    }
+    let names = known::names(client).await.unwrap_or_default();
+    if let Some(meant) = known::meant(model, &names) {
+        let text = format!("there is no model {model}; did you mean {meant}?");
+        return Err(Failure::new(Code::Failed, text)
+            .hint(format!("`llmsrv pull {model}` gets a model of this name")));
     }
     if !context.global.quiet {
         term::note(format_args!("{model} is not here: pulling it"));

@@ -12,19 +12,33 @@ use logkit::{
 fn path() -> std::path::PathBuf {
     // In memory where there is such a folder: every input is a file.
     let shared = Path::new("/dev/shm");
-    let folder = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
+    let folder = if shared.is_dir() {
+        shared.to_owned()
+    } else {
+        std::env::temp_dir()
+    };
     folder.join(format!("logkit-fuzz-{}.db", std::process::id()))
 }
 
 fn read(path: &Path) {
-    let Ok(mut reader) = Reader::open(path, "logs") else { return };
+    let Ok(mut reader) = Reader::open(path, "logs") else {
+        return;
+    };
     let search = Filter {
         words: vec!["a".into()],
         limit: Some(10),
         ..Filter::default()
     };
-    let _ = (reader.rows(&Filter::default()), reader.count(&search), reader.rows(&search));
-    let _ = (reader.last_id(), reader.stats(&Filter::default()), reader.after(0, 10));
+    let _ = (
+        reader.rows(&Filter::default()),
+        reader.count(&search),
+        reader.rows(&search),
+    );
+    let _ = (
+        reader.last_id(),
+        reader.stats(&Filter::default()),
+        reader.after(0, 10),
+    );
     reader.use_words();
     let _ = reader.rows(&search);
 }

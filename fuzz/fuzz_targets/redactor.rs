@@ -16,9 +16,16 @@ fuzz_target!(|text: &str| {
     assert_eq!(REDACTOR.redact_args(&arguments).len(), arguments.len());
     // A key of a known shape, with anything but more of a word around it.
     let planted = format!("{text} {SECRET} {text}");
-    assert!(!REDACTOR.redact_string(&planted).contains(SECRET), "{text:?}");
+    assert!(
+        !REDACTOR.redact_string(&planted).contains(SECRET),
+        "{text:?}"
+    );
     let literal = repr::repr_str(text);
     assert_eq!(repr::parse_str(&literal).as_deref(), Some(text));
     assert_eq!(repr::to_json(&literal), text);
-    let _ = (repr::parse_tuple(text), repr::parse_dict(text), repr::to_json(text));
+    let _ = (
+        repr::parse_tuple(text),
+        repr::parse_dict(text),
+        repr::to_json(text),
+    );
 });

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap_complete::ArgValueCompleter;
+use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 
 use crate::complete;
 
@@ -27,7 +27,7 @@ pub const ABOUT: &str = "Measure how fast models run here\n\n\
     llmsrv bench --limits                              What the machine can do, no model")]
 pub struct BenchArgs {
     /// Models, or paths of GGUF files [default: default]
-    #[arg(value_name = "MODEL|PATH", add = ArgValueCompleter::new(complete::models))]
+    #[arg(value_name = "MODEL|PATH", add = ArgValueCompleter::new(complete::models_and_files))]
     pub what: Vec<String>,
     /// Lengths of prompts to read
     #[arg(
@@ -98,7 +98,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "SHAPE", conflicts_with_all = ["what", "limits"], requires = "output")]
     pub make_model: Option<String>,
     /// With --make-model: the type of the weights
-    #[arg(short = 'Q', long, value_name = "TYPE", default_value = "Q4_K_M")]
+    #[arg(short = 'Q', long, value_name = "TYPE", default_value = "Q4_K_M",
+        add = ArgValueCandidates::new(complete::targets))]
     pub quantize: String,
     /// With --make-model: the file
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]

@@ -27,7 +27,8 @@ pub const NPU_ABOUT: &str = "Test the NPUs of this machine\n\n\
     llmsrv testgpu --category cuda --category bandwidth  Some of them\n  \
     llmsrv testgpu --json | jq '.checks[] | select(.outcome == \"fail\")'\n  \
     llmsrv testgpu --fix-permissions                    How to be allowed to use the GPUs\n\n\
-    Exit status: 0 = all tests that could be made passed, 1 = some failed, 2 = wrong use, 3 = there is no GPU.")]
+    Exit status: 0 = all tests that could be made passed, 1 = some failed, 2 = wrong use, 3 = there is no GPU
+    (drivers that compute on the CPU are none).")]
 pub struct TestgpuArgs {
     /// Only this category; can be repeated
     #[arg(short, long, value_name = "NAME",
@@ -77,7 +78,7 @@ pub struct DeviceArgs {
     /// Who wants to use the devices [default: you]
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Seconds after which a driver that says nothing hangs
+    /// Seconds after which a driver that does not answer counts as hung
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub timeout: Duration,
     /// Read sys, dev, proc and etc in this folder, a copy of those of another machine

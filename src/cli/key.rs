@@ -13,7 +13,8 @@ pub const ABOUT: &str = "Make, list and remove the keys of those who may call th
         llmsrv key add laptop                    A key that may ask models and list them\n  \
         llmsrv key add ops --role manage         One that may also pull, create and delete models\n  \
         llmsrv key list                          Who has a key, and for what\n  \
-        llmsrv key rm laptop                     Take it back\n  \
+        llmsrv key rm laptop                     Remove it\n  \
+        llmsrv key off                           Serve without keys again\n  \
         LLMSRV_API_KEY=llmsrv_... llmsrv list    Use one")]
 pub struct KeyArgs {
     #[command(subcommand)]
@@ -45,6 +46,8 @@ pub enum KeyAction {
         #[arg(long)]
         json: bool,
     },
+    /// Remove all keys and serve without; a running server has to be started again
+    Off,
     /// Remove a key: it stops working
     Rm {
         /// The name it was made with

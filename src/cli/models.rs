@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap_complete::ArgValueCompleter;
+use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 
 use crate::complete;
 
@@ -146,10 +146,10 @@ pub struct CreateArgs {
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: Option<PathBuf>,
     /// A model, a GGUF file or a folder, in place of what the Modelfile says
-    #[arg(long, value_name = "MODEL|PATH", value_hint = clap::ValueHint::AnyPath)]
+    #[arg(long, value_name = "MODEL|PATH", add = ArgValueCompleter::new(complete::models_and_files))]
     pub from: Option<String>,
     /// Quantize the weights: Q4_K_M, Q8_0, F16, ...
-    #[arg(short = 'Q', long, value_name = "TYPE")]
+    #[arg(short = 'Q', long, value_name = "TYPE", add = ArgValueCandidates::new(complete::targets))]
     pub quantize: Option<String>,
     /// Copy model files where they could be linked
     #[arg(long)]
@@ -171,6 +171,27 @@ pub struct CpArgs {
     /// Its new name
     #[arg(value_name = "DESTINATION")]
     pub destination: String,
+}
+
+/// What `default` is for.
+pub const DEFAULT_ABOUT: &str = "Say which model `default` means, or choose another one\n\n\
+    The commands use this model where no other one is named, and so do requests for the model \
+    `default`. It is the built-in one until another one is chosen here; pulling or creating models \
+    does not change it.";
+
+/// Arguments of `default`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    llmsrv default                       Print the name of the model\n  \
+    llmsrv default qwen3:0.6b            Use this one from now on\n  \
+    llmsrv default llmsrv-tiny-code      Use the built-in one again")]
+pub struct DefaultArgs {
+    /// The model to use from now on
+    #[arg(value_name = "MODEL", add = ArgValueCompleter::new(complete::models))]
+    pub model: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `rm`.

@@ -14,7 +14,7 @@ pub const ABOUT: &str = "Watch the machine and the server in the terminal\n\n\
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     llmsrv monitor                       Watch until q is pressed\n  \
-    llmsrv monitor --interval 500ms      Look twice a second\n  \
+    llmsrv monitor --interval 500ms      Refresh twice a second\n  \
     llmsrv monitor --once                Print the figures of one second as text\n  \
     llmsrv monitor --json | jq .cpu      For a script\n  \
     llmsrv monitor --json --interval 5s  A line of JSON every five seconds")]
@@ -25,7 +25,7 @@ pub struct MonitorArgs {
     /// Print one frame as JSON; with --interval one line after another
     #[arg(long)]
     pub json: bool,
-    /// Time between two looks, from 100ms to 1h [default: 1s]
+    /// Refresh interval, from 100ms to 1h [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub interval: Option<Duration>,
     /// Draw with plain characters

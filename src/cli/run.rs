@@ -1,7 +1,9 @@
 //! `llmsrv run`
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
-use clap_complete::ArgValueCompleter;
+use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 
 use crate::complete;
 
@@ -14,19 +16,26 @@ pub const ABOUT: &str = "Chat with a model, or ask it one thing.\n\n\
 /// Arguments of `run`.
 #[derive(Args, Debug, Default)]
 #[command(after_help = "Examples:\n  \
-        llmsrv run                                     Chat with the built-in model\n  \
-        llmsrv run default \"Why is the sky blue?\"      Ask one question\n  \
-        llmsrv run default < question.txt              Take the prompt from a file\n  \
-        git diff | llmsrv run default \"Review this:\"   Both: the prompt, then the text\n  \
-        llmsrv run default --format json \"Three colours as a JSON list\"\n  \
-        llmsrv run default --option temperature=0 --verbose \"Hello!\"")]
+        llmsrv run                                     Chat with the default model\n  \
+        llmsrv run default \"Who are you?\"              Ask one question\n  \
+        llmsrv run qwen3:0.6b                          Pull a model if need be, and chat with it\n  \
+        llmsrv run ./model.gguf \"Hello!\"              A model file, without a store\n  \
+        llmsrv run qwen3:0.6b < question.txt           Take the prompt from a file\n  \
+        git diff | llmsrv run qwen3:0.6b \"Review:\"    Both: the prompt, then the text\n  \
+        llmsrv run gemma3 \"What is in ./cat.png?\"     With an image\n  \
+        llmsrv run qwen3:0.6b --format json \"Three colours as a JSON list\"\n  \
+        llmsrv run default -o temperature=0 --verbose \"Hello!\"")]
 pub struct RunArgs {
-    /// Model to use
-    #[arg(value_name = "MODEL", default_value = "default", add = ArgValueCompleter::new(complete::models))]
+    /// Model to use: a name, or the path of a GGUF file
+    #[arg(value_name = "MODEL", default_value = "default",
+        add = ArgValueCompleter::new(complete::models_and_files))]
     pub model: String,
-    /// What to ask; without it and without a pipe a chat starts
+    /// What to ask, with paths of images if the model sees; without it and without a pipe a chat starts
     #[arg(value_name = "PROMPT")]
     pub prompt: Vec<String>,
+    /// Image for a model that sees (may be repeated)
+    #[arg(long = "image", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub images: Vec<PathBuf>,
     /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
@@ -34,10 +43,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
     /// Set an option of the model, such as temperature=0 (may be repeated)
-    #[arg(short, long = "option", value_name = "NAME=VALUE")]
+    #[arg(short, long = "option", value_name = "NAME=VALUE",
+        add = ArgValueCandidates::new(complete::options))]
     pub options: Vec<String>,
     /// How long the model stays loaded afterwards, such as 30m; -1 = forever
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    #[arg(long, alias = "keep-alive", value_name = "TIME", allow_hyphen_values = true,
+        value_parser = time)]
     pub keepalive: Option<String>,
     /// Let the model think first
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -54,6 +65,11 @@ pub struct RunArgs {
     /// Print timings after the answer
     #[arg(long)]
     pub verbose: bool,
+}
+
+/// Checks how long a model stays loaded.
+fn time(text: &str) -> Result<String, String> {
+    llmsrv_config::value::duration(text).map(|_| text.to_owned())
 }
 
 /// How much to think.

@@ -35,7 +35,7 @@ pub enum ServiceAction {
     Uninstall {
         #[command(flatten)]
         manner: MannerArgs,
-        /// Leave the rule of the firewall as it is
+        /// Do not change the firewall
         #[arg(long)]
         no_firewall: bool,
     },
@@ -68,7 +68,7 @@ pub enum ServiceAction {
         after_help = "Examples:\n  sudo llmsrv service enable\n  llmsrv service enable --user"
     )]
     Enable(MannerArgs),
-    /// Let it start with the machine no more
+    /// Do not start it with the machine any more
     #[command(
         after_help = "Examples:\n  sudo llmsrv service disable\n  llmsrv service disable --user"
     )]
@@ -97,9 +97,12 @@ const INSTALL_ABOUT: &str = "Write the unit and let it start with the machine\n\
 pub struct InstallArgs {
     #[command(flatten)]
     pub manner: MannerArgs,
-    /// Listen on all addresses; others can use the models unless keys are made
+    /// Listen on all interfaces: other machines can use the models unless keys are made
     #[arg(long)]
     pub network: bool,
+    /// Let web pages of every origin call it, as the unit of the script this program replaces
+    #[arg(skip)]
+    pub every_origin: bool,
     /// Account the service runs as
     #[arg(long, value_name = "USER", conflicts_with = "user")]
     pub run_as: Option<String>,
@@ -144,11 +147,11 @@ pub const FIREWALL_ABOUT: &str = "Let other machines through the firewall of thi
 /// Arguments of `firewall`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    sudo llmsrv firewall status              Which firewall is active, and who may come in\n  \
+    sudo llmsrv firewall status              Which firewall is active, and whom it lets in\n  \
     sudo llmsrv firewall allow               Let port 11434 in\n  \
     sudo llmsrv firewall allow --lan-only    From private addresses only\n  \
     sudo llmsrv firewall allow --dry-run     Show the commands\n  \
-    sudo llmsrv firewall remove -p 8080      Take it back\n\n\
+    sudo llmsrv firewall remove -p 8080      Remove the rule\n\n\
     Exit status: 0 = done, or nothing to do; 1 = a command failed, or root is needed.")]
 pub struct FirewallArgs {
     #[command(subcommand)]
@@ -182,7 +185,7 @@ pub enum FirewallAction {
         #[arg(long)]
         json: bool,
     },
-    /// Take back what `allow` did
+    /// Remove the rule that `allow` made
     #[command(
         after_help = "Examples:\n  sudo llmsrv firewall remove\n  sudo llmsrv firewall remove --dry-run"
     )]
@@ -209,7 +212,7 @@ impl FirewallArgs {
 
 /// What `net` is for.
 pub const NET_ABOUT: &str = "Serve the network, all in one: service, firewall, checks, a model\n\n\
-    Stops the server that runs, lets the port through the firewall, writes and enables the service \
+    Stops the running server, lets the port through the firewall, writes and enables the service \
     and starts it (without systemd: in the background), tests it, gets a model if there is none, and \
     says how to reach it. Each step can be done again. With one of --stop, --status, --test, \
     --examples, --install-model and --logs it does that alone.";
@@ -230,7 +233,7 @@ pub struct NetArgs {
     /// Show the commands and files, and do nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Leave the firewall as it is
+    /// Do not change the firewall
     #[arg(long)]
     pub no_firewall: bool,
     /// Get no model
@@ -272,7 +275,7 @@ pub struct NetAction {
 /// What `logs` is for.
 pub const LOGS_ABOUT: &str = "Show the log of the server\n\n\
     That of the service is in the journal, and journalctl shows it; that of a server in the \
-    background is a file, /tmp/llmsrv.log unless LLMSRV_LOG_FILE names another one.";
+    background is the file server-PORT.log in the state folder, unless LLMSRV_LOG_FILE names another.";
 
 /// Arguments of `logs`.
 #[derive(Args, Debug)]

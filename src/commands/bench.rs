@@ -16,7 +16,7 @@ use crate::{
     commands::VERSION,
     context::Context,
     failure::{Code, Failure},
-    local::{self, Prune},
+    local::{self, Access, Prune},
     logging, term,
 };
 
@@ -143,6 +143,7 @@ fn options(args: &BenchArgs, load: LoadOptions) -> Result<Options, Failure> {
 fn subjects(context: &Context, typed: &[String]) -> Result<Vec<Subject>, Failure> {
     let default = ["default".to_owned()];
     let typed = if typed.is_empty() { &default } else { typed };
+    local::check_folder(context, Access::Use)?;
     let store = local::open_store(&context.config().server, Prune::No)?;
     let subject = |name: &String| {
         let path = PathBuf::from(name);

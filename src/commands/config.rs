@@ -57,7 +57,7 @@ fn as_cells(row: &Resolved) -> Vec<String> {
         value
     };
     let reserved = if setting.status == Status::Reserved {
-        " (reserved)"
+        " (no effect yet)"
     } else {
         ""
     };

@@ -7,6 +7,7 @@ use crate::{
     connect::{Connection, runtime},
     context::Context,
     failure::Failure,
+    local::Access,
     logging, term,
 };
 
@@ -14,7 +15,7 @@ use crate::{
 pub fn run(context: &Context, args: &CpArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
     runtime()?.block_on(async {
-        let connection = Connection::open(context).await?;
+        let connection = Connection::open(context, Access::Use).await?;
         let copied = connection
             .client
             .copy(&args.source, &args.destination)

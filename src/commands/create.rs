@@ -7,15 +7,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, bail};
-use llmsrv_api::modelfile::Modelfile;
+use anyhow::Context as _;
+use llmsrv_api::modelfile::{INSTRUCTIONS, Modelfile};
+use llmsrv_config::nearest;
 use serde_json::{Map, Value, json};
 
 use crate::{
     cli::CreateArgs,
     connect::{Connection, runtime},
     context::Context,
-    failure::Failure,
+    failure::{Code, Failure},
+    local::Access,
     logging, term, transfer,
 };
 use files::{Source, Uploader};
@@ -23,18 +25,18 @@ use files::{Source, Uploader};
 /// Makes a model: the files it needs are brought to the server, which does the rest.
 pub fn run(context: &Context, args: &CreateArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
-    let (modelfile, folder) = read(args)?;
+    let (modelfile, folder) = read(args).map_err(with_hint)?;
     if !context.global.quiet {
         for name in modelfile.ignored_parameters() {
             term::warning(format_args!("parameter {name} has no effect any more"));
         }
     }
-    let order = Order::new(&modelfile, &folder, args)?;
+    let order = Order::new(&modelfile, &folder, args).map_err(with_hint)?;
     runtime()?.block_on(async {
-        let connection = Connection::open(context).await?;
+        let connection = Connection::open(context, Access::Add).await?;
         let made = make(context, args, &connection, order).await;
         connection.close().await;
-        made.map_err(|failure| failure.context(format!("cannot create {}", args.model)))
+        made.map_err(|failure| with_hint(failure).context(format!("cannot create {}", args.model)))
     })
 }
 
@@ -89,7 +91,7 @@ impl Order {
 }
 
 /// Reads the Modelfile and returns it with the folder in which relative paths begin.
-fn read(args: &CreateArgs) -> anyhow::Result<(Modelfile, PathBuf)> {
+fn read(args: &CreateArgs) -> Result<(Modelfile, PathBuf), Failure> {
     let path = match (&args.file, &args.from) {
         (Some(path), _) => path.clone(),
         (None, Some(_)) => return Ok((Modelfile::default(), PathBuf::new())),
@@ -106,16 +108,47 @@ fn read(args: &CreateArgs) -> anyhow::Result<(Modelfile, PathBuf)> {
         .read_to_end(&mut bytes)
         .with_context(|| format!("cannot read {}", path.display()))?;
     if bytes.len() as u64 > MAX_MODELFILE_BYTES {
-        bail!("{} is too large for a Modelfile", path.display());
+        let text = format!("{} is too large for a Modelfile", path.display());
+        return Err(Failure::new(Code::Failed, text));
     }
     let mut modelfile = Modelfile::parse(&bytes);
     if let (Err(llmsrv_api::modelfile::Error::NoFrom), Some(from)) = (&modelfile, &args.from) {
         // --from says what the file does not.
         modelfile = Modelfile::parse(&[format!("FROM {from}\n").as_bytes(), &bytes].concat());
     }
-    let modelfile = modelfile.with_context(|| path.display().to_string())?;
+    let modelfile = modelfile.map_err(|error| {
+        let failure = Failure::from(error).context(path.display().to_string());
+        match mistyped(&bytes) {
+            Some((typed, meant)) => failure.hint(format!("{typed}: did you mean {meant}?")),
+            None => failure,
+        }
+    })?;
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     Ok((modelfile, folder))
+}
+
+/// Finds the first instruction that looks like a mistyped one.
+fn mistyped(bytes: &[u8]) -> Option<(String, String)> {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines().find_map(|line| {
+        let word = line.split_whitespace().next()?.to_lowercase();
+        let meant = nearest(&word, INSTRUCTIONS)?;
+        (meant != word).then(|| (word.to_uppercase(), meant.to_uppercase()))
+    })
+}
+
+/// Says what can be done about a file that no model can be made of.
+fn with_hint(failure: impl Into<Failure>) -> Failure {
+    let failure = failure.into();
+    let text = failure.to_string();
+    let hint = if text.contains("the file ends inside") {
+        "the file is not complete: download or copy it again"
+    } else if text.contains("quantization is only supported for") {
+        "quantize from weights in F32, F16 or BF16; `llmsrv show MODEL` says which ones a model has"
+    } else {
+        return failure;
+    };
+    failure.hint(hint)
 }
 
 async fn make(

@@ -1,5 +1,7 @@
 //! `llmsrv generate`: the files that are made from the program itself.
 
+mod man;
+
 use std::{fs, path::Path};
 
 use anyhow::Context as _;
@@ -29,7 +31,9 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
 fn man_pages(folder: &Path) -> Result<(), Failure> {
     for command in [cli::command(), logkit_cli::command()] {
         // `help` needs no page of its own.
-        clap_mangen::generate_to(command.disable_help_subcommand(true), folder)
+        let mut command = command.disable_help_subcommand(true);
+        command.build();
+        man::write(&command, None, folder)
             .with_context(|| format!("cannot write {}", folder.display()))?;
     }
     Ok(())

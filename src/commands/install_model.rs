@@ -13,7 +13,7 @@ use crate::{
     embedded,
     failure::{Code, Failure},
     format,
-    local::{self, Prune},
+    local::{self, Access, Prune},
     logging, term, transfer,
 };
 
@@ -29,7 +29,7 @@ const CHAIN: [&str; 4] = [
 pub fn run(context: &Context, args: &InstallModelArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
     runtime()?.block_on(async {
-        let connection = Connection::open(context).await?;
+        let connection = Connection::open(context, Access::Add).await?;
         let done = install(context, args, &connection).await;
         connection.close().await;
         done

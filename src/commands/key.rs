@@ -1,7 +1,7 @@
 //! `llmsrv key`: works on the keys file itself, so it needs no server and no rights but those of
 //! the file.
 
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 use llmsrv_config::keys::{KeyEntry, KeyFile, Role};
 use rand::TryRngCore as _;
 use serde_json::json;
@@ -20,6 +20,9 @@ pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
     let quiet = context.global.quiet;
     match args.action {
         KeyAction::Add { name, role } => {
+            if name.trim().is_empty() {
+                return Err(Failure::new(Code::Usage, "a key needs a name"));
+            }
             let key = new_key()?;
             file.add(KeyEntry {
                 name,
@@ -29,7 +32,7 @@ pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
                     RoleArg::Admin => Role::Admin,
                 },
                 sha256: llmsrv_server::keys::digest(key.as_bytes()),
-                created: Timestamp::now().round(Unit::Second)?.to_string(),
+                created: Timestamp::from_second(Timestamp::now().as_second())?.to_string(),
             })?;
             term::line(&key)?;
             if !quiet {
@@ -37,6 +40,23 @@ pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
             }
         }
         KeyAction::List { json: as_json } => list(&file, as_json)?,
+        KeyAction::Off => {
+            let were_there = file.remove_all()?;
+            if !context.config().server.api_keys.is_empty() {
+                return Err(
+                    Failure::new(Code::Failed, "LLMSRV_API_KEYS has keys as well")
+                        .hint("unset it; `llmsrv config` says where it is set"),
+                );
+            }
+            if !quiet {
+                term::note(if were_there {
+                    "No keys are wanted any more, once the server is started again: whoever \
+                     reaches it can use the models."
+                } else {
+                    "There are no keys."
+                });
+            }
+        }
         KeyAction::Rm { name } => {
             let left = file.remove(&name).map_err(|error| {
                 Failure::new(Code::Failed, error).hint("`llmsrv key list` shows the names")
@@ -44,11 +64,10 @@ pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
             if !quiet {
                 term::note(format_args!("removed {name}"));
                 if left == 0 {
-                    term::note(format_args!(
+                    term::note(
                         "No key is left: the server refuses every request until there is one. \
-                         Remove {} and start the server again to serve without keys.",
-                        path.display()
-                    ));
+                         `llmsrv key off` serves without keys.",
+                    );
                 }
             }
         }

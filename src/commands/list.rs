@@ -9,7 +9,9 @@ use crate::{
     connect::{Connection, runtime},
     context::Context,
     failure::Failure,
-    format, logging, term,
+    format,
+    local::Access,
+    logging, term,
 };
 
 /// Prints the models, newest first.
@@ -17,7 +19,7 @@ pub fn run(context: &Context, args: &ListArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
     let prefix = args.prefix.as_deref().unwrap_or_default().to_lowercase();
     let mut listed: Value = runtime()?.block_on(async {
-        let connection = Connection::open(context).await?;
+        let connection = Connection::open(context, Access::Look).await?;
         let listed = connection.client.get("/api/tags").await;
         connection.close().await;
         Ok::<_, Failure>(listed?)

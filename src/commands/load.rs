@@ -213,7 +213,7 @@ impl Row {
         } else if seen.tested + SLACK < seen.asked {
             let _ = write!(
                 measured,
-                " ({} asked for, but no more is free)",
+                " ({} asked for: no more is free, or the time is too short)",
                 format::size(seen.asked)
             );
         }

@@ -54,12 +54,29 @@ fn source(context: &Context, user: bool) -> Source {
         }
         _ => {
             let written = running.and_then(|it| it.log);
-            Source::File(written.unwrap_or_else(|| host.log_file.clone()))
+            Source::File(written.unwrap_or_else(|| host.log_of(port)))
         }
     }
 }
 
-/// The last lines, for `status`; nothing if they cannot be had.
+/// The last warnings and errors, for `status`; nothing if they cannot be had.
+pub fn troubles(context: &Context, most: usize) -> Vec<String> {
+    let mut troubles = last(context, LOOKED_AT);
+    troubles.retain(|line| is_trouble(line));
+    troubles.split_off(troubles.len().saturating_sub(most))
+}
+
+/// Tells whether a line is a warning, an error or the beginning of a panic. The level stands behind
+/// the time, and in a journal behind what is there before it.
+fn is_trouble(line: &str) -> bool {
+    if let Ok(line) = serde_json::from_str::<serde_json::Value>(line) {
+        return matches!(line["level"].as_str(), Some("WARN" | "ERROR"));
+    }
+    let mut words = line.split_whitespace().take(6);
+    words.any(|word| matches!(word, "WARN" | "ERROR" | "panicked" | "fatal"))
+}
+
+/// The last lines; nothing if they cannot be had.
 pub fn last(context: &Context, lines: usize) -> Vec<String> {
     match source(context, false) {
         Source::Journal(unit) => {
@@ -167,11 +184,13 @@ fn since(text: &str, now: Zoned) -> Result<Timestamp, Failure> {
         .or_else(local)
         .or_else(long_ago)
         .ok_or_else(|| {
-            Failure::new(Code::Usage, format!("--since {text}: it is no time"))
+            Failure::new(Code::Usage, format!("--since {text}: not a valid time"))
                 .hint("such as 30m, 2h, 1d, today, 2026-11-21 or 2026-11-21T08:00:00Z")
         })
 }
 
+/// Lines among which warnings are looked for.
+const LOOKED_AT: usize = 200;
 /// How often a file is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -201,6 +220,38 @@ mod tests {
                 Code::Usage,
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn warnings_and_errors_are_told_from_the_rest() {
+        for (line, trouble) in [
+            (
+                "2026-11-21T08:00:00.5Z  WARN llmsrv: open to the network",
+                true,
+            ),
+            ("2026-11-21T08:00:00.5Z ERROR llmsrv: it failed", true),
+            (
+                "2026-11-21T08:00:00+0000 box llmsrv[7]: 2026-11-21T08:00:00Z  WARN llmsrv: x",
+                true,
+            ),
+            ("thread 'main' (7) panicked at src/main.rs:1:1:", true),
+            (
+                "{\"timestamp\":\"2026-11-21T08:00:00Z\",\"level\":\"WARN\"}",
+                true,
+            ),
+            (
+                "{\"timestamp\":\"2026-11-21T08:00:00Z\",\"level\":\"INFO\"}",
+                false,
+            ),
+            (
+                "2026-11-21T08:00:00.5Z  INFO llmsrv::request: GET /WARN 200",
+                false,
+            ),
+            ("llmsrv 0.1.0 listens on http://127.0.0.1:1", false),
+            ("", false),
+        ] {
+            assert_eq!(is_trouble(line), trouble, "{line}");
         }
     }
 

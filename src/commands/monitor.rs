@@ -129,6 +129,9 @@ impl Asked {
 async fn report(client: &Client) -> Result<Report, Option<String>> {
     let loaded: Value = client.get("/api/ps").await.map_err(|error| match error {
         client::Error::Unreachable { .. } => None,
+        client::Error::Status {
+            status: 401 | 403, ..
+        } => Some("it runs and wants a key (LLMSRV_API_KEY)".to_owned()),
         error => Some(error.to_string()),
     })?;
     let models = loaded["models"].as_array().into_iter().flatten();

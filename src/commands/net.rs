@@ -6,10 +6,7 @@ use llmsrv_host::{net, plan::Step};
 
 use super::{background, examples, firewall, install_model, logs, service, status, stop, test};
 use crate::{
-    cli::{
-        ExamplesArgs, InstallArgs, InstallModelArgs, LogsArgs, MannerArgs, NetArgs, ServeArgs,
-        StatusArgs,
-    },
+    cli::{ExamplesArgs, InstallArgs, InstallModelArgs, LogsArgs, MannerArgs, NetArgs, StatusArgs},
     context::Context,
     failure::{Code, Failure},
     steps::carry_out,
@@ -83,7 +80,10 @@ fn everything(context: &Context, args: &NetArgs) -> Result<ExitCode, Failure> {
         if !quiet {
             term::note("no systemd runs here: the server goes to the background");
         }
-        let plan = background::plan(context, &ServeArgs::default(), args.no_firewall)?;
+        let plan = background::plan_of_script(context, args.no_firewall)?;
+        if !args.dry_run {
+            background::check(context, &plan)?;
+        }
         background::carry_out(context, manner(args), &plan)?;
     }
     if args.dry_run {
@@ -102,10 +102,11 @@ fn everything(context: &Context, args: &NetArgs) -> Result<ExitCode, Failure> {
 
 fn serve_by_systemd(context: &Context, args: &NetArgs) -> Result<(), Failure> {
     let scope = service::scope(args.user);
-    let host = background::address(context);
+    let host = &context.config().server.host;
     let install = InstallArgs {
         manner: manner(args),
         network: !host.is_loopback() && context.global.host.is_none(),
+        every_origin: !host.is_loopback(),
         run_as: None,
     };
     let mut steps = vec![service::stop_step(scope), background::end_step(context)];
@@ -128,8 +129,17 @@ fn serve_by_systemd(context: &Context, args: &NetArgs) -> Result<(), Failure> {
     // It would try again and again to take the port.
     let mut plan = vec![Step::run("stop the service", scope.verb("stop")).may_fail()];
     // The firewall is done.
-    plan.extend(background::plan(context, &ServeArgs::default(), true)?);
-    background::carry_out(context, manner(args), &plan)
+    let started = background::plan_of_script(context, true)?;
+    background::check(context, &started)?;
+    plan.extend(started.steps);
+    background::carry_out(
+        context,
+        manner(args),
+        &background::Plan {
+            steps: plan,
+            ..started
+        },
+    )
 }
 
 /// Gets a model if there is none.
@@ -148,9 +158,8 @@ fn get_model(context: &Context) -> Result<(), Failure> {
 fn say_where(context: &Context) -> Result<(), Failure> {
     let host = &context.config().server.host;
     let local = host.url();
-    let bound = background::address(context);
     let mut urls = vec![local.clone()];
-    if !bound.is_loopback() {
+    if !host.is_loopback() {
         let mut other = host.clone();
         urls.extend(net::addresses().into_iter().map(|address| {
             other.host = address.to_string();

@@ -7,6 +7,7 @@ use crate::{
     connect::{Connection, runtime},
     context::Context,
     failure::{Code, Failure},
+    local::Access,
     logging, transfer,
 };
 
@@ -14,7 +15,7 @@ use crate::{
 pub fn run(context: &Context, args: &PullArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
     runtime()?.block_on(async {
-        let connection = Connection::open(context).await?;
+        let connection = Connection::open(context, Access::Add).await?;
         let mut failures = Vec::new();
         for name in &args.names {
             let request = json!({ "model": name, "insecure": args.insecure });

@@ -7,6 +7,7 @@ use crate::{
     connect::{Connection, runtime},
     context::Context,
     failure::Failure,
+    local::Access,
     logging, transfer,
 };
 
@@ -14,7 +15,7 @@ use crate::{
 pub fn run(context: &Context, args: &PushArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
     runtime()?.block_on(async {
-        let connection = Connection::open(context).await?;
+        let connection = Connection::open(context, Access::Use).await?;
         let request = json!({ "model": args.name, "insecure": args.insecure });
         let mut shown = transfer::shown(context, args.json);
         let pushed = transfer::run(&connection.client, "/api/push", &request, &mut shown).await;

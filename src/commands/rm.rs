@@ -5,6 +5,7 @@ use crate::{
     connect::{Connection, runtime},
     context::Context,
     failure::{Code, Failure},
+    local::Access,
     logging, term,
 };
 
@@ -12,7 +13,7 @@ use crate::{
 pub fn run(context: &Context, args: &RmArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
     runtime()?.block_on(async {
-        let connection = Connection::open(context).await?;
+        let connection = Connection::open(context, Access::Use).await?;
         let mut failures = Vec::new();
         for model in &args.names {
             // A model in memory would keep its files; none is in memory of a server just started.

@@ -1,6 +1,9 @@
 //! `llmsrv run`: one answer, or a chat.
 
-use std::io::Read;
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use serde_json::{Map, Value};
@@ -10,8 +13,10 @@ use crate::{
     connect::{Connection, runtime},
     context::Context,
     failure::{Code, Failure},
+    known::Known,
+    local::Access,
     logging,
-    run::{Session, chat, options},
+    run::{CUT, Ended, Prompt, Session, chat, images, options},
     term,
     transfer::pull_missing,
 };
@@ -29,28 +34,91 @@ pub fn run(context: &Context, args: RunArgs) -> Result<(), Failure> {
         Some(prompt(&args.prompt)?)
     };
     let setup = Setup::parse(&args)?;
+    let file = model_file(&args.model)?;
     let runtime = runtime()?;
     let result = runtime.block_on(async {
-        let connection = Connection::open(context).await?;
-        if let Err(failure) = pull_missing(context, &connection.client, &args.model).await {
-            connection.close().await;
-            return Err(failure);
-        }
-        let mut session = Session::new(connection.client.clone(), args.model.clone());
-        setup.apply(&mut session, &args);
-        let result = match prompt {
-            Some(prompt) => session
-                .answer(prompt, std::future::pending())
-                .await
-                .map(drop),
-            None => chat::run(context, &mut session).await,
+        let (connection, model) = if let Some(file) = &file {
+            let name = name_of(file);
+            (Connection::over_file(context, file, &name).await?, name)
+        } else {
+            let connection = Connection::open(context, Access::Use).await?;
+            (connection, args.model.clone())
         };
+        let mut session = Session::new(connection.client.clone(), model);
+        let result = converse(context, &args, &mut session, setup, prompt).await;
         connection.close().await;
         result
     });
     // A line editor that still waits for a key must not keep the program.
     runtime.shutdown_background();
     result
+}
+
+/// Answers the prompt, or chats.
+async fn converse(
+    context: &Context,
+    args: &RunArgs,
+    session: &mut Session,
+    setup: Setup,
+    prompt: Option<String>,
+) -> Result<(), Failure> {
+    pull_missing(context, &session.client, &session.model).await?;
+    let images = setup.images.clone();
+    setup.apply(session, args);
+    let Some(prompt) = prompt else {
+        return chat::run(context, session, images).await;
+    };
+    // What goes wrong here goes wrong below, and is told there.
+    let known = Known::ask(&session.client, &session.model).await.ok();
+    let sees = known.as_ref().is_some_and(|known| known.sees);
+    let mut prompt = Prompt::new(prompt, sees)?;
+    if let Some(known) = known.filter(|known| !known.sees && !images.is_empty()) {
+        let text = format!("{} sees no images", known.shown());
+        return Err(Failure::new(Code::Failed, text));
+    }
+    prompt.images.splice(0..0, images);
+    match session.answer(prompt, std::future::pending()).await {
+        Ok(Ended::Cut) => Err(Failure::new(Code::Failed, CUT)),
+        answered => answered.map(drop),
+    }
+}
+
+/// Returns the file that is meant by a model's name, if it is that of one.
+fn model_file(model: &str) -> Result<Option<PathBuf>, Failure> {
+    let path = Path::new(model);
+    let is_gguf = path
+        .extension()
+        .is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
+    // A name may have slashes, too.
+    let is_path = model.starts_with("./") || model.starts_with("../") || model.starts_with('/');
+    let is_hub = model.starts_with("hf.co/") || model.starts_with("huggingface.co/");
+    if is_hub || !(is_gguf || is_path) || !(path.exists() || is_gguf) {
+        return Ok(None);
+    }
+    let cannot = |why: &str| {
+        Failure::new(Code::Failed, format!("cannot run {model}: {why}"))
+            .hint("`llmsrv create NAME --from PATH` makes a model of a file or a folder")
+    };
+    let mut start = [0; 4];
+    let mut file = std::fs::File::open(path).map_err(|error| cannot(&error.to_string()))?;
+    match file.read_exact(&mut start) {
+        Ok(()) if &start == b"GGUF" => Ok(Some(path.to_owned())),
+        _ => Err(cannot("it is not a GGUF file")),
+    }
+}
+
+/// Returns what a model that is a file is called.
+fn name_of(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let stem: String = stem
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .take(60)
+        .collect();
+    match stem.trim_matches('-') {
+        "" | "default" => "file".to_owned(),
+        stem => stem.to_owned(),
+    }
 }
 
 /// Puts together the words of the command line and what a pipe brings.
@@ -88,6 +156,7 @@ fn prompt(words: &[String]) -> Result<String, Failure> {
 struct Setup {
     options: Map<String, Value>,
     format: Option<Value>,
+    images: Vec<String>,
 }
 
 impl Setup {
@@ -98,7 +167,10 @@ impl Setup {
             let (name, value) = option
                 .split_once('=')
                 .ok_or_else(|| usage(format!("--option {option} is not of the form NAME=VALUE")))?;
-            options::set(&mut set, name.trim(), &[value.to_owned()]).map_err(usage)?;
+            let remark = options::set(&mut set, name.trim(), &[value.to_owned()]);
+            if let Some(remark) = remark.map_err(usage)? {
+                term::warning(remark);
+            }
         }
         let format = args
             .format
@@ -106,9 +178,11 @@ impl Setup {
             .map(options::format)
             .transpose()
             .map_err(usage)?;
+        let images = args.images.iter().map(|path| images::read(path));
         Ok(Setup {
             options: set,
             format,
+            images: images.collect::<Result<_, _>>().map_err(usage)?,
         })
     }
 

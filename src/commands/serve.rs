@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     cli::{MannerArgs, ServeArgs},
-    commands::{VERSION, background, service},
+    commands::{VERSION, background, is_open, listens, service},
     context::Context,
     failure::{Code, Failure},
     local::{self, Prune},
@@ -76,6 +76,7 @@ fn in_foreground(context: &Context, is_detached: bool) -> Result<(), Failure> {
     let workers = std::thread::available_parallelism()
         .map_or(1, usize::from)
         .min(MAX_WORKERS);
+    llmsrv_memory::give_back();
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers)
         .enable_all()
@@ -100,12 +101,11 @@ async fn serve(context: &Context, log: logging::Control, is_detached: bool) -> R
     let address = listener.local_addr()?;
     let store = local::open_store(config, Prune::Yes)?;
     let scheme = Scheme::of(tls.as_ref());
-    announce(context, address, scheme, &store);
-    let _record = write_down(context, address, scheme, is_detached);
-    if !config.host.is_loopback() && !keys.are_required() {
-        tracing::warn!(
-            "every machine that reaches this address can use the models; `llmsrv key add` asks for keys"
-        );
+    let instance = instance(context, address, scheme, is_detached);
+    announce(context, &instance, &store);
+    let _record = write_down(context, &instance);
+    if is_open(&instance) && !keys.are_required() {
+        warn_of_network(context, &instance);
     }
     let app = local::app(local::settings(context.config(), keys.clone())?, store);
     let reloader = Reloader::new(context, app.clone(), tls.clone(), keys, log);
@@ -148,7 +148,7 @@ async fn serve(context: &Context, log: logging::Control, is_detached: bool) -> R
 }
 
 /// Takes the address; when that fails, says what to do about it.
-async fn listen(address: &Address) -> Result<TcpListener, Failure> {
+pub async fn listen(address: &Address) -> Result<TcpListener, Failure> {
     let bound = if address.host.is_empty() {
         // Every interface, of both families where the machine has both.
         match TcpListener::bind(("::", address.port)).await {
@@ -180,9 +180,8 @@ async fn listen(address: &Address) -> Result<TcpListener, Failure> {
         io::ErrorKind::PermissionDenied => {
             failure.hint("ports below 1024 need special rights; choose another one with -p")
         }
-        io::ErrorKind::AddrNotAvailable => failure.hint(
-            "this machine does not have that address; `--host 0.0.0.0` listens on all it has",
-        ),
+        io::ErrorKind::AddrNotAvailable => failure
+            .hint("this machine does not have that address; `--network` listens on all it has"),
         _ => failure,
     })
 }
@@ -205,7 +204,7 @@ async fn who_listens(address: &Address) -> String {
 }
 
 /// Says where the server is and what it has.
-fn announce(context: &Context, address: SocketAddr, scheme: Scheme, store: &llmsrv_store::Store) {
+fn announce(context: &Context, instance: &Instance, store: &llmsrv_store::Store) {
     // `default` stands for one of the others.
     let models = store.list().map_or(0, |models| {
         models
@@ -213,32 +212,44 @@ fn announce(context: &Context, address: SocketAddr, scheme: Scheme, store: &llms
             .filter(|model| model.stands_for.is_none())
             .count()
     });
-    let url = base_url(address, scheme);
+    let (url, bound) = (&instance.url, &instance.bound);
     let folder = store.root().display();
     if context.config().server.log_json {
-        tracing::info!(url, version = VERSION, models, folder = %folder, "listening");
+        tracing::info!(url, bound, version = VERSION, models, folder = %folder, "listening");
     } else if !context.global.quiet {
         let plural = if models == 1 { "" } else { "s" };
-        let strong = term::STRONG;
+        let (strong, at) = (term::STRONG, listens(instance));
         term::note(format_args!(
-            "llmsrv {VERSION} listens on {strong}{url}{strong:#} ({models} model{plural} in {folder})"
+            "llmsrv {VERSION} listens on {strong}{at}{strong:#} ({models} model{plural} in {folder})"
         ));
     }
 }
 
-/// Lets `status` and `stop` find this server; it runs as well without.
-fn write_down(
-    context: &Context,
-    address: SocketAddr,
-    scheme: Scheme,
-    is_detached: bool,
-) -> Option<Record> {
+/// Warns of a server that others reach without a key; also where only errors are printed.
+fn warn_of_network(context: &Context, instance: &Instance) {
+    let at = listens(instance);
+    if context.global.quiet && !context.config().server.log_json {
+        service::warn_of_network(&at, None);
+    } else {
+        tracing::warn!(
+            "open to the network without keys: whoever reaches {at} can use the models; `llmsrv key add NAME` makes a key"
+        );
+    }
+}
+
+/// Describes this server.
+fn instance(context: &Context, address: SocketAddr, scheme: Scheme, is_detached: bool) -> Instance {
     let (url, bound) = (base_url(address, scheme), address.ip().to_string());
     let mut instance = Instance::this(address.port(), &url, &bound, VERSION);
     let host = &context.config().host;
-    instance.log = is_detached.then(|| host.log_file.clone());
-    let folder = &host.runtime_dir;
-    Record::write(folder, &instance)
+    instance.log = is_detached.then(|| host.log_of(address.port()));
+    instance
+}
+
+/// Lets `status` and `stop` find this server; it runs as well without.
+fn write_down(context: &Context, instance: &Instance) -> Option<Record> {
+    let folder = &context.config().host.runtime_dir;
+    Record::write(folder, instance)
         .inspect_err(|error| {
             tracing::warn!(%error, folder = %folder.display(), "`llmsrv stop` will not find this server");
         })

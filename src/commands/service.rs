@@ -13,7 +13,7 @@ use llmsrv_host::{
 use serde_json::json;
 
 use self::{
-    install::{check_manager, say_installed, uninstall},
+    install::{check_manager, say_installed, uninstall, warn_if_open},
     state::lines,
 };
 pub use self::{
@@ -38,6 +38,7 @@ pub fn run(context: &Context, args: &ServiceArgs) -> Result<ExitCode, Failure> {
             let steps = install_steps(context, args)?;
             carry_out(context, args.manner, &steps)?;
             say_installed(context, args);
+            warn_if_open(context, args);
             Ok(())
         }
         ServiceAction::Uninstall {
@@ -64,12 +65,14 @@ pub fn install_and_start(
     let args = InstallArgs {
         manner,
         network,
+        every_origin: false,
         run_as: None,
     };
     let mut steps = install_steps(context, &args)?;
     steps.push(start_step(scope(manner.user)));
     carry_out(context, manner, &steps).map_err(with_log_hint)?;
     say_installed(context, &args);
+    warn_if_open(context, &args);
     Ok(())
 }
 
@@ -125,7 +128,7 @@ const ENABLE: Verb = Verb {
 };
 const DISABLE: Verb = Verb {
     word: "disable",
-    title: "let it start with the machine no more",
+    title: "do not start it with the machine any more",
     query: Some("is-enabled"),
     done_if: false,
 };
@@ -168,8 +171,13 @@ fn without_unit(context: &Context, manner: MannerArgs, verb: &Verb) -> Result<()
         );
     }
     match verb.word {
-        // It stops the one that runs first.
-        "start" | "restart" => background::run(context, &ServeArgs::default(), manner),
+        "start" | "restart" => {
+            let args = ServeArgs {
+                restart: verb.word == "restart",
+                ..ServeArgs::default()
+            };
+            background::run(context, &args, manner)
+        }
         "stop" if manner.dry_run => carry_out(context, manner, &[background::end_step(context)]),
         "stop" => stop::end(context),
         _ => check_manager(scope(manner.user)),

@@ -8,6 +8,7 @@ use crate::{
     connect::{Connection, runtime},
     context::Context,
     failure::Failure,
+    local::Access,
     logging, term,
 };
 
@@ -15,7 +16,7 @@ use crate::{
 pub fn run(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
     let shown: Value = runtime()?.block_on(async {
-        let connection = Connection::open(context).await?;
+        let connection = Connection::open(context, Access::Look).await?;
         let request = json!({ "model": args.model, "verbose": args.verbose });
         let shown = connection.client.post("/api/show", &request).await;
         connection.close().await;
@@ -66,7 +67,7 @@ pub fn overview(shown: &Value, verbose: bool) -> String {
     if verbose {
         let info = shown["model_info"].as_object().into_iter().flatten();
         let info: Vec<(String, String)> = info
-            .map(|(key, value)| (key.clone(), value.to_string()))
+            .map(|(key, value)| (key.clone(), brief(value)))
             .collect();
         sections.push(section("Metadata", pairs(&info)));
         let tensors = shown["tensors"].as_array().into_iter().flatten();
@@ -87,6 +88,25 @@ pub fn overview(shown: &Value, verbose: bool) -> String {
     }
     sections.retain(|section| !section.is_empty());
     sections.join("\n\n")
+}
+
+/// Writes a value in one line of bounded length: the first elements of a list and how many there
+/// are, the beginning of a text. `--json` has all of it.
+fn brief(value: &Value) -> String {
+    const ELEMENTS: usize = 3;
+    const CHARS: usize = 100;
+    match value {
+        Value::Array(elements) if elements.len() > ELEMENTS => {
+            let first: Vec<String> = elements.iter().take(ELEMENTS).map(brief).collect();
+            let n = elements.len();
+            format!("[{}, ... {n} values]", first.join(", "))
+        }
+        Value::String(text) if text.chars().nth(CHARS).is_some() => {
+            let start: String = text.chars().take(CHARS).collect();
+            format!("{}... {} characters", json!(start), text.chars().count())
+        }
+        value => value.to_string(),
+    }
 }
 
 /// Returns the rows of the section `Model`.
@@ -161,7 +181,11 @@ mod tests {
             "license": "MIT\n\nfour\nlines\nin all\n",
             "parameters": "stop                           \"<|im_end|>\"\ntemperature                    0.2",
             "details": {"family": "llama", "parameter_size": "4.98M", "quantization_level": "Q8_0"},
-            "model_info": {"general.architecture": "llama", "llama.context_length": 1024},
+            "model_info": {
+                "general.architecture": "llama",
+                "llama.context_length": 1024,
+                "tokenizer.ggml.tokens": vec!["x".repeat(1000); 1000],
+            },
             "capabilities": ["completion", "insert"],
             "tensors": [{"name": "a", "type": "F32", "shape": [1, 2]}],
         });
@@ -174,6 +198,15 @@ mod tests {
             plain(true).contains("Tensors\n    a    F32 [1,2]"),
             "{}",
             plain(true)
+        );
+        let tokens = plain(true)
+            .lines()
+            .find(|line| line.contains("tokens"))
+            .unwrap()
+            .to_owned();
+        assert!(
+            tokens.ends_with(", ... 1000 values]") && tokens.len() < 500,
+            "{tokens}"
         );
         assert_eq!(overview(&json!({}), true), "");
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::StatusArgs,
-    connect::{running, runtime},
+    connect::{self, Greeting, client, runtime},
     context::Context,
     failure::{Code, Failure},
     format, logging, term,
@@ -46,14 +46,15 @@ struct State {
 
 /// What the server says of itself.
 struct Answers {
-    version: String,
-    models: usize,
+    /// Nothing where a key is wanted that was not given.
+    version: Option<String>,
+    models: Vec<String>,
     /// `/api/ps`
     loaded: Value,
 }
 
 /// Lines of the log that are shown.
-const LOG_LINES: usize = 10;
+const LOG_LINES: usize = 5;
 
 impl State {
     fn find(context: &Context) -> Result<State, Failure> {
@@ -64,7 +65,7 @@ impl State {
             .then(|| instance::find(&config.host.runtime_dir, host.port))
             .flatten();
         let answers = runtime()?.block_on(async {
-            let client = running(context).await.ok()?;
+            let client = client(context).ok()?;
             Answers::ask(&client).await
         });
         let url = instance
@@ -79,7 +80,11 @@ impl State {
             sockets = of_process.unwrap_or_else(|| sockets::on_port(host.port));
             // A server in the foreground logs to its terminal.
             if unit.is_some() || instance.as_ref().is_some_and(|it| it.log.is_some()) {
-                log = super::logs::last(context, LOG_LINES);
+                // Of one that does not run, the last lines say why.
+                log = match answers {
+                    Some(_) => super::logs::troubles(context, LOG_LINES),
+                    None => super::logs::last(context, LOG_LINES),
+                };
             }
         }
         Ok(State {
@@ -97,8 +102,9 @@ impl State {
         let answers = self.answers.as_ref();
         json!({
             "running": answers.is_some(),
+            "wants_key": answers.is_some_and(|answers| answers.version.is_none()),
             "url": self.url,
-            "version": answers.map(|answers| &answers.version),
+            "version": answers.and_then(|answers| answers.version.as_ref()),
             "pid": instance.map(|it| it.pid),
             "uptime_seconds": instance.and_then(Instance::uptime).map(|time| time.as_secs()),
             "resident_bytes": instance.and_then(Instance::resident),
@@ -108,7 +114,7 @@ impl State {
             "service": self.unit.as_ref().map(super::service::json_of),
             "log": self.log,
             "addresses": self.network_urls(),
-            "models": answers.map(|answers| answers.models),
+            "models": answers.map(|answers| answers.models.len()),
             "loaded": answers.map(|answers| &answers.loaded["models"]),
             "queue": answers.map(|answers| &answers.loaded["queue"]),
         })
@@ -134,7 +140,7 @@ impl State {
     }
 
     fn text(&self) -> String {
-        let (strong, url) = (term::STRONG, &self.url);
+        let url = &self.url;
         let Some(answers) = &self.answers else {
             let mut lines = vec![match &self.instance {
                 Some(it) => format!("○ process {} listens at {url} and does not answer", it.pid),
@@ -148,7 +154,9 @@ impl State {
             lines.extend(self.log.iter().map(|line| format!("    {line}")));
             return lines.join("\n");
         };
-        let mut rows = vec![("Version", answers.version.clone())];
+        let version = answers.version.clone();
+        let wants_key = || format!("unknown: it wants a key; {}", connect::KEY_HINT);
+        let mut rows = vec![("Version", version.unwrap_or_else(wants_key))];
         if let Some(it) = &self.instance {
             let mut process = it.pid.to_string();
             if let Some(bytes) = it.resident() {
@@ -176,7 +184,10 @@ impl State {
         if let Some(unit) = &self.unit {
             rows.push(("Service", super::service::in_words(unit)));
         }
-        rows.push(("Models", answers.models.to_string()));
+        if answers.version.is_none() {
+            return self.with_log(&rows);
+        }
+        rows.push(("Models", names(&answers.models)));
         let loaded = answers.loaded["models"].as_array().into_iter().flatten();
         let loaded: Vec<String> = loaded
             .map(|model| {
@@ -195,6 +206,12 @@ impl State {
         if let Some(waiting @ 1..) = answers.loaded["queue"].as_u64() {
             rows.push(("Waiting", format!("{waiting} requests")));
         }
+        self.with_log(&rows)
+    }
+
+    /// Lays out what is known of a server that runs.
+    fn with_log(&self, rows: &[(&str, String)]) -> String {
+        let (strong, url) = (term::STRONG, &self.url);
         let rows = rows
             .iter()
             .map(|(name, value)| format!("  {name:<9}{value}"));
@@ -210,14 +227,40 @@ impl State {
 
 impl Answers {
     async fn ask(client: &Client) -> Option<Answers> {
-        let version = client.version().await.ok()?;
-        // A server that asks for a key says no more than its version without one.
-        let tags: Value = client.get("/api/tags").await.unwrap_or_default();
-        let loaded: Value = client.get("/api/ps").await.unwrap_or_default();
+        let version = match connect::greet(client).await {
+            Greeting::Version(version) => Some(version),
+            Greeting::WantsKey => None,
+            Greeting::None(_) => return None,
+        };
+        let ask = async |path| client.get::<Value>(path).await.unwrap_or_default();
+        let (tags, loaded) = match version {
+            Some(_) => (ask("/api/tags").await, ask("/api/ps").await),
+            None => Default::default(),
+        };
+        let models = tags["models"].as_array().into_iter().flatten();
+        // `default` stands for one of the others.
+        let models = models
+            .filter_map(|model| model["name"].as_str())
+            .filter(|name| *name != "default:latest")
+            .map(str::to_owned)
+            .collect();
         Some(Answers {
             version,
-            models: tags["models"].as_array().map_or(0, Vec::len),
+            models,
             loaded,
         })
+    }
+}
+
+/// Writes how many models there are, and the first of their names.
+fn names(models: &[String]) -> String {
+    const MOST: usize = 5;
+    let mut first: Vec<&str> = models.iter().take(MOST).map(String::as_str).collect();
+    if models.len() > MOST {
+        first.push("...");
+    }
+    match models.len() {
+        0 => "0".to_owned(),
+        n => format!("{n}: {}", first.join(", ")),
     }
 }

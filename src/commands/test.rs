@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use llmsrv_api::client::Client;
+use llmsrv_api::client::{self, Client};
 use llmsrv_host::{
     instance::{self, Instance},
     net, sockets,
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::TestArgs,
-    connect::{running, runtime},
+    connect::{self, Greeting, runtime},
     context::Context,
     failure::{Code, Failure},
     logging, term,
@@ -68,10 +68,7 @@ async fn checks(context: &Context, model: &str, report: &mut Report) -> Result<(
             match &instance {
                 Some(it) => pass(format!("{}", it.pid)),
                 None if host.is_local() => fail(
-                    format!(
-                        "no server of this user is written down for port {}",
-                        host.port
-                    ),
+                    format!("no server of this user runs on port {}", host.port),
                     start,
                 ),
                 None => skip("the server is on another machine"),
@@ -91,15 +88,20 @@ async fn checks(context: &Context, model: &str, report: &mut Report) -> Result<(
             }
         })
         .await?;
-    let client = running(context).await;
+    let asked = connect::client(context)?;
+    let greeting = connect::greet(&asked).await;
     report
         .check("API", async {
-            match &client {
-                Ok(client) => match client.version().await {
-                    Ok(version) => pass(format!("version {version} at {url}")),
-                    Err(error) => fail(error.to_string(), "is it a server of this kind?"),
-                },
-                Err(failure) => fail(failure.to_string(), start),
+            match &greeting {
+                Greeting::Version(version) => pass(format!("version {version} at {url}")),
+                Greeting::WantsKey => pass(format!("a server answers at {url} and wants a key")),
+                Greeting::None(error @ client::Error::Unreachable { .. }) => {
+                    fail(error.to_string(), start)
+                }
+                Greeting::None(error) => fail(
+                    error.to_string(),
+                    "the program at this address is not llmsrv or compatible",
+                ),
             }
         })
         .await?;
@@ -108,7 +110,7 @@ async fn checks(context: &Context, model: &str, report: &mut Report) -> Result<(
             match &instance {
                 Some(it) if it.is_bound_to_all() => pass("bound to every address".into()),
                 Some(it) => skip(&format!(
-                    "bound to {} only; `llmsrv serve --host 0.0.0.0` serves the network",
+                    "bound to {} only; `llmsrv serve --network` serves the network",
                     it.bound
                 )),
                 None if !host.is_local() => skip("the server is on another machine"),
@@ -129,12 +131,16 @@ async fn checks(context: &Context, model: &str, report: &mut Report) -> Result<(
     report
         .check("network API", network(instance.as_ref()))
         .await?;
-    let client = client.ok();
-    let client = client.as_ref();
+    let client = match greeting {
+        Greeting::Version(_) => Ok(&asked),
+        Greeting::WantsKey => Err("it wants a key: set LLMSRV_API_KEY"),
+        Greeting::None(_) => Err("no server answers"),
+    };
     report
         .check("models", async {
-            let Some(client) = client else {
-                return no_server();
+            let client = match client {
+                Ok(client) => client,
+                Err(why) => return skip(why),
             };
             match client.get::<Value>("/api/tags").await {
                 Ok(tags) => match tags["models"].as_array().map_or(0, Vec::len) {
@@ -204,9 +210,9 @@ async fn network(instance: Option<&Instance>) -> Seen {
     let Some(url) = urls.first() else {
         return skip("this machine has no address on a network");
     };
-    let version = async { Client::new(url, None).ok()?.version().await.ok() };
-    match tokio::time::timeout(PATIENCE, version).await {
-        Ok(Some(_)) => pass(url.clone()),
+    let greeting = async { Some(connect::greet(&Client::new(url, None).ok()?).await) };
+    match tokio::time::timeout(PATIENCE, greeting).await {
+        Ok(Some(Greeting::Version(_) | Greeting::WantsKey)) => pass(url.clone()),
         _ => fail(
             format!("nothing answers at {url}"),
             "let the port through the firewall of this machine",
@@ -214,9 +220,10 @@ async fn network(instance: Option<&Instance>) -> Seen {
     }
 }
 
-async fn one(client: Option<&Client>, path: &str, body: &Value, text: &str) -> Seen {
-    let Some(client) = client else {
-        return no_server();
+async fn one(client: Result<&Client, &str>, path: &str, body: &Value, text: &str) -> Seen {
+    let client = match client {
+        Ok(client) => client,
+        Err(why) => return skip(why),
     };
     match client.post::<Value>(path, body).await {
         Ok(answer) if answer.pointer(text).is_some_and(Value::is_string) => {
@@ -225,15 +232,16 @@ async fn one(client: Option<&Client>, path: &str, body: &Value, text: &str) -> S
         }
         Ok(_) => fail(
             "the answer has no text".into(),
-            "is it a server of this kind?",
+            "the program at this address is not llmsrv or compatible",
         ),
         Err(error) => fail(error.to_string(), "see what models there are: llmsrv list"),
     }
 }
 
-async fn stream(client: Option<&Client>, model: &str) -> Seen {
-    let Some(client) = client else {
-        return no_server();
+async fn stream(client: Result<&Client, &str>, model: &str) -> Seen {
+    let client = match client {
+        Ok(client) => client,
+        Err(why) => return skip(why),
     };
     let body = json!({"model": model, "prompt": "Count to ten.", "options": short()});
     let mut lines = match client.stream::<Value>("/api/generate", &body).await {
@@ -310,10 +318,6 @@ fn skip(why: &str) -> Seen {
         detail: why.to_owned(),
         hint: None,
     }
-}
-
-fn no_server() -> Seen {
-    skip("no server answers")
 }
 
 struct Check {

@@ -65,6 +65,9 @@ pub fn run(context: &Context, args: &TestgpuArgs) -> Result<ExitCode, Failure> {
     } else if shown {
         devices::summary(&report)?;
     }
+    if shown && !survey.has_device() && !survey.devices.is_empty() {
+        term::note("there is no GPU: these drivers compute on the CPU");
+    }
     Ok(devices::status(report.verdict(survey.has_device())))
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     cli::VersionArgs,
-    connect::{running, runtime},
+    connect::{self, Greeting, client, runtime},
     context::Context,
     failure::Failure,
     logging, term,
@@ -17,15 +17,30 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub fn run(context: &Context, args: &VersionArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
     let url = context.config().server.host.url();
-    let server = runtime()?.block_on(async { running(context).await.ok()?.version().await.ok() });
+    let client = client(context)?;
+    let greeting = runtime()?.block_on(connect::greet(&client));
     if args.json {
-        term::json(&json!({ "version": VERSION, "server": server, "server_url": url }))?;
-    } else {
-        term::line(format_args!("llmsrv {VERSION}"))?;
-        match server {
-            Some(version) => term::line(format_args!("server {version} at {url}"))?,
-            None => term::line(format_args!("no server runs at {url}"))?,
-        }
+        let (server, wants_key) = match &greeting {
+            Greeting::Version(version) => (Some(version), false),
+            Greeting::WantsKey => (None, true),
+            Greeting::None(_) => (None, false),
+        };
+        term::json(&json!({
+            "version": VERSION,
+            "server": server,
+            "server_url": url,
+            "wants_key": wants_key,
+        }))?;
+        return Ok(());
+    }
+    term::line(format_args!("llmsrv {VERSION}"))?;
+    match greeting {
+        Greeting::Version(version) => term::line(format_args!("server {version} at {url}"))?,
+        Greeting::WantsKey => term::line(format_args!(
+            "a server runs at {url} and wants a key: {}",
+            connect::KEY_HINT
+        ))?,
+        Greeting::None(_) => term::line(format_args!("no server runs at {url}"))?,
     }
     Ok(())
 }

@@ -13,25 +13,34 @@ use crate::{
     commands::overview,
     context::Context,
     failure::Failure,
+    known::{self, Known},
     run::{
-        Ended, Session, options,
+        CUT, Ended, Prompt, Session, options,
         slash::{COMMANDS, Input, Lines, Set, ShowPart, parse},
     },
     term,
 };
 
 /// Chats until the user ends it.
-pub async fn run(context: &Context, session: &mut Session) -> Result<(), Failure> {
+pub async fn run(
+    context: &Context,
+    session: &mut Session,
+    mut images: Vec<String>,
+) -> Result<(), Failure> {
     session.load().await?;
     let mut chat = Chat::new(context)?;
-    let (faint, model) = (term::FAINT, &session.model);
-    term::note(format_args!(
-        "{faint}Chatting with {model}. /help explains, Ctrl-D ends.{faint:#}"
-    ));
+    let mut sees = greet(session, context.global.quiet).await;
+    chat.complete(session).await;
     while let Some(input) = chat.read().await? {
         match parse(&input) {
             Input::Text(text) if text.trim().is_empty() => {}
-            Input::Text(text) => answer(session, text).await,
+            Input::Text(text) => match Prompt::new(text, sees) {
+                Ok(mut prompt) => {
+                    prompt.images.splice(0..0, std::mem::take(&mut images));
+                    answer(session, prompt).await;
+                }
+                Err(failure) => term::failure(&failure, false),
+            },
             Input::Bye => break,
             Input::Help => help()?,
             Input::Clear => {
@@ -48,37 +57,88 @@ pub async fn run(context: &Context, session: &mut Session) -> Result<(), Failure
                     term::failure(&failure, false);
                 }
             }
-            Input::Load(model) => load(session, model).await,
+            Input::Load(model) => {
+                if load(session, model).await {
+                    sees = greet(session, context.global.quiet).await;
+                }
+            }
+            Input::Save(name) => {
+                match save(session, &name).await {
+                    Ok(()) => term::note(format_args!(
+                        "Saved as {name}, with the conversation; /load {name} goes on with it."
+                    )),
+                    Err(failure) => term::failure(&failure, false),
+                }
+                chat.complete(session).await;
+            }
             Input::Wrong(wrong) => term::note(wrong),
         }
     }
     Ok(())
 }
 
+/// Says which model one talks to, and what one should know of it. Tells whether it sees.
+async fn greet(session: &Session, quiet: bool) -> bool {
+    let known = Known::ask(&session.client, &session.model).await.ok();
+    let name = known.as_ref().map(Known::shown);
+    let name = name.as_deref().unwrap_or(&session.model);
+    let faint = term::FAINT;
+    if !quiet {
+        term::note(format_args!(
+            "{faint}Chatting with {name}. /help lists the commands, Ctrl-D ends the chat.{faint:#}"
+        ));
+        if let Some(remark) = known.as_ref().and_then(Known::remark) {
+            term::note(format_args!("{faint}{remark}{faint:#}"));
+        }
+    }
+    known.is_some_and(|known| known.sees)
+}
+
+/// Keeps the conversation as a model of its own.
+async fn save(session: &Session, name: &str) -> Result<(), Failure> {
+    let mut request = json!({ "model": name, "from": session.model, "stream": false });
+    for (member, value) in [
+        ("parameters", Value::Object(session.options.clone())),
+        ("system", json!(session.system)),
+        ("messages", json!(session.messages)),
+    ] {
+        if !matches!(&value, Value::Null) && value != json!({}) && value != json!([]) {
+            request[member] = value;
+        }
+    }
+    let saved: Result<Value, _> = session.client.post("/api/create", &request).await;
+    Ok(saved
+        .map(drop)
+        .with_context(|| format!("cannot save {name}"))?)
+}
+
 /// Answers; a failed answer does not end the chat.
-async fn answer(session: &mut Session, text: String) {
+async fn answer(session: &mut Session, prompt: Prompt) {
     let stop = async {
         // Without the signal the answer cannot be stopped early, which is no reason to fail.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    match session.answer(text, stop).await {
+    match session.answer(prompt, stop).await {
         Ok(Ended::Whole | Ended::Stopped) => term::note(""),
+        Ok(Ended::Cut) => term::note(CUT),
         Err(failure) => term::failure(&failure, false),
     }
 }
 
-async fn load(session: &mut Session, model: String) {
+/// Changes to another model; tells whether that worked.
+async fn load(session: &mut Session, model: String) -> bool {
     let before = std::mem::replace(&mut session.model, model);
     match session.load().await {
         Ok(()) => {
             session.messages.clear();
-            term::note(format_args!("Chatting with {}.", session.model));
+            true
         }
         Err(failure) => {
             session.model = before;
             term::failure(&failure, false);
+            false
         }
     }
 }
@@ -86,13 +146,13 @@ async fn load(session: &mut Session, model: String) {
 /// Changes the session; returns what to say.
 fn apply(session: &mut Session, set: Set) -> Result<String, String> {
     Ok(match set {
-        Set::Parameter(name, values) => {
-            options::set(&mut session.options, &name, &values)?;
-            format!(
+        Set::Parameter(name, values) => match options::set(&mut session.options, &name, &values)? {
+            Some(remark) => remark,
+            None => format!(
                 "{name} is {}",
                 session.options.get(&name).unwrap_or(&Value::Null)
-            )
-        }
+            ),
+        },
         Set::System(text) => {
             session.system = Some(text);
             "The system prompt is set.".to_owned()
@@ -182,7 +242,9 @@ fn help() -> Result<(), Failure> {
     for (usage, about) in COMMANDS {
         term::line(format_args!("  {strong}{usage:<28}{strong:#} {about}"))?;
     }
-    term::line("\nText between \"\"\" and \"\"\" may have several lines. Ctrl-C stops an answer.")?;
+    term::line(
+        "\nSeveral lines: begin with \"\"\" and end with \"\"\". Ctrl-C stops an answer.\nA model that sees takes the paths of images as parts of the text.",
+    )?;
     Ok(())
 }
 
@@ -200,7 +262,7 @@ impl Chat {
             .max_history_size(1000)?
             .build();
         let mut editor = Editor::with_config(config).context("cannot use this terminal")?;
-        editor.set_helper(Some(Hints));
+        editor.set_helper(Some(Hints::default()));
         let history = context.config().host.state_dir.join("history");
         // The first chat has no history; one that cannot be read is not worth failing for.
         let _ = editor.load_history(&history);
@@ -211,11 +273,22 @@ impl Chat {
         })
     }
 
+    /// Learns the names of the models, for completion.
+    async fn complete(&mut self, session: &Session) {
+        let names = known::names(&session.client).await.unwrap_or_default();
+        if let Some(hints) = self.editor.as_mut().and_then(Editor::helper_mut) {
+            hints.models = names;
+        }
+    }
+
     /// Reads one input, which may have several lines; nothing at the end.
     async fn read(&mut self) -> Result<Option<String>, Failure> {
         let mut lines = Lines::default();
         loop {
             let prompt = if lines.is_open() { "... " } else { ">>> " };
+            if let Some(hints) = self.editor.as_mut().and_then(Editor::helper_mut) {
+                hints.is_open = lines.is_open();
+            }
             match self.line(prompt).await? {
                 Ok(line) => {
                     if let Some(input) = lines.push(&line) {
@@ -271,7 +344,12 @@ impl Chat {
 }
 
 /// What the line editor offers while typing.
-struct Hints;
+#[derive(Default)]
+struct Hints {
+    models: Vec<String>,
+    /// The line goes on with a text between quotes.
+    is_open: bool,
+}
 
 impl Helper for Hints {}
 impl Validator for Hints {}
@@ -292,8 +370,12 @@ impl Hinter for Hints {
         _cursor: usize,
         _context: &rustyline::Context<'_>,
     ) -> Option<String> {
-        line.is_empty()
-            .then(|| "Send a message (/? for help)".to_owned())
+        let hint = if self.is_open {
+            "\"\"\" ends the text"
+        } else {
+            "Send a message (/? for help)"
+        };
+        line.is_empty().then(|| hint.to_owned())
     }
 }
 
@@ -313,7 +395,8 @@ impl Completer for Hints {
         let words = COMMANDS
             .iter()
             .map(|(usage, _)| fixed_words(usage))
-            .chain(SHOW.iter().map(|show| (*show).to_owned()));
+            .chain(SHOW.iter().map(|show| (*show).to_owned()))
+            .chain(self.models.iter().map(|model| format!("/load {model}")));
         Ok((0, words.filter(|word| word.starts_with(typed)).collect()))
     }
 }
@@ -323,7 +406,6 @@ const SHOW: &[&str] = &[
     "/show license",
     "/show modelfile",
     "/show parameters",
-    "/show system",
     "/show template",
 ];
 
@@ -347,11 +429,25 @@ mod tests {
     fn tab_completes_commands() {
         let history = DefaultHistory::new();
         let context = rustyline::Context::new(&history);
-        let complete = |typed: &str| Hints.complete(typed, typed.len(), &context).unwrap().1;
+        let hints = Hints {
+            models: vec!["qwen3:0.6b".into(), "mine".into()],
+            is_open: false,
+        };
+        let complete = |typed: &str| hints.complete(typed, typed.len(), &context).unwrap().1;
         assert_eq!(complete("/b"), ["/bye"]);
         assert_eq!(complete("/set no"), ["/set nothink", "/set noformat"]);
         assert_eq!(complete("/show t"), ["/show template"]);
         assert_eq!(complete("/set par"), ["/set parameter"]);
+        assert_eq!(complete("/load q"), ["/load qwen3:0.6b"]);
+        assert_eq!(complete("/sa"), ["/save"]);
+        let hint = |is_open| {
+            let hints = Hints {
+                is_open,
+                ..Hints::default()
+            };
+            hints.hint("", 0, &context).unwrap()
+        };
+        assert!(hint(true).contains("\"\"\"") && !hint(false).contains("\"\"\""));
         assert!(complete("hello").is_empty());
     }
 }

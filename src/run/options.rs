@@ -1,27 +1,49 @@
 //! Options and formats as they are typed.
 
+use llmsrv_api::options::{self, TypedValue};
+use llmsrv_config::nearest;
 use serde_json::{Map, Value};
 
-/// Sets an option. Numbers and truth values become JSON values, several values a list; `stop` is
-/// always a list of texts.
-pub fn set(options: &mut Map<String, Value>, name: &str, values: &[String]) -> Result<(), String> {
+/// Sets an option to a value of its type; several values are a list. Returns a warning where the
+/// option has no effect any more.
+pub fn set(
+    options: &mut Map<String, Value>,
+    name: &str,
+    values: &[String],
+) -> Result<Option<String>, String> {
     if name.is_empty() {
         return Err("an option has no name".to_owned());
     }
-    let value = match (name, values) {
-        ("stop", values) => Value::Array(values.iter().cloned().map(Value::String).collect()),
-        (_, [value]) => scalar(value.trim()),
-        (_, values) => Value::Array(values.iter().map(|value| scalar(value.trim())).collect()),
-    };
-    options.insert(name.to_owned(), value);
-    Ok(())
+    let mut elements = Vec::new();
+    for text in values {
+        match options::value_from_text(name, text).map_err(|error| reason(name, error))? {
+            TypedValue::Legacy => return Ok(Some(format!("option {name} has no effect any more"))),
+            TypedValue::One(_) if values.len() > 1 => {
+                return Err(format!("option {name} takes one value"));
+            }
+            TypedValue::One(value) => {
+                options.insert(name.to_owned(), value);
+                return Ok(None);
+            }
+            TypedValue::Element(value) => elements.push(value),
+        }
+    }
+    options.insert(name.to_owned(), Value::Array(elements));
+    Ok(None)
 }
 
-fn scalar(text: &str) -> Value {
-    match serde_json::from_str(text) {
-        Ok(value @ (Value::Number(_) | Value::Bool(_) | Value::Null)) => value,
-        _ => Value::String(text.to_owned()),
+/// Says what is wrong, and what was probably meant.
+fn reason(name: &str, error: String) -> String {
+    if options::names().any(|known| known == name) {
+        return error;
     }
+    if let Some(near) = nearest(name, options::names()) {
+        return format!("there is no option {name}; did you mean {near}?");
+    }
+    let names: Vec<&str> = options::names()
+        .filter(|name| !options::is_legacy(name))
+        .collect();
+    format!("there is no option {name}; there are {}", names.join(", "))
 }
 
 /// Reads the form of an answer: `json`, a JSON Schema, or `@FILE` with one.
@@ -50,23 +72,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_get_the_type_they_look_like() {
+    fn options_have_a_name_and_a_value_of_their_type() {
         let mut options = Map::new();
+        let mut set = |name: &str, values: &[&str]| {
+            let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
+            super::set(&mut options, name, &values)
+        };
         for (name, values) in [
             ("temperature", &["0.5"][..]),
             ("seed", &["42"]),
             ("use_mmap", &["false"]),
             ("stop", &["1", "b"]),
-            ("x", &["y"]),
         ] {
-            let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
-            set(&mut options, name, &values).unwrap();
+            assert_eq!(set(name, values), Ok(None), "{name}");
         }
+        for (name, values, says) in [
+            ("temprature", &["2"][..], "did you mean temperature?"),
+            ("num_predict", &["many"], "num_predict"),
+            ("temperature", &["1", "2"], "one value"),
+            ("wholly_unknown_name", &["1"], "num_ctx"),
+            ("", &["1"], "no name"),
+        ] {
+            let said = set(name, values).unwrap_err();
+            assert!(said.contains(says), "{said}");
+        }
+        assert!(set("mirostat", &["1"]).unwrap().is_some());
         assert_eq!(
             Value::Object(options),
-            json!({"temperature": 0.5, "seed": 42, "use_mmap": false, "stop": ["1", "b"], "x": "y"})
+            json!({"temperature": 0.5, "seed": 42, "use_mmap": false, "stop": ["1", "b"]})
         );
-        assert!(set(&mut Map::new(), "", &["1".into()]).is_err());
     }
 
     #[test]

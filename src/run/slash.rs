@@ -17,6 +17,8 @@ pub enum Input {
     Show(ShowPart),
     /// `/load MODEL`
     Load(String),
+    /// `/save MODEL`
+    Save(String),
     /// A command that is wrong, and why.
     Wrong(String),
 }
@@ -69,8 +71,8 @@ pub const COMMANDS: &[(&str, &str)] = &[
         "Let the model think: low, medium, high, max",
     ),
     ("/set nothink", "Do not let the model think"),
-    ("/set format json", "Want answers in JSON"),
-    ("/set noformat", "Want answers in any form"),
+    ("/set format json", "Answer in JSON"),
+    ("/set noformat", "Answer in any form"),
     (
         "/set verbose",
         "Print timings after answers (/set quiet: do not)",
@@ -80,11 +82,13 @@ pub const COMMANDS: &[(&str, &str)] = &[
         "/set history",
         "Keep what is typed (/set nohistory: do not)",
     ),
+    ("/show info", "Show what is known of the model"),
     (
-        "/show info",
-        "Show the model; also license, modelfile, parameters, system, template",
+        "/show system",
+        "Or license, modelfile, parameters, template",
     ),
     ("/load MODEL", "Change to another model"),
+    ("/save MODEL", "Keep this chat as a model"),
     ("/clear", "Forget the conversation"),
     ("/help", "Show this help; also /?"),
     ("/bye", "End; also Ctrl-D"),
@@ -108,6 +112,10 @@ pub fn parse(input: &str) -> Input {
             Input::Wrong("usage: /load MODEL".to_owned())
         }
         "/load" => Input::Load(rest.to_owned()),
+        "/save" if rest.is_empty() || rest.contains(char::is_whitespace) => {
+            Input::Wrong("usage: /save MODEL".to_owned())
+        }
+        "/save" => Input::Save(rest.to_owned()),
         "/set" => set(rest),
         "/show" => match rest {
             "" | "info" => Input::Show(ShowPart::Info),
@@ -267,6 +275,7 @@ mod tests {
             ("/show", Input::Show(ShowPart::Info)),
             ("/show template", Input::Show(ShowPart::Template)),
             ("/load other:1b", Input::Load("other:1b".into())),
+            ("/save mine", Input::Save("mine".into())),
             (
                 "/etc/passwd is what?",
                 Input::Text("/etc/passwd is what?".into()),
@@ -281,6 +290,7 @@ mod tests {
             "/set sytem x",
             "/show x",
             "/load",
+            "/save",
             "/byebye",
         ] {
             assert!(matches!(parse(typed), Input::Wrong(_)), "{typed}");
@@ -289,7 +299,9 @@ mod tests {
 
     #[test]
     fn every_listed_command_is_understood() {
-        for (usage, _) in COMMANDS {
+        for (usage, about) in COMMANDS {
+            // As `/help` lays them out: they fit into the usual terminal.
+            assert!(format!("  {usage:<28} {about}").len() < 80, "{usage}");
             let typed = usage
                 .replace(['[', ']'], "")
                 .replace("NAME VALUE", "seed 1")

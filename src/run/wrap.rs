@@ -72,6 +72,12 @@ impl Wrapper {
         out
     }
 
+    /// Forgets what is held back.
+    pub fn forget(&mut self) {
+        self.word.clear();
+        self.spaces.clear();
+    }
+
     /// Returns what was held back.
     pub fn finish(&mut self) -> String {
         let mut out = String::new();

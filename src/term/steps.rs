@@ -1,11 +1,12 @@
 //! Long work step by step: bars in a terminal, plain lines elsewhere, JSON for scripts.
 
 use std::{
+    fmt::Write,
     io,
     time::{Duration, Instant},
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{json_line, note, stderr_is_terminal};
@@ -82,10 +83,10 @@ struct Step {
 impl Step {
     fn of(value: &Value) -> Step {
         let number = |key: &str| value[key].as_u64().unwrap_or(0);
-        // A server may say anything; only what is printable reaches the terminal.
         let status = value["status"].as_str().unwrap_or_default();
         Step {
-            status: status.chars().filter(|c| !c.is_control()).collect(),
+            // The bars go to the terminal by themselves.
+            status: super::clean::one_line(status),
             total: number("total"),
             completed: number("completed"),
         }
@@ -114,10 +115,6 @@ impl Bars {
         {
             bar.set_length(step.total);
             bar.set_position(step.completed);
-            if !same {
-                // What was there before did not come just now.
-                bar.reset_eta();
-            }
         }
     }
 
@@ -129,13 +126,42 @@ impl Bars {
 }
 
 fn bar(step: &Step) -> ProgressBar {
-    let (bar, template) = if step.total > 0 {
-        (ProgressBar::new(step.total), LAYER)
-    } else {
+    let (bar, template) = if step.total == 0 {
         (ProgressBar::new_spinner(), "{msg}")
+    } else if super::stderr_width() < WIDE {
+        (ProgressBar::new(step.total), "{msg} {percent}% {speed}")
+    } else {
+        (ProgressBar::new(step.total), LAYER)
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("=> "));
+        // What was there before did not come just now.
+        let (begun, before) = (Instant::now(), step.completed);
+        let rate = move |state: &ProgressState| {
+            let seconds = begun.elapsed().as_secs_f64().max(0.001);
+            state.pos().saturating_sub(before) as f64 / seconds
+        };
+        let speed = move |state: &ProgressState, text: &mut dyn Write| {
+            let _ = write!(text, "{}/s", format::size(rate(state) as u64));
+        };
+        let left = move |state: &ProgressState, text: &mut dyn Write| {
+            let missing = state.len().unwrap_or(0).saturating_sub(state.pos());
+            let seconds = missing as f64 / rate(state);
+            let _ = if seconds.is_finite() {
+                write!(
+                    text,
+                    "{}",
+                    HumanDuration(Duration::from_secs_f64(seconds.min(1e9)))
+                )
+            } else {
+                write!(text, "-")
+            };
+        };
+        let size = |state: &ProgressState, text: &mut dyn Write| {
+            let (done, all) = (state.pos(), state.len().unwrap_or(0));
+            let _ = write!(text, "{}/{}", format::size(done), format::size(all));
+        };
+        let style = style.with_key("speed", speed).with_key("left", left);
+        bar.set_style(style.with_key("size", size).progress_chars("━╸ "));
     }
     bar.set_draw_target(ProgressDrawTarget::stderr());
     bar.set_message(step.status.clone());
@@ -169,5 +195,7 @@ impl Lines {
     }
 }
 
-const LAYER: &str = "{msg} [{wide_bar}] {bytes:>10}/{total_bytes} {bytes_per_sec:>11} {eta:>4}";
+const LAYER: &str = "{msg} {wide_bar} {size:>15} {speed:>10} {left:>10}";
+/// Columns below which a bar would leave no room for the figures.
+const WIDE: usize = 70;
 const SAY_EVERY: Duration = Duration::from_secs(10);

@@ -64,6 +64,34 @@ async fn run_uses_the_running_server() {
 }
 
 #[test]
+fn an_answer_in_a_format_that_was_cut_is_a_failure() {
+    let sandbox = Sandbox::new();
+    let schema = r#"{"properties":{"text":{"type":"string","minLength":200}},"required":["text"]}"#;
+    let cut = [
+        "run",
+        "default",
+        "-o",
+        "num_predict=4",
+        "--format",
+        schema,
+        "Hi",
+    ];
+    let output = sandbox.run(&cut);
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(output.stdout.starts_with('{'), "{output:?}");
+    let said: Vec<&str> = output
+        .stderr
+        .lines()
+        .filter(|line| line.contains("cut"))
+        .collect();
+    assert_eq!(said.len(), 1, "{output:?}");
+    // Without a format there is nothing to be unfit for.
+    sandbox
+        .run(&["run", "default", "-o", "num_predict=4", "Hi"])
+        .ok();
+}
+
+#[test]
 fn models_can_be_managed_without_a_server() {
     let sandbox = Sandbox::new();
     sandbox.run(&["cp", "default", "mine"]).ok();

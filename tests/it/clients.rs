@@ -1,11 +1,18 @@
-//! The clients that people use, unmodified: official ones of three APIs, and LangChain.
+//! The clients that people use, unmodified: official ones of three APIs, frameworks, coding agents.
 //!
 //! `tests/run` installs them and names the folder in `TEST_CLIENTS`; without it these tests
-//! say loudly that they did nothing.
+//! say loudly that they did nothing. Where it is named, a client that is missing is a failure.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
 
-use crate::util::{Output, Sandbox};
+use serde_json::json;
+
+use crate::util::{Output, Sandbox, Server};
 
 fn clients() -> Option<PathBuf> {
     let folder = std::env::var_os("TEST_CLIENTS").map(PathBuf::from);
@@ -72,4 +79,165 @@ fn the_official_javascript_client_works_unmodified() {
     )
     .ok();
     assert!(output.stdout.contains("ok errors"), "{output:?}");
+}
+
+/// A server with the built-in model, with `caller`, the same under a template that knows tools, and
+/// with `script`, a model behind another server that calls tools by a script.
+struct Scripted {
+    script: Child,
+    server: Server,
+    sandbox: Sandbox,
+}
+
+impl Scripted {
+    async fn start() -> Scripted {
+        let mut script = Command::new("python3")
+            .arg(self::script("script.py"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut port = String::new();
+        let mut stdout = BufReader::new(script.stdout.take().unwrap());
+        stdout.read_line(&mut port).unwrap();
+        let sandbox = Sandbox::new();
+        let folder = sandbox.path().join("config/llmsrv");
+        fs::create_dir_all(&folder).unwrap();
+        let table = format!(
+            "[upstream.script]\nurl = \"http://127.0.0.1:{}/v1\"\nmodels = {{ script = \"script\" }}\n",
+            port.trim()
+        );
+        fs::write(folder.join("config.toml"), table).unwrap();
+        let server = sandbox.serve();
+        let template = "{{ range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}{{ range .ToolCalls }}<tool_call>\n{\"name\": \"{{ .Function.Name }}\", \"arguments\": {{ .Function.Arguments }}}\n</tool_call>{{ end }}<|im_end|>\n{{ end }}<|im_start|>assistant\n";
+        let template = format!("{{{{ if .Tools }}}}{{{{ end }}}}{template}");
+        let body =
+            json!({"model": "caller", "from": "default", "template": template, "stream": false});
+        server.post("/api/create", &body).await.ok();
+        Scripted {
+            script,
+            server,
+            sandbox,
+        }
+    }
+
+    /// A program in an environment of its own, which knows no other address than the server's.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("HOME", self.sandbox.path())
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            // Whoever asks somebody else gets no answer.
+            .env("HTTPS_PROXY", "http://127.0.0.1:9")
+            .env("NO_PROXY", "127.0.0.1,localhost")
+            .env("LLMSRV_URL", &self.server.url)
+            .current_dir(self.sandbox.path());
+        command
+    }
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+async fn framework_of_python(name: &str) {
+    let Some(clients) = clients() else { return };
+    let scripted = Scripted::start().await;
+    let output = Output::of(
+        scripted
+            .command(&clients.join("frameworks/bin/python"))
+            .arg(script("frameworks.py"))
+            .arg(name),
+    )
+    .ok();
+    assert!(output.stdout.contains(&format!("ok {name}")), "{output:?}");
+}
+
+async fn framework_of_javascript(name: &str) {
+    let Some(clients) = clients() else { return };
+    let scripted = Scripted::start().await;
+    // Modules are looked for beside the script.
+    let copy = clients.join(format!("{name}.mjs"));
+    fs::copy(script("frameworks.mjs"), &copy).unwrap();
+    let output = Output::of(scripted.command(Path::new("node")).arg(&copy).arg(name)).ok();
+    assert!(output.stdout.contains(&format!("ok {name}")), "{output:?}");
+}
+
+#[tokio::test]
+async fn litellm_works_unmodified() {
+    framework_of_python("litellm").await;
+}
+
+#[tokio::test]
+async fn llama_index_works_unmodified() {
+    framework_of_python("llama-index").await;
+}
+
+#[tokio::test]
+async fn instructor_works_unmodified() {
+    framework_of_python("instructor").await;
+}
+
+#[tokio::test]
+async fn pydantic_ai_works_unmodified() {
+    framework_of_python("pydantic-ai").await;
+}
+
+#[tokio::test]
+async fn the_providers_of_the_ai_sdk_work_unmodified() {
+    for provider in ["openai", "openai-compatible", "anthropic", "ollama"] {
+        framework_of_javascript(&format!("ai-sdk-{provider}")).await;
+    }
+}
+
+#[tokio::test]
+async fn genkit_works_unmodified() {
+    framework_of_javascript("genkit").await;
+}
+
+/// What an agent is asked, and what it must come to know: it is the tool that says it.
+const TASK: &str = "Use your shell to say something, then tell me what it said.";
+const SAID: &str = "said-by-tool";
+
+#[tokio::test]
+async fn claude_code_works_unmodified() {
+    let Some(clients) = clients() else { return };
+    let scripted = Scripted::start().await;
+    let output = Output::of(
+        scripted
+            .command(&clients.join("node_modules/.bin/claude"))
+            .args(["-p", TASK, "--model", "script", "--output-format", "json"])
+            .args(["--allowedTools", "Bash"])
+            .env("ANTHROPIC_BASE_URL", &scripted.server.url)
+            .env("ANTHROPIC_API_KEY", "unused")
+            .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+    )
+    .ok();
+    let answer = output.json();
+    let result = answer["result"].as_str().unwrap();
+    assert!(result.contains(SAID), "{output:?}");
+}
+
+#[tokio::test]
+async fn codex_works_unmodified() {
+    let Some(clients) = clients() else { return };
+    let scripted = Scripted::start().await;
+    let provider = format!(
+        "model_providers.llmsrv={{name=\"llmsrv\", base_url=\"{}/v1\", wire_api=\"responses\"}}",
+        scripted.server.url
+    );
+    let output = Output::of(
+        scripted
+            .command(&clients.join("node_modules/.bin/codex"))
+            .args(["exec", "--skip-git-repo-check", "--model", "script"])
+            .arg("--dangerously-bypass-approvals-and-sandbox")
+            .args(["-c", "model_provider=llmsrv", "-c", &provider, TASK])
+            .env("CODEX_HOME", scripted.sandbox.path()),
+    )
+    .ok();
+    assert!(output.stdout.contains(SAID), "{output:?}");
 }

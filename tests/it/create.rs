@@ -203,7 +203,7 @@ async fn a_running_server_gets_its_files_by_link_or_upload() {
 #[test]
 fn mistakes_are_one_line_and_make_nothing() {
     let sandbox = Sandbox::new();
-    sandbox.run(&["list"]).ok();
+    sandbox.run(&["cp", "default", "other"]).ok();
     let before = blobs(&sandbox);
     write(&sandbox, "id_rsa", "-----BEGIN OPENSSH PRIVATE KEY-----");
     write(&sandbox, "m/bad", "FROM default\nPARAMETER temprature 1\n");
@@ -218,7 +218,7 @@ fn mistakes_are_one_line_and_make_nothing() {
             &["x", "-f", "m/bad"],
             "(line 2): unknown parameter 'temprature'",
         ),
-        (&["x", "-f", "m/key"], "../id_rsa is no GGUF file"),
+        (&["x", "-f", "m/key"], "../id_rsa is not a GGUF file"),
         (&["x", "-f", "m/absent"], "cannot use ./none.gguf"),
         (&["x", "-f", "m/nofrom"], "no FROM line"),
         (&["x", "-f", "m/two"], "one other model"),

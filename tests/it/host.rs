@@ -25,7 +25,11 @@ fn status_tells_what_runs_and_stop_ends_it() {
     assert_eq!(status["all_interfaces"], false);
     assert!(status["resident_bytes"].as_u64().unwrap() > 1 << 20);
     let text = sandbox.run(&["status", "-p", port]).ok().stdout;
-    for part in [server.url.as_str(), "127.0.0.1 only", "Models   2"] {
+    for part in [
+        server.url.as_str(),
+        "127.0.0.1 only",
+        "Models   1: llmsrv-tiny-code",
+    ] {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(sandbox.run(&["status", "-q", "-p", port]).ok().stdout, "");
@@ -41,6 +45,62 @@ fn status_tells_what_runs_and_stop_ends_it() {
     assert_eq!(sandbox.run(&["status", "-p", port]).code, 3);
     let left = sandbox.path().join("state/llmsrv/run");
     assert_eq!(std::fs::read_dir(left).unwrap().count(), 0);
+}
+
+#[test]
+fn a_server_that_wants_a_key_is_alive() {
+    let sandbox = Sandbox::new();
+    let key = sandbox.run(&["key", "add", "a"]).ok().stdout;
+    let server = sandbox.serve();
+    let port = port(&server.url);
+    let status = sandbox.run(&["status", "-p", port]).ok().stdout;
+    assert!(status.contains("LLMSRV_API_KEY"), "{status}");
+    let status = sandbox.run(&["status", "-p", port, "--json"]).ok().json();
+    assert_eq!(
+        (&status["running"], &status["wants_key"]),
+        (&true.into(), &true.into())
+    );
+    assert_eq!(sandbox.run(&["status", "-q", "-p", port]).code, 0);
+    let version = sandbox.run(&["version", "-p", port]).ok().stdout;
+    assert!(version.contains("wants a key"), "{version}");
+    let tested = sandbox.run(&["test", "-p", port]).ok().stdout;
+    assert!(
+        tested.contains("wants a key") && tested.contains("failed 0"),
+        "{tested}"
+    );
+    let watched = sandbox.run(&["monitor", "--once", "-p", port]).ok().stdout;
+    assert!(watched.contains("wants a key"), "{watched}");
+    // With the key it says more.
+    let mut command = sandbox.command();
+    command
+        .args(["status", "-p", port])
+        .env("LLMSRV_API_KEY", key.trim());
+    let status = Output::of(&mut command).ok().stdout;
+    assert!(status.contains("Models   1: "), "{status}");
+
+    // Keys can be done away with; another server asks for none.
+    let off = sandbox.run(&["key", "off"]).ok();
+    assert!(off.stderr.contains("started again"), "{off:?}");
+    drop(server);
+    let server = sandbox.serve();
+    let port = self::port(&server.url);
+    let status = sandbox.run(&["status", "-p", port, "--json"]).ok().json();
+    assert_eq!(status["wants_key"], false);
+}
+
+#[test]
+fn status_shows_troubles_and_not_its_own_questions() {
+    let sandbox = Sandbox::new();
+    let port = crate::machine::free_port().to_string();
+    let host = format!("127.0.0.1:{port}");
+    sandbox
+        .run(&["serve", "--background", "--host", &host])
+        .ok();
+    let status = || sandbox.run(&["status", "-p", &port, "--json"]).ok().json();
+    status();
+    let log = &status()["log"];
+    assert_eq!(log, &serde_json::json!([]), "{log}");
+    sandbox.run(&["stop", "-p", &port]).ok();
 }
 
 #[test]

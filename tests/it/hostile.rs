@@ -64,7 +64,7 @@ fn damaged() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// The built-in model's own name: `default` means the newest of the user's models, so a planted one.
+/// The built-in model's own name.
 fn built_in(sandbox: &Sandbox) -> String {
     let listed: Value =
         serde_json::from_str(&sandbox.run(&["list", "--json"]).ok().stdout).unwrap();

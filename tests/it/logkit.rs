@@ -20,6 +20,11 @@ fn the_logger_is_a_command_and_another_name_of_the_program() {
     assert_eq!(output.code, 7, "{output:?}");
     let output = sandbox.run(&["logkit", "logs", "--json"]);
     assert!(output.stdout.contains("\"returncode\":7"), "{output:?}");
+    for name in ["logkit", "log"] {
+        let output = sandbox.run(&["help", name, "run"]);
+        assert_eq!(output.code, 0, "{output:?}");
+        assert!(output.stdout.contains("Usage: logkit run"), "{output:?}");
+    }
     let output = sandbox.run(&["logkit", "--no-such-option"]);
     assert_eq!(output.code, 2, "{output:?}");
 

@@ -14,6 +14,7 @@
 
 mod analysis;
 mod api;
+mod attack;
 mod background;
 mod bench;
 mod cli;
@@ -24,6 +25,7 @@ mod crowd;
 mod determinism;
 mod devices;
 mod firewall;
+mod first_steps;
 mod generated;
 mod host;
 mod hostile;

@@ -137,7 +137,7 @@ async fn the_last_key_locks_the_door_behind_it() {
     assert_eq!(server.get("/api/tags").await.status, 401);
     let unknown = sandbox.run(&["key", "rm", "only"]);
     assert!(
-        unknown.code == 1 && unknown.stderr.contains("no key"),
+        unknown.code == 1 && unknown.stderr.contains("no such key"),
         "{unknown:?}"
     );
 }

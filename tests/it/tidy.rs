@@ -37,6 +37,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("llmsrv-devices", &[]),
     ("llmsrv-gguf", &[]),
     ("llmsrv-host", &[]),
+    ("llmsrv-memory", &[]),
     ("llmsrv-ssh", &[]),
     ("llmsrv-kernels", &["llmsrv-gguf"]),
     ("llmsrv-tokenizer", &["llmsrv-gguf"]),
@@ -78,6 +79,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "llmsrv-devices",
             "llmsrv-engine",
             "llmsrv-host",
+            "llmsrv-memory",
             "llmsrv-models",
             "llmsrv-monitor",
             "llmsrv-registry",
@@ -89,7 +91,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "logkit-cli",
         ],
     ),
-    ("logkit-cli", &["llmsrv-config", "logkit", "logkit-server"]),
+    (
+        "logkit-cli",
+        &["llmsrv-config", "llmsrv-memory", "logkit", "logkit-server"],
+    ),
     ("logkit-py", &["llmsrv-config", "logkit", "logkit-cli"]),
 ];
 
@@ -102,6 +107,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("governor", &["llmsrv-server"]),
     ("gotmpl", &["llmsrv-chat"]),
     ("image", &["llmsrv-models"]),
+    ("libc", &["llmsrv-memory"]),
     ("llguidance", &["llmsrv-engine"]),
     ("memmap2", &["llmsrv-gguf"]),
     ("ureq", &["logkit"]),
@@ -180,6 +186,7 @@ fn only_the_config_crate_reads_the_environment_and_unsafe_stays_fenced() {
     let unsafe_homes = [
         "crates/llmsrv-kernels/",
         "crates/llmsrv-gguf/src/map.rs",
+        "crates/llmsrv-memory/src/glibc.rs",
         // They call drivers and the libraries of their makers, always in a process of their own.
         "crates/llmsrv-devices/src/compute/driver.rs",
         "crates/llmsrv-devices/src/compute/opencl.rs",

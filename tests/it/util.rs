@@ -115,7 +115,8 @@ pub struct Server {
 }
 
 impl Server {
-    fn start(mut command: Command) -> Server {
+    /// Starts a command that serves and waits until it says where.
+    pub fn start(mut command: Command) -> Server {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -131,6 +132,11 @@ impl Server {
             for line in stderr.lines().map_while(Result::ok) {
                 eprintln!("[server] {line}");
                 written.lock().unwrap().extend([line.as_str(), "\n"]);
+                // The logger names host and port alone.
+                if let Some(rest) = line.strip_prefix("HTTP on 127.0.0.1:") {
+                    let port: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                    let _ = found.send(format!("http://127.0.0.1:{port}"));
+                }
                 let start = ["http://127.0.0.1:", "https://127.0.0.1:"];
                 if let Some(at) = start.iter().find_map(|start| line.find(start)) {
                     let url: String = line[at..]

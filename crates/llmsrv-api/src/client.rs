@@ -239,7 +239,7 @@ impl Client {
             if error.is_connect() || error.is_timeout() {
                 Error::Unreachable {
                     url: self.url.clone(),
-                    reason: root_cause(&error),
+                    reason: reason(&error),
                 }
             } else {
                 broken(error)
@@ -266,7 +266,25 @@ impl fmt::Debug for Client {
 }
 
 fn broken(error: reqwest::Error) -> Error {
-    Error::Broken(root_cause(&error))
+    Error::Broken(reason(&error))
+}
+
+/// Says in plain words what libraries say in theirs.
+fn reason(error: &reqwest::Error) -> String {
+    let cause = root_cause(error);
+    let has = |parts: &[&str]| parts.iter().any(|part| cause.contains(part));
+    if has(&["InvalidContentType"]) {
+        "it does not speak https; the address would begin with http://".to_owned()
+    } else if has(&[
+        "unexpected EOF",
+        "connection closed before message completed",
+        "unexpected end of file",
+        "Connection reset",
+    ]) {
+        "it ended in the middle of the answer".to_owned()
+    } else {
+        cause
+    }
 }
 
 /// Returns the innermost cause; the layers of libraries above it tell users nothing.

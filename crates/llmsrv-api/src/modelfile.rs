@@ -296,7 +296,7 @@ impl<'a> Reader<'a> {
         let (name, at) = self.word(start, end);
         // First the name: of an unknown instruction the value means nothing.
         let name = name.to_ascii_lowercase();
-        if !NAMES.contains(&name.as_str()) {
+        if !INSTRUCTIONS.contains(&name.as_str()) {
             return Err(UNKNOWN_INSTRUCTION.to_owned());
         }
         let (word, at) = match name.as_str() {
@@ -397,7 +397,8 @@ fn quoted(value: &str) -> Option<String> {
 /// What can stand around a value; the longer ones first.
 const QUOTES: [&str; 2] = ["\"\"\"", "\""];
 const ROLES: [&str; 3] = ["system", "user", "assistant"];
-const NAMES: [&str; 11] = [
+/// The names of all instructions, in small letters.
+pub const INSTRUCTIONS: [&str; 11] = [
     "from",
     "license",
     "template",

@@ -119,6 +119,12 @@ pub fn value_from_text(name: &str, text: &str) -> Result<TypedValue, String> {
         .ok_or_else(|| format!("invalid {kind} value [{text}] of parameter '{name}'"))
 }
 
+/// Returns the names of all options that have an effect or had one: what may be written.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let known = TABLE.iter().map(|(name, _)| *name);
+    known.chain(LEGACY.iter().copied())
+}
+
 /// Tells whether an option of older servers is meant, which has no effect.
 pub fn is_legacy(name: &str) -> bool {
     LEGACY.contains(&name)

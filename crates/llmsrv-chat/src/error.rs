@@ -16,6 +16,9 @@ pub enum Error {
     /// The template needs more work or memory than one prompt may cost.
     #[error("template exceeds the limit of {0}")]
     Limit(&'static str),
+    /// Nobody waits for the prompt any more.
+    #[error("the prompt was cancelled")]
+    Cancelled,
 }
 
 /// The result of this crate's functions.

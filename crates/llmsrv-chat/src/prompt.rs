@@ -3,6 +3,8 @@
 use jiff::Zoned;
 use llmsrv_api::native::{Message, Tool};
 
+use crate::limits::Stop;
+
 /// Everything that a prompt is made of.
 #[derive(Clone, Debug)]
 pub struct Prompt<'a> {
@@ -17,6 +19,8 @@ pub struct Prompt<'a> {
     pub think: Option<Think>,
     /// The date templates may ask for.
     pub now: Zoned,
+    /// Ends the rendering when nobody waits for it.
+    pub stop: Stop,
 }
 
 impl<'a> Prompt<'a> {
@@ -28,6 +32,7 @@ impl<'a> Prompt<'a> {
             fill: None,
             think: None,
             now,
+            stop: Stop::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    Api, Check, DeviceInfo, Outcome, Report, Root, Worker,
+    Api, Check, DeviceInfo, DeviceKind, Outcome, Report, Root, Worker,
     child::End,
     compute::checks::TESTS,
     gpu::{self, Card},
@@ -85,9 +85,10 @@ impl Survey {
         survey
     }
 
-    /// Tells whether there is anything that computes.
+    /// Tells whether there is a GPU. Drivers that compute on the CPU are none.
     pub fn has_device(&self) -> bool {
-        !self.devices.is_empty()
+        let is_gpu = |device: &DeviceInfo| device.kind != DeviceKind::Cpu;
+        self.devices.iter().any(is_gpu)
             || self.cards.iter().any(|card| card.computes)
             || !self.nodes_alone().is_empty()
     }

@@ -22,6 +22,16 @@ pub fn output_bytes(tokenizer: &Tokenizer, token: TokenId) -> Cow<'_, [u8]> {
     Cow::Borrowed(tokenizer.token_text(token).unwrap_or_default().as_bytes())
 }
 
+/// Returns the bytes by which a report names a token: what it adds to the output or, where that is
+/// nothing, its spelling, such as `<eos>`.
+pub fn named_bytes(tokenizer: &Tokenizer, token: TokenId) -> Cow<'_, [u8]> {
+    let bytes = output_bytes(tokenizer, token);
+    if bytes.is_empty() {
+        return Cow::Borrowed(tokenizer.token_text(token).unwrap_or_default().as_bytes());
+    }
+    bytes
+}
+
 /// A text that arrives in pieces of bytes.
 #[derive(Debug, Default)]
 pub struct Utf8Stream {

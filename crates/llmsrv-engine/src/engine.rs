@@ -456,6 +456,7 @@ impl Engine {
                 }
             }
             own_rows.for_each(drop);
+            reply.flush();
         }
     }
 

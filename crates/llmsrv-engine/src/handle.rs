@@ -214,6 +214,7 @@ impl Handle {
             return Err(SubmitError::Closed);
         }
         let (events, receiver) = unbounded_channel();
+        let unenforced = constraint.as_ref().map(Constraint::unenforced);
         let submission = Submission {
             request,
             constraint,
@@ -225,6 +226,7 @@ impl Handle {
         Ok(Generation {
             events: receiver,
             ended: false,
+            unenforced: unenforced.unwrap_or_default(),
         })
     }
 
@@ -323,9 +325,15 @@ impl Ending {
 pub struct Generation {
     events: UnboundedReceiver<Event>,
     ended: bool,
+    unenforced: Arc<[String]>,
 }
 
 impl Generation {
+    /// What of the request's schemas is not enforced: one sentence for each keyword.
+    pub fn unenforced(&self) -> &[String] {
+        &self.unenforced
+    }
+
     /// Waits for the next event; `None` after [`Event::Done`] or [`Event::Error`].
     pub async fn next(&mut self) -> Option<Event> {
         if self.ended {

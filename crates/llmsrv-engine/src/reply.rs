@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
     Event, Finish, FinishReason, TokenId, TokenInfo,
-    detok::{Utf8Stream, output_bytes},
+    detok::{Utf8Stream, named_bytes, output_bytes},
     grammar::Constraint,
     handle::Submission,
     image,
@@ -35,6 +35,8 @@ pub(crate) struct Reply {
     held: VecDeque<Held>,
     n_bytes: usize,
     n_bytes_released: usize,
+    /// Output of this step: what a client is told of at once.
+    unsent: (String, Vec<TokenInfo>),
     run: (TokenId, usize),
     n_prompt: usize,
     n_cached: usize,
@@ -115,6 +117,7 @@ impl Reply {
             held: VecDeque::new(),
             n_bytes: 0,
             n_bytes_released: 0,
+            unsent: (String::new(), Vec::new()),
             run: (0, 0),
             n_prompt,
             n_cached: 0,
@@ -154,8 +157,8 @@ impl Reply {
         is_first
     }
 
-    /// Chooses the token after the `n_tokens` of the sequence from their row of logits, and sends
-    /// what it gives.
+    /// Chooses the token after the `n_tokens` of the sequence from their row of logits. What it gives
+    /// is sent with the rest of the step: see [`Reply::flush`].
     pub(crate) fn advance(
         &mut self,
         n_tokens: usize,
@@ -173,6 +176,7 @@ impl Reply {
 
     /// Sends the last event of a reply that went wrong.
     pub(crate) fn fail(&mut self, message: String) {
+        self.flush();
         self.send(Event::Error(message));
     }
 
@@ -188,6 +192,7 @@ impl Reply {
             self.stops.finish(tools.released);
         }
         self.emit(tools.released, true);
+        self.flush();
         let now = Instant::now();
         let since = |start: Option<Instant>, end: Instant| {
             start.map_or(Duration::ZERO, |start| end - start)
@@ -230,7 +235,7 @@ impl Reply {
         let Some(n_alternatives) = self.n_alternatives else {
             return Ok((token, None));
         };
-        let bytes = |token| output_bytes(tools.tokenizer, token).into_owned();
+        let bytes = |token| named_bytes(tools.tokenizer, token).into_owned();
         let top = tools
             .log_probs
             .top(n_alternatives, tools.candidates)
@@ -335,15 +340,23 @@ impl Reply {
         self.stop_texts.get(found.text_idx).cloned()
     }
 
-    /// Sends released bytes as text, with the tokens they belong to.
+    /// Sends the output since the last call as one event. A step that took several tokens, because
+    /// guesses came true, is one event.
+    pub(crate) fn flush(&mut self) {
+        let (text, tokens) = std::mem::take(&mut self.unsent);
+        if !text.is_empty() || !tokens.is_empty() {
+            self.send(Event::Text { text, tokens });
+        }
+    }
+
+    /// Outputs released bytes as text, with the tokens they belong to.
     fn emit(&mut self, released: &[u8], is_last: bool) {
         self.n_bytes_released += released.len();
-        let mut text = String::new();
-        self.decoder.push(released, &mut text);
+        let (text, tokens) = &mut self.unsent;
+        self.decoder.push(released, text);
         if is_last {
-            self.decoder.finish(&mut text);
+            self.decoder.finish(text);
         }
-        let mut tokens = Vec::new();
         // A token is reported once its first byte is output; one without bytes, with what is before it.
         while let Some(held) = self.held.front() {
             let is_out = held.start < self.n_bytes_released
@@ -353,9 +366,6 @@ impl Reply {
                 break;
             }
             tokens.extend(self.held.pop_front().and_then(|held| held.info));
-        }
-        if !text.is_empty() || !tokens.is_empty() {
-            self.send(Event::Text { text, tokens });
         }
     }
 

@@ -43,8 +43,12 @@ pub struct GenRequest {
 pub enum GrammarSpec {
     /// Any JSON object.
     Json,
-    /// JSON that satisfies this schema.
+    /// JSON that satisfies this schema, but for keywords that cannot be enforced: they are left out
+    /// and named in [`Generation::unenforced`](crate::Generation::unenforced). An object that lists
+    /// its properties has no others, unless the schema says something about others.
     JsonSchema(serde_json::Value),
+    /// The same, but a schema with a keyword that cannot be enforced is refused.
+    StrictJsonSchema(serde_json::Value),
     /// A regular expression over the whole output.
     Regex(String),
     /// A Lark grammar.
@@ -110,7 +114,7 @@ impl Default for SamplingParams {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// New text (valid UTF-8; may be empty when only `tokens` are reported).
+    /// New text of one step (valid UTF-8; may be empty when only `tokens` are reported).
     Text {
         /// Text that will not be taken back.
         text: String,
@@ -130,7 +134,7 @@ pub struct TokenInfo {
     pub id: TokenId,
     /// Natural logarithm of its probability.
     pub logprob: f32,
-    /// Bytes the token stands for.
+    /// Bytes the token stands for; of one that is never output, such as an end, its spelling.
     pub bytes: Vec<u8>,
     /// The most probable alternatives, best first.
     pub top: Vec<(TokenId, f32, Vec<u8>)>,

@@ -94,6 +94,13 @@ pub fn detach() -> io::Result<()> {
 /// Opens a log to append to. It may lie in a folder where all can write: a link, or a file of
 /// somebody else, is refused.
 pub fn open_log(path: &Path) -> Result<fs::File, LogError> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    if let Some(folder) = path.parent().filter(|folder| !folder.exists()) {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
+    }
     let file = fs::OpenOptions::new()
         .append(true)
         .create(true)
@@ -115,6 +122,18 @@ pub fn open_log(path: &Path) -> Result<fs::File, LogError> {
         file.set_len(0)?;
     }
     Ok(file)
+}
+
+/// Tells whether a log is not there yet, or is one that [`open_log`] would open; makes none.
+pub fn is_usable(path: &Path) -> bool {
+    let file = fs::OpenOptions::new()
+        .append(true)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(path);
+    match file {
+        Ok(file) => check_log(&file).is_ok(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
 }
 
 /// Tells whether an open file is a plain one of this user, known by one name.
@@ -139,10 +158,15 @@ mod tests {
     #[test]
     fn a_log_is_private_and_nobody_elses() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.log");
+        // The folder is made, for the user alone.
+        let path = folder.path().join("state/x.log");
+        assert!(is_usable(&path));
+        assert!(!path.exists());
         drop(open_log(&path).unwrap());
+        assert!(is_usable(&path));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(path.parent().unwrap()), 0o700);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         drop(open_log(&path).unwrap());
         assert_eq!(mode(&path), 0o600);
@@ -150,6 +174,7 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(matches!(open_log(&link), Err(LogError::Link)));
+        assert!(!is_usable(&link));
         let second = folder.path().join("second");
         fs::hard_link(&path, &second).unwrap();
         assert!(matches!(open_log(&second), Err(LogError::Strange)));

@@ -213,7 +213,7 @@ impl Step {
         }
         let when = match &self.skip {
             Skip::Never => String::new(),
-            Skip::Already => "  (already so)".to_owned(),
+            Skip::Already => "  (nothing to do)".to_owned(),
             Skip::Unchanged => "  (if something changed)".to_owned(),
             Skip::If(probe) => format!("  (unless `{probe}` succeeds)"),
             Skip::Unless(probe) => format!("  (if `{probe}` succeeds)"),
@@ -239,7 +239,7 @@ impl Step {
                 port,
                 patience,
             } => format!(
-                "end the process in {}/server-{port}.json if it is ours (TERM, {} s, KILL)",
+                "stop the server of {}/server-{port}.json if it runs (SIGTERM, SIGKILL after {} s)",
                 folder.display(),
                 patience.as_secs()
             ),

@@ -42,6 +42,18 @@ pub struct Listen {
     pub every_origin: bool,
 }
 
+impl Listen {
+    /// Tells whether only this machine reaches it.
+    pub fn is_loopback(&self) -> bool {
+        let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
+        let host = host.trim_matches(['[', ']']);
+        host == "localhost"
+            || host
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|ip| ip.is_loopback())
+    }
+}
+
 /// Why there is no unit for these options.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

@@ -133,7 +133,7 @@ pub fn plain(sample: &Sample, ascii: bool) -> String {
             line("model", units::size(model.size_bytes), model.name.clone());
         }
         if let Some(problem) = &server.problem {
-            line("server", "says less".into(), problem.clone());
+            line("server", "no figures".into(), problem.clone());
         }
     }
     for problem in &sample.problems {

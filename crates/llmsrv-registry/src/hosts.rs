@@ -4,7 +4,7 @@
 //! the caller permits it, for hosts of a private network; never for another host because encryption
 //! failed.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use llmsrv_store::{ModelName, Scheme};
 use reqwest::Url;
@@ -81,19 +81,56 @@ fn reach_of_name(host: &str) -> Reach {
     }
 }
 
-fn reach_of_ip(address: IpAddr) -> Reach {
-    let private = match address.to_canonical() {
+/// Says how far away an address is. One that stands for an IPv4 address is as near as that.
+pub(crate) fn reach_of_ip(address: IpAddr) -> Reach {
+    let private = match address {
         address if address.is_loopback() => return Reach::Loopback,
         IpAddr::V4(v4) => {
-            let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
-            v4.is_private() || v4.is_link_local() || v4.is_unspecified() || shared
+            let [a, b, c, _] = v4.octets();
+            // Shared by the customers of a provider; of protocols; of measurements; reserved.
+            let special = a == 100 && b & 0xc0 == 64
+                || [a, b, c] == [192, 0, 0]
+                || a == 198 && b & 0xfe == 18
+                || a >= 240;
+            v4.is_private() || v4.is_link_local() || a == 0 || v4.is_multicast() || special
         }
-        IpAddr::V6(v6) => v6.is_unique_local() || v6.is_unicast_link_local() || v6.is_unspecified(),
+        IpAddr::V6(v6) => {
+            let inside = v4_inside(v6).into_iter().map(|v4| reach_of_ip(v4.into()));
+            match inside.min_by_key(|reach| *reach as u8) {
+                Some(Reach::Public) => false,
+                Some(near) => return near,
+                // Site-local ones are out of use and still private.
+                None => {
+                    v6.is_unique_local()
+                        || v6.is_unicast_link_local()
+                        || v6.is_multicast()
+                        || v6.segments()[0] & 0xffc0 == 0xfec0
+                }
+            }
+        }
     };
     if private {
         Reach::Private
     } else {
         Reach::Public
+    }
+}
+
+/// Returns the IPv4 addresses that an IPv6 address leads to: mapped and compatible ones (RFC 4291),
+/// those behind a translator (NAT64, RFC 6052 and 8215), and the ends of tunnels (6to4, RFC 3056;
+/// Teredo, RFC 4380, whose client is written inverted).
+fn v4_inside(v6: Ipv6Addr) -> Vec<Ipv4Addr> {
+    let bits = v6.to_bits();
+    let at = |shift: u32| Ipv4Addr::from_bits((bits >> shift) as u32);
+    match v6.segments() {
+        [0, 0, 0, 0, 0, 0 | 0xffff, ..]
+        | [0, 0, 0, 0, 0xffff, 0, ..]
+        | [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![at(0)],
+        // The prefixes that a network may choose for itself put the address at several places.
+        [0x64, 0xff9b, 1, ..] => vec![Ipv4Addr::UNSPECIFIED],
+        [0x2002, ..] => vec![at(80)],
+        [0x2001, 0, ..] => vec![at(64), Ipv4Addr::from_bits(!(bits as u32))],
+        _ => Vec::new(),
     }
 }
 
@@ -178,5 +215,49 @@ mod tests {
         assert!(refused("https://r.example/", "https://127.0.0.1/x"));
         assert!(refused("https://r.example/", "https://[::ffff:10.0.0.1]/x"));
         assert!(refused("https://r.example/", "file:///etc/passwd"));
+        for inside in [
+            "[::]",
+            "[::1]",
+            "[::127.0.0.1]",
+            "[::10.0.0.1]",
+            "[::ffff:0:127.0.0.1]",
+            "[64:ff9b::127.0.0.1]",
+            "[64:ff9b::10.0.0.1]",
+            "[64:ff9b:1::1]",
+            "[2002:7f00:1::]",
+            "[2002:a00:1::1]",
+            "[2002:a9fe:a9fe::]",
+            // Teredo by way of a server inside, and to a client inside.
+            "[2001:0:a00:1::]",
+            "[2001:0:4136:e378:8000:63bf:80ff:fffe]",
+            "[fec0::1]",
+            "[fd00::1]",
+            "[fe80::1]",
+            "[ff02::1]",
+            "0.1.2.3",
+            "224.0.0.1",
+            "240.0.0.1",
+            "198.18.0.1",
+            "2130706433",
+            "0x7f.1",
+            "100.64.0.1",
+        ] {
+            assert!(
+                refused("https://r.example/", &format!("https://{inside}/x")),
+                "{inside}"
+            );
+        }
+        for outside in [
+            "[64:ff9b::8.8.8.8]",
+            "[2002:808:808::1]",
+            "[::ffff:8.8.8.8]",
+            "[2606:4700::1]",
+            "8.8.8.8",
+        ] {
+            assert!(
+                !refused("https://r.example/", &format!("https://{outside}/x")),
+                "{outside}"
+            );
+        }
     }
 }

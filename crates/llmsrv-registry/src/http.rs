@@ -1,20 +1,29 @@
 //! Sending requests: one set of HTTP clients, errors in our words, answers of bounded size.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
-use reqwest::{Client, Response, Url, header, redirect::Policy};
+use reqwest::{
+    Client, Response, Url,
+    dns::{Addrs, Name, Resolve, Resolving},
+    header,
+    redirect::Policy,
+};
 
 use crate::{
     Error,
-    hosts::{Reach, authority, reach},
+    hosts::{Reach, authority, reach, reach_of_ip},
 };
 
 /// The clients, made when first needed: reading the certificates of the system takes a while.
 pub(crate) struct Http {
     connect: Duration,
-    /// By: is on this machine (no proxy), need not prove who it is.
-    clients: [[OnceLock<Result<Client, String>>; 2]; 2],
+    /// By: where it may lead, need not prove who it is.
+    clients: [[OnceLock<Result<Client, String>>; 2]; 3],
 }
 
 impl Http {
@@ -28,15 +37,61 @@ impl Http {
     /// Returns the client for an address. It follows no redirects: who gets credentials is decided
     /// by [`crate::session`].
     pub(crate) fn client(&self, url: &Url, verify: bool) -> Result<&Client, Error> {
-        let near = reach(url) == Reach::Loopback;
-        let cell = &self.clients[usize::from(near)][usize::from(verify)];
-        let made = cell.get_or_init(|| build(near, verify, self.connect));
+        let way = match reach(url) {
+            Reach::Loopback => Way::Here,
+            Reach::Private | Reach::Public => Way::Anywhere,
+        };
+        self.client_for(way, verify)
+    }
+
+    /// Returns the client for an address that somebody outside has named: its name must not lead
+    /// into the own network.
+    pub(crate) fn client_outside(&self, verify: bool) -> Result<&Client, Error> {
+        self.client_for(Way::Outside, verify)
+    }
+
+    fn client_for(&self, way: Way, verify: bool) -> Result<&Client, Error> {
+        let cell = &self.clients[way as usize][usize::from(verify)];
+        let made = cell.get_or_init(|| build(way, verify, self.connect));
         made.as_ref()
             .map_err(|reason| Error::Internal(reason.clone()))
     }
 }
 
-fn build(near: bool, verify: bool, connect: Duration) -> Result<Client, String> {
+/// Where a client may lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// To this machine; by no proxy.
+    Here,
+    Anywhere,
+    /// To public addresses only.
+    Outside,
+}
+
+/// Leaves out addresses that are not public.
+struct PublicOnly;
+
+impl Resolve for PublicOnly {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let public: Vec<_> = found
+                .filter(|address| reach_of_ip(address.ip()) == Reach::Public)
+                .collect();
+            if public.is_empty() {
+                let error = io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    "its name leads to an address of a private network",
+                );
+                return Err(error.into());
+            }
+            let public: Addrs = Box::new(public.into_iter());
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(public)
+        })
+    }
+}
+
+fn build(way: Way, verify: bool, connect: Duration) -> Result<Client, String> {
     llmsrv_tls::init();
     let builder = || {
         let builder = Client::builder()
@@ -46,7 +101,11 @@ fn build(near: bool, verify: bool, connect: Duration) -> Result<Client, String> 
             // Parallel parts over one connection would wait for each other.
             .http1_only()
             .tls_danger_accept_invalid_certs(!verify);
-        if near { builder.no_proxy() } else { builder }
+        match way {
+            Way::Here => builder.no_proxy(),
+            Way::Anywhere => builder,
+            Way::Outside => builder.dns_resolver(Arc::new(PublicOnly)),
+        }
     };
     builder().build().or_else(|error| {
         // A system without certificates can still speak to itself.
@@ -152,3 +211,24 @@ fn root_cause(error: &reqwest::Error) -> String {
 
 const USER_AGENT: &str = concat!("llmsrv/", env!("CARGO_PKG_VERSION"));
 const ERROR_BYTES: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn names_that_lead_into_the_own_network_are_not_followed_from_outside() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!(
+            "http://localhost:{}/",
+            listener.local_addr().unwrap().port()
+        );
+        let http = Http::new(Duration::from_secs(5));
+        let sent = http.client_outside(true).unwrap().get(url).send().await;
+        let error = sent.unwrap_err();
+        assert!(error.is_connect(), "{error:?}");
+        assert!(root_cause(&error).contains("private network"), "{error:?}");
+        let nobody_came = tokio::time::timeout(Duration::ZERO, listener.accept()).await;
+        assert!(nobody_came.is_err());
+    }
+}

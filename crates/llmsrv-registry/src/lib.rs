@@ -30,7 +30,7 @@ mod upload;
 
 use std::sync::Arc;
 
-use llmsrv_store::{ModelName, Store};
+use llmsrv_store::{Manifest, ModelName, Store};
 
 pub use error::Error;
 pub use preview::Preview;
@@ -49,17 +49,27 @@ pub(crate) struct Inner {
     pub(crate) http: Http,
     pub(crate) keys: Keys,
     pub(crate) downloads: Downloads,
+    pub(crate) check: Check,
 }
+
+/// Looks at a model whose blobs are all there, before its manifest is written; refuses it with a text.
+pub type Check = fn(&Store, &Manifest) -> Result<(), String>;
 
 impl Registry {
     /// Prepares pulls into and pushes from `store`. Nothing is opened before the first of them.
     pub fn new(settings: Settings, store: Arc<Store>) -> Registry {
+        Registry::with_check(settings, store, |_, _| Ok(()))
+    }
+
+    /// As [`Registry::new`]; only models that pass `check` come in.
+    pub fn with_check(settings: Settings, store: Arc<Store>, check: Check) -> Registry {
         Registry(Arc::new(Inner {
             http: Http::new(settings.tuning.connect),
             keys: Keys::new(settings.key_files.clone()),
             downloads: Downloads::default(),
             settings,
             store,
+            check,
         }))
     }
 

@@ -35,6 +35,18 @@ pub(crate) struct Origin {
     pub(crate) blobs: String,
 }
 
+impl Plan {
+    /// Returns where a blob can be had.
+    fn sources(&self, blob: Blob) -> Result<Vec<Source>, Error> {
+        let source = |origin: &Origin| {
+            let path = origin.blobs.replace("{digest}", &blob.digest.to_string());
+            let url = origin.session.url(&path)?;
+            Ok(Source::new(origin.session.clone(), url, blob.size))
+        };
+        self.origins.iter().map(source).collect()
+    }
+}
+
 type Report<'a> = &'a (dyn Fn(Progress) + Send + Sync);
 
 pub(crate) async fn pull(
@@ -53,21 +65,17 @@ pub(crate) async fn pull(
         plan => plan.map_err(|error| Error::Manifest(Box::new(error)))?,
     };
     check(&plan.parsed)?;
+    let blobs = unique(plan.parsed.blobs().map(|layer| Blob {
+        digest: layer.digest,
+        size: layer.size,
+    }));
+    // Before anything is received.
+    check_space(inner, blobs.clone()).await?;
+    check_runs(inner, &plan, report).await?;
     // Somebody may remove a blob, with another model, between our look at it and the manifest.
     for attempt in 1.. {
-        let blobs = plan.parsed.blobs().map(|layer| Blob {
-            digest: layer.digest,
-            size: layer.size,
-        });
-        fetch_all(inner, blobs.collect(), report, &|blob: &Blob| {
-            let source = |origin: &Origin| {
-                let path = origin.blobs.replace("{digest}", &blob.digest.to_string());
-                let url = origin.session.url(&path)?;
-                Ok(Source::new(origin.session.clone(), url, blob.size))
-            };
-            plan.origins.iter().map(source).collect()
-        })
-        .await?;
+        let sources = |blob: &Blob| plan.sources(*blob);
+        fetch_all(inner, blobs.clone(), report, &sources).await?;
         match write(inner, name, plan.manifest.clone(), report).await {
             Err(Error::Store(error))
                 if attempt < 3 && matches!(*error, StoreError::MissingBlob { .. }) => {}
@@ -75,6 +83,40 @@ pub(crate) async fn pull(
         }
     }
     Ok(())
+}
+
+/// Refuses a model whose configuration names an architecture that does not run here, before the weights
+/// are received. One whose configuration cannot be read is judged when it is loaded.
+async fn check_runs(inner: &Arc<Inner>, plan: &Plan, report: Report<'_>) -> Result<(), Error> {
+    let config = plan.parsed.config.as_ref();
+    let config = config.filter(|config| config.size <= CONFIG_BYTES);
+    let (Some(config), Some(refusal)) = (config, inner.settings.refusal) else {
+        return Ok(());
+    };
+    let blob = Blob {
+        digest: config.digest,
+        size: config.size,
+    };
+    if !is_there(inner, blob).await? {
+        fetch(inner, blob, plan.sources(blob)?, report).await?;
+    }
+    let store = inner.store.clone();
+    let read = move || Ok(std::fs::read(store.blob_path(&blob.digest)).unwrap_or_default());
+    let bytes = blocking(read).await?;
+    let Ok(config) = serde_json::from_slice::<serde_json::Value>(&bytes) else {
+        return Ok(());
+    };
+    let text = |key: &str| config.get(key).and_then(serde_json::Value::as_str);
+    if let Some(format) = text("model_format").filter(|format| *format == "safetensors") {
+        return Err(Error::Unsupported(format!(
+            "its weights are {format}, which do not run here; take a tag of the model with GGUF weights, \
+             such as one that ends in q4_K_M"
+        )));
+    }
+    match text("model_family").and_then(refusal) {
+        Some(refusal) => Err(Error::Unsupported(refusal)),
+        None => Ok(()),
+    }
 }
 
 /// A blob to be had.
@@ -91,11 +133,7 @@ pub(crate) async fn fetch_all(
     report: Report<'_>,
     sources: &(dyn Fn(&Blob) -> Result<Vec<Source>, Error> + Sync),
 ) -> Result<(), Error> {
-    let mut seen = HashSet::new();
-    let blobs: Vec<Blob> = blobs
-        .into_iter()
-        .filter(|blob| seen.insert(*blob))
-        .collect();
+    let blobs = unique(blobs.into_iter());
     check_space(inner, blobs.clone()).await?;
     for blob in &blobs {
         if is_there(inner, *blob).await? {
@@ -117,13 +155,22 @@ pub(crate) async fn fetch_all(
     Ok(())
 }
 
-/// Writes the manifest. From here on the model is there.
+/// Returns each blob once, in their order.
+fn unique(blobs: impl Iterator<Item = Blob>) -> Vec<Blob> {
+    let mut seen = HashSet::new();
+    blobs.filter(|blob| seen.insert(*blob)).collect()
+}
+
+/// Writes the manifest of a model that passes the check. From here on the model is there.
 pub(crate) async fn write(
     inner: &Arc<Inner>,
     name: &ModelName,
     manifest: Vec<u8>,
     report: Report<'_>,
 ) -> Result<(), Error> {
+    let (store, check, bytes) = (inner.store.clone(), inner.check, manifest.clone());
+    let checked = blocking(move || Ok(check(&store, &Manifest::parse(&bytes)?))).await?;
+    checked.map_err(Error::Unsupported)?;
     report(Progress::step("writing manifest"));
     let (store, name) = (inner.store.clone(), name.clone());
     blocking(move || store.put_manifest(&name, &manifest)).await?;
@@ -352,6 +399,7 @@ const VERIFYING: &str = "verifying sha256 digest";
 const MANIFEST_TYPES: &str = "application/vnd.docker.distribution.manifest.v2+json, \
     application/vnd.oci.image.manifest.v1+json";
 const MANIFEST_BYTES: usize = 4 << 20;
+const CONFIG_BYTES: u64 = 1 << 20;
 const MAX_REDIRECTS: usize = 8;
 /// For manifests and lists.
 const SMALL_TIMEOUT: Duration = Duration::from_mins(2);

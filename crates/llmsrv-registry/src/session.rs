@@ -3,7 +3,10 @@
 //! Credentials are added here and only here, and only to requests for the very origin (scheme,
 //! host, port) they belong to. Redirects are never followed by the HTTP library.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use reqwest::{Client, Request, RequestBuilder, Response, StatusCode, Url, header};
 use tokio::sync::Mutex;
@@ -12,7 +15,7 @@ use crate::{
     Error, Inner,
     auth::Challenge,
     blocking_key,
-    hosts::{Base, Reach, authority, reach, same_origin},
+    hosts::{Base, Reach, authority, reach, reach_of_ip, same_origin},
     http::{failure, refusal, text_header, whole},
 };
 
@@ -22,6 +25,8 @@ pub(crate) struct Session {
     base: Base,
     /// What goes into `Authorization: Bearer`.
     token: Mutex<Option<String>>,
+    /// The host has answered from a public address.
+    is_outside: AtomicBool,
 }
 
 /// How a token is asked for.
@@ -37,6 +42,7 @@ impl Session {
             inner,
             base,
             token: Mutex::new(token),
+            is_outside: AtomicBool::new(false),
         }
     }
 
@@ -101,7 +107,7 @@ impl Session {
         let url = request.url().clone();
         let own = same_origin(&url, self.base());
         let verify = self.base.verify || !(own || reach(&url) != Reach::Public);
-        let client = self.inner.http.client(&url, verify)?;
+        let client = self.client(&url, verify)?;
         let mut request = request;
         if let Some(token) = token.filter(|token| own && !token.is_empty()) {
             let mut value = header::HeaderValue::from_str(&format!("Bearer {token}"))
@@ -111,10 +117,29 @@ impl Session {
         }
         let sent = tokio::time::timeout(self.patience(&request), client.execute(request)).await;
         match sent {
-            Ok(sent) => sent.map_err(|error| failure(&url, &error)),
+            Ok(sent) => {
+                let response = sent.map_err(|error| failure(&url, &error))?;
+                // The address that answered tells more than the name, which may change its mind.
+                let at = response.remote_addr();
+                if own && at.is_some_and(|at| reach_of_ip(at.ip()) == Reach::Public) {
+                    self.is_outside.store(true, Ordering::Relaxed);
+                }
+                Ok(response)
+            }
             Err(_) => Err(Error::Stalled {
                 host: authority(&url),
             }),
+        }
+    }
+
+    /// Returns the client for an address that this host has named, or its own.
+    pub(crate) fn client(&self, url: &Url, verify: bool) -> Result<&Client, Error> {
+        let own = same_origin(url, self.base());
+        // Nobody outside may make this machine ask around in its own network, by whatever name.
+        if !own && self.is_outside.load(Ordering::Relaxed) {
+            self.inner.http.client_outside(verify)
+        } else {
+            self.inner.http.client(url, verify)
         }
     }
 

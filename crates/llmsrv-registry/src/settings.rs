@@ -24,6 +24,9 @@ pub struct Settings {
     pub hub_url: Url,
     /// Token of the hub, for repositories that are not public.
     pub hub_token: Option<String>,
+    /// Says of the architecture that a model's configuration names why it does not run here: it is then
+    /// refused before its weights are received.
+    pub refusal: Option<fn(&str) -> Option<String>>,
     /// Sizes and times.
     pub tuning: Tuning,
 }
@@ -36,6 +39,7 @@ impl Default for Settings {
             key_files: Vec::new(),
             hub_url: Url::parse(HUB_URL).expect("a constant that a test looks at"),
             hub_token: None,
+            refusal: None,
             tuning: Tuning::default(),
         }
     }

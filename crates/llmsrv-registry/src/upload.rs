@@ -236,7 +236,7 @@ impl<'a> Part<'a> {
 
     /// Sends the part to a storage. The address itself is the permission: no credentials.
     async fn put(&self, target: Url) -> Result<(), Error> {
-        let client = self.upload.session.inner.http.client(&target, true)?;
+        let client = self.upload.session.client(&target, true)?;
         let response = client
             .put(target.clone())
             .header(header::CONTENT_LENGTH, self.size)

@@ -26,6 +26,7 @@ use crate::{
     rate::{Limiter, Rate},
     routes,
     show::Capabilities,
+    template,
     upstream::{Upstream, Upstreams},
     vocabularies::Vocabularies,
 };
@@ -129,10 +130,11 @@ impl Settings {
         }
     }
 
-    /// Returns the context in tokens for what a request asks.
-    pub(crate) fn context(&self, asked: Option<i64>) -> usize {
+    /// Returns the context in tokens for what a request asks; `otherwise` where neither it nor a
+    /// setting says.
+    pub(crate) fn context(&self, asked: Option<i64>, otherwise: usize) -> usize {
         let default = if self.context_length == 0 {
-            DEFAULT_CONTEXT
+            otherwise
         } else {
             self.context_length
         };
@@ -140,6 +142,12 @@ impl Settings {
             .filter(|asked| *asked > 0)
             .and_then(|asked| usize::try_from(asked).ok());
         asked.unwrap_or(default).max(MIN_CONTEXT)
+    }
+
+    /// Returns the tokens for which a model has memory from the moment it is loaded; more is taken
+    /// when a prompt needs it.
+    pub(crate) fn reserved_context(&self) -> usize {
+        self.context(None, DEFAULT_CONTEXT)
     }
 }
 
@@ -233,7 +241,11 @@ impl App {
         let metrics = Arc::new(Metrics::new());
         let manager = Manager::new(live.clone(), store.clone(), loader, metrics.clone());
         let upstreams = live.upstreams.borrow().clone();
-        let registry = Registry::new(live.settings().registry.clone(), store.clone());
+        let registry = Registry::with_check(
+            live.settings().registry.clone(),
+            store.clone(),
+            template::check_pulled,
+        );
         App {
             settings: live.settings(),
             store,
@@ -311,7 +323,7 @@ impl App {
     }
 }
 
-/// As the reference server on a machine without a large GPU.
+/// As the reference server gives every model on a machine without a large GPU.
 const DEFAULT_CONTEXT: usize = 4096;
 const MIN_CONTEXT: usize = 4;
 const DEFAULT_PARALLEL: usize = 4;

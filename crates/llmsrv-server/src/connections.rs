@@ -4,6 +4,7 @@ use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use http::Request;
+use http_body_util::BodyExt as _;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{
@@ -14,12 +15,19 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
-    sync::{Notify, Semaphore, watch},
+    sync::{Notify, watch},
     task::JoinSet,
+    time::Instant,
 };
 use tower::ServiceExt as _;
 
-use crate::{access::Peer, app::App, tls::Tls, upstream::Upstreams};
+use crate::{
+    access::Peer,
+    app::App,
+    crowd::{Crowd, Place},
+    tls::Tls,
+    upstream::Upstreams,
+};
 
 /// Serves connections until `shutdown`, then until the running requests have ended.
 pub async fn serve(
@@ -53,24 +61,15 @@ async fn accept(
     // Ends with this function.
     let mut background = JoinSet::new();
     background.spawn(Upstreams::watch(app.live.upstreams()));
-    let room = Arc::new(Semaphore::new(app.settings.security.max_connections));
+    let crowd = Crowd::new(app.settings.security.max_connections);
     let connections = GracefulShutdown::new();
     // Dropped when the server ends.
     let (running, ending) = watch::channel(());
     let mut shutdown = std::pin::pin!(shutdown);
     // Polled wherever this loop waits.
     let mut beat = std::pin::pin!(app.pulse.beat());
-    let mut was_full = false;
+    let mut failures = Failures::default();
     loop {
-        if room.available_permits() == 0 && !was_full {
-            was_full = true;
-            tracing::warn!("the limit of connections is reached; new ones wait");
-        }
-        let place = tokio::select! {
-            place = room.clone().acquire_owned() => place.map_err(io::Error::other)?,
-            () = &mut shutdown => break,
-            () = &mut beat => continue,
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = &mut shutdown => break,
@@ -79,29 +78,51 @@ async fn accept(
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Too many open files, for example: others may close theirs.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let pause = failures.add(&error);
+                if is_out_of_files(&error) {
+                    crowd.close_idle();
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = &mut shutdown => break,
+                }
                 continue;
             }
         };
+        failures.end();
+        // It waits here, and with it all who come after.
+        tokio::select! {
+            () = crowd.room() => {}
+            () = &mut shutdown => break,
+            () = &mut beat => continue,
+        };
+        let Some(place) = crowd.enter(address) else {
+            tracing::debug!(client = %address, "too many connections of one address");
+            continue;
+        };
+        let place = Arc::new(place);
         // Tokens are small and must not wait for each other.
         let _ = stream.set_nodelay(true);
         let (http, tls, watcher) = (http.clone(), tls.clone(), connections.watcher());
         let mut ending = ending.clone();
         // A handshake happens here as well, so that a slow one holds up nobody else.
         tokio::spawn(async move {
-            match tls {
-                None => http.serve(stream, Peer(address), watcher).await,
-                Some(tls) => tokio::select! {
-                    shaken = tls.accept(stream) => match shaken {
-                        Ok(stream) => http.serve(stream, Peer(address), watcher).await,
-                        Err(error) => tracing::debug!(%error, client = %address, "no TLS handshake"),
+            let served = async {
+                match tls {
+                    None => http.serve(stream, Peer(address), watcher, &place).await,
+                    Some(tls) => tokio::select! {
+                        shaken = tls.accept(stream) => match shaken {
+                            Ok(stream) => http.serve(stream, Peer(address), watcher, &place).await,
+                            Err(error) => tracing::debug!(%error, client = %address, "no TLS handshake"),
+                        },
+                        _ = ending.changed() => {}
                     },
-                    _ = ending.changed() => {}
-                },
+                }
+            };
+            tokio::select! {
+                () = served => {}
+                () = place.told_to_leave() => tracing::debug!(client = %address, "an idle connection made room"),
             }
-            drop(place);
         });
     }
     app.stop();
@@ -124,18 +145,24 @@ impl Http {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: Peer,
         watcher: Watcher,
+        place: &Arc<Place>,
     ) {
-        let first = Arc::new(Notify::new());
+        let (first, place) = (Arc::new(Notify::new()), place.clone());
         let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {
             let router = self.router.clone();
             first.notify_one();
+            let running = place.request();
             async move {
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(peer);
-                router
-                    .oneshot(request)
-                    .await
-                    .map_err(|never: Infallible| match never {})
+                let response = router.oneshot(request).await?;
+                // Until all of the answer is sent.
+                Ok::<_, Infallible>(response.map(|body| {
+                    Body::new(body.map_err(move |error| {
+                        let _running = &running;
+                        error
+                    }))
+                }))
             }
         });
         let connection = self.builder.serve_connection(TokioIo::new(stream), service);
@@ -157,6 +184,37 @@ impl Http {
     }
 }
 
+/// Connections that could not be accepted, one after the other.
+#[derive(Default)]
+struct Failures {
+    n_untold: u64,
+    told: Option<Instant>,
+    pause: Duration,
+}
+
+impl Failures {
+    /// Counts one, tells about it at most once in a second, and returns how long to wait.
+    fn add(&mut self, error: &io::Error) -> Duration {
+        self.n_untold += 1;
+        if self.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+            tracing::warn!(%error, failures = self.n_untold, "cannot accept connections");
+            (self.told, self.n_untold) = (Some(Instant::now()), 0);
+        }
+        self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, TOLD_EVERY);
+        self.pause
+    }
+
+    /// One was accepted.
+    fn end(&mut self) {
+        self.pause = Duration::ZERO;
+    }
+}
+
+/// Tells whether this process, or the machine, has too many open files.
+fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(23 | 24))
+}
+
 fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -174,6 +232,8 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEADERS: usize = 100;
 /// Request line and headers together.

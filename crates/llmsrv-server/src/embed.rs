@@ -185,7 +185,10 @@ fn context(app: &App, job: &EmbedJob, model: &ReadyModel) -> Result<usize, ApiEr
         tracing::warn!(model = %model.stored.entry.name, %error, "a parameter of the model");
     }
     options.merge(&job.options)?;
-    let asked = app.settings.context(options.num_ctx);
+    // Long texts are cut here, not kept: what is reserved is enough.
+    let asked = app
+        .settings
+        .context(options.num_ctx, app.settings.reserved_context());
     Ok(asked.min(model.engine.context_limit()))
 }
 

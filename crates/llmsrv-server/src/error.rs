@@ -14,47 +14,42 @@ use serde_json::json;
 pub struct ApiError {
     status: StatusCode,
     text: String,
+    /// Tokens of a prompt that is too long, and of the context.
+    prompt: Option<(usize, usize)>,
 }
 
 impl ApiError {
+    fn new(status: StatusCode, text: impl Into<String>) -> ApiError {
+        ApiError {
+            status,
+            text: text.into(),
+            prompt: None,
+        }
+    }
+
     /// The request is wrong in itself.
     pub fn bad_request(text: impl Into<String>) -> ApiError {
-        ApiError {
-            status: StatusCode::BAD_REQUEST,
-            text: text.into(),
-        }
+        ApiError::new(StatusCode::BAD_REQUEST, text)
     }
 
     /// What is asked for is not there.
     pub fn not_found(text: impl Into<String>) -> ApiError {
-        ApiError {
-            status: StatusCode::NOT_FOUND,
-            text: text.into(),
-        }
+        ApiError::new(StatusCode::NOT_FOUND, text)
     }
 
     /// The request is not allowed here.
     pub(crate) fn forbidden(text: impl Into<String>) -> ApiError {
-        ApiError {
-            status: StatusCode::FORBIDDEN,
-            text: text.into(),
-        }
+        ApiError::new(StatusCode::FORBIDDEN, text)
     }
 
     /// The server failed. The text must not name files of the machine.
     pub fn internal(text: impl Into<String>) -> ApiError {
-        ApiError {
-            status: StatusCode::INTERNAL_SERVER_ERROR,
-            text: text.into(),
-        }
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, text)
     }
 
     /// A refusal of the guards, whose texts stand where they refuse.
     pub(crate) fn refused(status: StatusCode, text: impl Into<String>) -> ApiError {
-        ApiError {
-            status,
-            text: text.into(),
-        }
+        ApiError::new(status, text)
     }
 
     pub(crate) fn model_required() -> ApiError {
@@ -84,11 +79,20 @@ impl ApiError {
         ))
     }
 
-    pub(crate) fn prompt_too_long() -> ApiError {
-        ApiError::bad_request(
-            "the prompt is longer than the context length currently available to the model; shorten the prompt, \
-             adjust the context length in settings, or use a model with a longer context length",
-        )
+    /// The words that clients of the native API know.
+    pub(crate) fn prompt_too_long(n_tokens: usize, n_ctx: usize) -> ApiError {
+        ApiError {
+            prompt: Some((n_tokens, n_ctx)),
+            ..ApiError::bad_request(
+                "the prompt is longer than the context length currently available to the model; shorten the prompt, \
+                 adjust the context length in settings, or use a model with a longer context length",
+            )
+        }
+    }
+
+    /// Returns the tokens of a prompt that is too long, and of the context it is too long for.
+    pub(crate) fn prompt(&self) -> Option<(usize, usize)> {
+        self.prompt
     }
 
     pub(crate) fn blob_not_found(digest: &llmsrv_store::Digest) -> ApiError {
@@ -97,18 +101,18 @@ impl ApiError {
 
     /// The client has left; nobody reads this.
     pub(crate) fn canceled() -> ApiError {
-        ApiError {
-            status: StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
-            text: "request canceled".into(),
-        }
+        ApiError::new(
+            StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
+            "request canceled",
+        )
     }
 
     /// Two spaces, as clients know it.
     pub(crate) fn queue_full() -> ApiError {
-        ApiError {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            text: "server busy, please try again.  maximum pending requests exceeded".into(),
-        }
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server busy, please try again.  maximum pending requests exceeded",
+        )
     }
 
     /// The words that clients know, and where the numbers come from.
@@ -125,43 +129,37 @@ impl ApiError {
 
     /// Every place for a model is taken for good.
     pub(crate) fn no_room(name: &str) -> ApiError {
-        ApiError {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            text: format!(
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
                 "no room for model '{name}': all loaded models are to stay for ever; unload one (keep_alive 0), or \
                  raise LLMSRV_MAX_LOADED_MODELS or LLMSRV_MEMORY_LIMIT"
             ),
-        }
+        )
     }
 
     /// No new work is taken.
     pub(crate) fn stopping() -> ApiError {
-        ApiError {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            text: "the server is shutting down".into(),
-        }
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the server is shutting down",
+        )
     }
 
     pub(crate) fn too_large(limit: usize) -> ApiError {
-        ApiError {
-            status: StatusCode::PAYLOAD_TOO_LARGE,
-            text: format!("the request body is larger than {limit} bytes"),
-        }
+        ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the request body is larger than {limit} bytes"),
+        )
     }
 
     pub(crate) fn unauthorized() -> ApiError {
-        ApiError {
-            status: StatusCode::UNAUTHORIZED,
-            text: "unauthorized".into(),
-        }
+        ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized")
     }
 
     /// Another server, behind this one, failed or refused.
     pub(crate) fn upstream(text: impl Into<String>, status: StatusCode) -> ApiError {
-        ApiError {
-            status,
-            text: text.into(),
-        }
+        ApiError::new(status, text)
     }
 
     /// Returns the status.
@@ -182,7 +180,11 @@ fn gib(bytes: u64) -> String {
 
 impl From<BodyError> for ApiError {
     fn from(error: BodyError) -> ApiError {
-        ApiError::bad_request(error.to_string())
+        let status = match error {
+            BodyError::TooMany => StatusCode::PAYLOAD_TOO_LARGE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        ApiError::refused(status, error.to_string())
     }
 }
 
@@ -194,7 +196,10 @@ impl From<OptionError> for ApiError {
 
 impl From<llmsrv_chat::Error> for ApiError {
     fn from(error: llmsrv_chat::Error) -> ApiError {
-        ApiError::bad_request(error.to_string())
+        match error {
+            llmsrv_chat::Error::Cancelled => ApiError::canceled(),
+            error => ApiError::bad_request(error.to_string()),
+        }
     }
 }
 

@@ -80,9 +80,15 @@ async fn admit(
         .or_else(|| text(headers, &header::HOST));
     let host = host.unwrap_or_default();
     let origin = text(headers, &header::ORIGIN);
-    // From elsewhere any name may lead here, but a browser tells its page's origin.
-    if (settings.listens_on_loopback || origin.is_some()) && !host_is_ours(&host) {
-        return StatusCode::FORBIDDEN.into_response();
+    // A key is what no page of a bent name has. Probes know this server by any name.
+    let known_by_key = settings.security.keys.are_required() && origin.is_none();
+    let must_be_ours = settings.listens_on_loopback || !known_by_key && need != Need::Nothing;
+    if must_be_ours && !host_is_ours(&host, settings) {
+        return ApiError::forbidden(format!(
+            "{host:?} is not a name of this server; call it by its address or by localhost, use keys, or set \
+             LLMSRV_ORIGINS=http://{host}"
+        ))
+        .into_response();
     }
     if let Some(origin) = &origin
         && !origin_allowed(origin, &host, &settings.origins)
@@ -93,7 +99,7 @@ async fn admit(
         preflight(origin.is_some())
     } else {
         let client = client(&request, key.as_ref());
-        match entitled(app, &request, need, key.as_ref(), &client) {
+        match entitled(app, &request, need, key.as_ref(), &client, &host) {
             Ok(()) => client.answered(next.run(request)).await,
             Err(refusal) => refusal.into_response(),
         }
@@ -113,6 +119,16 @@ fn client(request: &Request, key: Option<&ApiKey>) -> Client {
     }
 }
 
+/// Tells whether a page of this origin comes from elsewhere: neither from this machine nor, as a page
+/// of this very server, from a name that is checked.
+pub(crate) fn is_foreign(headers: &HeaderMap, host: &str) -> bool {
+    text(headers, &header::ORIGIN).is_some_and(|origin| !origin_allowed(&origin, host, &[]))
+        || !headers.contains_key(header::ORIGIN)
+            && headers
+                .get("sec-fetch-site")
+                .is_some_and(|site| site == "cross-site")
+}
+
 /// Decides by who calls, how often, and what for.
 fn entitled(
     app: &App,
@@ -120,6 +136,7 @@ fn entitled(
     need: Need,
     key: Option<&ApiKey>,
     client: &Client,
+    host: &str,
 ) -> Result<(), Refusal> {
     let security = &app.settings.security;
     if request.uri().path().len() > MAX_PATH_BYTES {
@@ -140,7 +157,8 @@ fn entitled(
     if security.keys.are_required() && key.is_none() {
         return Err(ApiError::unauthorized().into());
     }
-    let local = access::is_local(request.headers(), peer, &app.settings);
+    let local = access::is_local(request.headers(), peer, &app.settings)
+        && !is_foreign(request.headers(), host);
     Ok(access::check(need, key, local, security)?)
 }
 
@@ -210,23 +228,44 @@ fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Tells whether a name can only mean this machine or its own network, so that no foreign name was
-/// bent to this address.
-fn host_is_ours(host: &str) -> bool {
+/// Tells whether a name can only mean this machine, so that no foreign name was bent to this address.
+fn host_is_ours(host: &str, settings: &Settings) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
+    let on_network = !settings.listens_on_loopback;
     if let Ok(address) = name.parse::<IpAddr>() {
-        return address_is_local(address);
+        // No name was bent to it; and behind a translation of addresses the own ones are unknown.
+        return on_network || address_is_local(address);
     }
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     name.is_empty()
         || name == "localhost"
-        || [".localhost", ".local", ".internal"]
-            .iter()
-            .any(|end| name.ends_with(end))
-        || own_name().is_some_and(|own| own == name)
+        || name.ends_with(".localhost")
+        || GATEWAYS.contains(&name.as_str())
+        // Such as that of a container: no page of the internet has a name without a dot.
+        || on_network && !name.contains('.')
+        || own_name().is_some_and(|own| is_own_name(&own, &name))
+        || settings.origins.iter().any(|origin| is_host_of(&name, origin))
+}
+
+/// Tells whether a name is that of the machine, alone or in the domains of its own network.
+fn is_own_name(own: &str, name: &str) -> bool {
+    let short = own.split('.').next().unwrap_or_default();
+    let domains = [".local", ".internal"];
+    name == own
+        || name
+            .strip_prefix(short)
+            .is_some_and(|domain| domain.is_empty() || domains.contains(&domain))
+}
+
+/// Tells whether an origin that is allowed to call has this host, written out.
+fn is_host_of(name: &str, origin: &str) -> bool {
+    let host = origin.split_once("://").map_or(origin, |(_, host)| host);
+    let host = host.split('/').next().unwrap_or_default();
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    !host.contains('*') && host.eq_ignore_ascii_case(name)
 }
 
 fn address_is_local(address: IpAddr) -> bool {
@@ -255,6 +294,12 @@ fn own_name() -> Option<String> {
     Some(name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty())
 }
 
+/// What containers call the machine they run on.
+const GATEWAYS: &[&str] = &[
+    "host.docker.internal",
+    "gateway.docker.internal",
+    "host.containers.internal",
+];
 /// Longer than any name of a model or digest.
 const MAX_PATH_BYTES: usize = 8 * 1024;
 const LOCAL_HOSTS: &[&str] = &["localhost", "127.0.0.1", "0.0.0.0"];
@@ -278,6 +323,16 @@ mod tests {
 
     #[test]
     fn hosts() {
+        let near = Settings::default();
+        let far = Settings {
+            listens_on_loopback: false,
+            origins: vec![
+                "https://llm.example".into(),
+                "https://*.wild.example".into(),
+                "*".into(),
+            ],
+            ..Settings::default()
+        };
         for ours in [
             "",
             "localhost",
@@ -288,20 +343,51 @@ mod tests {
             "10.1.2.3",
             "192.168.0.9:1",
             "0.0.0.0",
-            "box.local",
-            "a.internal:8",
+            "host.docker.internal:11434",
             "x.localhost",
         ] {
-            assert!(host_is_ours(ours), "{ours}");
+            assert!(host_is_ours(ours, &near), "{ours}");
+            assert!(host_is_ours(ours, &far), "{ours}");
         }
+        for ours in [
+            "8.8.8.8",
+            "[2001:4860::1]:80",
+            "server",
+            "llm.example:8",
+            "LLM.example",
+        ] {
+            assert!(host_is_ours(ours, &far), "{ours}");
+        }
+        let own = own_name().unwrap();
+        let short = own.split('.').next().unwrap();
+        for ours in [
+            own.clone(),
+            format!("{short}.local:1"),
+            format!("{short}.internal"),
+        ] {
+            assert!(host_is_ours(&ours, &near), "{ours}");
+        }
+        for foreign in [
+            "evil.local",
+            "evil.internal:11434",
+            "evil.docker.internal",
+            "x.llm.example",
+            "any.wild.example",
+        ] {
+            assert!(!host_is_ours(foreign, &near), "{foreign}");
+            assert!(!host_is_ours(foreign, &far), "{foreign}");
+        }
+        assert!(is_own_name("box.lan", "box.local") && is_own_name("box.lan", "box.lan"));
+        assert!(!is_own_name("box.lan", "box.evil.example") && !is_own_name("box", "boxer.local"));
         for foreign in [
             "evil.example",
             "evil.example:11434",
             "8.8.8.8",
+            "server",
             "localhost.evil.example",
             "[2001:4860::1]",
         ] {
-            assert!(!host_is_ours(foreign), "{foreign}");
+            assert!(!host_is_ours(foreign, &near), "{foreign}");
         }
     }
 

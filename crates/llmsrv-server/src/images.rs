@@ -67,7 +67,8 @@ impl Layout {
     ) -> Result<Layout, ApiError> {
         let rows = vision.rows();
         if n_images.saturating_mul(rows) >= n_ctx {
-            return Err(ApiError::prompt_too_long());
+            let n_tokens = n_images.saturating_mul(rows);
+            return Err(ApiError::prompt_too_long(n_tokens, n_ctx));
         }
         let mut tags: Vec<(usize, usize, usize)> = (0..n_images)
             .map(|number| {
@@ -105,12 +106,17 @@ impl Layout {
     ///
     /// # Errors
     /// If an image would be lost: what is asked about it makes no sense then.
-    pub(crate) fn remove(&mut self, range: std::ops::Range<usize>) -> Result<(), ApiError> {
+    pub(crate) fn remove(
+        &mut self,
+        range: std::ops::Range<usize>,
+        n_ctx: usize,
+    ) -> Result<(), ApiError> {
+        let n_tokens = self.tokens.len();
         for (at, _) in &mut self.places {
             if *at >= range.end {
                 *at -= range.len();
             } else if *at + self.rows > range.start {
-                return Err(ApiError::prompt_too_long());
+                return Err(ApiError::prompt_too_long(n_tokens, n_ctx));
             }
         }
         self.tokens.drain(range);
@@ -210,7 +216,7 @@ mod tests {
 
             let range = cut.min(layout.tokens.len())..(cut + 2).min(layout.tokens.len());
             let hit = layout.places.iter().any(|(at, _)| at + 3 > range.start && *at < range.end);
-            prop_assert_eq!(layout.remove(range).is_err(), hit);
+            prop_assert_eq!(layout.remove(range, 0).is_err(), hit);
         }
 
         #[test]

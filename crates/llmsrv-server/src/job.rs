@@ -39,6 +39,10 @@ pub struct Job {
     pub logprobs: Option<usize>,
     /// Send the answer as it comes.
     pub stream: bool,
+    /// So many answers to the same prompt.
+    pub n_answers: usize,
+    /// Of which the client gets so many: the most probable ones.
+    pub n_best: usize,
     /// Return the prompt and run nothing.
     pub render_only: bool,
 }
@@ -126,8 +130,20 @@ impl Job {
             shift: true,
             logprobs: None,
             stream: false,
+            n_answers: 1,
+            n_best: 1,
             render_only: false,
         }
+    }
+
+    /// Returns the request for one of the answers. With a seed each has its own, the same every time.
+    pub fn answer(&self, idx: usize) -> Job {
+        let mut job = self.clone();
+        if let Some(seed) = job.options.get("seed").and_then(Value::as_i64) {
+            let seed = seed.wrapping_add(idx as i64) & i64::MAX;
+            job.options.insert("seed".into(), seed.into());
+        }
+        job
     }
 
     /// Tells whether the model is only to be loaded or unloaded.

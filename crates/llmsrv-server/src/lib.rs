@@ -9,6 +9,7 @@ mod body;
 mod clock;
 mod connections;
 mod create;
+mod crowd;
 mod dialect;
 mod embed;
 mod error;
@@ -30,6 +31,7 @@ mod request_log;
 mod respond;
 mod routes;
 mod show;
+mod template;
 mod tls;
 mod upstream;
 mod vocabularies;
@@ -37,7 +39,8 @@ mod voice;
 
 pub use app::{App, Security, Settings};
 pub use connections::{serve, serve_tls};
-pub use dialect::native::{parse_chat, parse_generate};
+#[doc(hidden)]
+pub use dialect::parse_any;
 pub use error::ApiError;
 pub use keys::{ApiKey, Keys, Role};
 pub use manager::DraftModel;

@@ -4,7 +4,7 @@
 //! run together as the engine may batch; the others wait for their turn, clients in rotation, and a
 //! waiting room of fixed size turns the rest away. Models that need room get it in the order in
 //! which they were first asked for: idle ones leave, least recently used first, and the next one is
-//! loaded when their memory is really free.
+//! loaded when their memory is really free. Names made of the same weights share what is loaded.
 
 mod draft;
 mod slot;
@@ -25,14 +25,13 @@ use llmsrv_chat::Template;
 use llmsrv_engine::{
     Adapter, EngineOptions, Handle, LoadError, LoadOptions, Loaded, Loader, Vision,
 };
-use llmsrv_gguf::GgufFile;
 use llmsrv_store::{ModelName, Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
 use tokio::sync::watch;
 
 pub use self::draft::DraftModel;
 use self::{
-    slot::{Slot, State},
+    slot::{Key, Slot, State},
     turns::Turn,
 };
 use crate::{
@@ -42,15 +41,29 @@ use crate::{
     memory::{self, Account, Memory, Need},
     metrics::{Metrics, ModelFigures},
     rate::Client,
+    template,
 };
 
-/// A loaded model and how to speak to it.
+/// What is in memory, whatever its names.
+pub(crate) struct LoadedModel {
+    pub(crate) engine: Handle,
+    /// Reads images, if the model can.
+    vision: Option<Arc<dyn Vision>>,
+    /// Context in tokens where nobody says.
+    pub(crate) context: usize,
+}
+
+/// A loaded model and how to speak to it under one of its names.
 pub(crate) struct ReadyModel {
     pub(crate) stored: StoredModel,
     pub(crate) engine: Handle,
     /// Reads images, if the model can.
     pub(crate) vision: Option<Arc<dyn Vision>>,
     pub(crate) template: Template,
+    /// Context in tokens where nobody says.
+    pub(crate) context: usize,
+    /// Size of the context of the last request.
+    pub(crate) last_context: Arc<AtomicUsize>,
 }
 
 /// Knows all loaded models.
@@ -60,7 +73,7 @@ pub(crate) struct Manager {
     loader: Loader,
     metrics: Arc<Metrics>,
     memory: Arc<Memory>,
-    slots: Mutex<HashMap<String, Arc<Slot>>>,
+    slots: Mutex<HashMap<Key, Arc<Slot>>>,
     /// Held while room is made, so that models get it in their order.
     room: tokio::sync::Mutex<()>,
     /// Requests that wait for a model or for their turn.
@@ -75,10 +88,13 @@ pub(crate) struct Lease {
     turn: Option<Turn>,
 }
 
-/// A loaded model in a list.
+/// A name of a loaded model in a list.
 pub(crate) struct Running {
     pub(crate) stored: StoredModel,
-    pub(crate) ready: Option<Arc<ReadyModel>>,
+    /// Names of the same weights share it.
+    pub(crate) loaded: Option<Arc<LoadedModel>>,
+    /// Size of the context of its last request; 0 = there was none.
+    pub(crate) last_context: usize,
     /// Idle time left or, while it is used, the whole; `None` = for ever.
     pub(crate) remaining: Option<Duration>,
 }
@@ -128,11 +144,13 @@ impl Manager {
         keep_alive: Option<KeepAlive>,
     ) -> Result<Lease, ApiError> {
         let arrived = Instant::now();
-        let (slot, is_first) = self.enter(stored, keep_alive);
+        let digest = stored.entry.digest.hex();
+        let (slot, is_first) = self.enter(&stored, keep_alive);
         // From here on the slot counts this request; dropping the guard gives it back.
         let entered = Entered {
             manager: self.clone(),
             slot: Some(slot.clone()),
+            digest: digest.clone(),
         };
         let mut waiting = Waiting {
             manager: self,
@@ -145,8 +163,8 @@ impl Manager {
             let turn = slot.turns.take(Client::of_this_request()).await;
             turn.ok_or_else(|| ApiError::internal("the model is gone"))?
         };
-        let model = if let Some(model) = slot.ready() {
-            model
+        let loaded = if let Some(loaded) = slot.loaded() {
+            loaded
         } else {
             // The request that brings the model in does not wait in a queue.
             if !is_first {
@@ -154,6 +172,7 @@ impl Manager {
             }
             self.loaded(&slot).await?
         };
+        let model = ready(&slot, &loaded, stored).await?;
         self.metrics.waited(arrived.elapsed());
         entered.keep();
         Ok(Lease {
@@ -164,18 +183,16 @@ impl Manager {
         })
     }
 
-    /// Unloads a model; one that is used leaves when its last request has ended.
+    /// Unloads a model; one that is used leaves when its last request has ended. What it shares with
+    /// other names stays as long as they do.
     pub(crate) fn unload(self: &Arc<Self>, digest: &str) {
-        let Some(slot) = self.slots().get(digest).cloned() else {
+        let Some(slot) = self.known_as(digest) else {
             return;
         };
-        {
-            let mut use_ = slot.use_();
-            use_.keep_alive = Some(Duration::ZERO);
-            use_.pinned = false;
-        }
-        if slot.leave_if_idle() {
+        if slot.stop(digest) {
             self.remove(&slot);
+        } else {
+            slot.idle.notify_one();
         }
     }
 
@@ -185,33 +202,34 @@ impl Manager {
         digest: &str,
         keep_alive: Option<KeepAlive>,
     ) -> Option<Arc<Tokenizer>> {
-        let slot = self.slots().get(digest).cloned()?;
-        let tokenizer = slot.ready()?.engine.tokenizer().clone();
-        slot.enter(keep_alive).then(|| self.leave(&slot))?;
+        let slot = self.known_as(digest)?;
+        let tokenizer = slot.loaded()?.engine.tokenizer().clone();
+        let stored = slot.use_().name(digest)?.stored.clone();
+        let default = self.live.settings().keep_alive;
+        let entered = slot.enter(&stored, default, keep_alive);
+        entered.then(|| self.leave(&slot, digest))?;
         Some(tokenizer)
+    }
+
+    /// Returns the slot of a model that is loaded, or being loaded, under the name with this digest.
+    fn known_as(&self, digest: &str) -> Option<Arc<Slot>> {
+        let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
+        slots.into_iter().find(|slot| slot.is_known_as(digest))
     }
 
     /// Lists loaded and loading models, those that stay longest first.
     pub(crate) fn running(&self) -> Vec<Running> {
         let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
-        let mut running: Vec<Running> = slots
-            .iter()
-            .map(|slot| {
-                let use_ = slot.use_();
-                let idle = if use_.active == 0 {
-                    use_.last_used.elapsed()
-                } else {
-                    Duration::ZERO
-                };
-                Running {
-                    stored: slot.stored.clone(),
-                    ready: slot.ready(),
-                    remaining: use_
-                        .keep_alive
-                        .map(|keep_alive| keep_alive.saturating_sub(idle)),
-                }
-            })
-            .collect();
+        let mut running: Vec<Running> = Vec::new();
+        for slot in &slots {
+            let loaded = slot.loaded();
+            running.extend(slot.use_().names.iter().map(|name| Running {
+                stored: name.stored.clone(),
+                loaded: loaded.clone(),
+                last_context: name.context.load(Ordering::Relaxed),
+                remaining: name.remaining(),
+            }));
+        }
         running.sort_by_key(|model| std::cmp::Reverse(model.remaining.unwrap_or(Duration::MAX)));
         running
     }
@@ -226,8 +244,8 @@ impl Manager {
         let slots: Vec<Arc<Slot>> = self.slots().values().cloned().collect();
         let figures = slots.iter().filter_map(|slot| {
             self.count(slot);
-            let ready = slot.ready()?;
-            let (spec, stats) = (ready.engine.spec(), ready.engine.stats());
+            let loaded = slot.loaded()?;
+            let (spec, stats) = (loaded.engine.spec(), loaded.engine.stats());
             let kv = |n_blocks: usize| n_blocks as u64 * spec.kv_block_bytes as u64;
             Some(ModelFigures {
                 name: slot.stored.entry.name.to_string(),
@@ -250,31 +268,34 @@ impl Manager {
     /// Counts a request in the slot of its model, which is made for the first one.
     fn enter(
         self: &Arc<Self>,
-        stored: StoredModel,
+        stored: &StoredModel,
         keep_alive: Option<KeepAlive>,
     ) -> (Arc<Slot>, bool) {
+        let settings = self.live.settings();
+        let draft = draft::own(&settings, stored);
+        let key = Key::new(stored, draft.map(|draft| &draft.name));
         let mut slots = self.slots();
-        let digest = stored.entry.digest.hex();
-        if let Some(slot) = slots.get(&digest)
-            && slot.enter(keep_alive)
+        if let Some(slot) = slots.get(&key)
+            && slot.enter(stored, settings.keep_alive, keep_alive)
         {
             return (slot.clone(), false);
         }
         let (state, watched) = watch::channel(State::Queued);
         let slot = Arc::new(Slot::new(
-            stored,
+            key.clone(),
+            stored.clone(),
             watched,
-            self.live.settings().parallel(),
-            self.live.settings().keep_alive,
-            keep_alive,
+            settings.parallel(),
+            keep_alive.map_or(settings.keep_alive, |keep_alive| keep_alive.0),
+            keep_alive.is_some(),
         ));
-        slots.insert(digest, slot.clone());
+        slots.insert(key, slot.clone());
         tokio::spawn(self.clone().bring_in(slot.clone(), state));
         (slot, true)
     }
 
     /// Waits until the model of a slot is loaded.
-    async fn loaded(&self, slot: &Slot) -> Result<Arc<ReadyModel>, ApiError> {
+    async fn loaded(&self, slot: &Slot) -> Result<Arc<LoadedModel>, ApiError> {
         let interrupted = || ApiError::internal("loading the model was interrupted");
         let mut state = slot.state.clone();
         let has_room = state.wait_for(|state| !matches!(state, State::Queued));
@@ -364,7 +385,7 @@ impl Manager {
             }
             if !self.is_leaving() && !self.evict() {
                 let placed = self.placed();
-                if placed.iter().all(|slot| slot.use_().pinned) && !placed.is_empty() {
+                if placed.iter().all(|slot| slot.use_().is_pinned()) && !placed.is_empty() {
                     let name = slot.stored.entry.name.to_string();
                     return Err(ApiError::no_room(&name));
                 }
@@ -410,46 +431,37 @@ impl Manager {
     fn forget(&self, slot: &Arc<Slot>) {
         let mut slots = self.slots();
         if slots
-            .get(&slot.digest)
+            .get(&slot.key)
             .is_some_and(|known| Arc::ptr_eq(known, slot))
         {
-            slots.remove(&slot.digest);
+            slots.remove(&slot.key);
         }
     }
 
     /// Adds what an engine did since it was counted last.
     fn count(&self, slot: &Slot) {
-        if let Some(ready) = slot.ready() {
+        if let Some(loaded) = slot.loaded() {
             let mut counted = slot.counted.lock().unwrap_or_else(PoisonError::into_inner);
-            let stats = ready.engine.stats();
+            let stats = loaded.engine.stats();
             self.metrics
                 .engine(&slot.stored.entry.name.to_string(), &counted, &stats);
             *counted = stats;
         }
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<Key, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives back what [`Slot::enter`] counted, and begins the idle time after the last one.
-    fn leave(&self, slot: &Arc<Slot>) {
-        let dead = slot.is_dead();
-        let (is_idle, is_over) = {
-            let mut use_ = slot.use_();
-            use_.active -= 1;
-            use_.last_used = Instant::now();
-            let is_idle = use_.active == 0;
-            let is_over = dead || (is_idle && use_.keep_alive == Some(Duration::ZERO));
-            let is_news = is_over && !use_.leaving;
-            use_.leaving |= is_over;
-            (is_idle, is_news)
-        };
-        if is_over {
+    /// Gives back what [`Slot::enter`] counted.
+    fn leave(&self, slot: &Arc<Slot>, digest: &str) {
+        let left = slot.leave(digest);
+        if left.is_over {
             self.remove(slot);
         }
-        if is_idle {
-            slot.idle.notify_one();
+        // Names of one model leave one by one.
+        slot.idle.notify_one();
+        if left.is_idle {
             self.memory.freed().notify_waiters();
         }
     }
@@ -473,14 +485,7 @@ async fn watch_idle(manager: Weak<Manager>, slot: Arc<Slot>) {
             () = slot.idle.notified() => continue,
             () = tokio::time::sleep_until(deadline.into()) => {}
         }
-        let is_over = {
-            let mut use_ = slot.use_();
-            let is_over = use_
-                .deadline()
-                .is_some_and(|deadline| deadline <= Instant::now());
-            use_.leaving |= is_over;
-            is_over
-        };
+        let is_over = slot.use_().expire();
         if is_over && let Some(manager) = manager.upgrade() {
             manager.remove(&slot);
         }
@@ -490,7 +495,8 @@ async fn watch_idle(manager: Weak<Manager>, slot: Arc<Slot>) {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.turn = None;
-        self.manager.leave(&self.slot);
+        let digest = self.model.stored.entry.digest.hex();
+        self.manager.leave(&self.slot, &digest);
     }
 }
 
@@ -498,6 +504,7 @@ impl Drop for Lease {
 struct Entered {
     manager: Arc<Manager>,
     slot: Option<Arc<Slot>>,
+    digest: String,
 }
 
 impl Entered {
@@ -509,7 +516,7 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            self.manager.leave(&slot);
+            self.manager.leave(&slot, &self.digest);
         }
     }
 }
@@ -548,9 +555,9 @@ impl Drop for Waiting<'_> {
 fn evictable(placed: &[Arc<Slot>]) -> Option<Arc<Slot>> {
     let idle = placed.iter().filter(|slot| {
         let use_ = slot.use_();
-        use_.active == 0 && !use_.leaving && !use_.pinned
+        use_.active() == 0 && !use_.leaving && !use_.is_pinned()
     });
-    idle.min_by_key(|slot| slot.use_().last_used).cloned()
+    idle.min_by_key(|slot| slot.use_().last_used()).cloned()
 }
 
 /// What loading a model and its draft model will take.
@@ -565,7 +572,7 @@ fn need_of(settings: &Settings, stored: &StoredModel) -> Need {
     let files = [&stored.weights].into_iter().chain(&stored.shards);
     let others = stored.projectors.iter().chain(&stored.adapters);
     let files: Vec<&Path> = files.chain(others).map(AsRef::as_ref).collect();
-    let context = |trained: usize| settings.context(None).min(trained);
+    let context = |trained: usize| settings.reserved_context().min(trained);
     Need::of_files(&files, context, &settings.load.kv_cache_type)
 }
 
@@ -586,7 +593,7 @@ fn load(
     stored: StoredModel,
     draft: Option<&draft::Chosen>,
     mut account: Account,
-) -> Result<ReadyModel, ApiError> {
+) -> Result<LoadedModel, ApiError> {
     let name = stored.entry.name.to_string();
     let adapters = stored.adapters.iter().map(|path| Adapter {
         path: path.clone(),
@@ -610,10 +617,9 @@ fn load(
     for warning in tokenizer.warnings() {
         tracing::warn!(model = name, warning, "tokenizer");
     }
-    let template = choose_template(&stored, &|text| tokenizer.find(text).is_some());
     let spec = model.spec();
     let blocks_for = |n_tokens: usize| n_tokens.div_ceil(spec.block_size.max(1));
-    let wanted = settings.context(None).min(spec.context_length);
+    let wanted = settings.reserved_context().min(spec.context_length);
     let models = [Some(spec), draft.as_ref().map(|draft| draft.spec())];
     // Keys and values are stored twice where a small model guesses.
     let models = models.into_iter().flatten();
@@ -625,13 +631,26 @@ fn load(
     });
     // The account refuses what others have taken meanwhile.
     let room = account.limit().saturating_sub(weights) / block_bytes;
+    let context = if settings.context_length == 0 {
+        let share = account.room() / CONTEXT_SHARE / block_bytes;
+        let n_tokens = usize::try_from(share).unwrap_or(usize::MAX);
+        automatic_context(
+            n_tokens.saturating_mul(spec.block_size),
+            wanted,
+            spec.context_length,
+        )
+    } else {
+        wanted
+    };
     let options = EngineOptions {
         max_sequences: settings.parallel(),
         kv_blocks: blocks_for(wanted),
         max_kv_blocks: usize::try_from(room)
             .unwrap_or(usize::MAX)
             .clamp(blocks_for(wanted), MAX_BLOCKS.max(blocks_for(wanted))),
-        prefix_cache_blocks: blocks_for(wanted).saturating_mul(settings.parallel()),
+        prefix_cache_blocks: blocks_for(wanted)
+            .saturating_mul(settings.parallel())
+            .max(blocks_for(context)),
         speculation: settings.speculation,
         ..EngineOptions::default()
     };
@@ -642,38 +661,85 @@ fn load(
         vision: vision.clone(),
     };
     let engine = llmsrv_engine::spawn_within(loaded, options, Box::new(account));
-    Ok(ReadyModel {
-        stored,
+    Ok(LoadedModel {
         engine,
         vision,
-        template,
+        context,
     })
 }
 
-/// Chooses the template of a model; one that does not parse is reported, and a plain one used.
-pub(crate) fn choose_template(stored: &StoredModel, has_token: &dyn Fn(&str) -> bool) -> Template {
-    let file = GgufFile::open(&stored.weights).ok();
-    let metadata = file.as_ref().map(GgufFile::metadata);
-    let jinja = metadata.and_then(|metadata| metadata.str("tokenizer.chat_template"));
-    let token = |key: &str| {
-        let metadata = metadata?;
-        let text = metadata
-            .strings("tokenizer.ggml.tokens")?
-            .get(metadata.usize(key)?)?;
-        std::str::from_utf8(text).ok()
+/// Returns a loaded model under one of its names, whose template is read for the first request.
+async fn ready(
+    slot: &Slot,
+    loaded: &Arc<LoadedModel>,
+    stored: StoredModel,
+) -> Result<Arc<ReadyModel>, ApiError> {
+    let digest = stored.entry.digest.hex();
+    let last_context = match slot.use_().name(&digest) {
+        Some(name) => match &name.ready {
+            Some(ready) => return Ok(ready.clone()),
+            None => name.context.clone(),
+        },
+        None => Arc::default(),
     };
-    let bos = token("tokenizer.ggml.bos_token_id").unwrap_or_default();
-    let eos = token("tokenizer.ggml.eos_token_id").unwrap_or_default();
-    let chosen = Template::choose(stored.template.as_deref(), jinja, has_token, bos, eos);
-    chosen
-        .or_else(|error| {
-            tracing::warn!(model = %stored.entry.name, %error, "the model's template is not used");
-            Template::builtin(has_token)
+    let loaded = loaded.clone();
+    let made = library::blocking(move || {
+        let tokenizer = loaded.engine.tokenizer();
+        Ok::<_, ApiError>(ReadyModel {
+            template: template::choose(&stored, &|text| tokenizer.find(text).is_some())?,
+            stored,
+            engine: loaded.engine.clone(),
+            vision: loaded.vision.clone(),
+            context: loaded.context,
+            last_context,
         })
-        .unwrap_or_else(|error| unreachable!("the built-in templates parse: {error}"))
+    });
+    let made = Arc::new(made.await??);
+    if let Some(name) = slot.use_().name(&digest) {
+        name.ready = Some(made.clone());
+    }
+    Ok(made)
 }
 
+/// Returns the size of the context where nobody says: what the model was trained for where that fits
+/// into `room` tokens, else the greatest power of two that does; never less than what is reserved.
+fn automatic_context(room: usize, reserved: usize, trained: usize) -> usize {
+    if room >= trained {
+        return trained;
+    }
+    // Sizes that hardly change from one load to the next.
+    let power = room.checked_ilog2().map_or(0, |log| 1 << log);
+    power.clamp(reserved.min(trained), trained)
+}
+
+/// One context may take this part of the memory that is left when a model is loaded: a half.
+const CONTEXT_SHARE: u64 = 2;
 /// As the reference server on a machine without GPU.
 const DEFAULT_LOADED_MODELS: usize = 3;
 /// Bounds the bookkeeping, not the memory.
 const MAX_BLOCKS: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::automatic_context;
+
+    #[test]
+    fn the_context_is_as_large_as_model_and_memory_allow() {
+        for (room, reserved, trained, expected) in [
+            (1 << 30, 4096, 131_072, 131_072),
+            (131_071, 4096, 131_072, 65_536),
+            (40_000, 4096, 131_072, 32_768),
+            (5000, 4096, 131_072, 4096),
+            (100, 4096, 131_072, 4096),
+            (0, 4096, 131_072, 4096),
+            (1 << 30, 2048, 2048, 2048),
+            (100, 2048, 2048, 2048),
+        ] {
+            assert_eq!(
+                automatic_context(room, reserved, trained),
+                expected,
+                "{room} {trained}"
+            );
+        }
+    }
+}

@@ -153,6 +153,13 @@ impl Account {
         self.memory.limit()
     }
 
+    /// Returns what the KV cache of this model may take as things are: what nobody has taken.
+    pub(crate) fn room(&self) -> u64 {
+        let others = self.memory.taken_bytes().saturating_sub(self.bytes());
+        let limit = self.memory.limit();
+        limit.saturating_sub(others).saturating_sub(self.weights)
+    }
+
     fn bytes(&self) -> u64 {
         self.promised.max(self.weights.saturating_add(self.kv))
     }
@@ -279,6 +286,31 @@ pub(crate) fn available() -> Option<u64> {
     }
 }
 
+/// Returns the memory that this process can ever have, in bytes: that of the machine, or what its
+/// control group or its limits allow where that is less.
+pub(crate) fn total() -> Option<u64> {
+    let machine = status_kib("/proc/meminfo", "MemTotal:");
+    let group = own_groups(|group| {
+        let max = std::fs::read_to_string(group.join("memory.max")).ok()?;
+        max.trim().parse().ok()
+    });
+    let machine = [machine, group].into_iter().flatten();
+    machine.chain(own_limits()).min()
+}
+
+/// Returns what is allowed to this process alone, by `ulimit` for example.
+fn own_limits() -> Vec<u64> {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let of = |name: &str| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    ["Max address space", "Max data size"]
+        .into_iter()
+        .filter_map(of)
+        .collect()
+}
+
 /// Returns the resident memory of this process, in bytes.
 pub(crate) fn resident() -> Option<u64> {
     status_kib("/proc/self/status", "VmRSS:")
@@ -294,6 +326,11 @@ fn status_kib(path: &str, name: &str) -> Option<u64> {
 
 /// What the control group (version 2) and those around it leave.
 fn group_available() -> Option<u64> {
+    own_groups(left_in)
+}
+
+/// Returns the least that the control group (version 2) and those around it say.
+fn own_groups(say: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let root = Path::new("/sys/fs/cgroup");
@@ -302,7 +339,7 @@ fn group_available() -> Option<u64> {
         .filter(|part| matches!(part, std::path::Component::Normal(_)))
         .collect();
     own.ancestors()
-        .filter_map(|group| left_in(&root.join(group)))
+        .filter_map(|group| say(&root.join(group)))
         .min()
 }
 
@@ -363,6 +400,7 @@ mod tests {
         assert!(limit > 1 << 20, "{limit}");
         if Path::new("/proc/self/status").exists() {
             assert!(limit < u64::MAX && resident().unwrap() > 1 << 20);
+            assert!(total().unwrap() > resident().unwrap());
         }
     }
 }

@@ -1,13 +1,17 @@
 //! From a job and its model to tokens: template, truncation, options.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, atomic::Ordering};
 
 use jiff::Zoned;
 use llmsrv_api::{native::Message, options::Options};
-use llmsrv_chat::{Fill, Otherwise, OutputSplitter, Prompt, Template, Think, ToolFormat};
+use llmsrv_chat::{
+    Bound, Fill, Otherwise, OutputSplitter, Prompt, Stop, Template, Think, ToolFormat,
+};
 use llmsrv_engine::{GenRequest, Generation, GrammarSpec, SamplingParams, SubmitError};
 use llmsrv_store::ModelName;
 use llmsrv_tokenizer::{Special, Tokenizer};
+use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
 
 use crate::{
     app::Settings,
@@ -15,7 +19,8 @@ use crate::{
     error::ApiError,
     images::Layout,
     job::{Generate, Input, Job, ToolChoice},
-    manager::ReadyModel,
+    library,
+    manager::{LoadedModel, ReadyModel},
 };
 
 /// A prompt on its way.
@@ -38,12 +43,39 @@ struct Rendered {
     images: Vec<String>,
 }
 
+/// Does something with a template on a thread that may wait: a few at a time, and no longer than the
+/// caller waits. Dropping the future ends the rendering.
+pub(crate) async fn rendering<T: Send + 'static>(
+    work: impl FnOnce(&Stop) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let permit = RENDERINGS.clone().acquire_owned().await;
+    let stop = Stop::new();
+    let waits = Waits(stop.clone());
+    let done = library::blocking(move || {
+        let _permit = permit;
+        work(&stop)
+    });
+    let done = done.await?;
+    drop(waits);
+    done
+}
+
+/// Ends a rendering when nobody waits for it.
+struct Waits(Stop);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
 /// Renders the prompt of a job and gives it to the engine. Takes as long as a tokenizer needs, so it
 /// runs where that is allowed.
 pub(crate) fn start(
     job: &Job,
     model: &Arc<ReadyModel>,
     settings: &Settings,
+    stop: &Stop,
 ) -> Result<Started, ApiError> {
     let own;
     let template = match own_template(job)? {
@@ -56,7 +88,8 @@ pub(crate) fn start(
     let think = check(job, model, template)?;
     let options = options(job, model)?;
     let n_ctx = context(&options, model, settings);
-    let rendered = render(job, model, template, think, n_ctx)?;
+    model.last_context.store(n_ctx, Ordering::Relaxed);
+    let rendered = render(job, model, template, think, n_ctx, stop)?;
     let tokenizer = model.engine.tokenizer();
     let (context, n_images) = (rendered.context.clone(), rendered.images.len());
     let mut layout = layout(model, context, &rendered.text, n_images, n_ctx)?;
@@ -74,8 +107,10 @@ pub(crate) fn start(
         tracing::warn!(model = %job.model, n_truncated, n_ctx, "the prompt was cut to fit the context");
     }
 
-    let splitter = (!is_raw(job))
-        .then(|| OutputSplitter::new(template, tail(&rendered.text), job.tools(), think));
+    let splitter = (!is_raw(job)).then(|| {
+        let tail = tail(&rendered.text);
+        OutputSplitter::new(template, tail, job.tools(), think, bound(job))
+    });
     let calls = calls(job, template, tokenizer);
     let thinks = think.is_some_and(Think::is_on) || template.has_channels();
     let start = template
@@ -109,7 +144,7 @@ pub(crate) fn start(
     };
     let generation = model.engine.submit(request).map_err(|error| match error {
         SubmitError::Closed => ApiError::internal("the model stopped working; try again"),
-        SubmitError::PromptLength { .. } => ApiError::prompt_too_long(),
+        SubmitError::PromptLength { tokens, num_ctx } => ApiError::prompt_too_long(tokens, num_ctx),
         error => ApiError::bad_request(error.to_string()),
     })?;
     Ok(Started {
@@ -125,12 +160,13 @@ pub(crate) fn rendered(
     job: &Job,
     model: &ReadyModel,
     settings: &Settings,
+    stop: &Stop,
 ) -> Result<(String, usize), ApiError> {
     let own = own_template(job)?;
     let template = own.as_ref().unwrap_or(&model.template);
     let think = check(job, model, template)?;
     let n_ctx = context(&options(job, model)?, model, settings);
-    let rendered = render(job, model, template, think, n_ctx)?;
+    let rendered = render(job, model, template, think, n_ctx, stop)?;
     let before = model
         .engine
         .tokenizer()
@@ -139,12 +175,17 @@ pub(crate) fn rendered(
 }
 
 /// Counts the tokens of a job's prompt, uncut.
-pub(crate) fn count(job: &Job, model: &ReadyModel, settings: &Settings) -> Result<usize, ApiError> {
+pub(crate) fn count(
+    job: &Job,
+    model: &ReadyModel,
+    settings: &Settings,
+    stop: &Stop,
+) -> Result<usize, ApiError> {
     let whole = Job {
         truncate: false,
         ..job.clone()
     };
-    let (text, n_images) = rendered(&whole, model, settings)?;
+    let (text, n_images) = rendered(&whole, model, settings, stop)?;
     let layout = layout(model, Vec::new(), &text, n_images, usize::MAX)?;
     Ok(layout.tokens.len())
 }
@@ -168,13 +209,26 @@ fn layout(
 
 /// The size of the context in tokens; an image must fit.
 fn context(options: &Options, model: &ReadyModel, settings: &Settings) -> usize {
-    let asked = settings.context(options.num_ctx);
+    let asked = settings.context(options.num_ctx, model.context);
     let least = if model.vision.is_some() {
         MIN_VISION_CONTEXT
     } else {
         0
     };
     asked.max(least).min(model.engine.context_limit())
+}
+
+/// The size of the context of a name where its requests do not say.
+pub(crate) fn own_context(
+    parameters: &Map<String, Value>,
+    loaded: &LoadedModel,
+    settings: &Settings,
+) -> usize {
+    let mut options = Options::default();
+    // What is wrong with them is told where they are used.
+    let _ = options.merge(parameters);
+    let asked = settings.context(options.num_ctx, loaded.context);
+    asked.min(loaded.engine.context_limit())
 }
 
 fn own_template(job: &Job) -> Result<Option<Template>, ApiError> {
@@ -251,6 +305,7 @@ fn render(
     template: &Template,
     think: Option<Think>,
     n_ctx: usize,
+    stop: &Stop,
 ) -> Result<Rendered, ApiError> {
     let stored = || {
         model
@@ -283,7 +338,7 @@ fn render(
             };
             let text = template.render(&Prompt {
                 fill: Some(fill),
-                ..prompt(&[], think)
+                ..prompt(&[], think, stop)
             })?;
             Ok(Rendered {
                 text,
@@ -307,10 +362,10 @@ fn render(
             let cut = job.truncate && generate.context.is_empty() && generate.template.is_none();
             let (text, n_truncated, images) = if cut {
                 render_newest(messages, model, n_ctx, |messages| {
-                    template.render(&prompt(messages, think))
+                    template.render(&prompt(messages, think, stop))
                 })?
             } else {
-                let text = template.render(&prompt(&messages, think))?;
+                let text = template.render(&prompt(&messages, think, stop))?;
                 (text, 0, all_images(messages))
             };
             Ok(Rendered {
@@ -338,7 +393,7 @@ fn render(
             let render = |messages: &[Message]| {
                 template.render(&Prompt {
                     tools: job.tools(),
-                    ..prompt(messages, think)
+                    ..prompt(messages, think, stop)
                 })
             };
             let (text, n_truncated, images) = if job.truncate {
@@ -356,9 +411,10 @@ fn render(
     }
 }
 
-fn prompt(messages: &[Message], think: Option<Think>) -> Prompt<'_> {
+fn prompt<'a>(messages: &'a [Message], think: Option<Think>, stop: &Stop) -> Prompt<'a> {
     Prompt {
         think,
+        stop: stop.clone(),
         ..Prompt::new(messages, Zoned::now())
     }
 }
@@ -415,12 +471,12 @@ fn fit(layout: &mut Layout, n_ctx: usize, n_keep: usize, job: &Job) -> Result<()
         return Ok(());
     }
     if !job.shift || !job.truncate {
-        return Err(ApiError::prompt_too_long());
+        return Err(ApiError::prompt_too_long(n_tokens, n_ctx));
     }
     let n_keep = n_keep.min(n_ctx.saturating_sub(2));
     let n_total = n_ctx - ((n_ctx - n_keep) / 2).max(1);
     let n_end = n_total - n_keep;
-    layout.remove(n_keep..n_tokens - n_end)
+    layout.remove(n_keep..n_tokens - n_end, n_ctx)
 }
 
 fn sampling(options: &Options) -> SamplingParams {
@@ -484,6 +540,17 @@ fn calls(job: &Job, template: &Template, tokenizer: &Tokenizer) -> Option<Gramma
     })
 }
 
+/// What the answer is bound to.
+fn bound(job: &Job) -> Bound {
+    if !job.forced_tools().is_empty() {
+        Bound::Calls
+    } else if job.grammar.is_some() {
+        Bound::Format
+    } else {
+        Bound::Nothing
+    }
+}
+
 /// The end of a prompt, where a template may have opened the thinking part.
 fn tail(text: &str) -> &str {
     let mut from = text.len().saturating_sub(200);
@@ -493,7 +560,37 @@ fn tail(text: &str) -> &str {
     &text[from..]
 }
 
+/// Each may take a few hundred megabytes for a moment.
+static RENDERINGS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
 /// As the reference.
 const MIN_VISION_CONTEXT: usize = 2048;
 /// Families that were trained without the thinking of earlier answers.
 const THINKING_FORGETTERS: &[&str] = &["qwen3", "qwen3moe"];
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_rendering_ends_when_nobody_waits_for_it() {
+        let (begun, has_begun) = oneshot::channel();
+        let (left, has_left) = mpsc::channel();
+        let (ended, has_ended) = oneshot::channel();
+        let client = tokio::spawn(rendering(move |stop| {
+            begun.send(()).unwrap();
+            has_left.recv().unwrap();
+            let rendered = Template::go("{{ .Messages }}")?.render(&prompt(&[], None, stop));
+            let _ = ended.send(matches!(rendered, Err(llmsrv_chat::Error::Cancelled)));
+            Ok(())
+        }));
+        has_begun.await.unwrap();
+        client.abort();
+        assert!(client.await.unwrap_err().is_cancelled());
+        left.send(()).unwrap();
+        assert!(has_ended.await.unwrap());
+    }
+}

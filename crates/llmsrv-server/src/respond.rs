@@ -10,7 +10,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{self, FuturesUnordered},
+};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use llmsrv_chat::Piece;
 use serde_json::Value;
@@ -21,18 +25,28 @@ use crate::{
     dialect::{End, Frames, Framing, Said, Writer, native},
     error::ApiError,
     job::Job,
+    rate::Client,
     voice::{self, Outcome, Voice},
 };
 
 /// Answers a request for text.
 pub(crate) async fn answer(
     app: App,
-    job: Job,
+    mut job: Job,
     mut writer: Box<dyn Writer>,
 ) -> Result<Response, ApiError> {
     let arrived = Instant::now();
     let (streams, parallel_calls) = (job.stream, job.parallel_calls);
     let rendered = native::Rendered::of(&job);
+    let n_best = job.n_best;
+    // What is the best of several is told by their probabilities.
+    let is_choosy = n_best < job.n_answers;
+    let adds_logprobs = is_choosy && job.logprobs.is_none();
+    if adds_logprobs {
+        job.logprobs = Some(0);
+    }
+    let n_answers = job.n_answers;
+    let later = (1..n_answers).map(|idx| (idx, job.answer(idx))).collect();
     let voice = match voice::begin(&app, job).await? {
         Outcome::Voice(voice) => voice,
         Outcome::Nothing(reason) => {
@@ -41,19 +55,86 @@ pub(crate) async fn answer(
         }
         Outcome::Prompt(text, n_images) => return Ok(json(&rendered.write(&text, n_images))),
     };
+    let warnings = warnings(voice.unenforced());
     let speech = Speech {
-        voice,
+        app,
+        client: Client::of_this_request(),
+        prompt_tokens: voice.prompt_tokens(),
+        voices: FuturesUnordered::from_iter([listen(0, voice).boxed()]),
+        later,
+        n_open: n_answers,
+        total: End::default(),
         writer,
         arrived,
         parallel_calls,
-        called: false,
+        called: vec![false; n_answers],
         ended: false,
     };
-    if streams {
-        speech.stream().await
+    let mut response = if streams {
+        speech.stream().await?
     } else {
-        speech.whole().await
+        speech.whole(n_best, adds_logprobs).await?
+    };
+    for warning in warnings {
+        response.headers_mut().append(header::WARNING, warning);
     }
+    Ok(response)
+}
+
+/// Values of the header `Warning` (RFC 7234, section 5.5) for texts: `299 llmsrv "text"`.
+fn warnings(texts: &[String]) -> Vec<HeaderValue> {
+    let value = |text: &String| {
+        let mut quoted = String::new();
+        for c in text.chars().take(MAX_WARNING_CHARS) {
+            match c {
+                '"' | '\\' => quoted.extend(['\\', c]),
+                ' '..='~' => quoted.push(c),
+                c => quoted.extend(c.escape_unicode()),
+            }
+        }
+        HeaderValue::try_from(format!("299 llmsrv \"{quoted}\"")).ok()
+    };
+    texts.iter().take(MAX_WARNINGS).filter_map(value).collect()
+}
+
+/// Waits for what a voice says next. Nothing is lost when the wait is given up and taken up again.
+async fn listen(answer: usize, mut voice: Voice) -> Heard {
+    let next = voice.next().await;
+    Heard {
+        answer,
+        voice: Some(voice),
+        next,
+    }
+}
+
+/// Begins a further answer, and waits for what it says first.
+async fn begin(app: App, client: Client, answer: usize, job: Job) -> Heard {
+    let begun = client.answered(voice::begin(&app, job)).await;
+    let error = match begun {
+        Ok(Outcome::Voice(voice)) => return listen(answer, voice).await,
+        Ok(Outcome::Nothing(_) | Outcome::Prompt(..)) => {
+            ApiError::internal("an answer came to nothing")
+        }
+        Err(error) => error,
+    };
+    Heard {
+        answer,
+        voice: None,
+        next: Err(error),
+    }
+}
+
+/// What was heard of one answer.
+struct Heard {
+    answer: usize,
+    voice: Option<Voice>,
+    next: Result<(Said, Option<End>), ApiError>,
+}
+
+/// How probable the model found what it said, by token: what the best of several answers has most of.
+fn mean_logprob(said: &Said) -> f32 {
+    let sum: f32 = said.tokens.iter().map(|token| token.logprob).sum();
+    sum / said.tokens.len().max(1) as f32
 }
 
 /// Makes a JSON answer.
@@ -72,14 +153,26 @@ fn with_type(body: Body, content_type: &'static str) -> Response {
     response
 }
 
-/// One answer on its way.
+/// One answer on its way, or several to the same prompt.
 struct Speech {
-    voice: Voice,
+    app: App,
+    client: Client,
+    /// Tokens of the prompt, if they are known.
+    prompt_tokens: usize,
+    voices: FuturesUnordered<BoxFuture<'static, Heard>>,
+    /// Further answers. They begin when the first one has: what was computed for the prompt is found
+    /// in the prefix cache then.
+    later: Vec<(usize, Job)>,
+    /// Answers that have not ended.
+    n_open: usize,
+    /// The end of all.
+    total: End,
     writer: Box<dyn Writer>,
     arrived: Instant,
     /// More than one call may be in the answer.
     parallel_calls: bool,
-    called: bool,
+    /// For each answer, whether it has a call.
+    called: Vec<bool>,
     ended: bool,
 }
 
@@ -89,7 +182,7 @@ impl Speech {
         let framing = self.writer.framing();
         let next = self.next_in_time(framing).await.transpose()?;
         let mut first = Frames::default();
-        self.writer.begin(self.voice.prompt_tokens(), &mut first);
+        self.writer.begin(self.prompt_tokens, &mut first);
         match next {
             Some(next) => self.write(next, &mut first),
             None => first.raw(PING),
@@ -118,17 +211,33 @@ impl Speech {
         })
     }
 
-    /// Answers with everything in one object.
-    async fn whole(mut self) -> Result<Response, ApiError> {
-        let mut all = Said::default();
-        loop {
+    /// Answers with everything in one object: the `n_best` most probable answers, all of them if there
+    /// are no more.
+    async fn whole(mut self, n_best: usize, hides_logprobs: bool) -> Result<Response, ApiError> {
+        let mut answers = vec![(Said::default(), End::default()); self.called.len()];
+        while self.n_open > 0 {
             let (said, end) = self.next().await?;
+            let (all, last) = &mut answers[said.answer];
+            all.answer = said.answer;
             all.pieces.extend(said.pieces);
             all.tokens.extend(said.tokens);
             if let Some(end) = end {
-                return Ok(json(&self.writer.whole(all, &end)));
+                *last = end;
             }
         }
+        if n_best < answers.len() {
+            answers.sort_by(|(a, _), (b, _)| mean_logprob(b).total_cmp(&mean_logprob(a)));
+            answers.truncate(n_best);
+            for (idx, (said, _)) in answers.iter_mut().enumerate() {
+                said.answer = idx;
+            }
+        }
+        if hides_logprobs {
+            for (said, _) in &mut answers {
+                said.tokens.clear();
+            }
+        }
+        Ok(json(&self.writer.wholes(answers, &self.total)))
     }
 
     /// Waits for the next bytes; `None` after the last.
@@ -146,11 +255,15 @@ impl Speech {
     }
 
     fn write(&mut self, (said, end): (Said, Option<End>), out: &mut Frames) {
+        let answer = said.answer;
         if !said.is_empty() {
             self.writer.part(said, out);
         }
         if let Some(end) = end {
-            self.writer.end(&end, out);
+            self.writer.answer_end(answer, &end, out);
+            if self.ended {
+                self.writer.end(&self.total, out);
+            }
         }
     }
 
@@ -174,25 +287,52 @@ impl Speech {
         }
     }
 
-    /// Waits for what is said next. Nothing is lost when the wait is given up.
+    /// Waits for what is said next, in any of the answers. Nothing is lost when the wait is given up.
     async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
-        let mut next = self.voice.next().await;
-        self.ended |= !matches!(next, Ok((_, None)));
-        if let Ok((said, _)) = &mut next {
-            said.pieces.retain(|piece| {
-                let is_call = matches!(piece, Piece::ToolCall(_));
-                let is_surplus = is_call && self.called && !self.parallel_calls;
-                self.called |= is_call;
-                !is_surplus
-            });
+        let heard = self.voices.next().await;
+        let Heard {
+            answer,
+            voice,
+            next,
+        } = heard.ok_or_else(|| ApiError::internal("the answer has ended"))?;
+        let (mut said, mut end) = next.inspect_err(|_| self.ended = true)?;
+        for (idx, job) in self.later.drain(..) {
+            let begun = begin(self.app.clone(), self.client.clone(), idx, job);
+            self.voices.push(begun.boxed());
         }
-        if let Ok((_, Some(end))) = &mut next {
-            end.metrics.total_duration = clock::nanos(self.arrived.elapsed());
+        said.answer = answer;
+        said.pieces.retain(|piece| {
+            let is_call = matches!(piece, Piece::ToolCall(_));
+            let is_surplus = is_call && self.called[answer] && !self.parallel_calls;
+            self.called[answer] |= is_call;
+            !is_surplus
+        });
+        match (&mut end, voice) {
+            (Some(end), _) => {
+                end.metrics.total_duration = clock::nanos(self.arrived.elapsed());
+                self.n_open -= 1;
+                self.ended = self.n_open == 0;
+                self.add(answer, end);
+            }
+            (None, Some(voice)) => self.voices.push(listen(answer, voice).boxed()),
+            (None, None) => {}
         }
-        next
+        Ok((said, end))
+    }
+
+    /// Adds the end of one answer to that of all: they have one prompt, and each its own tokens.
+    fn add(&mut self, answer: usize, end: &End) {
+        let generated = self.total.metrics.eval_count + end.metrics.eval_count;
+        if answer == 0 {
+            self.total = end.clone();
+        }
+        self.total.metrics.eval_count = generated;
     }
 }
 
+/// Clients bound the size of a header, and a schema may have a thousand keywords.
+const MAX_WARNINGS: usize = 8;
+const MAX_WARNING_CHARS: usize = 300;
 /// A comment, which readers of server-sent events skip.
 const PING: &str = ": ping\n\n";
 const PING_EVERY: Duration = Duration::from_secs(15);

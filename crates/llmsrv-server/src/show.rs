@@ -11,17 +11,19 @@ use llmsrv_api::{
     modelfile::{Instruction, Modelfile},
     native::{Details, ListedModel},
 };
-use llmsrv_chat::Template;
+use llmsrv_chat::TemplateCapabilities;
 use llmsrv_gguf::{Array, GgufFile, Metadata, Value as MetaValue};
-use llmsrv_store::{ModelConfig, ModelEntry, ModelName, Store, StoredModel};
+use llmsrv_store::{ModelEntry, ModelName, Store, StoredModel};
 use serde_json::{Map, Value, json};
 
-use crate::{clock, manager};
+use crate::{clock, error::ApiError, template};
 
-/// Returns the facts that lists show.
-pub(crate) fn details(config: &ModelConfig) -> Details {
+/// Returns the facts that lists show. The name `default` has the model it stands for as its parent.
+pub(crate) fn details(entry: &ModelEntry) -> Details {
+    let config = &entry.config;
+    let meant = entry.stands_for.as_ref();
     Details {
-        parent_model: String::new(),
+        parent_model: meant.map_or_else(String::new, ToString::to_string),
         format: config.format.clone(),
         family: config.family.clone(),
         families: config.families.clone(),
@@ -71,7 +73,7 @@ fn upstream_details() -> Details {
 const UPSTREAM: &str = "upstream";
 const UPSTREAM_CAPABILITIES: [&str; 2] = ["completion", "tools"];
 
-/// What models can do, for lists: their files are read once.
+/// What models can do, for lists: their files are read once, and no template is parsed.
 #[derive(Default)]
 pub(crate) struct Capabilities(Mutex<HashMap<String, Vec<String>>>);
 
@@ -86,8 +88,8 @@ impl Capabilities {
         let read = || {
             let stored = store.model(&entry.name).ok()?;
             let file = GgufFile::open(&stored.weights).ok()?;
-            let template = template(&stored, file.metadata());
-            let found = capabilities(&stored, file.metadata(), &template);
+            let can = template::capabilities(&stored, file.metadata());
+            let found = capabilities(&stored, file.metadata(), can);
             Some(found.into_iter().map(str::to_owned).collect())
         };
         let found: Vec<String> = read().unwrap_or_default();
@@ -103,19 +105,12 @@ impl Capabilities {
     }
 }
 
-fn template(stored: &StoredModel, metadata: &Metadata) -> Template {
-    manager::choose_template(stored, &|text| {
-        let tokens = metadata.strings("tokenizer.ggml.tokens");
-        tokens.is_some_and(|tokens| tokens.iter().any(|token| token == text.as_bytes()))
-    })
-}
-
 fn capabilities(
     stored: &StoredModel,
     metadata: &Metadata,
-    template: &Template,
+    can: TemplateCapabilities,
 ) -> Vec<&'static str> {
-    let (can, embeds_only) = (template.capabilities(), stored.entry.config.embeds_only);
+    let embeds_only = stored.entry.config.embeds_only;
     // Beside the weights, or in the same file where the models can read that.
     let sees = !stored.projectors.is_empty()
         || (metadata.architecture() == Some("gemma3")
@@ -138,12 +133,23 @@ pub(crate) fn show(
     stored: &StoredModel,
     verbose: bool,
     system: Option<&str>,
-) -> Result<Value, llmsrv_gguf::Error> {
-    let file = GgufFile::open(&stored.weights)?;
+) -> Result<Value, ApiError> {
+    let file = GgufFile::open(&stored.weights).map_err(|error| match error {
+        // The system's text may hold a path.
+        llmsrv_gguf::Error::Io(error) => ApiError::internal(format!(
+            "cannot read model '{}': {}",
+            stored.entry.name,
+            error.kind()
+        )),
+        error => ApiError::internal(format!("invalid model file: {error}")),
+    })?;
     let metadata = file.metadata();
-    let template = template(stored, metadata);
+    let template = template::choose(stored, &|text| {
+        let tokens = metadata.strings("tokenizer.ggml.tokens");
+        tokens.is_some_and(|tokens| tokens.iter().any(|token| token == text.as_bytes()))
+    })?;
     let config = &stored.entry.config;
-    let capabilities = capabilities(stored, metadata, &template);
+    let capabilities = capabilities(stored, metadata, template.capabilities());
 
     let system = system.or(stored.system.as_deref()).unwrap_or_default();
     let mut shown = Map::new();
@@ -160,7 +166,7 @@ pub(crate) fn show(
     if !system.is_empty() {
         put("system", json!(system));
     }
-    put("details", json!(details(config)));
+    put("details", json!(details(&stored.entry)));
     if !stored.messages.is_empty() {
         put("messages", json!(stored.messages));
     }

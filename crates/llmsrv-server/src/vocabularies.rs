@@ -126,7 +126,7 @@ async fn forget(vocabularies: Weak<Vocabularies>) {
 
 fn read(stored: &StoredModel) -> Result<Tokenizer, ApiError> {
     let name = &stored.entry.name;
-    let file = GgufFile::open(&stored.weights).map_err(|error| match error {
+    let file = GgufFile::open_model(&stored.weights).map_err(|error| match error {
         // The system's text may hold a path.
         llmsrv_gguf::Error::Io(error) => {
             ApiError::internal(format!("cannot read model '{name}': {}", error.kind()))

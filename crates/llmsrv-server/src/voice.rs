@@ -15,7 +15,6 @@ use crate::{
     dialect::{End, Reason, Said},
     error::ApiError,
     job::Job,
-    library,
     manager::Lease,
     metrics, prompt, upstream,
 };
@@ -56,7 +55,7 @@ pub(crate) struct Engine {
     prompt_tokens: usize,
     n_truncated: usize,
     watch: metrics::Answer,
-    _lease: Lease,
+    lease: Lease,
 }
 
 /// Finds who is to answer and lets it begin.
@@ -108,13 +107,15 @@ async fn on_this_machine(app: &App, job: Job) -> Result<Outcome, ApiError> {
     let (model, settings) = (lease.model.clone(), app.settings.clone());
     let job = Arc::new(job);
     if job.render_only {
-        let rendered = library::blocking(move || prompt::rendered(&job, &model, &settings));
-        let (text, n_images) = rendered.await??;
+        let rendered =
+            prompt::rendering(move |stop| prompt::rendered(&job, &model, &settings, stop));
+        let (text, n_images) = rendered.await?;
         return Ok(Outcome::Prompt(text, n_images));
     }
     let name = lease.model.stored.entry.name.to_string();
     let watch = app.metrics.answer(&name).since(asked);
-    let started = library::blocking(move || prompt::start(&job, &model, &settings)).await??;
+    let started =
+        prompt::rendering(move |stop| prompt::start(&job, &model, &settings, stop)).await?;
     Ok(Outcome::Voice(Voice::Engine(Box::new(Engine {
         generation: started.generation,
         splitter: started.splitter,
@@ -122,7 +123,7 @@ async fn on_this_machine(app: &App, job: Job) -> Result<Outcome, ApiError> {
         prompt_tokens: started.prompt_tokens,
         n_truncated: started.n_truncated,
         watch,
-        _lease: lease,
+        lease,
     }))))
 }
 
@@ -132,6 +133,14 @@ impl Voice {
         match self {
             Voice::Engine(engine) => engine.prompt_tokens,
             Voice::Upstream(_) => 0,
+        }
+    }
+
+    /// What the answer need not keep to, for all that was asked: one sentence each.
+    pub(crate) fn unenforced(&self) -> &[String] {
+        match self {
+            Voice::Engine(engine) => engine.generation.unenforced(),
+            Voice::Upstream(_) => &[],
         }
     }
 
@@ -180,14 +189,25 @@ impl Engine {
                     None if text.is_empty() => Vec::new(),
                     None => vec![Piece::Content(text)],
                 };
-                Ok((Said { pieces, tokens }, None))
+                Ok((
+                    Said {
+                        pieces,
+                        tokens,
+                        ..Said::default()
+                    },
+                    None,
+                ))
             }
             Some(Event::Done(finish)) => {
-                let splitter = self.splitter.as_mut();
-                let said = Said {
-                    pieces: splitter.map(OutputSplitter::finish).unwrap_or_default(),
-                    tokens: Vec::new(),
-                };
+                let mut said = Said::default();
+                if let Some(splitter) = &mut self.splitter {
+                    said.pieces = splitter.finish();
+                    let n_bytes = splitter.n_left_out();
+                    if n_bytes > 0 {
+                        let model = &self.lease.model.stored.entry.name;
+                        tracing::warn!(%model, n_bytes, "a call of a tool was cut, or calls no tool that was offered: it is left out of the answer");
+                    }
+                }
                 Ok((said, Some(self.end(*finish))))
             }
             Some(Event::Error(text)) => Err(ApiError::internal(text)),

@@ -2,7 +2,7 @@
 //! same file system, flushed to the disk, then renamed.
 
 use std::{
-    fs::{self, File, Permissions},
+    fs::{self, File, Permissions, TryLockError},
     io::{self, Read, Write},
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
@@ -24,10 +24,9 @@ pub struct BlobWriter {
 
 impl BlobWriter {
     pub(crate) fn new(layout: &Layout) -> Result<BlobWriter, Error> {
-        let file = aside(layout, &layout.blobs())?;
         Ok(BlobWriter {
             layout: layout.clone(),
-            file,
+            file: aside_in_use(layout)?,
             hasher: Sha256::new(),
             size_bytes: 0,
         })
@@ -68,13 +67,17 @@ impl BlobWriter {
 pub struct BlobFile {
     layout: Layout,
     path: TempPath,
+    /// Locked as long as it is open.
+    _in_use: File,
 }
 
 impl BlobFile {
     pub(crate) fn new(layout: &Layout) -> Result<BlobFile, Error> {
+        let (in_use, path) = aside_in_use(layout)?.into_parts();
         Ok(BlobFile {
             layout: layout.clone(),
-            path: aside(layout, &layout.blobs())?.into_temp_path(),
+            path,
+            _in_use: in_use,
         })
     }
 
@@ -194,6 +197,29 @@ pub(crate) fn sync_folder(layout: &Layout, folder: &Path) -> Result<(), Error> {
 pub(crate) fn touch(path: &Path) {
     if let Err(error) = File::open(path).and_then(|file| file.set_modified(SystemTime::now())) {
         tracing::debug!(%error, "cannot renew the time of a blob");
+    }
+}
+
+/// Makes a file for a blob that is locked from the moment it is seen by those who remove leftovers:
+/// when this process dies, the system unlocks it.
+fn aside_in_use(layout: &Layout) -> Result<NamedTempFile, Error> {
+    let _guard = lock::shared(layout)?;
+    let file = aside(layout, &layout.blobs())?;
+    match file.as_file().try_lock() {
+        Err(TryLockError::Error(error)) if error.kind() != io::ErrorKind::Unsupported => {
+            Err(layout.error("lock a file in", &layout.blobs(), error))
+        }
+        _ => Ok(file),
+    }
+}
+
+/// Tells whether a file written aside is still being written; `None` where the file system has no
+/// locks.
+pub(crate) fn is_in_use(path: &Path) -> Option<bool> {
+    match File::open(path).ok()?.try_lock() {
+        Ok(()) => Some(false),
+        Err(TryLockError::WouldBlock) => Some(true),
+        Err(TryLockError::Error(_)) => None,
     }
 }
 

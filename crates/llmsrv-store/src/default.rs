@@ -1,13 +1,14 @@
 //! What the name `default` stands for.
 //!
-//! A user who has chosen nothing gets an answer from `default`. Nothing is written for it; it is
-//! resolved each time, to the first of:
+//! A user who has chosen nothing gets an answer from `default`. It is resolved each time, to the
+//! first of:
 //! 1. the model that the settings name (missing: `default` does not resolve, so that the mistake
 //!    shows),
-//! 2. a manifest of this name: the user made it, say with `cp llama3 default`,
-//! 3. the user's newest model that writes text,
+//! 2. the model that the user has chosen, if it is there: copying a model to `default` chooses it,
+//! 3. a manifest of this name, which the user has made,
 //! 4. the embedded model,
-//! 5. the user's newest model of any kind.
+//! 5. the user's oldest model that writes text, else the oldest one: a model that is added later
+//!    changes nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,12 @@ pub(crate) struct Marker {
     pub(crate) name: ModelName,
     /// Digest of its manifest.
     pub(crate) manifest: Digest,
+}
+
+/// Which model the user has chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Choice {
+    pub(crate) model: ModelName,
 }
 
 /// Returns the name that may stand for another.
@@ -36,6 +43,7 @@ pub(crate) fn is_default(name: &ModelName) -> bool {
 pub(crate) fn resolve<'a>(
     entries: &'a [ModelEntry],
     setting: Option<&ModelName>,
+    choice: Option<&Choice>,
     marker: Option<&Marker>,
 ) -> Option<&'a ModelEntry> {
     if let Some(name) = setting.filter(|name| !is_default(name)) {
@@ -45,10 +53,17 @@ pub(crate) fn resolve<'a>(
         marker.is_some_and(|marker| entry.name == marker.name && entry.digest == marker.manifest)
     };
     let first = |wanted: &dyn Fn(&ModelEntry) -> bool| entries.iter().find(|entry| wanted(entry));
-    first(&|entry| is_default(&entry.name))
-        .or_else(|| first(&|entry| !is_embedded(entry) && !entry.config.embeds_only))
+    let oldest =
+        |wanted: &dyn Fn(&ModelEntry) -> bool| entries.iter().rev().find(|entry| wanted(entry));
+    let writes = |entry: &ModelEntry| !entry.config.embeds_only;
+    // Of a family that nobody knows it is not sure that it is a model.
+    let is_known = |entry: &ModelEntry| writes(entry) && !entry.config.family.is_empty();
+    first(&|entry| choice.is_some_and(|choice| entry.name == choice.model))
+        .or_else(|| first(&|entry| is_default(&entry.name)))
         .or_else(|| first(&is_embedded))
-        .or_else(|| entries.first())
+        .or_else(|| oldest(&is_known))
+        .or_else(|| oldest(&writes))
+        .or_else(|| entries.last())
 }
 
 #[cfg(test)]
@@ -83,48 +98,46 @@ mod tests {
             manifest: Digest::of(b"other"),
             ..tiny.clone()
         };
-        let setting = |name: &str| Some(name.parse::<ModelName>().unwrap());
-        for (names, setting, marker, expected) in [
-            (&["tiny"][..], None, Some(&tiny), Some("tiny")),
-            (&["tiny", "a", "b"], None, Some(&tiny), Some("a")),
-            (&["e/embed", "a"], None, Some(&tiny), Some("a")),
-            (&["e/embed", "tiny"], None, Some(&tiny), Some("tiny")),
-            (&["e/embed"], None, None, Some("e/embed")),
-            (&["tiny", "a"], None, Some(&changed), Some("tiny")),
-            (&["tiny", "a"], None, None, Some("tiny")),
+        let name = |name: &str| Some(name.parse::<ModelName>().unwrap());
+        let none = None;
+        for (names, setting, choice, marker, expected) in [
+            (&["tiny"][..], none, none, Some(&tiny), Some("tiny")),
+            (&["b", "a", "tiny"], none, none, Some(&tiny), Some("tiny")),
+            (&["b", "a", "tiny"], none, Some("A"), Some(&tiny), Some("a")),
+            (&["b", "tiny"], none, Some("a"), Some(&tiny), Some("tiny")),
+            (&["a", "e/embed"], none, none, Some(&tiny), Some("a")),
+            (&["e/embed", "tiny"], none, none, Some(&tiny), Some("tiny")),
+            (&["e/f", "e/embed"], none, none, None, Some("e/embed")),
+            (&["c", "b", "a"], none, none, Some(&changed), Some("a")),
+            (&["c", "b", "a"], none, none, None, Some("a")),
+            (&["a", "Default"], none, none, Some(&tiny), Some("default")),
+            (&["a", "Default"], none, Some("a"), None, Some("a")),
+            (&["default", "b"], Some("B"), None, Some(&tiny), Some("b")),
+            (&["a", "default"], Some("gone"), None, Some(&tiny), None),
             (
-                &["tiny", "a", "Default"],
-                None,
-                Some(&tiny),
+                &["tiny", "a"],
                 Some("default"),
-            ),
-            (
-                &["tiny", "a", "default", "b"],
-                setting("B"),
-                Some(&tiny),
-                Some("b"),
-            ),
-            (
-                &["tiny", "a", "default"],
-                setting("gone"),
-                Some(&tiny),
                 None,
+                Some(&tiny),
+                Some("tiny"),
             ),
-            (&["tiny", "a"], setting("default"), Some(&tiny), Some("a")),
             (
                 &["tiny", "default:8b"],
-                None,
+                none,
+                none,
                 Some(&tiny),
-                Some("default:8b"),
+                Some("tiny"),
             ),
-            (&[], None, Some(&tiny), None),
+            (&[], none, none, Some(&tiny), None),
         ] {
             let entries: Vec<_> = names
                 .iter()
                 .map(|name| entry(name, name.starts_with("e/")))
                 .collect();
-            let resolved =
-                resolve(&entries, setting.as_ref(), marker).map(|entry| entry.name.clone());
+            let setting: Option<ModelName> = setting.and_then(name);
+            let choice = choice.and_then(name).map(|model| Choice { model });
+            let resolved = resolve(&entries, setting.as_ref(), choice.as_ref(), marker)
+                .map(|entry| entry.name.clone());
             assert_eq!(
                 resolved,
                 expected.map(|name| name.parse().unwrap()),

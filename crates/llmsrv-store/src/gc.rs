@@ -5,7 +5,7 @@ use std::{collections::HashSet, ffi::OsStr, fs, path::PathBuf, time::Duration};
 
 use crate::{
     Digest, Error, Manifest,
-    blobs::{TEMPORARY_PREFIX, sync_folder},
+    blobs::{TEMPORARY_PREFIX, is_in_use, sync_folder},
     layout::{Layout, ignore_absent, is_older_than, read_dir},
     lock::Guard,
     manifest::{MAX_BYTES, read_limited},
@@ -31,18 +31,19 @@ pub(crate) fn remove_unreferenced(
     sync_folder(layout, &layout.blobs())
 }
 
-/// Removes blobs that no manifest names and files left behind by interrupted writes, both only
-/// when they are older than [`GRACE`]. While a transfer is under way its finished blobs wait for a
+/// Removes what a killed process was writing for a blob, and blobs that no manifest names and files
+/// left behind by other interrupted writes when they are older than [`GRACE`]. While a transfer is under way its finished blobs wait for a
 /// manifest, so then blobs stay. Returns the number of files removed.
 pub(crate) fn prune(layout: &Layout, _alone: &Guard) -> Result<usize, Error> {
-    let mut blobs = Vec::new();
+    let (mut blobs, mut killed) = (Vec::new(), Vec::new());
     let mut strays = strays_in(layout, layout.root().to_owned())?;
     strays.extend(strays_in(layout, layout.manifests())?);
     let mut transfer_under_way = false;
     for path in files_in(layout, layout.blobs())? {
         match classify(path.file_name().unwrap_or_default()) {
             Class::Blob(digest) => blobs.push((digest, path)),
-            Class::Stray => {
+            Class::Written if is_in_use(&path) == Some(false) => killed.push(path),
+            Class::Written | Class::Stray => {
                 transfer_under_way |= !is_older_than(&path, GRACE);
                 strays.push(path);
             }
@@ -59,6 +60,7 @@ pub(crate) fn prune(layout: &Layout, _alone: &Guard) -> Result<usize, Error> {
         );
     }
     doomed.retain(|path| is_older_than(path, GRACE));
+    doomed.append(&mut killed);
     for path in &doomed {
         ignore_absent(fs::remove_file(path))
             .map_err(|error| layout.error("remove", path, error))?;
@@ -104,7 +106,9 @@ fn files_in(layout: &Layout, folder: PathBuf) -> Result<Vec<PathBuf>, Error> {
 /// What a file among the blobs is.
 enum Class {
     Blob(Digest),
-    /// Left behind by an interrupted write or transfer, or being written.
+    /// Being written, or left behind when that was interrupted.
+    Written,
+    /// Left behind by an interrupted transfer, or still coming.
     Stray,
     /// Not ours to remove.
     Other,
@@ -115,7 +119,7 @@ fn classify(name: &OsStr) -> Class {
         return Class::Other;
     };
     if is_temporary(name) {
-        return Class::Stray;
+        return Class::Written;
     }
     let (digest, rest) = text.split_at_checked(DIGEST_LEN).unwrap_or((text, ""));
     match digest.parse() {
@@ -212,6 +216,24 @@ mod tests {
         assert!(kept.iter().all(|path| path.exists()));
         assert!(gone.iter().all(|path| !path.exists()));
         assert_eq!(fixture.prune(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_process_was_writing_is_removed_at_once() {
+        let fixture = Fixture::new();
+        let blobs = fixture.layout.blobs();
+        let writer = crate::blobs::BlobWriter::new(&fixture.layout).unwrap();
+        let file = crate::blobs::BlobFile::new(&fixture.layout).unwrap();
+        let killed = Fixture::write(blobs.join(".llmsrv-new-abc"), b"x", 0);
+        // A download goes on where it was.
+        let partial = blobs.join(format!("{}-partial", Digest::of(b"p").file_name()));
+        let partial = Fixture::write(partial, b"", 0);
+        assert_eq!(fixture.prune(), 1);
+        assert!(!killed.exists() && partial.exists() && file.path().exists());
+        fs::write(file.path(), b"converted").unwrap();
+        let (digest, _) = file.commit().unwrap();
+        let (empty, _) = writer.commit(None).unwrap();
+        assert!(fixture.layout.blob(&digest).exists() && fixture.layout.blob(&empty).exists());
     }
 
     #[test]

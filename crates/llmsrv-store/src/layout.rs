@@ -58,6 +58,11 @@ impl Layout {
         self.root.join(".llmsrv-embedded.json")
     }
 
+    /// Which model the user has chosen for the name `default`.
+    pub(crate) fn chosen_default(&self) -> PathBuf {
+        self.root.join(".llmsrv-default.json")
+    }
+
     /// Wraps an error of the system, naming `path` relative to the root.
     pub(crate) fn error(&self, action: &'static str, path: &Path, source: io::Error) -> Error {
         let relative = path.strip_prefix(&self.root).unwrap_or(path);

@@ -21,9 +21,9 @@ pub(crate) struct Guard {
 }
 
 /// Waits until nobody changes the store. A store this process may not write has no usable lock
-/// file; it is read without.
+/// file, and one that nobody has written to has none yet: it is read without.
 pub(crate) fn shared(layout: &Layout) -> Result<Guard, Error> {
-    match open(layout) {
+    match open(layout, false) {
         Ok(file) => wait(layout, file, File::try_lock_shared, File::lock_shared),
         Err(error) if is_read_only(&error) => Ok(Guard { _file: None }),
         Err(error) => Err(layout.error("open", &layout.lock(), error)),
@@ -32,15 +32,15 @@ pub(crate) fn shared(layout: &Layout) -> Result<Guard, Error> {
 
 /// Waits until nobody else uses the store.
 pub(crate) fn exclusive(layout: &Layout) -> Result<Guard, Error> {
-    let file = open(layout).map_err(|error| layout.error("open", &layout.lock(), error))?;
+    let file = open(layout, true).map_err(|error| layout.error("open", &layout.lock(), error))?;
     wait(layout, file, File::try_lock, File::lock)
 }
 
-fn open(layout: &Layout) -> io::Result<File> {
+fn open(layout: &Layout, create: bool) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
         .write(true)
-        .create(true)
+        .create(create)
         .truncate(false)
         .open(layout.lock())
 }
@@ -87,6 +87,8 @@ mod tests {
     fn readers_share_and_a_writer_is_alone() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::new(folder.path());
+        // Before the first writer there is no lock file, and nothing to wait for.
+        drop(exclusive(&layout).unwrap());
         let first = shared(&layout).unwrap();
         let second = shared(&layout).unwrap();
         let (sender, receiver) = mpsc::channel();

@@ -50,6 +50,7 @@ impl Store {
         default::resolve(
             entries,
             self.options.default_model.as_ref(),
+            self.choice().as_ref(),
             self.marker().as_ref(),
         )
     }

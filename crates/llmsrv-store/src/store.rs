@@ -17,6 +17,7 @@ use crate::{
     layout::{Layout, ignore_absent},
     lock::{self, Guard},
     lookup::{read_manifest, standing_for},
+    manifest::read_limited,
 };
 
 /// How to open a store.
@@ -30,9 +31,11 @@ pub struct OpenOptions {
     pub prune: bool,
     /// With `prune`: do so when the store is opened, too.
     pub prune_at_open: bool,
-    /// The model that the name `default` stands for; `None` = the user's newest, else the
-    /// embedded one.
+    /// The model that the name `default` stands for; `None` = the one chosen in the store, else
+    /// the embedded one.
     pub default_model: Option<ModelName>,
+    /// Nothing is made or tidied up: the store is only looked at.
+    pub look_only: bool,
 }
 
 impl Default for OpenOptions {
@@ -42,6 +45,7 @@ impl Default for OpenOptions {
             prune: true,
             prune_at_open: true,
             default_model: None,
+            look_only: false,
         }
     }
 }
@@ -62,19 +66,9 @@ impl Store {
     /// for reading.
     pub fn open(root: &Path, options: OpenOptions) -> Result<Store, Error> {
         let primary = Layout::new(root);
-        let made = [primary.manifests(), primary.blobs()]
-            .iter()
-            .try_for_each(fs::create_dir_all);
-        match made {
-            Err(error) if !(is_read_only(&error) && root.is_dir()) => {
-                return Err(Error::Open {
-                    root: root.to_owned(),
-                    source: error,
-                });
-            }
-            _ => {}
+        if !options.look_only {
+            prepare(&primary, &options)?;
         }
-        tidy(&primary, options.prune && options.prune_at_open);
         let fallback = options
             .fallback
             .as_deref()
@@ -124,11 +118,15 @@ impl Store {
         Ok(self.whole_named(name)?.bytes)
     }
 
-    /// Gives the model `source` the additional name `destination`, replacing what has that name.
+    /// Gives the model `source` the additional name `destination`, replacing what has that name. A
+    /// copy to `default` only says which model that name stands for from now on.
     pub fn copy(&self, source: &ModelName, destination: &ModelName) -> Result<(), Error> {
         let guard = lock::exclusive(&self.primary)?;
         let whole = self.whole_named(source)?;
         let meant = whole.entry.stands_for.as_ref().unwrap_or(&whole.entry.name);
+        if default::is_default(destination) && !default::is_default(meant) {
+            return self.choose(&guard, meant);
+        }
         if source != destination && meant != destination {
             self.write_manifest(&guard, destination, &whole.bytes)?;
         }
@@ -242,6 +240,25 @@ impl Store {
 
 /// Writing and removing manifests; the callers hold the lock alone.
 impl Store {
+    /// Remembers which model `default` stands for; a model of that very name stays, and is hidden.
+    fn choose(&self, _guard: &Guard, model: &ModelName) -> Result<(), Error> {
+        let choice = default::Choice {
+            model: model.clone(),
+        };
+        let path = self.primary.chosen_default();
+        let json = serde_json::to_vec(&choice)
+            .map_err(|error| self.primary.error("write", &path, error.into()))?;
+        blobs::write_whole(&self.primary, self.primary.root(), &path, &json)
+    }
+
+    /// Returns which model was chosen, if one was.
+    pub(crate) fn choice(&self) -> Option<default::Choice> {
+        let bytes = read_limited(&self.primary.chosen_default(), 1 << 16).ok()?;
+        serde_json::from_slice(&bytes)
+            .inspect_err(|error| tracing::warn!(%error, "unreadable choice of the default model"))
+            .ok()
+    }
+
     pub(crate) fn write_manifest(
         &self,
         guard: &Guard,
@@ -259,6 +276,12 @@ impl Store {
             &self.primary.manifest(&name),
             bytes,
         )?;
+        if default::is_default(&name) {
+            // It was made to be used.
+            let path = self.primary.chosen_default();
+            ignore_absent(fs::remove_file(&path))
+                .map_err(|error| self.primary.error("remove", &path, error))?;
+        }
         if self.options.prune {
             self.remove_blobs_of(guard, old)?;
         }
@@ -304,6 +327,24 @@ impl Store {
             }
         }
     }
+}
+
+/// Makes the folders of a store and tidies it up. A store that may only be read stays as it is.
+fn prepare(layout: &Layout, options: &OpenOptions) -> Result<(), Error> {
+    let made = [layout.manifests(), layout.blobs()]
+        .iter()
+        .try_for_each(fs::create_dir_all);
+    match made {
+        Err(error) if !(is_read_only(&error) && layout.root().is_dir()) => {
+            return Err(Error::Open {
+                root: layout.root().to_owned(),
+                source: error,
+            });
+        }
+        _ => {}
+    }
+    tidy(layout, options.prune && options.prune_at_open);
+    Ok(())
 }
 
 /// Renames blobs of the old spelling and removes what nobody needs. Failing is no reason not to

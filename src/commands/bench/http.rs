@@ -5,7 +5,6 @@ use std::{path::Path, time::Instant};
 use llmsrv_api::client::Client;
 use llmsrv_bench::{Figure, Options, Stream, Streamer};
 use llmsrv_server::Keys;
-use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName, OpenOptions, Store};
 use serde_json::{Value, json};
 
 use super::Subject;
@@ -34,7 +33,7 @@ pub fn compare(
         let folder = tempfile::Builder::new()
             .prefix(".llmsrv-bench-")
             .tempdir_in(near)?;
-        let store = lend(folder.path(), &subject.weights)?;
+        let store = local::lend(folder.path(), &subject.weights, "bench")?;
         (Some(folder), store, "bench".to_owned())
     };
     let mut settings = local::settings(config, Keys::default())?;
@@ -98,20 +97,6 @@ async fn over_http(client: &Client, model: &str) -> Result<Option<f64>, Failure>
         }
     }
     Err(Failure::new(Code::Failed, "the stream ended early"))
-}
-
-/// Makes a store in `folder` with the file as its only model.
-fn lend(folder: &Path, weights: &Path) -> Result<Store, Failure> {
-    let store = Store::open(folder, OpenOptions::default())?;
-    let size = weights.metadata()?.len();
-    // The name of a blob that nobody else will see; reading all of a file takes long.
-    let digest = Digest::of(format!("{} {size}", weights.display()).as_bytes());
-    store.link_blob(weights, &digest)?;
-    let layers = vec![Layer::new(LayerKind::Model, digest, size)];
-    let config = store.put_config(&layers)?;
-    let name: ModelName = "bench".parse()?;
-    store.put_manifest(&name, &Manifest::new(config, layers).to_bytes())?;
-    Ok(store)
 }
 
 const PROMPT: &str = "one two three four five six seven eight nine ten eleven twelve";

@@ -26,6 +26,10 @@ pub fn run(text: &str, args: &BenchArgs, quiet: bool) -> Result<(), Failure> {
             "--make-model needs --output FILE",
         ));
     };
+    if path.is_file() {
+        let text = format!("{} exists", path.display());
+        return Err(Failure::new(Code::Failed, text).hint("remove it, or name another file"));
+    }
     let (name, shape) = shape(text)?;
     let target: Target = args
         .quantize

@@ -50,7 +50,7 @@ impl Source {
             }
             Ok(_) => {
                 if !is_gguf(&path).with_context(unusable)? {
-                    bail!("{text} is no GGUF file; of safetensors name the folder they are in");
+                    bail!("{text} is not a GGUF file; for safetensors, name their folder");
                 }
                 Ok(Source::Files(vec![(name_of(&path), path)]))
             }

@@ -47,7 +47,7 @@ pub fn install_steps(context: &Context, args: &InstallArgs) -> Result<Vec<Step>,
             .filter(|group| has_group(group))
             .map(|group| (*group).to_owned())
             .collect(),
-        address: listen(context, args.network)?,
+        address: listen(context, args)?,
         models: models(context, &account, scope)?,
         account: (account.name, account.group),
     };
@@ -132,8 +132,8 @@ fn account(args: &InstallArgs, scope: Scope) -> Result<Runs, Failure> {
 }
 
 /// Where the service shall listen; `None` if nothing was said.
-fn listen(context: &Context, network: bool) -> Result<Option<Listen>, Failure> {
-    let global = &context.global;
+fn listen(context: &Context, args: &InstallArgs) -> Result<Option<Listen>, Failure> {
+    let (global, network) = (&context.global, args.network);
     if !network && global.host.is_none() && global.port.is_none() {
         return Ok(None);
     }
@@ -155,7 +155,7 @@ fn listen(context: &Context, network: bool) -> Result<Option<Listen>, Failure> {
     Ok(Some(Listen {
         address: host.authority(),
         port: host.port,
-        every_origin: !host.is_loopback(),
+        every_origin: args.every_origin,
     }))
 }
 
@@ -203,16 +203,24 @@ pub(super) fn say_installed(context: &Context, args: &InstallArgs) {
     if args.manner.user {
         term::note("it ends when you log out, unless `loginctl enable-linger` was said");
     }
-    let every = listen(context, args.network).ok().flatten();
-    if every.is_some_and(|listen| listen.every_origin) {
-        let scope = scope(args.manner.user);
-        let account = account(args, scope).ok().filter(|_| scope == Scope::System);
-        warn_of_network(account.as_ref().map(|account| account.name.as_str()));
+}
+
+/// Warns of a service that will be open, whether or not less is to be printed.
+pub(super) fn warn_if_open(context: &Context, args: &InstallArgs) {
+    let Some(listen) = listen(context, args).ok().flatten() else {
+        return;
+    };
+    if args.manner.dry_run || listen.is_loopback() {
+        return;
     }
+    let scope = scope(args.manner.user);
+    let account = account(args, scope).ok().filter(|_| scope == Scope::System);
+    let account = account.as_ref().map(|account| account.name.as_str());
+    warn_of_network(&listen.address, account);
 }
 
 /// The API asks for nothing unless keys are there: of the user, or of the service's account.
-pub fn warn_of_network(account: Option<&str>) {
+pub fn warn_of_network(address: &str, account: Option<&str>) {
     let how = match account {
         None => "llmsrv key add NAME".to_owned(),
         Some(account) => {
@@ -220,8 +228,7 @@ pub fn warn_of_network(account: Option<&str>) {
         }
     };
     term::warning(format_args!(
-        "every machine that reaches this one can use the models: without keys the API asks for \
-         no password; `{how}` makes one"
+        "open to the network without keys: whoever reaches {address} can use the models; `{how}` makes a key"
     ));
 }
 

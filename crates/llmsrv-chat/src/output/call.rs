@@ -37,6 +37,41 @@ pub(super) fn object(json: &str) -> Option<Map<String, Value>> {
         .ok()
 }
 
+/// The call that an object is and nothing else: the name of a tool and its arguments, maybe wrapped as
+/// `{"type": "function", "function": …}`.
+pub(super) fn exact(mut object: Map<String, Value>, tools: &[Tool]) -> Option<Call> {
+    let may_be = |object: &Map<String, Value>, keys: &[&str]| {
+        object.keys().all(|key| keys.contains(&key.as_str()))
+    };
+    if let Some(Value::Object(_)) = object.get("function") {
+        if !may_be(&object, &["type", "id", "function"]) {
+            return None;
+        }
+        let Some(Value::Object(inner)) = object.remove("function") else {
+            return None;
+        };
+        object = inner;
+    }
+    let tool = known(object.get("name")?.as_str()?, tools)?;
+    if !may_be(&object, &["type", "id", "name", "arguments", "parameters"]) {
+        return None;
+    }
+    let takes_none = || {
+        let properties = tool.function.parameters.get("properties");
+        let listed = properties.and_then(Value::as_object);
+        listed.is_none_or(Map::is_empty)
+    };
+    let arguments = match arguments(&object) {
+        Some(arguments) => arguments,
+        None if object.len() == 1 && takes_none() => Map::new(),
+        None => return None,
+    };
+    Some(Call {
+        name: tool.function.name.clone(),
+        arguments,
+    })
+}
+
 /// The calls in `[name(key=value), …]`; none if one of them names no known tool.
 pub(super) fn parse_python(text: &str, tools: &[Tool]) -> Vec<Call> {
     let calls = python::parse(text).unwrap_or_default();
@@ -142,6 +177,17 @@ fn named_in(text: &str, tools: &[Tool]) -> Option<String> {
 pub(super) fn known<'a>(name: &str, tools: &'a [Tool]) -> Option<&'a Tool> {
     let find = |name: &str| tools.iter().find(|tool| tool.function.name == name);
     find(name).or_else(|| find(name.strip_prefix("functions.")?))
+}
+
+/// Whether a tool's name may begin so.
+pub(super) fn may_be_named(begin: &str, tools: &[Tool]) -> bool {
+    let names = |begin: &str| {
+        let mut names = tools.iter().map(|tool| &tool.function.name);
+        names.any(|name| name.starts_with(begin))
+    };
+    names(begin)
+        || "functions.".starts_with(begin)
+        || begin.strip_prefix("functions.").is_some_and(names)
 }
 
 /// Escapes line breaks and other control characters inside strings: models forget to.

@@ -31,6 +31,8 @@ pub(crate) const NEXT: &str = "<|end|><|start|>assistant";
 pub(super) struct HarmonySplitter {
     tools: Vec<Tool>,
     state: State,
+    /// Bytes of calls that were none.
+    n_left_out: usize,
     /// A header, the arguments of a call, or what may become a control token.
     held: String,
 }
@@ -41,8 +43,8 @@ enum State {
     Header,
     Thinking,
     Content,
-    /// In the arguments of a call of this tool.
-    Call(String),
+    /// In the arguments of a call of this tool; `None` = of one that was not offered.
+    Call(Option<String>),
 }
 
 /// What a character made certain.
@@ -58,6 +60,7 @@ impl HarmonySplitter {
         let mut splitter = HarmonySplitter {
             tools: tools.to_vec(),
             state: State::Header,
+            n_left_out: 0,
             held: String::new(),
         };
         // The prompt may have opened a channel.
@@ -101,16 +104,23 @@ impl HarmonySplitter {
         split
     }
 
+    /// Returns how many bytes of calls became neither call nor content.
+    pub(super) fn n_left_out(&self) -> usize {
+        self.n_left_out
+    }
+
     fn header(&mut self, split: &mut Split) {
         if let Some(header) = self.held.strip_suffix("<|message|>") {
             let to = header.split_once("to=").map(|(_, to)| {
                 let end = to.find(|c: char| c.is_whitespace() || c == '<');
                 to[..end.unwrap_or(to.len())].to_owned()
             });
-            let tool =
-                to.and_then(|to| call::known(&to, &self.tools).map(|t| t.function.name.clone()));
-            self.state = match tool {
-                Some(name) => State::Call(name),
+            let tool = |to: String| {
+                let tool = call::known(&to, &self.tools);
+                tool.map(|tool| tool.function.name.clone())
+            };
+            self.state = match to {
+                Some(to) => State::Call(tool(to)),
                 None if header.contains("<|channel|>analysis") => State::Thinking,
                 None => State::Content,
             };
@@ -152,13 +162,13 @@ impl HarmonySplitter {
         let end = end.unwrap_or_default();
         if let State::Call(name) = std::mem::replace(&mut self.state, State::Header) {
             let json = held.strip_suffix(end).unwrap_or(&held);
-            match call::object(json) {
-                Some(arguments) => split.calls.push(Call { name, arguments }),
-                None if json.trim().is_empty() => {
-                    let arguments = serde_json::Map::new();
-                    split.calls.push(Call { name, arguments });
-                }
-                None => split.text.content.push_str(json),
+            let arguments = match call::object(json) {
+                None if json.trim().is_empty() && !end.is_empty() => Some(serde_json::Map::new()),
+                arguments => arguments,
+            };
+            match (name, arguments) {
+                (Some(name), Some(arguments)) => split.calls.push(Call { name, arguments }),
+                _ => self.n_left_out += json.len(),
             }
         }
         if matches!(end, "<|start|>" | "<|channel|>") {

@@ -14,6 +14,7 @@ pub(crate) mod harmony;
 mod python;
 mod thinking;
 pub(crate) mod tools;
+mod whole;
 
 use llmsrv_api::native::{Tool, ToolCall};
 
@@ -36,6 +37,18 @@ pub enum Piece {
     ToolCall(ToolCall),
 }
 
+/// What an answer is bound to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bound {
+    /// The model says what it likes.
+    #[default]
+    Nothing,
+    /// It must call a tool: whatever is no call is a call that was cut.
+    Calls,
+    /// A format: bare JSON is an answer in that format, not a call.
+    Format,
+}
+
 /// Splits one answer.
 #[derive(Debug)]
 pub struct OutputSplitter {
@@ -55,6 +68,7 @@ impl OutputSplitter {
         prompt_tail: &str,
         tools: &[Tool],
         think: Option<Think>,
+        bound: Bound,
     ) -> Self {
         let tags = template
             .thinking_tags()
@@ -67,7 +81,8 @@ impl OutputSplitter {
                 let opened = prompt_tail.trim_end().ends_with(open);
                 ThinkingSplitter::new(open, close, opened)
             }),
-            tools: (!tools.is_empty()).then(|| ToolSplitter::new(template.tool_tag(), tools)),
+            tools: (!tools.is_empty())
+                .then(|| ToolSplitter::new(template.tool_tag(), tools, bound)),
             n_calls: 0,
         }
     }
@@ -99,9 +114,19 @@ impl OutputSplitter {
             self.push_content(c, &mut pieces);
         }
         if let Some(tools) = &mut self.tools {
-            append(&mut pieces, Piece::Content(tools.finish()));
+            let split = tools.finish();
+            append(&mut pieces, Piece::Content(split.content));
+            self.append_calls(split.calls, &mut pieces);
         }
         pieces
+    }
+
+    /// Returns how many bytes looked like calls of tools and were none: cut ones, and calls of tools
+    /// that there are not. They are in no piece.
+    pub fn n_left_out(&self) -> usize {
+        let harmony = self.harmony.as_ref().map_or(0, HarmonySplitter::n_left_out);
+        let tools = self.tools.as_ref().map_or(0, ToolSplitter::n_left_out);
+        harmony + tools
     }
 
     fn push_char(&mut self, c: char, pieces: &mut Vec<Piece>) {

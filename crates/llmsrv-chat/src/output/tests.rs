@@ -65,12 +65,20 @@ fn split(splitter: &mut OutputSplitter, chunks: &[&str]) -> Vec<Piece> {
 }
 
 fn check(tag: &str, answer: &str, expected: &str) {
-    let mut splitter = OutputSplitter::new(&template(tag), "", &tools(), None);
-    assert_eq!(
-        show(&split(&mut splitter, &[answer])),
-        expected,
-        "tag {tag:?}, answer {answer:?}"
-    );
+    check_bound(Bound::Nothing, tag, answer, expected);
+}
+
+/// Checks an answer in one piece and cut at every place.
+fn check_bound(bound: Bound, tag: &str, answer: &str, expected: &str) {
+    for at in (0..answer.len()).filter(|at| answer.is_char_boundary(*at)) {
+        let mut splitter = OutputSplitter::new(&template(tag), "", &tools(), None, bound);
+        let chunks = [&answer[..at], &answer[at..]];
+        assert_eq!(
+            show(&split(&mut splitter, &chunks)),
+            expected,
+            "tag {tag:?}, answer {answer:?}, cut at {at}"
+        );
+    }
 }
 
 #[test]
@@ -101,7 +109,8 @@ fn thinking_is_told_from_content() {
         } else {
             "assistant\n"
         };
-        let mut splitter = OutputSplitter::new(&template("{"), tail, &[], Some(Think::On));
+        let mut splitter =
+            OutputSplitter::new(&template("{"), tail, &[], Some(Think::On), Bound::Nothing);
         assert_eq!(
             show(&split(&mut splitter, &[answer])),
             expected,
@@ -112,7 +121,8 @@ fn thinking_is_told_from_content() {
 
 #[test]
 fn thinking_that_is_switched_off_is_content() {
-    let mut splitter = OutputSplitter::new(&template("{"), "", &[], Some(Think::Off));
+    let mut splitter =
+        OutputSplitter::new(&template("{"), "", &[], Some(Think::Off), Bound::Nothing);
     assert_eq!(
         show(&split(&mut splitter, &["<think>a</think>b"])),
         r#"C"<think>a</think>b""#
@@ -121,7 +131,7 @@ fn thinking_that_is_switched_off_is_content() {
 
 #[test]
 fn without_tools_calls_are_content() {
-    let mut splitter = OutputSplitter::new(&template("{"), "", &[], None);
+    let mut splitter = OutputSplitter::new(&template("{"), "", &[], None, Bound::Nothing);
     let answer = r#"{"name":"get","arguments":{}}"#;
     assert_eq!(
         split(&mut splitter, &[answer]),
@@ -181,24 +191,196 @@ fn tagged_calls() {
         r#"<tool_call>get_weather{"city":"Rome"}"#,
         r#"get_weather{"city":"Rome"}"#,
     );
-    // What is no call is content.
+    // What is about calls is content.
     for text in [
-        r#"<tool_call>{"name":"unknown","arguments":{}}</tool_call>"#,
-        r#"<tool_call>{"no json}</tool_call>"#,
-        r#"<tool_call>{"name":"get","argum"#,
         "<tool_call> is a tag",
-        "<tool_call>nothing</tool_call> more",
-        "a <tool_cal",
-        r#"{"name":"get","arguments":{}}"#,
+        "<tool_call> is a tag before {\"name\": 1}.",
+        "a <t",
+        "a <table>",
+        "[",
     ] {
         check(tag, text, &format!("C{text:?}"));
     }
 }
 
 #[test]
+fn pieces_of_calls_are_never_content() {
+    let whole = r#"<tool_call>{"name":"get","arguments":{"a":1}}</tool_call>"#;
+    for (tag, answer, expected) in [
+        // Cut by a limit.
+        ("<tool_call>", "a <tool_cal", r#"C"a ""#),
+        ("<tool_call>", "<tool_call>", ""),
+        ("<tool_call>", "<tool_call>\n{\"name\":\"", ""),
+        ("<tool_call>", r#"<tool_call>{"name":"get","argum"#, ""),
+        (
+            "<tool_call>",
+            "<tool_call>\n<function=get>\n<parameter=city>\nRo",
+            "",
+        ),
+        ("[TOOL_CALLS]", "[TOOL_CALLS]get_weather[ARGS]{\"ci", ""),
+        ("[TOOL_CALLS]", "[TOOL_CALLS] [{\"name\"", ""),
+        (
+            "<｜tool▁calls▁begin｜>",
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get\n```js",
+            "",
+        ),
+        ("<|python_tag|>", r#"{"name":"get","arg"#, ""),
+        ("<|python_tag|>", "[get(a=1)", ""),
+        ("{", r#"{"name": "get_we"#, ""),
+        // A tag again, in and after a call that was given up or complete.
+        (
+            "<tool_call>",
+            r#"<tool_call>{"name": "get", <tool_call>{"name":"say_hello","arguments":{}}"#,
+            "say_hello{}",
+        ),
+        (
+            "<tool_call>",
+            "<tool_call>\n<tool_call>\n{\"name\":\"say_hello\",\"arguments\":{}}",
+            "say_hello{}",
+        ),
+        (
+            "<tool_call>",
+            "<tool_call>\n{\"name\": \"get\",\"arguments\": \"Paris\"},\n<tool_call>\n",
+            "get{}",
+        ),
+        // No call at all.
+        (
+            "<tool_call>",
+            r#"<tool_call>{"name":"unknown","arguments":{}}</tool_call>"#,
+            "",
+        ),
+        ("<tool_call>", r#"<tool_call>{"no json}</tool_call>"#, ""),
+        (
+            "<tool_call>",
+            "<tool_call>nothing</tool_call> more",
+            r#"C"more""#,
+        ),
+    ] {
+        check(tag, answer, expected);
+    }
+    // A whole call and any part of another one.
+    for end in (0..whole.len()).filter(|end| whole.is_char_boundary(*end)) {
+        let answer = format!("{whole}\n{}", &whole[..end]);
+        let expected = if end < whole.len() - "</tool_call>".len() {
+            r#"get{"a":1}"#
+        } else {
+            r#"get{"a":1} get{"a":1}"#
+        };
+        check("<tool_call>", &answer, expected);
+    }
+}
+
+#[test]
+fn who_must_call_says_nothing_else() {
+    for (tag, answer) in [
+        ("{", "{"),
+        ("{", r#"{"na"#),
+        ("[", r#"[{"name": ""#),
+        ("<|tool_call_start|>", "[ge"),
+        ("<tool_call>", "<to"),
+        ("<tool_call>", "<"),
+    ] {
+        check_bound(Bound::Calls, tag, answer, "");
+    }
+}
+
+#[test]
+fn what_is_left_out_is_counted() {
+    let n_left_out = |answer: &str| {
+        let template = template("<tool_call>");
+        let mut splitter = OutputSplitter::new(&template, "", &tools(), None, Bound::Nothing);
+        split(&mut splitter, &[answer]);
+        splitter.n_left_out()
+    };
+    assert_eq!(n_left_out("<tool_call>{\"na"), 15);
+    assert_eq!(n_left_out("Well.<tool_call>x</tool_call>"), 24);
+    let call = r#"<tool_call>{"name":"get","arguments":{}}</tool_call>"#;
+    assert_eq!(n_left_out(call), 0);
+    assert_eq!(n_left_out("Just text, 1 < 2"), 0);
+}
+
+#[test]
+fn an_answer_that_is_a_call_as_a_whole() {
+    let tag = "<tool_call>";
+    let call = "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}";
+    let expected = r#"get_weather{"city":"Rome"}"#;
+    for answer in [
+        call.to_owned(),
+        format!("\n {call}\n"),
+        format!("```json\n{call}\n```"),
+        format!("```\n{call}\n```\n"),
+        format!("```json\n{call}"),
+        format!("[{call}]"),
+        format!("```tool_call\n[ {call} ]\n```"),
+        call.replace("arguments", "parameters"),
+        call.replace("{\"city\": \"Rome\"}", "\"{\\\"city\\\": \\\"Rome\\\"}\""),
+        format!("{{\"type\": \"function\", \"function\": {call}}}"),
+        "{\"arguments\": {\"city\": \"Rome\"}, \"name\": \"functions.get_weather\"}".to_owned(),
+    ] {
+        check(tag, &answer, expected);
+    }
+    check(
+        tag,
+        &format!("{call}\n{call}"),
+        &format!("{expected} {expected}"),
+    );
+    check(
+        tag,
+        &format!("[{call},{call}]"),
+        &format!("{expected} {expected}"),
+    );
+    check(tag, r#"{"name": "say_hello"}"#, "say_hello{}");
+    // A fence also where calls are bare, and a call that was cut.
+    check("{", &format!("```json\n{call}\n```"), expected);
+    check(tag, "```json\n{\"name\": \"get\", \"argum", "");
+    check(tag, &format!("{call}\n{{\"na"), expected);
+    for text in [
+        format!("{call} is what I would call."),
+        format!("```json\n{call}\n```\nThis is how."),
+        format!("```python\n{call}\n```"),
+        format!("Sure: {call}"),
+        format!("[{call}, 1]"),
+        r#"{"name": "unknown", "arguments": {}}"#.to_owned(),
+        r#"{"name": "get", "arguments": {}, "more": 1}"#.to_owned(),
+        r#"{"name": "get_weather"}"#.to_owned(),
+        r#"{"name": "get", "arguments": [1]}"#.to_owned(),
+        r#"{"name": "jeff", "age": 3}"#.to_owned(),
+        "{\"name\": {\"first\"".to_owned(),
+        "```".to_owned(),
+        "`get`".to_owned(),
+    ] {
+        check(tag, &text, &format!("C{text:?}"));
+    }
+    // An answer in a format is that format's.
+    for tag in [tag, "{"] {
+        check_bound(Bound::Format, tag, call, &format!("C{call:?}"));
+    }
+}
+
+#[test]
+fn text_is_held_only_while_it_can_become_a_call() {
+    for (text, next) in [
+        ("{", "\"x"),
+        ("{\"name\": \"", "j"),
+        ("{\"name\": ", "\"gex"),
+        ("```", "py"),
+        ("```json\n{\"", "result\""),
+        ("[", "1"),
+        ("{\"name\": \"say_hello\"}", "."),
+    ] {
+        let template = template("<tool_call>");
+        let mut splitter = OutputSplitter::new(&template, "", &tools(), None, Bound::Nothing);
+        assert!(splitter.push(text).is_empty(), "{text}");
+        let released = splitter.push(next);
+        assert_eq!(released, [Piece::Content(format!("{text}{next}"))]);
+    }
+}
+
+#[test]
 fn long_text_after_a_tag_is_content() {
     let text = format!("<tool_call>{} end", "word ".repeat(300));
-    let mut splitter = OutputSplitter::new(&template("<tool_call>"), "", &tools(), None);
+    let mut splitter =
+        OutputSplitter::new(&template("<tool_call>"), "", &tools(), None, Bound::Nothing);
     let early = splitter.push(&text);
     assert_eq!(early, [Piece::Content(text)]);
 }
@@ -230,7 +412,7 @@ fn bare_calls() {
             r#"Use {"name":"get","arguments":{}}"#,
             r#"{"name":"jeff"} {"name":"get","arguments":{}}"#,
             r#"{"answer": 42}"#,
-            r#"{"name":"get","arg"#,
+            r#"{"na"#,
             "[special delivery]",
             "[1, 2]",
             "{",
@@ -243,7 +425,7 @@ fn bare_calls() {
 
 #[test]
 fn plain_json_is_not_held_back() {
-    let mut splitter = OutputSplitter::new(&template("{"), "", &tools(), None);
+    let mut splitter = OutputSplitter::new(&template("{"), "", &tools(), None, Bound::Nothing);
     let pieces = splitter.push("{\"answer\"");
     assert_eq!(pieces, [Piece::Content("{\"answer\"".into())]);
 }
@@ -295,8 +477,11 @@ fn other_syntaxes() {
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.get:0<|tool_call_argument_begin|>{\"a\":1}<|tool_call_end|><|tool_calls_section_end|>",
         r#"get{"a":1}"#,
     );
-    let unknown = "<function=rm>\n<parameter=x>1</parameter></function>";
-    check("{", unknown, &format!("C{unknown:?}"));
+    check(
+        "{",
+        "<function=rm>\n<parameter=x>1</parameter></function>",
+        "",
+    );
 }
 
 #[test]
@@ -320,7 +505,6 @@ fn calls_that_look_like_python() {
     for text in [
         "[rm(x=1)]",
         "[get(1)]",
-        "[get(a=1)",
         "[get(a=1), rm()]",
         "[get_weather] is a name",
         "[get ready]",
@@ -359,8 +543,13 @@ fn channels() {
         ),
         (
             "<|channel|>commentary to=functions.rm<|message|>{}<|call|>".to_owned(),
-            r#"C"{}""#,
+            "",
         ),
+        (
+            "<|channel|>commentary to=functions.get<|message|>{\"ci".to_owned(),
+            "",
+        ),
+        ("<|channel|>commentary to=functions.get<|message|>".to_owned(), ""),
         ("<|channel|>final<|message|>cut <|en".to_owned(), r#"C"cut <|en""#),
         ("<|channel|>analysis<|message|>cut".to_owned(), r#"T"cut""#),
         ("<|channel|>fin".to_owned(), ""),
@@ -370,7 +559,13 @@ fn channels() {
     let template = harmony();
     assert!(template.capabilities().thinking);
     for (answer, expected) in cases {
-        let mut splitter = OutputSplitter::new(&template, "<|start|>assistant", &tools(), None);
+        let mut splitter = OutputSplitter::new(
+            &template,
+            "<|start|>assistant",
+            &tools(),
+            None,
+            Bound::Nothing,
+        );
         assert_eq!(
             show(&split(&mut splitter, &[&answer])),
             expected,
@@ -378,7 +573,7 @@ fn channels() {
         );
         // Wherever it is cut.
         for at in (0..answer.len()).filter(|at| answer.is_char_boundary(*at)) {
-            let mut splitter = OutputSplitter::new(&template, "", &tools(), None);
+            let mut splitter = OutputSplitter::new(&template, "", &tools(), None, Bound::Nothing);
             let chunks = [&answer[..at], &answer[at..]];
             assert_eq!(
                 show(&split(&mut splitter, &chunks)),
@@ -388,7 +583,7 @@ fn channels() {
         }
     }
     let tail = "<|start|>assistant<|channel|>final<|message|>";
-    let mut splitter = OutputSplitter::new(&template, tail, &tools(), None);
+    let mut splitter = OutputSplitter::new(&template, tail, &tools(), None, Bound::Nothing);
     assert_eq!(show(&split(&mut splitter, &["Yes"])), r#"C"Yes""#);
 }
 
@@ -432,7 +627,7 @@ fn the_format_of_calls_is_told_by_the_template() {
 
 #[test]
 fn calls_are_numbered_and_named() {
-    let mut splitter = OutputSplitter::new(&template("{"), "", &tools(), None);
+    let mut splitter = OutputSplitter::new(&template("{"), "", &tools(), None, Bound::Nothing);
     let answer = r#"[{"name":"get","arguments":{}},{"name":"get","arguments":{}}]"#;
     let calls: Vec<ToolCall> = split(&mut splitter, &[answer])
         .into_iter()
@@ -507,7 +702,7 @@ proptest! {
     ) {
         let template = if tag == "harmony" { harmony() } else { template(tag) };
         let tail = if opened { "<think>" } else { "" };
-        let mut whole = OutputSplitter::new(&template, tail, &tools(), None);
+        let mut whole = OutputSplitter::new(&template, tail, &tools(), None, Bound::Nothing);
         let expected = show(&split(&mut whole, &[&answer]));
 
         let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(answer.len() + 1)).collect();
@@ -520,15 +715,16 @@ proptest! {
             chunks.push(&answer[start..end]);
             start = end;
         }
-        let mut cut = OutputSplitter::new(&template, tail, &tools(), None);
+        let mut cut = OutputSplitter::new(&template, tail, &tools(), None, Bound::Nothing);
         prop_assert_eq!(show(&split(&mut cut, &chunks)), expected);
     }
 
     #[test]
     fn without_calls_and_thinking_nothing_is_lost(answer in answers()) {
-        let mut splitter = OutputSplitter::new(&template("<tool_call>"), "", &tools(), Some(Think::Off));
+        let mut splitter = OutputSplitter::new(&template("<tool_call>"), "", &tools(), Some(Think::Off), Bound::Nothing);
         let pieces = split(&mut splitter, &[&answer]);
-        if pieces.iter().all(|piece| matches!(piece, Piece::Content(_))) {
+        let is_text = pieces.iter().all(|piece| matches!(piece, Piece::Content(_)));
+        if is_text && splitter.n_left_out() == 0 {
             let content = pieces.first().map_or(String::new(), |piece| match piece {
                 Piece::Content(text) => text.clone(),
                 _ => String::new(),

@@ -2,13 +2,18 @@
 //!
 //! A call begins with a tag, or with `{` or `[` at the very start of the answer. From there on the text
 //! is held until a JSON object (or a block of tagged parameters) is complete; if it calls a known tool
-//! it becomes a call, else the held text is content after all. What a call is in detail: [`super::call`].
+//! it becomes a call. What a call is in detail: [`super::call`].
+//!
+//! Text that began with a tag and became no call, because it was cut or calls no tool there is, is of
+//! no use to a reader: it is left out. What began like plain JSON is content after all.
 
 use llmsrv_api::native::Tool;
 
 use super::{
+    Bound,
     call::{self, Call},
     python,
+    whole::{self, Whole},
 };
 
 /// Splits one answer into content and calls.
@@ -16,7 +21,12 @@ use super::{
 pub(super) struct ToolSplitter {
     tags: Vec<String>,
     tools: Vec<Tool>,
+    bound: Bound,
     state: State,
+    /// There was a call.
+    called: bool,
+    /// Bytes of calls that were none.
+    n_left_out: usize,
     /// Text that is not decided: whitespace at the start, a part of a tag, or a call so far.
     held: String,
 }
@@ -40,6 +50,8 @@ enum State {
     Object(Object),
     /// In a list of calls that look like Python.
     Python(List),
+    /// In an answer that may be calls as a whole.
+    Whole(Whole),
     /// After a call: separators, closing tags, more calls.
     After,
 }
@@ -69,10 +81,12 @@ struct List {
 }
 
 impl ToolSplitter {
-    /// A splitter for an answer; `tag` comes from the template.
-    pub(super) fn new(tag: &str, tools: &[Tool]) -> Self {
+    /// A splitter for an answer that is bound to something or not; `tag` comes from the template.
+    pub(super) fn new(tag: &str, tools: &[Tool], bound: Bound) -> Self {
         // Tags in these brackets are control tokens, which may be missing from the text.
-        let bare = tag.starts_with(['{', '[']) || tag.starts_with("<|") || tag.starts_with("<｜");
+        let is_bare =
+            tag.starts_with(['{', '[']) || tag.starts_with("<|") || tag.starts_with("<｜");
+        let bare = is_bare && bound != Bound::Format;
         let mut tags: Vec<String> = TAGS.iter().map(|&tag| tag.to_owned()).collect();
         if tag != "{" && tag != "[" {
             tags.push(tag.to_owned());
@@ -80,7 +94,10 @@ impl ToolSplitter {
         ToolSplitter {
             tags,
             tools: tools.to_vec(),
+            bound,
             state: State::Start { bare },
+            called: false,
+            n_left_out: 0,
             held: String::new(),
         }
     }
@@ -101,18 +118,78 @@ impl ToolSplitter {
             }
             State::Object(_) => self.object(c, &mut split),
             State::Python(_) => self.python(c, &mut split),
+            State::Whole(whole) => {
+                if !whole.push(c, &self.tools) {
+                    self.state = State::Text;
+                    self.text(&mut split);
+                }
+            }
             State::After => self.after(&mut split),
         }
         split
     }
 
-    /// The end of the answer: returns the held text that turned out to be content.
-    pub(super) fn finish(&mut self) -> String {
+    /// The end of the answer: returns the calls that it was as a whole, and the held text that turned
+    /// out to be content.
+    pub(super) fn finish(&mut self) -> Split {
         let held = std::mem::take(&mut self.held);
-        match self.state {
-            State::After if is_structure(held.trim_start_matches(SEPARATORS)) => String::new(),
-            _ => held,
+        let mut split = Split::default();
+        let is_after =
+            matches!(self.state, State::After) && is_structure(held.trim_start_matches(SEPARATORS));
+        let is_content = match std::mem::replace(&mut self.state, State::After) {
+            State::Whole(whole) => {
+                let (calls, was_cut) = whole.finish();
+                let is_call = was_cut || !calls.is_empty();
+                self.called |= !calls.is_empty();
+                split.calls = calls;
+                !is_call
+            }
+            State::Start { .. } | State::Text => !self.is_cut_tag(held.trim_start()),
+            State::Lead { bare: true } => true,
+            State::Lead { bare: false } => self.is_prose(&held),
+            State::Object(object) => {
+                let json = &held[object.start..];
+                let is_bare = !self.called && self.tag_of(&held).is_none();
+                is_bare && !whole::began_a_call(json, &self.tools)
+            }
+            State::Python(_) | State::After => false,
+        };
+        // Whoever must call has nothing else to say.
+        if is_content && self.bound != Bound::Calls {
+            split.content = held;
+        } else if split.calls.is_empty() && !is_after {
+            self.leave_out(&held);
         }
+        split
+    }
+
+    /// Returns how many bytes of calls became neither call nor content.
+    pub(super) fn n_left_out(&self) -> usize {
+        self.n_left_out
+    }
+
+    fn leave_out(&mut self, text: &str) {
+        self.n_left_out += text.trim_matches(SEPARATORS).len();
+    }
+
+    /// The tag that a text begins with.
+    fn tag_of(&self, text: &str) -> Option<&str> {
+        let text = text.trim_start();
+        let tags = self.tags.iter().filter(|tag| text.starts_with(*tag));
+        tags.max_by_key(|tag| tag.len()).map(String::as_str)
+    }
+
+    /// Whether a text is the begin of a tag, long enough to be nothing else.
+    fn is_cut_tag(&self, text: &str) -> bool {
+        text.len() >= MIN_TAG_BYTES && self.tags.iter().any(|tag| tag.starts_with(text))
+    }
+
+    /// Whether somebody writes about a tag: words follow it instead of a call.
+    fn is_prose(&self, held: &str) -> bool {
+        let tag = self.tag_of(held).unwrap_or_default();
+        let lead = held.trim_start().strip_prefix(tag).unwrap_or_default();
+        let is_syntax = lead.contains(['<', '[', '{']) || lead.contains("```");
+        !is_syntax && !tag.ends_with('=') && lead.split_whitespace().count() > 1
     }
 
     fn start(&mut self, bare: bool, split: &mut Split) {
@@ -128,6 +205,13 @@ impl ToolSplitter {
         } else if self.tags.iter().any(|tag| tag == seen) {
             self.state = State::Lead { bare: false };
         } else if !self.tags.iter().any(|tag| tag.starts_with(seen)) {
+            if self.bound != Bound::Format {
+                let mut whole = Whole::default();
+                if seen.chars().all(|c| whole.push(c, &self.tools)) {
+                    self.state = State::Whole(whole);
+                    return;
+                }
+            }
             let text = seen.to_owned();
             split
                 .content
@@ -157,6 +241,16 @@ impl ToolSplitter {
             let start = self.held.len() - 1;
             return self.open_object(start, bare);
         }
+        let tagged = self.held.contains("<function=");
+        if tagged {
+            if c == '>' && self.held.ends_with("</function>") {
+                let calls = call::parse_tagged(&self.held, &self.tools);
+                self.close(calls, split);
+            } else if !parameters && self.held.len() > MAX_LEAD_BYTES {
+                self.release(split);
+            }
+            return;
+        }
         let list = self.held.rfind('[').unwrap_or(self.held.len());
         let names = self.tools.iter().map(|tool| tool.function.name.as_str());
         let may_be_python = python::may_become(&self.held[list..], names);
@@ -176,15 +270,11 @@ impl ToolSplitter {
             }
             return;
         }
-        let tagged = self.held.contains("<function=");
-        if c == '>' && tagged && self.held.ends_with("</function>") {
-            let calls = call::parse_tagged(&self.held, &self.tools);
-            return self.close(calls, split);
-        }
         let last_tag = self.held.rfind('<').map_or("", |i| &self.held[i..]);
-        let closed = c == '>' && last_tag.starts_with("</") && !tagged;
-        if closed || (!parameters && self.held.len() > MAX_LEAD_BYTES) {
+        if c == '>' && last_tag.starts_with("</") {
             self.close(Vec::new(), split);
+        } else if self.held.len() > MAX_LEAD_BYTES {
+            self.release(split);
         }
     }
 
@@ -227,8 +317,12 @@ impl ToolSplitter {
                 '}' => object.depth -= 1,
                 _ => {}
             }
-            if object.depth == 0 {
-                let (lead, json) = self.held.split_at(object.start);
+            let (start, depth) = (object.start, object.depth);
+            if matches!(c, '>' | ']') && self.begins_anew() {
+                return;
+            }
+            if depth == 0 {
+                let (lead, json) = self.held.split_at(start);
                 let calls = call::parse(lead, json, &self.tools);
                 self.close(calls, split);
             }
@@ -254,16 +348,45 @@ impl ToolSplitter {
         }
     }
 
-    /// Ends a call: if it was none, its text is content.
+    /// A tag where none can be: the model gave a call up and begins with the next.
+    fn begins_anew(&mut self) -> bool {
+        let tags = self.tags.iter().filter(|tag| self.held.ends_with(*tag));
+        let Some(tag) = tags.max_by_key(|tag| tag.len()).cloned() else {
+            return false;
+        };
+        let given_up = self.held[..self.held.len() - tag.len()].to_owned();
+        self.leave_out(&given_up);
+        self.held = tag;
+        self.state = State::Lead { bare: false };
+        true
+    }
+
+    /// Ends a call. If it was none, its text is content where it had no tag.
     fn close(&mut self, calls: Vec<Call>, split: &mut Split) {
-        let held = std::mem::take(&mut self.held);
-        if calls.is_empty() {
-            split.content.push_str(&held);
-            self.state = State::Text;
-        } else {
+        if !calls.is_empty() {
+            self.held.clear();
+            self.called = true;
             split.calls.extend(calls);
             self.state = State::After;
+            return;
         }
+        let start = self.held.find(['{', '[']).unwrap_or(self.held.len());
+        let is_call =
+            self.tag_of(&self.held).is_some() && !self.is_prose(&self.held[..start.max(1)]);
+        if is_call {
+            let held = std::mem::take(&mut self.held);
+            self.leave_out(&held);
+            // A closing tag may follow.
+            self.state = State::After;
+        } else {
+            self.release(split);
+        }
+    }
+
+    /// What is held is content after all.
+    fn release(&mut self, split: &mut Split) {
+        split.content.push_str(&std::mem::take(&mut self.held));
+        self.state = State::Text;
     }
 
     fn after(&mut self, split: &mut Split) {
@@ -330,5 +453,7 @@ const SEPARATORS: [char; 12] = [
 const STRUCTURE: [&str; 4] = ["</", "<|", "<｜", "[/"];
 /// Longest closing tag or control token.
 const MAX_STRUCTURE_BYTES: usize = 64;
+/// Shorter begins of a tag may be anything.
+const MIN_TAG_BYTES: usize = 3;
 /// Longest text between a tag and the JSON of its call.
 const MAX_LEAD_BYTES: usize = 1024;

@@ -51,24 +51,42 @@ impl Template {
         bos: &str,
         eos: &str,
     ) -> Result<Self> {
-        if let Some(text) = go_layer.filter(|text| !text.trim().is_empty()) {
+        if let Some(text) = filled(go_layer) {
             return Self::go(text);
         }
-        if let Some(text) = jinja.filter(|text| !text.trim().is_empty()) {
+        if let Some(text) = filled(jinja) {
             return Self::jinja(text, bos, eos);
         }
         Self::builtin(has_token)
     }
 
+    /// What the template that [`Template::choose`] takes can express, told by its text alone: no foreign
+    /// text is parsed, so that a list of models costs little and no model can spoil it.
+    pub fn capabilities_of(
+        go_layer: Option<&str>,
+        jinja: Option<&str>,
+        has_token: &dyn Fn(&str) -> bool,
+    ) -> TemplateCapabilities {
+        let (source, capabilities): (_, fn(&str) -> TemplateCapabilities) =
+            match (filled(go_layer), filled(jinja)) {
+                (Some(text), _) => (text, go::capabilities),
+                (None, Some(text)) => (text, jinja::capabilities),
+                (None, None) => (builtin(has_token), go::capabilities),
+            };
+        if source.len() > MAX_SOURCE_BYTES {
+            return TemplateCapabilities::default();
+        }
+        let capabilities = capabilities(source);
+        TemplateCapabilities {
+            thinking: capabilities.thinking || has_channels(source),
+            ..capabilities
+        }
+    }
+
     /// The template of a model that brings none: ChatML when its vocabulary has the tokens, else the
     /// plain prompt.
     pub fn builtin(has_token: &dyn Fn(&str) -> bool) -> Result<Self> {
-        let chatml = builtin::CHATML_TOKENS.iter().all(|token| has_token(token));
-        Self::go(if chatml {
-            builtin::CHATML
-        } else {
-            builtin::PLAIN
-        })
+        Self::go(builtin(has_token))
     }
 
     /// Renders the prompt, the model's turn opened.
@@ -112,8 +130,7 @@ impl Template {
 
     /// Whether the model says everything in channels, as gpt-oss does.
     pub fn has_channels(&self) -> bool {
-        let source = self.source();
-        harmony::MARKS.iter().all(|mark| source.contains(mark))
+        has_channels(self.source())
     }
 
     /// Where a grammar begins in the answer of a model that thinks, to a prompt that ends in
@@ -138,6 +155,22 @@ impl Template {
             Template::Jinja(template) => template.tool_tag(),
         }
     }
+}
+
+fn filled(text: Option<&str>) -> Option<&str> {
+    text.filter(|text| !text.trim().is_empty())
+}
+
+fn builtin(has_token: &dyn Fn(&str) -> bool) -> &'static str {
+    if builtin::CHATML_TOKENS.iter().all(|token| has_token(token)) {
+        builtin::CHATML
+    } else {
+        builtin::PLAIN
+    }
+}
+
+fn has_channels(source: &str) -> bool {
+    harmony::MARKS.iter().all(|mark| source.contains(mark))
 }
 
 /// Longest template that is parsed.

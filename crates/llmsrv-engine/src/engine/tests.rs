@@ -20,6 +20,8 @@ use crate::{
 #[derive(Debug, Default)]
 struct Output {
     text: String,
+    /// Events with text.
+    n_texts: usize,
     tokens: Vec<TokenInfo>,
     finish: Option<Finish>,
     error: Option<String>,
@@ -36,6 +38,7 @@ impl Output {
             match event {
                 Event::Text { text, tokens } => {
                     assert!(!text.is_empty() || !tokens.is_empty(), "an empty event");
+                    output.n_texts += 1;
                     output.text.push_str(&text);
                     output.tokens.extend(tokens);
                 }
@@ -870,4 +873,20 @@ fn a_format_may_begin_after_a_text() {
         ("let me see</think>{\"a\": [1]}", FinishReason::Stop)
     );
     assert_eq!(said("nothing to say").text, "nothing to say");
+}
+
+#[test]
+fn tokens_that_are_never_output_have_names_in_reports() {
+    let request = GenRequest {
+        logprobs: Some(1000),
+        max_tokens: Some(1),
+        ..request("x")
+    };
+    let output = alone(&Answer::Random, &request);
+    let fake = fake::loaded(FakeOptions::default());
+    let end = fake.tokenizer.eos().unwrap();
+    let top = &output.tokens[0].top;
+    let (_, _, bytes) = top.iter().find(|(token, ..)| *token == end).unwrap();
+    assert_eq!(bytes, fake.tokenizer.token_text(end).unwrap().as_bytes());
+    assert!(!bytes.is_empty());
 }

@@ -2,23 +2,22 @@
 
 use std::collections::VecDeque;
 
-use llguidance::Matcher;
-
+use super::compile::Compiled;
 use crate::GrammarSpec;
 
 /// Compiled grammars, the latest used first.
 #[derive(Default)]
 pub(super) struct Cache {
-    entries: VecDeque<(String, Matcher)>,
+    entries: VecDeque<(String, Compiled)>,
 }
 
 impl Cache {
     /// Returns the grammar compiled from what `key` says.
-    pub(super) fn get(&mut self, key: &str) -> Option<&Matcher> {
+    pub(super) fn get(&mut self, key: &str) -> Option<&Compiled> {
         let idx = self.entries.iter().position(|(own, _)| own == key)?;
         let entry = self.entries.remove(idx)?;
         self.entries.push_front(entry);
-        self.entries.front().map(|(_, matcher)| matcher)
+        self.entries.front().map(|(_, compiled)| compiled)
     }
 
     #[cfg(test)]
@@ -27,12 +26,12 @@ impl Cache {
     }
 
     /// Adds a compiled grammar in place of the one that was not used for the longest time.
-    pub(super) fn put(&mut self, key: String, matcher: Matcher) {
+    pub(super) fn put(&mut self, key: String, compiled: Compiled) {
         if key.len() > MAX_KEY_BYTES {
             return;
         }
         self.entries.truncate(MAX_ENTRIES - 1);
-        self.entries.push_front((key, matcher));
+        self.entries.push_front((key, compiled));
     }
 }
 
@@ -41,6 +40,7 @@ pub(super) fn key(spec: &GrammarSpec) -> String {
     match spec {
         GrammarSpec::Json => "json".into(),
         GrammarSpec::JsonSchema(schema) => format!("schema {schema}"),
+        GrammarSpec::StrictJsonSchema(schema) => format!("strict schema {schema}"),
         GrammarSpec::Regex(pattern) => format!("regex {pattern}"),
         GrammarSpec::Lark(text) => format!("lark {text}"),
         GrammarSpec::Calls {

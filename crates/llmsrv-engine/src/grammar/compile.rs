@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Write as _,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     NOTHING_MATCHES, limits, one_line,
-    schema::{self, Mode},
+    schema::{self, Mode, SchemaError},
     vocabulary,
 };
 use crate::{GrammarSpec, TokenId};
@@ -32,23 +33,24 @@ impl Compiler {
     }
 
     /// Compiles a grammar. What is too large or too deep is refused before anything recurses into it.
-    pub(super) fn compile(&self, spec: &GrammarSpec) -> Result<Matcher, String> {
-        match spec {
+    pub(super) fn compile(&self, spec: &GrammarSpec) -> Result<Compiled, String> {
+        let mut unenforced = Vec::new();
+        let matcher = match spec {
             GrammarSpec::Json => {
                 let schema = with_options(json!({"type": "object"}));
-                self.matcher(TopLevelGrammar::from_json_schema(schema))
+                self.matcher(TopLevelGrammar::from_json_schema(schema))?
             }
             GrammarSpec::JsonSchema(schema) => {
-                limits::check_schema(schema)?;
-                if !schema.is_object() && !schema.is_boolean() {
-                    return Err("a JSON schema is an object".into());
-                }
-                self.schema(schema, "", Mode::Strict)
-                    .map_err(|error| self.explain(schema, error))
+                let prepared = self.prepared(schema, Mode::Named, &mut unenforced)?;
+                self.matcher(TopLevelGrammar::from_json_schema(prepared))?
+            }
+            GrammarSpec::StrictJsonSchema(schema) => {
+                let prepared = self.prepared(schema, Mode::Strict, &mut unenforced)?;
+                self.matcher(TopLevelGrammar::from_json_schema(prepared))?
             }
             GrammarSpec::Regex(text) => {
                 limits::check_text(text)?;
-                self.matcher(TopLevelGrammar::from_regex(text))
+                self.matcher(TopLevelGrammar::from_regex(text))?
             }
             GrammarSpec::Lark(text) => {
                 limits::check_text(text)?;
@@ -57,22 +59,76 @@ impl Compiler {
                         "%json is not supported in a grammar: send the schema itself".into(),
                     );
                 }
-                self.matcher(TopLevelGrammar::from_lark(text.clone()))
+                self.matcher(TopLevelGrammar::from_lark(text.clone()))?
             }
             GrammarSpec::Calls {
                 lark,
                 schemas,
                 answer,
-            } => self.calls(lark, schemas, answer.as_deref()),
-        }
+            } => self.calls(lark, schemas, answer.as_deref(), &mut unenforced)?,
+        };
+        Ok(Compiled {
+            matcher,
+            unenforced: unenforced.iter().map(ToString::to_string).collect(),
+            integer_digits: limits::integer_digits(spec),
+        })
     }
 
-    /// Compiles the schema at the JSON pointer `at` of `root`.
-    fn schema(&self, root: &Value, at: &str, mode: Mode) -> Result<Matcher, String> {
+    /// Makes a schema ready to be compiled, which was tried then. Where keywords that the grammar
+    /// engine refuses may be left out, they are.
+    fn prepared(
+        &self,
+        schema: &Value,
+        mode: Mode,
+        unenforced: &mut Vec<SchemaError>,
+    ) -> Result<Value, String> {
+        limits::check_schema(schema)?;
+        if !schema.is_object() && !schema.is_boolean() {
+            return Err("a JSON schema is an object".into());
+        }
+        let mut schema = schema.clone();
+        for _ in 0..MAX_LEFT_OUT {
+            let error = match self.schema(&schema, "", mode) {
+                Ok((_, prepared, mut named)) => {
+                    unenforced.append(&mut named);
+                    return Ok(prepared);
+                }
+                Err(error) => error,
+            };
+            let culprit = self.culprit(&schema, &error, mode);
+            match culprit.keyword {
+                Some(keyword)
+                    if mode == Mode::Named
+                        && MAY_BE_LEFT_OUT.contains(&keyword.as_str())
+                        && !error.contains("nsatisfiable")
+                        && !error.contains(NOTHING_MATCHES) =>
+                {
+                    unenforced.push(SchemaError::unenforced(&keyword, &culprit.at, &error));
+                    if let Some(Value::Object(fields)) = schema.pointer_mut(&culprit.at) {
+                        fields.shift_remove(&keyword);
+                    }
+                }
+                keyword => return Err(explained(error, keyword.as_deref(), &culprit.at)),
+            }
+        }
+        Err("the schema has too many keywords that cannot be enforced".into())
+    }
+
+    /// Compiles the schema at the JSON pointer `at` of `root`; returns what it was compiled from and
+    /// what of it is not enforced, too.
+    fn schema(
+        &self,
+        root: &Value,
+        at: &str,
+        mode: Mode,
+    ) -> Result<(Matcher, Value, Vec<SchemaError>), String> {
         let prepared = schema::prepare(root, at, mode).map_err(|error| error.to_string())?;
         // References multiply: the result can be larger than what was checked.
-        limits::check_schema(&prepared)?;
-        self.matcher(TopLevelGrammar::from_json_schema(with_options(prepared)))
+        limits::check_schema(&prepared.schema)?;
+        limits::check_expansion(&prepared.schema)?;
+        let schema = with_options(prepared.schema);
+        let matcher = self.matcher(TopLevelGrammar::from_json_schema(schema.clone()))?;
+        Ok((matcher, schema, prepared.unenforced))
     }
 
     /// Compiles a grammar of tool calls. A tool's schema is a promise of its author, not of the one
@@ -82,22 +138,51 @@ impl Compiler {
         lark: &str,
         schemas: &[Value],
         answer: Option<&GrammarSpec>,
+        unenforced: &mut Vec<SchemaError>,
     ) -> Result<Matcher, String> {
         let mut text = lark.to_owned();
         if let Some(answer) = answer {
             // Alone first: what is wrong with it is told as without tools.
-            self.compile(answer)?;
-            let _ = writeln!(text, "\nanswer: {}", self::answer(answer)?);
+            let rule = self.answer(answer, unenforced)?;
+            let _ = writeln!(text, "\nanswer: {rule}");
         }
         for (idx, schema) in schemas.iter().enumerate() {
-            let schema = self.arguments(schema);
+            let schema = self.arguments(schema, unenforced);
             let _ = writeln!(text, "\nschema_{idx}: %json {schema}");
         }
         self.matcher(TopLevelGrammar::from_lark(text))
     }
 
+    /// A format as the body of a rule of a Lark grammar.
+    fn answer(
+        &self,
+        format: &GrammarSpec,
+        unenforced: &mut Vec<SchemaError>,
+    ) -> Result<String, String> {
+        Ok(match format {
+            GrammarSpec::Json => format!("%json {}", with_options(json!({"type": "object"}))),
+            GrammarSpec::JsonSchema(schema) => {
+                let prepared = self.prepared(schema, Mode::Named, unenforced)?;
+                format!("%json {prepared}")
+            }
+            GrammarSpec::StrictJsonSchema(schema) => {
+                let prepared = self.prepared(schema, Mode::Strict, unenforced)?;
+                format!("%json {prepared}")
+            }
+            GrammarSpec::Regex(pattern) => {
+                self.compile(format)?;
+                format!("/{}/", pattern.replace('/', r"\/"))
+            }
+            GrammarSpec::Lark(text) => {
+                self.compile(format)?;
+                format!("%lark {{\n{text}\n}}")
+            }
+            GrammarSpec::Calls { .. } => return Err("calls within calls".into()),
+        })
+    }
+
     /// The schema of a tool's arguments, as far as it can be enforced.
-    fn arguments(&self, schema: &Value) -> Value {
+    fn arguments(&self, schema: &Value, unenforced: &mut Vec<SchemaError>) -> Value {
         let any = || match schema.get("type") {
             Some(kind) if kind == "object" => with_options(json!({"type": "object"})),
             _ => with_options(json!({})),
@@ -105,13 +190,11 @@ impl Compiler {
         if !schema.is_object() || limits::check_schema(schema).is_err() {
             return any();
         }
-        let Ok(prepared) = schema::prepare(schema, "", Mode::Lenient) else {
-            return any();
-        };
-        let prepared = with_options(prepared);
-        let grammar = TopLevelGrammar::from_json_schema(prepared.clone());
-        match limits::check_schema(&prepared).and_then(|()| self.matcher(grammar)) {
-            Ok(_) => prepared,
+        match self.schema(schema, "", Mode::Lenient) {
+            Ok((_, prepared, mut named)) => {
+                unenforced.append(&mut named);
+                prepared
+            }
             Err(error) => {
                 tracing::warn!(error, "the schema of a tool cannot be enforced");
                 any()
@@ -144,68 +227,87 @@ impl Compiler {
 
     /// Finds the keyword behind an error of the grammar engine: goes down to the innermost schema
     /// that gives the same error alone, and leaves its keywords out one by one.
-    fn explain(&self, root: &Value, error: String) -> String {
+    fn culprit(&self, root: &Value, error: &str, mode: Mode) -> Culprit {
         let deadline = Instant::now() + EXPLAIN_TIME;
         let is_late = || Instant::now() > deadline;
-        if schema::prepare(root, "", Mode::Strict).is_err() || !root.is_object() {
-            return error;
+        let mut culprit = Culprit::default();
+        if schema::prepare(root, "", mode).is_err() || !root.is_object() {
+            return culprit;
         }
-        let fails = |root: &Value, at: &str| self.schema(root, at, Mode::Strict).err();
-        let mut at = String::new();
+        let fails = |root: &Value, at: &str| self.schema(root, at, mode).err();
         let mut seen = vec![String::new()];
-        while let Some(part) = schema::parts(root, &at).into_iter().find(|part| {
-            !is_late() && !seen.contains(part) && fails(root, part).as_ref() == Some(&error)
+        while let Some(part) = schema::parts(root, &culprit.at).into_iter().find(|part| {
+            !is_late() && !seen.contains(part) && fails(root, part).as_deref() == Some(error)
         }) {
             seen.push(part.clone());
-            at = part;
+            culprit.at = part;
         }
-        let Some(Value::Object(fields)) = root.pointer(&at) else {
-            return error;
+        let Some(Value::Object(fields)) = root.pointer(&culprit.at) else {
+            return culprit;
         };
-        let culprit = fields.keys().find(|keyword| {
+        let keyword = fields.keys().find(|keyword| {
             if is_late() || !schema::constrains(keyword) {
                 return false;
             }
             let mut without = root.clone();
-            if let Some(Value::Object(fields)) = without.pointer_mut(&at) {
+            if let Some(Value::Object(fields)) = without.pointer_mut(&culprit.at) {
                 fields.shift_remove(*keyword);
             }
-            fails(&without, &at).as_ref() != Some(&error)
+            fails(&without, &culprit.at).as_deref() != Some(error)
         });
-        match culprit {
-            Some(keyword) => {
-                let at = schema::join(&at, keyword);
-                format!("{keyword:?} (at {at}) cannot be enforced: {error}")
-            }
-            None if at.is_empty() => error,
-            None => format!("the schema at {at} cannot be enforced: {error}"),
+        culprit.keyword = keyword.cloned();
+        culprit
+    }
+}
+
+/// A compiled grammar.
+pub(super) struct Compiled {
+    pub(super) matcher: Matcher,
+    /// What it does not enforce of its schemas: one sentence each.
+    pub(super) unenforced: Arc<[String]>,
+    /// Digits that integers may have.
+    pub(super) integer_digits: usize,
+}
+
+impl Clone for Compiled {
+    /// Each clone is followed by itself.
+    fn clone(&self) -> Compiled {
+        Compiled {
+            matcher: self.matcher.deep_clone(),
+            unenforced: self.unenforced.clone(),
+            integer_digits: self.integer_digits,
         }
     }
 }
 
-/// Sets how a schema is read. White space between values is bounded: a model that falls into
-/// endless white space would never come back. A text has one spelling (no `\u0061` for `a`), so that
-/// the names of properties are what they look like. Options from the client are not looked at,
-/// because they could turn keywords that cannot be enforced into silence.
-/// A format as the body of a rule of a Lark grammar; it was compiled before.
-fn answer(format: &GrammarSpec) -> Result<String, String> {
-    Ok(match format {
-        GrammarSpec::Json => format!("%json {}", with_options(json!({"type": "object"}))),
-        GrammarSpec::JsonSchema(schema) => {
-            let prepared = schema::prepare(schema, "", Mode::Strict);
-            let prepared = prepared.map_err(|error| error.to_string())?;
-            format!("%json {}", with_options(prepared))
-        }
-        GrammarSpec::Regex(pattern) => format!("/{}/", pattern.replace('/', r"\/")),
-        GrammarSpec::Lark(text) => format!("%lark {{\n{text}\n}}"),
-        GrammarSpec::Calls { .. } => return Err("calls within calls".into()),
-    })
+/// What the grammar engine refuses.
+#[derive(Default)]
+struct Culprit {
+    /// The schema: a JSON pointer.
+    at: String,
+    /// Its keyword, if there is one.
+    keyword: Option<String>,
 }
 
+fn explained(error: String, keyword: Option<&str>, at: &str) -> String {
+    match keyword {
+        Some(keyword) => {
+            let at = schema::join(at, keyword);
+            format!("{keyword:?} (at {at}) cannot be enforced: {error}")
+        }
+        None if at.is_empty() => error,
+        None => format!("the schema at {at} cannot be enforced: {error}"),
+    }
+}
+
+/// Sets how a schema is read. Between two tokens of JSON there is nothing, one space, or one line break
+/// with indentation: small models like blanks better than an end. A text has one spelling (no `\u0061` for `a`), so that
+/// the names of properties are what they look like. Options from the client are not looked at,
+/// because they could turn keywords that cannot be enforced into silence.
 fn with_options(mut schema: Value) -> Value {
     if let Value::Object(schema) = &mut schema {
         let options = json!({
-            "whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,40}",
+            "whitespace_pattern": r"\x20|\x0A[\x20\x09]{0,20}",
             "json_allowed_escapes": "nrbtf\\\"",
         });
         schema.insert("x-guidance".into(), options);
@@ -215,3 +317,13 @@ fn with_options(mut schema: Value) -> Value {
 
 /// Longest search for the keyword behind an error.
 const EXPLAIN_TIME: Duration = Duration::from_millis(500);
+/// Keywords that may be left out when the grammar engine refuses them: without them a schema still
+/// says what its author is after.
+const MAY_BE_LEFT_OUT: [&str; 5] = [
+    "pattern",
+    "patternProperties",
+    "minProperties",
+    "maxProperties",
+    "multipleOf",
+];
+const MAX_LEFT_OUT: usize = 8;

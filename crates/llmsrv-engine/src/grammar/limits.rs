@@ -1,7 +1,11 @@
 //! What a grammar from a client may cost. All of this is checked before anything recurses into it.
 
+use std::collections::HashMap;
+
 use llguidance::api::ParserLimits;
 use serde_json::Value;
+
+use crate::GrammarSpec;
 
 /// Returns the bounds of the grammar engine's own work, for compiling and for each mask.
 pub(super) fn parser() -> ParserLimits {
@@ -23,7 +27,127 @@ pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
     if cost.divisor > MAX_DIVISOR {
         return Err("multipleOf is too large".into());
     }
+    if cost.n_pattern_bytes > MAX_PATTERN_BYTES {
+        return Err(format!(
+            "the patterns of the schema are longer than {MAX_PATTERN_BYTES} bytes"
+        ));
+    }
     Ok(())
+}
+
+/// Digits that integers may have: as many as a double holds, or more where a schema names larger ones.
+pub(super) fn integer_digits(spec: &GrammarSpec) -> usize {
+    fn names_large(schema: &Value, depth_left: usize) -> bool {
+        let Some(depth_left) = depth_left.checked_sub(1) else {
+            return false;
+        };
+        match schema {
+            Value::Number(number) => number.as_f64().is_some_and(|n| n.abs() >= 1e16),
+            Value::Array(items) => items.iter().any(|item| names_large(item, depth_left)),
+            Value::Object(fields) => fields.iter().any(|(name, field)| {
+                (name == "format" && field == "int64") || names_large(field, depth_left)
+            }),
+            Value::Null | Value::Bool(_) | Value::String(_) => false,
+        }
+    }
+    let is_large = match spec {
+        GrammarSpec::JsonSchema(schema) | GrammarSpec::StrictJsonSchema(schema) => {
+            names_large(schema, MAX_DEPTH)
+        }
+        GrammarSpec::Calls {
+            schemas, answer, ..
+        } => {
+            let answer = answer.as_deref().map_or(0, integer_digits);
+            answer > 16 || schemas.iter().any(|schema| names_large(schema, MAX_DEPTH))
+        }
+        GrammarSpec::Json | GrammarSpec::Regex(_) | GrammarSpec::Lark(_) => false,
+    };
+    if is_large { 20 } else { 16 }
+}
+
+/// Refuses a schema whose conjunctions of alternatives are too many: the grammar engine multiplies
+/// them out. `{"allOf": [{"anyOf": [a, b]}, {"anyOf": [c, d]}]}` has four.
+pub(super) fn check_expansion(prepared: &Value) -> Result<(), String> {
+    let mut expansion = Expansion {
+        root: prepared,
+        known: HashMap::new(),
+        n_steps: 0,
+    };
+    expansion.check(prepared)
+}
+
+/// Counts the alternatives of schemas in the words of the grammar engine.
+struct Expansion<'a> {
+    root: &'a Value,
+    /// Alternatives of definitions; 1 while they are counted.
+    known: HashMap<&'a str, u64>,
+    n_steps: usize,
+}
+
+impl<'a> Expansion<'a> {
+    fn check(&mut self, schema: &'a Value) -> Result<(), String> {
+        match schema {
+            Value::Array(items) => items.iter().try_for_each(|item| self.check(item)),
+            Value::Object(fields) => {
+                let is_branched = fields.keys().any(|name| is_applicator(name));
+                let is_excess = is_branched && self.count(schema, false) > MAX_ALTERNATIVES;
+                if is_excess || self.n_steps > MAX_STEPS {
+                    return Err("the schema has too many combinations of anyOf and allOf".into());
+                }
+                fields
+                    .iter()
+                    .filter(|(name, _)| !matches!(name.as_str(), "enum" | "const"))
+                    .try_for_each(|(_, field)| self.check(field))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How many schemas without alternatives a schema stands for; `beside` others that must hold, too,
+    /// a definition is not left where it is.
+    fn count(&mut self, schema: &'a Value, beside: bool) -> u64 {
+        self.n_steps += 1;
+        let Value::Object(fields) = schema else {
+            return 1;
+        };
+        if self.n_steps > MAX_STEPS {
+            return u64::MAX;
+        }
+        let beside = beside || fields.len() > 1;
+        let mut product: u64 = 1;
+        for (name, value) in fields {
+            let items = value.as_array().map_or(&[][..], Vec::as_slice);
+            let factor = match name.as_str() {
+                "anyOf" | "oneOf" => items.iter().fold(0_u64, |sum, item| {
+                    sum.saturating_add(self.count(item, beside))
+                }),
+                "allOf" => items.iter().fold(1_u64, |all, item| {
+                    all.saturating_mul(self.count(item, true))
+                }),
+                "$ref" if beside => value.as_str().map_or(1, |name| self.target(name)),
+                _ => 1,
+            };
+            product = product.saturating_mul(factor.max(1));
+        }
+        product
+    }
+
+    fn target(&mut self, reference: &'a str) -> u64 {
+        if let Some(known) = self.known.get(reference) {
+            return *known;
+        }
+        self.known.insert(reference, 1);
+        let target = reference
+            .strip_prefix('#')
+            .and_then(|at| self.root.pointer(at));
+        let count = target.map_or(1, |target| self.count(target, true));
+        self.known.insert(reference, count);
+        count
+    }
+}
+
+fn is_applicator(name: &str) -> bool {
+    matches!(name, "anyOf" | "oneOf" | "allOf" | "$ref")
 }
 
 /// Refuses a regular expression or a Lark grammar that is too long or nested too deeply.
@@ -52,6 +176,8 @@ struct Cost {
     /// The different `multipleOf`, multiplied: the automaton has a state for each remainder.
     divisor: f64,
     divisors: Vec<f64>,
+    /// Regular expressions, all together.
+    n_pattern_bytes: usize,
 }
 
 impl Cost {
@@ -66,6 +192,13 @@ impl Cost {
                 if let Some(divisor) = field.as_f64().filter(|_| name == "multipleOf") {
                     self.add_divisor(divisor);
                 }
+                self.n_pattern_bytes += match (name.as_str(), field) {
+                    ("pattern", Value::String(pattern)) => pattern.len(),
+                    ("patternProperties", Value::Object(patterns)) => {
+                        patterns.keys().map(String::len).sum()
+                    }
+                    _ => 0,
+                };
                 self.add(field, depth_left)
             }),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
@@ -87,7 +220,12 @@ impl Cost {
 }
 
 const MAX_DEPTH: usize = 64;
-const MAX_TEXT_BYTES: usize = 256 << 10;
+const MAX_TEXT_BYTES: usize = 64 << 10;
+/// Compiling 1 MB of them takes seconds and hundreds of megabytes.
+const MAX_PATTERN_BYTES: usize = 32 << 10;
+const MAX_ALTERNATIVES: u64 = 4096;
+/// Work to count alternatives.
+const MAX_STEPS: usize = 200_000;
 /// Compiling an object takes time that grows with the square of its properties.
 const MAX_SCHEMA_VALUES: usize = 10_000;
 const MAX_DIVISOR: f64 = 100_000.0;

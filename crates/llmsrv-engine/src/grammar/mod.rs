@@ -6,6 +6,7 @@
 
 mod cache;
 mod compile;
+mod guard;
 mod limits;
 mod opening;
 mod schema;
@@ -21,7 +22,8 @@ use llmsrv_tokenizer::{Special, Tokenizer};
 use toktrie::SimpleVob;
 
 use cache::Cache;
-use compile::Compiler;
+use compile::{Compiled, Compiler};
+use guard::{Guard, Words};
 use opening::Opening;
 
 use crate::{GenRequest, GrammarSpec, SubmitError, TokenId, detok::output_bytes, stop::StopFinder};
@@ -30,6 +32,7 @@ use crate::{GenRequest, GrammarSpec, SubmitError, TokenId, detok::output_bytes, 
 pub(crate) struct Grammars {
     tokenizer: Arc<Tokenizer>,
     compiler: OnceLock<Result<Compiler, String>>,
+    words: OnceLock<Arc<Words>>,
     /// What was compiled lately. Held while a grammar is compiled: what hostile grammars cost stays
     /// the cost of one, and equal requests that come together compile once.
     compiled: Mutex<Cache>,
@@ -40,6 +43,7 @@ impl Grammars {
         Grammars {
             tokenizer,
             compiler: OnceLock::new(),
+            words: OnceLock::new(),
             compiled: Mutex::default(),
         }
     }
@@ -54,7 +58,11 @@ impl Grammars {
         spec: &GrammarSpec,
         request: &GenRequest,
     ) -> Result<Constraint, SubmitError> {
-        let matcher = self.matcher(spec).map_err(SubmitError::Grammar)?;
+        let Compiled {
+            matcher,
+            unenforced,
+            integer_digits,
+        } = self.compiled(spec).map_err(SubmitError::Grammar)?;
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let start = match (
             given(&request.grammar_after),
@@ -69,17 +77,26 @@ impl Grammars {
                 &matcher,
             ))),
         };
-        Ok(Constraint { start, matcher })
+        let guard = is_json(spec).then(|| {
+            let words = || Arc::new(Words::new(self.tokenizer.clone()));
+            Guard::new(self.words.get_or_init(words).clone(), integer_digits)
+        });
+        Ok(Constraint {
+            start,
+            matcher,
+            guard,
+            unenforced,
+        })
     }
 
-    fn matcher(&self, spec: &GrammarSpec) -> Result<Matcher, String> {
+    fn compiled(&self, spec: &GrammarSpec) -> Result<Compiled, String> {
         let key = cache::key(spec);
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(matcher) = compiled.get(&key) {
-            return Ok(matcher.deep_clone());
+        if let Some(known) = compiled.get(&key) {
+            return Ok(known.clone());
         }
         // Compiling recurses as deep as the grammar is nested.
-        let mut matcher = thread::scope(|scope| {
+        let mut new = thread::scope(|scope| {
             thread::Builder::new()
                 .name("llmsrv-grammar".into())
                 .stack_size(COMPILE_STACK_BYTES)
@@ -94,11 +111,25 @@ impl Grammars {
                 .join()
                 .map_err(|_| "the grammar cannot be compiled".to_string())?
         })?;
-        for warning in matcher.grammar_warnings() {
+        for warning in new.matcher.grammar_warnings() {
             tracing::warn!(warning, "grammar");
         }
-        compiled.put(key, matcher.deep_clone());
-        Ok(matcher)
+        for missing in &*new.unenforced {
+            tracing::warn!(missing, "a schema is enforced in part");
+        }
+        compiled.put(key, new.clone());
+        Ok(new)
+    }
+}
+
+/// Whether nothing but JSON matches a grammar, and perhaps fixed texts.
+fn is_json(spec: &GrammarSpec) -> bool {
+    match spec {
+        GrammarSpec::Json | GrammarSpec::JsonSchema(_) | GrammarSpec::StrictJsonSchema(_) => true,
+        GrammarSpec::Regex(_) | GrammarSpec::Lark(_) => false,
+        GrammarSpec::Calls { lark, answer, .. } => {
+            !lark.contains(FREE_TEXT) && answer.as_deref().is_none_or(is_json)
+        }
     }
 }
 
@@ -106,6 +137,9 @@ impl Grammars {
 pub(crate) struct Constraint {
     start: Start,
     matcher: Matcher,
+    /// Bounds what JSON a schema leaves free; `None` if the grammar is not of JSON.
+    guard: Option<Guard>,
+    unenforced: Arc<[String]>,
 }
 
 /// Where the output is with regard to its grammar.
@@ -124,6 +158,11 @@ enum Start {
 pub(crate) struct GrammarError(String);
 
 impl Constraint {
+    /// What the grammar does not enforce of its schema: one sentence each.
+    pub(crate) fn unenforced(&self) -> Arc<[String]> {
+        self.unenforced.clone()
+    }
+
     /// Returns the tokens allowed next; `None` = all.
     pub(crate) fn mask(&mut self) -> Result<Option<SimpleVob>, GrammarError> {
         match &self.start {
@@ -132,7 +171,15 @@ impl Constraint {
             Start::Begun | Start::Open(_) => {}
         }
         let mask = self.matcher.compute_mask_or_eos();
-        let mask = mask.map_err(GrammarError::new)?;
+        let mut mask = mask.map_err(GrammarError::new)?;
+        if let Some(guard) = &self.guard {
+            let after = |token| {
+                let mut next = self.matcher.deep_clone();
+                next.consume_token(token).ok()?;
+                next.compute_mask_or_eos().ok()
+            };
+            guard.restrict(&mut mask, &after);
+        }
         Ok(Some(match &self.start {
             Start::Open(opening) => opening.allowed(Some(mask)),
             _ => mask,
@@ -150,6 +197,7 @@ impl Constraint {
                 self.matcher
                     .consume_token(token)
                     .map_err(GrammarError::new)?;
+                self.watch(&[token]);
                 Ok(self.matcher.is_stopped())
             }
             Start::After(text) => {
@@ -176,6 +224,7 @@ impl Constraint {
                 opening.in_grammar = in_grammar;
                 if opening.is_complete() {
                     self.matcher = opening.fresh.deep_clone();
+                    self.guard = self.guard.as_ref().map(Guard::fresh);
                     self.start = Start::After(StopFinder::new([opening.after.as_str()]));
                 } else if !opens {
                     self.start = Start::Begun;
@@ -191,9 +240,18 @@ impl Constraint {
 
     /// Moves on by as many of the tokens as the grammar allows; returns their number.
     fn consume(&mut self, tokens: &[TokenId]) -> Result<usize, GrammarError> {
-        self.matcher
-            .try_consume_tokens(tokens)
-            .map_err(GrammarError::new)
+        let taken = self.matcher.try_consume_tokens(tokens);
+        let taken = taken.map_err(GrammarError::new)?;
+        self.watch(&tokens[..taken]);
+        Ok(taken)
+    }
+
+    fn watch(&mut self, tokens: &[TokenId]) {
+        if let Some(guard) = &mut self.guard {
+            for token in tokens {
+                guard.push(*token);
+            }
+        }
     }
 }
 
@@ -223,6 +281,8 @@ fn one_line(message: &str) -> String {
     cut(what) + &why.map(cut).unwrap_or_default()
 }
 
+/// Is in the terminals of [`GrammarSpec::Calls`] that are any text.
+const FREE_TEXT: &str = "(?s:";
 const NOTHING_MATCHES: &str = "no output can match it";
 const COMPILE_STACK_BYTES: usize = 64 << 20;
 

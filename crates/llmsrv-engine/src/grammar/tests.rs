@@ -36,6 +36,10 @@ fn schema(schema: Value) -> GrammarSpec {
     GrammarSpec::JsonSchema(schema)
 }
 
+fn strict(schema: Value) -> GrammarSpec {
+    GrammarSpec::StrictJsonSchema(schema)
+}
+
 /// A call, or an answer in a format.
 fn call_or(answer: GrammarSpec) -> GrammarSpec {
     GrammarSpec::Calls {
@@ -144,19 +148,19 @@ fn wrong_grammars_are_one_line_errors() {
     let cases = [
         (schema(json!({"type": "nonsense"})), "nonsense"),
         (schema(json!([1])), "a JSON schema is an object"),
-        (schema(json!({"not": {"type": "string"}})), "not"),
+        (strict(json!({"not": {"type": "string"}})), "not"),
         (
-            schema(json!({"type": "array", "uniqueItems": true})),
+            strict(json!({"type": "array", "uniqueItems": true})),
             "uniqueItems",
         ),
         (
-            schema(json!({"x-guidance": {"lenient": true}, "type": "array", "uniqueItems": true})),
+            strict(json!({"x-guidance": {"lenient": true}, "type": "array", "uniqueItems": true})),
             "uniqueItems",
         ),
         (schema(json!({"$ref": "#"})), "no output can match it"),
         (schema(json!({"$ref": "https://example.org/schema"})), ""),
         (
-            schema(json!({"type": "string", "pattern": "(?=a)b"})),
+            strict(json!({"type": "string", "pattern": "(?=a)b"})),
             "look-around",
         ),
         (
@@ -257,6 +261,301 @@ fn hostile_grammars_end_soon() {
             "{name} took {:?}",
             started.elapsed()
         );
+    }
+}
+
+/// What would cost seconds is refused before anything is compiled.
+#[test]
+fn what_grows_is_refused_by_its_size() {
+    let object =
+        |name: &str| json!({"type": "object", "properties": {name: {}}, "required": [name]});
+    let either =
+        |idx: usize| json!({"anyOf": [object(&format!("a{idx}")), object(&format!("b{idx}"))]});
+    let chain = |link: &dyn Fn(Value) -> Value| {
+        let mut defs: Map<String, Value> = (0..16)
+            .map(|idx| {
+                (
+                    format!("d{idx}"),
+                    link(json!({"$ref": format!("#/$defs/d{}", idx + 1)})),
+                )
+            })
+            .collect();
+        defs.insert("d16".into(), object("a"));
+        schema(json!({"$ref": "#/$defs/d0", "type": "object", "$defs": defs}))
+    };
+    let nested = (0..14).fold(object("a"), |inner, idx| {
+        json!({"type": "object", "anyOf": [inner, object(&format!("b{idx}"))], "allOf": [either(idx)]})
+    });
+    let combinations = "too many combinations";
+    let cases = [
+        (
+            schema(json!({"type": "string", "pattern": "a?".repeat(500_000)})),
+            "the patterns of the schema are longer",
+        ),
+        (
+            schema(json!({"type": "object", "patternProperties": {"a".repeat(100_000): {}}})),
+            "the patterns of the schema are longer",
+        ),
+        (
+            strict(
+                json!({"anyOf": [{"type": "string", "pattern": "(a|b)".repeat(10_000)}, {"pattern": "x"}]}),
+            ),
+            "the patterns of the schema are longer",
+        ),
+        (GrammarSpec::Regex("a|".repeat(50_000)), "too large"),
+        (GrammarSpec::Lark("// a\n".repeat(50_000)), "too large"),
+        (
+            schema(json!({"allOf": (0..16).map(either).collect::<Vec<_>>()})),
+            combinations,
+        ),
+        (
+            chain(&|next| json!({"anyOf": [next.clone(), next], "type": "object"})),
+            combinations,
+        ),
+        (
+            chain(
+                &|next| json!({"anyOf": [{"allOf": [next.clone()]}, {"allOf": [next]}], "minProperties": 1}),
+            ),
+            combinations,
+        ),
+        (schema(nested), combinations),
+    ];
+    for (spec, words) in cases {
+        let name: String = format!("{spec:?}").chars().take(100).collect();
+        let Err(error) = compile(spec) else {
+            panic!("compiled: {name}")
+        };
+        assert!(error.contains(words), "{name}: {error}");
+    }
+}
+
+/// Alternatives that are not multiplied may be many.
+#[test]
+fn large_schemas_of_every_day_are_accepted() {
+    let fields = (0..100).map(|idx| {
+        let field = json!({"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}], "description": "x"});
+        (format!("field_{idx}"), field)
+    });
+    let fields: Map<String, Value> = fields.collect();
+    let kinds = (0..30).map(|idx| {
+        json!({"type": "object", "properties": {"kind": {"const": format!("k{idx}")}, "value": {"anyOf": [{"type": "number"}, {"type": "null"}]}}, "required": ["kind"]})
+    });
+    let kinds: Vec<Value> = kinds.collect();
+    let wide = json!({"type": "object", "properties": fields});
+    let union = json!({"type": "array", "items": {"oneOf": kinds}});
+    for spec in [strict(wide), strict(union)] {
+        if let Err(error) = compile(spec) {
+            panic!("{error}");
+        }
+    }
+}
+
+#[test]
+fn blanks_between_tokens_are_bounded() {
+    let list = || json!({"type": "array", "items": {"enum": [1, 2]}});
+    let call = |lark: &str| GrammarSpec::Calls {
+        lark: lark.into(),
+        schemas: vec![list()],
+        answer: None,
+    };
+    let specs = [
+        (schema(list()), ""),
+        (call("start: \"<c>\" schema_0"), "<c>"),
+    ];
+    for (spec, before) in specs {
+        for (text, fits) in [
+            ("[1,2]", true),
+            ("[ 1, 2 ]", true),
+            ("[\n  1,\n  2\n]", true),
+            ("[\n\t\t1\n]", true),
+            ("[  1]", false),
+            ("[1,  2]", false),
+            ("[\n\n1]", false),
+            ("[ \n1]", false),
+            ("[\r1]", false),
+            ("[1, 2]  ", false),
+        ] {
+            let text = format!("{before}{text}");
+            assert_eq!(
+                accepted(&spec, &text) == (text.len(), true),
+                fits,
+                "{text:?}"
+            );
+        }
+        let deep = |n: usize| format!("{before}[\n{}1]", " ".repeat(n));
+        assert!(accepted(&spec, &deep(20)).1);
+        assert!(!accepted(&spec, &deep(21)).1);
+    }
+    let text = "{\"a\":  1}";
+    assert_eq!(accepted(&GrammarSpec::Json, text).0, 6);
+}
+
+#[test]
+fn no_name_comes_twice() {
+    let numbers = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": {"type": "integer"}});
+    let nested = json!({"type": "object", "additionalProperties": {"type": "object", "additionalProperties": {"type": "string"}}});
+    let call = GrammarSpec::Calls {
+        lark: "start: \"<c>\" schema_0".into(),
+        schemas: vec![numbers.clone()],
+        answer: None,
+    };
+    let cases = [
+        (schema(numbers.clone()), "{\"n\":1,\"a\":1,\"b\":2}", None),
+        (
+            schema(numbers.clone()),
+            "{\"n\":1,\"a\":1,\"a\":2}",
+            Some(15),
+        ),
+        (
+            schema(numbers.clone()),
+            "{\"a\":1,\"ab\":2,\"a\":2}",
+            Some(16),
+        ),
+        (
+            schema(numbers),
+            "{\"a\\\"\":1,\"b\":2,\"a\\\"\":2}",
+            Some(19),
+        ),
+        (
+            schema(nested.clone()),
+            "{\"a\":{\"x\":\"a\"},\"x\":{\"x\":\"\",\"a\":\"\"}}",
+            None,
+        ),
+        (schema(nested), "{\"a\":{\"x\":\"\",\"x\":\"\"}}", Some(15)),
+        (
+            GrammarSpec::Json,
+            "{\"a\":[{\"a\":\"a\"},{\"a\":1}],\"b\":1}",
+            None,
+        ),
+        (GrammarSpec::Json, "{\"a\":{},\"a\":1}", Some(10)),
+        (call, "<c>{\"a\":1,\"a\":2}", Some(12)),
+    ];
+    for (spec, text, wrong_at) in cases {
+        let (n_bytes, may_end) = accepted(&spec, text);
+        let found = (!(n_bytes == text.len() && may_end)).then_some(n_bytes);
+        assert_eq!(found, wrong_at, "{text}");
+    }
+}
+
+/// What a schema leaves without a bound has one; what it asks for is possible all the same.
+#[test]
+fn free_json_comes_to_an_end() {
+    let number = schema(json!({"type": "array", "items": {"type": "number"}}));
+    let integer = schema(json!({"type": "array", "items": {"type": "integer"}}));
+    let large = schema(json!({"type": "integer", "minimum": 1e17, "maximum": 2e17}));
+    let digits = |n: usize| "7".repeat(n);
+    let numbers = [
+        (&number, format!("[{}]", digits(16)), true),
+        (&number, format!("[{}]", digits(17)), false),
+        (&number, format!("[-1.{}]", digits(16)), true),
+        (&number, format!("[-1.{}]", digits(17)), false),
+        (&number, "[6.02e23,1E-99]".into(), true),
+        (&number, "[1e100]".into(), false),
+        (&integer, format!("[{},1]", digits(16)), true),
+        (&integer, format!("[{}]", digits(17)), false),
+        (&large, "123456789012345678".into(), true),
+        (
+            &GrammarSpec::Json,
+            format!("{{\"a\":{}}}", digits(17)),
+            false,
+        ),
+        (
+            &GrammarSpec::Json,
+            format!("{{\"a\":\"{}\"}}", digits(17)),
+            true,
+        ),
+    ];
+    for (spec, text, fits) in numbers {
+        assert_eq!(accepted(spec, &text) == (text.len(), true), fits, "{text}");
+    }
+
+    let object = |n: usize| {
+        let members: Vec<String> = (0..n).map(|idx| format!("\"k{idx}\":0")).collect();
+        format!("{{{}}}", members.join(","))
+    };
+    let list = |n: usize| {
+        let items: Vec<String> = (0..n).map(|idx| idx.to_string()).collect();
+        format!("[{}]", items.join(","))
+    };
+    let nested = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n), "]".repeat(n));
+    let integers = json!({"type": "array", "items": {"type": "integer"}});
+    let many = json!({"type": "array", "items": {"type": "integer"}, "minItems": 1030});
+    let members =
+        json!({"type": "object", "additionalProperties": {"const": 0}, "minProperties": 1});
+    let listed: Map<String, Value> = (0..200)
+        .map(|idx| (format!("k{idx}"), json!({"const": 0})))
+        .collect();
+    let names: Vec<&String> = listed.keys().collect();
+    let listed = json!({"type": "object", "properties": listed, "required": names});
+    let cases = [
+        (GrammarSpec::Json, object(128), true),
+        (GrammarSpec::Json, object(129), false),
+        (schema(members.clone()), object(128), true),
+        (schema(members), object(129), false),
+        (schema(listed), object(200), true),
+        (schema(integers.clone()), list(1024), true),
+        (schema(integers), list(1025), false),
+        (schema(many), list(1030), true),
+        (GrammarSpec::Json, nested(31), true),
+        (GrammarSpec::Json, nested(32), false),
+    ];
+    for (spec, text, fits) in cases {
+        assert_eq!(
+            accepted(&spec, &text) == (text.len(), true),
+            fits,
+            "{} bytes",
+            text.len()
+        );
+    }
+}
+
+/// Of a finite number of names none comes twice either, and there is always a way on.
+#[test]
+fn names_that_are_all_taken_are_not_begun() {
+    let names = schema(
+        json!({"type": "object", "patternProperties": {"^x_[0-3]$": {"const": 0}}, "additionalProperties": false}),
+    );
+    for (text, wrong_at) in [
+        ("{\"x_1\":0,\"x_2\":0,\"x_0\":0,\"x_3\":0}", None),
+        ("{\"x_1\":0,\"x_1\":0}", Some(12)),
+        ("{\"x_1\":0,\"x_2\":0,\"x_1\":0}", Some(20)),
+    ] {
+        let (n_bytes, may_end) = accepted(&names, text);
+        let found = (!(n_bytes == text.len() && may_end)).then_some(n_bytes);
+        assert_eq!(found, wrong_at, "{text}");
+    }
+}
+
+/// A model that repeats itself comes out of a text, a name and a list, and is not disturbed before.
+#[test]
+fn loops_are_left() {
+    let object = schema(json!({"type": "object", "properties": {"a": {"type": "string"}}}));
+    let pattern = schema(json!({"type": "string", "pattern": "^a*$", "minLength": 300}));
+    let list = schema(json!({"type": "array", "items": {"type": "integer"}}));
+    let many = schema(json!({"type": "array", "items": {"const": 0}, "minItems": 200}));
+    let text = |unit: &str, n: usize| format!("{{\"a\":\"{}\"}}", unit.repeat(n));
+    let cases = [
+        (&object, text("-", 24), true),
+        (&object, text("-", 40), false),
+        (&object, text("ab", 23), true),
+        (&object, text("ab", 40), false),
+        (&object, text("one two ", 7), true),
+        (&object, text("one two ", 12), false),
+        (&object, text("one two three four five ", 3), true),
+        (
+            &GrammarSpec::Json,
+            format!("{{\"{}\":1}}", "k".repeat(40)),
+            false,
+        ),
+        (&pattern, format!("\"{}\"", "a".repeat(300)), true),
+        (&list, format!("[{}]", ["0"; 60].join(",")), true),
+        (&list, format!("[{}]", ["0"; 100].join(",")), false),
+        (&list, format!("[{}]", ["1,2,3"; 12].join(",")), true),
+        (&list, format!("[{}]", ["1,2,3"; 40].join(",")), false),
+        (&many, format!("[{}]", ["0"; 200].join(",")), true),
+    ];
+    for (spec, text, fits) in cases {
+        assert_eq!(accepted(spec, &text) == (text.len(), true), fits, "{text}");
     }
 }
 

@@ -33,8 +33,8 @@ pub struct Memory {
     pub wrong: u64,
 }
 
-/// Writes and reads `asked` bytes with so many threads for so long, but once at least. A fifth of
-/// what is free is left alone.
+/// Writes and reads `asked` bytes with so many threads for so long; less where the time is too short
+/// to have them all. A fifth of what is free is left alone.
 pub fn memory(
     asked: u64,
     threads: usize,
@@ -97,7 +97,7 @@ struct Worker {
 
 fn worker(words: u64, number: u64, begun: Instant, duration: Duration, stop: &Stop) -> Worker {
     let mut seen = Worker::default();
-    let mut blocks = take(words, stop);
+    let mut blocks = take(words, begun, duration, stop);
     seen.had = blocks.iter().map(|block| block.len() as u64 * WORD).sum();
     for pass in 0.. {
         if stop.is_wanted() || (pass > 0 && begun.elapsed() >= duration) {
@@ -133,11 +133,13 @@ fn worker(words: u64, number: u64, begun: Instant, duration: Duration, stop: &St
     seen
 }
 
-/// Takes memory block by block; less than asked when others take what was free.
-fn take(words: u64, stop: &Stop) -> Vec<Vec<u64>> {
+/// Takes memory block by block; less than asked when others take what was free, and when it takes
+/// more than a third of the time: what was taken has to be written and read as well.
+fn take(words: u64, begun: Instant, duration: Duration, stop: &Stop) -> Vec<Vec<u64>> {
     let mut blocks = Vec::new();
     let mut left = words;
-    while left > 0 && !stop.is_wanted() {
+    let is_in_time = || begun.elapsed() < duration / 3;
+    while left > 0 && !stop.is_wanted() && (blocks.is_empty() || is_in_time()) {
         let n_words = left.min(BLOCK_WORDS);
         if free_bytes().is_none_or(|free| free / 2 < n_words * WORD) {
             break;
@@ -203,6 +205,14 @@ mod tests {
         assert_eq!((seen.asked, seen.tested, seen.wrong), (8 << 20, 8 << 20, 0));
         assert_eq!(seen.passes, 1);
         assert!(seen.write_rate > 0.0 && seen.read_rate > 0.0, "{seen:?}");
+    }
+
+    #[test]
+    fn a_short_time_is_kept_by_testing_less() {
+        let free = free_bytes().unwrap();
+        let asked = (free / 5 * 4).min(1 << 30);
+        let seen = memory(asked, 1, Duration::ZERO, &Stop::default()).unwrap();
+        assert_eq!((seen.tested, seen.passes), (BLOCK_WORDS * WORD, 1));
     }
 
     #[test]

@@ -211,3 +211,24 @@ async fn two_pulls_share_one_download_which_ends_with_the_last() {
         .sum();
     assert!(fake.bytes_asked() <= SIZE - there + small);
 }
+
+/// Gigabytes that cannot be used are not received first.
+#[tokio::test]
+async fn an_architecture_that_does_not_run_is_refused_before_its_weights_come() {
+    let (fake, model) = (Fake::start().await, Model::new(7));
+    model.serve(&fake);
+    let house = House::with(|settings| {
+        settings.refusal = Some(|family| Some(format!("{family} does not run here")));
+    });
+    let error = house.pull(&fake).await.0.unwrap_err();
+    assert_eq!(error.to_string(), "llama does not run here");
+    let config = model.blobs[2].0.to_string();
+    let asked = fake.blob_requests();
+    assert!(!asked.is_empty());
+    assert!(asked.iter().all(|seen| seen.path.ends_with(&config)));
+    assert_eq!(house.strays(), Vec::<String>::new());
+    // One that runs comes as always.
+    let house = House::with(|settings| settings.refusal = Some(|_| None));
+    house.pull(&fake).await.0.unwrap();
+    house.assert_has(&fake, &model);
+}

@@ -32,8 +32,7 @@ pub(crate) struct Order {
 
 impl Order {
     /// Parses a request and tells whether progress is wanted.
-    pub(crate) fn parse(body: &[u8]) -> Result<(Order, bool), ApiError> {
-        let mut fields = Fields::parse(body)?;
+    pub(crate) fn parse(mut fields: Fields) -> Result<(Order, bool), ApiError> {
         let name = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
         let name = parse_name(&name)?;
         let stream = fields.bool("stream")?.unwrap_or(true);

@@ -6,7 +6,7 @@ use llmsrv_store::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{error::ApiError, progress::Progress};
+use crate::{error::ApiError, progress::Progress, template};
 
 /// What the model will consist of.
 pub(super) struct Recipe {
@@ -93,13 +93,26 @@ impl Recipe {
         })
     }
 
-    /// Puts all into the store. What is there already is used; what had the name before is replaced.
+    /// Returns the template.
+    fn template(&self) -> Option<template::Source<'_>> {
+        self.parts.iter().rev().find_map(|part| match part {
+            Part::Text(LayerKind::Template, text) => Some(template::Source::Text(text)),
+            Part::Stored { layer, .. } if layer.kind() == Some(LayerKind::Template) => {
+                Some(template::Source::Blob(layer))
+            }
+            Part::Stored { .. } | Part::Text(..) => None,
+        })
+    }
+
+    /// Puts all into the store, if the template can be used. What is there already is used; what had the name before is replaced.
     pub(super) fn write(
         &self,
         store: &Store,
         name: &ModelName,
         progress: &mut Progress,
     ) -> Result<(), ApiError> {
+        let renders = self.config.renderer.is_some();
+        template::check_made(store, self.template(), renders, self.weights())?;
         let mut n_attempts = 0;
         loop {
             let layers = self.put_layers(store, (n_attempts == 0).then_some(&mut *progress))?;

@@ -14,8 +14,7 @@ use crate::{
 };
 
 /// Parses a request for an answer.
-pub(crate) fn parse_messages(body: &[u8]) -> Result<(Job, MessagesWriter), ApiError> {
-    let mut fields = Fields::parse(body)?;
+pub(crate) fn parse_messages(mut fields: Fields) -> Result<(Job, MessagesWriter), ApiError> {
     let max_tokens = fields.integer("max_tokens")?;
     let mut job = conversation(&mut fields)?;
     let max_tokens = max_tokens.filter(|most| *most > 0);
@@ -37,7 +36,8 @@ pub(crate) fn parse_messages(body: &[u8]) -> Result<(Job, MessagesWriter), ApiEr
     }
     llmsrv_api::options::Options::default().merge(&job.options)?;
     job.keep_alive = native::keep_alive(&mut fields)?;
-    job.truncate = fields.bool("truncate")?.unwrap_or(true);
+    // These dialects have no word for what was dropped: it happens only where it was asked for.
+    job.truncate = fields.bool("truncate")?.unwrap_or(false);
     job.stream = fields.bool("stream")?.unwrap_or(false);
     let writer = MessagesWriter {
         id: format!("msg_{}", id24()),
@@ -51,8 +51,8 @@ pub(crate) fn parse_messages(body: &[u8]) -> Result<(Job, MessagesWriter), ApiEr
 }
 
 /// Parses what makes the prompt; alone it is a request to count its tokens.
-pub(crate) fn parse_count(body: &[u8]) -> Result<Job, ApiError> {
-    conversation(&mut Fields::parse(body)?)
+pub(crate) fn parse_count(mut fields: Fields) -> Result<Job, ApiError> {
+    conversation(&mut fields)
 }
 
 fn conversation(fields: &mut Fields) -> Result<Job, ApiError> {
@@ -475,8 +475,10 @@ impl Writer for MessagesWriter {
 /// Writes the number of tokens. This dialect counts tokens computed before apart from the others;
 /// the reference server does not, and clients add what they are told.
 fn usage(end: &End) -> Value {
-    json!({
+    let mut usage = json!({
         "input_tokens": end.metrics.prompt_eval_count,
         "output_tokens": end.metrics.eval_count,
-    })
+    });
+    parts::add_truncated(end, &mut usage);
+    usage
 }

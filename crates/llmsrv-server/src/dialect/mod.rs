@@ -10,12 +10,15 @@ pub(crate) mod responses;
 use std::fmt::Write as _;
 
 use http::StatusCode;
-use llmsrv_api::native::{Metrics, ToolCall};
+use llmsrv_api::{
+    lenient::Fields,
+    native::{Metrics, ToolCall},
+};
 use llmsrv_chat::Piece;
 use llmsrv_engine::TokenInfo;
 use serde_json::{Value, json};
 
-use crate::error::ApiError;
+use crate::{error::ApiError, job::Job};
 
 /// Writes one answer in its dialect, as a stream or whole.
 pub(crate) trait Writer: Send {
@@ -28,6 +31,9 @@ pub(crate) trait Writer: Send {
     /// The model said something.
     fn part(&mut self, said: Said, out: &mut Frames);
 
+    /// One of the answers has ended; [`Writer::end`] follows after the last one.
+    fn answer_end(&mut self, _answer: usize, _end: &End, _out: &mut Frames) {}
+
     /// The model has ended.
     fn end(&mut self, end: &End, out: &mut Frames);
 
@@ -36,11 +42,20 @@ pub(crate) trait Writer: Send {
 
     /// Everything in one object.
     fn whole(&mut self, said: Said, end: &End) -> Value;
+
+    /// Several answers in one object; `total` is the end of all. Only dialects that can ask for more
+    /// than one have more to say than the first.
+    fn wholes(&mut self, answers: Vec<(Said, End)>, total: &End) -> Value {
+        let first = answers.into_iter().next();
+        self.whole(first.unwrap_or_default().0, total)
+    }
 }
 
 /// What a model said in one step or in all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Said {
+    /// Number of the answer it belongs to.
+    pub(crate) answer: usize,
     pub(crate) pieces: Vec<Piece>,
     /// Filled when log-probabilities were asked for.
     pub(crate) tokens: Vec<TokenInfo>,
@@ -171,9 +186,18 @@ impl Family {
 
     /// Words an error.
     pub(crate) fn error(self, error: &ApiError) -> Value {
-        let message = error.to_string();
+        let message = match error.prompt() {
+            Some((n_tokens, n_ctx)) => self.too_long(n_tokens, n_ctx),
+            None => error.to_string(),
+        };
         match self {
             Family::Native => error.line(),
+            Family::OpenAi if error.prompt().is_some() => json!({"error": {
+                "message": message,
+                "type": "invalid_request_error",
+                "param": "messages",
+                "code": "context_length_exceeded",
+            }}),
             Family::OpenAi => {
                 let (kind, code) = match error.status() {
                     StatusCode::UNAUTHORIZED => ("invalid_request_error", Some("invalid_api_key")),
@@ -203,6 +227,40 @@ impl Family {
             }
         }
     }
+}
+
+impl Family {
+    /// Words the refusal of a prompt: clients of each family look for its begin, people read the rest.
+    fn too_long(self, n_tokens: usize, n_ctx: usize) -> String {
+        let what = if self == Family::Anthropic {
+            format!("prompt is too long: {n_tokens} tokens > {n_ctx} maximum")
+        } else {
+            format!(
+                "the prompt is longer than the context: it has {n_tokens} tokens, and this model's maximum context \
+                 length is {n_ctx} tokens"
+            )
+        };
+        format!(
+            "{what}; shorten it, or set a larger context: num_ctx in the request, PARAMETER num_ctx in the model, or \
+             LLMSRV_CONTEXT_LENGTH for the server; \"truncate\": true in the request drops the oldest messages instead"
+        )
+    }
+}
+
+/// Parses a body in every dialect, for those who look for bodies that do harm.
+#[doc(hidden)]
+pub fn parse_any(body: &[u8]) -> Vec<Result<Job, ApiError>> {
+    let fields = || Fields::parse_with_ids(body, &["context"]).map_err(ApiError::from);
+    let parsers: [fn(Fields) -> Result<Job, ApiError>; 7] = [
+        native::parse_generate,
+        native::parse_chat,
+        |fields| openai::parse_chat(fields).map(|(job, _)| job),
+        |fields| openai::parse_completion(fields).map(|(job, _)| job),
+        |fields| responses::parse_response(fields).map(|(job, _)| job),
+        |fields| anthropic::parse_messages(fields).map(|(job, _)| job),
+        anthropic::parse_count,
+    ];
+    parsers.map(|parse| fields().and_then(parse)).into()
 }
 
 /// Returns 24 hexadecimal digits that no other answer has.

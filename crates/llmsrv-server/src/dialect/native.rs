@@ -2,7 +2,7 @@
 
 use llmsrv_api::{
     keep_alive::KeepAlive,
-    lenient::Fields,
+    lenient::{Fields, Ids},
     native::{
         ChatResponse, GenerateResponse, LogProb, Message, Tool, ToolCall, ToolCallFunction,
         ToolFunction,
@@ -22,14 +22,13 @@ use crate::{
 };
 
 /// Parses a request of `/api/generate`.
-pub fn parse_generate(body: &[u8]) -> Result<Job, ApiError> {
-    let mut fields = Fields::parse(body)?;
+pub(crate) fn parse_generate(mut fields: Fields) -> Result<Job, ApiError> {
     let generate = Generate {
         prompt: fields.text("prompt")?.unwrap_or_default(),
         suffix: fields.text("suffix")?.unwrap_or_default(),
         system: fields.text("system")?.filter(|text| !text.is_empty()),
         template: fields.text("template")?.filter(|text| !text.is_empty()),
-        context: token_ids(fields.list("context")?.unwrap_or_default())?,
+        context: context(&mut fields)?,
         raw: fields.bool("raw")?.unwrap_or(false),
         images: images(&mut fields)?,
     };
@@ -46,8 +45,7 @@ pub fn parse_generate(body: &[u8]) -> Result<Job, ApiError> {
 }
 
 /// Parses a request of `/api/chat`.
-pub fn parse_chat(body: &[u8]) -> Result<Job, ApiError> {
-    let mut fields = Fields::parse(body)?;
+pub(crate) fn parse_chat(mut fields: Fields) -> Result<Job, ApiError> {
     let messages = fields
         .objects("messages")?
         .into_iter()
@@ -90,6 +88,8 @@ fn job(mut fields: Fields, input: Input) -> Result<Job, ApiError> {
         shift: fields.bool("shift")?.unwrap_or(true),
         logprobs: fields.bool("logprobs")?.unwrap_or(false).then_some(top),
         stream: fields.bool("stream")?.unwrap_or(true),
+        n_answers: 1,
+        n_best: 1,
         render_only: fields.bool("_debug_render_only")?.unwrap_or(false),
     })
 }
@@ -124,12 +124,13 @@ pub(crate) fn model_name(fields: &mut Fields) -> Result<Option<String>, ApiError
         .or(name.filter(|text| !text.is_empty())))
 }
 
-fn token_ids(values: Vec<Value>) -> Result<Vec<u32>, ApiError> {
-    let ids = values
-        .iter()
-        .map(|value| value.as_u64().and_then(|id| u32::try_from(id).ok()));
-    ids.collect::<Option<_>>()
-        .ok_or_else(|| ApiError::bad_request("context must be a list of token ids"))
+/// Takes the tokens of an earlier answer.
+fn context(fields: &mut Fields) -> Result<Vec<u32>, ApiError> {
+    match fields.ids("context") {
+        Some(Ids::One(tokens)) => Ok(tokens),
+        None if fields.list("context")?.is_none() => Ok(Vec::new()),
+        _ => Err(ApiError::bad_request("context must be a list of token ids")),
+    }
 }
 
 fn images(fields: &mut Fields) -> Result<Vec<String>, ApiError> {

@@ -1,7 +1,9 @@
 //! What the dialects of the cloud services have in common.
 
+use std::collections::HashMap;
+
 use llmsrv_api::{
-    lenient::Fields,
+    lenient::{BodyError, Fields, object_in_text},
     native::{Message, Tool, ToolCall, ToolCallFunction, ToolFunction},
 };
 use llmsrv_chat::Think;
@@ -76,8 +78,10 @@ pub(super) fn call(id: String, name: String, arguments: &str) -> Result<ToolCall
     let arguments = if arguments.trim().is_empty() {
         Map::new()
     } else {
-        serde_json::from_str(arguments)
-            .map_err(|_| ApiError::bad_request("invalid tool call arguments"))?
+        match object_in_text(arguments) {
+            Err(error @ BodyError::TooMany) => return Err(error.into()),
+            read => read.map_err(|_| ApiError::bad_request("invalid tool call arguments"))?,
+        }
     };
     Ok(ToolCall {
         id,
@@ -110,18 +114,15 @@ pub(super) fn tool(
 
 /// Names the tools whose results are in the conversation, and numbers the calls of each message.
 pub(super) fn link_calls(messages: &mut [Message]) {
-    let mut known: Vec<(String, String)> = Vec::new();
+    let mut known: HashMap<String, String> = HashMap::new();
     for message in messages {
         for (index, call) in message.tool_calls.iter_mut().enumerate() {
             call.function.index = index;
-            known.push((call.id.clone(), call.function.name.clone()));
+            known.insert(call.id.clone(), call.function.name.clone());
         }
         if message.role == "tool"
             && message.tool_name.is_empty()
-            && let Some((_, name)) = known
-                .iter()
-                .rev()
-                .find(|(id, _)| *id == message.tool_call_id)
+            && let Some(name) = known.get(&message.tool_call_id)
         {
             message.tool_name.clone_from(name);
         }
@@ -140,6 +141,13 @@ pub(super) fn check_choice(choice: ToolChoice, tools: &[Tool]) -> Result<ToolCho
             )))
         }
         _ => Ok(choice),
+    }
+}
+
+/// Says how many tokens of the prompt were dropped, under the name that the native dialect has for it.
+pub(super) fn add_truncated(end: &End, usage: &mut Value) {
+    if end.metrics.prompt_truncated > 0 {
+        usage["prompt_truncated"] = end.metrics.prompt_truncated.into();
     }
 }
 

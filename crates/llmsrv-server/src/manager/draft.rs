@@ -47,20 +47,26 @@ pub(super) struct Chosen {
     is_own: bool,
 }
 
+/// Returns the small model that was named for `big` alone.
+pub(super) fn own<'a>(settings: &'a Settings, big: &StoredModel) -> Option<&'a DraftModel> {
+    let names = [Some(&big.entry.name), big.entry.stands_for.as_ref()];
+    let is_own = |draft: &&DraftModel| draft.of.is_some() && names.contains(&draft.of.as_ref());
+    settings.draft_models.iter().find(is_own)
+}
+
 /// Chooses the small model for `big`, if one was set.
 pub(super) fn choose(
     settings: &Settings,
     store: &Store,
     big: &StoredModel,
 ) -> Result<Option<Chosen>, ApiError> {
-    let names = [Some(&big.entry.name), big.entry.stands_for.as_ref()];
-    let own = |draft: &&DraftModel| draft.of.is_some() && names.contains(&draft.of.as_ref());
-    let drafts = &settings.draft_models;
-    let Some(draft) = drafts
-        .iter()
-        .find(own)
-        .or_else(|| drafts.iter().find(|draft| draft.of.is_none()))
-    else {
+    let for_all = || {
+        settings
+            .draft_models
+            .iter()
+            .find(|draft| draft.of.is_none())
+    };
+    let Some(draft) = own(settings, big).or_else(for_all) else {
         return Ok(None);
     };
     let is_own = draft.of.is_some();
@@ -72,7 +78,7 @@ pub(super) fn choose(
         error => error.into(),
     })?;
     // A model is as fast as itself.
-    let is_itself = stored.entry.digest == big.entry.digest;
+    let is_itself = stored.weights == big.weights;
     Ok((is_own || !is_itself).then_some(Chosen { stored, is_own }))
 }
 

@@ -171,8 +171,8 @@ struct ChatCompletionRequest {
     max_tokens: Option<i64>,
     #[schema(minimum = -1)]
     max_completion_tokens: Option<i64>,
-    /// Only 1 is possible.
-    #[schema(minimum = 1, maximum = 1)]
+    /// So many answers to the same prompt.
+    #[schema(minimum = 1, maximum = 32)]
     n: Option<i64>,
     /// A number to add for each of these tokens.
     #[schema(value_type = Option<Object>)]
@@ -182,7 +182,7 @@ struct ChatCompletionRequest {
     top_logprobs: Option<i64>,
     reasoning_effort: Option<Effort>,
     keep_alive: Option<KeepAlive>,
-    /// Drop old messages when the prompt is too long; this is the default.
+    /// Drop old messages when the prompt is too long; it is refused otherwise.
     truncate: Option<bool>,
 }
 
@@ -317,7 +317,9 @@ struct ChatChoice {
 struct AssistantMessage {
     /// `assistant`.
     role: String,
-    content: String,
+    /// Null beside calls alone.
+    #[schema(required)]
+    content: Option<String>,
     reasoning: Option<String>,
     reasoning_content: Option<String>,
     tool_calls: Option<Vec<OpenAiToolCall>>,
@@ -334,6 +336,8 @@ struct Usage {
     completion_tokens: u64,
     total_tokens: u64,
     prompt_tokens_details: PromptTokens,
+    /// Tokens that the prompt lost; absent if none.
+    prompt_truncated: Option<u64>,
 }
 
 #[derive(ToSchema)]
@@ -364,11 +368,11 @@ struct CompletionRequest {
     stop: Option<Stop>,
     #[schema(minimum = -1)]
     max_tokens: Option<i64>,
-    /// Only 1 is possible.
-    #[schema(minimum = 1, maximum = 1)]
+    /// So many answers to the same prompt.
+    #[schema(minimum = 1, maximum = 32)]
     n: Option<i64>,
-    /// Only 1 is possible.
-    #[schema(minimum = 1, maximum = 1)]
+    /// Make so many answers and give the `n` most probable ones; not for streams.
+    #[schema(minimum = 1, maximum = 32)]
     best_of: Option<i64>,
     /// A number to add for each of these tokens.
     #[schema(value_type = Option<Object>)]
@@ -377,7 +381,7 @@ struct CompletionRequest {
     #[schema(minimum = 0, maximum = 20)]
     logprobs: Option<i64>,
     keep_alive: Option<KeepAlive>,
-    /// Cut a prompt that is too long; this is the default.
+    /// Cut a prompt that is too long; it is refused otherwise.
     truncate: Option<bool>,
 }
 
@@ -495,7 +499,7 @@ struct MessagesRequest {
     /// As events; off by default.
     stream: Option<bool>,
     keep_alive: Option<KeepAlive>,
-    /// Drop old messages when the prompt is too long; this is the default.
+    /// Drop old messages when the prompt is too long; it is refused otherwise.
     truncate: Option<bool>,
 }
 

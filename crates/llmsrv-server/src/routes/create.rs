@@ -9,7 +9,7 @@ use crate::{app::App, create::Order, error::ApiError, guard::read, progress};
 pub(super) async fn create(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let body = read(body, CREATE_BODY_BYTES).await?;
     app.log_body("/api/create", &body);
-    let (order, stream) = Order::parse(&body)?;
+    let ((order, stream), _share) = body.parse(Order::parse).await?;
     if let Some(base) = order.missing_base(&app.store)? {
         let checked = app.registry.check(base);
         checked.map_err(|error| ApiError::forbidden(error.to_string()))?;

@@ -15,7 +15,7 @@ use llmsrv_api::{
         RerankResponse, RerankResult, Vector,
     },
     keep_alive::KeepAlive,
-    lenient::Fields,
+    lenient::{Fields, Ids},
     options::Options,
 };
 use serde::Serialize;
@@ -23,6 +23,7 @@ use serde_json::Value;
 
 use crate::{
     app::App,
+    body::Share,
     dialect::native::model_name,
     embed::{self, EmbedJob, EmbedText, Embedded, Inputs},
     error::ApiError,
@@ -33,10 +34,12 @@ use crate::{
 /// `/api/embed`: one vector of length 1 for each text.
 pub(super) async fn embed(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let mut fields = fields(&app, "/api/embed", body).await?;
-    let inputs = match fields.take("input") {
-        None => Vec::new(),
-        Some(input) => texts(input).ok_or_else(invalid_input_type)?,
+    let (mut fields, _share) = fields(&app, "/api/embed", body).await?;
+    let inputs = match (fields.ids("input"), fields.take("input")) {
+        (None, None) => Vec::new(),
+        (Some(Ids::One(none)), _) if none.is_empty() => Vec::new(),
+        (None, Some(input)) => texts(input).ok_or_else(invalid_input_type)?,
+        (Some(_), _) => return Err(invalid_input_type()),
     };
     let dimensions = dimensions(&mut fields)?;
     let job = job(fields, Inputs::Texts(inputs))?;
@@ -67,7 +70,7 @@ pub(super) async fn embed(State(app): State<App>, body: Body) -> Result<Response
 
 /// `/api/embeddings`: the older form, for one text; the vector is left as the model made it.
 pub(super) async fn embeddings(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
-    let mut fields = fields(&app, "/api/embeddings", body).await?;
+    let (mut fields, _share) = fields(&app, "/api/embeddings", body).await?;
     let prompt = fields.text("prompt")?.filter(|text| !text.is_empty());
     let inputs = prompt.map(EmbedText::Text).into_iter().collect();
     let embedded = embed::run(&app, job(fields, Inputs::Texts(inputs))?).await?;
@@ -80,7 +83,7 @@ pub(super) async fn embeddings(State(app): State<App>, body: Body) -> Result<Res
 
 /// `/v1/embeddings`, as OpenAI's.
 pub(super) async fn openai(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
-    let mut fields = fields(&app, "/v1/embeddings", body).await?;
+    let (mut fields, _share) = fields(&app, "/v1/embeddings", body).await?;
     let as_text = match fields.text("encoding_format")?.as_deref() {
         None | Some("" | "float") => false,
         Some("base64") => true,
@@ -90,14 +93,15 @@ pub(super) async fn openai(State(app): State<App>, body: Body) -> Result<Respons
             )));
         }
     };
-    let inputs = match fields.take("input") {
-        None => return Err(ApiError::bad_request("invalid input")),
-        Some(Value::Array(list)) if list.is_empty() => {
+    let inputs = match (fields.ids("input"), fields.take("input")) {
+        (None, None) => return Err(ApiError::bad_request("invalid input")),
+        (Some(Ids::One(none)), _) if none.is_empty() => {
             return Err(ApiError::bad_request("invalid input"));
         }
-        Some(input) => token_lists(&input)
-            .or_else(|| texts(input))
-            .ok_or_else(invalid_input_type)?,
+        (Some(ids), _) => token_lists(ids)?,
+        // One text, though it is empty: this dialect has no request that only loads a model.
+        (None, Some(Value::String(text))) => vec![EmbedText::Text(text)],
+        (None, Some(input)) => texts(input).ok_or_else(invalid_input_type)?,
     };
     let dimensions = dimensions(&mut fields)?;
     let job = job(fields, Inputs::Texts(inputs))?;
@@ -133,7 +137,7 @@ pub(super) async fn rerank(
     uri: Uri,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let mut fields = fields(&app, uri.path(), body).await?;
+    let (mut fields, _share) = fields(&app, uri.path(), body).await?;
     let query = fields.text("query")?.filter(|query| !query.is_empty());
     let query = query.ok_or_else(|| ApiError::bad_request("query is required"))?;
     let documents = fields
@@ -189,10 +193,10 @@ pub(super) async fn rerank(
     .await
 }
 
-async fn fields(app: &App, path: &str, body: Body) -> Result<Fields, ApiError> {
+async fn fields(app: &App, path: &str, body: Body) -> Result<(Fields, Share), ApiError> {
     let body = read(body, EMBED_BODY_BYTES).await?;
     app.log_body(path, &body);
-    Ok(Fields::parse(&body)?)
+    body.parse_with_ids(&["input"], Ok).await
 }
 
 /// Reads what all requests have.
@@ -227,17 +231,16 @@ fn texts(input: Value) -> Option<Vec<EmbedText>> {
     }
 }
 
-/// Reads a list of token ids or a list of such lists.
-fn token_lists(input: &Value) -> Option<Vec<EmbedText>> {
-    let ids = |list: &Value| {
-        let list = list.as_array().filter(|list| !list.is_empty())?.iter();
-        let ids = list.map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok()));
-        Some(EmbedText::Tokens(ids.collect::<Option<_>>()?))
+/// Makes inputs of token ids; none may be empty.
+fn token_lists(ids: Ids) -> Result<Vec<EmbedText>, ApiError> {
+    let lists = match ids {
+        Ids::One(tokens) => vec![tokens],
+        Ids::Many(lists) => lists,
     };
-    match ids(input) {
-        Some(tokens) => Some(vec![tokens]),
-        None => input.as_array()?.iter().map(ids).collect(),
+    if lists.iter().any(Vec::is_empty) {
+        return Err(invalid_input_type());
     }
+    Ok(lists.into_iter().map(EmbedText::Tokens).collect())
 }
 
 fn document(value: Value) -> Option<String> {

@@ -18,10 +18,12 @@ use axum::{
 };
 use http::StatusCode;
 use serde_json::json;
+use tower::util::MapRequestLayer;
 use tower_http::decompression::RequestDecompressionLayer;
 
 use crate::{
     app::{App, Shared},
+    body,
     metrics::Present,
     openapi, respond,
 };
@@ -73,7 +75,9 @@ pub(crate) fn router(app: App) -> Router {
             (StatusCode::METHOD_NOT_ALLOWED, "405 method not allowed")
         })
         // Some clients compress what they send. The limits on bodies count what it becomes.
+        .layer(MapRequestLayer::new(body::bound_decompressed))
         .layer(RequestDecompressionLayer::new())
+        .layer(MapRequestLayer::new(body::count_compressed))
         .with_state(Shared(app))
 }
 

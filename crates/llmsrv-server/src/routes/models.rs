@@ -8,10 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::Response,
 };
-use llmsrv_api::{
-    lenient::Fields,
-    native::{ListedModel, RunningModel},
-};
+use llmsrv_api::native::{ListedModel, RunningModel};
 use llmsrv_store::{Error as StoreError, ModelEntry, ModelName};
 use serde_json::{Value, json};
 
@@ -22,7 +19,7 @@ use crate::{
     error::ApiError,
     guard::{BODY_BYTES, read},
     library::blocking,
-    respond,
+    prompt, respond,
     show::{self, details},
 };
 
@@ -36,7 +33,7 @@ pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
             modified_at: clock::rfc3339(entry.modified),
             size: entry.size,
             digest: entry.digest.hex(),
-            details: details(&entry.config),
+            details: details(entry),
             capabilities: capabilities.of(&store, entry),
         };
         let models: Vec<ListedModel> = listed.iter().map(model).collect();
@@ -111,10 +108,13 @@ pub(super) async fn ps(State(app): State<App>) -> Response {
         .into_iter()
         .map(|running| {
             let entry = &running.stored.entry;
-            let (size, context) = running.ready.as_ref().map_or((entry.size, 0), |ready| {
-                let spec = ready.engine.spec();
-                let kv = ready.engine.stats().kv_blocks_total as u64 * spec.kv_block_bytes as u64;
-                let context = app.settings.context(None).min(ready.engine.context_limit());
+            let (size, context) = running.loaded.as_ref().map_or((entry.size, 0), |loaded| {
+                let spec = loaded.engine.spec();
+                let kv = loaded.engine.stats().kv_blocks_total as u64 * spec.kv_block_bytes as u64;
+                let context = match running.last_context {
+                    0 => prompt::own_context(&running.stored.parameters, loaded, &app.settings),
+                    last => last,
+                };
                 (spec.weight_bytes.saturating_add(kv), context)
             });
             RunningModel {
@@ -122,7 +122,7 @@ pub(super) async fn ps(State(app): State<App>) -> Response {
                 model: entry.name.to_string(),
                 size,
                 digest: entry.digest.hex(),
-                details: details(&entry.config),
+                details: details(entry),
                 expires_at: clock::after(running.remaining),
                 size_vram: 0,
                 context_length: context as u64,
@@ -137,7 +137,7 @@ pub(super) async fn show(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let mut fields = Fields::parse(&read(body, BODY_BYTES).await?)?;
+    let (mut fields, _share) = read(body, BODY_BYTES).await?.parse(Ok).await?;
     let sent = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
     let name: ModelName = sent.parse().map_err(|_| ApiError::invalid_model_name())?;
     let verbose = fields.bool("verbose")?.unwrap_or(false);
@@ -151,12 +151,7 @@ pub(super) async fn show(
             StoreError::NotFound { .. } => ApiError::model_not_found(&name.to_string()),
             error => error.into(),
         })?;
-        show::show(&stored, verbose, system.as_deref()).map_err(|error| match error {
-            llmsrv_gguf::Error::Io(error) => {
-                ApiError::internal(format!("cannot read model '{name}': {}", error.kind()))
-            }
-            error => ApiError::internal(format!("invalid model file: {error}")),
-        })
+        show::show(&stored, verbose, system.as_deref())
     });
     let mut shown = shown.await??;
     let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes);
@@ -170,7 +165,7 @@ pub(super) async fn show(
 const COPILOT: &[u8] = b"GitHubCopilotChat/";
 
 pub(super) async fn copy(State(app): State<App>, body: Body) -> Result<StatusCode, ApiError> {
-    let mut fields = Fields::parse(&read(body, BODY_BYTES).await?)?;
+    let (mut fields, _share) = read(body, BODY_BYTES).await?.parse(Ok).await?;
     let mut name = |member: &str| -> Result<(String, ModelName), ApiError> {
         let sent = fields.text(member)?.unwrap_or_default();
         let name = sent
@@ -190,7 +185,7 @@ pub(super) async fn copy(State(app): State<App>, body: Body) -> Result<StatusCod
 }
 
 pub(super) async fn delete(State(app): State<App>, body: Body) -> Result<StatusCode, ApiError> {
-    let mut fields = Fields::parse(&read(body, BODY_BYTES).await?)?;
+    let (mut fields, _share) = read(body, BODY_BYTES).await?.parse(Ok).await?;
     let sent = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
     let name: ModelName = sent
         .parse()

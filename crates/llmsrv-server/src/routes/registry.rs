@@ -1,7 +1,6 @@
 //! Models coming in and going out.
 
 use axum::{body::Body, extract::State, response::Response};
-use llmsrv_api::lenient::Fields;
 use llmsrv_registry::Error;
 use llmsrv_store::ModelName;
 
@@ -49,7 +48,8 @@ struct Order {
 impl Order {
     /// Reads a request and refuses what can be refused before the first byte of an answer.
     async fn read(app: &App, body: Body) -> Result<Order, ApiError> {
-        let mut fields = Fields::parse(&read(body, BODY_BYTES).await?)?;
+        let body = read(body, BODY_BYTES).await?;
+        let (mut fields, _share) = body.parse(Ok).await?;
         let sent = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
         let order = Order {
             name: sent.parse().map_err(|_| ApiError::invalid_model_name())?,

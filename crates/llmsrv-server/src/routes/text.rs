@@ -1,6 +1,13 @@
 //! Generating text, in every dialect.
 
-use axum::{body::Body, extract::State, http::Uri, response::Response};
+use axum::{
+    body::Body,
+    extract::State,
+    http::{HeaderMap, Uri},
+    response::Response,
+};
+use llmsrv_api::lenient::Fields;
+use llmsrv_engine::GrammarSpec;
 use serde_json::json;
 
 use crate::{
@@ -15,62 +22,87 @@ use crate::{
     error::ApiError,
     guard::{TEXT_BODY_BYTES, read},
     job::Job,
-    library, prompt, respond,
+    prompt, respond,
 };
 
 type Answer = Result<Response, ApiError>;
+/// What was asked for, and how.
+type To = (Uri, HeaderMap);
 
-pub(super) async fn generate(State(app): State<App>, uri: Uri, body: Body) -> Answer {
-    answer(app, uri, body, |body| {
-        with_native(native::parse_generate(body)?)
+pub(super) async fn generate(State(app): State<App>, to: To, body: Body) -> Answer {
+    answer(app, to, body, |fields| {
+        with_native(native::parse_generate(fields)?)
     })
     .await
 }
 
-pub(super) async fn chat(State(app): State<App>, uri: Uri, body: Body) -> Answer {
-    answer(app, uri, body, |body| {
-        with_native(native::parse_chat(body)?)
+pub(super) async fn chat(State(app): State<App>, to: To, body: Body) -> Answer {
+    answer(app, to, body, |fields| {
+        with_native(native::parse_chat(fields)?)
     })
     .await
 }
 
-pub(super) async fn openai_chat(State(app): State<App>, uri: Uri, body: Body) -> Answer {
-    answer(app, uri, body, |body| boxed(parse_chat(body)?)).await
+pub(super) async fn openai_chat(State(app): State<App>, to: To, body: Body) -> Answer {
+    answer(app, to, body, |fields| boxed(parse_chat(fields)?)).await
 }
 
-pub(super) async fn completions(State(app): State<App>, uri: Uri, body: Body) -> Answer {
-    answer(app, uri, body, |body| boxed(parse_completion(body)?)).await
+pub(super) async fn completions(State(app): State<App>, to: To, body: Body) -> Answer {
+    answer(app, to, body, |fields| boxed(parse_completion(fields)?)).await
 }
 
-pub(super) async fn responses(State(app): State<App>, uri: Uri, body: Body) -> Answer {
-    answer(app, uri, body, |body| boxed(parse_response(body)?)).await
+pub(super) async fn responses(State(app): State<App>, to: To, body: Body) -> Answer {
+    answer(app, to, body, |fields| boxed(parse_response(fields)?)).await
 }
 
-pub(super) async fn messages(State(app): State<App>, uri: Uri, body: Body) -> Answer {
-    answer(app, uri, body, |body| boxed(parse_messages(body)?)).await
+pub(super) async fn messages(State(app): State<App>, to: To, body: Body) -> Answer {
+    answer(app, to, body, |fields| boxed(parse_messages(fields)?)).await
 }
 
 /// Counts the tokens that a conversation has as a prompt.
 pub(super) async fn count_tokens(State(app): State<App>, body: Body) -> Answer {
-    let job = parse_count(&read(body, TEXT_BODY_BYTES).await?)?;
+    let body = read(body, TEXT_BODY_BYTES).await?;
+    let (job, _share) = body.parse(parse_count).await?;
     let stored = app.manager.find(&job.model).await?;
     let lease = app.manager.lease(stored, None).await?;
     let (model, settings) = (lease.model.clone(), app.settings.clone());
-    let count = library::blocking(move || prompt::count(&job, &model, &settings)).await??;
+    let count = prompt::rendering(move |stop| prompt::count(&job, &model, &settings, stop)).await?;
     Ok(respond::json(&json!({ "input_tokens": count })))
 }
 
 /// Reads a request, parses it and answers it.
 async fn answer(
     app: App,
-    uri: Uri,
+    (uri, headers): To,
     body: Body,
-    parse: impl FnOnce(&[u8]) -> Result<(Job, Box<dyn Writer>), ApiError>,
+    parse: impl FnOnce(Fields) -> Result<(Job, Box<dyn Writer>), ApiError> + Send + 'static,
 ) -> Answer {
     let body = read(body, TEXT_BODY_BYTES).await?;
     app.log_body(uri.path(), &body);
-    let (job, writer) = parse(&body)?;
+    let ((mut job, writer), _share) = body.parse_with_ids(&["context"], parse).await?;
+    if prefers_strict(&headers) {
+        job.grammar = job.grammar.map(strict);
+    }
     respond::answer(app, job, writer).await
+}
+
+/// Whether a client wants what it asks for or nothing (RFC 7240): `Prefer: handling=strict`.
+fn prefers_strict(headers: &HeaderMap) -> bool {
+    let values = headers.get_all("prefer").iter();
+    values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split([',', ';']))
+        .any(|preference| {
+            let preference: String = preference.split_whitespace().collect();
+            preference.eq_ignore_ascii_case("handling=strict")
+        })
+}
+
+fn strict(format: GrammarSpec) -> GrammarSpec {
+    match format {
+        GrammarSpec::JsonSchema(schema) => GrammarSpec::StrictJsonSchema(schema),
+        other => other,
+    }
 }
 
 fn with_native(job: Job) -> Result<(Job, Box<dyn Writer>), ApiError> {

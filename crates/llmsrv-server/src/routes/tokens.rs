@@ -8,16 +8,20 @@ use axum::{
     http::header,
     response::{IntoResponse as _, Response},
 };
-use llmsrv_api::{keep_alive::KeepAlive, lenient::Fields};
+use llmsrv_api::{
+    keep_alive::KeepAlive,
+    lenient::{Fields, Ids},
+};
 use llmsrv_tokenizer::{Special, Tokenizer};
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::{
     app::App, dialect::native::model_name, error::ApiError, guard::read, library::blocking, respond,
 };
 
 pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
-    let mut fields = Fields::parse(&read(body, MOST_BYTES).await?)?;
+    let (mut fields, _share) = read(body, MOST_BYTES).await?.parse(Ok).await?;
     let content = fields.text("content")?;
     let content = content.or(fields.text("prompt")?);
     let special = match fields.bool("add_special")? {
@@ -44,26 +48,39 @@ pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Respo
 }
 
 pub(super) async fn detokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
-    let mut fields = Fields::parse(&read(body, MOST_BYTES).await?)?;
-    let tokens = fields.list("tokens")?;
+    let body = read(body, MOST_BYTES).await?;
+    let (mut fields, _share) = body.parse_with_ids(&["tokens"], Ok).await?;
+    let ids = fields.ids("tokens");
+    let others = fields.list("tokens")?;
     let tokenizer = tokenizer(&app, &mut fields).await?;
-    let tokens = tokens.ok_or_else(|| ApiError::bad_request("tokens is required"))?;
+    let tokens = match (ids, others) {
+        (Some(Ids::One(tokens)), _) => tokens,
+        (Some(Ids::Many(lists)), _) => {
+            return Err(not_in_vocabulary(&serde_json::json!(lists.first())));
+        }
+        (None, Some(tokens)) => {
+            let is_id = |token: &Value| token.as_u64().is_some_and(|id| id <= u32::MAX.into());
+            let other = tokens.iter().find(|token| !is_id(token));
+            return Err(not_in_vocabulary(other.unwrap_or(&Value::Null)));
+        }
+        (None, None) => return Err(ApiError::bad_request("tokens is required")),
+    };
     let content = blocking(move || {
-        let ids = tokens.iter().map(|token| {
-            let id = token.as_u64().and_then(|id| u32::try_from(id).ok());
-            match id {
-                Some(id) if (id as usize) < tokenizer.vocab_size() => Ok(id),
-                _ => Err(ApiError::bad_request(format!(
-                    "token {token} is not in the vocabulary"
-                ))),
-            }
-        });
-        let ids = ids.collect::<Result<Vec<u32>, _>>()?;
-        Ok::<_, ApiError>(tokenizer.decode_with_special(&ids))
+        let unknown = tokens
+            .iter()
+            .find(|id| **id as usize >= tokenizer.vocab_size());
+        match unknown {
+            None => Ok(tokenizer.decode_with_special(&tokens)),
+            Some(id) => Err(not_in_vocabulary(&Value::from(*id))),
+        }
     });
     Ok(respond::json(
         &serde_json::json!({ "content": content.await?? }),
     ))
+}
+
+fn not_in_vocabulary(token: &Value) -> ApiError {
+    ApiError::bad_request(format!("token {token} is not in the vocabulary"))
 }
 
 /// Finds the tokenizer of the model a request names.

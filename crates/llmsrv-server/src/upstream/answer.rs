@@ -6,7 +6,10 @@ use std::{
 };
 
 use http::StatusCode;
-use llmsrv_api::native::{ToolCall, ToolCallFunction};
+use llmsrv_api::{
+    lenient,
+    native::{ToolCall, ToolCallFunction},
+};
 use llmsrv_chat::Piece;
 use llmsrv_engine::TokenInfo;
 use reqwest::Response;
@@ -127,7 +130,7 @@ impl Answer {
                     // Some servers end like this what they gave up for another request.
                     return if self.ended { Ok(None) } else { Err(broken()) };
                 }
-                let Ok(event) = serde_json::from_str::<Value>(&data) else {
+                let Ok(event) = lenient::value(data.as_bytes()) else {
                     continue;
                 };
                 if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
@@ -220,9 +223,12 @@ impl Answer {
             let arguments = if call.arguments.trim().is_empty() {
                 Ok(serde_json::Map::new())
             } else {
-                serde_json::from_str(&call.arguments)
+                match lenient::value(call.arguments.as_bytes()) {
+                    Ok(Value::Object(arguments)) => Ok(arguments),
+                    _ => Err(()),
+                }
             };
-            let arguments = arguments.map_err(|_| {
+            let arguments = arguments.map_err(|()| {
                 ApiError::upstream(
                     format!(
                         "upstream {}: the model called {} with arguments that are not JSON",
@@ -307,7 +313,7 @@ async fn error_text(mut response: Response) -> String {
             _ => break,
         }
     }
-    let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let body = lenient::value(&bytes).unwrap_or_default();
     let said = [
         &body["error"]["message"],
         &body["message"],

@@ -89,7 +89,7 @@ fn common(job: &Job, model: &str) -> Result<Map<String, Value>, ApiError> {
     match &job.grammar {
         None => {}
         Some(GrammarSpec::Json) => drop(put("response_format", json!({"type": "json_object"}))),
-        Some(GrammarSpec::JsonSchema(schema)) => {
+        Some(GrammarSpec::JsonSchema(schema) | GrammarSpec::StrictJsonSchema(schema)) => {
             let schema = json!({"name": "answer", "schema": schema, "strict": true});
             put(
                 "response_format",

@@ -211,8 +211,14 @@ async fn the_choice_of_tools_is_kept() {
         (json!(null), false),
         (json!({"type": "auto"}), false),
         (json!({"type": "none"}), false),
-        (json!({"type": "any"}), true),
-        (json!({"type": "tool", "name": "add"}), true),
+        (
+            json!({"type": "any", "disable_parallel_tool_use": true}),
+            true,
+        ),
+        (
+            json!({"type": "tool", "name": "add", "disable_parallel_tool_use": true}),
+            true,
+        ),
     ] {
         let body = with(
             user("caller"),

@@ -528,7 +528,7 @@ async fn more_refusals_say_what_to_do() {
         body
     };
     for (members, part) in [
-        (json!({"n": 2}), "n must be 1"),
+        (json!({"n": 0}), "n must be between 1 and 32"),
         (
             json!({"reasoning_effort": "huge"}),
             "invalid reasoning effort",

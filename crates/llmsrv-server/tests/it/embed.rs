@@ -383,6 +383,13 @@ async fn openai_embeddings_are_floats_or_base64() {
         assert!((a - b).abs() < 1e-7);
     }
 
+    // An empty text is a text.
+    let (status, empty) = ask(json!({"input": ""})).await;
+    let (_, listed) = ask(json!({"input": [""]})).await;
+    assert_eq!(status, 200, "{empty}");
+    assert_eq!(empty["data"].as_array().unwrap().len(), 1, "{empty}");
+    assert_eq!(empty["data"], listed["data"]);
+
     // Tokens instead of text; each byte is a token of the fake model.
     let (_, tokens) = ask(json!({"input": [97, 98, 99]})).await;
     assert_eq!(

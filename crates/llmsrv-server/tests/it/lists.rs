@@ -294,8 +294,13 @@ async fn capabilities_are_those_of_the_template_that_is_used() {
     // A template of its own decides alone.
     let body = json!({"model": "plain-over-jinja", "from": "jinja-tools", "template": "{{ .Prompt }}", "stream": false});
     assert_eq!(host.post("/api/create", body).await.0, 200);
+    // Unless it only fills the place of a renderer.
+    let body = json!({"model": "rendered", "from": "jinja-tools", "template": "{{ .Prompt }}",
+        "renderer": "qwen3-coder", "stream": false});
+    assert_eq!(host.post("/api/create", body).await.0, 200);
     let tags = host.get("/api/tags").await;
     for (name, expected) in [
+        ("rendered", json!(["completion", "tools"])),
         ("plain", json!(["completion"])),
         ("caller", json!(["completion", "tools"])),
         ("filler", json!(["completion", "insert"])),

@@ -120,16 +120,15 @@ async fn our_own_options_are_understood_here_too() {
         json!({"options": {"num_ctx": 100}}),
         json!({"num_ctx": 100}),
     ] {
-        let answer = chat(&host, with(members, json!({"messages": long}))).await;
-        let n_prompt = answer["usage"]["prompt_tokens"].as_u64().unwrap();
-        assert!(n_prompt < 100, "{answer}");
+        let cut = with(members, json!({"messages": long, "truncate": true}));
+        let answer = chat(&host, cut).await;
+        let usage = &answer["usage"];
+        assert!(usage["prompt_tokens"].as_u64().unwrap() < 100, "{answer}");
+        assert!(
+            usage["prompt_truncated"].as_u64().unwrap() > 100,
+            "{answer}"
+        );
     }
-    let refused = json!({"num_ctx": 100, "truncate": false, "messages": long});
-    let (status, answer) = host
-        .post("/v1/chat/completions", with(user("plain"), refused))
-        .await;
-    let text = answer["error"]["message"].as_str().unwrap();
-    assert!(status == 400 && text.starts_with("the prompt is longer"));
     chat(&host, json!({"keep_alive": -1})).await;
     let ps = host.get("/api/ps").await;
     assert!(ps["models"][0]["expires_at"].as_str().unwrap() > "2200");
@@ -402,8 +401,8 @@ async fn a_text_completion_counts_in_every_chunk() {
         (json!({"prompt": ["a", "b"]}), 400),
         (json!({"prompt": 5}), 400),
         (json!({"logprobs": 21}), 400),
-        (json!({"n": 2}), 400),
-        (json!({"best_of": 2}), 400),
+        (json!({"n": 0}), 400),
+        (json!({"best_of": 0}), 400),
         (json!({"suffix": "y"}), 400),
         (json!({"model": "filler", "suffix": "y"}), 200),
     ] {
@@ -546,6 +545,198 @@ async fn a_long_conversation_is_refused_unless_it_may_be_cut() {
         .send(Method::POST, "/v1/responses", &headers, packed)
         .await;
     assert_eq!(response.status(), 200);
+}
+
+/// Nothing is dropped silently, and the refusal has the words that clients of each dialect look for
+/// and those that say what to do.
+#[tokio::test]
+async fn a_prompt_that_is_too_long_is_refused_in_the_words_of_the_dialect() {
+    let host = saying("ok");
+    let long = "word ".repeat(200);
+    let messages = json!([{"role": "user", "content": long}]);
+    for (path, body) in [
+        ("/v1/chat/completions", json!({"messages": messages})),
+        ("/v1/completions", json!({"prompt": long})),
+        ("/v1/responses", json!({"input": long})),
+        (
+            "/v1/messages",
+            json!({"messages": messages, "max_tokens": 5}),
+        ),
+    ] {
+        for stream in [false, true] {
+            let body = with(
+                body.clone(),
+                json!({"model": "plain", "num_ctx": 100, "stream": stream}),
+            );
+            let (status, answer) = host.post(path, body).await;
+            assert_eq!(status, 400, "{path}: {answer}");
+            let error = &answer["error"];
+            assert_eq!(error["type"], "invalid_request_error", "{path}: {answer}");
+            let text = error["message"].as_str().unwrap();
+            if path == "/v1/messages" {
+                let begin = "prompt is too long: 10";
+                assert!(
+                    text.starts_with(begin) && text.contains(" tokens > 100 maximum"),
+                    "{text}"
+                );
+            } else {
+                assert_eq!(error["code"], "context_length_exceeded");
+                assert!(
+                    text.contains("maximum context length is 100 tokens"),
+                    "{text}"
+                );
+            }
+            for word in ["num_ctx", "LLMSRV_CONTEXT_LENGTH", "\"truncate\": true"] {
+                assert!(text.contains(word), "{path}: {text}");
+            }
+        }
+        let cut = match path {
+            "/v1/responses" => json!({"truncation": "auto"}),
+            _ => json!({"truncate": true}),
+        };
+        let body = with(body, with(json!({"model": "plain", "num_ctx": 100}), cut));
+        let answer = ok(&host, path, body).await;
+        assert!(
+            answer["usage"]["prompt_truncated"].as_u64().unwrap() > 900,
+            "{answer}"
+        );
+    }
+}
+
+/// Keeps the fake model from ending.
+fn no_end() -> Value {
+    json!({"256": -100, "257": -100, "258": -100})
+}
+
+/// A host whose model says something else with each seed.
+fn random() -> Host {
+    host_with(settings(), || FakeOptions {
+        answer: Answer::Random,
+        ..FakeOptions::default()
+    })
+}
+
+#[tokio::test]
+async fn several_answers_share_their_prompt() {
+    let host = random();
+    let ask = |members: Value| {
+        let messages = json!([{"role": "user", "content": "Some words of a prompt. ".repeat(8)}]);
+        let body = json!({"model": "plain", "messages": messages, "max_tokens": 12, "seed": 7, "logit_bias": no_end()});
+        with(body, members)
+    };
+    let path = "/v1/chat/completions";
+    let all = ok(&host, path, ask(json!({"n": 3}))).await;
+    let texts: Vec<&Value> = (0..3)
+        .map(|idx| {
+            assert_eq!(all["choices"][idx]["index"], idx);
+            &all["choices"][idx]["message"]["content"]
+        })
+        .collect();
+    assert!(texts[0] != texts[1] && texts[1] != texts[2], "{all}");
+    assert_eq!(all["choices"].as_array().unwrap().len(), 3);
+    assert_eq!(all["usage"]["completion_tokens"], 36);
+
+    // Each is what a request of its own says with the next seed; one prompt is counted, and computed.
+    let n_prompt = all["usage"]["prompt_tokens"].as_u64().unwrap();
+    let (_, metrics) = host.text(Method::GET, "/metrics", "").await;
+    let hits = "llmsrv_prefix_cache_hit_tokens_total{model=\"plain:latest\"} ";
+    let hits = metrics.lines().find_map(|line| line.strip_prefix(hits));
+    assert!(
+        hits.unwrap().parse::<u64>().unwrap() >= 2 * (n_prompt - 1),
+        "{hits:?}"
+    );
+    for (idx, text) in texts.iter().enumerate() {
+        let one = ok(&host, path, ask(json!({"seed": 7 + idx}))).await;
+        assert_eq!(one["choices"][0]["message"]["content"], **text);
+        assert_eq!(one["usage"]["prompt_tokens"], n_prompt);
+    }
+
+    // As a stream, each piece says to which answer it belongs.
+    let members = json!({"n": 3, "stream": true, "stream_options": {"include_usage": true}});
+    let (_, stream) = host
+        .text(Method::POST, path, ask(members).to_string())
+        .await;
+    let (mut said, mut reasons) = (vec![String::new(); 3], [0; 3]);
+    let mut usage = Value::Null;
+    for line in stream
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+    {
+        let Ok(chunk) = serde_json::from_str::<Value>(line) else {
+            assert_eq!(line, "[DONE]");
+            continue;
+        };
+        usage = chunk["usage"].clone();
+        for choice in chunk["choices"].as_array().unwrap() {
+            let idx = choice["index"].as_u64().unwrap() as usize;
+            said[idx] += choice["delta"]["content"].as_str().unwrap_or_default();
+            reasons[idx] += usize::from(choice["finish_reason"] == "length");
+        }
+    }
+    assert_eq!(said.iter().collect::<Vec<_>>(), texts);
+    assert_eq!(reasons, [1; 3]);
+    assert_eq!(usage["completion_tokens"], 36);
+    assert_eq!(stream.matches("[DONE]").count(), 1);
+}
+
+#[tokio::test]
+async fn of_several_answers_the_most_probable_are_given() {
+    let host = random();
+    let ask = |members: Value| {
+        let body = json!({"model": "plain", "prompt": "x", "max_tokens": 8, "seed": 3, "logit_bias": no_end()});
+        with(body, members)
+    };
+    let path = "/v1/completions";
+    let all = ok(&host, path, ask(json!({"n": 4, "logprobs": 0}))).await;
+    let mut all: Vec<(f64, &str)> = all["choices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|choice| {
+            let values = choice["logprobs"]["token_logprobs"].as_array().unwrap();
+            let sum: f64 = values.iter().map(|value| value.as_f64().unwrap()).sum();
+            (sum / values.len() as f64, choice["text"].as_str().unwrap())
+        })
+        .collect();
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let best = ok(&host, path, ask(json!({"n": 2, "best_of": 4}))).await;
+    let choices = best["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 2);
+    for (idx, choice) in choices.iter().enumerate() {
+        assert_eq!(
+            (&choice["index"], &choice["text"]),
+            (&json!(idx), &json!(all[idx].1))
+        );
+        assert_eq!(choice["logprobs"], Value::Null, "nobody asked for them");
+    }
+    assert_eq!(
+        best["usage"]["completion_tokens"], 32,
+        "all that was computed"
+    );
+    for (members, part) in [
+        (
+            json!({"n": 2, "best_of": 1}),
+            "best_of must be between n and 32",
+        ),
+        (json!({"best_of": 33}), "best_of must be between n and 32"),
+        (json!({"best_of": 2, "stream": true}), "cannot be streamed"),
+        (json!({"n": 33}), "n must be between 1 and 32"),
+    ] {
+        let (status, answer) = host.post(path, ask(members)).await;
+        let text = answer["error"]["message"].as_str().unwrap();
+        assert!(status == 400 && text.contains(part), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn there_is_no_content_beside_calls_alone() {
+    let host = saying("<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>");
+    let tools = json!([{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]);
+    let body = with(user("caller"), json!({"tools": tools}));
+    let answer = ok(&host, "/v1/chat/completions", body).await;
+    let message = &answer["choices"][0]["message"];
+    assert!(message["tool_calls"].is_array(), "{answer}");
+    assert_eq!(message.get("content"), Some(&Value::Null));
 }
 
 #[tokio::test]

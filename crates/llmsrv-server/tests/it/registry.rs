@@ -20,7 +20,7 @@ async fn registry(size: usize) -> Fake {
     registry_with(vec![7; size]).await
 }
 
-async fn registry_with(weights: Vec<u8>) -> Fake {
+pub(crate) async fn registry_with(weights: Vec<u8>) -> Fake {
     let fake = Fake::start().await;
     let size = weights.len();
     let digest = Digest::of(&weights);

@@ -1,7 +1,9 @@
 //! Calls that a request forces, in every format, by a model that would rather say anything else.
 
+use http::Method;
+use http_body_util::BodyExt as _;
 use llmsrv_api::native::{Tool, ToolFunction};
-use llmsrv_chat::{CallGrammar, Otherwise, OutputSplitter, Piece, Template, ToolFormat};
+use llmsrv_chat::{Bound, CallGrammar, Otherwise, OutputSplitter, Piece, Template, ToolFormat};
 use llmsrv_engine::{
     EngineOptions, Event, GenRequest, GrammarSpec, SamplingParams,
     fake::{self, Answer, FakeOptions},
@@ -9,7 +11,7 @@ use llmsrv_engine::{
 };
 use serde_json::{Value, json};
 
-use crate::host::saying;
+use crate::host::{Host, saying};
 
 /// What stands in a template so that its calls have a format.
 const FORMATS: &[&str] = &[
@@ -120,7 +122,7 @@ fn said(
         .submit(request)
         .unwrap_or_else(|error| panic!("{mark}: {error}\n{}", grammar.lark));
     let mut said = String::new();
-    let mut splitter = OutputSplitter::new(&template, "", tools, None);
+    let mut splitter = OutputSplitter::new(&template, "", tools, None, Bound::Nothing);
     let mut pieces = Vec::new();
     while let Some(event) = generation.blocking_next() {
         match event {
@@ -359,18 +361,69 @@ async fn formats_of_our_own() {
         let said = answer["response"].as_str().unwrap();
         assert!(said.len() == fits || said == "yes", "{format}: {said}");
     }
-    let (status, answer) = host
-        .ask(json!({"format": {"type": "array", "items": {"not": {}}}}))
-        .await;
-    assert_eq!(status, 400);
-    let error = answer["error"].as_str().unwrap();
-    assert!(
-        error.starts_with("invalid format: \"not\" (at /items/not)"),
-        "{error}"
-    );
 }
 
-/// Whatever the model would like to say, in all dialects.
+/// What a schema says that is not enforced is named in a header of the answer, whole or not, in every
+/// dialect; or refused, if the client wants all or nothing.
+#[tokio::test]
+async fn what_is_not_enforced_is_named() {
+    let host = saying("Say what you like.");
+    let schema = json!({"type": "object", "properties": {"tags": {"type": "array", "items": {"enum": ["a", "\u{e9}"]}, "maxItems": 2, "uniqueItems": true}}, "required": ["tags"]});
+    let of_openai = json!({"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": schema}});
+    let flat = json!({"type": "json_schema", "name": "n", "strict": true, "schema": schema});
+    let messages = json!([{"role": "user", "content": "x"}]);
+    let requests = [
+        ("/api/generate", json!({"prompt": "x", "format": schema})),
+        ("/api/chat", json!({"messages": messages, "format": schema})),
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "response_format": of_openai}),
+        ),
+        (
+            "/v1/responses",
+            json!({"input": "x", "text": {"format": flat}}),
+        ),
+    ];
+    for (path, mut body) in requests {
+        body["model"] = json!("plain");
+        for stream in [false, true] {
+            body["stream"] = stream.into();
+            let ask = async |headers: &[(&str, &str)]| {
+                let answer = host.send(Method::POST, path, headers, body.to_string());
+                answer.await
+            };
+            let answer = ask(&[]).await;
+            assert_eq!(answer.status(), 200, "{path}");
+            let warnings: Vec<_> = answer.headers().get_all("warning").iter().collect();
+            assert_eq!(
+                warnings,
+                [
+                    "299 llmsrv \"\\\"uniqueItems\\\" (at /properties/tags/uniqueItems) cannot be enforced; remove it or set it to false\""
+                ],
+                "{path}"
+            );
+            let answer = ask(&[("prefer", "wait=5, Handling=Strict")]).await;
+            assert_eq!(answer.status(), 400, "{path}");
+            let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(
+                text.contains("at /properties/tags/uniqueItems"),
+                "{path}: {text}"
+            );
+        }
+    }
+    let sound = json!({"model": "plain", "prompt": "x", "stream": false, "format": {"const": 1}});
+    let answer = host.send(
+        Method::POST,
+        "/api/generate",
+        &[("prefer", "handling=strict")],
+        sound.to_string(),
+    );
+    let answer = answer.await;
+    assert_eq!(answer.status(), 200);
+    assert!(!answer.headers().contains_key("warning"));
+}
+
 #[tokio::test]
 async fn one_call_is_one_call() {
     let two = concat!(
@@ -462,12 +515,12 @@ async fn a_format_does_not_shut_out_calls() {
         assert_eq!(answer["choices"][0]["finish_reason"], reason, "{answer}");
     }
     // What is wrong with a format is told as without tools.
-    let format = json!({"type": "array", "items": {"not": {}}});
+    let format = json!({"type": "array", "items": {"$ref": "#/absent"}});
     let body = json!({"model": "caller", "messages": messages, "tools": tools, "format": format});
     let (status, answer) = saying("x").post("/api/chat", body).await;
     let error = answer["error"].as_str().unwrap();
     assert!(
-        status == 400 && error.starts_with("invalid format: \"not\" (at /items/not)"),
+        status == 400 && error.starts_with("invalid format: \"$ref\" (at /items/$ref)"),
         "{error}"
     );
 }
@@ -523,4 +576,98 @@ async fn strict_tools_get_arguments_of_their_schema() {
             assert_eq!(arguments["a"].is_u64(), strict, "{path}: {answer}");
         }
     }
+}
+
+/// Asks for an answer in every dialect that has tools; returns the body of each.
+async fn in_all_dialects(host: &Host, most: usize, stream: bool) -> Vec<(&'static str, String)> {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
+    let nested = json!([{"type": "function", "function": {"name": "add", "parameters": schema}}]);
+    let flat = json!([{"type": "function", "name": "add", "parameters": schema}]);
+    let plain = json!([{"name": "add", "input_schema": schema}]);
+    let messages = json!([{"role": "user", "content": "x"}]);
+    let mut answers = Vec::new();
+    for (path, mut body) in [
+        (
+            "/api/chat",
+            json!({"messages": messages, "tools": nested, "options": {"num_predict": most}}),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "tools": nested, "max_tokens": most}),
+        ),
+        (
+            "/v1/responses",
+            json!({"input": "x", "tools": flat, "max_output_tokens": most}),
+        ),
+        (
+            "/v1/messages",
+            json!({"messages": messages, "tools": plain, "max_tokens": most}),
+        ),
+    ] {
+        body["model"] = json!("caller");
+        body["temperature"] = json!(0);
+        body["stream"] = json!(stream);
+        let (status, answer) = host.text(Method::POST, path, body.to_string()).await;
+        assert_eq!(status, 200, "{path}: {answer}");
+        answers.push((path, answer));
+    }
+    answers
+}
+
+/// Wherever a limit cuts an answer of calls, no piece of one is said as text, and the reason is the
+/// limit.
+#[tokio::test]
+async fn cut_calls_are_never_text() {
+    let call = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    let two = format!("{call}\n{call}").leak();
+    let host = saying(two);
+    for most in [12, 20, call.len() / 2, call.len() + 5, call.len() + 30] {
+        for stream in [false, true] {
+            for (path, answer) in in_all_dialects(&host, most, stream).await {
+                let about = format!("{path} cut after {most}, stream {stream}: {answer}");
+                assert!(!answer.contains("tool_call>"), "{about}");
+                // The name stands in whole calls, and in what a response repeats of its request.
+                let n_calls = usize::from(most > call.len());
+                if n_calls == 0 && path != "/v1/responses" {
+                    assert!(!answer.contains("name"), "{about}");
+                }
+                let reason = match path {
+                    "/v1/messages" => "\"max_tokens\"",
+                    "/v1/responses" => "\"incomplete\"",
+                    _ => "\"length\"",
+                };
+                assert!(answer.contains(reason), "{about}");
+            }
+        }
+    }
+}
+
+/// Models that have no tag, or forget it, answer with the call alone.
+#[tokio::test]
+async fn an_answer_that_is_a_call_is_a_call_in_every_dialect() {
+    let bare = r#"{"name": "add", "arguments": {"a": 1}}"#;
+    let fenced = "```json\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n```";
+    for said in [bare, fenced] {
+        let host = saying(said);
+        for stream in [false, true] {
+            for (path, answer) in in_all_dialects(&host, 500, stream).await {
+                let about = format!("{path}, stream {stream}: {answer}");
+                let mark = match path {
+                    "/api/chat" => "\"tool_calls\":[{",
+                    "/v1/chat/completions" => "\"finish_reason\":\"tool_calls\"",
+                    "/v1/responses" => "\"type\":\"function_call\"",
+                    _ => "\"type\":\"tool_use\"",
+                };
+                assert!(answer.contains(mark), "{about}");
+                assert!(!answer.contains("```"), "{about}");
+            }
+        }
+    }
+    // In a format it is what was asked for.
+    let body = json!({"model": "caller", "stream": false, "format": "json",
+        "messages": [{"role": "user", "content": "x"}],
+        "tools": [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]});
+    let (_, answer) = saying(bare).post("/api/chat", body).await;
+    let content = answer["message"]["content"].as_str().unwrap();
+    assert!(content.contains("add"), "{answer}");
 }

@@ -122,8 +122,9 @@ fn a_removed_model_stays_removed_unless_nothing_is_left() {
     let store = open(folder.path());
     store.install_embedded(&embedded("tiny", &v1)).unwrap();
     add_user_model(folder.path(), "user");
-    assert_eq!(default_of(&store).as_deref(), Some("user:latest"));
+    assert_eq!(default_of(&store).as_deref(), Some("tiny:latest"));
     store.delete(&name("tiny")).unwrap();
+    assert_eq!(default_of(&store).as_deref(), Some("user:latest"));
     for (model, weights) in [("tiny", &v1), ("tiny", &v2), ("small", &v2)] {
         assert_eq!(
             store.install_embedded(&embedded(model, weights)).unwrap(),
@@ -141,7 +142,7 @@ fn a_removed_model_stays_removed_unless_nothing_is_left() {
 }
 
 #[test]
-fn default_prefers_the_users_models_to_the_embedded_one() {
+fn default_is_the_embedded_model_until_another_one_is_chosen() {
     let folder = tempfile::tempdir().unwrap();
     add_user_model(folder.path(), "user");
     let weights = gguf("v1");
@@ -149,15 +150,13 @@ fn default_prefers_the_users_models_to_the_embedded_one() {
     store.install_embedded(&embedded("tiny", &weights)).unwrap();
     assert_eq!(
         listed(&store),
-        ["tiny:latest", "default:latest", "user:latest"]
+        ["default:latest", "tiny:latest", "user:latest"]
     );
+    assert_eq!(default_of(&store).as_deref(), Some("tiny:latest"));
+    store.copy(&name("user"), &name("default")).unwrap();
     assert_eq!(default_of(&store).as_deref(), Some("user:latest"));
     store.copy(&name("tiny"), &name("default")).unwrap();
-    assert_eq!(default_of(&store).as_deref(), Some("itself"));
-    assert_eq!(
-        store.find(&name("default")).unwrap().digest,
-        store.find(&name("tiny")).unwrap().digest
-    );
+    assert_eq!(default_of(&store).as_deref(), Some("tiny:latest"));
 }
 
 #[test]

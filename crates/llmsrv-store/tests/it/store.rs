@@ -72,10 +72,10 @@ fn a_store_of_ollama_works_as_it_is() {
     assert_eq!(
         listed(&store),
         [
-            "default:latest",
             "localhost:5000/team/model.v1:V2",
             "hf.co/User/Repo-GGUF:Q4_K_M",
             "someone/Tuned:latest",
+            "default:latest",
             "llama3:8b"
         ]
     );
@@ -161,7 +161,7 @@ fn facts_come_from_the_weights_where_the_config_is_silent() {
     assert_eq!(
         default_of(&store).as_deref(),
         Some("text:latest"),
-        "the newest only gives vectors"
+        "the others give vectors, or nothing"
     );
 }
 
@@ -381,7 +381,7 @@ fn a_second_store_is_read_and_never_written() {
 
     assert_eq!(
         listed(&store),
-        ["default:latest", "theirs:latest", "both:latest"]
+        ["theirs:latest", "default:latest", "both:latest"]
     );
     let model = store.model(&name("theirs")).unwrap();
     assert!(model.entry.read_only && model.weights.starts_with(other.path()));
@@ -417,7 +417,7 @@ fn a_second_store_is_read_and_never_written() {
 }
 
 #[test]
-fn default_stands_for_the_newest_model_until_the_user_decides() {
+fn default_stands_for_the_same_model_until_the_user_chooses_another() {
     let folder = tempfile::tempdir().unwrap();
     let ollama = Ollama(folder.path());
     let store = open(folder.path());
@@ -428,10 +428,10 @@ fn default_stands_for_the_newest_model_until_the_user_decides() {
     ));
     ollama.plain_model("registry.ollama.ai/library/old/latest", 9, &gguf("old"));
     ollama.plain_model("registry.ollama.ai/library/new/latest", 5, &gguf("new"));
-    assert_eq!(default_of(&store).as_deref(), Some("new:latest"));
+    assert_eq!(default_of(&store).as_deref(), Some("old:latest"));
     let (default, new) = (
         store.model(&name("Default")).unwrap(),
-        store.model(&name("new")).unwrap(),
+        store.model(&name("old")).unwrap(),
     );
     assert_eq!(default.entry.name.to_string(), "default:latest");
     assert_eq!(
@@ -440,24 +440,32 @@ fn default_stands_for_the_newest_model_until_the_user_decides() {
     );
     let error = store.delete(&name("default")).unwrap_err();
     assert!(
-        matches!(&error, Error::Alias { target, .. } if **target == name("new")),
+        matches!(&error, Error::Alias { target, .. } if **target == name("old")),
         "{error}"
     );
-    store.copy(&name("default"), &name("new")).unwrap();
+    store.copy(&name("default"), &name("old")).unwrap();
     assert_eq!(
         listed(&store),
-        ["default:latest", "new:latest", "old:latest"]
+        ["new:latest", "default:latest", "old:latest"]
     );
 
-    store.copy(&name("old"), &name("default")).unwrap();
+    // Neither a new model nor a copy changes it; choosing does, also over a model of that name.
+    ollama.plain_model("registry.ollama.ai/library/default/latest", 2, &gguf("own"));
     assert_eq!(default_of(&store).as_deref(), Some("itself"));
+    store.copy(&name("new"), &name("default")).unwrap();
+    assert_eq!(default_of(&store).as_deref(), Some("new:latest"));
+    store.copy(&name("old"), &name("newest")).unwrap();
+    assert_eq!(default_of(&store).as_deref(), Some("new:latest"));
+    // One that is removed is not stood for any more.
+    store.delete(&name("newest")).unwrap();
+    store.copy(&name("old"), &name("default")).unwrap();
     assert_eq!(
-        store.find(&name("default")).unwrap().digest,
-        store.find(&name("old")).unwrap().digest
+        default_of(&open(folder.path())).as_deref(),
+        Some("old:latest")
     );
     assert_eq!(
         listed(&store),
-        ["default:latest", "new:latest", "old:latest"]
+        ["new:latest", "default:latest", "old:latest"]
     );
 
     let configured = |text: &str| {
@@ -474,7 +482,28 @@ fn default_stands_for_the_newest_model_until_the_user_decides() {
     assert_eq!(default_of(&configured("missing")), None);
     assert_eq!(listed(&configured("missing")), ["new:latest", "old:latest"]);
     store.delete(&name("default")).unwrap();
-    assert_eq!(default_of(&store).as_deref(), Some("new:latest"));
+    assert_eq!(default_of(&store).as_deref(), Some("old:latest"));
+}
+
+#[test]
+fn looking_at_a_store_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let look = |root: &std::path::Path| {
+        let options = OpenOptions {
+            look_only: true,
+            ..OpenOptions::default()
+        };
+        listed(&Store::open(root, options).unwrap())
+    };
+    let (nowhere, empty) = (folder.path().join("nowhere"), folder.path().join("empty"));
+    fs::create_dir(&empty).unwrap();
+    assert_eq!(look(&nowhere), [""; 0]);
+    assert!(!nowhere.exists());
+    assert_eq!(look(&empty), [""; 0]);
+    assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
+    Ollama(&empty).plain_model("registry.ollama.ai/library/a/latest", 1, &gguf("a"));
+    assert_eq!(look(&empty), ["default:latest", "a:latest"]);
+    assert!(!empty.join(".llmsrv.lock").exists());
 }
 
 #[test]

@@ -1,21 +1,10 @@
 //! Questions to and changes of a parsed Go template.
 
-use std::collections::BTreeSet;
-
 use gotmpl::parse::{
     ActionNode, BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode, Pos, SmolStr,
 };
 
 use super::functions;
-
-/// Lower-case names of all fields and variables.
-pub(super) fn identifiers(list: &ListNode) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    each_expr(list, &mut |expr| {
-        names.extend(fields(expr).map(str::to_lowercase));
-    });
-    names
-}
 
 /// A function that does not exist, with its line.
 pub(super) fn unknown_function(list: &ListNode) -> Option<(String, usize)> {
@@ -41,13 +30,6 @@ pub(super) fn call_without_data(list: &ListNode) -> Option<usize> {
         Node::List(inner) => call_without_data(inner),
         _ => None,
     })
-}
-
-/// Whether `.Thinking` is read inside a range over the messages.
-pub(super) fn reads_thinking(list: &ListNode) -> bool {
-    let mut found = false;
-    each_thinking(list, false, &mut |_| found = true);
-    found
 }
 
 /// The first and the last text of the innermost block around `.Thinking`, trimmed.

@@ -1,13 +1,129 @@
-//! Whether the blocks of a Go template are closed. gotmpl does not say: it takes the end of the text for
-//! any missing `end`, and drops what follows an `end` too many.
+//! The blocks of a Go template, found without parsing it: how deep they are, and whether they are closed.
+//!
+//! gotmpl bounds the nesting of blocks and brackets, but its parser calls itself for each `else if` of a
+//! chain. And it does not say whether blocks are closed: it takes the end of the text for any missing
+//! `end`, and drops what follows an `end` too many.
+
+use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
+
+/// Fails if the blocks of a text that gotmpl is about to parse nest too deeply; each `else if` counts.
+pub(super) fn check_depth(source: &str) -> Result<()> {
+    let mut open: Vec<usize> = Vec::new();
+    let mut depth = 0;
+    for (_, action) in actions(source) {
+        let mut words = words(action);
+        match words.next().unwrap_or_default() {
+            "if" | "with" | "range" | "define" | "block" => {
+                open.push(1);
+                depth += 1;
+            }
+            "end" => depth -= open.pop().unwrap_or(0),
+            "else" if words.next().is_some() => {
+                if let Some(block) = open.last_mut() {
+                    *block += 1;
+                    depth += 1;
+                }
+            }
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(Error::Limit("100 nested blocks"));
+        }
+    }
+    Ok(())
+}
+
+/// What a text reads.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// Lower-case names of all fields.
+    pub(super) fields: BTreeSet<String>,
+    /// Whether `.Thinking` is read where the innermost loop runs over the messages.
+    pub(super) reads_thinking: bool,
+}
+
+impl Facts {
+    /// Looks at the actions one after another; of a text that does not parse it tells anything.
+    pub(super) fn of(source: &str) -> Facts {
+        let mut facts = Facts::default();
+        // Whether the innermost loop runs over the messages, for each open block.
+        let mut open = Vec::new();
+        for (_, action) in actions(source) {
+            let names: Vec<&str> = fields(action).collect();
+            let around = open.last().copied().unwrap_or(false);
+            let mut inside = around;
+            match words(action).next().unwrap_or_default() {
+                "range" => {
+                    inside = names.contains(&"Messages");
+                    open.push(inside);
+                }
+                "if" | "with" => open.push(around),
+                "define" | "block" => open.push(false),
+                "end" => {
+                    open.pop();
+                }
+                _ => {}
+            }
+            facts.reads_thinking |= inside && names.contains(&"Thinking");
+            facts
+                .fields
+                .extend(names.into_iter().map(str::to_lowercase));
+        }
+        facts
+    }
+}
+
+/// The fields that an action reads: the words behind dots, outside of strings.
+fn fields(action: &str) -> impl Iterator<Item = &str> {
+    let mut position = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let rest = &action[position..];
+            let next = rest.find(['.', '"', '\'', '`'])?;
+            if !rest[next..].starts_with('.') {
+                position += next + string(&rest[next..]);
+                continue;
+            }
+            let name = &rest[next + 1..];
+            let end = name.find(|c: char| !c.is_alphanumeric() && c != '_');
+            let name = &name[..end.unwrap_or(name.len())];
+            position += next + 1 + name.len();
+            if name.starts_with(|c: char| !c.is_ascii_digit()) {
+                return Some(name);
+            }
+        }
+    })
+}
+
+/// Length of the string that a text begins with, its quotes included.
+fn string(text: &str) -> usize {
+    let mut chars = text.char_indices();
+    let quote = chars.next().map(|(_, quote)| quote);
+    while let Some((at, c)) = chars.next() {
+        if Some(c) == quote {
+            return at + c.len_utf8();
+        }
+        if c == '\\' && quote != Some('`') {
+            chars.next();
+        }
+    }
+    text.len()
+}
+
+/// The words of an action.
+pub(super) fn words(action: &str) -> impl Iterator<Item = &str> {
+    action
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| !word.is_empty())
+}
 
 /// Checks a text that gotmpl has accepted, so that its strings and comments are known to be closed.
 pub(super) fn check(source: &str) -> Result<()> {
     let mut open: Vec<Block> = Vec::new();
     for (line, action) in actions(source) {
-        let mut words = action.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let mut words = words(action);
         let keyword = words.next().unwrap_or_default();
         let fail = || Err(syntax(line, &format!("unexpected {{{{{keyword}}}}}")));
         match keyword {
@@ -55,7 +171,7 @@ enum Block {
 }
 
 /// The actions of a template, from their first word on, with their lines. Comments are left out.
-fn actions(source: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn actions(source: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut position = 0;
     let mut line = 1;
     std::iter::from_fn(move || {
@@ -93,17 +209,7 @@ fn action(text: &str) -> usize {
     while i < bytes.len() {
         match bytes[i] {
             b'}' if bytes.get(i + 1) == Some(&b'}') => return i,
-            quote @ (b'"' | b'\'' | b'`') => {
-                i += 1;
-                while i < bytes.len() && bytes[i] != quote {
-                    i += if bytes[i] == b'\\' && quote != b'`' {
-                        2
-                    } else {
-                        1
-                    };
-                }
-                i += 1;
-            }
+            b'"' | b'\'' | b'`' => i += string(&text[i..]),
             _ => i += 1,
         }
     }
@@ -113,3 +219,6 @@ fn action(text: &str) -> usize {
 fn syntax(line: usize, text: &str) -> Error {
     Error::Syntax(format!("template: {line}: {text}"))
 }
+
+/// Blocks within blocks, as gotmpl's own bound.
+const MAX_DEPTH: usize = 100;

@@ -1,6 +1,7 @@
 //! Functions of the Go dialect, and the bounds on their work.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::cmp::Ordering as Ordered;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gotmpl::{Template, TemplateError, Value};
@@ -8,6 +9,7 @@ use jiff::{ToSpan, Zoned};
 
 use super::values::{TYPE_SCRIPT, Values, text};
 use crate::error::Error;
+use crate::limits::{Bound, Watch};
 
 /// Every function a template may name.
 pub(super) const NAMES: &[&str] = &[
@@ -46,25 +48,24 @@ pub(super) const STEP: &str = " step";
 pub(super) struct Budget {
     steps: AtomicI64,
     bytes: AtomicI64,
-    spent: AtomicBool,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Budget {
-            steps: AtomicI64::new(5_000_000),
-            bytes: AtomicI64::new(256 << 20),
-            spent: AtomicBool::new(false),
-        }
-    }
+    watch: Watch,
+    reached: Mutex<Option<Bound>>,
 }
 
 impl Budget {
+    pub(super) fn new(watch: Watch) -> Budget {
+        Budget {
+            steps: AtomicI64::new(5_000_000),
+            bytes: AtomicI64::new(256 << 20),
+            watch,
+            reached: Mutex::new(None),
+        }
+    }
+
     /// The error of a rendering that ran out of its budget.
     pub(super) fn exhausted(&self) -> Option<Error> {
-        self.spent
-            .load(Ordering::Relaxed)
-            .then_some(Error::Limit("work"))
+        let reached = *self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.map(Error::from)
     }
 
     fn pay_steps(&self, steps: i64) -> gotmpl::Result<()> {
@@ -77,11 +78,15 @@ impl Budget {
 
     fn pay(&self, account: &AtomicI64, amount: i64) -> gotmpl::Result<()> {
         if account.load(Ordering::Relaxed) < amount {
-            self.spent.store(true, Ordering::Relaxed);
-            return Err(TemplateError::Exec("work limit exceeded".into()));
+            return Err(self.end(Bound::Work));
         }
         account.fetch_sub(amount, Ordering::Relaxed);
-        Ok(())
+        self.watch.check().map_err(|bound| self.end(bound))
+    }
+
+    fn end(&self, bound: Bound) -> TemplateError {
+        *self.reached.lock().unwrap_or_else(PoisonError::into_inner) = Some(bound);
+        TemplateError::Exec(bound.to_string())
     }
 }
 
@@ -99,6 +104,25 @@ pub(super) fn register(
             budget.pay_bytes(cost(args))?;
             let args = args.iter().map(|arg| printable(&values, arg)).collect();
             call_builtin(name, args)
+        });
+    }
+    for (name, holds) in COMPARISONS {
+        let budget = budget.clone();
+        template = template.func(name, move |args| {
+            budget.pay_steps(1)?;
+            budget.pay_bytes(compared(args))?;
+            match (name, args) {
+                ("eq", [Value::String(first), others @ ..]) if all_texts(others) => {
+                    let is_first =
+                        |other: &Value| matches!(other, Value::String(text) if text == first);
+                    Ok(Value::Bool(others.iter().any(is_first)))
+                }
+                (_, [Value::String(a), Value::String(b)]) => Ok(Value::Bool(holds(a.cmp(b)))),
+                (_, args) => {
+                    budget.pay_steps(CALL_STEPS)?;
+                    call_builtin(name, args.to_vec())
+                }
+            }
         });
     }
     let slice_budget = budget.clone();
@@ -160,6 +184,38 @@ const COSTLY: [(&str, Cost); 6] = [
     ("js", |args| bytes(args).saturating_mul(6)),
     ("urlquery", |args| bytes(args).saturating_mul(3)),
 ];
+
+/// Whether a comparison holds for an order of its operands.
+type Holds = fn(Ordered) -> bool;
+
+/// Builtins that read texts, and when they hold for two of them.
+const COMPARISONS: [(&str, Holds); 6] = [
+    ("eq", Ordered::is_eq),
+    ("ne", Ordered::is_ne),
+    ("lt", Ordered::is_lt),
+    ("le", Ordered::is_le),
+    ("gt", Ordered::is_gt),
+    ("ge", Ordered::is_ge),
+];
+
+/// Whether there are operands, all of them texts.
+fn all_texts(operands: &[Value]) -> bool {
+    let is_text = |operand: &Value| matches!(operand, Value::String(_));
+    !operands.is_empty() && operands.iter().all(is_text)
+}
+
+/// Bytes that comparing the first operand with each of the others reads, at most.
+fn compared(operands: &[Value]) -> usize {
+    let text = |operand: &Value| match operand {
+        Value::String(text) => text.len(),
+        _ => 0,
+    };
+    let Some((first, others)) = operands.split_first() else {
+        return 0;
+    };
+    let first = text(first);
+    others.iter().map(|other| text(other).min(first)).sum()
+}
 
 /// Length of the values' texts, roughly.
 fn bytes(values: &[Value]) -> usize {

@@ -9,7 +9,7 @@ mod blocks;
 mod functions;
 mod values;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,7 +21,9 @@ use crate::capability::TemplateCapabilities;
 use crate::error::{Error, Result};
 use crate::messages::{joined, system_text, tagged};
 use crate::prompt::{Prompt, Think};
+use crate::stack;
 use crate::template::{MAX_OUTPUT_BYTES, MAX_SOURCE_BYTES};
+use blocks::Facts;
 use functions::Budget;
 use values::{Values, text};
 
@@ -44,6 +46,11 @@ impl GoTemplate {
         if source.len() > MAX_SOURCE_BYTES {
             return Err(Error::Limit("1 MiB of text"));
         }
+        blocks::check_depth(source)?;
+        stack::large(|| GoTemplate::parse_here(source))
+    }
+
+    fn parse_here(source: &str) -> Result<Self> {
         let (mut whole, mut trees) = parse_trees(source)?;
         let all = || trees.values().chain([&whole]);
         if let Some((name, line)) = all().find_map(ast::unknown_function) {
@@ -55,16 +62,11 @@ impl GoTemplate {
             let text = format!("template: {line}: undefined template specified");
             return Err(Error::Syntax(text));
         }
-        let names: BTreeSet<String> = all().flat_map(ast::identifiers).collect();
-        let capabilities = TemplateCapabilities {
-            tools: names.contains("tools"),
-            insert: names.contains("suffix"),
-            thinking: all().any(ast::reads_thinking),
-        };
+        let facts = Facts::of(source);
         let thinking_tags = all().filter_map(ast::thinking_tags).next_back();
         let tool_tag = all().find_map(ast::tool_tag).unwrap_or_else(|| "{".into());
-        let uses_messages = names.contains("messages");
-        if !uses_messages && !names.contains("response") {
+        let uses_messages = facts.fields.contains("messages");
+        if !uses_messages && !facts.fields.contains("response") {
             whole.nodes.push(ast::print_field("Response"));
         }
 
@@ -75,7 +77,7 @@ impl GoTemplate {
             source: source.to_owned(),
             trees,
             uses_messages,
-            capabilities,
+            capabilities: capabilities_of(&facts),
             thinking_tags,
             tool_tag,
         })
@@ -84,6 +86,10 @@ impl GoTemplate {
     /// Renders the prompt. A template that knows `.Messages` or a gap to fill runs once, an older one
     /// once per exchange, the last time only up to `.Response`.
     pub fn render(&self, prompt: &Prompt<'_>) -> Result<String> {
+        stack::large(|| self.render_here(prompt))
+    }
+
+    fn render_here(&self, prompt: &Prompt<'_>) -> Result<String> {
         let mut values = Values::default();
         if let Some(fill) = prompt.fill {
             let data = [
@@ -145,7 +151,9 @@ impl GoTemplate {
 
     /// Runs trees one after the other into one text.
     fn run(&self, prompt: &Prompt<'_>, values: Values, runs: Vec<(&str, Value)>) -> Result<String> {
-        let budget = Arc::new(Budget::default());
+        let watch = prompt.stop.watch();
+        watch.check()?;
+        let budget = Arc::new(Budget::new(watch));
         let mut template = gotmpl::Template::new("prompt").max_range_iters(MAX_ITERATIONS);
         template = functions::register(template, &budget, Arc::new(values), &prompt.now);
         for (name, tree) in &self.trees {
@@ -158,6 +166,19 @@ impl GoTemplate {
                 .map_err(|error| budget.exhausted().unwrap_or_else(|| run_error(&error)))?;
         }
         Ok(output.0)
+    }
+}
+
+/// What a text can express, without parsing it.
+pub(super) fn capabilities(source: &str) -> TemplateCapabilities {
+    capabilities_of(&Facts::of(source))
+}
+
+fn capabilities_of(facts: &Facts) -> TemplateCapabilities {
+    TemplateCapabilities {
+        tools: facts.fields.contains("tools"),
+        insert: facts.fields.contains("suffix"),
+        thinking: facts.reads_thinking,
     }
 }
 

@@ -1,7 +1,12 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use llmsrv_api::native::{Tool, ToolCall, ToolCallFunction, ToolFunction};
 use serde_json::{Value as Json, json};
 
 use super::*;
+use crate::limits::Stop;
 use crate::prompt::Fill;
 
 fn message(role: &str, content: &str) -> Message {
@@ -27,8 +32,12 @@ fn conversation(lines: &str) -> Vec<Message> {
     lines.lines().map(line).collect()
 }
 
+/// A prompt whose clock stands still.
 fn prompt(messages: &[Message]) -> Prompt<'_> {
-    Prompt::new(messages, "2026-03-01T00:30:00+00:00[UTC]".parse().unwrap())
+    Prompt {
+        stop: Stop::with_clock(|| Duration::ZERO),
+        ..Prompt::new(messages, "2026-03-01T00:30:00+00:00[UTC]".parse().unwrap())
+    }
 }
 
 fn weather() -> Tool {
@@ -764,4 +773,144 @@ fn work_is_bounded() {
     assert!(GoTemplate::parse(&deep).is_err());
     let deep = format!("{{{{ {}1{} }}}}", "(".repeat(5000), ")".repeat(5000));
     assert!(GoTemplate::parse(&deep).is_err());
+}
+
+/// What nests as deeply as it may is parsed, rendered and dropped on half of the stack that the server's
+/// threads have; what nests more deeply is refused before it is parsed.
+#[test]
+fn depth_is_bounded() {
+    for (open, middle, inner, end, close) in [
+        ("{{ if 0 }}", "{{ else if 0 }}", "", "", "{{ end }}"),
+        ("{{ if 0 }}", "{{else  \n if 0}}", "", "", "{{ end }}"),
+        ("{{ if 0 }}", "{{ else with 0 }}", "", "", "{{ end }}"),
+        ("{{ with 0 }}", "{{ else with 0 }}", "", "", "{{ end }}"),
+        ("{{ range 0 }}", "{{ else if 0 }}", "", "", "{{ end }}"),
+        ("", "{{ if 1 }}", "x", "{{ end }}", ""),
+        ("", "{{ with 1 }}", "x", "{{ end }}", ""),
+        ("", "{{ range 1 }}", "x", "{{ end }}", ""),
+        ("", "{{ if 0 }}{{ else }}", "x", "{{ end }}", ""),
+        ("{{ ", "(", "1", ")", " }}"),
+        ("{{ ", "(print ", "1", ")", " }}"),
+        ("{{ ", "(1 | print ", "", ").A", " }}"),
+        ("{{ if ", "(not ", "1", ")", " }}{{ end }}"),
+    ] {
+        let source =
+            |n: usize| format!("{open}{}{inner}{}{close}", middle.repeat(n), end.repeat(n));
+        for n in [2000, 5000, 20_000] {
+            assert!(GoTemplate::parse(&source(n)).is_err(), "{middle}");
+        }
+        let mut n = 110;
+        loop {
+            let text = source(n);
+            let small = thread::Builder::new().stack_size(1 << 20).spawn(move || {
+                let parsed = GoTemplate::parse(&text);
+                parsed.is_ok_and(|template| {
+                    let _ = template.render(&prompt(&[]));
+                    true
+                })
+            });
+            if small.unwrap().join().unwrap() {
+                break;
+            }
+            n -= 1;
+            assert!(n > 0, "{middle}");
+        }
+        assert!(n > 30, "{middle}: only {n}");
+    }
+    assert!(GoTemplate::parse(&"{{ block \"a\" . }}".repeat(5000)).is_err());
+    // Chains that are no nesting.
+    for wide in [
+        format!("{{{{ 1 {} }}}}", "| print ".repeat(20_000)),
+        format!("{{{{ . {} }}}}", ".A".repeat(20_000)),
+        "{{ if 1 }}{{ else if 0 }}{{ end }}".repeat(5000),
+    ] {
+        let text = wide.clone();
+        let small = thread::Builder::new()
+            .stack_size(1 << 20)
+            .spawn(move || GoTemplate::parse(&text).map(drop));
+        assert!(small.unwrap().join().unwrap().is_ok(), "{}", &wide[..40]);
+    }
+}
+
+#[test]
+fn comparing_is_work() {
+    let doubling = "{{ $x = print $x $x }}".repeat(21);
+    for compare in ["eq", "ne", "lt", "le", "gt", "ge"] {
+        let source = format!(
+            "{{{{ $x := \"aaaaaaaaaaaaaaaa\" }}}}{doubling}{{{{ $y := print $x \"b\" }}}}{{{{ $z := print $x \"c\" }}}}\
+             {{{{ range 900000 }}}}{{{{ if {compare} $y $z }}}}{{{{ end }}}}{{{{ end }}}}{{{{ .Messages }}}}"
+        );
+        let result = GoTemplate::parse(&source).unwrap().render(&prompt(&[]));
+        assert!(
+            matches!(result, Err(Error::Limit("work"))),
+            "{compare}: {result:?}"
+        );
+    }
+    // The results are Go's.
+    expr(
+        "{{ eq \"a\" \"b\" \"a\" }} {{ eq \"a\" \"b\" }} {{ ne \"a\" \"b\" }} {{ lt \"a\" \"b\" }} {{ le \"b\" \"a\" }} {{ gt \"b\" \"a\" }} {{ ge \"a\" \"a\" }} {{ eq 1 1 }} {{ lt 2 1 }} {{ eq true true }}",
+        "true false true true false true true true false true",
+    );
+}
+
+#[test]
+fn a_rendering_ends_at_its_deadline_and_when_nobody_waits() {
+    let source = "{{ range 1000 }}{{ range 900 }}{{ end }}{{ end }}{{ .Messages }}";
+    let template = GoTemplate::parse(source).unwrap();
+    let mut prompt = prompt(&[]);
+    // Each look at the clock takes a second.
+    let seconds = AtomicU64::new(0);
+    prompt.stop =
+        Stop::with_clock(move || Duration::from_secs(seconds.fetch_add(1, Ordering::Relaxed)));
+    let late = template.render(&prompt);
+    assert!(matches!(late, Err(Error::Limit("2 seconds"))), "{late:?}");
+
+    prompt.stop = Stop::with_clock(|| Duration::ZERO);
+    prompt.stop.clone().cancel();
+    let left = template.render(&prompt);
+    assert!(matches!(left, Err(Error::Cancelled)), "{left:?}");
+}
+
+#[test]
+fn what_a_text_reads_is_told_without_parsing_it() {
+    for (source, tools, insert, thinking) in [
+        (
+            "{{ \"x.Tools\" }}{{ `.Tools` }}{{/* .Tools */}}",
+            false,
+            false,
+            false,
+        ),
+        ("{{ \"\\\".Tools\" }}{{ '.' }}", false, false, false),
+        ("{{ print .Tools.Suffix }}", true, true, false),
+        ("{{ (index .Messages 0).Tools }}", true, false, false),
+        ("{{- $x.tools -}}", true, false, false),
+        (
+            "{{ range .Messages }}{{ else }}{{ .Thinking }}{{ end }}",
+            false,
+            false,
+            true,
+        ),
+        (
+            "{{ range .Messages }}{{ end }}{{ .Thinking }}",
+            false,
+            false,
+            false,
+        ),
+        (
+            "{{ range .Messages }}{{ define \"a\" }}{{ .Thinking }}{{ end }}{{ end }}",
+            false,
+            false,
+            false,
+        ),
+        // Nor need it be one that could be parsed.
+        ("{{ if .Tools", true, false, false),
+        ("{{ \"open .Tools", false, false, false),
+    ] {
+        let expected = TemplateCapabilities {
+            tools,
+            thinking,
+            insert,
+        };
+        assert_eq!(capabilities(source), expected, "{source}");
+    }
 }

@@ -7,6 +7,7 @@
 
 mod adapt;
 mod bounded;
+mod depth;
 mod python;
 
 use std::fmt;
@@ -21,9 +22,11 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::capability::TemplateCapabilities;
 use crate::error::{Error, Result};
+use crate::limits::{Bound, Watch};
 use crate::messages::tagged;
 use crate::output::tools::TAGS;
 use crate::prompt::Prompt;
+use crate::stack;
 use crate::template::MAX_SOURCE_BYTES;
 
 /// A parsed Jinja template.
@@ -56,13 +59,18 @@ impl JinjaTemplate {
             bos: bos.to_owned(),
             eos: eos.to_owned(),
         };
-        template.tree()?;
+        depth::check(&template.runnable, &template.syntax)?;
+        stack::large(|| template.tree().map(drop))?;
         Ok(template)
     }
 
     /// Renders the prompt. A refusal is reported only if no adapted form of the conversation is
     /// accepted either.
     pub fn render(&self, prompt: &Prompt<'_>) -> Result<String> {
+        stack::large(|| self.render_here(prompt))
+    }
+
+    fn render_here(&self, prompt: &Prompt<'_>) -> Result<String> {
         let messages = match prompt.fill {
             Some(fill) => vec![Message {
                 role: "user".into(),
@@ -71,12 +79,14 @@ impl JinjaTemplate {
             }],
             None => tagged(prompt.messages),
         };
-        let refusal = match self.render_messages(&messages, prompt) {
+        let watch = prompt.stop.watch();
+        watch.check()?;
+        let refusal = match self.render_messages(&messages, prompt, &watch) {
             Err(refusal @ Error::Refused(_)) => refusal,
             other => return other,
         };
         for adapted in adapt::forms(&messages) {
-            match self.render_messages(&adapted, prompt) {
+            match self.render_messages(&adapted, prompt, &watch) {
                 Err(Error::Refused(_)) => {}
                 other => return other,
             }
@@ -86,11 +96,7 @@ impl JinjaTemplate {
 
     /// What the text mentions.
     pub fn capabilities(&self) -> TemplateCapabilities {
-        TemplateCapabilities {
-            tools: self.source.contains("tools") || self.source.contains("tool_call"),
-            thinking: self.thinking_tags().is_some(),
-            insert: false,
-        }
+        capabilities(&self.source)
     }
 
     /// The text it was parsed from.
@@ -100,8 +106,7 @@ impl JinjaTemplate {
 
     /// `<think>` and `</think>` if the text has both.
     pub fn thinking_tags(&self) -> Option<(&str, &str)> {
-        let (open, close) = ("<think>", "</think>");
-        (self.source.contains(open) && self.source.contains(close)).then_some((open, close))
+        thinks(&self.source).then_some(THINKING)
     }
 
     /// The first known tag of tool calls that the text mentions, else `{`.
@@ -111,12 +116,17 @@ impl JinjaTemplate {
             .unwrap_or(&"{")
     }
 
-    fn render_messages(&self, messages: &[Message], prompt: &Prompt<'_>) -> Result<String> {
+    fn render_messages(
+        &self,
+        messages: &[Message],
+        prompt: &Prompt<'_>,
+        watch: &Watch,
+    ) -> Result<String> {
         let mut generator = CodeGenerator::new(NAME, &self.runnable);
         generator.compile_stmt(&self.tree()?);
         let (instructions, blocks) = generator.finish();
         let mut text = String::new();
-        bounded::begin();
+        let _open = bounded::begin(watch.clone());
         machinery::eval(
             &self.environment,
             &instructions,
@@ -163,6 +173,19 @@ impl JinjaTemplate {
     }
 }
 
+/// What a text mentions, without parsing it.
+pub(super) fn capabilities(source: &str) -> TemplateCapabilities {
+    TemplateCapabilities {
+        tools: source.contains("tools") || source.contains("tool_call"),
+        thinking: thinks(source),
+        insert: false,
+    }
+}
+
+fn thinks(source: &str) -> bool {
+    source.contains(THINKING.0) && source.contains(THINKING.1)
+}
+
 impl fmt::Debug for JinjaTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JinjaTemplate")
@@ -173,12 +196,11 @@ impl fmt::Debug for JinjaTemplate {
 
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    bounded::add_filters(&mut environment);
+    bounded::guard(&mut environment);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION);
     environment.set_unknown_method_callback(python::method);
-    environment.add_filter("tojson", python::to_json_filter);
     environment.add_function(
         "raise_exception",
         |text: String| -> Result<Value, minijinja::Error> {
@@ -203,8 +225,8 @@ fn run_error(error: &minijinja::Error) -> Error {
         if let Some(Refusal(text)) = error.downcast_ref() {
             return Error::Refused(text.clone());
         }
-        if error.is::<bounded::TooMuch>() {
-            return Error::Limit("text");
+        if let Some(bound) = error.downcast_ref::<Bound>() {
+            return (*bound).into();
         }
         cause = error.source();
     }
@@ -277,6 +299,10 @@ fn tool_json(tool: &Tool) -> Json {
 }
 
 fn strftime(now: &Zoned, format: &str) -> Result<String, minijinja::Error> {
+    if format.len() > MAX_FORMAT_BYTES {
+        let text = "strftime_now: the format is too long";
+        return Err(minijinja::Error::new(ErrorKind::InvalidOperation, text));
+    }
     jiff::fmt::strtime::format(format, now).map_err(|error| {
         minijinja::Error::new(
             ErrorKind::InvalidOperation,
@@ -286,10 +312,14 @@ fn strftime(now: &Zoned, format: &str) -> Result<String, minijinja::Error> {
 }
 
 const NAME: &str = "chat";
+/// What stands around the thinking of most models.
+const THINKING: (&str, &str) = ("<think>", "</think>");
 /// Instructions of one rendering.
 const FUEL: u64 = 20_000_000;
 /// Nesting of blocks and macro calls.
 const RECURSION: usize = 200;
+/// Longest format of a date.
+const MAX_FORMAT_BYTES: usize = 1 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ pub(super) fn method(
     method: &str,
     args: &[Value],
 ) -> Result<Value, Error> {
-    bounded::checked(method, value, args)?;
+    bounded::method(method, value, args)?;
     let result = pycompat::unknown_method_callback(state, value, method, args);
     match (result, value.as_str()) {
         (Err(error), Some(text)) if error.kind() == ErrorKind::UnknownMethod => {
@@ -71,6 +71,16 @@ pub(super) fn to_json_filter(
             Some(n) => " ".repeat(usize::try_from(n).unwrap_or(0).min(64)),
             None => value.to_string(),
         });
+    if indent
+        .as_ref()
+        .is_some_and(|indent| indent.len() > MAX_MARK_BYTES)
+        || separators
+            .iter()
+            .flatten()
+            .any(|text| text.len() > MAX_MARK_BYTES)
+    {
+        return Err(invalid("tojson: indent or separator too long"));
+    }
     let default_item = if indent.is_some() { "," } else { ", " };
     let (item, key) = match separators.as_deref() {
         Some([item, key]) => (item.as_str(), key.as_str()),
@@ -261,6 +271,8 @@ fn invalid(text: &str) -> Error {
 }
 
 /// Longest text of one value.
-const MAX_JSON_BYTES: usize = 64 << 20;
+const MAX_JSON_BYTES: usize = 32 << 20;
+/// Longest indent and separator.
+const MAX_MARK_BYTES: usize = 64;
 /// Nesting of values that can be written.
 const MAX_DEPTH: usize = 256;

@@ -1,6 +1,11 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use llmsrv_api::native::{ToolCall, ToolCallFunction};
 
 use super::*;
+use crate::limits::Stop;
 
 fn message(role: &str, content: &str) -> Message {
     Message {
@@ -10,8 +15,10 @@ fn message(role: &str, content: &str) -> Message {
     }
 }
 
+/// Renders while the clock stands still.
 fn render(source: &str, messages: &[Message]) -> Result<String> {
-    let prompt = Prompt::new(messages, "2026-08-21T10:11:12+00:00[UTC]".parse().unwrap());
+    let mut prompt = Prompt::new(messages, "2026-08-21T10:11:12+00:00[UTC]".parse().unwrap());
+    prompt.stop = Stop::with_clock(|| Duration::ZERO);
     JinjaTemplate::parse(source, "<s>", "</s>")?.render(&prompt)
 }
 
@@ -252,4 +259,227 @@ fn memory_is_bounded() {
     let messages = vec![message("user", &"word ".repeat(2000)); 400];
     let source = "{% set ns = namespace(t='', l=[]) %}{% for m in messages %}{% set ns.t = m.content ~ '\n' %}{% set ns.l = ns.l + [m] %}{{ ns.t | trim | replace('word', 'w') }}{% endfor %}{{ ns.l | length }}";
     assert!(render(source, &messages).unwrap().ends_with("w400"));
+}
+
+/// What nests as deeply as it may is parsed, rendered and dropped on half of the stack that the server's
+/// threads have; what nests more deeply is refused before it is parsed.
+#[test]
+fn depth_is_bounded() {
+    let chains = [
+        ("{{ ", "-", "1 }}"),
+        ("{{ ", "not ", "1 }}"),
+        ("{{ 1", "~'a'", " }}"),
+        ("{{ x", "|upper", " }}"),
+        ("{{ 'a'", "|upper|string", " }}"),
+        ("{{ x", ".b", " }}"),
+        ("{{ x", "()", " }}"),
+        ("{{ x", "[0]", " }}"),
+        ("{{ x", "[x:x]", " }}"),
+        ("{{ x", " and x", " }}"),
+        ("{{ x", " is defined", " }}"),
+        ("{{ x", " == x", " }}"),
+        ("{{ x", " in x", " }}"),
+        ("{{ x", " if x else x", " }}"),
+        ("{{ x", " if x", " }}"),
+        ("{{ x", "|replace(x, x)", " }}"),
+        ("{{ x", ".f(x, y=x)", " }}"),
+        ("{{ ", "(", " }}"),
+        ("{{ ", "[", " }}"),
+        ("{{ ", "{1:", " }}"),
+        ("{{ ", "x~(", " }}"),
+        ("{{ ", "f(", " }}"),
+        ("{% if x %}", "{% elif x %}", "{% endif %}"),
+        ("", "{% if x %}{% else %}", ""),
+        ("", "{% if x %}", ""),
+        ("", "{% for a in x %}", ""),
+        ("", "{% set a %}", ""),
+        ("", "{% macro a() %}", ""),
+        ("", "{% call f() %}", ""),
+        ("", "{% filter upper %}", ""),
+        ("", "{% with a = 1 %}", ""),
+    ];
+    for (open, middle, close) in chains {
+        let source = |n: usize| {
+            let ends = |begin: &str, end: &str| end.repeat(middle.matches(begin).count() * n);
+            let mut closed = String::new();
+            if !close.contains("end") {
+                for (begin, end) in [
+                    ("if", "if"),
+                    ("for", "for"),
+                    ("set", "set"),
+                    ("macro", "macro"),
+                    ("call", "call"),
+                    ("filter", "filter"),
+                    ("with", "with"),
+                ] {
+                    closed += &ends(&format!("{{% {begin} "), &format!("{{% end{end} %}}"));
+                }
+            }
+            if middle.ends_with('(') {
+                closed = ")".repeat(n);
+            } else if middle.ends_with('[') {
+                closed = "]".repeat(n);
+            } else if middle.ends_with(':') {
+                closed = format!("1{}", "}".repeat(n));
+            }
+            let inner = if middle.ends_with('(') { "x" } else { "" };
+            format!("{open}{}{inner}{closed}{close}", middle.repeat(n))
+        };
+        for n in [3000, 10_000, 40_000] {
+            let source = source(n);
+            assert!(JinjaTemplate::parse(&source, "", "").is_err(), "{middle}");
+        }
+        // The deepest that is accepted.
+        let (mut n, mut refused) = (1, 500);
+        while refused - n > 1 {
+            let text = source(usize::midpoint(n, refused));
+            let small = thread::Builder::new().stack_size(1 << 20).spawn(move || {
+                let accepted = JinjaTemplate::parse(&text, "", "").is_ok();
+                let _ = render(&text, &[message("user", "U")]);
+                accepted
+            });
+            let middle = usize::midpoint(n, refused);
+            if small.unwrap().join().unwrap() {
+                n = middle;
+            } else {
+                refused = middle;
+            }
+        }
+        assert!(n > 30, "{middle}: only {n}");
+    }
+}
+
+/// Each of these would take minutes: comparing, searching and counting are work by their operands.
+#[test]
+fn reading_is_work() {
+    let long = "{% set a = 'a' * 30000000 %}{% set b = 'a' * 29999999 ~ 'b' %}{% set l = [a] %}{% set m = [b] %}";
+    let many = "{% set r = range(90000) | list %}";
+    let cases = [
+        format!("{long}{{% for i in range(90000) %}}{{% if a == b %}}{{% endif %}}{{% endfor %}}"),
+        format!("{long}{{% for i in range(90000) %}}{{% if a < b %}}{{% endif %}}{{% endfor %}}"),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a <= b <= a %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!("{long}{{% for i in range(90000) %}}{{% if l == m %}}{{% endif %}}{{% endfor %}}"),
+        format!("{long}{{% for i in range(90000) %}}{{% if l < m %}}{{% endif %}}{{% endfor %}}"),
+        format!("{long}{{% for i in range(90000) %}}{{% if a in m %}}{{% endif %}}{{% endfor %}}"),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if 'ab' in a %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if 'ab' not in a %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a is eq b %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a is in l %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a is startingwith b %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a is lower %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a | length %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a | trim('a') %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a.startswith(b) %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a.count('b') %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a.find('b') %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a.strip('a') %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if l.count(b) %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if a[29999999] %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!("{long}{{% for i in range(90000) %}}{{% if a[1:2] %}}{{% endif %}}{{% endfor %}}"),
+        format!("{long}{{% for i in range(90000) %}}{{% if {{}}[a] %}}{{% endif %}}{{% endfor %}}"),
+        format!(
+            "{long}{{% for i in range(90000) %}}{{% if loop.changed(l) %}}{{% endif %}}{{% endfor %}}"
+        ),
+        format!("{long}{{{{ range(90000) | select('in', a) | list }}}}"),
+        format!("{long}{{{{ ([b] * 90000) | map('replace', 'b', 'c') | list | length }}}}"),
+        format!("{many}{{% for i in r %}}{{% if r | sum %}}{{% endif %}}{{% endfor %}}"),
+        format!("{many}{{% for i in r %}}{{% if r | max %}}{{% endif %}}{{% endfor %}}"),
+        format!("{many}{{% for i in r %}}{{% if r | last %}}{{% endif %}}{{% endfor %}}"),
+        format!("{many}{{% for i in r %}}{{% if r | sort | length %}}{{% endif %}}{{% endfor %}}"),
+        format!(
+            "{many}{{% for i in r %}}{{% if r | select('odd') | list %}}{{% endif %}}{{% endfor %}}"
+        ),
+    ];
+    for source in cases {
+        // The clock runs: without optimisation some of these are slow before they are too much.
+        let messages = [message("user", "hi")];
+        let template = JinjaTemplate::parse(&source, "", "").unwrap();
+        let error = template.render(&Prompt::new(&messages, Zoned::default()));
+        assert!(matches!(error, Err(Error::Limit(_))), "{source}: {error:?}");
+    }
+}
+
+/// What one step makes is bounded before it is made, and what is thrown away is not kept.
+#[test]
+fn steps_do_not_swell() {
+    let long = "{% set a = 'a' * 3000000 %}";
+    for source in [
+        format!("{long}{{{{ a | list | length }}}}"),
+        format!("{long}{{{{ a | map('upper') | list | length }}}}"),
+        format!("{long}{{{{ a.split('a') | length }}}}"),
+        format!("{long}{{{{ a | split('a') | list | length }}}}"),
+        "{{ ('\\n' * 3000000).splitlines() | length }}".to_owned(),
+        format!("{long}{{% for c in a %}}{{% endfor %}}"),
+        format!("{long}{{{{ [1, 2, 3] | tojson(indent=a) }}}}"),
+        format!("{long}{{{{ [1, 2, 3] | tojson(separators=[a, a]) }}}}"),
+        format!("{long}{{{{ ('%s' * 1000) | format(a) }}}}"),
+        format!("{long}{{{{ ('{{0}}' * 1000).format(a) }}}}"),
+        format!("{long}{{{{ (['x' * 1000] * 1000) | map('replace', 'x', 'y' * 30000) | list }}}}"),
+        "{{ strftime_now('%A' * 10000) }}".to_owned(),
+        "{{ messages | pprint }}".to_owned(),
+        "{{ debug() }}".to_owned(),
+        // A namespace within itself is never freed.
+        "{% set n = namespace() %}{% set n.n = n %}".to_owned(),
+        "{% set n = namespace() %}{% set l = [n] %}".to_owned(),
+        "{% set n = namespace() %}{% set d = {'n': n} %}".to_owned(),
+        "{% set n = namespace() %}{% set m = namespace(n=n) %}".to_owned(),
+    ] {
+        let error = render(&source, &[message("user", "hi")]);
+        assert!(error.is_err(), "{source}");
+    }
+    // Only the last result is kept.
+    let thrown = format!("{long}{{% for i in range(5) %}}{{% do a.upper() %}}{{% endfor %}}ok");
+    assert_eq!(render(&thrown, &[]).unwrap(), "ok");
+    assert_eq!(
+        render("{% macro m(n) %}{% set n.x = n.x + 1 %}{% endmacro %}{% set n = namespace(x=1, l=[1]) %}{% do m(n) %}{{ n.x }}{{ n.l[0] }}", &[]).unwrap(),
+        "21"
+    );
+}
+
+#[test]
+fn a_rendering_ends_at_its_deadline_and_when_nobody_waits() {
+    let source = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
+    let template = JinjaTemplate::parse(source, "", "").unwrap();
+    let mut prompt = Prompt::new(&[], Zoned::default());
+    // Each look at the clock takes a second.
+    let seconds = AtomicU64::new(0);
+    prompt.stop =
+        Stop::with_clock(move || Duration::from_secs(seconds.fetch_add(1, Ordering::Relaxed)));
+    let late = template.render(&prompt);
+    assert!(matches!(late, Err(Error::Limit("2 seconds"))), "{late:?}");
+
+    prompt.stop = Stop::with_clock(|| Duration::ZERO);
+    prompt.stop.clone().cancel();
+    let left = template.render(&prompt);
+    assert!(matches!(left, Err(Error::Cancelled)), "{left:?}");
 }

@@ -213,8 +213,12 @@ fn what_repeats_itself_takes_fewer_steps() {
     };
     let (_, plain) = with(&Answer::Endless, Speculation::Off, &request);
     assert_eq!((plain.steps, plain.drafted_tokens), (400, 0));
-    let (_, guessed) = with(&Answer::Endless, Speculation::Always(3), &request);
+    let (output, guessed) = with(&Answer::Endless, Speculation::Always(3), &request);
     assert_eq!(guessed.generated_tokens, 400);
+    assert_eq!(
+        output.n_texts as u64, guessed.steps,
+        "one event for each step"
+    );
     assert!(guessed.steps < 200, "{guessed:?}");
     assert!(guessed.accepted_tokens <= guessed.drafted_tokens);
     assert_eq!(guessed.steps + guessed.accepted_tokens, 400);

@@ -4,12 +4,16 @@ use std::cell::Cell;
 
 use serde_json::{Map, Value};
 
-use super::references::References;
+use super::{closing, references::References};
 
 impl References<'_> {
-    /// Whether no value matches two of the schemas for sure.
-    pub(super) fn are_disjoint(&self, schemas: &[Value]) -> bool {
-        let work = Cell::new(MAX_COMPARISONS);
+    /// Whether no value matches two of the schemas for sure. Where they `are_closed`, an object has
+    /// no properties but those that its schema lists, unless it says something about others.
+    pub(super) fn are_disjoint(&self, schemas: &[Value], are_closed: bool) -> bool {
+        let work = Work {
+            left: Cell::new(MAX_COMPARISONS),
+            are_closed,
+        };
         schemas.iter().enumerate().all(|(idx, a)| {
             schemas[idx + 1..]
                 .iter()
@@ -18,14 +22,14 @@ impl References<'_> {
     }
 
     /// A schema is a conjunction of parts; one pair of parts without a common value is enough.
-    fn disjoint(&self, a: &Value, b: &Value, depth: usize, work: &Cell<usize>) -> bool {
+    fn disjoint(&self, a: &Value, b: &Value, depth: usize, work: &Work) -> bool {
         let Some(depth) = depth.checked_sub(1) else {
             return false;
         };
-        let Some(left) = work.get().checked_sub(1) else {
+        let Some(left) = work.left.get().checked_sub(1) else {
             return false;
         };
-        work.set(left);
+        work.left.set(left);
         let (a, b) = match (a, b) {
             (Value::Bool(false), _) | (_, Value::Bool(false)) => return true,
             (Value::Object(a), Value::Object(b)) => (a, b),
@@ -40,13 +44,7 @@ impl References<'_> {
     }
 
     /// Whether what an applicator of `a` says excludes `b`.
-    fn part_disjoint(
-        &self,
-        a: &Map<String, Value>,
-        b: &Value,
-        depth: usize,
-        work: &Cell<usize>,
-    ) -> bool {
+    fn part_disjoint(&self, a: &Map<String, Value>, b: &Value, depth: usize, work: &Work) -> bool {
         let list = |name: &str| a.get(name).and_then(Value::as_array);
         let is_disjoint = |part: &Value| self.disjoint(part, b, depth, work);
         let target = a
@@ -65,7 +63,7 @@ impl References<'_> {
         a: &Map<String, Value>,
         b: &Map<String, Value>,
         depth: usize,
-        work: &Cell<usize>,
+        work: &Work,
     ) -> bool {
         let is_object =
             |schema: &Map<String, Value>| schema.get("type").is_some_and(|name| name == "object");
@@ -79,22 +77,29 @@ impl References<'_> {
         let mut names = required(a);
         names.extend(required(b));
         names.iter().filter_map(Value::as_str).any(|name| {
-            let (a, b) = (property(a, name), property(b, name));
+            let (a, b) = (property(a, name, work), property(b, name, work));
             self.disjoint(&a, &b, depth, work)
         })
     }
 
-    fn target(&self, reference: &str) -> Option<&Value> {
+    pub(super) fn target(&self, reference: &str) -> Option<&Value> {
         let at = self.find(reference)?;
         self.root().pointer(&at)
     }
 }
 
+/// The comparisons that are left, and how schemas are read.
+struct Work {
+    left: Cell<usize>,
+    are_closed: bool,
+}
+
 /// What a schema says about a property.
-fn property(schema: &Map<String, Value>, name: &str) -> Value {
+fn property(schema: &Map<String, Value>, name: &str, work: &Work) -> Value {
     let listed = schema.get("properties").and_then(|all| all.get(name));
-    let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false))
-        && !schema.contains_key("patternProperties");
+    let is_closed = (schema.get("additionalProperties") == Some(&Value::Bool(false))
+        && !schema.contains_key("patternProperties"))
+        || (work.are_closed && closing::is_plainly_closed(schema));
     match listed {
         Some(property) => property.clone(),
         None => Value::Bool(!is_closed),

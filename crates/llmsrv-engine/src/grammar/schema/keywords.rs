@@ -117,7 +117,7 @@ pub(super) static KEYWORDS: &[Keyword] = {
         row("else", All, Annotation),
         row("minLength", Strings, Plain),
         row("maxLength", Strings, Plain),
-        row("pattern", Strings, Plain),
+        row("pattern", Strings, Rewritten(rewrite::pattern)),
         row("format", All, Rewritten(rewrite::format)),
         row("minimum", Numbers, Rewritten(rewrite::limit)),
         row("maximum", Numbers, Rewritten(rewrite::limit)),

@@ -2,13 +2,15 @@
 //!
 //! A schema of any draft becomes one in the words that the engine enforces: [`keywords`] holds what
 //! is done with each keyword. Whatever the result allows satisfies the original; what cannot be had
-//! that way is refused with the keyword and its place (a JSON pointer). Example:
+//! that way is refused, or left out and named, with the keyword and its place (a JSON pointer).
+//! Example:
 //!
 //! ```text
 //! {"items": [{"$ref": "#/definitions/a~1b"}], "definitions": {"a/b": {"format": "date"}}}
 //! {"prefixItems": [{"$ref": "#/$defs/r0"}], "$defs": {"r0": {"pattern": "^…$"}}}
 //! ```
 
+mod closing;
 mod disjoint;
 mod formats;
 mod keywords;
@@ -17,6 +19,7 @@ mod rewrite;
 
 use serde_json::{Map, Value, json};
 
+use closing::Closing;
 use keywords::{KEYWORDS, Rule};
 use references::References;
 
@@ -25,8 +28,19 @@ use references::References;
 pub(super) enum Mode {
     /// The schema is refused.
     Strict,
-    /// The keyword is left out: more is allowed than the schema says.
+    /// The keyword is left out and named: more is allowed than the schema says. A schema that is
+    /// wrong is refused.
+    Named,
+    /// The same, and what is wrong is left out, too.
     Lenient,
+}
+
+/// A schema in the words of the grammar engine.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) schema: Value,
+    /// What it leaves out.
+    pub(super) unenforced: Vec<SchemaError>,
 }
 
 /// Why a schema cannot be enforced.
@@ -39,28 +53,51 @@ pub(super) struct SchemaError {
     pub(super) at: String,
     /// What is wrong with it.
     pub(super) why: String,
+    /// Whether the schema is right and only cannot be enforced.
+    pub(super) is_sound: bool,
+}
+
+impl SchemaError {
+    fn leaves_out(&self, mode: Mode) -> bool {
+        self.is_sound && mode == Mode::Named
+    }
+
+    /// The keyword of the schema at `at`, which is left out.
+    pub(super) fn unenforced(keyword: &str, at: &str, why: &str) -> SchemaError {
+        SchemaError {
+            keyword: keyword.into(),
+            at: join(at, keyword),
+            why: format!("is not enforced: {why}"),
+            is_sound: true,
+        }
+    }
 }
 
 /// Returns the part of `root` at the JSON pointer `at` as the grammar engine wants it. References
 /// are looked up in `root`.
-pub(super) fn prepare(root: &Value, at: &str, mode: Mode) -> Result<Value, SchemaError> {
+pub(super) fn prepare(root: &Value, at: &str, mode: Mode) -> Result<Prepared, SchemaError> {
     let mut walk = Walk {
         references: References::new(root),
         mode,
+        unenforced: Vec::new(),
+        is_part: false,
     };
     let start = root.pointer(at).unwrap_or(&Value::Null);
     let mut prepared = walk.schema(start, at)?;
     let mut definitions = Map::new();
-    while let Some((name, at)) = walk.references.next() {
+    while let Some((name, at, is_part)) = walk.references.next() {
         let target = root.pointer(&at).unwrap_or(&Value::Null);
-        definitions.insert(name, walk.schema(target, &at)?);
+        definitions.insert(name, walk.member(target, &at, is_part)?);
     }
     if let Value::Object(fields) = &mut prepared
         && !definitions.is_empty()
     {
         fields.insert("$defs".into(), definitions.into());
     }
-    Ok(prepared)
+    Ok(Prepared {
+        schema: prepared,
+        unenforced: walk.unenforced,
+    })
 }
 
 /// Returns the JSON pointers of the schemas inside the one at `at`, where a reference leads included.
@@ -104,6 +141,21 @@ pub(super) fn constrains(keyword: &str) -> bool {
     )
 }
 
+/// The type that is meant by a schema without one: who lists properties wants an object.
+fn implied_type(schema: &Map<String, Value>) -> Option<&'static str> {
+    const SAID: [&str; 4] = ["type", "const", "enum", "$ref"];
+    let has = |name: &&str| schema.contains_key(*name);
+    if SAID.iter().any(has) {
+        None
+    } else if has(&"properties") {
+        Some("object")
+    } else if ["items", "prefixItems"].iter().any(has) {
+        Some("array")
+    } else {
+        None
+    }
+}
+
 /// Appends a member to a JSON pointer.
 pub(super) fn join(at: &str, member: &str) -> String {
     format!("{at}/{}", member.replace('~', "~0").replace('/', "~1"))
@@ -113,6 +165,9 @@ pub(super) fn join(at: &str, member: &str) -> String {
 struct Walk<'a> {
     references: References<'a>,
     mode: Mode,
+    unenforced: Vec<SchemaError>,
+    /// Whether the next schema is a part of one that says which properties there are.
+    is_part: bool,
 }
 
 /// A keyword in its schema.
@@ -122,6 +177,8 @@ struct Site<'a> {
     value: &'a Value,
     /// Where the keyword is.
     at: String,
+    /// Which properties an object may have.
+    closing: &'a Closing,
 }
 
 /// The rewritten schema.
@@ -133,7 +190,14 @@ struct Output {
 }
 
 impl Walk<'_> {
+    /// Rewrites a schema that is a part of another, or is not.
+    fn member(&mut self, schema: &Value, at: &str, is_part: bool) -> Result<Value, SchemaError> {
+        self.is_part = is_part;
+        self.schema(schema, at)
+    }
+
     fn schema(&mut self, schema: &Value, at: &str) -> Result<Value, SchemaError> {
+        let is_part = std::mem::take(&mut self.is_part);
         let schema = match schema {
             Value::Bool(_) => return Ok(schema.clone()),
             Value::Object(schema) => schema,
@@ -143,8 +207,14 @@ impl Walk<'_> {
                     keyword: member.into(),
                     at: at.into(),
                     why: "must be a schema: an object, true or false".into(),
+                    is_sound: false,
                 });
             }
+        };
+        let closing = if is_part {
+            Closing::Elsewhere
+        } else {
+            self.references.closing(schema)
         };
         let mut output = Output::default();
         for (keyword, value) in schema {
@@ -161,14 +231,22 @@ impl Walk<'_> {
                 keyword,
                 value,
                 at: join(at, keyword),
+                closing: &closing,
             };
             match self.apply(&row.rule, &site, &mut output) {
                 Ok(()) => {}
-                Err(error) if self.mode == Mode::Lenient => {
-                    tracing::warn!(%error, "a tool's schema is enforced without it");
+                Err(error) if self.mode == Mode::Lenient || error.leaves_out(self.mode) => {
+                    if !self.unenforced.contains(&error) {
+                        self.unenforced.push(error);
+                    }
                 }
                 Err(error) => return Err(error),
             }
+            self.is_part = false;
+        }
+        closing.apply(schema, &mut output);
+        if let Some(kind) = implied_type(schema).filter(|_| !is_part) {
+            output.fields.insert("type".into(), kind.into());
         }
         Ok(output.finish())
     }
@@ -181,7 +259,7 @@ impl Walk<'_> {
     ) -> Result<(), SchemaError> {
         let value = match (rule, site.value) {
             (Rule::Annotation | Rule::Definitions, _) => return Ok(()),
-            (Rule::Refused(why), _) => return Err(site.error(*why)),
+            (Rule::Refused(why), _) => return Err(site.unenforced(*why)),
             (Rule::Rewritten(rewrite), _) => return rewrite(self, site, output),
             (Rule::Plain, value) => value.clone(),
             (Rule::Schema, value) => self.schema(value, &site.at)?,
@@ -206,7 +284,10 @@ impl Walk<'_> {
             return Err(site.error("must be a list of schemas"));
         };
         let items = items.iter().enumerate();
-        let schemas = items.map(|(idx, item)| self.schema(item, &join(&site.at, &idx.to_string())));
+        // Only applicators have parts: the items of a list are schemas of their own.
+        let is_part = site.closing.is_shared() && site.keyword.ends_with("Of");
+        let schemas =
+            items.map(|(idx, item)| self.member(item, &join(&site.at, &idx.to_string()), is_part));
         schemas.collect::<Result<Vec<_>, _>>().map(Value::from)
     }
 }
@@ -217,6 +298,15 @@ impl Site<'_> {
             keyword: self.keyword.into(),
             at: self.at.clone(),
             why: why.into(),
+            is_sound: false,
+        }
+    }
+
+    /// What is wrong with a keyword of a schema that is right, for all that.
+    fn unenforced(&self, why: impl Into<String>) -> SchemaError {
+        SchemaError {
+            is_sound: true,
+            ..self.error(why)
         }
     }
 

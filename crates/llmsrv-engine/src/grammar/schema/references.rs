@@ -11,9 +11,9 @@ pub(super) struct References<'a> {
     root: &'a Value,
     /// JSON pointers of the anchors.
     anchors: HashMap<&'a str, String>,
-    /// The targets so far; number `n` is called `r<n>`.
-    targets: Vec<String>,
-    numbers: HashMap<String, usize>,
+    /// The targets so far, and whether they are parts of other schemas; number `n` is called `r<n>`.
+    targets: Vec<(String, bool)>,
+    numbers: HashMap<(String, bool), usize>,
     n_taken: usize,
 }
 
@@ -46,22 +46,25 @@ impl<'a> References<'a> {
         }
     }
 
-    /// Returns the name of a target, a new one if it is new.
-    pub(super) fn name(&mut self, at: &str) -> String {
+    /// Returns the name of a target, a new one if it is new. A target is another one where it is a
+    /// part of a schema that says which properties there are.
+    pub(super) fn name(&mut self, at: &str, is_part: bool) -> String {
         let next = self.targets.len();
-        let number = *self.numbers.entry(at.to_owned()).or_insert(next);
+        let target = (at.to_owned(), is_part);
+        let number = *self.numbers.entry(target.clone()).or_insert(next);
         if number == next {
-            self.targets.push(at.to_owned());
+            self.targets.push(target);
         }
         format!("r{number}")
     }
 
-    /// Returns the next target that was not yet returned.
-    pub(super) fn next(&mut self) -> Option<(String, String)> {
+    /// Returns the next target that was not yet returned: its name, its JSON pointer, and whether it
+    /// is a part.
+    pub(super) fn next(&mut self) -> Option<(String, String, bool)> {
         let number = self.n_taken;
-        let at = self.targets.get(number)?.clone();
+        let (at, is_part) = self.targets.get(number)?.clone();
         self.n_taken += 1;
-        Some((format!("r{number}"), at))
+        Some((format!("r{number}"), at, is_part))
     }
 
     /// Returns the whole schema.

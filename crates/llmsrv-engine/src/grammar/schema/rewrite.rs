@@ -1,8 +1,9 @@
 //! Keywords that are enforced by saying the same with others.
 
+use llguidance::derivre::RegexBuilder;
 use serde_json::{Map, Number, Value, json};
 
-use super::{Output, SchemaError, Site, Walk, formats, join};
+use super::{super::one_line, Output, SchemaError, Site, Walk, formats, join};
 
 type Outcome = Result<(), SchemaError>;
 
@@ -16,7 +17,7 @@ pub(super) fn reference(walk: &mut Walk<'_>, site: &Site<'_>, output: &mut Outpu
             "leads to {reference:?}, which is not in the schema; only references inside it are followed"
         )));
     };
-    let name = walk.references.name(&at);
+    let name = walk.references.name(&at, site.closing.is_shared());
     output
         .fields
         .insert("$ref".into(), format!("#/$defs/{name}").into());
@@ -46,16 +47,21 @@ pub(super) fn constants(_: &mut Walk<'_>, site: &Site<'_>, output: &mut Output) 
     Ok(())
 }
 
-/// `oneOf` is `anyOf` when no value can match two of the schemas. If that cannot be seen here, the
-/// grammar engine has the last word.
+/// `oneOf` is `anyOf` when no value can match two of the schemas. If that cannot be seen here, a strict
+/// schema leaves the last word to the grammar engine; otherwise it is `anyOf`, too.
 pub(super) fn one_of(walk: &mut Walk<'_>, site: &Site<'_>, output: &mut Output) -> Outcome {
     let schemas = walk.list(site)?;
     let options = site.value.as_array().map_or(&[][..], Vec::as_slice);
-    let lenient = walk.mode == super::Mode::Lenient;
-    if options.len() == 1 || lenient || walk.references.are_disjoint(options) {
+    let are_closed = !site.closing.is_shared();
+    if options.len() == 1 || walk.references.are_disjoint(options, are_closed) {
         output.all.push(json!({ "anyOf": schemas }));
-    } else {
+    } else if walk.mode == super::Mode::Strict {
         output.fields.insert("oneOf".into(), schemas);
+    } else {
+        output.all.push(json!({ "anyOf": schemas }));
+        return Err(
+            site.unenforced("is not enforced: a value may match more than one of its schemas")
+        );
     }
     Ok(())
 }
@@ -65,14 +71,30 @@ pub(super) fn not(_: &mut Walk<'_>, site: &Site<'_>, _: &mut Output) -> Outcome 
     if site.value == &Value::Bool(false) {
         return Ok(());
     }
-    Err(site.error("cannot be enforced; say what is allowed instead"))
+    Err(site.unenforced("cannot be enforced; say what is allowed instead"))
 }
 
 /// `if` says something only with `then` or `else`.
 pub(super) fn condition(_: &mut Walk<'_>, site: &Site<'_>, _: &mut Output) -> Outcome {
     if site.schema.contains_key("then") || site.schema.contains_key("else") {
-        return Err(site.error("cannot be enforced; write the cases as anyOf"));
+        return Err(site.unenforced("cannot be enforced; write the cases as anyOf"));
     }
+    Ok(())
+}
+
+/// `pattern`, if it is a regular expression without look-around and back-references.
+pub(super) fn pattern(_: &mut Walk<'_>, site: &Site<'_>, output: &mut Output) -> Outcome {
+    let Some(pattern) = site.value.as_str() else {
+        return Err(site.error("must be a string"));
+    };
+    let regex = llguidance::regex_to_lark(pattern, "dw");
+    if let Err(error) = RegexBuilder::new().mk_regex_for_serach(&regex) {
+        let error = one_line(&format!("{error:#}"));
+        return Err(site.unenforced(format!("cannot be enforced: {error}")));
+    }
+    output
+        .fields
+        .insert(site.keyword.into(), site.value.clone());
     Ok(())
 }
 
@@ -98,7 +120,7 @@ pub(super) fn format(_: &mut Walk<'_>, site: &Site<'_>, output: &mut Output) -> 
             formats::Rule::Annotation => {}
         },
         None if super::keywords::Applies::Strings.to(site.schema) => {
-            return Err(site.error(format!(
+            return Err(site.unenforced(format!(
                 "cannot be enforced: {name:?} is not a known format; use pattern or remove it"
             )));
         }
@@ -177,7 +199,10 @@ pub(super) fn unevaluated(walk: &mut Walk<'_>, site: &Site<'_>, output: &mut Out
         .iter()
         .any(|name| site.schema.contains_key(*name))
     {
-        return Err(site.error(format!(
+        if site.keyword == "unevaluatedProperties" && site.closing.is_exact() {
+            return Ok(());
+        }
+        return Err(site.unenforced(format!(
             "cannot be enforced beside allOf, anyOf, oneOf or $ref; use {rest} in each part"
         )));
     }
@@ -194,7 +219,7 @@ pub(super) fn unique_items(_: &mut Walk<'_>, site: &Site<'_>, _: &mut Output) ->
     if site.value == &Value::Bool(false) || site.count("maxItems").is_some_and(|most| most <= 1) {
         return Ok(());
     }
-    Err(site.error("cannot be enforced; remove it or set it to false"))
+    Err(site.unenforced("cannot be enforced; remove it or set it to false"))
 }
 
 /// `contains` asks for nothing when none of the items need match.
@@ -202,19 +227,19 @@ pub(super) fn contains(_: &mut Walk<'_>, site: &Site<'_>, _: &mut Output) -> Out
     if site.count("minContains") == Some(0) && !site.schema.contains_key("maxContains") {
         return Ok(());
     }
-    Err(site.error("cannot be enforced; describe the items with prefixItems and items"))
+    Err(site.unenforced("cannot be enforced; describe the items with prefixItems and items"))
 }
 
 /// `propertyNames`: what else there may be is `false`.
 pub(super) fn property_names(walk: &mut Walk<'_>, site: &Site<'_>, output: &mut Output) -> Outcome {
     const HINT: &str = "can be enforced only with enum, const, pattern, minLength and maxLength";
     let Some(names) = walk.references.follow(site.value) else {
-        return Err(site.error(HINT));
+        return Err(site.unenforced(HINT));
     };
     let names = match names {
         Value::Bool(true) => return Ok(()),
         Value::Object(names) => names,
-        _ => return Err(site.error(HINT)),
+        _ => return Err(site.unenforced(HINT)),
     };
     let listed = |names: &[Value]| {
         let names = names.iter().filter_map(Value::as_str);
@@ -231,7 +256,7 @@ pub(super) fn property_names(walk: &mut Walk<'_>, site: &Site<'_>, output: &mut 
             ("minLength", value) if value.is_u64() => matching(&format!("^[\\s\\S]{{{value},}}$")),
             ("maxLength", value) if value.is_u64() => matching(&format!("^[\\s\\S]{{0,{value}}}$")),
             (keyword, _) if !super::constrains(keyword) => continue,
-            _ => return Err(site.error(HINT)),
+            _ => return Err(site.unenforced(HINT)),
         };
         output.all.push(also);
     }
@@ -247,7 +272,7 @@ pub(super) fn property_count(_: &mut Walk<'_>, site: &Site<'_>, output: &mut Out
     let least = site.count("minProperties").map_or(0, beyond);
     let most = site.count("maxProperties").map(beyond);
     if site.keyword == "minProperties" && least > 1 {
-        return Err(site.error(
+        return Err(site.unenforced(
             "can be enforced only up to one more than the properties in required; require them by name",
         ));
     }
@@ -257,11 +282,12 @@ pub(super) fn property_count(_: &mut Walk<'_>, site: &Site<'_>, output: &mut Out
             .keys()
             .any(|name| !required.iter().any(|other| other == name))
     });
-    let is_closed = site.schema.get("additionalProperties") == Some(&Value::Bool(false))
-        && !site.schema.contains_key("patternProperties");
+    let is_closed = site.closing.is_own()
+        || (site.schema.get("additionalProperties") == Some(&Value::Bool(false))
+            && !site.schema.contains_key("patternProperties"));
     let counts_to_one = least <= 1 && most.unwrap_or(1) == 1 && is_closed;
     if has_optional && (least > 0 || most.is_some()) && !counts_to_one {
-        return Err(site.error("cannot be enforced beside optional properties"));
+        return Err(site.unenforced("cannot be enforced beside optional properties"));
     }
     output
         .fields
@@ -275,7 +301,7 @@ pub(super) fn dependencies(walk: &mut Walk<'_>, site: &Site<'_>, output: &mut Ou
         return Err(site.error("must be an object"));
     };
     if dependencies.len() > MAX_DEPENDENCIES {
-        return Err(site.error(format!(
+        return Err(site.unenforced(format!(
             "can be enforced for up to {MAX_DEPENDENCIES} properties"
         )));
     }
@@ -287,7 +313,8 @@ pub(super) fn dependencies(walk: &mut Walk<'_>, site: &Site<'_>, output: &mut Ou
                 json!({ "required": required })
             }
             schema => {
-                let schema = walk.schema(schema, &join(&site.at, name))?;
+                let at = join(&site.at, name);
+                let schema = walk.member(schema, &at, true)?;
                 json!({ "required": [name], "allOf": [schema] })
             }
         };

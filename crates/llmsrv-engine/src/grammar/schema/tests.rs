@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use cases::{Row, enforced, refused};
+use cases::{Row, closed, enforced, open, refused};
 
 use super::{
     formats::{FORMATS, Rule as FormatRule},
@@ -123,7 +123,7 @@ fn formats_are_kept() {
 fn what_cannot_be_enforced_is_refused_by_name_and_place() {
     let mut wrong = Vec::new();
     for (keyword, schema, at) in refused() {
-        let error = compile(GrammarSpec::JsonSchema(schema.clone())).err();
+        let error = compile(GrammarSpec::StrictJsonSchema(schema.clone())).err();
         let start = format!("invalid format: {keyword:?} (at {at}) ");
         if !error
             .as_ref()
@@ -141,6 +141,247 @@ fn every_keyword_has_its_test() {
     tested.extend(refused().iter().map(|row| row.0));
     let known: BTreeSet<&str> = KEYWORDS.iter().map(|row| row.name).collect();
     assert_eq!(tested, known);
+}
+
+/// What is refused only where a client is strict is left out and named by the same words.
+#[test]
+fn what_is_left_out_is_named() {
+    let mut n_left_out = 0;
+    for (keyword, schema, at) in refused() {
+        let name = format!("{keyword:?} (at {at}) ");
+        match compile(GrammarSpec::JsonSchema(schema.clone())) {
+            Ok(constraint) => {
+                n_left_out += 1;
+                let unenforced = constraint.unenforced();
+                assert_eq!(unenforced.len(), 1, "{schema}: {unenforced:?}");
+                assert!(unenforced[0].starts_with(&name), "{schema}: {unenforced:?}");
+            }
+            Err(error) => {
+                let start = format!("invalid format: {name}");
+                assert!(error.starts_with(&start), "{schema}: {error}");
+                assert!(!SOUND.contains(&keyword), "{schema}: {error}");
+            }
+        }
+    }
+    assert!(n_left_out >= SOUND.len());
+    for Row(_, schema, _, _) in enforced() {
+        let constraint = compile(GrammarSpec::JsonSchema(schema.clone())).unwrap();
+        assert_eq!(constraint.unenforced().len(), 0, "{schema}");
+    }
+}
+
+/// Keywords whose rows of [`refused`] are sound schemas.
+const SOUND: [&str; 15] = [
+    "$dynamicRef",
+    "$recursiveRef",
+    "oneOf",
+    "not",
+    "if",
+    "pattern",
+    "format",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "uniqueItems",
+    "contains",
+    "propertyNames",
+    "minProperties",
+    "maxProperties",
+    "patternProperties",
+];
+
+#[test]
+fn objects_that_list_their_properties_have_no_others() {
+    for (schema, right, bad) in closed() {
+        let spec = GrammarSpec::JsonSchema(schema.clone());
+        let fits = |text: &str| accepted(&spec, text) == (text.len(), true);
+        assert!(fits(right), "{schema} does not let {right} through");
+        assert!(!fits(bad), "{schema} lets {bad} through");
+        let found = counterexample(&spec, &validator(&schema));
+        assert_eq!(found, None, "{schema}");
+    }
+    for (schema, right) in open() {
+        let spec = GrammarSpec::JsonSchema(schema.clone());
+        assert_eq!(accepted(&spec, right), (right.len(), true), "{schema}");
+    }
+}
+
+/// Schemas as libraries write them.
+#[test]
+fn schemas_of_libraries_are_satisfied() {
+    let text = include_str!("../../../../../tests/clients/schemas.json");
+    let rows: Vec<Value> = serde_json::from_str(text).unwrap();
+    for row in rows {
+        let schema = &row["schema"];
+        let spec = GrammarSpec::JsonSchema(schema.clone());
+        let unenforced = compile(spec.clone()).unwrap().unenforced();
+        let expected = row["unenforced"].as_array().cloned().unwrap_or_default();
+        assert_eq!(unenforced.len(), expected.len(), "{schema}: {unenforced:?}");
+        for (text, keyword) in unenforced.iter().zip(&expected) {
+            assert!(text.starts_with(&keyword.to_string()), "{text}");
+        }
+        let mut promised = schema.clone();
+        if expected.contains(&json!("uniqueItems")) {
+            promised = without(&promised, "uniqueItems");
+        }
+        if expected.contains(&json!("pattern")) {
+            promised = without(&promised, "pattern");
+        }
+        let found = counterexample(&spec, &validator(&promised));
+        assert_eq!(found, None, "{schema}");
+    }
+}
+
+/// A schema without a keyword.
+fn without(schema: &Value, keyword: &str) -> Value {
+    match schema {
+        Value::Array(items) => items.iter().map(|item| without(item, keyword)).collect(),
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(name, _)| *name != keyword);
+            kept.map(|(name, field)| (name.clone(), without(field, keyword)))
+                .collect()
+        }
+        other => other.clone(),
+    }
+}
+
+/// For schemas made at random: what a document of the schema says is let through, and nothing that
+/// is no such document.
+#[test]
+fn random_schemas_are_satisfied() {
+    let mut n_documents = 0;
+    for seed in 0..150 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let (schema, document) = random_schema(&mut random, 3);
+        let spec = GrammarSpec::JsonSchema(schema.clone());
+        let validator = validator(&schema);
+        let text = document.to_string();
+        assert!(validator.is_valid(&document), "{schema}: {document}");
+        assert_eq!(
+            accepted(&spec, &text),
+            (text.len(), true),
+            "{schema}: {text}"
+        );
+        for attempt in 0..8 {
+            let text = write(&spec, seed * 8 + attempt);
+            if is_huge(&text) {
+                continue;
+            }
+            n_documents += 1;
+            let value: Option<Value> = serde_json::from_str(&text).ok();
+            assert!(
+                value.is_some_and(|value| validator.is_valid(&value)),
+                "{schema} lets {text} through"
+            );
+        }
+    }
+    assert!(n_documents > 500, "{n_documents}");
+}
+
+/// A schema and a document that satisfies it and lists what it may in the order of the schema.
+fn random_schema(random: &mut ChaCha8Rng, depth: usize) -> (Value, Value) {
+    let n_kinds = if depth == 0 { 6 } else { 11 };
+    match random.random_range(0..n_kinds) {
+        0 => (json!({"type": "null"}), Value::Null),
+        1 => (
+            json!({"type": "boolean", "title": "T"}),
+            json!(random.random_bool(0.5)),
+        ),
+        2 => {
+            let least = random.random_range(-50..50_i64);
+            let most = least + random.random_range(0..1000_i64);
+            let value = random.random_range(least..=most);
+            (
+                json!({"type": "integer", "minimum": least, "maximum": most}),
+                json!(value),
+            )
+        }
+        3 => {
+            let value = f64::from(random.random_range(-400..400_i32)) / 8.0;
+            (
+                json!({"type": "number", "minimum": -50, "exclusiveMaximum": 50.5}),
+                json!(value),
+            )
+        }
+        4 => {
+            let n = random.random_range(0..6_usize);
+            let text: String = "a\u{e9}\"\\\u{1f600}b".chars().take(n).collect();
+            (
+                json!({"type": "string", "maxLength": n + 2, "minLength": n.min(2)}),
+                json!(text),
+            )
+        }
+        5 => {
+            let values = json!(["x", 1, null, true]);
+            let value = values[random.random_range(0..4_usize)].clone();
+            (
+                json!({"enum": ["x", 1, null, true, 2.5], "default": "x"}),
+                value,
+            )
+        }
+        6 | 7 => random_object(random, depth - 1),
+        8 => {
+            let (items, item) = random_schema(random, depth - 1);
+            let n = random.random_range(0..3_usize);
+            let schema =
+                json!({"type": "array", "items": items, "maxItems": n + 1, "minItems": n.min(1)});
+            (schema, vec![item; n].into())
+        }
+        9 => {
+            let (first, value) = random_schema(random, depth - 1);
+            let (second, other) = random_schema(random, depth - 1);
+            let value = if random.random_bool(0.5) {
+                value
+            } else {
+                other
+            };
+            (json!({"anyOf": [first, second]}), value)
+        }
+        _ => {
+            let (first, value) = random_schema(random, depth - 1);
+            let (second, other) = random_object(random, depth - 1);
+            let document = json!([value, other]);
+            let schema = json!({"type": "array", "prefixItems": [first, second], "minItems": 2, "items": false});
+            (schema, document)
+        }
+    }
+}
+
+fn random_object(random: &mut ChaCha8Rng, depth: usize) -> (Value, Value) {
+    let (mut properties, mut required, mut document) = (Map::new(), Vec::new(), Map::new());
+    for name in ["a", "b c", "\u{e9}\"", "a.b"] {
+        if random.random_bool(0.4) {
+            continue;
+        }
+        let (schema, value) = random_schema(random, depth);
+        properties.insert(name.into(), schema);
+        let is_required = random.random_bool(0.5);
+        if is_required {
+            required.push(name);
+        }
+        if is_required || random.random_bool(0.5) {
+            document.insert(name.into(), value);
+        }
+    }
+    let mut schema = json!({"type": "object", "properties": properties, "required": required});
+    match random.random_range(0..5_usize) {
+        0 => schema["additionalProperties"] = false.into(),
+        1 => {
+            schema["additionalProperties"] = json!({"type": "integer"});
+            document.insert("other".into(), 7.into());
+        }
+        2 => {
+            schema["patternProperties"] = json!({"^x_": {"type": "boolean"}});
+            schema["additionalProperties"] = false.into();
+            document.insert("x_1".into(), true.into());
+        }
+        3 => {
+            let whole = json!({"properties": {"z": {"const": 1}}, "required": ["z"]});
+            document.insert("z".into(), 1.into());
+            schema = json!({"allOf": [schema, whole]});
+        }
+        _ => {}
+    }
+    (schema, document.into())
 }
 
 /// A tool's schema is enforced as far as it goes.

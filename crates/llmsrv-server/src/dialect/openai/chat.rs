@@ -14,8 +14,7 @@ use crate::{
 };
 
 /// Parses a request.
-pub(crate) fn parse_chat(body: &[u8]) -> Result<(Job, ChatWriter), ApiError> {
-    let mut fields = Fields::parse(body)?;
+pub(crate) fn parse_chat(mut fields: Fields) -> Result<(Job, ChatWriter), ApiError> {
     let model = native::model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
     let messages = fields.objects("messages")?;
     if messages.is_empty() {
@@ -49,8 +48,7 @@ pub(crate) fn parse_chat(body: &[u8]) -> Result<(Job, ChatWriter), ApiError> {
         model: job.model.clone(),
         created: seconds(),
         include_usage: include_usage(&mut fields)?,
-        begun: false,
-        n_calls: 0,
+        answers: Vec::new(),
     };
     Ok((job, writer))
 }
@@ -201,6 +199,12 @@ pub(crate) struct ChatWriter {
     model: String,
     created: i64,
     include_usage: bool,
+    answers: Vec<Progress>,
+}
+
+/// How far an answer is.
+#[derive(Clone, Default)]
+struct Progress {
     /// The role has been said.
     begun: bool,
     n_calls: usize,
@@ -218,33 +222,47 @@ impl ChatWriter {
         })
     }
 
-    fn delta(&mut self, mut delta: Map<String, Value>, logprobs: Value, out: &mut Frames) {
-        if !std::mem::replace(&mut self.begun, true) {
+    fn progress(&mut self, answer: usize) -> &mut Progress {
+        if self.answers.len() <= answer {
+            self.answers.resize(answer + 1, Progress::default());
+        }
+        &mut self.answers[answer]
+    }
+
+    fn delta(
+        &mut self,
+        answer: usize,
+        mut delta: Map<String, Value>,
+        logprobs: Value,
+        out: &mut Frames,
+    ) {
+        if !std::mem::replace(&mut self.progress(answer).begun, true) {
             let first = [("role", json!("assistant")), ("content", json!(""))];
             let mut with_role: Map<String, Value> =
                 first.map(|(k, v)| (k.to_owned(), v)).into_iter().collect();
             with_role.append(&mut delta);
             delta = with_role;
         }
-        let mut choice = json!({"index": 0, "delta": delta, "finish_reason": null});
+        let mut choice = json!({"index": answer, "delta": delta, "finish_reason": null});
         if !logprobs.is_null() {
             choice["logprobs"] = logprobs;
         }
         out.data(&self.chunk(json!([choice])));
     }
 
-    fn finish_reason(&self, end: &End) -> &'static str {
-        match (parts::is_cut(end), self.n_calls) {
+    fn finish_reason(&mut self, answer: usize, end: &End) -> &'static str {
+        match (parts::is_cut(end), self.progress(answer).n_calls) {
             (true, _) => "length",
             (false, 0) => "stop",
             (false, _) => "tool_calls",
         }
     }
 
-    fn calls(&mut self, calls: &[ToolCall]) -> Value {
+    fn calls(&mut self, answer: usize, calls: &[ToolCall]) -> Value {
+        let progress = self.progress(answer);
         let written = calls.iter().map(|call| {
-            let index = self.n_calls;
-            self.n_calls += 1;
+            let index = progress.n_calls;
+            progress.n_calls += 1;
             json!({
                 "id": call.id,
                 "index": index,
@@ -257,6 +275,37 @@ impl ChatWriter {
         });
         written.collect()
     }
+
+    /// A whole answer.
+    fn choice(&mut self, said: Said, end: &End) -> Value {
+        let answer = said.answer;
+        let said = said.gather();
+        // Beside calls, nothing is null and not a text without letters.
+        let is_call = said.content.is_empty() && !said.calls.is_empty();
+        let content = if is_call {
+            Value::Null
+        } else {
+            said.content.into()
+        };
+        let mut message = json!({"role": "assistant", "content": content});
+        if !said.thinking.is_empty() {
+            message["reasoning"] = json!(said.thinking);
+            message["reasoning_content"] = json!(said.thinking);
+        }
+        if !said.calls.is_empty() {
+            message["tool_calls"] = self.calls(answer, &said.calls);
+        }
+        let mut choice = json!({
+            "index": answer,
+            "message": message,
+            "finish_reason": self.finish_reason(answer, end),
+        });
+        let logprobs = logprobs(&said.tokens);
+        if !logprobs.is_null() {
+            choice["logprobs"] = logprobs;
+        }
+        choice
+    }
 }
 
 impl Writer for ChatWriter {
@@ -265,6 +314,7 @@ impl Writer for ChatWriter {
     }
 
     fn part(&mut self, said: Said, out: &mut Frames) {
+        let answer = said.answer;
         let said = said.gather();
         let mut delta = Map::new();
         if !said.thinking.is_empty() {
@@ -275,17 +325,21 @@ impl Writer for ChatWriter {
             delta.insert("content".into(), json!(said.content));
         }
         if !said.calls.is_empty() {
-            delta.insert("tool_calls".into(), self.calls(&said.calls));
+            delta.insert("tool_calls".into(), self.calls(answer, &said.calls));
         }
-        self.delta(delta, logprobs(&said.tokens), out);
+        self.delta(answer, delta, logprobs(&said.tokens), out);
+    }
+
+    fn answer_end(&mut self, answer: usize, end: &End, out: &mut Frames) {
+        if !self.progress(answer).begun {
+            self.delta(answer, Map::new(), Value::Null, out);
+        }
+        let reason = self.finish_reason(answer, end);
+        let choice = json!({"index": answer, "delta": {}, "finish_reason": reason});
+        out.data(&self.chunk(json!([choice])));
     }
 
     fn end(&mut self, end: &End, out: &mut Frames) {
-        if !self.begun {
-            self.delta(Map::new(), Value::Null, out);
-        }
-        let reason = self.finish_reason(end);
-        out.data(&self.chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}])));
         if self.include_usage {
             let mut last = self.chunk(json!([]));
             last["usage"] = usage(end);
@@ -299,32 +353,22 @@ impl Writer for ChatWriter {
     }
 
     fn whole(&mut self, said: Said, end: &End) -> Value {
-        let said = said.gather();
-        let mut message = json!({"role": "assistant", "content": said.content});
-        if !said.thinking.is_empty() {
-            message["reasoning"] = json!(said.thinking);
-            message["reasoning_content"] = json!(said.thinking);
-        }
-        if !said.calls.is_empty() {
-            message["tool_calls"] = self.calls(&said.calls);
-        }
-        let mut choice = json!({
-            "index": 0,
-            "message": message,
-            "finish_reason": self.finish_reason(end),
-        });
-        let logprobs = logprobs(&said.tokens);
-        if !logprobs.is_null() {
-            choice["logprobs"] = logprobs;
-        }
+        self.wholes(vec![(said, end.clone())], end)
+    }
+
+    fn wholes(&mut self, answers: Vec<(Said, End)>, total: &End) -> Value {
+        let choices = answers
+            .into_iter()
+            .map(|(said, end)| self.choice(said, &end));
+        let choices: Vec<Value> = choices.collect();
         json!({
             "id": self.id,
             "object": "chat.completion",
             "created": self.created,
             "model": self.model,
             "system_fingerprint": FINGERPRINT,
-            "choices": [choice],
-            "usage": usage(end),
+            "choices": choices,
+            "usage": usage(total),
         })
     }
 }

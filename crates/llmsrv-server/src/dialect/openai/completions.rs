@@ -4,7 +4,7 @@ use llmsrv_api::lenient::Fields;
 use llmsrv_engine::TokenInfo;
 use serde_json::{Map, Value, json};
 
-use super::{FINGERPRINT, common, include_usage, seconds, usage};
+use super::{FINGERPRINT, MAX_ANSWERS, common, include_usage, seconds, usage};
 use crate::{
     dialect::{End, Family, Frames, Framing, Said, Writer, id24, native, parts},
     error::ApiError,
@@ -12,8 +12,7 @@ use crate::{
 };
 
 /// Parses a request.
-pub(crate) fn parse_completion(body: &[u8]) -> Result<(Job, CompletionWriter), ApiError> {
-    let mut fields = Fields::parse(body)?;
+pub(crate) fn parse_completion(mut fields: Fields) -> Result<(Job, CompletionWriter), ApiError> {
     let model = native::model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
     let prompt = match fields.take("prompt") {
         None => String::new(),
@@ -34,8 +33,17 @@ pub(crate) fn parse_completion(body: &[u8]) -> Result<(Job, CompletionWriter), A
     };
     let mut job = Job::new(model, Input::Generate(generate));
     common(&mut fields, &mut job)?;
-    if fields.integer("best_of")?.is_some_and(|best| best != 1) {
-        return Err(ApiError::bad_request("best_of must be 1"));
+    if let Some(best_of) = fields.integer("best_of")? {
+        let best_of = usize::try_from(best_of).ok();
+        let best_of = best_of.filter(|best_of| (job.n_best..=MAX_ANSWERS).contains(best_of));
+        job.n_answers = best_of.ok_or_else(|| {
+            ApiError::bad_request(format!("best_of must be between n and {MAX_ANSWERS}"))
+        })?;
+        if job.n_answers > job.n_best && job.stream {
+            return Err(ApiError::bad_request(
+                "best_of cannot be streamed: which answers are the best is known at the end",
+            ));
+        }
     }
     let top = fields.integer("logprobs")?;
     job.logprobs = match top.map(usize::try_from) {
@@ -49,7 +57,7 @@ pub(crate) fn parse_completion(body: &[u8]) -> Result<(Job, CompletionWriter), A
         created: seconds(),
         include_usage: include_usage(&mut fields)?,
         echo: if echo { prompt } else { String::new() },
-        n_chars: 0,
+        answers: Vec::new(),
     };
     Ok((job, writer))
 }
@@ -60,9 +68,17 @@ pub(crate) struct CompletionWriter {
     model: String,
     created: i64,
     include_usage: bool,
-    /// Text to say before the answer.
+    /// Text to say before each answer.
     echo: String,
-    /// Characters of the answer so far.
+    answers: Vec<Progress>,
+}
+
+/// How far an answer is.
+#[derive(Clone, Default)]
+struct Progress {
+    /// The echo was said.
+    begun: bool,
+    /// Characters so far.
     n_chars: usize,
 }
 
@@ -79,32 +95,20 @@ impl CompletionWriter {
     }
 
     fn choice(&mut self, said: Said, end: Option<&End>) -> Value {
+        let answer = said.answer;
         let said = said.gather();
         let reason = end.map(|end| if parts::is_cut(end) { "length" } else { "stop" });
-        let logprobs = self.logprobs(&said.tokens);
-        let text = std::mem::take(&mut self.echo) + &said.content;
-        json!({"index": 0, "text": text, "logprobs": logprobs, "finish_reason": reason})
-    }
-
-    /// Four lists side by side, as this older interface has them.
-    fn logprobs(&mut self, tokens: &[TokenInfo]) -> Value {
-        if tokens.is_empty() {
-            return Value::Null;
+        if self.answers.len() <= answer {
+            self.answers.resize(answer + 1, Progress::default());
         }
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (mut texts, mut values, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
-        for token in tokens {
-            let top = token.top.iter();
-            let top: Map<String, Value> = top
-                .map(|(_, logprob, bytes)| (text(bytes), json!(logprob)))
-                .collect();
-            offsets.push(self.n_chars);
-            self.n_chars += text(&token.bytes).chars().count();
-            texts.push(text(&token.bytes));
-            values.push(token.logprob);
-            tops.push(top);
-        }
-        json!({"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets})
+        let progress = &mut self.answers[answer];
+        let logprobs = logprobs(progress, &said.tokens);
+        let text = if std::mem::replace(&mut progress.begun, true) {
+            said.content
+        } else {
+            self.echo.clone() + &said.content
+        };
+        json!({"index": answer, "text": text, "logprobs": logprobs, "finish_reason": reason})
     }
 }
 
@@ -122,13 +126,20 @@ impl Writer for CompletionWriter {
         out.data(&chunk);
     }
 
-    fn end(&mut self, end: &End, out: &mut Frames) {
-        let choice = self.choice(Said::default(), Some(end));
+    fn answer_end(&mut self, answer: usize, end: &End, out: &mut Frames) {
+        let said = Said {
+            answer,
+            ..Said::default()
+        };
+        let choice = self.choice(said, Some(end));
         let mut chunk = self.object(json!([choice]));
         if self.include_usage {
             chunk["usage"] = usage(&End::default());
         }
         out.data(&chunk);
+    }
+
+    fn end(&mut self, end: &End, out: &mut Frames) {
         if self.include_usage {
             let mut last = self.object(json!([]));
             last["usage"] = usage(end);
@@ -142,9 +153,37 @@ impl Writer for CompletionWriter {
     }
 
     fn whole(&mut self, said: Said, end: &End) -> Value {
-        let choice = self.choice(said, Some(end));
-        let mut object = self.object(json!([choice]));
-        object["usage"] = usage(end);
+        self.wholes(vec![(said, end.clone())], end)
+    }
+
+    fn wholes(&mut self, answers: Vec<(Said, End)>, total: &End) -> Value {
+        let choices = answers
+            .into_iter()
+            .map(|(said, end)| self.choice(said, Some(&end)));
+        let choices: Vec<Value> = choices.collect();
+        let mut object = self.object(choices.into());
+        object["usage"] = usage(total);
         object
     }
+}
+
+/// Four lists side by side, as this older interface has them.
+fn logprobs(progress: &mut Progress, tokens: &[TokenInfo]) -> Value {
+    if tokens.is_empty() {
+        return Value::Null;
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (mut texts, mut values, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
+    for token in tokens {
+        let top = token.top.iter();
+        let top: Map<String, Value> = top
+            .map(|(_, logprob, bytes)| (text(bytes), json!(logprob)))
+            .collect();
+        offsets.push(progress.n_chars);
+        progress.n_chars += text(&token.bytes).chars().count();
+        texts.push(text(&token.bytes));
+        values.push(token.logprob);
+        tops.push(top);
+    }
+    json!({"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets})
 }

@@ -38,14 +38,20 @@ fn common(fields: &mut Fields, job: &mut Job) -> Result<(), ApiError> {
     }
     put("num_predict", most.map(Value::from));
     llmsrv_api::options::Options::default().merge(&job.options)?;
-    if fields.integer("n")?.is_some_and(|n| n != 1) {
-        return Err(ApiError::bad_request(
-            "n must be 1: send a request for each answer",
-        ));
-    }
+    job.n_answers = match fields.integer("n")?.map(usize::try_from) {
+        None => 1,
+        Some(Ok(n)) if (1..=MAX_ANSWERS).contains(&n) => n,
+        Some(_) => {
+            return Err(ApiError::bad_request(format!(
+                "n must be between 1 and {MAX_ANSWERS}"
+            )));
+        }
+    };
+    job.n_best = job.n_answers;
     job.logit_bias = native::logit_bias(fields)?;
     job.keep_alive = native::keep_alive(fields)?;
-    job.truncate = fields.bool("truncate")?.unwrap_or(true);
+    // These dialects have no word for what was dropped: it happens only where it was asked for.
+    job.truncate = fields.bool("truncate")?.unwrap_or(false);
     job.stream = fields.bool("stream")?.unwrap_or(false);
     Ok(())
 }
@@ -79,12 +85,14 @@ fn response_format(format: Map<String, Value>) -> Result<Option<GrammarSpec>, Ap
 /// Writes the number of tokens.
 fn usage(end: &End) -> Value {
     let (prompt, completion) = (end.metrics.prompt_eval_count, end.metrics.eval_count);
-    json!({
+    let mut usage = json!({
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": end.cached_tokens},
-    })
+    });
+    parts::add_truncated(end, &mut usage);
+    usage
 }
 
 /// Returns the present time in seconds.
@@ -92,5 +100,7 @@ pub(super) fn seconds() -> i64 {
     Timestamp::now().as_second()
 }
 
+/// Most answers to one prompt.
+const MAX_ANSWERS: usize = 32;
 /// Clients compare it to learn whether a server changed.
 const FINGERPRINT: &str = "fp_ollama";

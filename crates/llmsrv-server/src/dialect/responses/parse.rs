@@ -15,8 +15,7 @@ use crate::{
 };
 
 /// Parses a request.
-pub(crate) fn parse_response(body: &[u8]) -> Result<(Job, ResponseWriter), ApiError> {
-    let mut fields = Fields::parse(body)?;
+pub(crate) fn parse_response(mut fields: Fields) -> Result<(Job, ResponseWriter), ApiError> {
     let model = fields.text("model")?.filter(|model| !model.is_empty());
     let model = model.ok_or_else(ApiError::model_required)?;
     for name in ["previous_response_id", "conversation"] {

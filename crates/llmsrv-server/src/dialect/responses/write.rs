@@ -88,6 +88,7 @@ impl ResponseWriter {
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": input + output,
         });
+        parts::add_truncated(end, &mut response["usage"]);
         (status, response)
     }
 

@@ -1,9 +1,10 @@
-//! The syntax tree of a template, copied with filters around everything new.
+//! The syntax tree of a template, copied with filters around everything new, and in the place of what
+//! reads much.
 
 use minijinja::machinery::ast::{self, CallArg, Expr, Spanned, Stmt};
 use minijinja::value::Value;
 
-use super::{WEIGHED, WRITTEN};
+use super::{ASSIGNED, EQ, GE, GT, IN, INDEXED, ITERATED, LE, LT, NE, READ, WEIGHED, WRITTEN};
 
 /// Returns the tree with everything new weighed. Other templates cannot be used: there are none.
 pub(in super::super) fn tree<'a>(stmt: &Stmt<'a>) -> Result<Stmt<'a>, Unsupported> {
@@ -38,7 +39,7 @@ pub(in super::super) fn tree<'a>(stmt: &Stmt<'a>) -> Result<Stmt<'a>, Unsupporte
             s,
             ast::ForLoop {
                 target: target(&s.target),
-                iter: expr(&s.iter),
+                iter: wrap(expr(&s.iter), ITERATED),
                 filter_expr: s.filter_expr.as_ref().map(expr),
                 recursive: s.recursive,
                 body: trees(&s.body)?,
@@ -68,7 +69,10 @@ pub(in super::super) fn tree<'a>(stmt: &Stmt<'a>) -> Result<Stmt<'a>, Unsupporte
             s,
             ast::Set {
                 target: target(&s.target),
-                expr: expr(&s.expr),
+                expr: match s.target {
+                    Expr::Var(_) => expr(&s.expr),
+                    _ => wrap(expr(&s.expr), ASSIGNED),
+                },
             },
         )),
         Stmt::SetBlock(s) => Stmt::SetBlock(node(
@@ -103,10 +107,12 @@ pub(in super::super) fn tree<'a>(stmt: &Stmt<'a>) -> Result<Stmt<'a>, Unsupporte
         )),
         Stmt::Continue(s) => Stmt::Continue(node(s, ast::Continue)),
         Stmt::Break(s) => Stmt::Break(node(s, ast::Break)),
-        Stmt::Do(s) => Stmt::Do(node(
+        // The machine keeps what `do` computes until the end: a variable keeps the last one.
+        Stmt::Do(s) => Stmt::Set(node(
             s,
-            ast::Do {
-                call: call(&s.call),
+            ast::Set {
+                target: Expr::Var(node(s, ast::Var { id: DONE })),
+                expr: weigh(Expr::Call(call(&s.call))),
             },
         )),
         _ => return Err(Unsupported),
@@ -137,18 +143,56 @@ fn exprs<'a>(all: &[Expr<'a>]) -> Vec<Expr<'a>> {
     all.iter().map(expr).collect()
 }
 
-/// A copy of an expression in which everything new is weighed.
+/// A copy of an expression in which everything new is weighed, and everything read is charged.
 fn expr<'a>(original: &Expr<'a>) -> Expr<'a> {
     match original {
-        Expr::BinOp(s) => match s.op {
-            op @ (ast::BinOpKind::Add | ast::BinOpKind::Mul | ast::BinOpKind::Concat) => {
-                // What is no constant is not computed by the compiler.
-                let (left, right) = (weigh(expr(&s.left)), expr(&s.right));
-                weigh(Expr::BinOp(node(s, ast::BinOp { op, left, right })))
-            }
-            _ => copied(original, expr),
-        },
-        Expr::Filter(_) | Expr::Call(_) | Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) => {
+        Expr::BinOp(s) => {
+            let comparison = match s.op {
+                op @ (ast::BinOpKind::Add | ast::BinOpKind::Mul | ast::BinOpKind::Concat) => {
+                    // What is no constant is not computed by the compiler.
+                    let (left, right) = (weigh(expr(&s.left)), expr(&s.right));
+                    return weigh(Expr::BinOp(node(s, ast::BinOp { op, left, right })));
+                }
+                ast::BinOpKind::Eq => EQ,
+                ast::BinOpKind::Ne => NE,
+                ast::BinOpKind::Lt => LT,
+                ast::BinOpKind::Lte => LE,
+                ast::BinOpKind::Gt => GT,
+                ast::BinOpKind::Gte => GE,
+                ast::BinOpKind::In => IN,
+                _ => return copied(original, expr),
+            };
+            Expr::Filter(node(
+                s,
+                ast::Filter {
+                    name: comparison,
+                    expr: Some(expr(&s.left)),
+                    args: vec![CallArg::Pos(expr(&s.right))],
+                },
+            ))
+        }
+        // Several comparisons in a row end with the first that is false.
+        Expr::Compare(_) => copied(original, |part| wrap(expr(part), READ)),
+        Expr::GetItem(s) => Expr::GetItem(node(
+            s,
+            ast::GetItem {
+                expr: wrap(expr(&s.expr), INDEXED),
+                subscript_expr: match &s.subscript_expr {
+                    Expr::Const(_) => expr(&s.subscript_expr),
+                    computed => wrap(expr(computed), READ),
+                },
+            },
+        )),
+        Expr::Slice(s) => weigh(Expr::Slice(node(
+            s,
+            ast::Slice {
+                expr: wrap(expr(&s.expr), INDEXED),
+                start: s.start.as_ref().map(expr),
+                stop: s.stop.as_ref().map(expr),
+                step: s.step.as_ref().map(expr),
+            },
+        ))),
+        Expr::Call(_) | Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) => {
             weigh(copied(original, expr))
         }
         _ => copied(original, expr),
@@ -298,13 +342,16 @@ fn call<'a>(s: &Spanned<ast::Call<'a>>) -> Spanned<ast::Call<'a>> {
         )),
         other => expr(other),
     };
-    node(
-        s,
-        ast::Call {
-            expr: called,
-            args: arguments(&s.args),
-        },
-    )
+    let mut args = arguments(&s.args);
+    if matches!(&s.expr, Expr::GetAttr(method) if method.name == CHANGED) {
+        // `loop.changed` compares with the values before.
+        for arg in &mut args {
+            if let CallArg::Pos(value) = arg {
+                *value = wrap(std::mem::replace(value, nothing(s)), READ);
+            }
+        }
+    }
+    node(s, ast::Call { expr: called, args })
 }
 
 fn arguments<'a>(args: &[CallArg<'a>]) -> Vec<CallArg<'a>> {
@@ -317,7 +364,16 @@ fn arguments<'a>(args: &[CallArg<'a>]) -> Vec<CallArg<'a>> {
     args.iter().map(argument).collect()
 }
 
+fn nothing<'a, T>(place: &Spanned<T>) -> Expr<'a> {
+    let value = Value::UNDEFINED;
+    Expr::Const(node(place, ast::Const { value }))
+}
+
 /// A new node in the place of another.
 fn node<T, U>(place: &Spanned<T>, new: U) -> Spanned<U> {
     Spanned::new(new, place.span())
 }
+
+/// The variable that holds what `do` computed. No template can spell this name.
+const DONE: &str = "llmsrv:done";
+const CHANGED: &str = "changed";

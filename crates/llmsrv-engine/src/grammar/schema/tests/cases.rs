@@ -404,7 +404,7 @@ pub(super) fn enforced() -> Vec<Row> {
         Row(
             "properties",
             json!({"type": "object", "properties": {"a": {"type": "integer"}, "b\"\u{e9}": {"type": "null"}}}),
-            json!({"a": 1, "b\"\u{e9}": null, "c": []}),
+            json!({"a": 1, "b\"\u{e9}": null}),
             json!({"a": "1"}),
         ),
         Row(
@@ -503,6 +503,123 @@ pub(super) fn enforced() -> Vec<Row> {
             json!({"type": "object", "properties": {"a": {"const": 1}}, "additionalProperties": {"type": "string"}}),
             json!({"a": 1, "b": ""}),
             json!({"a": ""}),
+        ),
+    ]
+}
+
+/// A schema that says nothing about other properties, and texts of which the first must be let through
+/// and the second must not.
+pub(super) fn closed() -> Vec<(Value, &'static str, &'static str)> {
+    let a = json!({"properties": {"a": {"type": "integer"}}, "required": ["a"]});
+    let b = json!({"properties": {"b": {"type": "null"}}});
+    let defs = json!({"a": a, "b": b});
+    vec![
+        (a.clone(), r#"{"a":1}"#, r#"{"a":1,"b":1}"#),
+        (
+            json!({"type": "object", "properties": {}}),
+            "{}",
+            r#"{"a":1}"#,
+        ),
+        (
+            json!({"properties": {"a": {}}, "required": ["z"]}),
+            r#"{"a":1,"z":2}"#,
+            r#"{"z":1,"y":2}"#,
+        ),
+        (
+            json!({"type": "object", "allOf": [a, b]}),
+            r#"{"a":1,"b":null}"#,
+            r#"{"a":1,"c":null}"#,
+        ),
+        (
+            json!({"allOf": [{"$ref": "#/$defs/a"}], "properties": {"c": {"const": 1}}, "$defs": defs}),
+            r#"{"a":1,"c":1}"#,
+            r#"{"a":1,"d":1}"#,
+        ),
+        (
+            json!({"$ref": "#/$defs/a", "description": "x", "$defs": defs}),
+            r#"{"a":1}"#,
+            r#"{"a":1,"c":1}"#,
+        ),
+        (
+            json!({"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}, "$defs": defs}),
+            r#"[{"a":1},{"b":null}]"#,
+            r#"[{"a":1,"b":null}]"#,
+        ),
+        // Who lists properties or items wants objects and lists.
+        (a.clone(), r#"{"a":1}"#, "7"),
+        (json!({"items": {"type": "integer"}}), "[1]", r#""text""#),
+        // The same definition, alone and as a part.
+        (
+            json!({"type": "array", "prefixItems": [{"$ref": "#/$defs/a"}], "items": {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}, "$defs": defs}),
+            r#"[{"a":1},{"a":1,"b":null}]"#,
+            r#"[{"a":1,"b":null}]"#,
+        ),
+        (
+            json!({"properties": {"c": {"const": 1}}, "required": ["c"], "anyOf": [a, b]}),
+            r#"{"c":1,"b":null}"#,
+            r#"{"c":1,"b":null,"d":1}"#,
+        ),
+        (
+            json!({"unevaluatedProperties": false, "allOf": [a, b]}),
+            r#"{"a":1,"b":null}"#,
+            r#"{"a":1,"c":null}"#,
+        ),
+        (
+            json!({"anyOf": [{"type": "string"}, {"type": "object", "properties": {"a": {"properties": {"b": {"const": 1}}}}}]}),
+            r#"{"a":{"b":1}}"#,
+            r#"{"a":{"c":1}}"#,
+        ),
+        (
+            json!({"type": ["object", "null"], "properties": {"a": {"const": 1}}}),
+            "null",
+            r#"{"b":1}"#,
+        ),
+        (
+            json!({"properties": {"a": {"const": 1}, "b": {"const": 1}}, "dependentSchemas": {"a": {"properties": {"c": {"const": 2}}, "required": ["c"]}}}),
+            r#"{"a":1,"c":2}"#,
+            r#"{"a":1,"b":1}"#,
+        ),
+    ]
+}
+
+/// A schema that says that there may be other properties, and a text with some.
+pub(super) fn open() -> Vec<(Value, &'static str)> {
+    let a = json!({"properties": {"a": {"type": "integer"}}});
+    let with = |keyword: &str, value: Value| {
+        let mut schema = a.clone();
+        schema[keyword] = value;
+        schema
+    };
+    vec![
+        (
+            with("additionalProperties", json!(true)),
+            r#"{"a":1,"b":1}"#,
+        ),
+        (
+            with("additionalProperties", json!({"type": "null"})),
+            r#"{"b":null}"#,
+        ),
+        (
+            with("unevaluatedProperties", json!(true)),
+            r#"{"a":1,"b":1}"#,
+        ),
+        (
+            with("patternProperties", json!({"^x": {"const": 1}})),
+            r#"{"a":1,"x1":1}"#,
+        ),
+        (
+            with("propertyNames", json!({"maxLength": 2})),
+            r#"{"a":1,"bc":1}"#,
+        ),
+        (with("minProperties", json!(2)), r#"{"a":1,"b":1}"#),
+        (json!({"type": "object"}), r#"{"b":1}"#),
+        (
+            json!({"type": "object", "required": ["z"]}),
+            r#"{"z":1,"b":1}"#,
+        ),
+        (
+            json!({"allOf": [a, {"additionalProperties": {"type": "integer"}}]}),
+            r#"{"a":1,"b":1}"#,
         ),
     ]
 }
@@ -606,7 +723,7 @@ pub(super) fn refused() -> Vec<(&'static str, Value, &'static str)> {
         ),
         (
             "minProperties",
-            json!({"type": "object", "properties": {"a": {}, "b": {}}, "minProperties": 1}),
+            json!({"type": "object", "properties": {"a": {}, "b": {}}, "minProperties": 1, "additionalProperties": true}),
             "/minProperties",
         ),
         (
@@ -616,7 +733,7 @@ pub(super) fn refused() -> Vec<(&'static str, Value, &'static str)> {
         ),
         (
             "maxProperties",
-            json!({"properties": {"a": {}, "b": {}}, "maxProperties": 1}),
+            json!({"properties": {"a": {}, "b": {}}, "maxProperties": 1, "additionalProperties": {}}),
             "/maxProperties",
         ),
         (

@@ -1,0 +1,238 @@
+//! The connections that are open: how many there may be, of one address and of all, and which of
+//! them has to leave when there are too many.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use tokio::sync::Notify;
+
+use crate::rate::Client;
+
+/// All connections. One that waits for a request, or for the beginning of one, is idle.
+pub(crate) struct Crowd {
+    most: usize,
+    open: Mutex<HashMap<u64, Arc<Connection>>>,
+    /// A connection has ended, or has become idle.
+    changed: Notify,
+    was_full: AtomicBool,
+}
+
+struct Connection {
+    client: Client,
+    /// Requests that are not answered to their end.
+    n_running: AtomicUsize,
+    idle_since: Mutex<Instant>,
+    leave: Notify,
+    is_leaving: AtomicBool,
+}
+
+/// The place of one connection; its drop makes room.
+pub(crate) struct Place {
+    id: u64,
+    crowd: Arc<Crowd>,
+    connection: Arc<Connection>,
+}
+
+/// A request on its way, until it is dropped.
+pub(crate) struct Running {
+    crowd: Arc<Crowd>,
+    connection: Arc<Connection>,
+}
+
+impl Crowd {
+    pub(crate) fn new(most: usize) -> Arc<Crowd> {
+        Arc::new(Crowd {
+            most,
+            open: Mutex::default(),
+            changed: Notify::new(),
+            was_full: AtomicBool::new(false),
+        })
+    }
+
+    /// Waits until there is room for one more. Where there is none, the address with the most
+    /// connections loses the one that has been idle longest.
+    pub(crate) async fn room(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.open().len() < self.most {
+                return;
+            }
+            if !self.was_full.swap(true, Ordering::Relaxed) {
+                tracing::warn!("the limit of connections is reached; idle ones are closed");
+            }
+            self.close_idle();
+            changed.await;
+        }
+    }
+
+    /// Closes the longest idle connection of the address that has the most; `false` = none is idle.
+    pub(crate) fn close_idle(&self) -> bool {
+        let open = self.open();
+        let mut counts: HashMap<&Client, usize> = HashMap::new();
+        for connection in open.values() {
+            *counts.entry(&connection.client).or_default() += 1;
+        }
+        let idle = open.values().filter_map(|connection| {
+            let since = connection.idle()?;
+            Some((counts[&connection.client], since, connection))
+        });
+        // The most connections first, then the longest time.
+        let first = idle
+            .min_by(|(n_a, since_a, _), (n_b, since_b, _)| n_b.cmp(n_a).then(since_a.cmp(since_b)));
+        first
+            .inspect(|(_, _, connection)| connection.leave())
+            .is_some()
+    }
+
+    /// Gives a connection its place. `None` where its address has as many as one may have and all of
+    /// them work.
+    pub(crate) fn enter(self: &Arc<Crowd>, address: SocketAddr) -> Option<Place> {
+        let client = Client::at(address.ip());
+        let mut open = self.open();
+        let same = open
+            .values()
+            .filter(|connection| connection.client == client);
+        if same.clone().count() >= most_of_one(self.most) {
+            let idle = same.filter_map(|connection| Some((connection.idle()?, connection)));
+            let (_, oldest) = idle.min_by_key(|(since, _)| *since)?;
+            oldest.leave();
+        }
+        let connection = Arc::new(Connection {
+            client,
+            n_running: AtomicUsize::new(0),
+            idle_since: Mutex::new(Instant::now()),
+            leave: Notify::new(),
+            is_leaving: AtomicBool::new(false),
+        });
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        open.insert(id, connection.clone());
+        Some(Place {
+            id,
+            crowd: self.clone(),
+            connection,
+        })
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, Arc<Connection>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    /// Returns since when nothing runs. One that leaves already makes no more room.
+    fn idle(&self) -> Option<Instant> {
+        let since = self
+            .idle_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let works = self.n_running.load(Ordering::Relaxed) > 0;
+        (!works && !self.is_leaving.load(Ordering::Relaxed)).then_some(*since)
+    }
+
+    fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
+        self.leave.notify_one();
+    }
+}
+
+impl Place {
+    /// A request has begun.
+    pub(crate) fn request(&self) -> Running {
+        self.connection.n_running.fetch_add(1, Ordering::Relaxed);
+        Running {
+            crowd: self.crowd.clone(),
+            connection: self.connection.clone(),
+        }
+    }
+
+    /// Returns when the connection has to leave.
+    pub(crate) async fn told_to_leave(&self) {
+        self.connection.leave.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.crowd.open().remove(&self.id);
+        self.crowd.changed.notify_one();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        {
+            let mut since = self
+                .connection
+                .idle_since
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            self.connection.n_running.fetch_sub(1, Ordering::Relaxed);
+            *since = Instant::now();
+        }
+        self.crowd.changed.notify_one();
+    }
+}
+
+/// Connections that one address may have: three quarters of all, so that it keeps nobody out.
+fn most_of_one(most: usize) -> usize {
+    most - most / 4
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn enter(crowd: &Arc<Crowd>, address: &str) -> Option<Place> {
+        crowd.enter(format!("{address}:1").parse().unwrap())
+    }
+
+    fn has_to_leave(place: &Place) -> bool {
+        place.told_to_leave().now_or_never().is_some()
+    }
+
+    #[test]
+    fn the_longest_idle_of_the_largest_crowd_leaves_first() {
+        let crowd = Crowd::new(8);
+        let alone = enter(&crowd, "10.0.0.1").unwrap();
+        let many: Vec<Place> = (0..5).map(|_| enter(&crowd, "10.0.0.2").unwrap()).collect();
+        let works = many[0].request();
+        assert!(crowd.close_idle());
+        let told: Vec<bool> = many.iter().map(has_to_leave).collect();
+        assert_eq!(
+            told,
+            [false, true, false, false, false],
+            "the first one works"
+        );
+        assert!(!has_to_leave(&alone));
+        drop(works);
+        assert!(
+            many[0].connection.idle() > many[4].connection.idle(),
+            "idle anew"
+        );
+    }
+
+    #[test]
+    fn one_address_never_has_all_places() {
+        let crowd = Crowd::new(8);
+        let mut places: Vec<Place> = (0..6).map(|_| enter(&crowd, "10.0.0.2").unwrap()).collect();
+        let running: Vec<Running> = places[1..].iter().map(Place::request).collect();
+        let seventh = enter(&crowd, "10.0.0.2").unwrap();
+        assert!(has_to_leave(&places[0]), "the idle one makes room");
+        let last = seventh.request();
+        drop(places.remove(0));
+        assert!(enter(&crowd, "10.0.0.2").is_none(), "all of them work");
+        assert!(enter(&crowd, "10.0.0.3").is_some());
+        drop((running, last));
+    }
+}

@@ -1,0 +1,145 @@
+//! The chat template of a model: which one it is, and whether it can be used.
+
+use std::path::Path;
+
+use llmsrv_chat::{Error, Template, TemplateCapabilities};
+use llmsrv_gguf::{GgufFile, Metadata};
+use llmsrv_store::{Layer, LayerKind, Manifest, Store, StoredModel};
+
+use crate::error::ApiError;
+
+/// Chooses the template of a model. One that does not parse is reported, and a plain one used.
+///
+/// # Errors
+///
+/// One that is beyond the bounds of what is parsed is an error.
+pub(crate) fn choose(
+    stored: &StoredModel,
+    has_token: &dyn Fn(&str) -> bool,
+) -> Result<Template, ApiError> {
+    let chosen = parse(own(stored), Some(&stored.weights), has_token);
+    match chosen {
+        Ok(template) => Ok(template),
+        Err(error @ Error::Limit(_)) => Err(ApiError::internal(unusable(
+            &stored.entry.name.to_string(),
+            &error,
+        ))),
+        Err(error) => {
+            tracing::warn!(model = %stored.entry.name, %error, "the model's template is not used");
+            Ok(Template::builtin(has_token)?)
+        }
+    }
+}
+
+/// What the template of a model can express, told by its text alone.
+pub(crate) fn capabilities(stored: &StoredModel, metadata: &Metadata) -> TemplateCapabilities {
+    let jinja = metadata.str(JINJA);
+    Template::capabilities_of(own(stored), jinja, &|text| {
+        let tokens = metadata.strings("tokenizer.ggml.tokens");
+        tokens.is_some_and(|tokens| tokens.iter().any(|token| token == text.as_bytes()))
+    })
+}
+
+/// The `TEMPLATE` layer of a model, if it says anything.
+fn own(stored: &StoredModel) -> Option<&str> {
+    let renders = stored.entry.config.renderer.is_some();
+    filled(stored.template.as_deref(), renders)
+}
+
+/// Where a renderer is named it makes the prompts, and a bare layer only fills its place: the file says
+/// what the renderer does.
+fn filled(layer: Option<&str>, renders: bool) -> Option<&str> {
+    let is_bare = |text: &str| text.split_whitespace().collect::<String>() == "{{.Prompt}}";
+    layer.filter(|text| !(renders && is_bare(text)))
+}
+
+/// A `TEMPLATE` layer.
+pub(crate) enum Source<'a> {
+    /// One that is not stored yet.
+    Text(&'a [u8]),
+    Blob(&'a Layer),
+}
+
+/// Refuses a model that is being made and whose template cannot be used.
+pub(crate) fn check_made(
+    store: &Store,
+    layer: Option<Source<'_>>,
+    renders: bool,
+    weights: Option<&Layer>,
+) -> Result<(), ApiError> {
+    check(store, layer, renders, weights)?.map_err(|error| {
+        ApiError::bad_request(format!(
+            "the template of the model cannot be used: {error}; give another one with TEMPLATE"
+        ))
+    })
+}
+
+/// Refuses a model that comes in and whose template is beyond the bounds of what is parsed. One that
+/// does not parse is no harm: without it the model can still be used.
+pub(crate) fn check_pulled(store: &Store, manifest: &Manifest) -> Result<(), String> {
+    let layer = manifest.layers_of(LayerKind::Template).last();
+    let weights = manifest.layers_of(LayerKind::Model).next();
+    // Whether it names a renderer is not looked up: then the file is looked at behind a bare layer, too.
+    match check(store, layer.map(Source::Blob), true, weights) {
+        Ok(Err(error @ Error::Limit(_))) => {
+            Err(format!("the template of the model cannot be used: {error}"))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Parses the template that a model of these layers would use.
+fn check(
+    store: &Store,
+    layer: Option<Source<'_>>,
+    renders: bool,
+    weights: Option<&Layer>,
+) -> Result<Result<(), Error>, ApiError> {
+    let layer = match layer {
+        Some(Source::Blob(layer)) if layer.size > MAX_LAYER_BYTES => {
+            return Ok(Err(Error::Limit("1 MiB of text")));
+        }
+        Some(Source::Blob(layer)) => {
+            let bytes = std::fs::read(store.blob_path(&layer.digest)).map_err(|error| {
+                ApiError::internal(format!("cannot read the template: {}", error.kind()))
+            })?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        Some(Source::Text(text)) => Some(String::from_utf8_lossy(text).into_owned()),
+        None => None,
+    };
+    let weights = weights.map(|layer| store.blob_path(&layer.digest));
+    let layer = filled(layer.as_deref(), renders);
+    Ok(parse(layer, weights.as_deref(), &|_| true).map(drop))
+}
+
+fn parse(
+    layer: Option<&str>,
+    weights: Option<&Path>,
+    has_token: &dyn Fn(&str) -> bool,
+) -> Result<Template, Error> {
+    let file = weights.and_then(|weights| GgufFile::open(weights).ok());
+    let metadata = file.as_ref().map(GgufFile::metadata);
+    let jinja = metadata.and_then(|metadata| metadata.str(JINJA));
+    let token = |key: &str| {
+        let metadata = metadata?;
+        let text = metadata
+            .strings("tokenizer.ggml.tokens")?
+            .get(metadata.usize(key)?)?;
+        std::str::from_utf8(text).ok()
+    };
+    let bos = token("tokenizer.ggml.bos_token_id").unwrap_or_default();
+    let eos = token("tokenizer.ggml.eos_token_id").unwrap_or_default();
+    Template::choose(layer, jinja, has_token, bos, eos)
+}
+
+fn unusable(name: &str, error: &Error) -> String {
+    format!(
+        "the template of model '{name}' cannot be used: {error}; make a model from it that has a TEMPLATE of its own"
+    )
+}
+
+const JINJA: &str = "tokenizer.chat_template";
+/// Longer ones are refused whatever they say.
+const MAX_LAYER_BYTES: u64 = 1 << 20;

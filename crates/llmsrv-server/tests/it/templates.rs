@@ -1,0 +1,190 @@
+//! Templates of strangers: refused where a model is made or comes in, harmless in lists, and a clear
+//! error where they would be used. Before there were bounds each of these ended the process.
+
+use http::Method;
+use llmsrv_gguf::{Metadata, Writer};
+use llmsrv_store::Digest;
+use serde_json::{Value, json};
+
+use crate::{
+    host::{Host, host},
+    registry::registry_with,
+};
+
+/// What a template may be made of a hundred times, and not ten thousand times.
+const CHAINS: &[(&str, &str, &str)] = &[
+    ("{{ ", "-", "1 }}"),
+    ("{{ ", "not ", "1 }}"),
+    ("{{ 'a'", "~'a'", " }}"),
+    ("{{ 'a'", "|upper", " }}"),
+    ("{{ a", ".b", " }}"),
+    ("{{ a", "()", " }}"),
+    ("{{ a", "[0]", " }}"),
+    ("{% if a %}", "{% elif a %}", "{% endif %}"),
+    ("{{ a", " and a", " }}"),
+    ("{{ a", " if a else a", " }}"),
+    ("{{ ", "(", ""),
+    ("", "{% if a %}", ""),
+];
+
+fn hostile((open, middle, close): &(&str, &str, &str)) -> String {
+    format!("{open}{}{close}", middle.repeat(10_000))
+}
+
+fn gguf(template: &str) -> Vec<u8> {
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", "llama");
+    metadata.set("tokenizer.chat_template", template);
+    Writer::new(metadata).to_bytes().unwrap()
+}
+
+async fn upload(host: &Host, bytes: Vec<u8>) -> String {
+    let digest = Digest::of(&bytes).to_string();
+    let path = format!("/api/blobs/{digest}");
+    let (status, text) = host.text(Method::POST, &path, bytes).await;
+    assert_eq!(status, 201, "{text}");
+    digest
+}
+
+fn names(list: &Value, members: &str, name: &str) -> Vec<String> {
+    let models = list[members].as_array().unwrap();
+    let text = |model: &Value| model[name].as_str().unwrap().to_owned();
+    models.iter().map(text).collect()
+}
+
+#[tokio::test]
+async fn a_hostile_template_is_refused_where_a_model_is_made() {
+    let host = host();
+    for chain in CHAINS {
+        let digest = upload(&host, gguf(&hostile(chain))).await;
+        let mut order = json!({"model": "evil", "files": {"m.gguf": digest}, "stream": false});
+        let (status, answer) = host.post("/api/create", order.clone()).await;
+        let text = answer["error"].as_str().unwrap();
+        assert_eq!(status, 400, "{chain:?}: {text}");
+        assert!(
+            text.contains("template of the model cannot be used"),
+            "{text}"
+        );
+        assert!(text.contains("give another one with TEMPLATE"), "{text}");
+        // So it can be used after all.
+        order["template"] = json!("{{ .Prompt }}");
+        order["model"] = json!("good");
+        assert_eq!(host.post("/api/create", order).await.0, 200);
+    }
+    let go = format!(
+        "{{{{ if 0 }}}}{}{{{{ end }}}}",
+        "{{ else if 0 }}".repeat(5000)
+    );
+    for order in [
+        json!({"model": "evil", "from": "plain", "template": go, "stream": false}),
+        json!({"model": "evil", "modelfile": format!("FROM plain\nTEMPLATE \"\"\"{go}\"\"\""), "stream": false}),
+    ] {
+        let (status, answer) = host.post("/api/create", order).await;
+        assert_eq!(status, 400, "{answer}");
+        let text = answer["error"].as_str().unwrap();
+        assert!(text.contains("100 nested blocks"), "{text}");
+    }
+    let listed = names(&host.get("/api/tags").await, "models", "name");
+    assert!(!listed.contains(&"evil:latest".to_owned()), "{listed:?}");
+}
+
+#[tokio::test]
+async fn a_hostile_template_in_the_store_spoils_nothing_else() {
+    let host = host();
+    for chain in CHAINS {
+        host.put("evil", &gguf(&hostile(chain)));
+        for (path, members, name) in [
+            ("/api/tags", "models", "name"),
+            ("/v1/models", "data", "id"),
+        ] {
+            let listed = names(&host.get(path).await, members, name);
+            assert!(listed.contains(&"evil:latest".to_owned()), "{listed:?}");
+            assert!(listed.contains(&"plain:latest".to_owned()), "{listed:?}");
+        }
+        let messages = json!([{"role": "user", "content": "hi"}]);
+        for (path, body) in [
+            ("/api/show", json!({"model": "evil"})),
+            (
+                "/api/generate",
+                json!({"model": "evil", "prompt": "x", "stream": false}),
+            ),
+            (
+                "/api/chat",
+                json!({"model": "evil", "messages": messages, "stream": false}),
+            ),
+            (
+                "/v1/chat/completions",
+                json!({"model": "evil", "messages": messages}),
+            ),
+            ("/v1/completions", json!({"model": "evil", "prompt": "x"})),
+            (
+                "/v1/messages/count_tokens",
+                json!({"model": "evil", "messages": messages}),
+            ),
+        ] {
+            let (status, answer) = host.post(path, body).await;
+            let text = answer.to_string();
+            assert_eq!(status, 500, "{path}: {text}");
+            assert!(
+                text.contains("the template of model 'evil:latest' cannot be used"),
+                "{path}: {text}"
+            );
+        }
+        assert_eq!(host.ask(json!({})).await.0, 200, "others answer");
+        // The ways out: a template of its own, and away with it.
+        let body = json!({"model": "mended", "from": "evil", "template": "{{ .Prompt }}", "stream": false});
+        assert_eq!(host.post("/api/create", body).await.0, 200);
+        assert_eq!(host.ask(json!({"model": "mended"})).await.0, 200);
+        let body = json!({"model": "evil"}).to_string();
+        assert_eq!(host.text(Method::DELETE, "/api/delete", body).await.0, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_hostile_template_is_not_pulled() {
+    for chain in &CHAINS[..2] {
+        let (fake, host) = (registry_with(gguf(&hostile(chain))).await, host());
+        let name = format!("{}/a/b:t", fake.host);
+        let body = json!({"model": name, "insecure": true, "stream": false});
+        let (status, answer) = host.post("/api/pull", body).await;
+        let text = answer["error"].as_str().unwrap();
+        assert_eq!(status, 500, "{text}");
+        assert!(text.contains("template exceeds the limit of"), "{text}");
+        let listed = names(&host.get("/api/tags").await, "models", "name");
+        assert!(
+            !listed.iter().any(|listed| listed.contains("a/b")),
+            "{listed:?}"
+        );
+    }
+    // One that only does not parse can be pulled: another template may be given to it.
+    let (fake, host) = (registry_with(gguf("{% if %}")).await, host());
+    let name = format!("{}/a/b:t", fake.host);
+    let body = json!({"model": name, "insecure": true, "stream": false});
+    assert_eq!(host.post("/api/pull", body).await.0, 200);
+}
+
+#[tokio::test]
+async fn the_template_of_a_request_is_bounded() {
+    let host = host();
+    let chain = |n: usize| format!("{{{{if 0}}}}{}{{{{end}}}}", "{{else if 0}}".repeat(n));
+    let doubling = "{{$x = print $x $x}}".repeat(21);
+    let spinning = format!(
+        "{{{{$x := \"aaaaaaaaaaaaaaaa\"}}}}{doubling}{{{{$y := print $x \"b\"}}}}{{{{$z := print $x \"c\"}}}}\
+         {{{{range 900000}}}}{{{{if eq $y $z}}}}{{{{end}}}}{{{{end}}}}"
+    );
+    for template in [
+        chain(200),
+        chain(2000),
+        chain(5000),
+        chain(50_000),
+        "{{".to_owned() + &"(".repeat(50_000),
+        "{{if 1}}".repeat(50_000),
+        spinning,
+    ] {
+        let (status, answer) = host.ask(json!({ "template": template })).await;
+        assert_eq!(status, 400, "{answer}");
+        let text = answer["error"].as_str().unwrap();
+        assert!(text.starts_with("template "), "{text}");
+    }
+    assert_eq!(host.ask(json!({"template": chain(50)})).await.0, 200);
+}

@@ -1,0 +1,10 @@
+//! Any text as a Jinja template of a model: it is refused or rendered within its bounds.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use llmsrv_chat::Template;
+
+#[path = "../template.rs"]
+mod template;
+
+fuzz_target!(|text: &str| template::check(text, |text| Template::jinja(text, "<s>", "</s>")));
