@@ -1,4 +1,4 @@
-//! Other servers behind ours: two of ours, and llama.cpp's where `tests/run` installed it.
+//! Other servers behind ours: two of ours, and llama.cpp's with `tests/run --peers`.
 
 use std::{
     fs,
@@ -34,20 +34,12 @@ fn chat(model: &str) -> Value {
 async fn servers_die_idle_and_in_mid_stream_and_the_client_hears_of_it() {
     let (one, two, sandbox) = (Sandbox::new(), Sandbox::new(), Sandbox::new());
     let (first, second) = (one.serve(), two.serve());
-    let llama = Llama::start(&one).await;
-    let mut tables = table("one", &first.url, "{ far = \"default\" }")
+    let tables = table("one", &first.url, "{ far = \"default\" }")
         + &table(
             "two",
             &second.url,
             "{ far = \"default\", long = \"default\" }",
         );
-    if let Some(llama) = &llama {
-        tables += &table(
-            "llama",
-            &llama.url,
-            "{ far = \"embedded\", theirs = \"embedded\" }",
-        );
-    }
     let front = front(&sandbox, &tables);
 
     let direct = first.post("/api/chat", &chat("default")).await.ok();
@@ -59,13 +51,6 @@ async fn servers_die_idle_and_in_mid_stream_and_the_client_hears_of_it() {
     let openai = json!({"model": "far", "temperature": 0, "messages": [{"role": "user", "content": "Hello!"}]});
     let answer = front.post("/v1/chat/completions", &openai).await.ok();
     assert_eq!(&answer["choices"][0]["message"]["content"], expected);
-    if llama.is_some() {
-        let answer = front.post("/api/chat", &chat("theirs")).await.ok();
-        assert_eq!(
-            &answer["message"]["content"], expected,
-            "the same model, another engine"
-        );
-    }
 
     // In mid-stream: the client gets a last line that says so, soon.
     let endless = json!({"model": "long", "options": {"temperature": 2, "top_k": 0, "top_p": 1, "num_predict": 30000, "stop": ["\u{0}"]}, "messages": [{"role": "user", "content": "Count for ever"}]});
@@ -98,19 +83,37 @@ async fn servers_die_idle_and_in_mid_stream_and_the_client_hears_of_it() {
     }
     first.end("-KILL");
     let reply = front.post("/api/chat", &chat("far")).await;
-    if llama.is_some() {
-        assert_eq!(&reply.ok()["message"]["content"], expected);
-    } else {
-        assert_eq!(reply.status, 502, "{reply:?}");
-        assert!(
-            reply.json()["error"]
-                .as_str()
-                .unwrap()
-                .contains("cannot be reached")
-        );
-    }
+    assert_eq!(reply.status, 502, "{reply:?}");
+    assert!(
+        reply.json()["error"]
+            .as_str()
+            .unwrap()
+            .contains("cannot be reached")
+    );
     let reply = front.post("/api/chat", &chat("long")).await;
     assert_eq!(reply.status, 502, "{reply:?}");
+}
+
+#[tokio::test]
+#[ignore = "needs llama.cpp's server: tests/run --peers"]
+async fn a_server_of_another_engine_gives_the_same_answer_and_takes_over() {
+    let (one, sandbox) = (Sandbox::new(), Sandbox::new());
+    let first = one.serve();
+    let llama = Llama::start(&one).await;
+    let tables = table("one", &first.url, "{ far = \"default\" }")
+        + &table(
+            "llama",
+            &llama.url,
+            "{ far = \"embedded\", theirs = \"embedded\" }",
+        );
+    let front = front(&sandbox, &tables);
+    let direct = first.post("/api/chat", &chat("default")).await.ok();
+    let expected = &direct["message"]["content"];
+    let answer = front.post("/api/chat", &chat("theirs")).await.ok();
+    assert_eq!(&answer["message"]["content"], expected);
+    first.end("-KILL");
+    let answer = front.post("/api/chat", &chat("far")).await.ok();
+    assert_eq!(&answer["message"]["content"], expected);
 }
 
 /// The server of llama-cpp-python over the embedded model; killed when dropped.
@@ -120,18 +123,16 @@ struct Llama {
 }
 
 impl Llama {
-    async fn start(sandbox: &Sandbox) -> Option<Llama> {
-        let Some(clients) = std::env::var_os("TEST_CLIENTS").map(PathBuf::from) else {
-            eprintln!("SKIPPED: llama.cpp's server needs TEST_CLIENTS; run `tests/run`");
-            return None;
-        };
+    async fn start(sandbox: &Sandbox) -> Llama {
+        let peers = std::env::var_os("TEST_PEERS").map(PathBuf::from);
+        let peers = peers.expect("TEST_PEERS is set by `tests/run --peers`");
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
         let model = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("assets/embedded/model.gguf");
-        let mut command = Command::new(clients.join("venv/bin/python"));
+        let mut command = Command::new(peers.join("bin/python"));
         command
             .args(["-m", "llama_cpp.server", "--host", "127.0.0.1"])
             .args(["--port", &port.to_string(), "--model_alias", "embedded"])
@@ -159,7 +160,7 @@ impl Llama {
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        Some(llama)
+        llama
     }
 }
 
