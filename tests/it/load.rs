@@ -34,7 +34,7 @@ async fn nothing_is_computed_for_clients_who_left() {
     let sandbox = Sandbox::new();
     let server = sandbox.serve_with(&["--parallel", "8"], &[]);
     let took = leave_together(&server, 8).await;
-    // A tenth of a second is the goal on a machine with nothing else to do; see docs/performance.md.
+    // A tenth of a second is the goal on a machine with nothing else to do; see docs/performance/figures.md.
     assert!(took < Duration::from_secs(2), "{took:?}");
     assert_eq!(metric(&server, r#"outcome="cancelled"}"#).await, 8.0);
 }
