@@ -1,6 +1,7 @@
 //! THE table of settings. Documents, `llmsrv config`, the loader and its tests are made from it.
 //!
-//! To add a setting: one row here and the field of the struct that reads it.
+//! A setting is a row here, a field of the struct that reads it, and its use. One of the server is handed on
+//! to `llmsrv_server::Settings` as well: CONTRIBUTING.md, "A setting", shows each place.
 
 /// A table of the settings file, and a struct of [`crate::Config`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

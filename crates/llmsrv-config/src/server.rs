@@ -75,7 +75,7 @@ pub struct ServerConfig {
     pub device: String,
     /// Threads for arithmetic; 0 = one for each core.
     pub threads: usize,
-    /// `fast` or `exact`: how the CPU multiplies quantised weights.
+    /// `auto`, `fast`, `fine` or `exact`: precision of activations on the CPU.
     pub cpu_arithmetic: String,
     /// Instruction set to use at most, or `auto`.
     pub cpu: String,

@@ -65,7 +65,7 @@ pub enum GrammarSpec {
     },
 }
 
-/// Options of contract section 1.10 that choose the next token.
+/// The options of `docs/contracts/http-api.md` 1.10 that choose the next token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
     /// 0 = greedy.

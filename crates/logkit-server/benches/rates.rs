@@ -19,7 +19,7 @@ use logkit_proto::{
 };
 use logkit_server::{Server, Settings};
 
-/// What is measured and what the contract wants: entries a second, and milliseconds at the 99th
+/// What is measured and its goal (`docs/contracts/logkit.md` 10.2): entries a second, and milliseconds at the 99th
 /// percentile.
 struct Line {
     name: &'static str,

@@ -96,7 +96,8 @@ impl Call {
         }
     }
 
-    /// The entry of section 7: the command is the function, the language the module.
+    /// The entry of a call (`docs/contracts/logkit.md` 7): the command is the function, the language
+    /// the module.
     pub(crate) fn into_entry(self) -> Entry {
         let kwargs = repr::repr_dict([("language", &self.language), ("env", &self.env)]);
         self.with_kwargs(kwargs)

@@ -1,4 +1,4 @@
-//! Answers that say no, in the shapes of the contract.
+//! Answers that say no, in the shapes of `docs/contracts/logkit.md` 7.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};

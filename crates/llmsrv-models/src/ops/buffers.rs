@@ -1,4 +1,4 @@
-//! Activation memory that is used again: once every size has been seen, nothing is allocated.
+//! Activation memory that is used again: once every size has been seen, no buffer is allocated.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! The contract of the native API over a fake model: statuses, texts and shapes, as tables.
+//! The native API over a fake model (`docs/contracts/http-api.md` 1): statuses, texts and shapes, as tables.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Vectors and rankings: contract sections 1.2, 1.5 and 1.13.
+//! Vectors and rankings: `docs/contracts/http-api.md` 1.2, 1.5 and 1.13.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ const MAX_LIMIT: usize = 1000;
 /// Bytes of a text of an answer, at most.
 const TEXT_BYTES: usize = 2 << 20;
 
-/// The entry of section 8, or what is wrong with the request.
+/// The entry of a call (`docs/contracts/logkit.md` 8), or what is wrong with the request.
 pub(super) fn entry_of(request: LogRequest, redactor: Option<&Redactor>) -> Result<Entry, String> {
     if let Some(record) = request.record {
         return of_record(record).map_err(|why| format!("record.{why}"));

@@ -1,4 +1,4 @@
-//! Section 8, row by row.
+//! `docs/contracts/logkit.md` 8, item by item.
 
 use std::collections::HashMap;
 

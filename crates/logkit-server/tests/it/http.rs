@@ -1,4 +1,4 @@
-//! Section 7, row by row.
+//! `docs/contracts/logkit.md` 7, item by item.
 
 use std::io::Write as _;
 
