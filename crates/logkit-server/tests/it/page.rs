@@ -194,6 +194,11 @@ impl Tab {
         std::fs::write(Path::new(&folder).join(format!("{name}.png")), data).unwrap();
     }
 
+    fn width(&mut self, width: u16) {
+        let size = json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
     fn colours(&mut self, scheme: &str) {
         let feature = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": feature }));
@@ -205,6 +210,9 @@ const NAMES: &str = "[...document.querySelectorAll('.row:not([hidden])')]\
     .sort((a, b) => a.index - b.index).map((row) => row.querySelector('.name').textContent).join()";
 const FIRST: &str = "[...document.querySelectorAll('.row:not([hidden])')]\
     .find((row) => row.index === 0)?.querySelector('.name').textContent ?? ''";
+/// What of the text that stands in the place of rows is seen.
+const SEEN_IF_EMPTY: &str = "document.querySelector('#empty').hidden ? '' : \
+    [...document.querySelector('#empty').children].filter((it) => it.offsetHeight > 0).map((it) => it.id).join()";
 const CHOSEN: &str = "document.querySelector('.row.chosen .name')?.textContent ?? ''";
 
 /// Runs a test that blocks beside a server.
@@ -312,7 +320,7 @@ fn story() -> Value {
 async fn entries_are_listed_opened_and_searched_with_the_keyboard() {
     with(start(|_| {}).await, |tab, server| {
         tab.goto(&server.url("/"));
-        tab.wait("document.querySelector('#empty').textContent.includes('curl')", true);
+        tab.wait("document.querySelector('#try').textContent.includes('curl')", true);
         log(server, story());
         tab.goto(&server.url("/"));
         tab.wait(FIRST, "Basket.release");
@@ -361,10 +369,69 @@ async fn entries_are_listed_opened_and_searched_with_the_keyboard() {
         let address = tab.eval("location.href");
         tab.goto(address.as_str().unwrap());
         tab.wait("document.querySelector('#state').textContent", "3 entries");
-        tab.eval("document.querySelector('#search').value = 'since:nonsense'; reload()");
-        tab.wait("document.querySelector('#state').textContent.includes('valid datetime')", true);
+        for (typed, says) in [
+            ("since:nonsense", "since: takes a time ago or a moment"),
+            ("slow:abc", "slow: takes milliseconds, such as slow:100"),
+        ] {
+            tab.eval(&format!("document.querySelector('#search').value = '{typed}'; reload()"));
+            for place in ["#state", "#why"] {
+                tab.wait(&format!("document.querySelector('{place}').textContent.includes('{says}')"), true);
+            }
+        }
+        tab.wait(SEEN_IF_EMPTY, "why,all");
         // The browser tells of the refusal as well; that is what was asked for.
         tab.errors.retain(|error| !error.contains("422"));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_without_results_is_told_from_an_empty_database() {
+    with(start(|_| {}).await, |tab, server| {
+        tab.goto(&server.url("/?q=teapot"));
+        tab.wait(SEEN_IF_EMPTY, "why,try");
+        log(server, json!([{"cmd": "backup"}]));
+        tab.goto(&server.url("/?q=teapot&level=error"));
+        tab.wait(
+            "document.querySelector('#why').textContent",
+            "Nothing matches.",
+        );
+        tab.wait(SEEN_IF_EMPTY, "why,all");
+        tab.eval("document.querySelector('#all').click()");
+        tab.wait(NAMES, "backup");
+        tab.wait(SEEN_IF_EMPTY, "");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phone_shows_the_date_and_how_long_it_took() {
+    with(start(|_| {}).await, |tab, server| {
+        log(server, story());
+        log(server, json!([{"cmd": "long ago", "timestamp": "2019-03-05T01:02:03Z"}]));
+        for width in [1200, 390] {
+            tab.width(width);
+            tab.goto(&server.url("/"));
+            tab.wait(FIRST, "Basket.release");
+            let row = "[...document.querySelectorAll('.row:not([hidden])')].find((row) => row.index === 0)";
+            // Nothing is cut off, lies outside, or over another part.
+            let parts = tab.eval(&format!(
+                "[...{row}.children].filter((it) => it.className !== 'text').map((it) => {{ \
+                 const box = it.getBoundingClientRect(); const line = it.parentNode.getBoundingClientRect(); \
+                 return it.scrollWidth <= it.clientWidth && box.width > 0 && box.top >= line.top - 1 \
+                 && box.bottom <= line.bottom + 1 && box.right <= innerWidth; }}).join()"
+            ));
+            assert_eq!(parts, "true,true,true,true", "{width}");
+            assert_eq!(tab.eval(&format!("{row}.querySelector('.took').textContent")), "3.90 ms");
+            let today = "new Intl.DateTimeFormat(undefined, {month: 'short', day: 'numeric'}).format(new Date())";
+            let dated = format!("{row}.querySelector('.time').textContent.startsWith({today})");
+            assert_eq!(tab.eval(&dated), true);
+            assert_eq!(tab.eval("document.documentElement.scrollWidth"), width);
+            tab.picture(&format!("page-{width}"));
+            tab.press("G");
+            tab.wait(CHOSEN, "long ago");
+            tab.wait("document.querySelector('.row.chosen .time').textContent.includes('2019')", true);
+        }
     })
     .await;
 }
