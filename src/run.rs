@@ -145,18 +145,21 @@ impl Session {
         let mut stop = std::pin::pin!(stop);
         let mut spinner = Some(term::Spinner::start("thinking"));
         let request = self.request(&self.messages);
+        // What comes at the same time as the wish to stop is not printed any more.
         let mut lines = tokio::select! {
-            lines = self.client.stream::<ChatResponse>("/api/chat", &request) => lines.map_err(|error| self.failure(error))?,
+            biased;
             () = &mut stop => return Ok((answer, Ended::Stopped)),
+            lines = self.client.stream::<ChatResponse>("/api/chat", &request) => lines.map_err(|error| self.failure(error))?,
         };
         let last = loop {
             let line = tokio::select! {
-                line = lines.next() => line,
+                biased;
                 () = &mut stop => {
                     spinner.take();
                     printer.stop()?;
                     return Ok((answer, Ended::Stopped));
                 }
+                line = lines.next() => line,
             };
             let chunk = match line {
                 Some(Ok(chunk)) => chunk,

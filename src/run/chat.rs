@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use rustyline::{
-    Config, Editor, Helper, completion::Completer, error::ReadlineError, highlight::Highlighter,
-    hint::Hinter, history::FileHistory, validate::Validator,
+    Cmd, Config, Editor, Helper, KeyCode, KeyEvent, Modifiers, completion::Completer,
+    error::ReadlineError, highlight::Highlighter, hint::Hinter, history::FileHistory,
+    validate::Validator,
 };
 use serde_json::{Value, json};
 
@@ -243,7 +244,9 @@ fn help() -> Result<(), Failure> {
         term::line(format_args!("  {strong}{usage:<28}{strong:#} {about}"))?;
     }
     term::line(
-        "\nSeveral lines: begin with \"\"\" and end with \"\"\". Ctrl-C stops an answer.\nA model that sees takes the paths of images as parts of the text.",
+        "\nSeveral lines: Alt-Enter begins a new one, or begin with \"\"\" and end with \"\"\".\n\
+         Ctrl-C stops an answer, Ctrl-R searches what was typed before.\n\
+         A model that sees takes the paths of images as parts of the text.",
     )?;
     Ok(())
 }
@@ -263,6 +266,7 @@ impl Chat {
             .build();
         let mut editor = Editor::with_config(config).context("cannot use this terminal")?;
         editor.set_helper(Some(Hints::default()));
+        editor.bind_sequence(KeyEvent(KeyCode::Enter, Modifiers::ALT), Cmd::Newline);
         let history = context.config().host.state_dir.join("history");
         // The first chat has no history; one that cannot be read is not worth failing for.
         let _ = editor.load_history(&history);

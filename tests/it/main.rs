@@ -17,6 +17,7 @@ mod api;
 mod attack;
 mod background;
 mod bench;
+mod chat;
 mod cli;
 mod clients;
 mod container;
@@ -45,5 +46,7 @@ mod ssh;
 mod sshd;
 mod stress;
 mod tidy;
+#[path = "../../crates/llmsrv-monitor/tests/it/tmux.rs"]
+mod tmux;
 mod upstream;
 mod util;

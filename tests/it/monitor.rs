@@ -2,8 +2,6 @@
 
 #[path = "../../crates/llmsrv-monitor/tests/it/fixture.rs"]
 mod fixture;
-#[path = "../../crates/llmsrv-monitor/tests/it/tmux.rs"]
-mod tmux;
 
 use std::{
     fs,
@@ -16,11 +14,11 @@ use std::{
 
 use serde_json::{Value, json};
 
-use self::{
-    fixture::{AFTER, BEFORE, write},
+use self::fixture::{AFTER, BEFORE, write};
+use crate::{
     tmux::Tmux,
+    util::{Output, PATIENCE, Sandbox},
 };
-use crate::util::{Output, PATIENCE, Sandbox};
 
 /// A sandbox with the machine made of files in it.
 fn machine() -> (Sandbox, PathBuf) {
@@ -42,10 +40,10 @@ fn one_frame_is_printed_where_there_is_no_terminal() {
         for line in [
             "host     workbench         up 3 d 4 h   load 1.50 1.25 0.75",
             "cpu      0.0 %             4 cores: 0.0 0.0 0.0 0.0",
-            "memory   4096/16384 MB     25.0 %",
-            "swap     512/2048 MB       25.0 %",
-            "read     0.0 MB/s          md127 0.0, nvme0n1 0.0, sda 0.0",
-            "gpu      37.0 %            AMD GPU (card0), 4000/16000 MB, 66.0 °C",
+            "memory   4.1/16.4 GB       25.0 %",
+            "swap     0.5/2.0 GB        25.0 %",
+            "read     0 B/s             md127 0 B/s, nvme0n1 0 B/s, sda 0 B/s",
+            "gpu      37.0 %            AMD GPU (card0), 4.0/16.0 GB, 66.0 °C",
         ] {
             assert!(
                 output.stdout.lines().any(|have| have == line),
@@ -242,7 +240,7 @@ fn screens_of_three_sizes_are_drawn_and_follow_the_terminal() {
         return;
     };
     tmux.line(&command);
-    let screen = tmux.wait_for("4096/16384 MB");
+    let screen = tmux.wait_for("4.1/16.4 GB");
     for text in [
         " llmsrv monitor  workbench  up 3 d 4 h  load 1.50 1.25 0.75",
         "╭─ 1 processors ─",
@@ -251,7 +249,7 @@ fn screens_of_three_sizes_are_drawn_and_follow_the_terminal() {
         "╭─ 4 server and accelerators ─",
         "│ temp ",
         "61.5 °C",
-        "md127 r 0.0 w 0.0",
+        "md127 r 0 B/s w 0 B/s",
         " q quit  ? help  c cores",
     ] {
         assert!(screen.contains(text), "{text} in\n{screen}");
@@ -313,8 +311,8 @@ fn keys_work_at_once_and_q_leaves_the_terminal_as_it_was() {
     press("F1", "this help", false);
     press("Space", "FROZEN", true);
     press("Space", "FROZEN", false);
-    press("2", "4096/16384 MB", false);
-    press("2", "4096/16384 MB", true);
+    press("2", "4.1/16.4 GB", false);
+    press("2", "4.1/16.4 GB", true);
     press("-", "1 min  ", true);
     press("-", "30 s  ", true);
     press("+", "1 min  ", true);
@@ -349,7 +347,7 @@ fn signals_give_the_terminal_back() {
     let before = modes("before");
     for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         tmux.line(&format!("clear; {command}"));
-        tmux.wait_for("4096/16384 MB");
+        tmux.wait_for("4.1/16.4 GB");
         kill(signal, &tmux);
         tmux.wait_until("screen of before", |_| !tmux.flags().0);
         // A shell whose command was interrupted leaves out the rest of the line.
@@ -362,7 +360,7 @@ fn signals_give_the_terminal_back() {
     tmux.line("clear; set -m");
     tmux.line(&command);
     for by_key in [true, false] {
-        tmux.wait_for("4096/16384 MB");
+        tmux.wait_for("4.1/16.4 GB");
         if by_key {
             tmux.key("C-z");
         } else {
@@ -374,7 +372,7 @@ fn signals_give_the_terminal_back() {
         tmux.line("clear; fg");
         tmux.wait_until("screen of its own", |_| tmux.flags() == (true, false));
     }
-    tmux.wait_for("4096/16384 MB");
+    tmux.wait_for("4.1/16.4 GB");
     tmux.key("C-c");
     tmux.wait_until("screen of before", |_| tmux.flags() == (false, true));
     assert_eq!(modes("end"), before);
@@ -398,7 +396,7 @@ fn a_terminal_that_is_closed_ends_it() {
         return;
     };
     tmux.line(&command);
-    tmux.wait_for("4096/16384 MB");
+    tmux.wait_for("4.1/16.4 GB");
     let process = PathBuf::from(format!("/proc/{}", tmux.child().unwrap()));
     assert!(process.exists());
     drop(tmux);
@@ -416,7 +414,7 @@ fn colours_can_be_turned_off() {
     };
     let is_colored = |command: &str| {
         tmux.line(command);
-        tmux.wait_for("4096/16384 MB");
+        tmux.wait_for("4.1/16.4 GB");
         let screen = tmux.colored();
         tmux.key("q");
         tmux.wait_until("screen of before", |_| !tmux.flags().0);
@@ -428,7 +426,7 @@ fn colours_can_be_turned_off() {
     assert!(!is_colored(&format!("{command} --no-color")));
     assert!(!is_colored(&format!("{command} --color never")));
     tmux.line(&format!("clear; TERM=dumb {command}"));
-    let screen = tmux.wait_for("memory   4096/16384 MB     25.0 %");
+    let screen = tmux.wait_for("memory   4.1/16.4 GB       25.0 %");
     assert!(!tmux.flags().0, "{screen}");
 }
 
@@ -439,7 +437,7 @@ fn it_does_not_stop_where_nobody_would_continue_it() {
     };
     // Its parent is of another session.
     tmux.line(&format!("exec {command}"));
-    tmux.wait_for("4096/16384 MB");
+    tmux.wait_for("4.1/16.4 GB");
     tmux.key("C-z");
     tmux.key("?");
     tmux.wait_for("this help");

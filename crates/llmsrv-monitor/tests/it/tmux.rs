@@ -40,8 +40,13 @@ impl Tmux {
 
     /// Types a line and Enter.
     pub fn line(&self, text: &str) {
-        self.ask(&["send-keys", "-l", text]);
+        self.write(text);
         self.key("Enter");
+    }
+
+    /// Types a part of a line.
+    pub fn write(&self, text: &str) {
+        self.ask(&["send-keys", "-l", text]);
     }
 
     /// Presses a key by tmux's name for it.

@@ -1,0 +1,101 @@
+//! The chat of `llmsrv run`, in a terminal.
+
+use std::{
+    convert::Infallible,
+    sync::mpsc::{self, Receiver},
+};
+
+use axum::{Router, body::Body, response::IntoResponse as _, routing::any};
+use futures_util::{StreamExt as _, stream};
+use serde_json::{Value, json};
+
+use crate::{
+    tmux::Tmux,
+    util::{PATIENCE, Sandbox},
+};
+
+/// A server whose model says the beginning of a sentence and then nothing more. Returns where it is
+/// and what it is asked.
+async fn hesitating() -> (String, Receiver<Value>) {
+    let (asked, questions) = mpsc::channel();
+    let router = Router::new().fallback(any(move |body: String| {
+        let body: Value = serde_json::from_str(&body).unwrap_or_default();
+        let mut answer = json!({
+            "version": "1", "models": [], "capabilities": ["completion"], "template": "{{ .System }}",
+            "model": "x", "created_at": "2026-01-01T00:00:00Z", "done": true,
+            "message": {"role": "assistant", "content": ""},
+        });
+        let messages = body["messages"].as_array().map_or(0, Vec::len);
+        let response = if messages == 0 {
+            answer.to_string().into_response()
+        } else {
+            asked.send(body).unwrap();
+            answer["done"] = false.into();
+            answer["message"]["content"] = "alpha beta gam".into();
+            let line = stream::iter([Ok::<_, Infallible>(format!("{answer}\n"))]);
+            Body::from_stream(line.chain(stream::pending())).into_response()
+        };
+        async { response }
+    }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (host, questions)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_are_added_answers_stopped_and_help_fits() {
+    let (host, questions) = hesitating().await;
+    tokio::task::spawn_blocking(move || {
+        let Some(tmux) = Tmux::open(80, 40) else {
+            return;
+        };
+        let sandbox = Sandbox::new();
+        let home = sandbox.path().display();
+        tmux.line(&format!("export HOME={home} XDG_STATE_HOME={home}/state"));
+        tmux.line(&format!(
+            "clear; {} run x --host {host}",
+            env!("CARGO_BIN_EXE_llmsrv")
+        ));
+        let ready = "Send a message";
+        tmux.wait_for(ready);
+        tmux.write("one");
+        tmux.key("M-Enter");
+        tmux.line("two");
+        let asked = questions.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(asked["messages"][0]["content"], "one\ntwo");
+
+        // A word that has not ended is not printed after Ctrl-C.
+        tmux.wait_for("alpha beta");
+        tmux.key("C-c");
+        let screen = tmux.wait_for(ready);
+        assert!(!screen.contains("gam"), "{screen}");
+
+        tmux.line("\"\"\"first");
+        let screen = tmux.wait_for("... ");
+        assert!(screen.contains("\"\"\" ends the text"), "{screen}");
+        assert!(!screen.contains(ready), "{screen}");
+        tmux.line("last\"\"\"");
+        let asked = questions.recv_timeout(PATIENCE).unwrap();
+        let messages = asked["messages"].as_array().unwrap();
+        assert_eq!(messages.last().unwrap()["content"], "first\nlast");
+        tmux.wait_until("a second answer", |screen| {
+            screen.matches("alpha beta").count() == 2
+        });
+        tmux.key("C-c");
+        tmux.wait_for(ready);
+
+        // No line of the help is broken: each begins as it was written.
+        tmux.line("/?");
+        let screen = tmux.wait_for("parts of the text.");
+        assert!(screen.contains("Alt-Enter"), "{screen}");
+        let (_, help) = screen.split_once(">>> /?").unwrap();
+        for line in help.lines().skip(1).take_while(|line| !line.is_empty()) {
+            assert!(line.starts_with("  /"), "{line}: {screen}");
+        }
+        tmux.line("/bye");
+        tmux.wait_until("shell", |screen| screen.trim_end().ends_with("ready>"));
+    })
+    .await
+    .unwrap();
+}
