@@ -67,7 +67,7 @@ pub fn plain(sample: &Sample, ascii: bool) -> String {
     if let Some(disk) = &sample.disk {
         let (read, write) = (disk.read_bytes_per_second, disk.write_bytes_per_second);
         let each = |of: fn(&crate::DiskDevice) -> u64| {
-            let device = |d: &crate::DiskDevice| format!("{} {:.1}", d.name, of(d) as f64 / 1e6);
+            let device = |d: &crate::DiskDevice| format!("{} {}", d.name, units::rate(of(d)));
             disk.devices
                 .iter()
                 .map(device)
@@ -83,7 +83,7 @@ pub fn plain(sample: &Sample, ascii: bool) -> String {
     }
     if let Some(net) = &sample.network {
         let each = |of: fn(&crate::Interface) -> u64| {
-            let one = |i: &crate::Interface| format!("{} {:.1}", i.name, of(i) as f64 / 1e6);
+            let one = |i: &crate::Interface| format!("{} {}", i.name, units::rate(of(i)));
             net.interfaces
                 .iter()
                 .map(one)

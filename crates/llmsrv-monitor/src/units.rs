@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// `1617 / 24684 MB`; in gigabytes with one decimal from a hundred of them on.
+/// `512/980 MB`; in gigabytes with one decimal from one of them on.
 pub(crate) fn of_total(used: u64, total: u64) -> String {
-    if total < 100_000_000_000 {
+    if total < 1_000_000_000 {
         format!("{}/{} MB", used / 1_000_000, total / 1_000_000)
     } else {
         format!("{:.1}/{:.1} GB", used as f64 / 1e9, total as f64 / 1e9)
@@ -14,15 +14,24 @@ pub(crate) fn of_total(used: u64, total: u64) -> String {
 /// `517 MB`, `1.2 GB`.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
-        0..1_000_000 => format!("{} KB", bytes / 1000),
+        0..1_000_000 => format!("{} kB", bytes / 1000),
         1_000_000..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
         _ => format!("{:.1} GB", bytes as f64 / 1e9),
     }
 }
 
-/// `12.3 MB/s`.
+/// `850 B/s`, `12.3 kB/s`, `480 MB/s`: at most nine columns.
 pub(crate) fn rate(bytes_per_second: u64) -> String {
-    format!("{:.1} MB/s", bytes_per_second as f64 / 1e6)
+    let (unit, name) = match bytes_per_second {
+        0..1000 => return format!("{bytes_per_second} B/s"),
+        // What would be rounded to four digits has the next unit.
+        1000..999_500 => (1e3, "kB/s"),
+        999_500..999_500_000 => (1e6, "MB/s"),
+        _ => (1e9, "GB/s"),
+    };
+    let value = bytes_per_second as f64 / unit;
+    let decimals = usize::from(value < 99.95);
+    format!("{value:.decimals$} {name}")
 }
 
 /// `12.3 %`.
@@ -62,11 +71,24 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!(of_total(1_617_000_000, 24_684_000_000), "1617/24684 MB");
+        assert_eq!(of_total(512_000_000, 980_000_000), "512/980 MB");
+        assert_eq!(of_total(2_728_000_000, 25_276_000_000), "2.7/25.3 GB");
         assert_eq!(of_total(12_340_000_000, 141_000_000_000), "12.3/141.0 GB");
-        assert_eq!(size(999_999), "999 KB");
+        assert_eq!(size(999_999), "999 kB");
         assert_eq!(size(1_250_000_000), "1.2 GB");
-        assert_eq!(rate(12_345_678), "12.3 MB/s");
+        for (bytes, text) in [
+            (0, "0 B/s"),
+            (999, "999 B/s"),
+            (1_000, "1.0 kB/s"),
+            (99_960, "100 kB/s"),
+            (999_499, "999 kB/s"),
+            (999_500, "1.0 MB/s"),
+            (12_345_678, "12.3 MB/s"),
+            (480_000_000, "480 MB/s"),
+            (7_000_000_000, "7.0 GB/s"),
+        ] {
+            assert_eq!(rate(bytes), text);
+        }
         assert_eq!(interval(Duration::from_millis(1500)), "1.5 s");
         assert_eq!(interval(Duration::from_mins(2)), "2 min");
         assert_eq!(uptime(3 * 86_400 + 5 * 3600), "3 d 5 h");

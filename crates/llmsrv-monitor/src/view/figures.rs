@@ -56,15 +56,13 @@ pub(super) fn with_chart(
         width: rest.saturating_sub(bar + 1),
         ..line
     };
-    let top = Brush::top(row.scale, row.history, brush.n_values(chart.width));
+    let top = row.top(brush.n_values(chart.width));
     let left = Rect {
         width: fixed + bar,
         ..line
     };
     figure(buf, left, brush, row, &columns, top);
-    if let Some(history) = row.history {
-        brush.chart(buf, chart, history, row.scale);
-    }
+    brush.chart(buf, chart, row);
 }
 
 /// Draws label, bar, value and note of a figure in one line.

@@ -144,17 +144,17 @@ fn framed(buf: &mut Buffer, area: Rect, brush: Brush, panel: &Panel<'_>) {
             ..inner
         };
         y += 1;
-        let Some(history) = row.history.filter(|_| for_charts > 0) else {
+        if row.history.is_none() || for_charts == 0 {
             with_chart(buf, line, brush, row, &columns);
             continue;
-        };
-        let top = Brush::top(row.scale, row.history, brush.n_values(inner.width));
-        figure(buf, line, brush, row, &columns, top);
+        }
         // What cannot be shared out evenly goes to the first ones.
         let height = chart_lines / n_charts + u16::from(chart_idx < chart_lines % n_charts);
         chart_idx += 1;
-        let chart = Rect { y, height, ..inner };
-        brush.chart(buf, chart, history, row.scale);
+        let chart = brush.axis(buf, Rect { y, height, ..inner }, row);
+        let top = row.top(brush.n_values(chart.width));
+        figure(buf, line, brush, row, &columns, top);
+        brush.chart(buf, chart, row);
         y += height;
     }
     for line in lines.iter().take(n_lines as usize) {

@@ -8,8 +8,7 @@ use ratatui::{
 };
 use unicode_width::UnicodeWidthStr as _;
 
-use super::rows::{Level, Scale};
-use crate::state::History;
+use super::rows::{Level, Row};
 
 /// How everything is drawn.
 #[derive(Clone, Copy, Debug)]
@@ -140,25 +139,33 @@ impl Brush {
         width as usize * if self.ascii { 1 } else { 2 }
     }
 
-    /// Returns the value at the top of a chart that shows the last `n_values`.
-    pub(crate) fn top(scale: Scale, history: Option<&History>, n_values: usize) -> f64 {
-        match scale {
-            Scale::Share(full) => full,
-            Scale::Heat => 100.0,
-            Scale::Rate(least) => history
-                .into_iter()
-                .flat_map(|history| history.last(n_values).flatten())
-                .fold(least, f64::max),
+    /// Returns the place of a chart's curve, and draws the values at its top and bottom to the left
+    /// of it if there is room for them.
+    pub(crate) fn axis(self, buf: &mut Buffer, area: Rect, row: &Row<'_>) -> Rect {
+        if area.width < WITH_AXIS.0 || area.height < WITH_AXIS.1 {
+            return area;
         }
+        let curve = Rect {
+            x: area.x + AXIS,
+            width: area.width - AXIS,
+            ..area
+        };
+        let top = row.top(self.n_values(curve.width));
+        for (y, value) in [(area.y, top), (area.bottom() - 1, 0.0)] {
+            let label = (row.unit)(value);
+            self.text_right(buf, (area.x, y), AXIS - 1, &label, Self::faint());
+        }
+        curve
     }
 
     /// Draws the newest values, the last at the right edge: two in each column as dots of braille
     /// characters, four of them high; in ASCII one, of three heights.
-    pub(crate) fn chart(self, buf: &mut Buffer, area: Rect, history: &History, scale: Scale) {
+    pub(crate) fn chart(self, buf: &mut Buffer, area: Rect, row: &Row<'_>) {
+        let Some(history) = row.history else { return };
         let per_column = if self.ascii { 1 } else { 2 };
         let steps = if self.ascii { 3 } else { 4 };
         let n_values = self.n_values(area.width);
-        let top = Brush::top(scale, Some(history), n_values);
+        let top = row.top(n_values);
         let most = steps * area.height as usize;
         let height = |value: f64| ((value / top * most as f64).round() as usize).clamp(1, most);
         let mut values = history.last(n_values).rev();
@@ -174,7 +181,7 @@ impl Brush {
             let style = if highest / top * (most as f64) < 0.5 {
                 Self::faint()
             } else {
-                self.level(scale.level(highest))
+                self.level(row.scale.level(highest))
             };
             let [right, left] = pair.map(|value| value.map_or(0, height));
             for row in 0..area.height {
@@ -211,6 +218,10 @@ impl Brush {
         }
     }
 }
+
+/// Columns of the values beside a chart, and the least size of a chart that has them.
+const AXIS: u16 = 10;
+const WITH_AXIS: (u16, u16) = (60, 3);
 
 /// Returns the braille character whose two columns are filled from below.
 fn braille(left: usize, right: usize) -> char {

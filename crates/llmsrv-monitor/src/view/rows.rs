@@ -23,6 +23,25 @@ pub(crate) struct Row<'a> {
     pub(crate) now: f64,
     pub(crate) scale: Scale,
     pub(crate) history: Option<&'a History>,
+    /// The history of a figure with the same scale, so that their bars can be compared.
+    pub(crate) beside: Option<&'a History>,
+    /// Writes a value at an axis.
+    pub(crate) unit: fn(f64) -> String,
+}
+
+impl Row<'_> {
+    /// Returns the value at which the bar is full, and the top of a chart of the last `n_values`.
+    pub(crate) fn top(&self, n_values: usize) -> f64 {
+        match self.scale {
+            Scale::Share(full) => full,
+            Scale::Heat => 100.0,
+            Scale::Rate(least) => [self.history, self.beside]
+                .into_iter()
+                .flatten()
+                .flat_map(|history| history.last(n_values).flatten())
+                .fold(least, f64::max),
+        }
+    }
 }
 
 /// What is full, and which colours mean what.
@@ -119,6 +138,8 @@ fn processor<'a>(seen: &'a Seen, sample: &Sample, cores: bool, ascii: bool) -> P
             now: percent,
             scale: Scale::Share(100.0),
             history: seen.history(&Series::Cpu),
+            beside: None,
+            unit: whole_percent,
         });
         let cell = |core: &crate::Core| Cell {
             label: core.core.to_string(),
@@ -140,6 +161,12 @@ fn processor<'a>(seen: &'a Seen, sample: &Sample, cores: bool, ascii: bool) -> P
             now: heat.max_celsius,
             scale: Scale::Heat,
             history: seen.history(&Series::Heat),
+            beside: None,
+            unit: if ascii {
+                |value| format!("{value:.0} C")
+            } else {
+                |value| format!("{value:.0} °C")
+            },
         });
         let cell = |sensor: &crate::Sensor| Cell {
             label: sensor.name.clone(),
@@ -176,6 +203,8 @@ fn memory<'a>(seen: &'a Seen, sample: &Sample) -> Panel<'a> {
             now: percent,
             scale: Scale::Share(100.0),
             history: seen.history(&series),
+            beside: None,
+            unit: whole_percent,
         });
     }
     Panel {
@@ -189,7 +218,7 @@ fn memory<'a>(seen: &'a Seen, sample: &Sample) -> Panel<'a> {
 fn transfer<'a>(seen: &'a Seen, sample: &Sample) -> Panel<'a> {
     let mut rows = Vec::new();
     let mut groups = Vec::new();
-    let mut row = |label: &str, series, rate: u64| {
+    let mut row = |label: &str, [series, other]: [Series; 2], rate: u64| {
         rows.push(Row {
             label: label.into(),
             value: units::rate(rate),
@@ -197,16 +226,26 @@ fn transfer<'a>(seen: &'a Seen, sample: &Sample) -> Panel<'a> {
             now: rate as f64,
             scale: Scale::Rate(LEAST_BYTES),
             history: seen.history(&series),
+            beside: seen.history(&other),
+            unit: |value| units::rate(value as u64),
         });
     };
     // Letters of the rows: read, write, recv, send.
     let both = |[from, to]: [char; 2], inward: u64, outward: u64| {
-        let (inward, outward) = (inward as f64 / 1e6, outward as f64 / 1e6);
-        format!("{from} {inward:.1} {to} {outward:.1}")
+        let (inward, outward) = (units::rate(inward), units::rate(outward));
+        format!("{from} {inward} {to} {outward}")
     };
     if let Some(disk) = &sample.disk {
-        row("read", Series::Read, disk.read_bytes_per_second);
-        row("write", Series::Write, disk.write_bytes_per_second);
+        row(
+            "read",
+            [Series::Read, Series::Write],
+            disk.read_bytes_per_second,
+        );
+        row(
+            "write",
+            [Series::Write, Series::Read],
+            disk.write_bytes_per_second,
+        );
         if disk.devices.len() > 1 {
             let cell = |it: &crate::DiskDevice| {
                 let (read, write) = (it.read_bytes_per_second, it.write_bytes_per_second);
@@ -217,8 +256,16 @@ fn transfer<'a>(seen: &'a Seen, sample: &Sample) -> Panel<'a> {
         }
     }
     if let Some(net) = &sample.network {
-        row("recv", Series::Receive, net.receive_bytes_per_second);
-        row("send", Series::Send, net.transmit_bytes_per_second);
+        row(
+            "recv",
+            [Series::Receive, Series::Send],
+            net.receive_bytes_per_second,
+        );
+        row(
+            "send",
+            [Series::Send, Series::Receive],
+            net.transmit_bytes_per_second,
+        );
         if net.interfaces.len() > 1 {
             let cell = |it: &crate::Interface| {
                 let (down, up) = (it.receive_bytes_per_second, it.transmit_bytes_per_second);
@@ -285,6 +332,8 @@ fn serving<'a>(
             now: percent,
             scale: Scale::Share(100.0 * n_cores as f64),
             history: seen.history(&Series::ServerCpu),
+            beside: None,
+            unit: whole_percent,
         });
     }
     if let Some(bytes) = server.resident_bytes {
@@ -296,6 +345,8 @@ fn serving<'a>(
             now: bytes as f64,
             scale: Scale::Share(total.max(1) as f64),
             history: seen.history(&Series::ServerMemory),
+            beside: None,
+            unit: |value| units::size(value as u64),
         });
     }
     if let Some(rate) = server.generated_tokens_per_second {
@@ -308,6 +359,8 @@ fn serving<'a>(
             now: rate,
             scale: Scale::Rate(LEAST_TOKENS),
             history: seen.history(&Series::Tokens),
+            beside: None,
+            unit: |value| format!("{value:.0}/s"),
         });
     }
     groups.push(vec![Cell::text("at", server.url.clone())]);
@@ -359,6 +412,8 @@ fn accelerator<'a>(
             now: percent,
             scale: Scale::Share(100.0),
             history: seen.history(&Series::Busy(id())),
+            beside: None,
+            unit: whole_percent,
         });
     } else if let (Some(mhz), Some(max @ 1..)) = (device.frequency_mhz, device.max_frequency_mhz) {
         rows.push(Row {
@@ -368,6 +423,8 @@ fn accelerator<'a>(
             now: mhz as f64,
             scale: Scale::Rate(max as f64),
             history: seen.history(&Series::Frequency(id())),
+            beside: None,
+            unit: |value| format!("{value:.0} MHz"),
         });
     }
     if let (Some(used), Some(total @ 1..)) = (device.memory_used_bytes, device.memory_total_bytes) {
@@ -378,6 +435,8 @@ fn accelerator<'a>(
             now: used as f64,
             scale: Scale::Share(total as f64),
             history: seen.history(&Series::Vram(id())),
+            beside: None,
+            unit: |value| units::size(value as u64),
         });
     }
     let frequency = device.frequency_mhz.map(|mhz| format!("{mhz} MHz"));
@@ -400,7 +459,12 @@ impl Cell {
     }
 }
 
-/// Below this the bars of disks and networks do not fill: 100 KB/s.
+/// `100 %`, at an axis.
+fn whole_percent(percent: f64) -> String {
+    format!("{percent:.0} %")
+}
+
+/// Below this the bars of disks and networks do not fill: 100 kB/s.
 const LEAST_BYTES: f64 = 100_000.0;
 /// Below this the bar of tokens does not fill.
 const LEAST_TOKENS: f64 = 10.0;

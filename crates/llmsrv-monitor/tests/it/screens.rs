@@ -168,6 +168,30 @@ fn help_frozen_and_hidden_panels() {
 }
 
 #[test]
+fn large_charts_have_axes_and_pairs_of_rates_one_scale() {
+    let mut state = State::new(Duration::from_secs(1), false);
+    state.add(sample(1));
+    let text = screen(&mut state, 200, 50).to_string();
+    for axis in ["100 %", "100 °C", "12.0 MB/s", "1.5 MB/s", "0 B/s"] {
+        let is_axis = |part: &str| {
+            let rest = part.trim_start_matches(['"', '│', ' ']);
+            rest.starts_with(axis) && !part.contains(['█', '░'])
+        };
+        let is_there = text.lines().flat_map(|line| line.split("││")).any(is_axis);
+        assert!(is_there, "{axis}: {text}");
+    }
+    // 30 kB/s beside 12 MB/s have a bar of one part in four hundred.
+    let bar = |row: &str| {
+        let line = text.lines().find(|line| line.contains(row)).unwrap();
+        line.split("││").next().unwrap().matches('█').count()
+    };
+    assert!(bar("read  █") > 60 && bar("write ") <= 1, "{text}");
+    // There is no room for them here.
+    let small = screen(&mut state, 80, 24).to_string();
+    assert!(!small.contains("100 °C"), "{small}");
+}
+
+#[test]
 fn a_small_terminal_shows_everything_by_scrolling() {
     let mut state = state(false);
     let first = screen(&mut state, 40, 12).to_string();
