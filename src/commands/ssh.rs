@@ -140,13 +140,13 @@ impl Task<'_> {
         forward: Forward,
         interrupt: &mut Interrupt,
     ) -> Result<Option<ExitCode>, Stop> {
-        let port = forward::open(control, forward, interrupt).await?;
-        let url = format!("http://127.0.0.1:{port}");
+        let probe = forward::Probe::open(control, forward, interrupt).await?;
         let host = &self.ssh.destination;
         let version = tokio::select! {
-            version = version(&url) => version,
+            version = version(probe.port()) => version,
             signal = interrupt.signal() => return Err(Error::Interrupted(signal).into()),
         };
+        probe.close(control, interrupt).await?;
         let version = version.map_err(|why| {
             let text = format!(
                 "nothing answers at port {} of {host}: {why}",
@@ -155,6 +155,8 @@ impl Task<'_> {
             Failure::new(Code::Unreachable, text)
                 .hint("start a server there: llmsrv serve; another port: --forward LOCAL:REMOTE")
         })?;
+        let port = forward::open(control, forward, interrupt).await?;
+        let url = format!("http://127.0.0.1:{port}");
         let is_held = self.args.command.is_empty();
         if is_held {
             term::line(&url).map_err(Failure::from)?;
@@ -363,9 +365,10 @@ fn surroundings() -> Result<Surroundings, Failure> {
     })
 }
 
-/// Returns what answers, or why nothing does.
-async fn version(url: &str) -> Result<String, String> {
-    let client = Client::new(url, None).map_err(|error| error.to_string())?;
+/// Returns what answers at a tunnel, or why nothing does.
+async fn version(port: u16) -> Result<String, String> {
+    let client = Client::new(&format!("http://127.0.0.1:{port}"), None)
+        .map_err(|error| error.to_string())?;
     match tokio::time::timeout(PATIENCE, client.version()).await {
         Ok(Ok(version)) => Ok(format!("version {version}")),
         // One that asks for a key is there.
@@ -373,6 +376,8 @@ async fn version(url: &str) -> Result<String, String> {
             status: status @ (401 | 403),
             ..
         })) => Ok(format!("a server that asks for a key (status {status})")),
+        // sshd closes what it cannot connect.
+        Ok(Err(client::Error::Broken(_))) => Err("no program listens there".to_owned()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
     }

@@ -117,7 +117,7 @@ pub enum DestinationError {
     #[error("`{0}` is no IPv6 address")]
     NotIpv6(String),
     /// What follows the colon of a jump host.
-    #[error("`{0}` is no port (1 to 65535)")]
+    #[error("`{0}` is not a port (1 to 65535)")]
     NoPort(String),
     /// Longer than any name.
     #[error("the name has more than {MAX_LEN} bytes")]

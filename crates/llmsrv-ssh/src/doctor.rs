@@ -133,7 +133,7 @@ fn folder(name: &'static str, path: &Path) -> Check {
     let shown = quoted(&path.to_string_lossy());
     let facts = match fs::metadata(path) {
         Ok(facts) if facts.is_dir() => facts,
-        Ok(_) => return fail(name, format!("{shown} is no folder"), &[]),
+        Ok(_) => return fail(name, format!("{shown} is not a folder"), &[]),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && name == ".ssh" => {
             return skip(
                 name,

@@ -48,8 +48,56 @@ impl FromStr for Forward {
 
 /// What is written is no port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no port (1 to 65535); write LOCAL or LOCAL:REMOTE, after the host")]
+#[error("`{0}` is not a port (1 to 65535); write LOCAL or LOCAL:REMOTE, after the host")]
 pub struct ForwardError(String);
+
+/// A tunnel from a port that nobody chose, to see who answers at its other end.
+///
+/// The tunnel that is wanted cannot tell: from the server's own port to a host that is this machine,
+/// where no server runs, it leads to itself.
+pub struct Probe {
+    local: SocketAddr,
+    remote: SocketAddr,
+}
+
+impl Probe {
+    /// Opens it.
+    pub async fn open(
+        control: &Control,
+        forward: Forward,
+        interrupt: &mut Interrupt,
+    ) -> Result<Probe, Error> {
+        let none = |error: std::io::Error| Error::NoTunnel(error.to_string());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(none)?;
+        let local = listener.local_addr().map_err(none)?;
+        drop(listener);
+        let remote = SocketAddr::from((Ipv4Addr::LOCALHOST, forward.remote));
+        let steps = control.steps();
+        tokio::select! {
+            opened = steps.request_port_forward(ForwardType::Local, local, remote) => {
+                opened.map_err(no_tunnel)?;
+            }
+            signal = interrupt.signal() => return Err(Error::Interrupted(signal)),
+        }
+        Ok(Probe { local, remote })
+    }
+
+    /// Returns its port on this machine.
+    pub fn port(&self) -> u16 {
+        self.local.port()
+    }
+
+    /// Closes it.
+    pub async fn close(self, control: &Control, interrupt: &mut Interrupt) -> Result<(), Error> {
+        let steps = control.steps();
+        tokio::select! {
+            closed = steps.close_port_forward(ForwardType::Local, self.local, self.remote) => {
+                closed.map_err(no_tunnel)
+            }
+            signal = interrupt.signal() => Err(Error::Interrupted(signal)),
+        }
+    }
+}
 
 /// Opens the tunnel; returns the local port.
 pub async fn open(
@@ -78,13 +126,15 @@ pub async fn open(
         };
         match opened {
             Ok(()) => return Ok(port),
-            Err(error) => {
-                let why = std::error::Error::source(&error).map(ToString::to_string);
-                refused = Error::NoTunnel(why.unwrap_or_else(|| error.to_string()));
-            }
+            Err(error) => refused = no_tunnel(error),
         }
     }
     Err(refused)
+}
+
+fn no_tunnel(error: openssh::Error) -> Error {
+    let why = std::error::Error::source(&error).map(ToString::to_string);
+    Error::NoTunnel(why.unwrap_or_else(|| error.to_string()))
 }
 
 /// The port of a server of ours.
