@@ -258,6 +258,38 @@ async fn the_server_ends_cleanly_on_signals() {
     }
 }
 
+#[tokio::test]
+async fn options_without_effect_are_named_in_a_header() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve();
+    let options = json!({"temprature": 0, "mirostat": 1, "num_predict": 1, "num_gpu": 0});
+    for stream in [false, true] {
+        for (path, input) in [
+            ("generate", ("prompt", json!("Hi"))),
+            (
+                "chat",
+                ("messages", json!([{"role": "user", "content": "Hi"}])),
+            ),
+        ] {
+            let mut body = json!({"model": "default", "options": options, "stream": stream});
+            body[input.0] = input.1;
+            let url = format!("{}/api/{path}", server.url);
+            let answer = server.http.post(url).json(&body).send().await.unwrap();
+            assert_eq!(answer.status(), 200);
+            let warnings = answer.headers().get_all("warning").iter();
+            let mut warnings: Vec<_> = warnings.map(|value| value.to_str().unwrap()).collect();
+            warnings.sort_unstable();
+            assert_eq!(
+                warnings,
+                [
+                    r#"299 llmsrv "the option \"mirostat\" has no effect any more""#,
+                    r#"299 llmsrv "there is no option \"temprature\"""#,
+                ]
+            );
+        }
+    }
+}
+
 /// Schemas as libraries write them: an answer that ends satisfies the schema, all of it but what the
 /// answer's header names.
 #[tokio::test]

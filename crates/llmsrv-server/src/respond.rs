@@ -16,8 +16,9 @@ use futures_util::{
     stream::{self, FuturesUnordered},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use llmsrv_api::options::{Options, is_legacy};
 use llmsrv_chat::Piece;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     app::App,
@@ -45,6 +46,7 @@ pub(crate) async fn answer(
     if adds_logprobs {
         job.logprobs = Some(0);
     }
+    let mut unheeded = without_effect(&job.options);
     let n_answers = job.n_answers;
     let later = (1..n_answers).map(|idx| (idx, job.answer(idx))).collect();
     let voice = match voice::begin(&app, job).await? {
@@ -55,7 +57,8 @@ pub(crate) async fn answer(
         }
         Outcome::Prompt(text, n_images) => return Ok(json(&rendered.write(&text, n_images))),
     };
-    let warnings = warnings(voice.unenforced());
+    unheeded.extend_from_slice(voice.unenforced());
+    let warnings = warnings(&unheeded);
     let speech = Speech {
         app,
         client: Client::of_this_request(),
@@ -79,6 +82,19 @@ pub(crate) async fn answer(
         response.headers_mut().append(header::WARNING, warning);
     }
     Ok(response)
+}
+
+/// Options that change nothing: one sentence each.
+fn without_effect(options: &Map<String, Value>) -> Vec<String> {
+    let names = Options::default().merge(options).unwrap_or_default();
+    let sentence = |name: &String| {
+        if is_legacy(name) {
+            format!("the option \"{name}\" has no effect any more")
+        } else {
+            format!("there is no option \"{name}\"")
+        }
+    };
+    names.iter().map(sentence).collect()
 }
 
 /// Values of the header `Warning` (RFC 7234, section 5.5) for texts: `299 llmsrv "text"`.
