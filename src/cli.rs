@@ -247,7 +247,7 @@ impl Command {
             Command::Testgpu(args) => args.common.json,
             Command::Testnpu(args) => args.common.json,
             Command::Key(args) => args.wants_json(),
-            Command::Config(args) => args.json,
+            Command::Config(args) => args.wants_json(),
             Command::Create(args) => args.json,
             Command::Default(args) => args.json,
             Command::Pull(args) => args.json,
@@ -261,14 +261,14 @@ impl Command {
             Command::Service(args) => args.wants_json(),
             Command::Firewall(args) => args.wants_json(),
             Command::Ssh(args) => args.wants_json(),
+            Command::Stop(args) => args.json,
+            Command::Cp(args) => args.json,
+            Command::Rm(args) => args.json,
+            Command::Logs(args) => args.json,
             Command::Serve(_)
             | Command::Run(_)
-            | Command::Stop(_)
-            | Command::Cp(_)
-            | Command::Rm(_)
             | Command::Logkit(_)
             | Command::Net(_)
-            | Command::Logs(_)
             | Command::Completions(_)
             | Command::Generate(_)
             | Command::DeviceWorker(_) => false,

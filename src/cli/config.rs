@@ -33,7 +33,18 @@ pub struct ConfigArgs {
 #[derive(Debug, Subcommand)]
 pub enum ConfigAction {
     /// Look for mistakes in all places settings come from
-    Check,
+    Check {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print where the settings file is, or would be
     Path,
+}
+
+impl ConfigArgs {
+    /// Tells whether results, and therefore errors, are wanted as JSON.
+    pub fn wants_json(&self) -> bool {
+        self.json || matches!(self.action, Some(ConfigAction::Check { json: true }))
+    }
 }

@@ -24,7 +24,12 @@ pub struct KeyArgs {
 impl KeyArgs {
     /// Tells whether results, and therefore errors, are wanted as JSON.
     pub fn wants_json(&self) -> bool {
-        matches!(self.action, KeyAction::List { json: true })
+        match self.action {
+            KeyAction::Add { json, .. }
+            | KeyAction::List { json }
+            | KeyAction::Off { json }
+            | KeyAction::Rm { json, .. } => json,
+        }
     }
 }
 
@@ -38,6 +43,9 @@ pub enum KeyAction {
         /// What it allows
         #[arg(long, value_name = "ROLE", default_value = "infer")]
         role: RoleArg,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// List the keys
     #[command(visible_alias = "ls")]
@@ -47,11 +55,18 @@ pub enum KeyAction {
         json: bool,
     },
     /// Remove all keys and serve without; a running server has to be started again
-    Off,
+    Off {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove a key: it stops working
     Rm {
         /// The name it was made with
         name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 

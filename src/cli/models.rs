@@ -122,6 +122,9 @@ pub struct StopArgs {
     /// The model; none = the server itself
     #[arg(value_name = "MODEL", add = ArgValueCompleter::new(complete::models))]
     pub model: Option<String>,
+    /// Print what was stopped as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What `create` is for.
@@ -171,6 +174,9 @@ pub struct CpArgs {
     /// Its new name
     #[arg(value_name = "DESTINATION")]
     pub destination: String,
+    /// Print both names as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What `default` is for.
@@ -203,4 +209,7 @@ pub struct RmArgs {
     /// The models
     #[arg(value_name = "MODEL", required = true, add = ArgValueCompleter::new(complete::models))]
     pub names: Vec<String>,
+    /// Print what was removed as JSON
+    #[arg(long)]
+    pub json: bool,
 }

@@ -283,7 +283,8 @@ pub const LOGS_ABOUT: &str = "Show the log of the server\n\n\
     llmsrv logs                              The last 100 lines\n  \
     llmsrv logs -f                           Those to come as well, until Ctrl-C\n  \
     llmsrv logs -n 20 --since 1h             The last 20 of the last hour\n  \
-    llmsrv logs --since 2026-11-21T08:00:00Z\n\n\
+    llmsrv logs --since 2026-11-21T08:00:00Z\n  \
+    llmsrv logs --json | jq 'select(.level == \"WARN\")'\n\n\
     Exit status: 0, or that of journalctl; 1 = there is no log.")]
 pub struct LogsArgs {
     /// Go on with what is written from now on
@@ -298,4 +299,7 @@ pub struct LogsArgs {
     /// The service of this user, not that of the machine
     #[arg(long)]
     pub user: bool,
+    /// Print each line as a JSON object
+    #[arg(long)]
+    pub json: bool,
 }

@@ -17,15 +17,20 @@ pub fn run(global: GlobalArgs, args: &ConfigArgs) -> Result<(), Failure> {
         Some(ConfigAction::Path) => {
             term::line(context::request(&global)?.settings_file().display())?;
         }
-        Some(ConfigAction::Check) => {
+        Some(ConfigAction::Check { json: as_json }) => {
             let context = Context::load(global, Vec::new())?;
+            let warnings = &context.loaded.warnings;
+            if as_json {
+                let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+                term::json(&json!({ "file": context.loaded.file, "warnings": warnings }))?;
+                return Ok(());
+            }
             let from = context.loaded.file.as_ref();
             let file = from.map_or_else(
                 || "no settings file".to_owned(),
                 |path| path.display().to_string(),
             );
-            let oddities = context.loaded.warnings.len();
-            let verdict = if oddities == 0 {
+            let verdict = if warnings.is_empty() {
                 "no mistakes"
             } else {
                 "no mistakes, but see the warnings"

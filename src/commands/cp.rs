@@ -1,6 +1,7 @@
 //! `llmsrv cp`
 
 use anyhow::Context as _;
+use serde_json::json;
 
 use crate::{
     cli::CpArgs,
@@ -22,7 +23,9 @@ pub fn run(context: &Context, args: &CpArgs) -> Result<(), Failure> {
             .await;
         connection.close().await;
         copied.with_context(|| format!("cannot copy {} to {}", args.source, args.destination))?;
-        if !context.global.quiet {
+        if args.json {
+            term::json(&json!({ "source": args.source, "destination": args.destination }))?;
+        } else if !context.global.quiet {
             term::note(format_args!(
                 "copied {} to {}",
                 args.source, args.destination

@@ -19,12 +19,16 @@ pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
     let file = KeyFile::new(path);
     let quiet = context.global.quiet;
     match args.action {
-        KeyAction::Add { name, role } => {
+        KeyAction::Add {
+            name,
+            role,
+            json: as_json,
+        } => {
             if name.trim().is_empty() {
                 return Err(Failure::new(Code::Usage, "a key needs a name"));
             }
             let key = new_key()?;
-            file.add(KeyEntry {
+            let entry = KeyEntry {
                 name,
                 role: match role {
                     RoleArg::Infer => Role::Infer,
@@ -33,14 +37,20 @@ pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
                 },
                 sha256: llmsrv_server::keys::digest(key.as_bytes()),
                 created: Timestamp::from_second(Timestamp::now().as_second())?.to_string(),
-            })?;
+            };
+            let shown = json!({ "name": entry.name, "role": entry.role, "key": key });
+            file.add(entry)?;
+            if as_json {
+                term::json(&shown)?;
+                return Ok(());
+            }
             term::line(&key)?;
             if !quiet {
                 term::note("This is the only time the key is shown.");
             }
         }
         KeyAction::List { json: as_json } => list(&file, as_json)?,
-        KeyAction::Off => {
+        KeyAction::Off { json: as_json } => {
             let were_there = file.remove_all()?;
             if !context.config().server.api_keys.is_empty() {
                 return Err(
@@ -48,7 +58,9 @@ pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
                         .hint("unset it; `llmsrv config` says where it is set"),
                 );
             }
-            if !quiet {
+            if as_json {
+                term::json(&json!({ "removed": were_there }))?;
+            } else if !quiet {
                 term::note(if were_there {
                     "No keys are wanted any more, once the server is started again: whoever \
                      reaches it can use the models."
@@ -57,11 +69,16 @@ pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
                 });
             }
         }
-        KeyAction::Rm { name } => {
+        KeyAction::Rm {
+            name,
+            json: as_json,
+        } => {
             let left = file.remove(&name).map_err(|error| {
                 Failure::new(Code::Failed, error).hint("`llmsrv key list` shows the names")
             })?;
-            if !quiet {
+            if as_json {
+                term::json(&json!({ "removed": name, "left": left }))?;
+            } else if !quiet {
                 term::note(format_args!("removed {name}"));
                 if left == 0 {
                     term::note(

@@ -1,6 +1,7 @@
 //! `llmsrv logs`: the journal of the service, or the log of a server in the background.
 
 use std::{
+    io,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -14,6 +15,7 @@ use llmsrv_host::{
     instance,
     systemd::Unit,
 };
+use serde_json::{Value, json};
 
 use super::service;
 use crate::{
@@ -59,9 +61,18 @@ fn source(context: &Context, user: bool) -> Source {
     }
 }
 
-/// The last warnings and errors, for `status`; nothing if they cannot be had.
-pub fn troubles(context: &Context, most: usize) -> Vec<String> {
+/// The last warnings and errors of a server that runs for so long, for `status`; nothing if they
+/// cannot be had.
+pub fn troubles(context: &Context, uptime: Option<Duration>, most: usize) -> Vec<String> {
     let mut troubles = last(context, LOOKED_AT);
+    let began = uptime.and_then(|uptime| Timestamp::now().checked_sub(uptime).ok());
+    // The file goes on with each server that has this port. A process knows its beginning to
+    // hundredths of a second.
+    let began = began.and_then(|began| began.checked_sub(Duration::from_millis(100)).ok());
+    let is_older =
+        |line: &str| matches!((moment(line), began), (Some(at), Some(began)) if at < began);
+    let n_older = troubles.iter().rposition(|line| is_older(line));
+    troubles.drain(..n_older.map_or(0, |last| last + 1));
     troubles.retain(|line| is_trouble(line));
     troubles.split_off(troubles.len().saturating_sub(most))
 }
@@ -104,6 +115,7 @@ fn journal(unit: &Unit, args: &LogsArgs, since: Option<Timestamp>) -> Failure {
     let mut options = vec![format!("--lines={}", args.lines)];
     options.extend(args.follow.then(|| "--follow".to_owned()));
     options.extend(since.map(|since| format!("--since=@{}", since.as_second())));
+    options.extend(args.json.then(|| "--output=json".to_owned()));
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let command = unit.scope.journal(&options);
     let error = std::process::Command::new(&command.program)
@@ -130,18 +142,48 @@ fn file(path: &Path, args: &LogsArgs, since: Option<Timestamp>) -> Result<(), Fa
             ));
         }
     };
+    let mut unfinished = Vec::new();
     loop {
         let piece = follow
             .read()
             .with_context(|| format!("cannot read {}", path.display()))?;
-        if !piece.is_empty() {
+        if !piece.is_empty() && args.json {
+            unfinished.extend(piece);
+            let end = unfinished.iter().rposition(|byte| *byte == b'\n');
+            let lines: Vec<u8> = unfinished.drain(..end.map_or(0, |at| at + 1)).collect();
+            objects(&lines)?;
+        } else if !piece.is_empty() {
             term::piece(String::from_utf8_lossy(&piece))?;
         } else if args.follow {
             std::thread::sleep(LOOK);
         } else {
-            return Ok(());
+            return Ok(objects(&unfinished)?);
         }
     }
+}
+
+/// Prints lines as objects.
+fn objects(lines: &[u8]) -> io::Result<()> {
+    let lines = String::from_utf8_lossy(lines);
+    lines
+        .lines()
+        .try_for_each(|line| term::json_line(&object(line)))
+}
+
+/// Returns a line as `LLMSRV_LOG_FORMAT=json` writes it, as far as its text tells. What is no beginning
+/// of an entry, as a line of a panic, is a message alone.
+fn object(line: &str) -> Value {
+    if let Ok(object @ Value::Object(_)) = serde_json::from_str(line) {
+        return object;
+    }
+    let parts = || {
+        let (time, rest) = line.split_once(' ')?;
+        time.parse::<Timestamp>().ok()?;
+        let (level, message) = rest.trim_start().split_once(' ')?;
+        let fields = json!({ "message": message });
+        Some(json!({ "timestamp": time, "level": level, "fields": fields }))
+    };
+    parts().unwrap_or_else(|| json!({ "fields": { "message": line } }))
 }
 
 /// Reads when a line was written: its first word, or the field `timestamp` of a line of JSON.
@@ -220,6 +262,28 @@ mod tests {
                 Code::Usage,
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn lines_become_objects() {
+        for (line, expected) in [
+            (
+                "2026-11-21T08:00:00.5Z  WARN llmsrv::serve: open to the network: 2 interfaces",
+                json!({
+                    "timestamp": "2026-11-21T08:00:00.5Z", "level": "WARN",
+                    "fields": {"message": "llmsrv::serve: open to the network: 2 interfaces"},
+                }),
+            ),
+            ("{\"level\":\"INFO\"}", json!({"level": "INFO"})),
+            ("[1]", json!({"fields": {"message": "[1]"}})),
+            (
+                "thread 'main' panicked: x",
+                json!({"fields": {"message": "thread 'main' panicked: x"}}),
+            ),
+            ("", json!({"fields": {"message": ""}})),
+        ] {
+            assert_eq!(object(line), expected, "{line}");
         }
     }
 

@@ -38,6 +38,7 @@ pub fn run(context: &Context, args: &NetArgs) -> Result<ExitCode, Failure> {
             lines: 100,
             since: None,
             user: args.user,
+            json: false,
         };
         return logs::run(context, &logs);
     }

@@ -82,7 +82,10 @@ impl State {
             if unit.is_some() || instance.as_ref().is_some_and(|it| it.log.is_some()) {
                 // Of one that does not run, the last lines say why.
                 log = match answers {
-                    Some(_) => super::logs::troubles(context, LOG_LINES),
+                    Some(_) => {
+                        let uptime = instance.as_ref().and_then(Instance::uptime);
+                        super::logs::troubles(context, uptime, LOG_LINES)
+                    }
                     None => super::logs::last(context, LOG_LINES),
                 };
             }

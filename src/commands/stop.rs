@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use llmsrv_host::instance::{self, Ended};
+use serde_json::json;
 
 use crate::{
     cli::StopArgs,
@@ -16,24 +17,40 @@ use crate::{
 /// Unloads a model from the memory of the running server, or ends the server.
 pub fn run(context: &Context, args: &StopArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
-    match &args.model {
-        Some(model) => unload(context, model),
-        None => end(context),
+    let (text, as_json) = if let Some(model) = &args.model {
+        unload(context, model)?;
+        (format!("stopped {model}"), json!({ "model": model }))
+    } else {
+        let (url, ended) = stop_server(context)?;
+        let (text, is_killed) = stopped(&url, ended);
+        (text, json!({ "url": url, "killed": is_killed }))
+    };
+    if args.json {
+        term::json(&as_json)?;
+    } else if !context.global.quiet {
+        term::note(text);
     }
+    Ok(())
 }
 
 fn unload(context: &Context, model: &str) -> Result<(), Failure> {
     runtime()?.block_on(async {
         let client = running(context).await?;
         let unloaded = client.unload(model).await;
-        unloaded.with_context(|| format!("cannot stop {model}"))?;
-        say(context, format_args!("stopped {model}"));
-        Ok(())
+        Ok(unloaded.with_context(|| format!("cannot stop {model}"))?)
     })
 }
 
 /// Ends the server of this user on the configured port, or that of the machine.
 pub fn end(context: &Context) -> Result<(), Failure> {
+    let (url, ended) = stop_server(context)?;
+    if !context.global.quiet {
+        term::note(stopped(&url, ended).0);
+    }
+    Ok(())
+}
+
+fn stop_server(context: &Context) -> Result<(String, Ended), Failure> {
     let config = context.config();
     let host = &config.server.host;
     let Some(instance) = instance::find(&config.host.runtime_dir, host.port) else {
@@ -44,20 +61,17 @@ pub fn end(context: &Context) -> Result<(), Failure> {
     let ended = instance.end(PATIENCE).map_err(|error| {
         Failure::from(error).context(format!("cannot stop the server at {}", instance.url))
     })?;
-    let url = &instance.url;
-    match ended {
-        Ended::Asked => say(context, format_args!("stopped the server at {url}")),
-        Ended::Killed => say(
-            context,
-            format_args!("killed the server at {url}, which did not end when asked to"),
-        ),
-    }
-    Ok(())
+    Ok((instance.url, ended))
 }
 
-fn say(context: &Context, text: impl std::fmt::Display) {
-    if !context.global.quiet {
-        term::note(text);
+/// Says how a server ended, and whether it had to be killed.
+fn stopped(url: &str, ended: Ended) -> (String, bool) {
+    match ended {
+        Ended::Asked => (format!("stopped the server at {url}"), false),
+        Ended::Killed => {
+            let text = format!("killed the server at {url}, which did not end when asked to");
+            (text, true)
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{io::Write, process::Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::util::{Output, Sandbox};
 
@@ -105,6 +105,57 @@ fn models_can_be_managed_without_a_server() {
     assert!(shown.contains("llama") && shown.contains("Q8_0"), "{shown}");
     sandbox.run(&["rm", "mine"]).ok();
     assert!(!sandbox.run(&["list"]).ok().stdout.contains("mine"));
+}
+
+#[tokio::test]
+async fn what_was_done_is_printed_as_json() {
+    let sandbox = Sandbox::new();
+    let json = |args: &[&str]| sandbox.run(args).ok().json();
+    let key = json(&["key", "add", "laptop", "--json"]);
+    assert_eq!(
+        (&key["name"], &key["role"]),
+        (&"laptop".into(), &"infer".into())
+    );
+    assert!(key["key"].as_str().unwrap().starts_with("llmsrv_"), "{key}");
+    assert_eq!(
+        json(&["key", "rm", "laptop", "--json"]),
+        json!({"removed": "laptop", "left": 0})
+    );
+    assert_eq!(json(&["key", "off", "--json"]), json!({"removed": true}));
+    assert_eq!(
+        json(&["cp", "default", "mine", "--json"]),
+        json!({"source": "default", "destination": "mine"})
+    );
+    // What was removed is told, also where something was not.
+    let removed = sandbox.run(&["rm", "mine", "gone", "--json"]);
+    assert_eq!(
+        (removed.code, removed.json()),
+        (1, json!({"removed": ["mine"]}))
+    );
+    let error: Value = serde_json::from_str(&removed.stderr).unwrap();
+    assert!(error["error"].as_str().unwrap().contains("gone"), "{error}");
+    let checked = json(&["config", "check", "--json"]);
+    assert_eq!(checked, json!({"file": null, "warnings": []}));
+    let wrong = Output::of(
+        sandbox
+            .command()
+            .args(["config", "check", "--json"])
+            .env("LLMSRV_KEEP_ALIVE", "soon"),
+    );
+    assert_eq!(wrong.code, 78, "{wrong:?}");
+    let error: Value = serde_json::from_str(&wrong.stderr).unwrap();
+    assert_eq!(error["code"], "config");
+
+    let server = sandbox.serve();
+    let stop = |args: &[&str]| {
+        let mut command = sandbox.command();
+        command.arg("stop").args(args).arg("--json");
+        Output::of(command.env("LLMSRV_HOST", server.host()))
+            .ok()
+            .json()
+    };
+    assert_eq!(stop(&["default"]), json!({"model": "default"}));
+    assert_eq!(stop(&[]), json!({"url": server.url, "killed": false}));
 }
 
 #[test]

@@ -88,11 +88,23 @@ fn a_server_that_wants_a_key_is_alive() {
     assert_eq!(status["wants_key"], false);
 }
 
-#[test]
-fn status_shows_troubles_and_not_its_own_questions() {
+#[tokio::test]
+async fn status_shows_troubles_and_not_its_own_questions() {
     let sandbox = Sandbox::new();
     let port = crate::machine::free_port().to_string();
     let host = format!("127.0.0.1:{port}");
+    // What a server before it wrote is not of this one.
+    let file = sandbox
+        .path()
+        .join(format!("state/llmsrv/server-{port}.log"));
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(
+        &file,
+        "2020-01-01T00:00:00Z  WARN llmsrv: long ago\nand more\n",
+    )
+    .unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&file, mode).unwrap();
     sandbox
         .run(&["serve", "--background", "--host", &host])
         .ok();
@@ -100,6 +112,16 @@ fn status_shows_troubles_and_not_its_own_questions() {
     status();
     let log = &status()["log"];
     assert_eq!(log, &serde_json::json!([]), "{log}");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("long ago"));
+    let body = r#"{"model": "default", "prompt": "", "options": {"temprature": 0}}"#;
+    llmsrv_tls::init();
+    let generate = reqwest::Client::new().post(format!("http://{host}/api/generate"));
+    generate.body(body).send().await.unwrap();
+    let log = status()["log"].to_string();
+    assert!(
+        log.contains("temprature") && !log.contains("long ago"),
+        "{log}"
+    );
     sandbox.run(&["stop", "-p", &port]).ok();
 }
 

@@ -369,6 +369,14 @@ fn logs_come_from_the_journal_or_the_file() {
         "2026-11-21T09:00:00Z  INFO two\n  more\n"
     );
     assert_eq!(machine.run(&["logs", "--since", "soon"]).code, 2);
+    let objects: Vec<Value> = file(&["logs", "--json", "-n", "2"])
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(objects.len(), 2, "{objects:?}");
+    assert_eq!(objects[0]["level"], "INFO");
+    assert_eq!(objects[0]["timestamp"], "2026-11-21T09:00:00Z");
+    assert_eq!(objects[1]["fields"]["message"], "  more");
 
     let mut follow = machine
         .command(&["logs", "-f", "-n", "1"])
@@ -391,6 +399,12 @@ fn logs_come_from_the_journal_or_the_file() {
     assert_eq!(
         machine.calls().last().unwrap(),
         "journalctl|--unit|llmsrv-network.service|--lines=5|--follow|--since=@1795248000"
+    );
+    machine.run(&["logs", "--json"]);
+    let called = machine.calls();
+    assert!(
+        called.last().unwrap().ends_with("|--output=json"),
+        "{called:?}"
     );
     fs::remove_file(machine.path("bin/journalctl")).unwrap();
     assert_eq!(machine.run(&["logs"]).code, 1);
