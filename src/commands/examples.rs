@@ -126,18 +126,20 @@ const REQUESTS: &[Request] = &[
     },
     Request {
         name: "generate",
-        what: "Complete a text",
+        what: "Answer a prompt",
         path: "/api/generate",
         body: Some(
-            || json!({"prompt": "def fibonacci(n):", "stream": false, "options": {"num_predict": 40}}),
+            || json!({"prompt": "What is a mutex?", "stream": false, "options": {"num_predict": 60, "temperature": 0}}),
         ),
         answer: Answer::Json(&["response"]),
     },
     Request {
         name: "stream",
-        what: "Complete a text, piece by piece",
+        what: "Answer a prompt, piece by piece",
         path: "/api/generate",
-        body: Some(|| json!({"prompt": "Write a haiku.", "options": {"num_predict": 40}})),
+        body: Some(
+            || json!({"prompt": "Which Linux command shows free disk space?", "options": {"num_predict": 60, "temperature": 0}}),
+        ),
         answer: Answer::Lines(&["response"]),
     },
     Request {
@@ -148,10 +150,10 @@ const REQUESTS: &[Request] = &[
             json!({
                 "messages": [
                     {"role": "system", "content": "Be brief."},
-                    {"role": "user", "content": "What is a mutex?"},
+                    {"role": "user", "content": "Write a Python function that reverses a string."},
                 ],
                 "stream": false,
-                "options": {"num_predict": 40},
+                "options": {"num_predict": 80, "temperature": 0},
             })
         }),
         answer: Answer::Json(&["message", "content"]),
@@ -172,6 +174,7 @@ const REQUESTS: &[Request] = &[
                     "required": ["name", "age"],
                 },
                 "stream": false,
+                "options": {"temperature": 0},
             })
         }),
         answer: Answer::Json(&["message", "content"]),
@@ -188,7 +191,7 @@ const REQUESTS: &[Request] = &[
         what: "A conversation, as OpenAI's clients ask for it",
         path: "/v1/chat/completions",
         body: Some(
-            || json!({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 40}),
+            || json!({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 60, "temperature": 0}),
         ),
         answer: Answer::Json(&["choices", "0", "message", "content"]),
     },
@@ -197,7 +200,7 @@ const REQUESTS: &[Request] = &[
         what: "The same as a stream of events",
         path: "/v1/chat/completions",
         body: Some(
-            || json!({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 40, "stream": true}),
+            || json!({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 60, "temperature": 0, "stream": true}),
         ),
         answer: Answer::Events(&["choices", "0", "delta", "content"]),
     },
@@ -205,7 +208,7 @@ const REQUESTS: &[Request] = &[
         name: "openai-responses",
         what: "A response, as OpenAI's newer clients ask for it",
         path: "/v1/responses",
-        body: Some(|| json!({"input": "Hello!", "max_output_tokens": 40})),
+        body: Some(|| json!({"input": "Who are you?", "max_output_tokens": 60, "temperature": 0})),
         answer: Answer::Json(&["output", "0", "content", "0", "text"]),
     },
     Request {
@@ -213,7 +216,7 @@ const REQUESTS: &[Request] = &[
         what: "A message, as Anthropic's clients ask for it",
         path: "/v1/messages",
         body: Some(
-            || json!({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 40}),
+            || json!({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 60, "temperature": 0}),
         ),
         answer: Answer::Json(&["content", "0", "text"]),
     },

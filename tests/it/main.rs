@@ -25,6 +25,7 @@ mod create;
 mod crowd;
 mod determinism;
 mod devices;
+mod examples;
 mod firewall;
 mod first_steps;
 mod generated;
