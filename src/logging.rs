@@ -78,7 +78,7 @@ fn filter(server: &ServerConfig, style: Style) -> Result<EnvFilter, Failure> {
     EnvFilter::try_new(filter).map_err(|error| {
         Failure::new(
             Code::Config,
-            format!("LLMSRV_LOG: `{filter}` is no log filter: {error}"),
+            format!("LLMSRV_LOG: `{filter}` is not a log filter: {error}"),
         )
     })
 }

@@ -156,7 +156,7 @@ fn subjects(context: &Context, typed: &[String]) -> Result<Vec<Subject>, Failure
                 stored: false,
             });
         }
-        let missing = || format!("{name} is no file, and no model here");
+        let missing = || format!("{name} is neither a file nor a model here");
         let model = name
             .parse()
             .map_err(anyhow::Error::new)

@@ -50,7 +50,7 @@ pub fn root(args: &DeviceArgs) -> Result<Root, Failure> {
         Some(folder) if folder.is_dir() => Ok(Root::new(folder)),
         Some(folder) => Err(Failure::new(
             Code::Usage,
-            format!("{} is no folder", folder.display()),
+            format!("{} is not a folder", folder.display()),
         )
         .hint("--root wants a folder with sys, dev and proc in it")),
     }

@@ -18,7 +18,7 @@ use crate::{
     connect::{self, Greeting, runtime},
     context::Context,
     failure::{Code, Failure},
-    logging, term,
+    known, logging, term,
 };
 
 /// Checks the running server.
@@ -142,8 +142,8 @@ async fn checks(context: &Context, model: &str, report: &mut Report) -> Result<(
                 Ok(client) => client,
                 Err(why) => return skip(why),
             };
-            match client.get::<Value>("/api/tags").await {
-                Ok(tags) => match tags["models"].as_array().map_or(0, Vec::len) {
+            match known::names(client).await {
+                Ok(names) => match names.len() {
                     0 => fail(
                         "there is none".into(),
                         "get one: llmsrv pull qwen2.5-coder:1.5b",

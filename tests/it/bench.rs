@@ -133,7 +133,7 @@ fn mistakes_are_told_with_what_to_do() {
         (
             &["bench", "no-such-model"][..],
             1,
-            "no-such-model is no file, and no model here",
+            "no-such-model is neither a file nor a model here",
         ),
         (&["bench", "--pp", "0", "-n", "0"], 2, "nothing to measure"),
         (&["bench", "--pp", "99999999"], 2, "larger than anything"),

@@ -354,6 +354,8 @@ fn mistakes_are_told_with_what_was_meant() {
     sandbox
         .run(&["run", "--keep-alive", "1m", "default", "Hello!"])
         .ok();
+    let output = sandbox.run(&["serve", "--keepalive", "soon"]);
+    assert!(output.stderr.contains("not `soon`"), "{output:?}");
 }
 
 #[test]
@@ -378,6 +380,14 @@ fn help_fits_where_nobody_sees_how_wide_it_is() {
     }
     let help = sandbox.run(&["cp", "-h"]).ok().stdout;
     assert!(help.lines().count() < 20, "{help}");
+    for command in ["logs", "run", "serve"] {
+        let help = sandbox.run(&["logkit", command, "-h"]).ok().stdout;
+        let long: Vec<&str> = help
+            .lines()
+            .filter(|line| line.chars().count() > 80)
+            .collect();
+        assert!(long.is_empty(), "{command}: {long:#?}");
+    }
     let of_logger = sandbox.run(&["help", "logkit", "run"]).ok().stdout;
     assert!(of_logger.contains("logkit run"), "{of_logger}");
 }

@@ -116,7 +116,7 @@ pub fn parse(
             (None, _) if manner == Manner::Lenient => {
                 return Ok((
                     Value::Integer(1),
-                    Some(format!("`{text}` is no level: taken as 1 (debug)")),
+                    Some(format!("`{text}` is not a level: taken as 1 (debug)")),
                 ));
             }
             (None, _) => return Err(format!("must be 0, 1 or 2, not `{text}`")),
@@ -134,7 +134,7 @@ pub fn parse(
         Kind::Address => match Address::parse(text) {
             Ok(address) => Value::Address(address),
             Err(Mistake::Port { port, address }) if manner == Manner::Lenient => {
-                let remark = format!("`{port}` is no port: {} is used", address.port);
+                let remark = format!("`{port}` is not a port: {} is used", address.port);
                 return Ok((Value::Address(address), Some(remark)));
             }
             Err(Mistake::Port { port, .. }) => {
@@ -144,7 +144,7 @@ pub fn parse(
             }
             Err(Mistake::Host(host)) => {
                 return Err(format!(
-                    "has the host `{host}`, which is no name or IP address"
+                    "has the host `{host}`, which is neither a name nor an IP address"
                 ));
             }
         },

@@ -46,7 +46,7 @@ pub enum LogError {
     #[error("it is a link: remove it")]
     Link,
     /// It is a folder, a pipe or the like.
-    #[error("it is no plain file")]
+    #[error("it is not a plain file")]
     NotPlain,
     /// It can be read, or was made, by somebody else.
     #[error("it belongs to another user: remove it, or choose another one with LLMSRV_LOG_FILE")]

@@ -93,7 +93,7 @@ fn open(path: &Path) -> io::Result<File> {
         .custom_flags(flags.bits())
         .open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no plain file"));
+        return Err(io::Error::other("it is not a plain file"));
     }
     Ok(file)
 }

@@ -71,7 +71,7 @@ pub enum Error {
         folder: &'static str,
     },
     /// A path that begins nowhere.
-    #[error("{0:?} is no absolute path")]
+    #[error("{0:?} is not an absolute path")]
     Relative(PathBuf),
 }
 

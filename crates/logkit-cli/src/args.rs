@@ -433,7 +433,13 @@ pub(crate) struct CompletionsArgs {
 
 /// Returns the parser.
 pub fn command() -> clap::Command {
-    Cli::command()
+    let command = Cli::command();
+    // Where nobody sees how wide it is, help is as wide as the usual terminal.
+    if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+        command
+    } else {
+        command.term_width(80)
+    }
 }
 
 const RUN_ABOUT: &str = "\

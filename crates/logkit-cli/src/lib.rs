@@ -21,7 +21,7 @@ mod tree;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{CommandFactory, FromArgMatches, error::ErrorKind};
+use clap::{FromArgMatches, error::ErrorKind};
 
 pub use args::command;
 
@@ -37,7 +37,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// The same as [`main`], with the exit status as a number.
 pub fn status(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let parsed = Cli::command()
+    let parsed = command()
         .try_get_matches_from(args)
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let parsed = match parsed {
@@ -85,7 +85,7 @@ pub fn complete_with(args: impl IntoIterator<Item = OsString>) -> Option<u8> {
 
 fn dispatch(parsed: Cli) -> Result<u8, Failure> {
     let Some(command) = parsed.command else {
-        render::line(Cli::command().render_help().ansi())?;
+        render::line(command().render_help().ansi())?;
         return Ok(0);
     };
     match command {

@@ -94,7 +94,7 @@ fn shape(text: &str) -> Result<(&'static str, Shape), Failure> {
     let (_, long_name, shape) = row.ok_or_else(|| wrong(format!("there is no shape {name:?}")))?;
     let mut shape = *shape;
     for change in changes.split(',').filter(|change| !change.is_empty()) {
-        let wrong = || wrong(format!("{change:?} is no change of a shape"));
+        let wrong = || wrong(format!("{change:?} is not a change of a shape"));
         let (key, value) = change.split_once('=').ok_or_else(wrong)?;
         match key {
             "tied" => shape.tied = value.parse().map_err(|_| wrong())?,

@@ -172,9 +172,10 @@ fn models(context: &Context, account: &Runs, scope: Scope) -> Result<Option<Path
     let shown = path.display();
     let hint = format!("make it: sudo install -d -o {} {shown}", account.name);
     match std::fs::metadata(&path) {
-        Ok(metadata) if !metadata.is_dir() => {
-            Err(Failure::new(Code::Usage, format!("{shown} is no folder")))
-        }
+        Ok(metadata) if !metadata.is_dir() => Err(Failure::new(
+            Code::Usage,
+            format!("{shown} is not a folder"),
+        )),
         Ok(metadata) => {
             if account.uid != Some(metadata.uid()) {
                 term::warning(format_args!(
