@@ -6,10 +6,13 @@ use std::{
     io::{Read, Seek, SeekFrom},
 };
 
-use llmsrv_gguf::TensorType;
+use llmsrv_gguf::{TensorType, json};
 use safetensors::{Dtype, tensor::Metadata};
 
-use crate::{Error, files::Files, json};
+use crate::{
+    Error,
+    files::{Files, MAX_VALUES},
+};
 
 /// The tensors of all files of a model.
 #[derive(Debug)]
@@ -76,7 +79,7 @@ impl Checkpoint {
         }
         let mut header = vec![0; header_len as usize];
         file.read_exact(&mut header)?;
-        json::check(&header).map_err(&invalid)?;
+        json::check(&header, MAX_VALUES).map_err(|what| invalid(&what))?;
         // Reading it checks that shapes, types and ranges agree.
         let metadata: Metadata =
             serde_json::from_slice(&header).map_err(|error| invalid(&error.to_string()))?;

@@ -6,9 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use llmsrv_gguf::json;
 use serde_json::{Map, Value};
 
-use crate::{Error, json};
+use crate::Error;
 
 /// Files of one folder under the names their owner gave them, wherever they lie.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +91,8 @@ impl<'a> Files<'a> {
     pub(crate) fn json(self, name: &str) -> Result<Option<Map<String, Value>>, Error> {
         let bytes = self.bytes(name)?;
         let object = bytes.map(|bytes| {
-            json::check(&bytes).map_err(|what| Error::Invalid(format!("{name}: {what}")))?;
+            json::check(&bytes, MAX_VALUES)
+                .map_err(|what| Error::Invalid(format!("{name}: {what}")))?;
             serde_json::from_slice(&bytes)
                 .map_err(|error| Error::Invalid(format!("{name}: {error}")))
         });
@@ -101,3 +103,5 @@ impl<'a> Files<'a> {
 const SEPARATORS: [char; 2] = ['/', '\\'];
 /// The largest vocabularies are a tenth of this.
 const MAX_BYTES: u64 = 256 << 20;
+/// Values of one file, twice those of the largest published vocabulary.
+pub(crate) const MAX_VALUES: usize = 4_000_000;

@@ -10,7 +10,6 @@ mod error;
 mod families;
 mod files;
 mod join;
-mod json;
 mod mixture;
 mod model;
 mod names;

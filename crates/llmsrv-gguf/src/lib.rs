@@ -8,6 +8,7 @@
 mod dialect;
 mod error;
 mod header;
+pub mod json;
 mod map;
 mod meta;
 mod tensors;

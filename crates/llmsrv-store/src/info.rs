@@ -1,10 +1,10 @@
 //! The facts about a model that lists and details show: from the config blob, and where that says
 //! nothing (older ones do not know the context length) from the header of the weights.
 
-use llmsrv_gguf::Header;
+use llmsrv_gguf::{Header, json};
 use serde_json::{Map, Value, json};
 
-use crate::{Digest, Layer, facts::HeaderFacts};
+use crate::{Digest, Layer, facts::HeaderFacts, model::MAX_VALUES};
 
 /// Facts about a model. Texts are empty where nobody knows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,8 +47,12 @@ impl ModelConfig {
 
     /// Reads a config blob. Members that are missing or of another type are taken as unknown.
     pub(crate) fn parse(json: &[u8]) -> ModelConfig {
-        let members: Map<String, Value> = serde_json::from_slice(json).unwrap_or_else(|error| {
-            tracing::debug!(%error, "a model config is no JSON object");
+        let members = json::check(json, MAX_VALUES).and_then(|()| {
+            let members: Result<Map<String, Value>, _> = serde_json::from_slice(json);
+            members.map_err(|error| error.to_string())
+        });
+        let members = members.unwrap_or_else(|error| {
+            tracing::debug!(error, "a model config is no JSON object");
             Map::new()
         });
         let option = |key: &str| {
@@ -199,6 +203,10 @@ mod tests {
             "{",
             "null",
             r#"{"model_family":7,"model_families":"x","context_length":-1}"#,
+            &format!(
+                r#"{{"model_family":"llama","x":[{}0]}}"#,
+                "[],".repeat(60_000)
+            ),
         ] {
             assert_eq!(
                 ModelConfig::parse(json.as_bytes()),

@@ -5,6 +5,7 @@ use std::{
     time::SystemTime,
 };
 
+use llmsrv_gguf::json;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -115,10 +116,15 @@ fn read_text(path: &Path, layer: &Layer) -> Result<String, Error> {
 }
 
 fn parse<T: DeserializeOwned + Default>(what: &str, json: &str) -> Result<T, String> {
+    let invalid = |error: String| format!("its {what} are invalid: {error}");
+    json::check(json.as_bytes(), MAX_VALUES).map_err(invalid)?;
     let value: Option<T> =
-        serde_json::from_str(json).map_err(|error| format!("its {what} are invalid: {error}"))?;
+        serde_json::from_str(json).map_err(|error| invalid(error.to_string()))?;
     Ok(value.unwrap_or_default())
 }
 
 /// Largest template, license or other text in bytes.
 pub(crate) const MAX_TEXT_BYTES: usize = 16 << 20;
+/// Values of a part in JSON, which is at most so long: a list of empty lists takes a hundred times its
+/// bytes of memory.
+pub(crate) const MAX_VALUES: usize = 100_000;

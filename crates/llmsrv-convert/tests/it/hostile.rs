@@ -78,7 +78,7 @@ fn headers_and_definitions_have_upper_bounds() {
         &mut files,
         weights,
         framed(format!("[{}]", "[0],".repeat(2_000_001))),
-        "more than 4 million values",
+        "more than 4000000 values",
     );
     let sound = [(
         "model.embed_tokens.weight".into(),
@@ -91,7 +91,7 @@ fn headers_and_definitions_have_upper_bounds() {
         &mut files,
         "config.json",
         many.into_bytes(),
-        "config.json: it has more than 4 million values",
+        "config.json: it has more than 4000000 values",
     );
     files.add("config.json", config);
     let empty = [0x0a, 0].repeat(8 << 20);

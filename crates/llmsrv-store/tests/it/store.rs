@@ -113,6 +113,36 @@ fn a_store_of_ollama_works_as_it_is() {
 }
 
 #[test]
+fn parts_with_too_many_values_are_refused_before_they_are_parsed() {
+    let folder = tempfile::tempdir().unwrap();
+    let ollama = Ollama(folder.path());
+    let values = format!("[{}[]]", "[],".repeat(1 << 20));
+    for (kind, text) in [
+        ("messages", values.clone()),
+        ("params", format!(r#"{{"stop":{values}}}"#)),
+    ] {
+        let part = ollama.layer(
+            &format!("application/vnd.ollama.image.{kind}"),
+            text.as_bytes(),
+        );
+        let layers = [ollama.layer(MODEL, &gguf(kind)), part];
+        let config = ollama.layer(CONFIG, b"{}");
+        ollama.manifest(&format!("h/n/{kind}/t"), minutes(1), &config, &layers);
+    }
+    let store = open(folder.path());
+    for kind in ["messages", "params"] {
+        let error = store.model(&name(&format!("h/n/{kind}:t"))).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("more than 100000 values"), "{text}");
+    }
+    let listed = listed(&store).join(" ");
+    assert!(
+        listed.contains("messages") && listed.contains("params"),
+        "{listed}"
+    );
+}
+
+#[test]
 fn facts_come_from_the_weights_where_the_config_is_silent() {
     let folder = tempfile::tempdir().unwrap();
     let ollama = Ollama(folder.path());

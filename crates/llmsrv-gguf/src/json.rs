@@ -1,7 +1,11 @@
-//! A look at JSON before it is parsed: a parsed value takes a hundred times the bytes of `[0]`.
+//! A look at the JSON beside model files before it is parsed: a parsed value takes a hundred times the
+//! bytes of `[0]`.
 
-/// Fails if a text nests too deeply or has too many values.
-pub(crate) fn check(json: &[u8]) -> Result<(), &'static str> {
+/// Fails if a text nests more than 64 levels deep or has more than `most` values.
+///
+/// # Errors
+/// What it has too much of.
+pub fn check(json: &[u8], most: usize) -> Result<(), String> {
     let (mut depth, mut n_values) = (0_usize, 0_usize);
     let mut bytes = json.iter();
     while let Some(byte) = bytes.next() {
@@ -26,22 +30,22 @@ pub(crate) fn check(json: &[u8]) -> Result<(), &'static str> {
             _ => {}
         }
         if depth > MAX_DEPTH {
-            return Err("it nests more than 64 levels");
+            return Err(format!("it nests more than {MAX_DEPTH} levels"));
         }
-        if n_values > MAX_VALUES {
-            return Err("it has more than 4 million values");
+        if n_values > most {
+            return Err(format!("it has more than {most} values"));
         }
     }
     Ok(())
 }
 
 const MAX_DEPTH: usize = 64;
-/// Twice those of the largest published vocabulary.
-const MAX_VALUES: usize = 4_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    fn check(json: &[u8]) -> Result<(), String> {
+        super::check(json, 4_000_000)
+    }
 
     #[test]
     fn levels_and_values_are_counted() {
