@@ -17,7 +17,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("logkit-macros", &[]),
     ("logkit-proto", &[]),
-    ("logkit-server", &["llmsrv-tls", "logkit", "logkit-proto"]),
+    (
+        "logkit-server",
+        &["llmsrv-fair", "llmsrv-tls", "logkit", "logkit-proto"],
+    ),
+    ("llmsrv-fair", &[]),
     ("llmsrv-tls", &[]),
     ("llmsrv-api", &["llmsrv-tls"]),
     (
@@ -62,6 +66,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "llmsrv-chat",
             "llmsrv-convert",
             "llmsrv-engine",
+            "llmsrv-fair",
             "llmsrv-gguf",
             "llmsrv-registry",
             "llmsrv-store",

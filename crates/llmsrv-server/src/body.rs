@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-use crate::{error::ApiError, library::blocking, memory};
+use crate::{error::ApiError, library::computing, memory};
 
 /// Bodies of requests for text may carry images.
 pub(crate) const TEXT_BODY_BYTES: usize = 128 << 20;
@@ -114,9 +114,12 @@ impl Held {
         }
         // While it is parsed a body takes more than its share says.
         let turn = PARSERS.acquire().await;
-        let parsed = blocking(parse).await?;
-        drop(turn);
-        parsed
+        // The turn is over with the work, which goes on when its client leaves.
+        let work = move || {
+            let _turn = turn;
+            parse()
+        };
+        computing(work).await?
     }
 }
 

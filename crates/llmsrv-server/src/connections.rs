@@ -12,6 +12,7 @@ use hyper_util::{
         graceful::{GracefulShutdown, Watcher},
     },
 };
+use llmsrv_fair::{Crowd, Place};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
@@ -21,13 +22,7 @@ use tokio::{
 };
 use tower::ServiceExt as _;
 
-use crate::{
-    access::Peer,
-    app::App,
-    crowd::{Crowd, Place},
-    tls::Tls,
-    upstream::Upstreams,
-};
+use crate::{access::Peer, app::App, tls::Tls, upstream::Upstreams};
 
 /// Serves connections until `shutdown`, then until the running requests have ended.
 pub async fn serve(

@@ -12,7 +12,7 @@ use llmsrv_store::StoredModel;
 use llmsrv_tokenizer::{Algorithm, Special, Tokenizer};
 use serde_json::{Map, Value};
 
-use crate::{app::App, error::ApiError, library, manager::ReadyModel};
+use crate::{app::App, error::ApiError, library, manager::ReadyModel, prompt};
 
 /// A request for vectors that is right in itself.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> 
     }
     let n_ctx = context(app, &job, &model)?;
     let name = job.model.clone();
-    let tokens = library::blocking(move || {
+    let tokens = library::computing(move || {
         encode(model.engine.tokenizer(), &job.inputs, n_ctx, job.truncate)
     });
     let (tokens, cut): (Vec<_>, Vec<usize>) = tokens.await??.into_iter().unzip();
@@ -185,10 +185,14 @@ fn context(app: &App, job: &EmbedJob, model: &ReadyModel) -> Result<usize, ApiEr
         tracing::warn!(model = %model.stored.entry.name, %error, "a parameter of the model");
     }
     options.merge(&job.options)?;
-    // Long texts are cut here, not kept: what is reserved is enough.
-    let asked = app
-        .settings
-        .context(options.num_ctx, app.settings.reserved_context());
+    let spec = model.engine.spec().embedding;
+    let default = if spec.is_some_and(|spec| spec.bidirectional) {
+        // The rows of a whole input are in memory together, and nobody counts them.
+        model.context.min(MAX_WHOLE_TOKENS)
+    } else {
+        model.context
+    };
+    let asked = app.settings.context(options.num_ctx, default);
     Ok(asked.min(model.engine.context_limit()))
 }
 
@@ -244,11 +248,26 @@ fn check(
 fn encode_text(tokenizer: &Tokenizer, text: &EmbedText, n_ctx: usize) -> (Vec<u32>, usize) {
     match text {
         EmbedText::Text(text) => {
+            let (text, n_lost) = head(tokenizer, text, n_ctx);
             let tokens = tokenizer.encode(text, Special::ParseAndAdd);
             let end = tokens.last().copied().filter(|_| tokenizer.adds_eos());
-            cut(tokens, end, n_ctx)
+            let (tokens, n_cut) = cut(tokens, end, n_ctx);
+            (tokens, n_cut + n_lost)
         }
         EmbedText::Tokens(tokens) => cut(tokens.clone(), None, n_ctx),
+    }
+}
+
+/// Returns the head of a text, of which `n_tokens` are wanted, and about how many tokens are lost: a
+/// rest that cannot fit, however it is cut into tokens, is not.
+fn head<'t>(tokenizer: &Tokenizer, text: &'t str, n_tokens: usize) -> (&'t str, usize) {
+    match prompt::too_long(tokenizer, text.len(), n_tokens) {
+        None => (text, 0),
+        Some(longest) => {
+            // One more token, so that what is cut off inside of one is not kept.
+            let head = &text[..text.floor_char_boundary(longest * (n_tokens + 1))];
+            (head, prompt::estimate(text.len() - head.len()))
+        }
     }
 }
 
@@ -289,20 +308,25 @@ impl Pairs {
             .filter(|_| tokenizer.adds_bos())
             .into_iter()
             .collect();
+        let too_long = || {
+            ApiError::bad_request("the query leaves no room for a document in the context length")
+        };
+        if prompt::too_long(tokenizer, query.len(), n_ctx).is_some() {
+            return Err(too_long());
+        }
         head.extend(tokenizer.encode(query, Special::Plain));
         head.extend(end.filter(|_| !is_word_piece));
         head.extend(separator);
         let room = n_ctx.checked_sub(head.len() + usize::from(end.is_some()));
-        let room = room.filter(|room| *room > 0).ok_or_else(|| {
-            ApiError::bad_request("the query leaves no room for a document in the context length")
-        })?;
+        let room = room.filter(|room| *room > 0).ok_or_else(too_long)?;
         Ok(Pairs { head, end, room })
     }
 
     /// Returns the tokens of a pair, and how many the document lost at its end.
     fn with(&self, tokenizer: &Tokenizer, document: &str) -> (Vec<u32>, usize) {
+        let (document, n_lost) = head(tokenizer, document, self.room);
         let document = tokenizer.encode(document, Special::Plain);
-        let n_cut = document.len().saturating_sub(self.room);
+        let n_cut = document.len().saturating_sub(self.room) + n_lost;
         let mut tokens = self.head.clone();
         tokens.extend(document.into_iter().take(self.room));
         tokens.extend(self.end);
@@ -324,6 +348,9 @@ fn input_too_long() -> ApiError {
 
 /// Bounds the bookkeeping of a request.
 const MAX_INPUTS: usize = 1 << 16;
+/// Tokens of an input that is computed whole, unless more are asked for: more than any such model was
+/// trained for.
+const MAX_WHOLE_TOKENS: usize = 1 << 15;
 /// Bounds the memory of a query that is joined with many documents.
 const MAX_TOKENS: usize = 1 << 24;
 /// Bounds the memory of an answer; written as text it takes about three times as much.

@@ -9,7 +9,6 @@ mod body;
 mod clock;
 mod connections;
 mod create;
-mod crowd;
 mod dialect;
 mod embed;
 mod error;

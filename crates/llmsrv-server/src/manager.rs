@@ -248,7 +248,7 @@ impl Manager {
             let (spec, stats) = (loaded.engine.spec(), loaded.engine.stats());
             let kv = |n_blocks: usize| n_blocks as u64 * spec.kv_block_bytes as u64;
             Some(ModelFigures {
-                name: slot.stored.entry.name.to_string(),
+                name: slot.use_().told_as.to_string(),
                 weights: spec.weight_bytes,
                 kv_reserved: kv(stats.kv_blocks_total),
                 kv_used: kv(stats.kv_blocks_used),
@@ -443,8 +443,8 @@ impl Manager {
         if let Some(loaded) = slot.loaded() {
             let mut counted = slot.counted.lock().unwrap_or_else(PoisonError::into_inner);
             let stats = loaded.engine.stats();
-            self.metrics
-                .engine(&slot.stored.entry.name.to_string(), &counted, &stats);
+            let name = slot.use_().told_as.to_string();
+            self.metrics.engine(&name, &counted, &stats);
             *counted = stats;
         }
     }

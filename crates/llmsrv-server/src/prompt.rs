@@ -43,6 +43,48 @@ struct Rendered {
     images: Vec<String>,
 }
 
+impl Rendered {
+    /// Takes out the middle of a text that cannot fit, however it is cut into tokens, before it is:
+    /// that takes long. Both ends are left as far as they could be kept.
+    ///
+    /// # Errors
+    /// If the prompt must not be cut.
+    fn shorten(
+        &mut self,
+        tokenizer: &Tokenizer,
+        n_ctx: usize,
+        n_keep: usize,
+        job: &Job,
+    ) -> Result<(), ApiError> {
+        let n_bytes = self.text.len();
+        let Some(longest) = too_long(tokenizer, n_bytes, n_ctx) else {
+            return Ok(());
+        };
+        if !job.shift || !job.truncate || !self.images.is_empty() {
+            let n_tokens = estimate(n_bytes).max(n_ctx);
+            return Err(ApiError::prompt_too_long(n_tokens, n_ctx));
+        }
+        let end = n_bytes - longest * n_ctx;
+        let start = longest.saturating_mul(n_keep.min(n_ctx)).min(end);
+        let lost = self.text.floor_char_boundary(start)..self.text.ceil_char_boundary(end);
+        self.n_truncated += estimate(lost.len());
+        self.text.drain(lost);
+        Ok(())
+    }
+}
+
+/// Returns the bytes of the longest token if a text of `n_bytes` has more than `n_ctx` tokens in any
+/// case.
+pub(crate) fn too_long(tokenizer: &Tokenizer, n_bytes: usize, n_ctx: usize) -> Option<usize> {
+    let longest = tokenizer.longest_token()?;
+    (n_bytes > longest.checked_mul(n_ctx)?).then_some(longest)
+}
+
+/// About how many tokens a text of `n_bytes` has that nobody cut into tokens.
+pub(crate) fn estimate(n_bytes: usize) -> usize {
+    n_bytes / USUAL_TOKEN_BYTES
+}
+
 /// Does something with a template on a thread that may wait: a few at a time, and no longer than the
 /// caller waits. Dropping the future ends the rendering.
 pub(crate) async fn rendering<T: Send + 'static>(
@@ -51,7 +93,7 @@ pub(crate) async fn rendering<T: Send + 'static>(
     let permit = RENDERINGS.clone().acquire_owned().await;
     let stop = Stop::new();
     let waits = Waits(stop.clone());
-    let done = library::blocking(move || {
+    let done = library::computing(move || {
         let _permit = permit;
         work(&stop)
     });
@@ -89,8 +131,11 @@ pub(crate) fn start(
     let options = options(job, model)?;
     let n_ctx = context(&options, model, settings);
     model.last_context.store(n_ctx, Ordering::Relaxed);
-    let rendered = render(job, model, template, think, n_ctx, stop)?;
+    let mut rendered = render(job, model, template, think, n_ctx, stop)?;
     let tokenizer = model.engine.tokenizer();
+    let n_keep = usize::try_from(options.num_keep.unwrap_or(4)).unwrap_or(0)
+        + usize::from(tokenizer.adds_bos());
+    rendered.shorten(tokenizer, n_ctx, n_keep, job)?;
     let (context, n_images) = (rendered.context.clone(), rendered.images.len());
     let mut layout = layout(model, context, &rendered.text, n_images, n_ctx)?;
     if layout.tokens.is_empty() {
@@ -98,8 +143,6 @@ pub(crate) fn start(
             .tokens
             .extend(tokenizer.bos().or_else(|| tokenizer.eos()));
     }
-    let n_keep = usize::try_from(options.num_keep.unwrap_or(4)).unwrap_or(0)
-        + usize::from(tokenizer.adds_bos());
     let n_tokens = layout.tokens.len();
     fit(&mut layout, n_ctx, n_keep, job)?;
     let n_truncated = rendered.n_truncated + (n_tokens - layout.tokens.len());
@@ -438,7 +481,10 @@ fn render_newest(
     let tokenizer = model.engine.tokenizer();
     let count = |messages: &[Message]| {
         let text = render(messages)?;
-        Ok::<_, ApiError>(tokenizer.encode(&text, Special::ParseAndAdd).len())
+        Ok::<_, ApiError>(match too_long(tokenizer, text.len(), n_ctx) {
+            Some(_) => estimate(text.len()).max(n_ctx + 1),
+            None => tokenizer.encode(&text, Special::ParseAndAdd).len(),
+        })
     };
     let n_images = |messages: &[Message]| -> usize {
         let images = messages.iter().map(|message| message.images.len());
@@ -562,6 +608,8 @@ fn tail(text: &str) -> &str {
 
 /// Each may take a few hundred megabytes for a moment.
 static RENDERINGS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
+/// Bytes of a token of English or of a program, more or less.
+const USUAL_TOKEN_BYTES: usize = 4;
 /// As the reference.
 const MIN_VISION_CONTEXT: usize = 2048;
 /// Families that were trained without the thinking of earlier answers.

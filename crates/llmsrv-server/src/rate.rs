@@ -1,7 +1,7 @@
 //! How many requests one client may send: a bucket for each key, or each address without a key.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr},
     num::NonZeroU32,
     sync::{
         Arc,
@@ -11,6 +11,7 @@ use std::{
 };
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter, clock::Clock as _};
+use llmsrv_fair::network;
 
 /// So many requests in a time; as many at once after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,16 +30,9 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// A caller without a key. Of an IPv6 address only the network counts: one machine has the rest
-    /// of it to itself, and could fill the memory with it.
+    /// A caller without a key.
     pub(crate) fn at(address: IpAddr) -> Client {
-        Client::Address(match address.to_canonical() {
-            IpAddr::V6(v6) => {
-                let network = u128::from(v6) & (u128::MAX << 64);
-                IpAddr::V6(Ipv6Addr::from(network))
-            }
-            v4 @ IpAddr::V4(_) => v4,
-        })
+        Client::Address(network(address))
     }
 }
 

@@ -42,6 +42,7 @@ pub struct Tokenizer {
     /// Where it ends in `bytes`.
     ends: Vec<u32>,
     end_of_generation: Vec<u32>,
+    longest: Option<usize>,
     warnings: Vec<String>,
     words: Mutex<Words>,
 }
@@ -112,6 +113,11 @@ impl Tokenizer {
             bytes.extend_from_slice(&output_bytes(text, *kind, spells_bytes));
             ends.push(bytes.len() as u32);
         }
+        let longest = match vocab.algorithm {
+            Algorithm::Bpe | Algorithm::Spm => vocab.tokens.iter().map(String::len).max(),
+            // A word of any length may become the unknown token.
+            Algorithm::Unigram | Algorithm::WordPiece => None,
+        };
         let special = SpecialTokens::new(&vocab);
         let words = Mutex::default();
         Ok(Tokenizer {
@@ -122,6 +128,7 @@ impl Tokenizer {
             bytes,
             ends,
             end_of_generation,
+            longest,
             warnings,
             words,
         })
@@ -269,6 +276,15 @@ impl Tokenizer {
     /// Returns whether [`Special::ParseAndAdd`] puts an end token behind.
     pub fn adds_eos(&self) -> bool {
         self.end().is_some()
+    }
+
+    /// Returns the bytes of text that one token stands for, at most; `None` where that may be any
+    /// number. White space that a special token swallows is not counted.
+    ///
+    /// With it a caller knows of a long text that it has more tokens than a context without having
+    /// it cut into them.
+    pub fn longest_token(&self) -> Option<usize> {
+        self.longest
     }
 
     /// Returns the number of tokens.

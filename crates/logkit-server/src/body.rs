@@ -7,8 +7,8 @@ use std::{
 };
 
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, StatusCode, header};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -44,6 +44,22 @@ impl Received {
         });
         Ok((parsed.await?, share))
     }
+
+    /// Decompresses it, off the threads that answer.
+    async fn unpacked(self, encoding: &HeaderValue, limit: usize) -> Result<Received, Refusal> {
+        let Some(unpack) = unpacker(encoding)? else {
+            return Ok(self);
+        };
+        apart(move || {
+            let Received {
+                bytes: packed,
+                mut share,
+            } = self;
+            let bytes = unpack(&packed, limit, &mut share)?;
+            Ok(Received { bytes, share })
+        })
+        .await
+    }
 }
 
 /// Reads a body of at most `limit` bytes, decompressed if it is gzip or zstd.
@@ -52,19 +68,21 @@ pub(crate) async fn read(
     body: Body,
     limit: usize,
 ) -> Result<Received, Refusal> {
-    let Ok(received) = tokio::time::timeout(PATIENCE, raw(body, limit)).await else {
-        return Err(Refusal::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "The request body came too slowly",
-        ));
-    };
-    let received = received?;
+    let read = tokio::time::timeout(PATIENCE, raw(body, limit)).await;
+    let received = read.map_err(|_| too_slow())??;
     let Some(encoding) = headers.get(header::CONTENT_ENCODING) else {
         return Ok(received);
     };
+    received.unpacked(encoding, limit).await
+}
+
+type Unpack = fn(&[u8], usize, &mut Share) -> Result<Bytes, Refusal>;
+
+/// How what is compressed that way becomes what it was; `None` = it is not compressed.
+fn unpacker(encoding: &HeaderValue) -> Result<Option<Unpack>, Refusal> {
     let encoding = encoding.to_str().unwrap_or_default().trim().to_lowercase();
-    let unpack: fn(&[u8], usize, &mut Share) -> Result<Bytes, Refusal> = match encoding.as_str() {
-        "" | "identity" => return Ok(received),
+    Ok(Some(match encoding.as_str() {
+        "" | "identity" => return Ok(None),
         "gzip" | "x-gzip" => |packed, limit, share| {
             bounded(
                 flate2::read::MultiGzDecoder::new(packed),
@@ -85,16 +103,34 @@ pub(crate) async fn read(
                 "Content-Encoding must be gzip, zstd or identity",
             ));
         }
+    }))
+}
+
+/// Reads the one message of a call of gRPC, decompressed, in its frame. It is counted like a body
+/// before anything is made of it.
+pub(crate) async fn read_message(
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+) -> Result<(Bytes, Share), Refusal> {
+    let limit = limit + FRAME_BYTES;
+    let read = tokio::time::timeout(PATIENCE, raw(body, limit)).await;
+    let Received { bytes, share } = read.map_err(|_| too_slow())??;
+    let encoding = headers.get("grpc-encoding");
+    let (Some(1), Some(encoding)) = (bytes.first(), encoding) else {
+        // Whoever decodes it says what is wrong with it.
+        return Ok((bytes, share));
     };
-    apart(move || {
-        let Received {
-            bytes: packed,
-            mut share,
-        } = received;
-        let bytes = unpack(&packed, limit, &mut share)?;
-        Ok(Received { bytes, share })
-    })
-    .await
+    let message = Received {
+        bytes: bytes.slice(FRAME_BYTES.min(bytes.len())..),
+        share,
+    };
+    let Received { bytes, share } = message.unpacked(encoding, limit).await?;
+    let mut framed = BytesMut::with_capacity(FRAME_BYTES + bytes.len());
+    framed.put_u8(0);
+    framed.put_u32(bytes.len() as u32);
+    framed.extend_from_slice(&bytes);
+    Ok((framed.freeze(), share))
 }
 
 async fn raw(mut body: Body, limit: usize) -> Result<Received, Refusal> {
@@ -151,6 +187,13 @@ fn bounded(
     }
 }
 
+fn too_slow() -> Refusal {
+    Refusal::new(
+        StatusCode::REQUEST_TIMEOUT,
+        "The request body came too slowly",
+    )
+}
+
 fn garbled(_: io::Error) -> Refusal {
     Refusal::new(
         StatusCode::BAD_REQUEST,
@@ -164,7 +207,7 @@ pub(crate) async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let turn = TURNS.clone().acquire_owned().await;
-    let done = tokio::task::spawn_blocking(move || {
+    let done = llmsrv_fair::apart(move || {
         let _turn = turn;
         work()
     });
@@ -210,6 +253,8 @@ const SMALL_BYTES: usize = 64 << 10;
 static LARGE: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(128 << 10)));
 /// Bodies that are parsed at the same time.
 static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
+/// What comes before a message of gRPC: whether it is compressed, and its length.
+const FRAME_BYTES: usize = 5;
 /// Bytes that are decompressed between two looks at the limits.
 const STEP_BYTES: usize = 64 << 10;
 /// How many times as large as what was sent a body may become; logs that repeat reach a hundred.

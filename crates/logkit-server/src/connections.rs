@@ -4,14 +4,16 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use http::Request;
+use http_body_util::BodyExt as _;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto::Builder, graceful::GracefulShutdown},
 };
+use llmsrv_fair::{Crowd, Place};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
-    sync::{Notify, Semaphore, watch},
+    sync::{Notify, watch},
 };
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
@@ -22,44 +24,55 @@ pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     router: Router,
-    room: Arc<Semaphore>,
+    crowd: Arc<Crowd>,
     mut stopping: watch::Receiver<bool>,
     drain: Duration,
 ) {
     let builder = builder();
     let graceful = GracefulShutdown::new();
     loop {
-        let place = tokio::select! {
-            place = room.clone().acquire_owned() => place,
-            _ = stopping.changed() => break,
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stopping.changed() => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Too many open files, for example: others may close theirs.
                 tracing::warn!(%error, "cannot accept a connection");
+                crowd.close_idle();
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
+        tokio::select! {
+            () = crowd.room() => {}
+            _ = stopping.changed() => break,
+        }
+        let Some(place) = crowd.enter(address) else {
+            tracing::debug!(client = %address, "too many connections of one address");
+            continue;
+        };
+        let place = Arc::new(place);
         // Replies are small and must not wait for each other.
         let _ = stream.set_nodelay(true);
         let (builder, router, tls) = (builder.clone(), router.clone(), tls.clone());
         let watcher = graceful.watcher();
         tokio::spawn(async move {
-            match tls {
-                None => one(&builder, stream, router, watcher).await,
-                Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => one(&builder, stream, router, watcher).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "no TLS handshake"),
-                    Err(_) => tracing::debug!("a TLS handshake took too long"),
-                },
+            let served = async {
+                match tls {
+                    None => one(&builder, stream, router, watcher, &place).await,
+                    Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+                        Ok(Ok(stream)) => one(&builder, stream, router, watcher, &place).await,
+                        Ok(Err(error)) => tracing::debug!(%error, "no TLS handshake"),
+                        Err(_) => tracing::debug!("a TLS handshake took too long"),
+                    },
+                }
+            };
+            tokio::select! {
+                () = served => {}
+                () = place.told_to_leave() => tracing::debug!(client = %address, "an idle connection made room"),
             }
-            drop(place);
         });
     }
     drop(listener);
@@ -76,15 +89,23 @@ async fn one(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
     watcher: hyper_util::server::graceful::Watcher,
+    place: &Arc<Place>,
 ) {
     let first = Arc::new(Notify::new());
-    let came = first.clone();
+    let (came, place) = (first.clone(), place.clone());
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
         came.notify_one();
         let router = router.clone();
+        let running = place.request();
         async move {
-            let answer = router.oneshot(request.map(Body::new)).await;
-            answer.map_err(|never: Infallible| match never {})
+            let answer = router.oneshot(request.map(Body::new)).await?;
+            // Until all of the answer is sent.
+            Ok::<_, Infallible>(answer.map(|body| {
+                Body::new(body.map_err(move |error| {
+                    let _running = &running;
+                    error
+                }))
+            }))
         }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);

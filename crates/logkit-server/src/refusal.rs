@@ -30,6 +30,11 @@ impl Refusal {
         }
     }
 
+    /// What it says, if that is a text.
+    pub(crate) fn text(&self) -> &str {
+        self.detail.as_str().unwrap_or_default()
+    }
+
     fn with(self, name: HeaderName, value: &'static str) -> Refusal {
         Refusal {
             header: Some((name, value)),

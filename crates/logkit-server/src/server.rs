@@ -6,10 +6,11 @@ use std::{
     time::Duration,
 };
 
+use llmsrv_fair::Crowd;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
-    sync::{Semaphore, watch},
+    sync::watch,
     task::JoinSet,
 };
 
@@ -87,7 +88,7 @@ impl Server {
             .extend(exposed(&bound, guard.has_keys(), tls.is_some()));
         let (guard, metrics) = (Arc::new(guard), Arc::<Metrics>::default());
         let (stopping, stopped) = watch::channel(false);
-        let room = Arc::new(Semaphore::new(settings.max_connections));
+        let crowd = Crowd::new(settings.max_connections);
         let app = App::new(
             store.clone(),
             guard.clone(),
@@ -99,7 +100,7 @@ impl Server {
             http,
             tls.clone(),
             app.router(),
-            room.clone(),
+            crowd.clone(),
             stopped.clone(),
             settings.drain,
         ));
@@ -109,7 +110,7 @@ impl Server {
                 listener,
                 tls,
                 router,
-                room,
+                crowd,
                 stopped,
                 settings.drain,
             ));

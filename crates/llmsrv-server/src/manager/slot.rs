@@ -60,6 +60,8 @@ pub(super) enum State {
 pub(super) struct Use {
     /// The names it goes by; it leaves with the last one.
     pub(super) names: Vec<Name>,
+    /// The first of them, and when all are gone the last one: what its figures are told under.
+    pub(super) told_as: ModelName,
     /// Nobody may use it any more.
     pub(super) leaving: bool,
 }
@@ -111,6 +113,7 @@ impl Slot {
         is_asked: bool,
     ) -> Slot {
         let name = Name::new(stored.clone(), keep_alive, is_asked);
+        let told_as = stored.entry.name.clone();
         Slot {
             key,
             stored,
@@ -121,6 +124,7 @@ impl Slot {
             counted: Mutex::default(),
             use_: Mutex::new(Use {
                 names: vec![name],
+                told_as,
                 leaving: false,
             }),
         }
@@ -152,11 +156,11 @@ impl Slot {
             return true;
         }
         // The name was given to something else meanwhile.
-        use_.names
-            .retain(|name| name.active > 0 || name.stored.entry.name != stored.entry.name);
+        use_.keep(|name| name.active > 0 || name.stored.entry.name != stored.entry.name);
         let stays = keep_alive.map_or(default_keep_alive, |keep_alive| keep_alive.0);
         use_.names
             .push(Name::new(stored.clone(), stays, keep_alive.is_some()));
+        use_.tell();
         true
     }
 
@@ -168,8 +172,7 @@ impl Slot {
             name.active -= 1;
             name.last_used = Instant::now();
         }
-        use_.names
-            .retain(|name| name.active > 0 || name.keep_alive != Some(Duration::ZERO));
+        use_.keep(|name| name.active > 0 || name.keep_alive != Some(Duration::ZERO));
         let is_over = dead || use_.names.is_empty();
         let is_news = is_over && !use_.leaving;
         use_.leaving |= is_over;
@@ -186,8 +189,7 @@ impl Slot {
             name.keep_alive = Some(Duration::ZERO);
             name.pinned = false;
         }
-        use_.names
-            .retain(|name| name.active > 0 || name.stored.entry.digest.hex() != digest);
+        use_.keep(|name| name.active > 0 || name.stored.entry.digest.hex() != digest);
         use_.leaving |= use_.names.is_empty();
         use_.leaving
     }
@@ -266,6 +268,18 @@ impl Use {
             .find(|name| name.stored.entry.digest.hex() == digest)
     }
 
+    /// Gives up the other names.
+    fn keep(&mut self, is_kept: impl Fn(&Name) -> bool) {
+        self.names.retain(is_kept);
+        self.tell();
+    }
+
+    fn tell(&mut self) {
+        if let Some(first) = self.names.first() {
+            self.told_as.clone_from(&first.stored.entry.name);
+        }
+    }
+
     /// Leases given out or being waited for.
     pub(super) fn active(&self) -> usize {
         self.names.iter().map(|name| name.active).sum()
@@ -288,8 +302,7 @@ impl Use {
     /// Gives up the names whose time is over. Returns whether the model leaves with them.
     pub(super) fn expire(&mut self) -> bool {
         let now = Instant::now();
-        self.names
-            .retain(|name| name.deadline().is_none_or(|deadline| deadline > now));
+        self.keep(|name| name.deadline().is_none_or(|deadline| deadline > now));
         self.leaving |= self.names.is_empty();
         self.leaving
     }

@@ -17,7 +17,8 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{
-    app::App, dialect::native::model_name, error::ApiError, guard::read, library::blocking, respond,
+    app::App, dialect::native::model_name, error::ApiError, guard::read, library::computing,
+    respond,
 };
 
 pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
@@ -31,7 +32,7 @@ pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Respo
     let with_pieces = fields.bool("with_pieces")?.unwrap_or(false);
     let tokenizer = tokenizer(&app, &mut fields).await?;
     let content = content.ok_or_else(|| ApiError::bad_request("content is required"))?;
-    let body = blocking(move || {
+    let body = computing(move || {
         let tokens = tokenizer.encode(&content, special);
         let pieces = with_pieces.then(|| Pieces(&tokenizer, &tokens));
         serde_json::to_string(&Tokens {
@@ -65,7 +66,7 @@ pub(super) async fn detokenize(State(app): State<App>, body: Body) -> Result<Res
         }
         (None, None) => return Err(ApiError::bad_request("tokens is required")),
     };
-    let content = blocking(move || {
+    let content = computing(move || {
         let unknown = tokens
             .iter()
             .find(|id| **id as usize >= tokenizer.vocab_size());

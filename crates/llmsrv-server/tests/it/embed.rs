@@ -349,6 +349,60 @@ async fn what_is_too_long_keeps_its_head() {
 }
 
 #[tokio::test]
+async fn the_context_of_texts_is_that_of_the_model() {
+    let long = "x".repeat(5000);
+    for (options, n_tokens) in [
+        (
+            FakeOptions {
+                context_length: 8192,
+                ..FakeOptions::embedding_only(Pooling::Mean)
+            },
+            5000,
+        ),
+        (
+            FakeOptions {
+                context_length: 8192,
+                ..FakeOptions::default()
+            },
+            5000,
+        ),
+        (FakeOptions::default(), 4096),
+    ] {
+        let host = host_with(settings(), move || options.clone());
+        let body = json!({"model": "plain", "input": long});
+        let (status, answer) = host.post("/api/embed", body).await;
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(answer["prompt_eval_count"], n_tokens);
+        assert_eq!(answer.get("prompt_truncated").is_some(), n_tokens < 5000);
+    }
+}
+
+#[tokio::test]
+async fn a_text_far_beyond_the_context_is_cut_before_it_is_read() {
+    let host = embedding(|| FakeOptions {
+        context_length: 16,
+        ..FakeOptions::embedding_only(Pooling::Mean)
+    });
+    let head = "abcdefghijklmnop";
+    let ask = |input: String, truncate: bool| {
+        let body = json!({"model": "embedder", "input": input, "truncate": truncate});
+        host.post("/api/embed", body)
+    };
+    let (_, whole) = ask(head.into(), true).await;
+    let long = head.to_owned() + &"ü".repeat(1 << 20);
+    let (status, cut) = ask(long.clone(), true).await;
+    assert_eq!(status, 200, "{cut}");
+    assert_eq!(cut["embeddings"], whole["embeddings"]);
+    let n_truncated = cut["prompt_truncated"].as_u64().unwrap();
+    assert!(
+        (500_000..600_000).contains(&n_truncated),
+        "about: {n_truncated}"
+    );
+    let (status, refused) = ask(long, false).await;
+    assert_eq!(status, 400, "{refused}");
+}
+
+#[tokio::test]
 async fn openai_embeddings_are_floats_or_base64() {
     let host = embedder();
     let ask = |mut body: Value| {

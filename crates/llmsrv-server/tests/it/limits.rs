@@ -36,6 +36,41 @@ async fn a_prompt_too_long_is_cut_or_refused() {
     }
 }
 
+/// The model has a token for each byte, which nobody who did not look at the text would guess.
+#[tokio::test]
+async fn a_prompt_far_too_long_is_cut_or_refused_before_it_is_read() {
+    let host = saying("ok");
+    let text = "x".repeat(4 << 20);
+    let messages = json!([
+        {"role": "user", "content": text},
+        {"role": "assistant", "content": "ok"},
+        {"role": "user", "content": text},
+    ]);
+    for path in [
+        "/api/generate",
+        "/api/chat",
+        "/v1/chat/completions",
+        "/v1/completions",
+    ] {
+        for truncate in [true, false] {
+            let body = json!({
+                "model": "plain", "stream": false, "prompt": text, "messages": messages,
+                "options": {"num_ctx": 100}, "num_ctx": 100, "truncate": truncate,
+            });
+            let (status, answer) = host.post(path, body).await;
+            assert_eq!(status == 200, truncate, "{path}: {answer}");
+            if truncate {
+                let usage = answer.get("usage").unwrap_or(&answer);
+                let n_truncated = usage["prompt_truncated"].as_u64().unwrap();
+                assert!(
+                    (1 << 20..3 << 20).contains(&n_truncated),
+                    "{path}: {answer}"
+                );
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_full_context_ends_the_answer_unless_it_may_shift() {
     let host = host_with(settings(), || FakeOptions {

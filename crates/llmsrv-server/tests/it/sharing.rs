@@ -105,6 +105,31 @@ async fn names_of_the_same_weights_share_a_copy() {
 }
 
 #[tokio::test]
+async fn figures_are_told_under_a_name_that_is_still_there() {
+    let (host, _) = shared(settings()).await;
+    let figures = async |family: &str| {
+        let of = |model: &str| format!(r#"llmsrv_{family}{{model="{model}:latest"}}"#);
+        (
+            metric(&host, &of("pirate")).await,
+            metric(&host, &of("plain")).await,
+        )
+    };
+    assert_eq!(host.ask(json!({"model": "pirate"})).await.0, 200);
+    assert_eq!(host.ask(json!({"model": "plain"})).await.0, 200);
+    assert_eq!(figures("model_weights_bytes").await, (1000.0, 0.0));
+    let (before, _) = figures("generated_tokens_total").await;
+    host.post("/api/generate", json!({"model": "pirate", "keep_alive": 0}))
+        .await;
+    assert_eq!(figures("model_weights_bytes").await, (0.0, 1000.0));
+    // What was counted stays where it was; the last name has what comes, also when it leaves.
+    assert_eq!(host.ask(json!({"model": "plain"})).await.0, 200);
+    host.post("/api/generate", json!({"model": "plain", "keep_alive": 0}))
+        .await;
+    let (pirate, plain) = figures("generated_tokens_total").await;
+    assert!(pirate == before && plain > 0.0, "{before} {pirate} {plain}");
+}
+
+#[tokio::test]
 async fn each_name_stays_for_its_own_time() {
     let (host, n_loads) = shared(settings()).await;
     for (model, keep_alive) in [

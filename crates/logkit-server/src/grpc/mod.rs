@@ -9,23 +9,26 @@ use axum::{
     middleware::{self, Next},
 };
 use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
-use http::header;
+use http::{HeaderMap, StatusCode, header};
 use logkit::{Entry, query::Filter};
-use logkit_proto::v1::{
-    BatchLogRequest, BatchLogResponse, LogRequest, LogResponse, QueryRequest, QueryResponse,
-    logkit_logger_server::{LogkitLogger, LogkitLoggerServer},
+use logkit_proto::{
+    codec::ENTRY_BYTES,
+    v1::{
+        BatchLogRequest, BatchLogResponse, LogRequest, LogResponse, QueryRequest, QueryResponse,
+        logkit_logger_server::{LogkitLogger, LogkitLoggerServer},
+    },
 };
 use prost::Message as _;
+use tokio::sync::Semaphore;
 use tonic::{
-    Code, Request, Response, Status, Streaming,
-    codec::CompressionEncoding,
-    service::{Routes, interceptor::InterceptedService},
+    Code, Request, Response, Status, Streaming, codec::CompressionEncoding, service::Routes,
 };
 
 use crate::{
-    body::Share,
+    body::{Share, read_message},
     guard::{Guard, strip_bearer},
     metrics::Metrics,
+    refusal::Refusal,
     store::{Pending, Store, StoreError},
 };
 use convert::{entry_of, filter_of, log_entry};
@@ -42,16 +45,21 @@ const ENVELOPE_BYTES: usize = 16;
 pub(crate) async fn router(store: Store, guard: Arc<Guard>, metrics: Arc<Metrics>) -> Router {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<LogkitLoggerServer<Service>>().await;
-    let service = LogkitLoggerServer::new(Service { store, metrics })
+    let streams = Arc::new(Semaphore::new(MAX_STREAMS));
+    let service = |n_bytes| {
+        LogkitLoggerServer::new(Service {
+            store: store.clone(),
+            metrics: metrics.clone(),
+            streams: streams.clone(),
+        })
         .accept_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Zstd)
         .send_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Zstd)
-        .max_decoding_message_size(MESSAGE_BYTES)
-        .max_encoding_message_size(MESSAGE_BYTES);
-    let check = move |request: Request<()>| authorize(&guard, request);
-    let mut routes = Routes::new(InterceptedService::new(service, check.clone()));
-    routes = routes.add_service(health_service);
+        .max_decoding_message_size(n_bytes)
+        .max_encoding_message_size(MESSAGE_BYTES)
+    };
+    let mut routes = Routes::new(service(MESSAGE_BYTES)).add_service(health_service);
     let descriptors = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(logkit_proto::DESCRIPTORS)
@@ -59,43 +67,73 @@ pub(crate) async fn router(store: Store, guard: Arc<Guard>, metrics: Arc<Metrics
     };
     // Clients of both versions are about.
     if let (Ok(v1), Ok(v1alpha)) = (descriptors().build_v1(), descriptors().build_v1alpha()) {
-        routes = routes
-            .add_service(InterceptedService::new(v1, check.clone()))
-            .add_service(InterceptedService::new(v1alpha, check));
+        routes = routes.add_service(v1).add_service(v1alpha);
     }
-    let no_pages = middleware::from_fn(no_pages);
-    routes.into_axum_router().layer(no_pages)
+    let enter = middleware::from_fn(move |request, next| enter(guard.clone(), request, next));
+    routes
+        .into_axum_router()
+        // What its messages take is counted when they are there, so each is small.
+        .route_service(STREAM, service(ENTRY_BYTES))
+        .layer(enter)
 }
 
-/// No client of gRPC says which page it is; the browser of a page that was led here does.
-async fn no_pages(request: axum::extract::Request, next: Next) -> axum::response::Response {
-    let is_page = request.headers().contains_key(header::ORIGIN)
-        || request.headers().contains_key("sec-fetch-site");
-    if is_page {
+/// Lets in who may call, and receives the message of a call before it is decoded.
+async fn enter(
+    guard: Arc<Guard>,
+    request: axum::extract::Request,
+    next: Next,
+) -> axum::response::Response {
+    let headers = request.headers();
+    // No client of gRPC says which page it is; the browser of a page that was led here does.
+    if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
         return Status::permission_denied("web pages may not call").into_http();
     }
-    next.run(request).await
+    let path = request.uri().path();
+    if guard.has_keys() && !path.starts_with(HEALTH) && !has_key(&guard, headers) {
+        let text = "send an API key in the metadata `authorization`";
+        return Status::unauthenticated(text).into_http();
+    }
+    if !path.starts_with(OURS) || path == STREAM {
+        return next.run(request).await;
+    }
+    let (parts, body) = request.into_parts();
+    let (message, _share) = match read_message(&parts.headers, body, MESSAGE_BYTES).await {
+        Ok(received) => received,
+        Err(refusal) => return refused(&refusal).into_http(),
+    };
+    // The share is kept until all that was made of the message is gone.
+    next.run(http::Request::from_parts(parts, message.into()))
+        .await
 }
 
-fn authorize(guard: &Guard, request: Request<()>) -> Result<Request<()>, Status> {
-    let given = ["authorization", "x-api-key"]
-        .iter()
-        .find_map(|name| request.metadata().get(*name));
-    let known = !guard.has_keys()
-        || given.is_some_and(|value| guard.is_key(strip_bearer(value.as_encoded_bytes())));
-    if known {
-        Ok(request)
-    } else {
-        Err(Status::unauthenticated(
-            "send an API key in the metadata `authorization`",
-        ))
-    }
+fn has_key(guard: &Guard, headers: &HeaderMap) -> bool {
+    let names = ["authorization", "x-api-key"].iter();
+    let given = names.filter_map(|name| headers.get(*name)).next();
+    given.is_some_and(|value| guard.is_key(strip_bearer(value.as_bytes())))
 }
+
+fn refused(refusal: &Refusal) -> Status {
+    let code = match refusal.status {
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::SERVICE_UNAVAILABLE => Code::ResourceExhausted,
+        StatusCode::REQUEST_TIMEOUT => Code::DeadlineExceeded,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => Code::Unimplemented,
+        _ => Code::InvalidArgument,
+    };
+    Status::new(code, refusal.text())
+}
+
+/// Where calls of each service go.
+const OURS: &str = "/logkit.LogkitLogger/";
+const STREAM: &str = "/logkit.LogkitLogger/StreamLog";
+const HEALTH: &str = "/grpc.health.";
+/// Streams at the same time, each with one message.
+const MAX_STREAMS: usize = 256;
 
 /// Answers calls.
 pub(crate) struct Service {
     store: Store,
     metrics: Arc<Metrics>,
+    streams: Arc<Semaphore>,
 }
 
 impl Service {
@@ -116,14 +154,12 @@ impl Service {
                 "a batch may have at most {most} entries"
             )));
         }
-        let n_bytes = requests.iter().map(LogRequest::encoded_len).sum();
-        let mut share = Share::default();
-        share.grow(n_bytes).map_err(|_| status(StoreError::Full))?;
+        let n_bytes: usize = requests.iter().map(LogRequest::encoded_len).sum();
         let entries = if n_bytes <= INLINE_BYTES {
             entries_of(requests, &self.store)
         } else {
             let store = self.store.clone();
-            let made = tokio::task::spawn_blocking(move || entries_of(requests, &store));
+            let made = llmsrv_fair::apart(move || entries_of(requests, &store));
             made.await
                 .map_err(|_| Status::internal("the request could not be handled"))?
         }?;
@@ -206,9 +242,14 @@ impl LogkitLogger for Service {
     ) -> Result<Response<Self::StreamLogStream>, Status> {
         let store = self.store.clone();
         let metrics = self.metrics.clone();
-        let replies = stream::unfold(request.into_inner(), |mut requests| async move {
+        let Ok(place) = self.streams.clone().try_acquire_owned() else {
+            let full = Status::resource_exhausted("too many streams are open; try again");
+            return self.counted("StreamLog", Err(full));
+        };
+        let begin = (request.into_inner(), place);
+        let replies = stream::unfold(begin, |(mut requests, place)| async move {
             let chunk = chunk(&mut requests).await?;
-            Some((chunk, requests))
+            Some((chunk, (requests, place)))
         });
         let replies = replies
             // One after the other, so that rows have the order of the stream ...
@@ -293,22 +334,25 @@ struct Part {
     end: Option<Status>,
 }
 
-/// Whatever has come: it shares a transaction.
-async fn chunk(requests: &mut Streaming<LogRequest>) -> Option<Vec<Result<LogRequest, Status>>> {
+/// Requests of a stream that share a transaction, and their share of the memory for large bodies.
+type Chunk = (Vec<Result<LogRequest, Status>>, Share);
+
+/// Whatever has come: one request, and more of them where there is memory.
+async fn chunk(requests: &mut Streaming<LogRequest>) -> Option<Chunk> {
     let mut next = requests.next().await;
-    let (mut chunk, mut n_bytes) = (Vec::new(), 0);
+    let (mut chunk, mut n_bytes, mut share) = (Vec::new(), 0, Share::default());
     while let Some(request) = next {
         n_bytes += request.as_ref().map_or(0, LogRequest::encoded_len);
         chunk.push(request);
-        if chunk.len() >= CHUNK || n_bytes >= CHUNK_BYTES {
+        if chunk.len() >= CHUNK || n_bytes >= CHUNK_BYTES || share.grow(n_bytes).is_err() {
             break;
         }
         next = requests.next().now_or_never().flatten();
     }
-    (!chunk.is_empty()).then_some(chunk)
+    (!chunk.is_empty()).then_some((chunk, share))
 }
 
-async fn push(store: Store, chunk: Vec<Result<LogRequest, Status>>) -> Part {
+async fn push(store: Store, (chunk, _share): Chunk) -> Part {
     let mut entries = Vec::with_capacity(chunk.len());
     let mut end = None;
     for request in chunk {

@@ -9,10 +9,33 @@ use logkit_proto::{
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
 };
 
 use crate::{http::Events, util::start};
+
+#[tokio::test]
+async fn one_client_does_not_hold_all_connections() {
+    let server = start(|settings| settings.max_connections = 8).await;
+    let address = server.url("").replace("http://", "");
+    let mut silent = Vec::new();
+    for _ in 0..16 {
+        silent.push(TcpStream::connect(&address).await.unwrap());
+    }
+    let ask = async {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let mut stream = socket.connect(address.parse().unwrap()).await.unwrap();
+        let request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let answer = tokio::time::timeout(Duration::from_secs(10), ask).await;
+    let answer = answer.expect("somebody else is answered");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_says_come_back() {

@@ -307,8 +307,9 @@ async fn messages_may_be_compressed_and_large_but_not_too_large() {
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Zstd] {
         let client = server.grpc().await;
         let mut client = client.send_compressed(encoding).accept_compressed(encoding);
+        let numbers: String = (0..200_000).map(|n| format!("{n} ")).collect();
         let large = LogRequest {
-            output: "a".repeat((1 << 20) - 100),
+            output: numbers[..(1 << 20) - 100].to_owned(),
             ..call("x")
         };
         let batch = BatchLogRequest {
@@ -329,13 +330,20 @@ async fn messages_may_be_compressed_and_large_but_not_too_large() {
         };
         let status = client.log_call(too_large).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        let dense = LogRequest {
+            output: "a".repeat(15 << 20),
+            ..call("x")
+        };
+        let status = client.log_call(dense).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        assert!(status.message().contains("400 to 1"), "{status}");
     }
     let too_large = LogRequest {
         output: "a".repeat(17 << 20),
         ..call("x")
     };
     let status = server.grpc().await.log_call(too_large).await.unwrap_err();
-    assert_eq!(status.code(), Code::OutOfRange, "{status}");
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     assert_eq!(server.rows().len(), 2 * 15);
 }
 

@@ -3,8 +3,9 @@
 use std::{io::Write as _, process::Child};
 
 use logkit_proto::{
-    tonic::transport::Channel,
-    v1::{BatchLogRequest, LogRequest, logkit_logger_client::LogkitLoggerClient},
+    codec::Bounded,
+    tonic::{Code, Request, client::Grpc, transport::Channel},
+    v1::{BatchLogRequest, BatchLogResponse, LogRequest, logkit_logger_client::LogkitLoggerClient},
 };
 use serde_json::json;
 
@@ -295,4 +296,55 @@ async fn no_message_takes_more_than_four_times_its_bytes() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
+}
+
+/// A call whose message is there and whose end never comes.
+async fn unfinished(channel: Channel, batch: BatchLogRequest) -> Option<Code> {
+    let mut client = Grpc::new(channel).max_encoding_message_size(64 * MIB);
+    client.ready().await.unwrap();
+    let codec: Bounded<BatchLogRequest, BatchLogResponse> = Bounded::default();
+    let messages = futures_util::StreamExt::chain(
+        futures_util::stream::iter([batch]),
+        futures_util::stream::pending(),
+    );
+    let path = "/logkit.LogkitLogger/BatchLog".parse().unwrap();
+    let called = client.client_streaming(Request::new(messages), path, codec);
+    called.await.err().map(|status| status.code())
+}
+
+#[tokio::test]
+async fn messages_of_many_calls_share_the_memory_of_large_bodies() {
+    llmsrv_tls::init();
+    let folder = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let (mut child, ..) = crash::spawn_at(folder.path(), port);
+    let usual = LogRequest {
+        cmd: "x".into(),
+        output: "x".repeat(MIB / 2),
+        ..LogRequest::default()
+    };
+    let batch = BatchLogRequest {
+        entries: vec![usual; 28],
+    };
+    let before = status(&child, "VmRSS");
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..32 {
+        let endpoint = Channel::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+        calls.spawn(unfinished(endpoint.connect().await.unwrap(), batch.clone()));
+    }
+    // Nine of 14 MiB fit into 128 MiB; all others are told so.
+    for _ in 0..23 {
+        let refused = calls.join_next().await.unwrap().unwrap();
+        assert_eq!(refused, Some(Code::ResourceExhausted));
+    }
+    let took = status(&child, "VmHWM").saturating_sub(before);
+    assert!(took <= 300 * MIB, "{} MiB", took / MIB);
+    calls.abort_all();
+    while calls.join_next().await.is_some() {}
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -13,10 +13,9 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::rate::Client;
-
 /// All connections. One that waits for a request, or for the beginning of one, is idle.
-pub(crate) struct Crowd {
+#[derive(Debug)]
+pub struct Crowd {
     most: usize,
     open: Mutex<HashMap<u64, Arc<Connection>>>,
     /// A connection has ended, or has become idle.
@@ -24,8 +23,9 @@ pub(crate) struct Crowd {
     was_full: AtomicBool,
 }
 
+#[derive(Debug)]
 struct Connection {
-    client: Client,
+    address: IpAddr,
     /// Requests that are not answered to their end.
     n_running: AtomicUsize,
     idle_since: Mutex<Instant>,
@@ -34,20 +34,23 @@ struct Connection {
 }
 
 /// The place of one connection; its drop makes room.
-pub(crate) struct Place {
+#[derive(Debug)]
+pub struct Place {
     id: u64,
     crowd: Arc<Crowd>,
     connection: Arc<Connection>,
 }
 
 /// A request on its way, until it is dropped.
-pub(crate) struct Running {
+#[derive(Debug)]
+pub struct Running {
     crowd: Arc<Crowd>,
     connection: Arc<Connection>,
 }
 
 impl Crowd {
-    pub(crate) fn new(most: usize) -> Arc<Crowd> {
+    /// Makes room for so many connections.
+    pub fn new(most: usize) -> Arc<Crowd> {
         Arc::new(Crowd {
             most,
             open: Mutex::default(),
@@ -58,7 +61,7 @@ impl Crowd {
 
     /// Waits until there is room for one more. Where there is none, the address with the most
     /// connections loses the one that has been idle longest.
-    pub(crate) async fn room(&self) {
+    pub async fn room(&self) {
         loop {
             let changed = self.changed.notified();
             if self.open().len() < self.most {
@@ -73,15 +76,15 @@ impl Crowd {
     }
 
     /// Closes the longest idle connection of the address that has the most; `false` = none is idle.
-    pub(crate) fn close_idle(&self) -> bool {
+    pub fn close_idle(&self) -> bool {
         let open = self.open();
-        let mut counts: HashMap<&Client, usize> = HashMap::new();
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for connection in open.values() {
-            *counts.entry(&connection.client).or_default() += 1;
+            *counts.entry(connection.address).or_default() += 1;
         }
         let idle = open.values().filter_map(|connection| {
             let since = connection.idle()?;
-            Some((counts[&connection.client], since, connection))
+            Some((counts[&connection.address], since, connection))
         });
         // The most connections first, then the longest time.
         let first = idle
@@ -93,19 +96,19 @@ impl Crowd {
 
     /// Gives a connection its place. `None` where its address has as many as one may have and all of
     /// them work.
-    pub(crate) fn enter(self: &Arc<Crowd>, address: SocketAddr) -> Option<Place> {
-        let client = Client::at(address.ip());
+    pub fn enter(self: &Arc<Crowd>, address: SocketAddr) -> Option<Place> {
+        let address = network(address.ip());
         let mut open = self.open();
         let same = open
             .values()
-            .filter(|connection| connection.client == client);
+            .filter(|connection| connection.address == address);
         if same.clone().count() >= most_of_one(self.most) {
             let idle = same.filter_map(|connection| Some((connection.idle()?, connection)));
             let (_, oldest) = idle.min_by_key(|(since, _)| *since)?;
             oldest.leave();
         }
         let connection = Arc::new(Connection {
-            client,
+            address,
             n_running: AtomicUsize::new(0),
             idle_since: Mutex::new(Instant::now()),
             leave: Notify::new(),
@@ -144,7 +147,7 @@ impl Connection {
 
 impl Place {
     /// A request has begun.
-    pub(crate) fn request(&self) -> Running {
+    pub fn request(&self) -> Running {
         self.connection.n_running.fetch_add(1, Ordering::Relaxed);
         Running {
             crowd: self.crowd.clone(),
@@ -153,7 +156,7 @@ impl Place {
     }
 
     /// Returns when the connection has to leave.
-    pub(crate) async fn told_to_leave(&self) {
+    pub async fn told_to_leave(&self) {
         self.connection.leave.notified().await;
     }
 }
@@ -177,6 +180,18 @@ impl Drop for Running {
             *since = Instant::now();
         }
         self.crowd.changed.notify_one();
+    }
+}
+
+/// Returns whom an address belongs to. Of an IPv6 address only the network counts: one machine has the
+/// rest of it to itself, and could fill the memory with it.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let network = u128::from(v6) & (u128::MAX << 64);
+            IpAddr::V6(Ipv6Addr::from(network))
+        }
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 
