@@ -42,6 +42,8 @@ mod packaging;
 mod registry;
 mod secure;
 mod service;
+#[path = "../../crates/llmsrv-ssh/tests/it/signals.rs"]
+mod signals;
 mod ssh;
 #[path = "../../crates/llmsrv-ssh/tests/it/sshd.rs"]
 mod sshd;

@@ -10,6 +10,8 @@ use std::{
 
 use serde_json::Value;
 
+use crate::signals;
+
 /// How long a test waits for something that should happen at once.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -20,6 +22,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     pub fn new() -> Sandbox {
+        signals::reset();
         Sandbox {
             dir: tempfile::tempdir().unwrap(),
         }
@@ -34,9 +37,11 @@ impl Sandbox {
         self.path().join("data/llmsrv/models")
     }
 
-    /// The binary under test with a cleared environment.
+    /// The binary under test with a cleared environment: another build of it where one is named.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_llmsrv"));
+        let named = std::env::var_os("LLMSRV_TEST_PROGRAM");
+        let program = named.unwrap_or_else(|| env!("CARGO_BIN_EXE_llmsrv").into());
+        let mut command = Command::new(program);
         command
             .env_clear()
             .env("HOME", self.path())

@@ -13,4 +13,5 @@
 mod destinations;
 mod keys;
 mod logins;
+mod signals;
 mod sshd;

@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::signals;
+
 /// A host to log in to.
 pub struct Sshd {
     dir: tempfile::TempDir,
@@ -35,6 +37,7 @@ impl Sshd {
             eprintln!("SKIPPED: openssh-server is not installed; tests/run installs it");
             return None;
         }
+        signals::reset();
         let dir = tempfile::tempdir().unwrap();
         chmod(dir.path(), 0o755);
         let is_root = run("id", &["-u"]).trim() == "0";
