@@ -32,7 +32,7 @@ pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
             "the patterns of the schema are longer than {MAX_PATTERN_BYTES} bytes"
         ));
     }
-    Ok(())
+    check_optional(cost.n_optional)
 }
 
 /// Digits that integers may have: as many as a double holds, or more where a schema names larger ones.
@@ -166,6 +166,25 @@ pub(super) fn check_text(text: &str) -> Result<(), String> {
             return Err("the grammar is nested too deeply".into());
         }
     }
+    check_optional(n_optional(text))
+}
+
+/// Counts the parts of a regular expression or a grammar that may be left out, or a few more. A state
+/// of the automaton of `a?a?a?` stands for every place that may come next, so its states take memory
+/// by the square of their number.
+fn n_optional(text: &str) -> usize {
+    let n_marks = text.bytes().filter(|byte| b"?*".contains(byte)).count();
+    let n_groups = text.matches("(?").count();
+    let of = |sign: &str| text.matches(sign).count();
+    n_marks.saturating_sub(n_groups) + of("{0") + of("{,") + of("|)") + of("(|")
+}
+
+fn check_optional(n_optional: usize) -> Result<(), String> {
+    if n_optional > MAX_OPTIONAL {
+        return Err(format!(
+            "more than {MAX_OPTIONAL} parts of the patterns may be left out or repeated"
+        ));
+    }
     Ok(())
 }
 
@@ -178,6 +197,7 @@ struct Cost {
     divisors: Vec<f64>,
     /// Regular expressions, all together.
     n_pattern_bytes: usize,
+    n_optional: usize,
 }
 
 impl Cost {
@@ -191,6 +211,12 @@ impl Cost {
             Value::Object(fields) => fields.iter().try_for_each(|(name, field)| {
                 if let Some(divisor) = field.as_f64().filter(|_| name == "multipleOf") {
                     self.add_divisor(divisor);
+                }
+                if let ("pattern", Value::String(pattern)) = (name.as_str(), field) {
+                    self.n_optional += n_optional(pattern);
+                }
+                if let ("patternProperties", Value::Object(patterns)) = (name.as_str(), field) {
+                    self.n_optional += patterns.keys().map(|key| n_optional(key)).sum::<usize>();
                 }
                 self.n_pattern_bytes += match (name.as_str(), field) {
                     ("pattern", Value::String(pattern)) => pattern.len(),
@@ -221,6 +247,8 @@ impl Cost {
 
 const MAX_DEPTH: usize = 64;
 const MAX_TEXT_BYTES: usize = 64 << 10;
+/// Ten thousand of them take more than a gigabyte.
+const MAX_OPTIONAL: usize = 2000;
 /// Compiling 1 MB of them takes seconds and hundreds of megabytes.
 const MAX_PATTERN_BYTES: usize = 32 << 10;
 const MAX_ALTERNATIVES: u64 = 4096;

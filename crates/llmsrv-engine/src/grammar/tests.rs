@@ -643,3 +643,20 @@ fn control_tokens_have_their_place_in_a_grammar() {
         constraint.accept(token, &tokenizer).unwrap();
     }
 }
+
+/// `a?` ten thousand times, then `a` as often, took more than a gigabyte.
+#[test]
+fn patterns_with_many_optional_parts_are_refused() {
+    let pattern = |n: usize| "a?".repeat(n) + &"a".repeat(n) + "(?:b|c)";
+    for optional in ["a?", "a*", "a{0,1}", "a{,1}", "(a|)", "(|a)"] {
+        assert!(super::limits::check_text(&optional.repeat(2001)).is_err());
+        assert!(super::limits::check_text(&optional.repeat(500)).is_ok());
+    }
+    assert!(super::limits::check_text(&"(?:a)".repeat(5000)).is_ok());
+    let many = json!({"type": "string", "pattern": pattern(3000)});
+    assert!(super::limits::check_schema(&many).is_err());
+    let names = json!({"patternProperties": {pattern(1500): {}, pattern(1501): {}}});
+    assert!(super::limits::check_schema(&names).is_err());
+    let few = json!({"type": "string", "pattern": pattern(500)});
+    assert_eq!(super::limits::check_schema(&few), Ok(()));
+}
