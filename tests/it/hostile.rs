@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::util::{Sandbox, Server};
 
 /// Stores `gguf` as the model `name`, behind the program's back but in its layout.
-fn plant(models: &Path, name: &str, gguf: &[u8]) {
+pub fn plant(models: &Path, name: &str, gguf: &[u8]) {
     let blob = |bytes: &[u8]| {
         let digest = llmsrv_store::Digest::of(bytes);
         let path = models
