@@ -8,7 +8,8 @@ in llama.cpp (package llama-cpp-python) under its own grammar, and the tokens ar
     pip install jsonschema llama-cpp-python
     tests/clients/structured.py --server http://127.0.0.1:11434 --model m --peer model.gguf
 
-Ends with status 1 when an answer is not JSON, is not valid, has a name twice, or was cut.
+Ends with status 1 when an answer is not JSON, is not valid, or has a name twice. An answer that came
+to the limit of tokens is closed there: it must be valid, too, and is counted.
 """
 
 import argparse
@@ -39,25 +40,32 @@ def main():
     peer = Peer(options.peer) if options.peer else None
 
     n_bad = 0
+    n_closed = 0
     pairs = []
-    print(f"{'schema':26} {'valid':>7} {'tokens':>8} {'peer valid':>11} {'peer tokens':>12}  ratio", flush=True)
+    print(f"{'schema':26} {'valid':>7} {'closed':>7} {'tokens':>8} {'peer valid':>11} {'peer tokens':>12}  ratio", flush=True)
     for row in rows:
         ours, theirs = [], []
+        closed = 0
         for seed in [None, *range(1, options.seeds + 1)]:
-            text, n_tokens, warnings, is_whole = ask(options, row, seed)
-            wrong = fault(text, row["schema"], warnings) if is_whole else "cut"
-            ours.append((n_tokens, wrong))
+            text, n_tokens, warnings, has_ended = ask(options, row, seed)
+            wrong = fault(text, row["schema"], warnings)
+            closed += not has_ended
+            ours.append((n_tokens, wrong, has_ended))
             if wrong or options.verbose:
                 print(f"  {row['name']} seed {seed}: {wrong or 'valid'}: {text[:2000]}", flush=True)
             if peer:
                 text, n_tokens, is_whole = peer.ask(row, seed)
                 wrong = fault(text, row["schema"], row.get("unenforced", [])) if is_whole else "cut"
-                theirs.append((n_tokens, wrong))
+                theirs.append((n_tokens, wrong, is_whole))
                 if options.verbose:
                     print(f"  {row['name']} seed {seed}: peer {wrong or 'valid'}: {text[:2000]}", flush=True)
-        n_bad += sum(wrong is not None for _, wrong in ours)
-        pairs += [(own[0], other[0]) for own, other in zip(ours, theirs) if not own[1] and not other[1]]
-        print(row["name"].ljust(26), *summary(ours, 7, 8), *summary(theirs, 11, 12), ratio(ours, theirs), flush=True)
+        n_bad += sum(wrong is not None for _, wrong, _ in ours)
+        n_closed += closed
+        pairs += both(ours, theirs)
+        valid, tokens = summary(ours, 7, 8)
+        print(row["name"].ljust(26), valid, str(closed).rjust(7), tokens, *summary(theirs, 11, 12), ratio(ours, theirs), flush=True)
+    n_asked = len(rows) * (options.seeds + 1)
+    print(f"{n_asked - n_bad} of {n_asked} answers valid, {n_closed} of them closed at {MOST_TOKENS} tokens")
     if pairs:
         own, other = map(sum, zip(*pairs))
         print(f"{len(pairs)} answers valid in both: {own} tokens, {other} of the peer, ratio {own / other:.2f}")
@@ -65,7 +73,7 @@ def main():
 
 
 def ask(options, row, seed):
-    """Returns a text, the number of its tokens, what is named as not enforced, and whether it is whole."""
+    """Returns a text, the number of its tokens, what is named as not enforced, and whether it ended by itself."""
     sampling = {"temperature": 0} if seed is None else {"temperature": 0.8, "seed": seed}
     body = {
         "model": options.model,
@@ -145,13 +153,19 @@ class Peer:
 def summary(answers, *widths):
     if not answers:
         return "-".rjust(widths[0]), "-".rjust(widths[1])
-    n_valid = sum(wrong is None for _, wrong in answers)
-    mean = statistics.mean(n_tokens for n_tokens, _ in answers)
+    n_valid = sum(wrong is None for _, wrong, _ in answers)
+    mean = statistics.mean(n_tokens for n_tokens, _, _ in answers)
     return f"{n_valid}/{len(answers)}".rjust(widths[0]), f"{mean:.0f}".rjust(widths[1])
 
 
+def both(ours, theirs):
+    """The tokens of the answers that are valid in both and ended by themselves."""
+    is_good = lambda answer: answer[1] is None and answer[2]
+    return [(own[0], other[0]) for own, other in zip(ours, theirs) if is_good(own) and is_good(other)]
+
+
 def ratio(ours, theirs):
-    pairs = [(own[0], other[0]) for own, other in zip(ours, theirs) if not own[1] and not other[1]]
+    pairs = both(ours, theirs)
     if not pairs:
         return "     -"
     own, other = map(sum, zip(*pairs))

@@ -290,20 +290,19 @@ async fn options_without_effect_are_named_in_a_header() {
     }
 }
 
-/// Schemas as libraries write them: an answer that ends satisfies the schema, all of it but what the
-/// answer's header names.
+/// Schemas as libraries write them: every answer satisfies its schema, all of it but what the answer's
+/// header names, also where there is little room for it.
 #[tokio::test]
 async fn answers_satisfy_the_schemas_of_libraries() {
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
     let rows: Vec<Value> = serde_json::from_str(include_str!("../clients/schemas.json")).unwrap();
     assert_eq!(rows.len(), 20);
-    let mut unfinished = Vec::new();
-    for row in rows {
+    for (row, num_predict) in rows.iter().flat_map(|row| [(row, 1500), (row, 250)]) {
         let (name, mut schema) = (&row["name"], row["schema"].clone());
         let body = json!({
             "model": "default", "prompt": row["prompt"], "format": schema, "stream": false,
-            "options": {"temperature": 0, "num_predict": 1500},
+            "options": {"temperature": 0, "num_predict": num_predict},
         });
         let url = format!("{}/api/generate", server.url);
         let answer = server.http.post(url).json(&body).send().await.unwrap();
@@ -316,13 +315,10 @@ async fn answers_satisfy_the_schemas_of_libraries() {
         let expected = row["unenforced"].as_array().cloned().unwrap_or_default();
         assert_eq!(warnings.len(), expected.len(), "{name}: {warnings:?}");
         let answer: Value = answer.json().await.unwrap();
-        // Texts, names of free members among them, have no bound of their own, and a model of this size
-        // may not find their end.
-        if answer["done_reason"] == "length" {
-            unfinished.push(name.to_string());
-            continue;
-        }
-        assert_eq!(answer["done_reason"], "stop", "{name}: {answer}");
+        // Texts have no bound of their own, and a model of this size may not find their end: they
+        // are closed then.
+        let reason = &answer["done_reason"];
+        assert!(reason == "stop" || reason == "length", "{name}: {answer}");
         let said: Value = serde_json::from_str(answer["response"].as_str().unwrap()).unwrap();
         if expected.contains(&json!("uniqueItems")) {
             schema["properties"]["more"]["uniqueItems"] = false.into();
@@ -336,5 +332,4 @@ async fn answers_satisfy_the_schemas_of_libraries() {
             .unwrap();
         assert!(validator.is_valid(&said), "{name}: {said}");
     }
-    assert!(unfinished.len() <= 3, "{unfinished:?}");
 }

@@ -553,7 +553,7 @@ fn mix(value: u64) -> u64 {
 
 /// Returns the letter that byte-level BPE writes for a byte: itself if printable, else one from
 /// U+0100 on (the alphabet of GPT-2).
-fn byte_letter(byte: u8) -> char {
+pub(crate) fn byte_letter(byte: u8) -> char {
     let is_printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if is_printable(byte) {
         return char::from(byte);

@@ -14,7 +14,7 @@ use crate::{
     grammar::Constraint,
     handle::Submission,
     image,
-    sample::{Candidates, LogProbs, Sampler},
+    sample::{Candidates, LogProbs, SampleError, Sampler},
     sequence::Sequence,
     stop::StopFinder,
 };
@@ -165,7 +165,7 @@ impl Reply {
         logits: &mut [f32],
         tools: &mut Tools<'_>,
     ) -> Next {
-        match self.choose(logits, tools) {
+        match self.choose(n_tokens, logits, tools) {
             Ok((token, info)) => self.accept(n_tokens, token, info, tools),
             Err(message) => {
                 self.fail(message);
@@ -215,12 +215,13 @@ impl Reply {
 
     fn choose(
         &mut self,
+        n_tokens: usize,
         logits: &mut [f32],
         tools: &mut Tools<'_>,
     ) -> Result<(TokenId, Option<TokenInfo>), String> {
         // A row may be padded beyond the vocabulary.
-        let n_tokens = logits.len().min(tools.tokenizer.vocab_size());
-        let logits = &mut logits[..n_tokens];
+        let n_words = logits.len().min(tools.tokenizer.vocab_size());
+        let logits = &mut logits[..n_words];
         if self.n_alternatives.is_some() {
             tools.log_probs.measure(logits);
         }
@@ -231,6 +232,9 @@ impl Reply {
         let token = self
             .sampler
             .pick(logits, mask.as_ref(), tools.candidates)
+            .map_err(|error| error.to_string())?;
+        let token = self
+            .settle(token, n_tokens, logits, tools)
             .map_err(|error| error.to_string())?;
         let Some(n_alternatives) = self.n_alternatives else {
             return Ok((token, None));
@@ -253,6 +257,34 @@ impl Reply {
                 top,
             }),
         ))
+    }
+
+    /// Returns the token that was picked, or another one where a format wants it: see
+    /// [`Constraint::settle`].
+    fn settle(
+        &mut self,
+        picked: TokenId,
+        n_tokens: usize,
+        logits: &mut [f32],
+        tools: &mut Tools<'_>,
+    ) -> Result<TokenId, SampleError> {
+        let Some(constraint) = &mut self.constraint else {
+            return Ok(picked);
+        };
+        let mut n_left = self.limits.max_tokens.saturating_sub(self.n_generated);
+        if !self.limits.shift {
+            n_left = n_left.min(self.limits.num_ctx.saturating_sub(n_tokens));
+        }
+        constraint.settle(picked, n_left, tools.tokenizer, |refused| {
+            if let Some(logit) = logits.get_mut(refused as usize) {
+                *logit = f32::NEG_INFINITY;
+            }
+            match self.sampler.draw(logits, tools.candidates) {
+                Ok(token) => Ok(Some(token)),
+                Err(SampleError::NothingAllowed) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
     }
 
     fn accept(
@@ -278,7 +310,7 @@ impl Reply {
             }
         };
         if tools.tokenizer.is_end_of_generation(token) {
-            self.finish(FinishReason::Stop, None, tools);
+            self.finish(self.end_reason(), None, tools);
             return Next::End;
         }
         self.transcript.push(token);
@@ -296,7 +328,9 @@ impl Reply {
             (token, 1)
         };
         let is_full = n_tokens + 1 >= self.limits.num_ctx;
-        let reason = if grammar_ended || self.run.1 > self.limits.max_run {
+        let reason = if grammar_ended {
+            Some(self.end_reason())
+        } else if self.run.1 > self.limits.max_run && !self.is_in_json() {
             Some(FinishReason::Stop)
         } else if self.n_generated >= self.limits.max_tokens || (is_full && !self.limits.shift) {
             Some(FinishReason::Length)
@@ -313,6 +347,21 @@ impl Reply {
                 n_keep: self.limits.n_keep,
             },
             None => Next::Continue(token),
+        }
+    }
+
+    /// Whether the output is in JSON, which has bounds of its own.
+    fn is_in_json(&self) -> bool {
+        let constraint = self.constraint.as_ref();
+        constraint.is_some_and(Constraint::is_in_json)
+    }
+
+    /// Why an output ended that is whole: a format may have been brought to its end because no more
+    /// tokens were left.
+    fn end_reason(&self) -> FinishReason {
+        match &self.constraint {
+            Some(constraint) if constraint.was_end_brought_about() => FinishReason::Length,
+            _ => FinishReason::Stop,
         }
     }
 

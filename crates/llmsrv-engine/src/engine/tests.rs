@@ -856,6 +856,40 @@ fn formats_are_enforced() {
     }
 }
 
+/// A model that does not come to an end is brought to one while there is room for it; the reason is
+/// still the length.
+#[test]
+fn an_answer_in_json_is_closed_before_it_is_cut() {
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "integer", "minimum": 10}},
+        "required": ["a", "b"],
+    });
+    let least = "{\"a\":\"\",\"b\":10}".len();
+    for (max_tokens, num_ctx) in [(least, 1000), (least + 1, 1000), (40, 1000), (1000, 60)] {
+        let request = GenRequest {
+            grammar: Some(GrammarSpec::JsonSchema(schema.clone())),
+            max_tokens: Some(max_tokens),
+            num_ctx,
+            shift: false,
+            ..request("go")
+        };
+        let output = alone(&Answer::Endless, &request);
+        let value: serde_json::Value = serde_json::from_str(&output.text)
+            .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        assert!(value["a"].is_string() && value["b"].is_i64(), "{value}");
+        assert_eq!(output.reason(), FinishReason::Length, "{value}");
+    }
+    let request = GenRequest {
+        grammar: Some(GrammarSpec::JsonSchema(schema)),
+        max_tokens: Some(least + 1),
+        ..request("go")
+    };
+    let output = alone(&answering("{\"a\":\"x\",\"b\":10}"), &request);
+    assert_eq!(output.text, "{\"a\":\"x\",\"b\":10}");
+    assert_eq!(output.reason(), FinishReason::Stop);
+}
+
 #[test]
 fn a_format_may_begin_after_a_text() {
     let said = |text: &str| {

@@ -6,12 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use llguidance::{Matcher, ParserFactory, api::TopLevelGrammar};
+use llguidance::{Matcher, ParserFactory, TokenParser, api::TopLevelGrammar};
 use llmsrv_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
 use super::{
-    NOTHING_MATCHES, limits, one_line,
+    NOTHING_MATCHES, ahead,
+    limits::{self, Deadline},
+    one_line,
     schema::{self, Mode, SchemaError},
     vocabulary,
 };
@@ -33,9 +35,29 @@ impl Compiler {
     }
 
     /// Compiles a grammar. What is too large or too deep is refused before anything recurses into it.
-    pub(super) fn compile(&self, spec: &GrammarSpec) -> Result<Compiled, String> {
+    pub(super) fn compile(
+        &self,
+        spec: &GrammarSpec,
+        deadline: Deadline,
+    ) -> Result<Compiled, String> {
+        let job = Job {
+            factory: &self.factory,
+            deadline,
+        };
+        job.compile(spec)
+    }
+}
+
+/// The compiling of one grammar.
+struct Job<'a> {
+    factory: &'a ParserFactory,
+    deadline: Deadline,
+}
+
+impl Job<'_> {
+    fn compile(&self, spec: &GrammarSpec) -> Result<Compiled, String> {
         let mut unenforced = Vec::new();
-        let matcher = match spec {
+        let (matcher, ahead) = match spec {
             GrammarSpec::Json => {
                 let schema = with_options(json!({"type": "object"}));
                 self.matcher(TopLevelGrammar::from_json_schema(schema))?
@@ -69,6 +91,8 @@ impl Compiler {
         };
         Ok(Compiled {
             matcher,
+            ahead,
+            required: ahead::required(spec),
             unenforced: unenforced.iter().map(ToString::to_string).collect(),
             integer_digits: limits::integer_digits(spec),
         })
@@ -89,7 +113,7 @@ impl Compiler {
         let mut schema = schema.clone();
         for _ in 0..MAX_LEFT_OUT {
             let error = match self.schema(&schema, "", mode) {
-                Ok((_, prepared, mut named)) => {
+                Ok((prepared, mut named)) => {
                     unenforced.append(&mut named);
                     return Ok(prepared);
                 }
@@ -121,14 +145,16 @@ impl Compiler {
         root: &Value,
         at: &str,
         mode: Mode,
-    ) -> Result<(Matcher, Value, Vec<SchemaError>), String> {
-        let prepared = schema::prepare(root, at, mode).map_err(|error| error.to_string())?;
+    ) -> Result<(Value, Vec<SchemaError>), String> {
+        let prepared = schema::prepare(root, at, mode, self.deadline);
+        self.deadline.check()?;
+        let prepared = prepared.map_err(|error| error.to_string())?;
         // References multiply: the result can be larger than what was checked.
         limits::check_schema(&prepared.schema)?;
-        limits::check_expansion(&prepared.schema)?;
+        limits::check_expansion(&prepared.schema, self.deadline)?;
         let schema = with_options(prepared.schema);
-        let matcher = self.matcher(TopLevelGrammar::from_json_schema(schema.clone()))?;
-        Ok((matcher, schema, prepared.unenforced))
+        self.matcher(TopLevelGrammar::from_json_schema(schema.clone()))?;
+        Ok((schema, prepared.unenforced))
     }
 
     /// Compiles a grammar of tool calls. A tool's schema is a promise of its author, not of the one
@@ -139,7 +165,7 @@ impl Compiler {
         schemas: &[Value],
         answer: Option<&GrammarSpec>,
         unenforced: &mut Vec<SchemaError>,
-    ) -> Result<Matcher, String> {
+    ) -> Result<(Matcher, TokenParser), String> {
         let mut text = lark.to_owned();
         if let Some(answer) = answer {
             // Alone first: what is wrong with it is told as without tools.
@@ -191,7 +217,7 @@ impl Compiler {
             return any();
         }
         match self.schema(schema, "", Mode::Lenient) {
-            Ok((_, prepared, mut named)) => {
+            Ok((prepared, mut named)) => {
                 unenforced.append(&mut named);
                 prepared
             }
@@ -203,11 +229,15 @@ impl Compiler {
     }
 
     /// Compiles and tries a grammar.
-    fn matcher(&self, grammar: TopLevelGrammar) -> Result<Matcher, String> {
-        let matcher = Matcher::new(self.factory.create_parser(grammar));
+    fn matcher(&self, grammar: TopLevelGrammar) -> Result<(Matcher, TokenParser), String> {
+        self.deadline.check()?;
+        let parser = self.factory.create_parser(grammar);
+        let mut ahead = parser.map_err(|error| one_line(&error.to_string()))?;
+        let matcher = Matcher::new(Ok(ahead.deep_clone()));
         if let Some(error) = matcher.get_error() {
             return Err(one_line(&error));
         }
+        ahead.start_without_prompt();
         // A first token shows most grammars that cannot be followed before anything is generated.
         let mut trial = matcher.deep_clone();
         let first = trial.compute_mask_or_eos().map(|mask| mask.first_bit_set());
@@ -222,16 +252,16 @@ impl Compiler {
         if let Some(error) = trial.get_error() {
             return Err(one_line(&error));
         }
-        Ok(matcher)
+        Ok((matcher, ahead))
     }
 
     /// Finds the keyword behind an error of the grammar engine: goes down to the innermost schema
     /// that gives the same error alone, and leaves its keywords out one by one.
     fn culprit(&self, root: &Value, error: &str, mode: Mode) -> Culprit {
         let deadline = Instant::now() + EXPLAIN_TIME;
-        let is_late = || Instant::now() > deadline;
+        let is_late = || Instant::now() > deadline || self.deadline.is_over();
         let mut culprit = Culprit::default();
-        if schema::prepare(root, "", mode).is_err() || !root.is_object() {
+        if schema::prepare(root, "", mode, self.deadline).is_err() || !root.is_object() {
             return culprit;
         }
         let fails = |root: &Value, at: &str| self.schema(root, at, mode).err();
@@ -263,6 +293,10 @@ impl Compiler {
 /// A compiled grammar.
 pub(super) struct Compiled {
     pub(super) matcher: Matcher,
+    /// The same, to look ahead with.
+    pub(super) ahead: TokenParser,
+    /// Names that its objects need.
+    pub(super) required: Arc<[Box<[u8]>]>,
     /// What it does not enforce of its schemas: one sentence each.
     pub(super) unenforced: Arc<[String]>,
     /// Digits that integers may have.
@@ -274,6 +308,8 @@ impl Clone for Compiled {
     fn clone(&self) -> Compiled {
         Compiled {
             matcher: self.matcher.deep_clone(),
+            ahead: self.ahead.deep_clone(),
+            required: self.required.clone(),
             unenforced: self.unenforced.clone(),
             integer_digits: self.integer_digits,
         }

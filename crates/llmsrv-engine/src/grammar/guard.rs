@@ -11,6 +11,10 @@ use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 use llmsrv_tokenizer::Tokenizer;
 use toktrie::SimpleVob;
 
+use super::{
+    ahead::{Ahead, Goal, Way},
+    position::{Excess, MAX_DEPTH, Place, Position},
+};
 use crate::{TokenId, detok::output_bytes};
 
 /// The tokens of a vocabulary that can lead out of bounds.
@@ -71,6 +75,39 @@ pub(super) struct Guard {
     /// Repetitions in the output, and in the text that it is in.
     whole: Loops,
     text: Loops,
+    end: End,
+}
+
+/// What is known of the way to the end of the output.
+#[derive(Clone)]
+struct End {
+    /// Tokens left at which the way is looked for again, if nothing is opened before.
+    look_at: usize,
+    /// Whether there is no use in looking: not even the shortest answer fits.
+    is_out_of_reach: bool,
+    /// Whether a token was chosen for the sake of the end.
+    was_brought_about: bool,
+}
+
+impl Default for End {
+    fn default() -> End {
+        End {
+            look_at: MOST_LEFT,
+            is_out_of_reach: false,
+            was_brought_about: false,
+        }
+    }
+}
+
+/// What becomes of a token that was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is right.
+    Take,
+    /// Another one is to be chosen.
+    Refuse,
+    /// This one comes in its place.
+    Replace(TokenId),
 }
 
 /// Finds out that the same tokens come again and again.
@@ -111,15 +148,16 @@ impl Loops {
     }
 }
 
+/// The way to the end was not found.
+struct Unknown;
+
 impl Guard {
     /// A guard at the start of an output whose integers have up to `integer_digits` digits.
     pub(super) fn new(words: Arc<Words>, integer_digits: usize) -> Guard {
         Guard {
             words,
-            at: Position {
-                integer_digits,
-                ..Position::default()
-            },
+            at: Position::new(integer_digits),
+            end: End::default(),
             whole: Loops::default(),
             text: Loops::default(),
         }
@@ -143,13 +181,8 @@ impl Guard {
         }
     }
 
-    /// Takes the tokens out of `mask` that lead out of bounds, unless there are no others. `after` gives
-    /// what the grammar allows after a token.
-    pub(super) fn restrict(
-        &self,
-        mask: &mut SimpleVob,
-        after: &dyn Fn(TokenId) -> Option<SimpleVob>,
-    ) {
+    /// Takes the tokens out of `mask` that lead out of bounds, unless there are no others.
+    pub(super) fn restrict(&self, mask: &mut SimpleVob) {
         let mut excess = Vec::new();
         if self.is_text_stuck()
             && self
@@ -172,7 +205,6 @@ impl Guard {
             });
         } else {
             self.find_excess(mask, &mut excess);
-            self.find_dead_ends(mask, after, &mut excess);
         }
         if excess.is_empty() || excess.len() >= mask.num_set() {
             return;
@@ -182,52 +214,86 @@ impl Guard {
         }
     }
 
+    /// Judges a token of the mask that was chosen where `n_left` tokens can be, this one included:
+    /// whether a name that it begins can become one that is not there yet, and whether there is room
+    /// to close what is open behind it. What cannot be found out is let through.
+    pub(super) fn judge(&mut self, token: TokenId, n_left: usize, ahead: &mut Ahead) -> Verdict {
+        let bytes = self.bytes(token).into_owned();
+        let mut next = self.at.clone();
+        let is_repeated = bytes.iter().fold(false, |found, byte| {
+            found | (next.push(*byte) == Err(Excess::Name))
+        });
+        if is_repeated
+            || (next.may_repeat_name() && ahead.way(&bytes, &next, Goal::NewName) == Way::Closed)
+        {
+            return Verdict::Refuse;
+        }
+        let n_after = n_left.saturating_sub(1);
+        if n_left > MOST_LEFT || self.end.is_out_of_reach {
+            return Verdict::Take;
+        }
+        // What is open changes the way to the end by much, the bytes of a text do so slowly.
+        let is_inside = self.at.is_inside_text() && !bytes.contains(&b'"');
+        if is_inside && n_after > self.end.look_at {
+            return Verdict::Take;
+        }
+        match self.tokens_to_end(&bytes, &next, ahead) {
+            Ok(way) if way.len() <= n_after => {
+                let n_spare = n_after - way.len();
+                self.end.look_at = if n_spare < 32 {
+                    n_after
+                } else {
+                    n_after - n_spare / 4
+                };
+                Verdict::Take
+            }
+            Ok(_) => {
+                let at = self.at.clone();
+                match self.tokens_to_end(&[], &at, ahead) {
+                    Ok(way) if way.len() <= n_left && !way.is_empty() => {
+                        self.end.was_brought_about = true;
+                        Verdict::Replace(way[0])
+                    }
+                    _ => {
+                        self.end.is_out_of_reach = true;
+                        Verdict::Take
+                    }
+                }
+            }
+            Err(Unknown) => {
+                self.end.look_at = n_after - n_after / 8;
+                Verdict::Take
+            }
+        }
+    }
+
+    /// Returns a token that leads on where all those that were chosen were refused.
+    pub(super) fn way_out(&self, ahead: &mut Ahead) -> Option<TokenId> {
+        let way = self.tokens_to_end(&[], &self.at, ahead);
+        way.ok()?.first().copied()
+    }
+
+    /// Whether tokens were chosen to bring the output to an end.
+    pub(super) fn was_end_brought_about(&self) -> bool {
+        self.end.was_brought_about
+    }
+
+    fn tokens_to_end(
+        &self,
+        bytes: &[u8],
+        at: &Position,
+        ahead: &mut Ahead,
+    ) -> Result<Vec<TokenId>, Unknown> {
+        match ahead.way(bytes, at, Goal::End) {
+            Way::Found(way) => ahead.tokens(&way).ok_or(Unknown),
+            Way::Closed | Way::Unknown => Err(Unknown),
+        }
+    }
+
     fn is_text_stuck(&self) -> bool {
         // The engine ends an answer at 30 equal tokens.
         matches!(self.at.place, Place::Name { .. } | Place::Text { .. })
             && (self.text.is_stuck(48, 8) || self.text.is_stuck(24, 24))
-    }
-
-    /// Adds tokens that end a name which is there already, where the grammar lets no longer name
-    /// follow: `x_1`, of names with one digit.
-    fn find_dead_ends(
-        &self,
-        mask: &SimpleVob,
-        after: &dyn Fn(TokenId) -> Option<SimpleVob>,
-        excess: &mut Vec<TokenId>,
-    ) {
-        let (
-            Place::Name {
-                seen,
-                escaped: false,
-            },
-            Some(level),
-        ) = (&self.at.place, self.at.levels.last())
-        else {
-            return;
-        };
-        if level.names.is_empty() || mask.num_set() > MAX_LOOKED_AT {
-            return;
-        }
-        mask.iter_set_entries(|token| {
-            let token = token as TokenId;
-            let bytes = self.bytes(token);
-            let is_name = |name: &Arc<[u8]>| name.strip_prefix(seen.as_slice()) == Some(&*bytes);
-            if bytes.is_empty() || !level.names.iter().any(is_name) {
-                return;
-            }
-            let seen = [seen.as_slice(), &*bytes].concat();
-            if let Some(next) = after(token) {
-                let mut has_other = false;
-                next.iter_set_entries(|token| {
-                    let bytes = self.bytes(token as TokenId);
-                    has_other |= !bytes.is_empty() && !level.has_name(&seen, false, &bytes);
-                });
-                if !has_other {
-                    excess.push(token);
-                }
-            }
-        });
     }
 
     fn bytes(&self, token: TokenId) -> Cow<'_, [u8]> {
@@ -291,194 +357,7 @@ impl Guard {
     }
 }
 
-/// Where in JSON the output is.
-#[derive(Clone, Default)]
-struct Position {
-    levels: Vec<Level>,
-    place: Place,
-    integer_digits: usize,
-}
-
-/// An object or a list that is open.
-#[derive(Clone, Default)]
-struct Level {
-    is_object: bool,
-    /// Whether a text would be the name of a property.
-    at_name: bool,
-    /// Members before the one that the output is at.
-    n_before: usize,
-    names: Vec<Arc<[u8]>>,
-}
-
-#[derive(Clone, Default)]
-enum Place {
-    /// Between texts and numbers.
-    #[default]
-    Between,
-    /// In the name of a property.
-    Name { seen: Vec<u8>, escaped: bool },
-    /// In another text.
-    Text { escaped: bool },
-    /// In a part of a number, which has so many digits of the most that it may have.
-    Number { n_digits: usize, most: usize },
-}
-
-/// A byte that leads out of bounds.
-struct Excess;
-
-impl Position {
-    /// Moves on by a byte, out of bounds or not.
-    fn push(&mut self, byte: u8) -> Result<(), Excess> {
-        match &mut self.place {
-            Place::Text { escaped } | Place::Name { escaped, .. } if *escaped => {
-                *escaped = false;
-                if let Place::Name { seen, .. } = &mut self.place {
-                    seen.push(byte);
-                }
-                Ok(())
-            }
-            Place::Text { escaped } => {
-                match byte {
-                    b'\\' => *escaped = true,
-                    b'"' => self.place = Place::Between,
-                    _ => {}
-                }
-                Ok(())
-            }
-            Place::Name { seen, .. } if byte == b'"' => {
-                let name: Arc<[u8]> = std::mem::take(seen).into();
-                self.place = Place::Between;
-                match self.levels.last_mut() {
-                    Some(level) if level.names.contains(&name) => Err(Excess),
-                    Some(level) => {
-                        level.names.push(name);
-                        Ok(())
-                    }
-                    None => Ok(()),
-                }
-            }
-            Place::Name { seen, escaped } => {
-                *escaped = byte == b'\\';
-                seen.push(byte);
-                Ok(())
-            }
-            Place::Number { n_digits, most } => match byte {
-                b'0'..=b'9' => {
-                    *n_digits += 1;
-                    if *n_digits > *most {
-                        Err(Excess)
-                    } else {
-                        Ok(())
-                    }
-                }
-                b'.' | b'e' | b'E' => {
-                    self.place = Place::Number {
-                        n_digits: 0,
-                        most: if byte == b'.' {
-                            MAX_FRACTION_DIGITS
-                        } else {
-                            MAX_EXPONENT_DIGITS
-                        },
-                    };
-                    Ok(())
-                }
-                b'+' | b'-' => Ok(()),
-                _ => {
-                    self.place = Place::Between;
-                    self.push(byte)
-                }
-            },
-            Place::Between => self.structure(byte),
-        }
-    }
-
-    fn structure(&mut self, byte: u8) -> Result<(), Excess> {
-        match byte {
-            b'{' | b'[' => {
-                let is_object = byte == b'{';
-                self.levels.push(Level {
-                    is_object,
-                    at_name: is_object,
-                    ..Level::default()
-                });
-                if self.levels.len() > MAX_DEPTH {
-                    return Err(Excess);
-                }
-            }
-            b'}' | b']' => drop(self.levels.pop()),
-            b':' => {
-                if let Some(level) = self.levels.last_mut() {
-                    level.at_name = false;
-                }
-            }
-            b',' => {
-                if let Some(level) = self.levels.last_mut() {
-                    level.n_before += 1;
-                    level.at_name = level.is_object;
-                    if level.n_before >= level.most_members() {
-                        return Err(Excess);
-                    }
-                }
-            }
-            b'"' => {
-                let at_name = self.levels.last().is_some_and(|level| level.at_name);
-                self.place = if at_name {
-                    Place::Name {
-                        seen: Vec::new(),
-                        escaped: false,
-                    }
-                } else {
-                    Place::Text { escaped: false }
-                };
-            }
-            b'-' | b'0'..=b'9' => {
-                self.place = Place::Number {
-                    n_digits: usize::from(byte != b'-'),
-                    most: self.integer_digits,
-                };
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-impl Level {
-    fn most_members(&self) -> usize {
-        if self.is_object {
-            MAX_MEMBERS
-        } else {
-            MAX_ITEMS
-        }
-    }
-
-    /// Whether a name that goes on with `bytes` is one that is there already.
-    fn has_name(&self, seen: &[u8], mut escaped: bool, bytes: &[u8]) -> bool {
-        let end = bytes.iter().position(|byte| {
-            let ends = *byte == b'"' && !escaped;
-            escaped = *byte == b'\\' && !escaped;
-            ends
-        });
-        end.is_some_and(|end| {
-            let is_same = |name: &Arc<[u8]>| {
-                name.strip_prefix(seen)
-                    .is_some_and(|rest| rest == &bytes[..end])
-            };
-            self.names.iter().any(is_same)
-        })
-    }
-}
-
-/// Members of an object, where the schema does not ask for more.
-const MAX_MEMBERS: usize = 128;
-/// Items of a list, where the schema does not ask for more.
-const MAX_ITEMS: usize = 1024;
-/// Objects and lists within each other, where the schema does not ask for more.
-const MAX_DEPTH: usize = 32;
 /// Tokens that are looked for again.
 const MAX_PERIOD: usize = 64;
-/// Tokens that a look at what follows them is worth.
-const MAX_LOOKED_AT: usize = 256;
-const MAX_FRACTION_DIGITS: usize = 16;
-/// Every reader of JSON takes these.
-const MAX_EXPONENT_DIGITS: usize = 2;
+/// Tokens left from which on there is a look at the way to the end.
+const MOST_LEFT: usize = 4096;

@@ -1,11 +1,43 @@
 //! What a grammar from a client may cost. All of this is checked before anything recurses into it.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use llguidance::api::ParserLimits;
 use serde_json::Value;
 
 use crate::GrammarSpec;
+
+/// When the compiling of a grammar must be over. The grammar engine cannot be interrupted: what it
+/// does at a time is bounded by [`parser`], and nothing is given to it late.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline(Instant);
+
+impl Deadline {
+    /// The time that any grammar may take from now.
+    pub(super) fn new() -> Deadline {
+        Deadline(Instant::now() + COMPILE_TIME)
+    }
+
+    #[cfg(test)]
+    pub(super) fn at(time: Instant) -> Deadline {
+        Deadline(time)
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        Instant::now() >= self.0
+    }
+
+    pub(super) fn check(self) -> Result<(), String> {
+        if self.is_over() {
+            let seconds = COMPILE_TIME.as_secs();
+            return Err(format!("compiling it takes longer than {seconds} seconds"));
+        }
+        Ok(())
+    }
+}
 
 /// Returns the bounds of the grammar engine's own work, for compiling and for each mask.
 pub(super) fn parser() -> ParserLimits {
@@ -67,8 +99,9 @@ pub(super) fn integer_digits(spec: &GrammarSpec) -> usize {
 
 /// Refuses a schema whose conjunctions of alternatives are too many: the grammar engine multiplies
 /// them out. `{"allOf": [{"anyOf": [a, b]}, {"anyOf": [c, d]}]}` has four.
-pub(super) fn check_expansion(prepared: &Value) -> Result<(), String> {
+pub(super) fn check_expansion(prepared: &Value, deadline: Deadline) -> Result<(), String> {
     let mut expansion = Expansion {
+        deadline,
         root: prepared,
         known: HashMap::new(),
         n_steps: 0,
@@ -78,6 +111,7 @@ pub(super) fn check_expansion(prepared: &Value) -> Result<(), String> {
 
 /// Counts the alternatives of schemas in the words of the grammar engine.
 struct Expansion<'a> {
+    deadline: Deadline,
     root: &'a Value,
     /// Alternatives of definitions; 1 while they are counted.
     known: HashMap<&'a str, u64>,
@@ -86,6 +120,7 @@ struct Expansion<'a> {
 
 impl<'a> Expansion<'a> {
     fn check(&mut self, schema: &'a Value) -> Result<(), String> {
+        self.deadline.check()?;
         match schema {
             Value::Array(items) => items.iter().try_for_each(|item| self.check(item)),
             Value::Object(fields) => {
@@ -245,6 +280,8 @@ impl Cost {
     }
 }
 
+/// Milliseconds are usual.
+const COMPILE_TIME: Duration = Duration::from_secs(2);
 const MAX_DEPTH: usize = 64;
 const MAX_TEXT_BYTES: usize = 64 << 10;
 /// Ten thousand of them take more than a gigabyte.

@@ -4,11 +4,13 @@
 //! bounds what a grammar may cost, and follows each sequence. Grammars come from clients and are not
 //! trusted.
 
+mod ahead;
 mod cache;
 mod compile;
 mod guard;
 mod limits;
 mod opening;
+mod position;
 mod schema;
 mod vocabulary;
 
@@ -21,9 +23,11 @@ use llguidance::Matcher;
 use llmsrv_tokenizer::{Special, Tokenizer};
 use toktrie::SimpleVob;
 
+use ahead::Ahead;
 use cache::Cache;
 use compile::{Compiled, Compiler};
-use guard::{Guard, Words};
+use guard::{Guard, Verdict, Words};
+use limits::Deadline;
 use opening::Opening;
 
 use crate::{GenRequest, GrammarSpec, SubmitError, TokenId, detok::output_bytes, stop::StopFinder};
@@ -60,6 +64,8 @@ impl Grammars {
     ) -> Result<Constraint, SubmitError> {
         let Compiled {
             matcher,
+            ahead,
+            required,
             unenforced,
             integer_digits,
         } = self.compiled(spec).map_err(SubmitError::Grammar)?;
@@ -74,17 +80,23 @@ impl Grammars {
                 &self.tokenizer,
                 begin,
                 after,
-                &matcher,
+                (&matcher, &ahead),
             ))),
         };
-        let guard = is_json(spec).then(|| {
+        let watch = is_json(spec).then(|| {
             let words = || Arc::new(Words::new(self.tokenizer.clone()));
-            Guard::new(self.words.get_or_init(words).clone(), integer_digits)
+            let words = self.words.get_or_init(words).clone();
+            Watch {
+                guard: Guard::new(words, integer_digits),
+                ahead: Ahead::new(ahead, required),
+                // Behind the arguments of a call there can be more.
+                ends_with_json: !matches!(spec, GrammarSpec::Calls { .. }),
+            }
         });
         Ok(Constraint {
             start,
             matcher,
-            guard,
+            watch,
             unenforced,
         })
     }
@@ -105,7 +117,9 @@ impl Grammars {
                         .compiler
                         .get_or_init(|| Compiler::new(&self.tokenizer))
                         .as_ref();
-                    compiler.map_err(String::clone)?.compile(spec)
+                    compiler
+                        .map_err(String::clone)?
+                        .compile(spec, Deadline::new())
                 })
                 .map_err(|error| error.to_string())?
                 .join()
@@ -138,8 +152,16 @@ pub(crate) struct Constraint {
     start: Start,
     matcher: Matcher,
     /// Bounds what JSON a schema leaves free; `None` if the grammar is not of JSON.
-    guard: Option<Guard>,
+    watch: Option<Watch>,
     unenforced: Arc<[String]>,
+}
+
+/// Follows JSON beside its grammar.
+struct Watch {
+    guard: Guard,
+    ahead: Ahead,
+    /// Whether the output ends where its JSON does.
+    ends_with_json: bool,
 }
 
 /// Where the output is with regard to its grammar.
@@ -172,18 +194,71 @@ impl Constraint {
         }
         let mask = self.matcher.compute_mask_or_eos();
         let mut mask = mask.map_err(GrammarError::new)?;
-        if let Some(guard) = &self.guard {
-            let after = |token| {
-                let mut next = self.matcher.deep_clone();
-                next.consume_token(token).ok()?;
-                next.compute_mask_or_eos().ok()
-            };
-            guard.restrict(&mut mask, &after);
+        if let Some(watch) = &self.watch {
+            watch.guard.restrict(&mut mask);
         }
         Ok(Some(match &self.start {
             Start::Open(opening) => opening.allowed(Some(mask)),
             _ => mask,
         }))
+    }
+
+    /// Returns the token to go on with where `picked` was chosen from the mask and `n_left` tokens can
+    /// be, this one included. It is another one where `picked` begins a name that can only be one of
+    /// those that are there, or leaves no room to close what is open. `other` chooses again without the
+    /// token it is given, if there is another one.
+    pub(crate) fn settle<E>(
+        &mut self,
+        picked: TokenId,
+        n_left: usize,
+        tokenizer: &Tokenizer,
+        mut other: impl FnMut(TokenId) -> Result<Option<TokenId>, E>,
+    ) -> Result<TokenId, E> {
+        let Some(watch) = self.watched() else {
+            return Ok(picked);
+        };
+        let n_left = if watch.ends_with_json {
+            n_left
+        } else {
+            usize::MAX
+        };
+        let mut token = picked;
+        for _ in 0..MAX_REFUSED {
+            if tokenizer.is_control(token) || tokenizer.is_end_of_generation(token) {
+                return Ok(token);
+            }
+            match watch.guard.judge(token, n_left, &mut watch.ahead) {
+                Verdict::Take => return Ok(token),
+                Verdict::Replace(other) => return Ok(other),
+                Verdict::Refuse => match other(token)? {
+                    Some(next) => token = next,
+                    None => break,
+                },
+            }
+        }
+        Ok(watch.guard.way_out(&mut watch.ahead).unwrap_or(picked))
+    }
+
+    /// Whether the output was brought to an end because no more tokens were left.
+    pub(crate) fn was_end_brought_about(&self) -> bool {
+        let watch = self.watch.as_ref();
+        watch.is_some_and(|watch| watch.guard.was_end_brought_about())
+    }
+
+    /// Whether the output is in JSON.
+    pub(crate) fn is_in_json(&self) -> bool {
+        let is_in_grammar = match &self.start {
+            Start::Begun => true,
+            Start::After(_) => false,
+            Start::Open(opening) => opening.in_grammar,
+        };
+        is_in_grammar && self.watch.is_some()
+    }
+
+    /// What follows the output, if it is in JSON.
+    fn watched(&mut self) -> Option<&mut Watch> {
+        let is_in_json = self.is_in_json();
+        self.watch.as_mut().filter(|_| is_in_json)
     }
 
     /// Moves on by a token. Returns whether the output is complete and cannot be continued.
@@ -223,8 +298,13 @@ impl Constraint {
                 };
                 opening.in_grammar = in_grammar;
                 if opening.is_complete() {
-                    self.matcher = opening.fresh.deep_clone();
-                    self.guard = self.guard.as_ref().map(Guard::fresh);
+                    let (matcher, ahead) = &opening.fresh;
+                    self.matcher = matcher.deep_clone();
+                    self.watch = self.watch.as_ref().map(|watch| Watch {
+                        guard: watch.guard.fresh(),
+                        ahead: watch.ahead.again(ahead.deep_clone()),
+                        ..*watch
+                    });
                     self.start = Start::After(StopFinder::new([opening.after.as_str()]));
                 } else if !opens {
                     self.start = Start::Begun;
@@ -247,9 +327,10 @@ impl Constraint {
     }
 
     fn watch(&mut self, tokens: &[TokenId]) {
-        if let Some(guard) = &mut self.guard {
+        if let Some(watch) = &mut self.watch {
             for token in tokens {
-                guard.push(*token);
+                watch.guard.push(*token);
+                watch.ahead.push(*token);
             }
         }
     }
@@ -284,6 +365,8 @@ fn one_line(message: &str) -> String {
 /// Is in the terminals of [`GrammarSpec::Calls`] that are any text.
 const FREE_TEXT: &str = "(?s:";
 const NOTHING_MATCHES: &str = "no output can match it";
+/// Tokens that are refused one after the other before one is chosen here.
+const MAX_REFUSED: usize = 16;
 const COMPILE_STACK_BYTES: usize = 64 << 20;
 
 #[cfg(test)]

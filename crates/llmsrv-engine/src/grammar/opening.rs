@@ -1,6 +1,6 @@
 //! The start of an output that either begins with a tag (of thinking) or with its grammar.
 
-use llguidance::Matcher;
+use llguidance::{Matcher, TokenParser};
 use llmsrv_tokenizer::Tokenizer;
 use toktrie::SimpleVob;
 
@@ -19,7 +19,7 @@ pub(super) struct Opening {
     /// Whether the output so far is in the grammar, too.
     pub(super) in_grammar: bool,
     /// The grammar as it was at first.
-    pub(super) fresh: Matcher,
+    pub(super) fresh: (Matcher, TokenParser),
 }
 
 impl Opening {
@@ -27,7 +27,7 @@ impl Opening {
         tokenizer: &Tokenizer,
         begin: String,
         after: String,
-        matcher: &Matcher,
+        (matcher, ahead): (&Matcher, &TokenParser),
     ) -> Opening {
         let begin = begin.into_bytes();
         let n_tokens = tokenizer.vocab_size();
@@ -48,7 +48,7 @@ impl Opening {
             pieces,
             n_tokens,
             in_grammar: true,
-            fresh: matcher.deep_clone(),
+            fresh: (matcher.deep_clone(), ahead.deep_clone()),
         }
     }
 

@@ -55,7 +55,9 @@ pub(super) fn accepted(spec: &GrammarSpec, text: &str) -> (usize, bool) {
     let mut constraint = compile(spec.clone()).unwrap();
     for (idx, byte) in text.bytes().enumerate() {
         let mask = constraint.mask().unwrap().unwrap();
-        if !mask.is_allowed(u32::from(byte)) {
+        let token = u32::from(byte);
+        let settled = constraint.settle(token, usize::MAX, &tokenizer, |_| Ok::<_, ()>(None));
+        if !mask.is_allowed(token) || settled != Ok(token) {
             return (idx, mask.is_allowed(tokenizer.eos().unwrap()));
         }
         if constraint.accept(u32::from(byte), &tokenizer).unwrap() {
@@ -327,6 +329,28 @@ fn what_grows_is_refused_by_its_size() {
         };
         assert!(error.contains(words), "{name}: {error}");
     }
+}
+
+/// A schema whose time is over is refused wherever its compiling is, at once.
+#[test]
+fn compiling_ends_when_its_time_is_over() {
+    let compiler = Compiler::new(&fake::tokenizer()).unwrap();
+    let spec = schema(json!({"type": "object", "properties": {"a": {"type": "string"}}}));
+    assert!(compiler.compile(&spec, Deadline::new()).is_ok());
+    for mode in [schema, strict] {
+        let late = compiler.compile(
+            &mode(json!({"type": "string"})),
+            Deadline::at(Instant::now()),
+        );
+        let error = late.err().unwrap();
+        assert_eq!(error, "compiling it takes longer than 2 seconds");
+    }
+
+    let wide = (0..9000).map(|idx| (format!("p{idx}"), json!({})));
+    let wide = json!({"properties": wide.collect::<Map<String, Value>>()});
+    let late = Deadline::at(Instant::now());
+    let error = schema::prepare(&wide, "", schema::Mode::Named, late).unwrap_err();
+    assert!(error.to_string().contains("takes too long"), "{error}");
 }
 
 /// Alternatives that are not multiplied may be many.

@@ -71,6 +71,16 @@ impl Sampler {
         if let Some(penalties) = &self.penalties {
             penalties.apply(logits);
         }
+        self.draw(logits, candidates)
+    }
+
+    /// Chooses a token from a row of logits as [`Sampler::pick`] left it: where one that was picked
+    /// is not wanted.
+    pub(crate) fn draw(
+        &mut self,
+        logits: &[f32],
+        candidates: &mut Candidates,
+    ) -> Result<TokenId, SampleError> {
         let is_greedy = self.params.temperature.is_nan() || self.params.temperature <= 0.0;
         let top_k = match self.params.top_k {
             _ if is_greedy => 1,

@@ -23,6 +23,8 @@ use closing::Closing;
 use keywords::{KEYWORDS, Rule};
 use references::References;
 
+use super::limits::Deadline;
+
 /// What is done with a keyword that cannot be enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -75,10 +77,16 @@ impl SchemaError {
 
 /// Returns the part of `root` at the JSON pointer `at` as the grammar engine wants it. References
 /// are looked up in `root`.
-pub(super) fn prepare(root: &Value, at: &str, mode: Mode) -> Result<Prepared, SchemaError> {
+pub(super) fn prepare(
+    root: &Value,
+    at: &str,
+    mode: Mode,
+    deadline: Deadline,
+) -> Result<Prepared, SchemaError> {
     let mut walk = Walk {
         references: References::new(root),
         mode,
+        deadline,
         unenforced: Vec::new(),
         is_part: false,
     };
@@ -165,6 +173,7 @@ pub(super) fn join(at: &str, member: &str) -> String {
 struct Walk<'a> {
     references: References<'a>,
     mode: Mode,
+    deadline: Deadline,
     unenforced: Vec<SchemaError>,
     /// Whether the next schema is a part of one that says which properties there are.
     is_part: bool,
@@ -200,6 +209,14 @@ impl Walk<'_> {
         let is_part = std::mem::take(&mut self.is_part);
         let schema = match schema {
             Value::Bool(_) => return Ok(schema.clone()),
+            Value::Object(_) if self.deadline.is_over() => {
+                return Err(SchemaError {
+                    keyword: "schema".into(),
+                    at: at.into(),
+                    why: "takes too long to compile".into(),
+                    is_sound: false,
+                });
+            }
             Value::Object(schema) => schema,
             _ => {
                 let member = at.rsplit_once('/').map_or("", |(_, member)| member);

@@ -471,6 +471,8 @@ fn write(spec: &GrammarSpec, seed: u64) -> String {
             Some(token) if step > 120 || random.random_bool(0.15) => token,
             _ => allowed[random.random_range(0..allowed.len())],
         };
+        let settled = constraint.settle(token, usize::MAX, &tokenizer, |_| Ok::<_, ()>(None));
+        let token = settled.unwrap();
         if tokenizer.is_end_of_generation(token) {
             break;
         }
