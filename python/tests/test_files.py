@@ -94,10 +94,11 @@ def test_csv_formulas(tmp_path: Path):
         path = tmp_path / f"{safe}.csv"
         write(
             CSVSink(str(path), safe_formulas=safe),
-            *(make_entry(exception=text) for text in ("=1", "+1", "-1", "@a", "a")),
+            *(make_entry(exception=text) for text in ("=1", "+a", "-a", "@a", "a", "+1", "-1")),
         )
         cells = [row["exception"] for row in read_csv(path)]
-        assert cells == (["'=1", "'+1", "'-1", "'@a", "a"] if safe else ["=1", "+1", "-1", "@a", "a"])
+        plain = ["a", "+1", "-1"]  # a number is no formula
+        assert cells == (["'=1", "'+a", "'-a", "'@a"] if safe else ["=1", "+a", "-a", "@a"]) + plain
 
 
 def test_csv_default_path_and_delegate(folder: Path, capture: Capture):

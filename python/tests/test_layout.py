@@ -162,7 +162,7 @@ def test_the_wheel():
         pytest.skip("no wheel was built")
     wheel = Path(WHEEL)
     assert wheel.stat().st_size < 8_000_000, f"{wheel.stat().st_size} bytes"
-    assert re.fullmatch(r"logkit-[^-]+-cp39-abi3-\S+\.whl", wheel.name)
+    assert re.fullmatch(r"llmsrv_logkit-[^-]+-cp39-abi3-\S+\.whl", wheel.name)
     with zipfile.ZipFile(wheel) as content:
         names = content.namelist()
     assert "logkit/py.typed" in names and "logkit/_native.abi3.so" in names
