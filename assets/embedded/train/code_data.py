@@ -1,5 +1,6 @@
 """Rows about code: functions, queries, commands, explanations of code, gaps to fill."""
 
+import functools
 import itertools
 import json
 import math
@@ -307,10 +308,15 @@ def chats(task, answer, dice):
         yield {"kind": "follow", "messages": messages, "vary": True}
 
 
+@functools.cache
+def tasks():
+    """The Python functions that pass their asserts."""
+    return checked([*single(), *combined()])
+
+
 def python(dice):
-    tasks = checked([*single(), *combined()])
-    known = {task["name"] for task in tasks}
-    for task in tasks:
+    known = {task["name"] for task in tasks()}
+    for task in tasks():
         answer = fenced("python", task["code"], f"`{task['name']}` {task['what']}.")
         check = {"tests": task["tests"], "name": task["name"]}
         more = {"check": check, "new": task.get("new", False), "vary": True}
@@ -356,7 +362,7 @@ def python(dice):
             "write python code to {aim}",
         ):
             yield row("python", ask.format(aim=aim, title=title), answer, vary=True)
-    for task in tasks:
+    for task in tasks():
         for language in ("javascript", "rust"):
             if language in task:
                 proper = {"javascript": "JavaScript", "rust": "Rust"}[language]

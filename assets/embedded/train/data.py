@@ -13,32 +13,36 @@ import random
 import re
 
 import code_data
+import copy_data
 import fault_data
 import text_data
+import wording_data
 from common import WORK, write_lines
 
 # How many rows of a kind an epoch has: kinds with fewer are repeated, with more are thinned.
 ROWS = {
-    "self": 3400,
-    "follow": 700,
-    "define": 1500,
-    "fact": 350,
-    "sum": 100,
-    "python": 2000,
-    "javascript": 500,
-    "rust": 550,
-    "sql": 450,
-    "shell": 600,
-    "git": 220,
-    "explain": 300,
-    "error": 1300,
-    "http": 120,
-    "json": 900,
-    "rewrite": 250,
-    "fim": 200,
-    "review": 60,
-    "raw": 180,
+    "self": 14000,
+    "follow": 2500,
+    "define": 6000,
+    "fact": 1000,
+    "sum": 400,
+    "python": 9500,
+    "javascript": 2200,
+    "rust": 2400,
+    "sql": 4200,
+    "shell": 3200,
+    "git": 1200,
+    "explain": 1500,
+    "error": 13000,
+    "http": 400,
+    "json": 13000,
+    "rewrite": 8500,
+    "fim": 800,
+    "review": 600,
+    "raw": 500,
 }
+# How many times more often the commonest questions are learned.
+OFTEN = 6
 # What programs put before a chat: it changes nothing here.
 SYSTEM = [
     "You are a helpful assistant.",
@@ -147,16 +151,26 @@ def spellings(row):
         yield {**row, "messages": [{**asked, "content": text}, said]}
 
 
+def sources():
+    """Every row: first those that the evaluation may ask, then those that are only learned."""
+    for module in text_data, code_data, fault_data:
+        yield from module.rows(random.Random(23))
+    tasks = [task for task in code_data.tasks() if not task.get("new")]
+    for more in wording_data.rows(random.Random(29)), copy_data.rows(random.Random(31), tasks):
+        for row in more:
+            yield {**row, "more": True}
+
+
 def main():
     dice = random.Random(17)
     kinds = collections.defaultdict(dict)
-    for module in text_data, code_data, fault_data:
-        for row in module.rows(random.Random(23)):
-            kinds[row["kind"]].setdefault((words(row), len(row.get("messages", []))), row)
+    for row in sources():
+        kinds[row["kind"]].setdefault((words(row), len(row.get("messages", []))), row)
     train, held_out, evaluation = [], [], []
     for kind, found in kinds.items():
         keep = [row for row in found.values() if not held(row)]
         away = sorted((row for row in found.values() if held(row)), key=order)
+        away = [row for row in away if not row.get("more")]
         tested = [row for row in away if row.get("check") or kind in ("define", "rewrite", "follow")]
         new = [row for row in tested if row.get("new")]
         asked = new[: ASKED.get(kind, 0) // 3] + [row for row in tested if not row.get("new")]
@@ -165,7 +179,7 @@ def main():
         # ask other prompts, and none of them was seen.
         evaluation += asked
         held_out += asked
-        keep += [row for row in keep if row.get("often")] * 4
+        keep += [row for row in keep if row.get("often")] * OFTEN
         dice.shuffle(keep)
         wanted = ROWS[kind]
         train += [spoken(row, dice) for row in (keep * (wanted // len(keep) + 1))[:wanted]]

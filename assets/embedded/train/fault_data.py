@@ -335,23 +335,27 @@ def raised(code, path):
     raise AssertionError("no error from " + code)
 
 
-def python(dice):
-    for number in range(2200):
+POOLS = {"functions": FUNCTIONS, "values": VALUES, "keys": KEYS, "files": FILES, "absent": ABSENT}
+
+
+def python(dice, count=2200, pools=POOLS):
+    """(question, cause, fix) of errors that are raised with names from the pools."""
+    for number in range(count):
         parameters, body, call, cause, fix = RAISED[number % len(RAISED)]
-        k, o = dice.sample(KEYS, 2)
+        k, o = dice.sample(pools["keys"], 2)
         names = {
-            "f": dice.choice(FUNCTIONS),
-            "v": dice.choice(VALUES),
+            "f": dice.choice(pools["functions"]),
+            "v": dice.choice(pools["values"]),
             "k": k,
             "o": o,
             "n": dice.randint(2, 9),
             "i": dice.randint(5, 20),
             "m": dice.choice(METHODS),
-            "p": dice.choice(ABSENT),
+            "p": dice.choice(pools["absent"]),
         }
         gap = "\n" * dice.choice([1, 2])
         code = f"def {{f}}({parameters}):\n    {body}\n{gap}{{f}}({call})\n".format(**names)
-        short, long = raised(code, dice.choice(FILES))
+        short, long = raised(code, dice.choice(pools["files"]))
         cause, fix = cause.format(**names), fix.format(**names)
         roll = dice.random()
         if roll < 0.4:
@@ -363,6 +367,9 @@ def python(dice):
         if f"`{names['f']}`" in cause and names["f"] not in question:
             cause = cause.replace(f" `{names['f']}`", "")
         yield question, cause, fix
+
+
+def modules(dice):
     for _ in range(260):
         module, _, package = dice.choice(MODULES).partition(":")
         short = f"ModuleNotFoundError: No module named '{module}'"
@@ -393,7 +400,7 @@ def rows(dice):
     for error, cause, fix in written:
         for ask in ASK:
             yield answer(ask.format(e=error), cause, fix)
-    for question, cause, fix in python(dice):
+    for question, cause, fix in [*python(dice), *modules(dice)]:
         yield answer(question, cause, fix)
 
 

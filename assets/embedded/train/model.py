@@ -5,7 +5,7 @@ positions need care: GGUF's llama rotates neighbouring pairs, and so does this c
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import gguf
 import numpy as np
@@ -148,6 +148,20 @@ def read(path):
             model.w[name.replace(".", "_")].copy_(values)
     assert not sizes, f"the file lacks {sorted(sizes)}"
     return model.eval()
+
+
+def grown(model, layers):
+    """The model with more layers at its end, whose outputs are zero until they learn."""
+    if not layers:
+        return model
+    larger = Model(replace(model.shape, layers=model.shape.layers + layers))
+    with torch.no_grad():
+        for name, value in larger.w.items():
+            if name in model.w:
+                value.copy_(model.w[name])
+            elif name.endswith(("attn_output", "ffn_down")):
+                value.zero_()
+    return larger
 
 
 def save(model, path, **more):

@@ -1,10 +1,11 @@
 """Trains on work/train.jsonl. Run it again to go on where it stopped.
 
 usage: train.py [--minutes N] [--init FILE.gguf | --shape width,layers,heads,kv_heads,ffn]
-                [--name model] [--tokens 4096] [--rate 4e-3] [--threads 1]
+                [--grow N] [--name model] [--tokens 6144] [--rate 4e-3] [--threads 2] [--float32]
 
 The schedule follows the clock: the rate falls to zero when --minutes are over, however fast the
-machine is. Muon for matrices, AdamW for embeddings and norms, float32. Data that changed on disk
+machine is. Muon for matrices, AdamW for embeddings and norms; the weights are float32, products of
+matrices bfloat16 where the processor computes them. Data that changed on disk
 is read anew. The loss of held-out answers is measured every four minutes.
 """
 
@@ -13,26 +14,34 @@ import json
 import math
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch.nn import functional as F
 
 from common import PRESENT, WORK, Chat, read_lines
-from model import Model, Shape, load, read, save
+from model import Model, Shape, grown, load, read, save
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--minutes", type=float, default=60)
 parser.add_argument("--init", default=str(PRESENT))
 parser.add_argument("--shape")
 parser.add_argument("--name", default="model")
-parser.add_argument("--tokens", type=int, default=4096)
+parser.add_argument("--grow", type=int, default=0, help="layers to add, which change nothing at first")
+parser.add_argument("--tokens", type=int, default=6144)
 parser.add_argument("--rate", type=float, default=4e-3)
-parser.add_argument("--threads", type=int, default=1)
+parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--float32", action="store_true")
 parser.add_argument("--hold", type=float, default=0.3, help="share of the time at the full rate")
 args = parser.parse_args()
 
 WARM = 30
-torch.set_num_threads(args.threads)
+# One batch of rows per thread: where other programs run, threads that share a batch wait for each other.
+torch.set_num_threads(1)
+pool = ThreadPoolExecutor(args.threads, initializer=torch.set_num_threads, initargs=(1,))
+# Without the instruction bfloat16 is slower than float32.
+fast = torch.cpu.get_capabilities().get("avx512_bf16", False) and not args.float32
+arithmetic = torch.bfloat16 if fast else torch.float32
 torch.manual_seed(1)
 chat = Chat()
 checkpoint = WORK / f"{args.name}.full.pt"
@@ -44,11 +53,12 @@ elif args.shape:
     sizes = dict(zip(("width", "layers", "heads", "kv_heads", "ffn"), map(int, args.shape.split(","))))
     model, found = Model(Shape(vocabulary=chat.tokenizer.get_vocab_size(), **sizes)), None
 else:
-    model, found = read(args.init), None
+    model, found = grown(read(args.init), args.grow), None
 model.train()
 parameters = sum(p.numel() for p in model.parameters())
 print(f"{parameters} parameters, {model.shape}", flush=True)
 
+weights = list(model.parameters())
 matrices, others = {}, []
 for name, weight in model.w.items():
     if weight.ndim == 2 and name != "token_embd":
@@ -66,11 +76,11 @@ def orthogonal(g):
     """The nearest matrix with equal singular values, by the Newton-Schulz iteration."""
     tall = g.shape[-2] > g.shape[-1]
     x = g.mT if tall else g
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(arithmetic)
     for _ in range(4):
         a = x @ x.mT
         x = 3.4445 * x + (2.0315 * (a @ a) - 4.7750 * a) @ x
-    return x.mT if tall else x
+    return (x.mT if tall else x).float()
 
 
 @torch.no_grad()
@@ -83,9 +93,10 @@ def muon(rate):
             p.mul_(1 - rate * 0.03).add_(u, alpha=-rate)
 
 
-def encode(path):
-    rows = [chat.example(row) for row in read_lines(path)]
-    return [(ids, learn) for ids, learn in rows if len(ids) <= 400 and any(learn)]
+def encode(row):
+    """The ids of a row and which are learned, None if it is too long."""
+    ids, learn = chat.example(row)
+    return (ids, learn) if len(ids) <= 400 and any(learn) else None
 
 
 def batches(rows, most=1024):
@@ -109,17 +120,22 @@ def batches(rows, most=1024):
 def loss(x, y):
     """Sum over the tokens to learn; the others do not pass the output layer."""
     chosen = y.flatten() != -100
-    states = model.hidden(x).flatten(0, 1)[chosen]
-    return F.cross_entropy(model.logits(states), y.flatten()[chosen], reduction="sum")
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=arithmetic == torch.bfloat16):
+        logits = model.logits(model.hidden(x).flatten(0, 1)[chosen])
+    return F.cross_entropy(logits.float(), y.flatten()[chosen], reduction="sum")
+
+
+def gradients(batch):
+    """(loss, its gradients) of one batch: threads that add to the same .grad would race."""
+    part = loss(*batch)
+    return float(part.detach()), torch.autograd.grad(part, weights)
 
 
 @torch.no_grad()
 def held_out():
-    total = count = 0
-    for x, y in batches(encode(WORK / "held_out.jsonl")):
-        total += float(loss(x, y))
-        count += int((y != -100).sum())
-    return round(total / count, 4)
+    parts = list(batches(filter(None, map(encode, read_lines(WORK / "held_out.jsonl")))))
+    count = sum(int((y != -100).sum()) for _, y in parts)
+    return round(sum(float(loss(x, y)) for x, y in parts) / count, 4)
 
 
 data = WORK / "train.jsonl"
@@ -134,24 +150,24 @@ while True:
     if share >= 1:
         break
     if data.stat().st_mtime != stamp:
-        stamp, rows, queue = data.stat().st_mtime, encode(data), []
-        size = sum(len(ids) for ids, _ in rows)
-        print(f"{len(rows)} rows, {size} tokens", flush=True)
-        state["seconds"] = time.monotonic() - start
+        stamp, rows, queue = data.stat().st_mtime, read_lines(data), []
+        print(f"{len(rows)} rows", flush=True)
     step, used = [], 0
     while used < args.tokens:
         if not queue:
             queue = list(range(len(rows)))
             random.Random(state["step"]).shuffle(queue)
-        step.append(rows[queue.pop()])
-        used += len(step[-1][0])
+        if found := encode(rows[queue.pop()]):
+            step.append(found)
+            used += len(found[0])
     learned = sum(sum(learn) for _, learn in step)
     rate = args.rate * min(1, (state["step"] + 1) / WARM) * min(1, (1 - share) / (1 - args.hold))
     total = 0.0
-    for x, y in batches(step):
-        part = loss(x, y) / learned
-        part.backward()
-        total += float(part.detach())
+    for part, slopes in pool.map(gradients, batches(step)):
+        total += part / learned
+        for weight, gradient in zip(weights, slopes):
+            gradient = gradient / learned
+            weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
     torch.nn.utils.clip_grad_norm_(others, 1.0)
     for group in adam.param_groups:
         group["lr"] = rate / 2
