@@ -5,6 +5,7 @@ nearly every row has others. None of these rows is asked by the evaluation.
 """
 
 import json
+import keyword
 from string import Template
 
 import fault_data
@@ -38,7 +39,8 @@ def invent(dice):
     """A word that nobody has seen before."""
     count = dice.choice([1, 1, 2, 2, 2, 3])
     word = "".join(dice.choice(HEADS) + dice.choice(CORES) for _ in range(count)) + dice.choice(TAILS)
-    return word + (dice.choice(ENDS) if count < 3 else "")
+    word += dice.choice(ENDS) if count < 3 else ""
+    return word + "a" if keyword.iskeyword(word) else word
 
 
 def name(dice):
@@ -313,11 +315,11 @@ def raised(dice, count):
     pools = {
         "functions": [function(dice) for _ in range(2000)],
         "values": [variable(dice) for _ in range(2000)],
-        "keys": list({variable(dice) for _ in range(2000)}),
+        # Where a key is read as an attribute, dictionaries must not have it.
+        "keys": sorted({variable(dice) for _ in range(2000)} - set(dir(dict))),
         "files": [file(dice, "py") for _ in range(600)],
         "absent": [file(dice) for _ in range(600)],
     }
-    pools["keys"].sort()
     for question, cause, fix in fault_data.python(dice, count, pools):
         yield answer(question, cause, fix)
 
@@ -402,13 +404,15 @@ def dialogues(dice, count):
         yield text_data.row("follow", *said)
 
 
-def rows(dice, tasks):
-    yield from objects(dice, 16000)
-    yield from lists(dice, 4000)
-    yield from rewriting(dice, 7000)
-    yield from messages(dice, 9000)
-    yield from raised(dice, 7000)
-    yield from named_code(dice, 7000)
-    yield from renamed(dice, tasks, 4000)
-    yield from queries(dice, 4000)
-    yield from dialogues(dice, 1500)
+def rows(dice, tasks, share):
+    """All of it; `tasks` are Python functions, `share` scales how many rows there are."""
+    count = lambda most: round(most * share)
+    yield from objects(dice, count(16000))
+    yield from lists(dice, count(5000))
+    yield from rewriting(dice, count(9000))
+    yield from messages(dice, count(9000))
+    yield from raised(dice, count(7000))
+    yield from named_code(dice, count(8000))
+    yield from renamed(dice, tasks, count(6000))
+    yield from queries(dice, count(5000))
+    yield from dialogues(dice, count(2000))

@@ -1,6 +1,8 @@
 """Writes work/train.jsonl, work/held_out.jsonl, work/evaluation.jsonl and work/first.jsonl.
 
-usage: data.py
+usage: data.py [COPIES]
+
+COPIES scales the rows of copy_data, 1 by default: a short run has no time to learn copying.
 
 Everything is generated from sources/ and the modules beside this one, with fixed seeds. Python
 functions are kept only if their asserts pass. A question is held out by a hash of its words,
@@ -11,6 +13,7 @@ import collections
 import hashlib
 import random
 import re
+import sys
 
 import code_data
 import copy_data
@@ -19,27 +22,28 @@ import text_data
 import wording_data
 from common import WORK, write_lines
 
-# How many rows of a kind an epoch has: kinds with fewer are repeated, with more are thinned.
+# How many rows of a kind an epoch has beside those of copy_data: kinds with fewer are repeated,
+# with more are thinned.
 ROWS = {
-    "self": 14000,
-    "follow": 2500,
-    "define": 6000,
-    "fact": 1000,
-    "sum": 400,
-    "python": 9500,
-    "javascript": 2200,
-    "rust": 2400,
-    "sql": 4200,
-    "shell": 3200,
-    "git": 1200,
-    "explain": 1500,
-    "error": 13000,
-    "http": 400,
-    "json": 13000,
-    "rewrite": 8500,
-    "fim": 800,
-    "review": 600,
-    "raw": 500,
+    "self": 12000,
+    "follow": 900,
+    "define": 3500,
+    "fact": 500,
+    "sum": 150,
+    "python": 3000,
+    "javascript": 650,
+    "rust": 700,
+    "sql": 600,
+    "shell": 700,
+    "git": 250,
+    "explain": 400,
+    "error": 2000,
+    "http": 200,
+    "json": 900,
+    "rewrite": 400,
+    "fim": 250,
+    "review": 80,
+    "raw": 150,
 }
 # How many times more often the commonest questions are learned.
 OFTEN = 6
@@ -151,21 +155,20 @@ def spellings(row):
         yield {**row, "messages": [{**asked, "content": text}, said]}
 
 
-def sources():
-    """Every row: first those that the evaluation may ask, then those that are only learned."""
-    for module in text_data, code_data, fault_data:
-        yield from module.rows(random.Random(23))
+def copies(share):
+    """The rows of copy_data that may be learned."""
     tasks = [task for task in code_data.tasks() if not task.get("new")]
-    for more in wording_data.rows(random.Random(29)), copy_data.rows(random.Random(31), tasks):
-        for row in more:
-            yield {**row, "more": True}
+    return [row for row in copy_data.rows(random.Random(31), tasks, share) if not held(row)]
 
 
 def main():
     dice = random.Random(17)
     kinds = collections.defaultdict(dict)
-    for row in sources():
-        kinds[row["kind"]].setdefault((words(row), len(row.get("messages", []))), row)
+    for module in text_data, code_data, fault_data, wording_data:
+        for row in module.rows(random.Random(23)):
+            if module is wording_data:
+                row["more"] = True
+            kinds[row["kind"]].setdefault((words(row), len(row.get("messages", []))), row)
     train, held_out, evaluation = [], [], []
     for kind, found in kinds.items():
         keep = [row for row in found.values() if not held(row)]
@@ -184,6 +187,7 @@ def main():
         wanted = ROWS[kind]
         train += [spoken(row, dice) for row in (keep * (wanted // len(keep) + 1))[:wanted]]
         print(f"{kind}: {len(keep)} rows, {wanted} wanted, {len(asked)} asked")
+    train += [spoken(row, dice) for row in copies(float(sys.argv[1]) if len(sys.argv) > 1 else 1)]
     dice.shuffle(train)
     write_lines(WORK / "evaluation.jsonl", evaluation)
     write_lines(WORK / "held_out.jsonl", [plain(row) for row in held_out])
