@@ -1,12 +1,13 @@
 """Trains on work/train.jsonl. Run it again to go on where it stopped.
 
-usage: train.py [--minutes N] [--init FILE.gguf | --shape width,layers,heads,kv_heads,ffn]
+usage: train.py [--minutes N | --million N] [--init FILE.gguf | --shape width,layers,heads,kv_heads,ffn]
                 [--grow N] [--name model] [--tokens 6144] [--rate 4e-3] [--threads 2] [--float32]
 
 The schedule follows the clock: the rate falls to zero when --minutes are over, however fast the
-machine is. Muon for matrices, AdamW for embeddings and norms; the weights are float32, products of
-matrices bfloat16 where the processor computes them. Data that changed on disk
-is read anew. The loss of held-out answers is measured every four minutes.
+machine is. With --million it follows the tokens instead, for a run that takes what other work
+leaves of the machine. Muon for matrices, AdamW for embeddings and norms; weights are float32,
+products of matrices bfloat16 where the processor computes them. Data that changed on disk is read
+anew. The loss of held-out answers is measured, and the state saved, every four minutes.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from model import Model, Shape, grown, load, read, save
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--minutes", type=float, default=60)
+parser.add_argument("--million", type=float, help="tokens to learn from, instead of the time")
 parser.add_argument("--init", default=str(PRESENT))
 parser.add_argument("--shape")
 parser.add_argument("--name", default="model")
@@ -146,7 +148,7 @@ losses, start = [], time.monotonic() - state["seconds"]
 measured = state["seconds"]
 while True:
     state["seconds"] = time.monotonic() - start
-    share = state["seconds"] / (args.minutes * 60)
+    share = state["seen"] / (args.million * 1e6) if args.million else state["seconds"] / (args.minutes * 60)
     if share >= 1:
         break
     if data.stat().st_mtime != stamp:
@@ -180,8 +182,9 @@ while True:
     state["step"] += 1
     state["seen"] += used
     state["learned"] += learned
-    if state["step"] % 20 == 0:
-        now = time.monotonic() - start
+    now = time.monotonic() - start
+    due = now - measured > 240
+    if due or state["step"] % 20 == 0:
         entry = {
             "step": state["step"],
             "minutes": round(now / 60, 2),
@@ -190,7 +193,7 @@ while True:
             "rate": round(rate, 6),
         }
         losses = []
-        if now - measured > 240:
+        if due:
             measured = now
             entry["held_out"] = held_out()
             save(model, checkpoint, state=state, adam=adam.state_dict(), momentum=momentum)
