@@ -17,6 +17,8 @@
 
 #[path = "../tests/it/crowd.rs"]
 mod crowd;
+#[path = "../crates/llmsrv-ssh/tests/it/signals.rs"]
+mod signals;
 #[path = "../tests/it/util.rs"]
 mod util;
 

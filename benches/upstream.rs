@@ -15,6 +15,8 @@
 )]
 #![allow(missing_docs, reason = "a program")]
 
+#[path = "../crates/llmsrv-ssh/tests/it/signals.rs"]
+mod signals;
 #[path = "../tests/it/util.rs"]
 mod util;
 
