@@ -7,7 +7,7 @@ use llmsrv_config::{
     Config, Secret, ServerConfig, UpstreamConfig,
     keys::{self, KeyFile},
 };
-use llmsrv_engine::{Arithmetic, LoadOptions, Loader, Speculation};
+use llmsrv_engine::{ActivationPrecision, LoadOptions, Loader, Speculation};
 use llmsrv_registry::Mirror;
 use llmsrv_server::{ApiKey, App, DraftModel, Keys, Rate, Role, Security, Settings, Upstream};
 use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName, OpenOptions, Store};
@@ -207,11 +207,11 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             kv_cache_type: config.kv_cache_type.clone(),
             n_threads: config.threads,
             device: config.device.clone(),
-            arithmetic: match config.cpu_arithmetic.as_str() {
-                "fast" => Arithmetic::Fast,
-                "fine" => Arithmetic::Fine,
-                "exact" => Arithmetic::Exact,
-                _ => Arithmetic::Auto,
+            activation_precision: match config.cpu_arithmetic.as_str() {
+                "fast" => ActivationPrecision::Int8,
+                "fine" => ActivationPrecision::Int16,
+                "exact" => ActivationPrecision::F32,
+                _ => ActivationPrecision::Auto,
             },
             // Each model brings its own.
             projector: None,

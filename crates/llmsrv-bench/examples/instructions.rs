@@ -10,7 +10,7 @@ use std::{hint::black_box, ops::ControlFlow};
 
 use llmsrv_convert::{SHAPES, Shape, Target, synthesize};
 use llmsrv_engine::{
-    Arithmetic, BlockId, LoadOptions, Model, SamplingParams, Span, StepPlan, TokenId,
+    ActivationPrecision, BlockId, LoadOptions, Model, SamplingParams, Span, StepPlan, TokenId,
     blocks::Blocks,
     sample::{Candidates, Sampler},
     scheduler::{Scheduler, Step},
@@ -88,7 +88,7 @@ fn model(target: Target) -> Box<dyn Model> {
         n_threads: 1,
         device: "cpu".into(),
         // As larger models do.
-        arithmetic: Arithmetic::Fast,
+        activation_precision: ActivationPrecision::Int8,
         ..LoadOptions::default()
     };
     llmsrv_models::load(&path, &options).unwrap().model

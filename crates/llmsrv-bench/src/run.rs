@@ -4,7 +4,7 @@ use std::{path::Path, time::Instant};
 
 use llmsrv_engine::{EngineOptions, LoadOptions, Loader, spawn};
 use llmsrv_gguf::GgufFile;
-use llmsrv_kernels::probe::{ReadProbe, float_peak, int8_peak};
+use llmsrv_kernels::probe::{BandwidthProbe, float_peak, int8_peak};
 
 use crate::{
     Cost, Error, Figure, Limits, ModelReport, PeerFigure, PeerSpec, Streamer, Test, TestReport,
@@ -39,7 +39,7 @@ pub enum Step {
 
 /// Samples of what the machine can do.
 struct Probes {
-    memory: ReadProbe,
+    memory: BandwidthProbe,
     threads: usize,
     read: Vec<f64>,
     int8: Vec<f64>,
@@ -202,7 +202,7 @@ fn rounds(
 impl Probes {
     fn new(threads: usize) -> Probes {
         Probes {
-            memory: ReadProbe::new(),
+            memory: BandwidthProbe::new(),
             threads: match threads {
                 0 => std::thread::available_parallelism().map_or(1, usize::from),
                 threads => threads,

@@ -113,7 +113,7 @@ pub struct LoadOptions {
     /// Device: `auto`, `cpu`, `cuda`, `metal` or `candle` (the portable tensor path on the CPU).
     pub device: String,
     /// How the CPU multiplies.
-    pub arithmetic: Arithmetic,
+    pub activation_precision: ActivationPrecision,
     /// GGUF file of the model's encoder for images.
     pub projector: Option<PathBuf>,
     /// LoRA adapters on top of the weights; all apply at once.
@@ -122,16 +122,16 @@ pub struct LoadOptions {
 
 /// How the CPU multiplies quantised weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arithmetic {
+pub enum ActivationPrecision {
     /// Finely where the weights are few, else fast.
     Auto,
     /// With activations that are quantised to bytes, as engines on CPUs do: a logit is off by about a
     /// hundredth of the largest one.
-    Fast,
+    Int8,
     /// With activations of 16 bits, as two rows of bytes.
-    Fine,
+    Int16,
     /// With weights unpacked to f32 and activations as they are.
-    Exact,
+    F32,
 }
 
 /// A LoRA adapter to be applied to a model.
@@ -149,7 +149,7 @@ impl Default for LoadOptions {
             kv_cache_type: "auto".into(),
             n_threads: 0,
             device: "auto".into(),
-            arithmetic: Arithmetic::Auto,
+            activation_precision: ActivationPrecision::Auto,
             projector: None,
             adapters: Vec::new(),
         }

@@ -15,7 +15,7 @@
 use std::time::Instant;
 
 use llmsrv_gguf::TensorType;
-use llmsrv_kernels::{Attention, KV_BLOCK, PagedKv, Place, Pool, Query, attend, probe};
+use llmsrv_kernels::{Attention, KV_BLOCK, PagedKv, Pool, Query, Slot, attend, probe};
 
 /// Query heads, key heads, elements of a head.
 const SHAPES: [(&str, usize, usize, usize); 3] =
@@ -103,7 +103,7 @@ impl Case {
         let row = values(n_heads * head_dim);
         for layer in 0..LAYERS {
             for position in 0..depth * n_sequences {
-                let place = Place {
+                let place = Slot {
                     block: (position / KV_BLOCK) as u32,
                     slot: position % KV_BLOCK,
                 };

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use llmsrv_gguf::TensorType::{self, Q4_K, Q6_K};
 use llmsrv_kernels::{
-    Activations, Arena, Instructions, Packed, Pool, Product, Weight, multiply_all, probe,
+    Activations, Arena, Gemm, Instructions, Packed, Pool, Weight, grouped_gemm, probe,
 };
 
 /// Width, width of keys and of values, hidden width, layers, vocabulary.
@@ -30,7 +30,7 @@ fn main() {
         .find_map(|a| a.strip_prefix("n_threads=")?.parse().ok());
     let names: Vec<&String> = arguments.iter().filter(|a| !a.contains('=')).collect();
     let pool = Pool::new(n_threads.unwrap_or(0));
-    let reader = probe::ReadProbe::new();
+    let reader = probe::BandwidthProbe::new();
     for (name, shape) in SHAPES {
         if !names.is_empty() && !names.iter().any(|n| *n == name) {
             continue;
@@ -110,16 +110,16 @@ impl Model {
         for group in &self.groups {
             let n_results = step.out.len() / group.len();
             let mut outs = step.out.chunks_mut(n_results);
-            let mut products: Vec<Product<'_>> = group
+            let mut products: Vec<Gemm<'_>> = group
                 .iter()
                 .map(|weights| {
                     let mut x = step.x.iter();
                     let x = x.find(|x| x.n_cols() == weights.n_cols()).unwrap();
                     let out = outs.next().unwrap();
-                    Product::new(weights, x, &mut out[..weights.n_rows()])
+                    Gemm::new(weights, x, &mut out[..weights.n_rows()])
                 })
                 .collect();
-            multiply_all(Instructions::best(), &mut products, pool).unwrap();
+            grouped_gemm(Instructions::best(), &mut products, pool).unwrap();
         }
     }
 }
@@ -135,7 +135,7 @@ impl Step {
         let of_width = |n_cols: usize| {
             let values: Vec<f32> = (0..n_cols).map(|i| (i % 97) as f32 - 48.0).collect();
             let mut x = Activations::default();
-            let kind = llmsrv_kernels::Kind::Long;
+            let kind = llmsrv_kernels::ActivationFormat::Q8Block256;
             x.quantize(&values, n_cols, kind, &Pool::new(1)).unwrap();
             x
         };

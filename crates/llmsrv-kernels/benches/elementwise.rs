@@ -1,7 +1,7 @@
 //! What runs between the matrix products, for one token and for a prompt, on one thread.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use llmsrv_kernels::{Pairs, add_scaled, gelu_mul, rms_norm, rotate, silu_mul};
+use llmsrv_kernels::{RopeStyle, add_scaled, gelu_mul, rms_norm, rotate, silu_mul};
 
 fn values(len: usize) -> Vec<f32> {
     (0..len)
@@ -23,7 +23,7 @@ fn elementwise(criterion: &mut Criterion) {
         });
         group.bench_function(BenchmarkId::new("rotate", len), |bencher| {
             let (cos, sin) = (vec![1.0; 32], vec![0.0; 32]);
-            bencher.iter(|| rotate(&mut x, 64, Pairs::Halves, &cos, &sin));
+            bencher.iter(|| rotate(&mut x, 64, RopeStyle::HalfSplit, &cos, &sin));
         });
         // Fresh values each time: results that underflow would be slower.
         group.bench_function(BenchmarkId::new("copy and silu_mul", len), |bencher| {

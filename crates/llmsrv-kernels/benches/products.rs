@@ -15,7 +15,8 @@ use std::time::Instant;
 
 use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{
-    Activations, Arena, Instructions, Kind, Packed, Pool, Product, Weight, multiply_all, probe,
+    ActivationFormat, Activations, Arena, Gemm, Instructions, Packed, Pool, Weight, grouped_gemm,
+    probe,
 };
 
 const TYPES: [TensorType; 15] = [
@@ -53,7 +54,7 @@ fn main() {
     let pool = Pool::new(n_threads.unwrap_or(0));
     let n_threads = pool.n_threads();
     println!("{n_threads} threads, {tier:?}");
-    let read = probe::ReadProbe::new().bytes_per_second(n_threads);
+    let read = probe::BandwidthProbe::new().bytes_per_second(n_threads);
     let peak = probe::int8_peak(n_threads).ops_per_second;
     let float_peak = probe::float_peak(n_threads).ops_per_second;
     println!(
@@ -90,7 +91,7 @@ fn main() {
         }
     }
     let values = vec![0.7; 2048 * 512];
-    for kind in Kind::ALL {
+    for kind in ActivationFormat::ALL {
         let name = format!("quantize/{kind:?}");
         if wanted(&name) {
             let mut x = Activations::default();
@@ -156,8 +157,8 @@ impl Case {
     fn times(&self, pool: &Pool, n: usize) -> Vec<f64> {
         let mut out = vec![0.0; self.x.n_rows() * self.packed.n_rows()];
         times(n, || {
-            let product = Product::new(&self.packed, &self.x, &mut out);
-            multiply_all(self.tier, &mut [product], pool).unwrap();
+            let product = Gemm::new(&self.packed, &self.x, &mut out);
+            grouped_gemm(self.tier, &mut [product], pool).unwrap();
         })
     }
 }

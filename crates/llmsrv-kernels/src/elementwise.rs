@@ -55,7 +55,7 @@ pub fn sigmoid(x: f32) -> f32 {
 /// The operations, compiled for a tier.
 mod tiers {
     use super::{
-        Pairs, add_scaled_row, clamped_swiglu_row, gelu_mul_row, gelu_row, layer_norm_rows,
+        RopeStyle, add_scaled_row, clamped_swiglu_row, gelu_mul_row, gelu_row, layer_norm_rows,
         rms_norm_rows, rotate_row, silu_mul_row, tiered,
     };
 
@@ -84,7 +84,7 @@ mod tiers {
     }
     tiered! {
         pub(super) fn rotate(
-            row: &mut [f32], head_dim: usize, pairs: Pairs, cos: &[f32], sin: &[f32],
+            row: &mut [f32], head_dim: usize, style: RopeStyle, cos: &[f32], sin: &[f32],
         ) = rotate_row;
     }
 }
@@ -257,17 +257,17 @@ const TWICE_ROOT: f32 = 1.595_769;
 
 /// Which two elements of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairs {
+pub enum RopeStyle {
     /// `2 i` and `2 i + 1`.
-    Neighbours,
+    Interleaved,
     /// `i` and `i + n`, where `n` is the number of pairs.
-    Halves,
+    HalfSplit,
 }
 
 /// Rotates the first pairs of every head of one row (<https://arxiv.org/abs/2104.09864>). `cos` and
 /// `sin` have one element for each pair; the rest of a head stays as it is.
-pub fn rotate(row: &mut [f32], head_dim: usize, pairs: Pairs, cos: &[f32], sin: &[f32]) {
-    tiers::rotate(Tier::best(), row, head_dim, pairs, cos, sin);
+pub fn rotate(row: &mut [f32], head_dim: usize, style: RopeStyle, cos: &[f32], sin: &[f32]) {
+    tiers::rotate(Tier::best(), row, head_dim, style, cos, sin);
 }
 
 #[inline(always)]
@@ -278,7 +278,7 @@ pub fn rotate(row: &mut [f32], head_dim: usize, pairs: Pairs, cos: &[f32], sin: 
 fn rotate_row<const FUSED: bool>(
     row: &mut [f32],
     head_dim: usize,
-    pairs: Pairs,
+    style: RopeStyle,
     cos: &[f32],
     sin: &[f32],
 ) {
@@ -287,14 +287,14 @@ fn rotate_row<const FUSED: bool>(
         let Some(head) = head.get_mut(..2 * n_pairs) else {
             return;
         };
-        match pairs {
-            Pairs::Neighbours => {
+        match style {
+            RopeStyle::Interleaved => {
                 for (([a, b], cos), sin) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin)
                 {
                     (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
                 }
             }
-            Pairs::Halves => {
+            RopeStyle::HalfSplit => {
                 let (first, second) = head.split_at_mut(n_pairs);
                 for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
                     (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
@@ -376,8 +376,8 @@ mod tests {
             all.extend_from_slice(&out);
             tiers::gelu_mul(tier, &mut out, &up);
             tiers::gelu(tier, &mut out);
-            for pairs in [Pairs::Halves, Pairs::Neighbours] {
-                tiers::rotate(tier, &mut out, 77, pairs, &x[..38], &up[..38]);
+            for style in [RopeStyle::HalfSplit, RopeStyle::Interleaved] {
+                tiers::rotate(tier, &mut out, 77, style, &x[..38], &up[..38]);
             }
             all.extend_from_slice(&out);
             all.into_iter().map(f32::to_bits).collect::<Vec<_>>()
@@ -410,10 +410,10 @@ mod tests {
     fn pairs_turn_and_the_rest_stays() {
         let (cos, sin) = ([0.0, 1.0], [1.0, 0.0]);
         let mut row = [1.0, 2.0, 3.0, 4.0, 5.0, 1.0, 2.0, 3.0, 4.0, 5.0];
-        rotate(&mut row, 5, Pairs::Neighbours, &cos, &sin);
+        rotate(&mut row, 5, RopeStyle::Interleaved, &cos, &sin);
         assert_eq!(row, [-2.0, 1.0, 3.0, 4.0, 5.0, -2.0, 1.0, 3.0, 4.0, 5.0]);
         let mut row = [1.0, 2.0, 3.0, 4.0, 5.0];
-        rotate(&mut row, 5, Pairs::Halves, &cos, &sin);
+        rotate(&mut row, 5, RopeStyle::HalfSplit, &cos, &sin);
         assert_eq!(row, [-3.0, 2.0, 1.0, 4.0, 5.0]);
     }
 }

@@ -47,8 +47,8 @@ pub(crate) fn exp2_below_1<const FUSED: bool>(x: f32) -> f32 {
     clippy::inline_always,
     reason = "it takes the instructions of its caller"
 )]
-pub(crate) fn exp2_for_brain<const FUSED: bool>(x: f32) -> f32 {
-    exp2_with::<FUSED, 4>(x, &OF_2_FOR_BRAIN)
+pub(crate) fn exp2_bf16<const FUSED: bool>(x: f32) -> f32 {
+    exp2_with::<FUSED, 4>(x, &OF_2_FOR_BF16)
 }
 
 /// As [`exp`] with fewer steps: `2^x = 2^n * 2^r` with `|r| <= 1/2`, where `r` is exact, and `n` is added to
@@ -82,7 +82,7 @@ const OF_2: [f32; 6] = [
     1.0,
 ];
 /// The same with the least largest error that three powers can have.
-const OF_2_FOR_BRAIN: [f32; 4] = [5.500_884_7e-2, 2.422_111_8e-1, 6.932_829_6e-1, 1.0];
+const OF_2_FOR_BF16: [f32; 4] = [5.500_884_7e-2, 2.422_111_8e-1, 6.932_829_6e-1, 1.0];
 /// 1.5 * 2^23.
 const ROUND: f32 = 12_582_912.0;
 /// The first digits of ln(2); products with whole numbers up to 2^9 are exact.
@@ -127,14 +127,14 @@ mod tests {
                     "{x}"
                 );
             }
-            let rough = f64::from(exp2_for_brain::<true>(x));
+            let rough = f64::from(exp2_bf16::<true>(x));
             assert!((rough / f64::from(x).exp2() - 1.0).abs() < 1.1e-4, "{x}");
         }
         assert_eq!(exp2_below_1::<true>(0.0), 1.0);
-        assert_eq!(exp2_for_brain::<true>(0.0), 1.0);
+        assert_eq!(exp2_bf16::<true>(0.0), 1.0);
         for tiny in [-126.01, -1e9, f32::NEG_INFINITY] {
             assert_eq!(exp2_below_1::<true>(tiny), 0.0);
-            assert_eq!(exp2_for_brain::<true>(tiny), 0.0);
+            assert_eq!(exp2_bf16::<true>(tiny), 0.0);
         }
         assert!(exp2_below_1::<true>(f32::NAN).is_nan());
         assert_eq!(exp::<true>(f32::INFINITY), exp::<true>(88.0));

@@ -18,7 +18,7 @@ use half::{f16, slice::HalfFloatSliceExt};
 use llmsrv_gguf::TensorType;
 
 use crate::{
-    Error, Pairs, Pool, Tier, brain,
+    Error, Pool, RopeStyle, Tier, bf16,
     packed::{Arena, Region},
     pool::Parts,
     quant, rotate,
@@ -61,7 +61,7 @@ struct LayerShape {
 
 /// Where a position is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Slot {
     /// The block.
     pub block: u32,
     /// The position within it.
@@ -72,7 +72,7 @@ pub struct Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation<'a> {
     /// Which elements of a head turn together.
-    pub pairs: Pairs,
+    pub style: RopeStyle,
     /// How many of them.
     pub n_pairs: usize,
     /// Cosines: `n_pairs` for each row.
@@ -95,7 +95,7 @@ pub(crate) enum Tiles<'a> {
     /// The bits of f16.
     F16(&'a [u16]),
     /// The bits of bf16, by pairs of rows: `[row / 2][column][row % 2]`.
-    Brain(&'a [u16]),
+    Bf16(&'a [u16]),
     /// To be unpacked first, by [`PagedKv::unpack`].
     Packed(&'a [u8]),
 }
@@ -108,7 +108,7 @@ impl<'a> Tiles<'a> {
     /// there are no pairs.
     pub(crate) fn alone(self, row: usize) -> [u16; 2 * KV_BLOCK] {
         let mut pair = [0; 2 * KV_BLOCK];
-        if let Tiles::Brain(tiles) = self {
+        if let Tiles::Bf16(tiles) = self {
             let stored = &tiles[row / 2 * pair.len()..][..pair.len()];
             for idx in (row % 2..pair.len()).step_by(2) {
                 pair[idx] = stored[idx];
@@ -121,7 +121,7 @@ impl<'a> Tiles<'a> {
     pub(crate) fn n_rows(self) -> usize {
         match self {
             Tiles::F32(tiles) => tiles.len() / KV_BLOCK,
-            Tiles::F16(tiles) | Tiles::Brain(tiles) => tiles.len() / KV_BLOCK,
+            Tiles::F16(tiles) | Tiles::Bf16(tiles) => tiles.len() / KV_BLOCK,
             Tiles::Packed(_) => 0,
         }
     }
@@ -133,13 +133,13 @@ impl<'a> Tiles<'a> {
             Tiles::F32([]) | Tiles::Packed(_) => Tiles::NONE,
             Tiles::F32(tiles) => Tiles::F32(&tiles[at]),
             Tiles::F16(tiles) => Tiles::F16(&tiles[at]),
-            Tiles::Brain(tiles) => {
+            Tiles::Bf16(tiles) => {
                 debug_assert!(
                     [rows.start, rows.end]
                         .iter()
                         .all(|row| row.is_multiple_of(2))
                 );
-                Tiles::Brain(&tiles[at])
+                Tiles::Bf16(&tiles[at])
             }
         }
     }
@@ -204,7 +204,7 @@ impl PagedKv {
     pub fn append(
         &mut self,
         layer: usize,
-        places: &[Place],
+        slot_mapping: &[Slot],
         keys: &[f32],
         values: &[f32],
         rotation: Option<&Rotation<'_>>,
@@ -223,10 +223,14 @@ impl PagedKv {
         let n_pairs = rotation.map_or(0, |rotation| rotation.n_pairs);
         let (n_cos, n_sin) = rotation.map_or((0, 0), |turn| (turn.cos.len(), turn.sin.len()));
         for (what, got, expected) in [
-            ("elements of keys", keys.len(), places.len() * width),
-            ("elements of values", values.len(), places.len() * width),
-            ("cosines of a rotation", n_cos, places.len() * n_pairs),
-            ("sines of a rotation", n_sin, places.len() * n_pairs),
+            ("elements of keys", keys.len(), slot_mapping.len() * width),
+            (
+                "elements of values",
+                values.len(),
+                slot_mapping.len() * width,
+            ),
+            ("cosines of a rotation", n_cos, slot_mapping.len() * n_pairs),
+            ("sines of a rotation", n_sin, slot_mapping.len() * n_pairs),
         ] {
             if got != expected {
                 return Err(Error::Length {
@@ -236,11 +240,15 @@ impl PagedKv {
                 });
             }
         }
-        let is_there = |place: &Place| (place.block as usize) < n_blocks && place.slot < KV_BLOCK;
-        if !places.iter().all(is_there) {
+        let is_there = |place: &Slot| (place.block as usize) < n_blocks && place.slot < KV_BLOCK;
+        if !slot_mapping.iter().all(is_there) {
             return Err(Error::Length {
                 what: "blocks",
-                got: places.iter().map(|p| p.block as usize).max().unwrap_or(0),
+                got: slot_mapping
+                    .iter()
+                    .map(|p| p.block as usize)
+                    .max()
+                    .unwrap_or(0),
                 expected: n_blocks,
             });
         }
@@ -251,11 +259,11 @@ impl PagedKv {
             .collect();
         let store = |head: usize| -> Result<(), Error> {
             let mut key = vec![0.0; head_dim];
-            for (row, place) in places.iter().enumerate() {
+            for (row, place) in slot_mapping.iter().enumerate() {
                 let of_row = row * width + head * head_dim;
                 key.copy_from_slice(&keys[of_row..][..head_dim]);
                 if let Some(Rotation {
-                    pairs,
+                    style,
                     n_pairs,
                     cos,
                     sin,
@@ -265,7 +273,7 @@ impl PagedKv {
                     rotate(
                         &mut key,
                         head_dim,
-                        *pairs,
+                        *style,
                         &cos[of_row.clone()],
                         &sin[of_row],
                     );
@@ -337,7 +345,7 @@ impl PagedKv {
     }
 
     /// Tells whether what is stored are numbers of bf16, which meet others of bf16.
-    pub(crate) fn is_brain(&self) -> bool {
+    pub(crate) fn is_bf16(&self) -> bool {
         self.shape.ty == TensorType::BF16
     }
 
@@ -359,7 +367,7 @@ impl PagedKv {
         match self.shape.ty {
             TensorType::F32 => Tiles::F32(bytemuck::cast_slice(bytes)),
             TensorType::F16 => Tiles::F16(bytemuck::cast_slice(bytes)),
-            TensorType::BF16 => Tiles::Brain(bytemuck::cast_slice(bytes)),
+            TensorType::BF16 => Tiles::Bf16(bytemuck::cast_slice(bytes)),
             _ => Tiles::Packed(bytes),
         }
     }
@@ -411,7 +419,7 @@ impl Shape {
             }
             TensorType::BF16 => {
                 let tile = bytemuck::cast_slice_mut::<u8, u16>(tile);
-                put_pairs(part, slot, &row.map(brain::round), tile);
+                put_pairs(part, slot, &row.map(bf16::round), tile);
             }
             TensorType::Q8_0 => q8::put(part, slot, row, tile)?,
             ty => {
@@ -561,14 +569,14 @@ mod tests {
             let values: Vec<f32> = (0..n_rows * width).map(|i| value(i + 3)).collect();
             let cos: Vec<f32> = (0..n_rows * n_pairs).map(|i| value(i + 5).cos()).collect();
             let sin: Vec<f32> = (0..n_rows * n_pairs).map(|i| value(i + 5).sin()).collect();
-            let places: Vec<Place> = (0..n_rows)
-                .map(|row| Place {
+            let slot_mapping: Vec<Slot> = (0..n_rows)
+                .map(|row| Slot {
                     block: (7 - row / KV_BLOCK) as u32,
                     slot: row % KV_BLOCK,
                 })
                 .collect();
             let rotation = Rotation {
-                pairs: Pairs::Halves,
+                style: RopeStyle::HalfSplit,
                 n_pairs,
                 cos: &cos,
                 sin: &sin,
@@ -578,15 +586,21 @@ mod tests {
                 kv.reserve(8).unwrap();
                 let pool = Pool::new(n_threads);
                 if together {
-                    kv.append(1, &places, &keys, &values, Some(&rotation), &pool)
+                    kv.append(1, &slot_mapping, &keys, &values, Some(&rotation), &pool)
                         .unwrap();
                 } else {
                     let mut keys = keys.clone();
                     for (row, key) in keys.chunks_mut(width).enumerate() {
                         let at = row * n_pairs..(row + 1) * n_pairs;
-                        rotate(key, head_dim, Pairs::Halves, &cos[at.clone()], &sin[at]);
+                        rotate(
+                            key,
+                            head_dim,
+                            RopeStyle::HalfSplit,
+                            &cos[at.clone()],
+                            &sin[at],
+                        );
                     }
-                    for (row, place) in places.iter().enumerate() {
+                    for (row, place) in slot_mapping.iter().enumerate() {
                         let at = row * width..(row + 1) * width;
                         let (key, value) = (&keys[at.clone()], &values[at]);
                         kv.append(1, &[*place], key, value, None, &pool).unwrap();
@@ -614,13 +628,13 @@ mod tests {
             kv.reserve(2 * CHUNK_BLOCKS).unwrap();
             let row = |n: usize| -> Vec<f32> { (0..144).map(|i| (i * n) as f32 / 99.0).collect() };
             for layer in 0..2 {
-                let places: Vec<Place> =
-                    (0..KV_BLOCK).map(|slot| Place { block: 3, slot }).collect();
+                let slot_mapping: Vec<Slot> =
+                    (0..KV_BLOCK).map(|slot| Slot { block: 3, slot }).collect();
                 let keys: Vec<f32> = (0..KV_BLOCK).flat_map(|slot| row(layer + slot)).collect();
                 let values: Vec<f32> = (0..KV_BLOCK)
                     .flat_map(|slot| row(layer + 2 * slot))
                     .collect();
-                kv.append(layer, &places, &keys, &values, None, &Pool::new(1))
+                kv.append(layer, &slot_mapping, &keys, &values, None, &Pool::new(1))
                     .unwrap();
             }
             let last = 2 * CHUNK_BLOCKS as u32 - 1;

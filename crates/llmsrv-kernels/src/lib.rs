@@ -8,7 +8,8 @@
 )]
 
 mod attention;
-mod brain;
+mod bf16;
+mod bidirectional;
 mod dot;
 mod elementwise;
 mod error;
@@ -20,19 +21,20 @@ mod pool;
 pub mod probe;
 pub mod quant;
 mod tier;
-mod whole;
 
 pub use attention::{Attention, Query, attend};
+pub use bidirectional::{BidirectionalAttention, attend_bidirectional};
 pub use dot::{dot, dot_at};
 pub use elementwise::{
-    Pairs, add_scaled, clamped_swiglu, gelu, gelu_mul, layer_norm, rms_norm, rotate, sigmoid,
+    RopeStyle, add_scaled, clamped_swiglu, gelu, gelu_mul, layer_norm, rms_norm, rotate, sigmoid,
     silu_mul,
 };
 pub use error::Error;
-pub use kv::{KV_BLOCK, PagedKv, Place, Rotation};
+pub use kv::{KV_BLOCK, PagedKv, Rotation, Slot};
 pub use matmul::{Weight, matmul};
-pub use packed::{Activations, Arena, Gate, Instructions, Kind, Packed, Product, multiply_all};
+pub use packed::{
+    ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed, grouped_gemm,
+};
 pub use pool::Pool;
 pub use quant::{dequantize, quantize, supported};
 pub use tier::Tier;
-pub use whole::{WholeAttention, attend_whole};

@@ -18,23 +18,23 @@ use std::{
 
 /// Memory that is read to measure bandwidth: far larger than the caches, in large pages where the
 /// system has them.
-pub struct ReadProbe {
+pub struct BandwidthProbe {
     start: NonNull<u8>,
     layout: Layout,
 }
 
 // SAFETY: it is a plain buffer; it is written while it is made and only read after that.
-unsafe impl Send for ReadProbe {}
+unsafe impl Send for BandwidthProbe {}
 // SAFETY: as above.
-unsafe impl Sync for ReadProbe {}
+unsafe impl Sync for BandwidthProbe {}
 
-impl ReadProbe {
+impl BandwidthProbe {
     /// Takes 512 MiB.
-    pub fn new() -> ReadProbe {
-        ReadProbe::with_bytes(512 << 20)
+    pub fn new() -> BandwidthProbe {
+        BandwidthProbe::with_bytes(512 << 20)
     }
 
-    fn with_bytes(n_bytes: usize) -> ReadProbe {
+    fn with_bytes(n_bytes: usize) -> BandwidthProbe {
         let n_bytes = n_bytes.next_multiple_of(LARGE_PAGE);
         let Ok(layout) = Layout::from_size_align(n_bytes, LARGE_PAGE) else {
             unreachable!("a power of two, and a multiple of it")
@@ -57,7 +57,7 @@ impl ReadProbe {
         // Only now, so that the pages are large.
         // SAFETY: the range is ours, and nobody else knows it yet.
         unsafe { start.as_ptr().write_bytes(1, n_bytes) };
-        ReadProbe { start, layout }
+        BandwidthProbe { start, layout }
     }
 
     /// Reads all of it with `n_threads` threads. Returns bytes per second: the best of the patterns
@@ -81,13 +81,13 @@ impl ReadProbe {
     }
 }
 
-impl Default for ReadProbe {
+impl Default for BandwidthProbe {
     fn default() -> Self {
-        ReadProbe::new()
+        BandwidthProbe::new()
     }
 }
 
-impl Drop for ReadProbe {
+impl Drop for BandwidthProbe {
     fn drop(&mut self) {
         // SAFETY: it was allocated with this layout.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
@@ -97,7 +97,7 @@ impl Drop for ReadProbe {
 /// Operations per second of the multipliers, and the instruction that gives them. A multiplication and
 /// an addition are two operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Peak {
+pub struct PeakThroughput {
     /// Operations per second of all threads together.
     pub ops_per_second: f64,
     /// Name of the instruction.
@@ -105,7 +105,7 @@ pub struct Peak {
 }
 
 /// Measures products of 8-bit integers, summed in 32 bits.
-pub fn int8_peak(n_threads: usize) -> Peak {
+pub fn int8_peak(n_threads: usize) -> PeakThroughput {
     let kernel = *INT8
         .iter()
         .find(|kernel| (kernel.available)())
@@ -114,7 +114,7 @@ pub fn int8_peak(n_threads: usize) -> Peak {
 }
 
 /// Measures products of floats: bfloat16 where the processor has them, else f32.
-pub fn float_peak(n_threads: usize) -> Peak {
+pub fn float_peak(n_threads: usize) -> PeakThroughput {
     let kernel = *FLOAT
         .iter()
         .find(|kernel| (kernel.available)())
@@ -134,13 +134,13 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn peak(self, n_threads: usize) -> Peak {
+    fn peak(self, n_threads: usize) -> PeakThroughput {
         const ROUNDS: u64 = 1_000_000;
         let n_threads = n_threads.max(1);
         // Some milliseconds before the clock of the processor has risen.
         (self.run)(ROUNDS);
         let time = together(n_threads, |_| (self.run)(ROUNDS));
-        Peak {
+        PeakThroughput {
             ops_per_second: (ROUNDS * self.ops * n_threads as u64) as f64 / time.as_secs_f64(),
             instruction: self.instruction,
         }
@@ -427,7 +427,7 @@ mod tests {
     fn figures_are_of_this_world() {
         // A processor with fewer than 10^8 or more than 10^16 of anything a second is no such.
         let sane = 1e8..1e16;
-        let read = ReadProbe::with_bytes(8 << 20).bytes_per_second(2);
+        let read = BandwidthProbe::with_bytes(8 << 20).bytes_per_second(2);
         assert!(sane.contains(&read), "{read}");
         for peak in [int8_peak(1), float_peak(1)] {
             assert!(sane.contains(&peak.ops_per_second), "{peak:?}");

@@ -9,9 +9,9 @@ use llmsrv_engine::{ModelError, Span, StepPlan};
 
 use crate::{
     arch::{ArchConfig, NormKind},
-    ops::{Affine, Attention, Input, Ops},
+    ops::{Attention, Input, LinearRef, Ops},
     routing::Choices,
-    weights::{Experts, FeedForward, Gated, LayerWeights, Linear, Norm, Weights},
+    weights::{Experts, FeedForward, GatedMlp, LayerWeights, Linear, Norm, Weights},
 };
 
 /// Computes one step: keys and values of all rows go to the KV cache, logits of the wanted rows to
@@ -69,14 +69,14 @@ fn hidden<O: Ops>(
     ops: &mut O,
     plan: &StepPlan,
 ) -> Result<Option<O::Tensor>, ModelError> {
-    let mut turns = Turns::new(arch, ops, &plan.positions)?;
+    let mut rotations = Rotations::new(arch, ops, &plan.positions)?;
 
     // [n, w]
     let mut x = ops.embed(&weights.embedding, &plan.tokens, arch.embedding_scale)?;
     // Images come in the decoder's own scale.
     for rows in &plan.images {
         for (row, from) in rows.rows.clone().zip(rows.first..) {
-            x = ops.put_rows(x, row, rows.image.row(from))?;
+            x = ops.scatter_rows(x, row, rows.image.row(from))?;
         }
     }
     if let Some(table) = &weights.positions {
@@ -99,11 +99,11 @@ fn hidden<O: Ops>(
         if let Some(weight) = &layer.query_norm {
             query = ops.rms_norm(&query, weight, arch.norm_eps)?;
         }
-        let angles = config.rope.and_then(|rope| turns.angles.get(rope));
+        let angles = config.rope.and_then(|rope| rotations.angles.get(rope));
         if let Some(angles) = angles {
             query = ops.rotate(query, angles, config.head_dim)?;
         }
-        if let Some(factors) = &turns.temperatures {
+        if let Some(factors) = &rotations.temperatures {
             query = ops.scale_rows(query, factors)?;
         }
         if let Some((key, value)) = stored {
@@ -128,14 +128,14 @@ fn hidden<O: Ops>(
         let mut attended = ops.attend(config.kv_layer, &query, sinks, now, &attention)?;
         drop(query);
         if is_last && plan.logit_rows.len() < plan.tokens.len() {
-            attended = ops.take_rows(&attended, &plan.logit_rows)?;
-            x = ops.take_rows(&x, &plan.logit_rows)?;
+            attended = ops.gather_rows(&attended, &plan.logit_rows)?;
+            x = ops.gather_rows(&x, &plan.logit_rows)?;
             if let Some(all) = &inputs {
-                inputs = Some(ops.take_rows(all, &plan.logit_rows)?);
+                inputs = Some(ops.gather_rows(all, &plan.logit_rows)?);
             }
             if idx + 1 < arch.layers.len() {
                 let left = wanted_rows(plan);
-                turns = Turns::new(arch, ops, &left.positions)?;
+                rotations = Rotations::new(arch, ops, &left.positions)?;
                 wanted = Some(left);
             }
         }
@@ -147,7 +147,7 @@ fn hidden<O: Ops>(
         }
         let attended = Input::Rows(&attended);
         let post_norm = layer.attention_post_norm.as_ref();
-        x = add_output(arch, ops, x, attended, &layer.attention_output, post_norm)?;
+        x = residual_add(arch, ops, x, attended, &layer.attention_output, post_norm)?;
 
         // Feed-forward.
         let post_norm = layer.feed_forward_post_norm.as_ref();
@@ -161,7 +161,7 @@ fn hidden<O: Ops>(
                 };
                 let hidden = hidden_of(arch, ops, input, network)?;
                 let hidden = Input::Rows(&hidden);
-                x = add_output(arch, ops, x, hidden, &network.down, post_norm)?;
+                x = residual_add(arch, ops, x, hidden, &network.down, post_norm)?;
             }
             FeedForward::Plain(up, down) => {
                 let mut held = None;
@@ -173,7 +173,7 @@ fn hidden<O: Ops>(
                 let [hidden] = linears(ops, input, [up])?;
                 let hidden = ops.activate(hidden, arch.activation)?;
                 let hidden = Input::Rows(&hidden);
-                x = add_output(arch, ops, x, hidden, down, post_norm)?;
+                x = residual_add(arch, ops, x, hidden, down, post_norm)?;
             }
             FeedForward::Experts(experts) => {
                 let input = match before {
@@ -207,15 +207,15 @@ fn hidden<O: Ops>(
 }
 
 /// What the positions of rows do to them.
-struct Turns<O: Ops> {
+struct Rotations<O: Ops> {
     /// Of every rotation.
     angles: Vec<O::Angles>,
     /// Factors of the queries.
     temperatures: Option<Vec<f32>>,
 }
 
-impl<O: Ops> Turns<O> {
-    fn new(arch: &ArchConfig, ops: &mut O, positions: &[u32]) -> Result<Turns<O>, ModelError> {
+impl<O: Ops> Rotations<O> {
+    fn new(arch: &ArchConfig, ops: &mut O, positions: &[u32]) -> Result<Rotations<O>, ModelError> {
         let angles = arch.ropes.iter().map(|rope| ops.angles(rope, positions));
         let angles = angles.collect::<Result<Vec<_>, _>>()?;
         let temperatures = arch.query_temperature.map(|temperature| {
@@ -223,7 +223,7 @@ impl<O: Ops> Turns<O> {
             let factor = |step: usize| 1.0 + temperature.scale * (1.0 + step as f32).ln();
             steps.map(factor).collect()
         });
-        Ok(Turns {
+        Ok(Rotations {
             angles,
             temperatures,
         })
@@ -361,7 +361,7 @@ fn normed_rows<O: Ops>(
     match (norm, arch.norm) {
         (None, _) => {
             let all: Vec<u32> = (0..ops.n_rows(x) as u32).collect();
-            ops.take_rows(x, &all)
+            ops.gather_rows(x, &all)
         }
         (Some(norm), NormKind::Rms) => ops.rms_norm(x, &norm.weight, arch.norm_eps),
         (Some(norm), NormKind::Layer) => {
@@ -371,7 +371,7 @@ fn normed_rows<O: Ops>(
 }
 
 /// Adds what a part of a layer gives to the residual stream.
-fn add_output<O: Ops>(
+fn residual_add<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
     mut x: O::Tensor,
@@ -384,7 +384,7 @@ fn add_output<O: Ops>(
         let delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
         return ops.add(x, &delta, arch.residual_scale);
     }
-    x = ops.add_linear(x, input, affine(weights), arch.residual_scale)?;
+    x = ops.add_linear(x, input, linear_ref(weights), arch.residual_scale)?;
     add_low_rank(ops, x, input, weights, arch.residual_scale)
 }
 
@@ -404,7 +404,7 @@ fn linears<O: Ops, const N: usize>(
     input: Input<'_, O>,
     weights: [&Linear<O>; N],
 ) -> Result<[O::Tensor; N], ModelError> {
-    let products = ops.linears(input, weights.map(affine))?;
+    let products = ops.linears(input, weights.map(linear_ref))?;
     let mut sums = Vec::with_capacity(N);
     for (y, weights) in products.into_iter().zip(weights) {
         sums.push(add_low_rank(ops, y, input, weights, 1.0)?);
@@ -413,7 +413,7 @@ fn linears<O: Ops, const N: usize>(
     sums.map_err(|_| ModelError::Compute("a product is missing".into()))
 }
 
-fn affine<O: Ops>(weights: &Linear<O>) -> Affine<'_, O> {
+fn linear_ref<O: Ops>(weights: &Linear<O>) -> LinearRef<'_, O> {
     (&weights.matrix, weights.bias.as_ref())
 }
 
@@ -436,7 +436,7 @@ fn gated<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
     x: &O::Tensor,
-    network: &Gated<O>,
+    network: &GatedMlp<O>,
 ) -> Result<O::Tensor, ModelError> {
     let hidden = hidden_of(arch, ops, Input::Rows(x), network)?;
     linear(ops, &hidden, &network.down)
@@ -447,11 +447,11 @@ fn hidden_of<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
     input: Input<'_, O>,
-    network: &Gated<O>,
+    network: &GatedMlp<O>,
 ) -> Result<O::Tensor, ModelError> {
-    let Gated { gate, up, .. } = network;
+    let GatedMlp { gate, up, .. } = network;
     if gate.low_rank.is_empty() && up.low_rank.is_empty() {
-        return ops.gated_linear(input, affine(gate), affine(up), arch.activation);
+        return ops.gated_linear(input, linear_ref(gate), linear_ref(up), arch.activation);
     }
     let [gate, up] = linears(ops, input, [gate, up])?;
     ops.gated(gate, &up, arch.activation)
@@ -473,12 +473,12 @@ fn experts_of<O: Ops>(
         let routed = ops.rms_norm(x, &beside.router_norm, eps)?;
         let scores = linear(ops, &routed, &experts.router)?; // [n, experts]
         let input = ops.rms_norm(x, &beside.experts_norm, eps)?;
-        let delta = mixture(arch, ops, &input, &scores, experts)?;
+        let delta = moe(arch, ops, &input, &scores, experts)?;
         let delta = ops.rms_norm(&delta, &beside.experts_post_norm, eps)?;
         return ops.add(delta, &common, 1.0);
     }
     let scores = linear(ops, input, &experts.router)?; // [n, experts]
-    let mut delta = mixture(arch, ops, input, &scores, experts)?;
+    let mut delta = moe(arch, ops, input, &scores, experts)?;
     if let Some((network, gate)) = &experts.shared {
         let mut common = gated(arch, ops, input, network)?;
         if let Some(gate) = gate {
@@ -492,7 +492,7 @@ fn experts_of<O: Ops>(
 
 /// Sends every row through its experts. Experts run in ascending order, each over the rows that
 /// chose it, so the sum of a row does not depend on the other rows.
-fn mixture<O: Ops>(
+fn moe<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
     x: &O::Tensor,
@@ -510,7 +510,7 @@ fn mixture<O: Ops>(
         if rows.is_empty() {
             continue;
         }
-        let input = ops.take_rows(x, rows)?;
+        let input = ops.gather_rows(x, rows)?;
         let mut output = gated(arch, ops, &input, network)?;
         let scale = experts.scales.as_ref().and_then(|list| list.get(expert));
         if let Some(scale) = scale {

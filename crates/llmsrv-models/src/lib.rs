@@ -22,7 +22,8 @@ mod weights;
 use std::{path::Path, sync::Arc};
 
 use llmsrv_engine::{
-    Arithmetic, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Pooling, Vision,
+    ActivationPrecision, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Pooling,
+    Vision,
 };
 use llmsrv_gguf::{GgufFile, TensorType};
 use llmsrv_tokenizer::Tokenizer;
@@ -96,14 +97,18 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let tokenizer = tokenizer()?;
     let n_vocab = tokenizer.vocab_size();
     let chosen = device(&options.device)?;
-    let arithmetic = match options.arithmetic {
-        Arithmetic::Auto if source.tensor_bytes() <= FEW_WEIGHTS => Arithmetic::Fine,
-        Arithmetic::Auto => Arithmetic::Fast,
+    let activation_precision = match options.activation_precision {
+        ActivationPrecision::Auto if source.tensor_bytes() <= FEW_WEIGHTS => {
+            ActivationPrecision::Int16
+        }
+        ActivationPrecision::Auto => ActivationPrecision::Int8,
         chosen => chosen,
     };
     let kv_type = match options.kv_cache_type.as_str() {
         // Rounding keys and values to 8 digits costs less than the activations of 8 bits around them.
-        "auto" if chosen.is_none() && arithmetic == Arithmetic::Fast => TensorType::BF16,
+        "auto" if chosen.is_none() && activation_precision == ActivationPrecision::Int8 => {
+            TensorType::BF16
+        }
         "auto" => TensorType::F16,
         name => kv_type(name, &arch)?,
     };
@@ -111,7 +116,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
 
     let model = match chosen {
         None => {
-            let ops = CpuOps::new(&arch, kv_type, options.n_threads, arithmetic)
+            let ops = CpuOps::new(&arch, kv_type, options.n_threads, activation_precision)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
             build(&source, &adapters, arch, n_vocab, ops)?
         }
@@ -141,20 +146,20 @@ fn vision(
     arch: &ArchConfig,
     device: Option<candle::Device>,
 ) -> Result<Option<Arc<dyn Vision>>, LoadError> {
-    let (file, place) = match &options.projector {
+    let (file, location) = match &options.projector {
         Some(path) => {
             let file = Arc::new(GgufFile::open(path).map_err(unreadable)?);
-            (file, vision::Place::Apart)
+            (file, vision::Location::Mmproj)
         }
         None if !source.has_key("vision.block_count") => return Ok(None),
-        None if source.architecture() == "gemma3" => (source.file(), vision::Place::Gemma3),
+        None if source.architecture() == "gemma3" => (source.file(), vision::Location::Gemma3),
         None => {
             warn!("the model cannot read images here: its encoder is not known");
             return Ok(None);
         }
     };
     let device = device.unwrap_or(candle::Device::Cpu);
-    match vision::load(file, place, arch.width, device, options.n_threads) {
+    match vision::load(file, location, arch.width, device, options.n_threads) {
         Ok(vision) => Ok(Some(vision)),
         Err(LoadError::Unsupported(reason)) => {
             warn!(reason, "the model cannot read images here");

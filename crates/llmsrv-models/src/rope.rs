@@ -4,14 +4,7 @@
 //! Linear scaling divides frequencies; YaRN (<https://arxiv.org/abs/2309.00071>) divides the slow
 //! ones only and raises the magnitude; LongRoPE and Llama 3 bring one divisor for each pair.
 
-/// Which two elements of a head are rotated together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RopeStyle {
-    /// Neighbours: `2 i` and `2 i + 1`.
-    Interleaved,
-    /// Halves: `i` and `i + n / 2`.
-    Halves,
-}
+pub(crate) use llmsrv_kernels::RopeStyle;
 
 /// One rotation.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,7 +126,7 @@ mod tests {
 
     fn settings(scaling: Scaling) -> RopeSettings {
         RopeSettings {
-            style: RopeStyle::Halves,
+            style: RopeStyle::HalfSplit,
             n_rotated: 8,
             base: 10_000.0,
             scaling,

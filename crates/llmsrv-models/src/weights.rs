@@ -115,7 +115,7 @@ pub(crate) struct LayerWeights<O: Ops> {
 /// The feed-forward part of a layer.
 pub(crate) enum FeedForward<O: Ops> {
     /// One network.
-    Dense(Gated<O>),
+    Dense(GatedMlp<O>),
     /// One without a gate: up and down.
     Plain(Linear<O>, Linear<O>),
     /// Several, chosen for each row.
@@ -129,11 +129,11 @@ pub(crate) struct Experts<O: Ops> {
     /// To one score for each expert.
     pub router: Linear<O>,
     /// The experts.
-    pub networks: Vec<Gated<O>>,
+    pub networks: Vec<GatedMlp<O>>,
     /// Multiplies what an expert gives.
     pub scales: Option<Vec<f32>>,
     /// The network of all rows, and its gate.
-    pub shared: Option<(Gated<O>, Option<O::Matrix>)>,
+    pub shared: Option<(GatedMlp<O>, Option<O::Matrix>)>,
     /// What runs beside them.
     pub beside: Option<Beside<O>>,
 }
@@ -141,7 +141,7 @@ pub(crate) struct Experts<O: Ops> {
 /// A network on the residual stream, beside experts that then have norms of their own.
 pub(crate) struct Beside<O: Ops> {
     /// Reads what the layer's norm gives.
-    pub network: Gated<O>,
+    pub network: GatedMlp<O>,
     /// After the network.
     pub post_norm: O::Vector,
     /// Before the router.
@@ -153,7 +153,7 @@ pub(crate) struct Beside<O: Ops> {
 }
 
 /// `down(activation(gate(x)) * up(x))`.
-pub(crate) struct Gated<O: Ops> {
+pub(crate) struct GatedMlp<O: Ops> {
     /// To what is activated.
     pub gate: Linear<O>,
     /// To what it is multiplied with.
@@ -353,7 +353,7 @@ impl<O: Ops> Loader<'_, O> {
             } => {
                 let [gate, up] = self.stacked(&name("ffn_up"), [width, width])?;
                 let down = self.linear(&name("ffn_down"), arch.width, width)?;
-                return Ok(FeedForward::Dense(Gated { gate, up, down }));
+                return Ok(FeedForward::Dense(GatedMlp { gate, up, down }));
             }
             FeedForwardConfig::Plain { width } => {
                 let up = self.linear(&name("ffn_up"), width, arch.width)?;
@@ -388,7 +388,7 @@ impl<O: Ops> Loader<'_, O> {
             .into_iter()
             .zip(ups)
             .zip(downs)
-            .map(|((gate, up), down)| Gated { gate, up, down })
+            .map(|((gate, up), down)| GatedMlp { gate, up, down })
             .collect();
         let shared = match config.shared {
             None => None,
@@ -484,9 +484,9 @@ impl<O: Ops> Loader<'_, O> {
         name: &dyn Fn(&str) -> String,
         suffix: &str,
         width: usize,
-    ) -> Result<Gated<O>, LoadError> {
+    ) -> Result<GatedMlp<O>, LoadError> {
         let part = |part: &str| name(&format!("ffn_{part}{suffix}"));
-        Ok(Gated {
+        Ok(GatedMlp {
             gate: self.linear(&part("gate"), width, self.arch.width)?,
             up: self.linear(&part("up"), width, self.arch.width)?,
             down: self.linear(&part("down"), self.arch.width, width)?,

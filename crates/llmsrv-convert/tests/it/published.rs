@@ -233,7 +233,7 @@ pub(crate) fn options() -> LoadOptions {
         n_threads: 1,
         device: "cpu".into(),
         // What is lost here is lost by converting, not by computing.
-        arithmetic: llmsrv_engine::Arithmetic::Exact,
+        activation_precision: llmsrv_engine::ActivationPrecision::F32,
         ..LoadOptions::default()
     }
 }

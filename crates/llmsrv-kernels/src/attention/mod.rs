@@ -12,7 +12,7 @@ mod step;
 
 use std::ops::Range;
 
-use self::step::{Step, Unit};
+use self::step::{Step, WorkItem};
 use crate::{Error, KV_BLOCK, PagedKv, Pool, Tier, pool::Parts};
 
 /// How queries meet keys in one layer.
@@ -86,20 +86,20 @@ fn attend_at(
     };
     let tiles = row_tiles(rows, (MAX_QUERIES / group).max(1));
     // Later rows see more, so they come first; tasks of one head follow each other.
-    let units: Vec<Unit> = (0..attention.n_kv_heads)
+    let items: Vec<WorkItem> = (0..attention.n_kv_heads)
         .flat_map(|head| tiles.iter().rev().map(move |rows| (head, rows.clone())))
-        .map(|(head, rows)| step.unit(head, rows))
+        .map(|(head, rows)| step.item(head, rows))
         .collect();
-    let work: usize = units.iter().map(|unit| unit.work(&step)).sum();
+    let work: usize = items.iter().map(|item| item.work(&step)).sum();
     let out = Parts::new(out);
     if work < PARALLEL_WORK {
-        for unit in &units {
-            step.whole(unit, &out);
+        for item in &items {
+            step.whole(item, &out);
         }
-    } else if units.len() >= UNITS_PER_THREAD * pool.n_threads()
-        || !step.in_parts(&units, &out, pool)
+    } else if items.len() >= UNITS_PER_THREAD * pool.n_threads()
+        || !step.in_parts(&items, &out, pool)
     {
-        pool.for_each_task(units.len(), |idx| step.whole(&units[idx], &out));
+        pool.for_each_task(items.len(), |idx| step.whole(&items[idx], &out));
     }
     Ok(())
 }
@@ -175,8 +175,8 @@ fn row_tiles(rows: &[Query<'_>], max_rows: usize) -> Vec<Range<usize>> {
 }
 
 /// Positions whose scores meet the maximum together; whole blocks.
-const STRIP: usize = 4 * KV_BLOCK;
-/// Positions whose values are summed before they are joined with those before; whole strips.
+const ROW_PANEL: usize = 4 * KV_BLOCK;
+/// Positions whose values are summed before they are joined with those before; whole row panels.
 const SEGMENT: usize = 256;
 /// Queries that share what is read of keys and values: their sums fit the first cache.
 const MAX_QUERIES: usize = 48;

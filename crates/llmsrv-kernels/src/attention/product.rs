@@ -15,7 +15,7 @@ use half::{
 };
 
 use crate::{
-    KV_BLOCK, Tier, brain,
+    KV_BLOCK, Tier, bf16,
     kv::Tiles,
     tier::{SCALAR_IS_FUSED, fma},
 };
@@ -26,21 +26,21 @@ pub(super) enum Elements<'a> {
     F32(&'a [f32]),
     /// The bits of bf16, for the instruction that multiplies these with tiles of bf16. Where there is
     /// none, the same numbers as f32 are faster.
-    Brain(&'a [u16]),
+    Bf16(&'a [u16]),
 }
 
 impl Elements<'_> {
     fn len(self) -> usize {
         match self {
             Elements::F32(values) => values.len(),
-            Elements::Brain(values) => values.len(),
+            Elements::Bf16(values) => values.len(),
         }
     }
 
     fn at(self, idx: usize) -> f32 {
         match self {
             Elements::F32(values) => values[idx],
-            Elements::Brain(values) => brain::expand(values[idx]),
+            Elements::Bf16(values) => bf16::expand(values[idx]),
         }
     }
 }
@@ -128,7 +128,7 @@ fn plain<const FUSED: bool>(
         for panel in panels {
             for k in 0..panel.rows.n_rows() {
                 // The second row of a pair comes first.
-                let k = if matches!(panel.rows, Tiles::Brain(_)) {
+                let k = if matches!(panel.rows, Tiles::Bf16(_)) {
                     k ^ 1
                 } else {
                     k
@@ -153,10 +153,10 @@ fn tile_row(tiles: Tiles<'_>, k: usize) -> [f32; KV_BLOCK] {
             let halves = tiles[k * KV_BLOCK..][..KV_BLOCK].reinterpret_cast::<f16>();
             halves.convert_to_f32_slice(&mut row);
         }
-        Tiles::Brain(tiles) => {
+        Tiles::Bf16(tiles) => {
             let pairs = &tiles[k / 2 * 2 * KV_BLOCK..][..2 * KV_BLOCK];
             for (value, pair) in row.iter_mut().zip(pairs.as_chunks::<2>().0) {
-                *value = brain::expand(pair[k % 2]);
+                *value = bf16::expand(pair[k % 2]);
             }
         }
         Tiles::Packed(_) => {}
@@ -181,23 +181,23 @@ mod tests {
             let cut = (cut * step).min(depth);
             let value = |i: usize| ((i * 7919 + seed * 104_729) % 2003) as f32 / 500.0 - 2.0;
             let values: Vec<f32> = (0..n * (depth + extra)).map(value).collect();
-            let rounded: Vec<u16> = values.iter().map(|v| brain::round(*v)).collect();
-            let expanded: Vec<f32> = rounded.iter().map(|v| brain::expand(*v)).collect();
+            let rounded: Vec<u16> = values.iter().map(|v| bf16::round(*v)).collect();
+            let expanded: Vec<f32> = rounded.iter().map(|v| bf16::expand(*v)).collect();
             let a = match form {
-                2 => Elements::Brain(&rounded),
+                2 => Elements::Bf16(&rounded),
                 3 => Elements::F32(&expanded),
                 _ => Elements::F32(&values),
             };
             let a = Rows { values: a, stride: depth + extra, n };
             let full: Vec<f32> = (0..depth * KV_BLOCK).map(|i| value(i + 13)).collect();
             let halves: Vec<u16> = full.iter().map(|v| f16::from_f32(*v).to_bits()).collect();
-            let pairs: Vec<u16> = full.iter().map(|v| brain::round(*v)).collect();
+            let pairs: Vec<u16> = full.iter().map(|v| bf16::round(*v)).collect();
             let rows = |at: std::ops::Range<usize>| {
                 let at = at.start * KV_BLOCK..at.end * KV_BLOCK;
                 match form {
                     0 => Tiles::F32(&full[at]),
                     1 => Tiles::F16(&halves[at]),
-                    _ => Tiles::Brain(&pairs[at]),
+                    _ => Tiles::Bf16(&pairs[at]),
                 }
             };
             let panel = |at: std::ops::Range<usize>| Panel { first: at.start, rows: rows(at.clone()), ahead: rows(at) };
@@ -224,16 +224,16 @@ mod tests {
     /// The definition itself, against sums of products in f64.
     #[test]
     fn pairs_meet_pairs() {
-        let value = |i: usize| brain::round((i * 37 % 101) as f32 / 16.0 - 3.0);
+        let value = |i: usize| bf16::round((i * 37 % 101) as f32 / 16.0 - 3.0);
         let a: Vec<u16> = (0..6).map(value).collect();
         let tile: Vec<u16> = (0..4 * KV_BLOCK).map(|i| value(i + 50)).collect();
         let panel = Panel {
-            rows: Tiles::Brain(&tile),
+            rows: Tiles::Bf16(&tile),
             first: 2,
             ahead: Tiles::NONE,
         };
         let rows = Rows {
-            values: Elements::Brain(&a),
+            values: Elements::Bf16(&a),
             stride: 6,
             n: 1,
         };
@@ -242,7 +242,7 @@ mod tests {
         for (column, out) in out.iter().enumerate() {
             let product = |k: usize| {
                 let of_tile = tile[k / 2 * 2 * KV_BLOCK + 2 * column + k % 2];
-                f64::from(brain::expand(a[2 + k])) * f64::from(brain::expand(of_tile))
+                f64::from(bf16::expand(a[2 + k])) * f64::from(bf16::expand(of_tile))
             };
             let expected: f64 = (0..4).map(product).sum();
             assert!(

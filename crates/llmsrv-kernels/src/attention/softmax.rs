@@ -1,11 +1,11 @@
-//! Softmax over keys that come strip by strip. Scores are to the base 2: times the binary logarithm
+//! Softmax over keys that come row panel by row panel. Scores are to the base 2: times the binary logarithm
 //! of e, since `2^x` is cheaper than `exp(x)`.
 
 use std::{array::from_fn, f32::consts::LOG2_E, hint::black_box, ops::Range};
 
-use super::STRIP;
+use super::ROW_PANEL;
 use crate::{
-    exp::{exp, exp2_below_1, exp2_for_brain},
+    exp::{exp, exp2_below_1, exp2_bf16},
     tier::{fma, tiered},
 };
 
@@ -32,15 +32,15 @@ impl State {
 }
 
 tiered! {
-    /// Takes in the scores of a strip. `scores` has a row of [`STRIP`] for each query, of which it
+    /// Takes in the scores of a row panel. `scores` has a row of [`ROW_PANEL`] for each query, of which it
     /// sees those in `visible`; with a `softcap` they are not yet to the base 2. They become weights
-    /// relative to the new maximum, rounded to bf16 if there is a place for that in `brain`, which is as
+    /// relative to the new maximum, rounded to bf16 if there is a place for that in `bf16`, which is as
     /// long as `scores` or empty. What was summed with the weights before must be multiplied by `keep`.
     ///
     /// A row of which nothing is visible changes nothing, bit for bit.
-    pub(super) fn take_strip(
+    pub(super) fn take_row_panel(
         scores: &mut [f32],
-        brain: &mut [u16],
+        bf16: &mut [u16],
         visible: &[Range<usize>],
         softcap: Option<f32>,
         states: &mut [State],
@@ -55,13 +55,13 @@ tiered! {
 )]
 fn take_rows<const FUSED: bool>(
     scores: &mut [f32],
-    brain: &mut [u16],
+    bf16: &mut [u16],
     visible: &[Range<usize>],
     softcap: Option<f32>,
     states: &mut [State],
     keep: &mut [f32],
 ) {
-    let scores = scores.as_chunks_mut::<STRIP>().0;
+    let scores = scores.as_chunks_mut::<ROW_PANEL>().0;
     // Each of these loops is over all rows: what one row must wait for, others fill.
     for ((scores, visible), highest) in scores.iter_mut().zip(visible).zip(&mut *keep) {
         let vectors = vectors(visible);
@@ -70,7 +70,7 @@ fn take_rows<const FUSED: bool>(
                 *score = cap * LOG2_E * tanh::<FUSED>(*score / cap);
             }
         }
-        if visible.len() < STRIP {
+        if visible.len() < ROW_PANEL {
             let (start, len) = (visible.start as u32, visible.len() as u32);
             for (score, column) in scores.iter_mut().zip(0_u32..) {
                 let is_visible = column.wrapping_sub(start) < len;
@@ -94,15 +94,15 @@ fn take_rows<const FUSED: bool>(
         };
         state.max = max;
     }
-    let mut brain = brain.as_chunks_mut::<STRIP>().0.iter_mut();
+    let mut bf16 = bf16.as_chunks_mut::<ROW_PANEL>().0.iter_mut();
     let rows = scores.iter_mut().zip(visible).zip(states).zip(keep);
     for (((scores, visible), state), keep) in rows {
         let scores = clear_rest(scores.as_chunks_mut::<LANES>().0, visible);
         let base = base(state.max);
-        let sums = match brain.next() {
-            Some(brain) => {
-                let brain = clear_rest(brain.as_chunks_mut::<LANES>().0, visible);
-                weigh_rounded::<FUSED>(scores, brain, base)
+        let sums = match bf16.next() {
+            Some(bf16) => {
+                let bf16 = clear_rest(bf16.as_chunks_mut::<LANES>().0, visible);
+                weigh_rounded::<FUSED>(scores, bf16, base)
             }
             None => weigh::<FUSED>(scores, base),
         };
@@ -174,7 +174,7 @@ fn weigh_rounded<const FUSED: bool>(
     for (score, weight) in scores.as_flattened_mut().iter_mut().zip(weights) {
         // Half of the last digit more, and what is behind it is cut off: what is not a number has
         // nothing there, since scores are sums of products of bf16.
-        let exact = exp2_for_brain::<FUSED>(*score - base);
+        let exact = exp2_bf16::<FUSED>(*score - base);
         let rounded = exact.to_bits().wrapping_add(0x8000) & 0xffff_0000;
         *score = f32::from_bits(rounded);
         *weight = (rounded >> 16) as u16;

@@ -1,16 +1,16 @@
-//! One call: its queries in units, each over its segments.
+//! One call: its queries in items, each over its segments.
 #![expect(unsafe_code, reason = "tasks write rows of one result")]
 
 use std::{cell::RefCell, f32::consts::LOG2_E, iter::repeat_n, ops::Range};
 
 use super::{
-    Attention, Query, SEGMENT, STRIP,
+    Attention, Query, ROW_PANEL, SEGMENT,
     product::{Elements, Panel, Rows, multiply},
-    softmax::{State, merge, take_strip},
+    softmax::{State, merge, take_row_panel},
 };
 use crate::{
     KV_BLOCK, PagedKv, Pool, Tier,
-    brain::{expand, round_all},
+    bf16::{expand, round_all},
     kv::{Part, Tiles},
     pool::Parts,
 };
@@ -30,16 +30,16 @@ pub(super) struct Step<'a> {
 }
 
 /// Rows of one sequence and one key head; a query is one of its query heads in one of the rows.
-pub(super) struct Unit {
+pub(super) struct WorkItem {
     kv_head: usize,
     rows: Range<usize>,
     /// Positions that at least one row sees.
     seen: Range<usize>,
     /// How many blocks ahead of their use memory is asked for them.
-    n_ahead: usize,
+    prefetch_distance: usize,
 }
 
-impl Unit {
+impl WorkItem {
     fn segments(&self) -> Range<usize> {
         self.seen.start / SEGMENT..self.seen.end.div_ceil(SEGMENT)
     }
@@ -56,10 +56,10 @@ struct Scratch {
     /// `width` elements each.
     queries: Vec<f32>,
     /// The same as numbers of bf16, where the cache has such.
-    brain_queries: Vec<u16>,
+    bf16_queries: Vec<u16>,
     scores: Vec<f32>,
     /// The weights that the scores became, as numbers of bf16.
-    brain_weights: Vec<u16>,
+    bf16_weights: Vec<u16>,
     keep: Vec<f32>,
     visible: Vec<Range<usize>>,
     /// Unpacked tiles.
@@ -86,21 +86,21 @@ impl Partial {
 }
 
 impl Step<'_> {
-    pub(super) fn unit(&self, kv_head: usize, rows: Range<usize>) -> Unit {
+    pub(super) fn item(&self, kv_head: usize, rows: Range<usize>) -> WorkItem {
         let first = rows.clone().map(|row| self.seen(row).start).min();
         let end = rows.clone().map(|row| self.seen(row).end).max();
         // Few queries take little time for a block, so that the answers pile up; and blocks of many bytes
         // drive each other out of the first cache. With more queries all this hardly matters, and whole
-        // strips have the least overhead.
-        let n_ahead = if rows.len() * self.group > FEW_QUERIES {
-            STRIP / KV_BLOCK
+        // row panels have the least overhead.
+        let prefetch_distance = if rows.len() * self.group > FEW_QUERIES {
+            ROW_PANEL / KV_BLOCK
         } else {
-            (TILES_AHEAD * KV_BLOCK / self.width).clamp(1, STRIP / KV_BLOCK)
+            (TILES_AHEAD * KV_BLOCK / self.width).clamp(1, ROW_PANEL / KV_BLOCK)
         };
-        Unit {
+        WorkItem {
             kv_head,
             rows,
-            n_ahead,
+            prefetch_distance,
             seen: first.unwrap_or(0)..end.unwrap_or(0),
         }
     }
@@ -112,22 +112,22 @@ impl Step<'_> {
         self.attention.window.map_or(0, first)..row.end
     }
 
-    /// Computes a unit segment by segment.
-    pub(super) fn whole(&self, unit: &Unit, out: &Parts<'_, f32>) {
+    /// Computes a item segment by segment.
+    pub(super) fn whole(&self, item: &WorkItem, out: &Parts<'_, f32>) {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut all = std::mem::take(&mut scratch.all);
             let mut segment = std::mem::take(&mut scratch.segment);
-            let n_queries = unit.rows.len() * self.group;
+            let n_queries = item.rows.len() * self.group;
             all.reset(n_queries, self.width);
-            self.gather(unit, scratch);
-            let mut segments = unit.segments();
+            self.gather(item, scratch);
+            let mut segments = item.segments();
             if let Some(first) = segments.next() {
-                self.segment(unit, first, scratch, &mut all.states, &mut all.sums);
+                self.segment(item, first, scratch, &mut all.states, &mut all.sums);
             }
             for idx in segments {
                 segment.reset(n_queries, self.width);
                 let (states, sums) = (&mut segment.states[..], &mut segment.sums[..]);
-                self.segment(unit, idx, scratch, states, sums);
+                self.segment(item, idx, scratch, states, sums);
                 merge(
                     self.tier,
                     &mut all.states,
@@ -137,22 +137,22 @@ impl Step<'_> {
                     self.width,
                 );
             }
-            self.finish(unit, &all.states, &all.sums, out);
+            self.finish(item, &all.states, &all.sums, out);
             scratch.all = all;
             scratch.segment = segment;
         });
     }
 
-    /// Computes the segments of all units as tasks of their own. Returns false, with nothing done, if
+    /// Computes the segments of all items as tasks of their own. Returns false, with nothing done, if
     /// there is nothing to split or their results would need too much memory.
-    pub(super) fn in_parts(&self, units: &[Unit], out: &Parts<'_, f32>, pool: &Pool) -> bool {
-        let tasks: Vec<(&Unit, usize)> = units
+    pub(super) fn in_parts(&self, items: &[WorkItem], out: &Parts<'_, f32>, pool: &Pool) -> bool {
+        let tasks: Vec<(&WorkItem, usize)> = items
             .iter()
-            .flat_map(|unit| unit.segments().map(move |segment| (unit, segment)))
+            .flat_map(|item| item.segments().map(move |segment| (item, segment)))
             .collect();
-        let max_queries = units.iter().map(|unit| unit.rows.len() * self.group).max();
+        let max_queries = items.iter().map(|item| item.rows.len() * self.group).max();
         let max_queries = max_queries.unwrap_or(0);
-        if tasks.len() == units.len() || tasks.len() * max_queries * self.width > MAX_PARTIAL {
+        if tasks.len() == items.len() || tasks.len() * max_queries * self.width > MAX_PARTIAL {
             return false;
         }
         PARTIAL.with_borrow_mut(|partial| {
@@ -162,23 +162,23 @@ impl Step<'_> {
             {
                 let (states, sums) = (Parts::new(states), Parts::new(sums));
                 pool.for_each_task(tasks.len(), |task| {
-                    let (unit, segment) = tasks[task];
-                    let n_queries = unit.rows.len() * self.group;
+                    let (item, segment) = tasks[task];
+                    let n_queries = item.rows.len() * self.group;
                     let first = task * max_queries;
                     // SAFETY: the queries of each task are its own.
                     let states = unsafe { states.part(first..first + n_queries) };
                     // SAFETY: as above.
                     let sums = unsafe { sums.part(first * all..(first + n_queries) * all) };
                     SCRATCH.with_borrow_mut(|scratch| {
-                        self.gather(unit, scratch);
-                        self.segment(unit, segment, scratch, states, sums);
+                        self.gather(item, scratch);
+                        self.segment(item, segment, scratch, states, sums);
                     });
                 });
             }
             let mut task = 0;
-            for unit in units {
-                let n_queries = unit.rows.len() * self.group;
-                let (first, n_segments) = (task, unit.segments().len());
+            for item in items {
+                let n_queries = item.rows.len() * self.group;
+                let (first, n_segments) = (task, item.segments().len());
                 task += n_segments;
                 let (head, rest) = states[first * max_queries..].split_at_mut(max_queries);
                 let (head_sums, rest_sums) = sums[first * of_task..].split_at_mut(of_task);
@@ -189,14 +189,14 @@ impl Step<'_> {
                     let head = &mut head[..n_queries];
                     merge(self.tier, head, head_sums, later, later_sums, self.width);
                 }
-                self.finish(unit, &head[..n_queries], head_sums, out);
+                self.finish(item, &head[..n_queries], head_sums, out);
             }
         });
         true
     }
 
-    /// Collects the queries of a unit, scaled so that the scores are to the base 2, or can be capped.
-    fn gather(&self, unit: &Unit, scratch: &mut Scratch) {
+    /// Collects the queries of a item, scaled so that the scores are to the base 2, or can be capped.
+    fn gather(&self, item: &WorkItem, scratch: &mut Scratch) {
         let Attention {
             head_dim,
             scale,
@@ -209,22 +209,22 @@ impl Step<'_> {
         };
         let Scratch {
             queries,
-            brain_queries,
+            bf16_queries,
             ..
         } = scratch;
         queries.clear();
-        for row in unit.rows.clone() {
-            for query in self.query[self.of_row(unit, row)].chunks_exact(head_dim) {
+        for row in item.rows.clone() {
+            for query in self.query[self.of_row(item, row)].chunks_exact(head_dim) {
                 queries.extend(query.iter().map(|value| value * scale));
                 queries.extend(repeat_n(0.0, self.width - head_dim));
             }
         }
-        if self.kv.is_brain() {
-            brain_queries.resize(queries.len(), 0);
-            round_all(self.tier, queries, brain_queries);
+        if self.kv.is_bf16() {
+            bf16_queries.resize(queries.len(), 0);
+            round_all(self.tier, queries, bf16_queries);
         }
-        if self.kv.is_brain() && !self.has_instruction() {
-            for (query, rounded) in queries.iter_mut().zip(brain_queries) {
+        if self.kv.is_bf16() && !self.has_instruction() {
+            for (query, rounded) in queries.iter_mut().zip(bf16_queries) {
                 *query = expand(*rounded);
             }
         }
@@ -236,16 +236,16 @@ impl Step<'_> {
     }
 
     /// Where the queries of a row lie, and its results.
-    fn of_row(&self, unit: &Unit, row: usize) -> Range<usize> {
+    fn of_row(&self, item: &WorkItem, row: usize) -> Range<usize> {
         let len = self.group * self.attention.head_dim;
-        let start = (row * self.attention.n_kv_heads + unit.kv_head) * len;
+        let start = (row * self.attention.n_kv_heads + item.kv_head) * len;
         start..start + len
     }
 
     /// Attends to the keys of one segment. `states` and `sums` are empty before.
     fn segment(
         &self,
-        unit: &Unit,
+        item: &WorkItem,
         segment: usize,
         scratch: &mut Scratch,
         states: &mut [State],
@@ -253,90 +253,90 @@ impl Step<'_> {
     ) {
         let Scratch {
             queries,
-            brain_queries,
+            bf16_queries,
             scores,
-            brain_weights,
+            bf16_weights,
             keep,
             visible,
             tiles,
             ..
         } = scratch;
         let n_queries = states.len();
-        scores.resize(n_queries * STRIP, 0.0);
+        scores.resize(n_queries * ROW_PANEL, 0.0);
         keep.resize(n_queries, 0.0);
-        tiles.resize(STRIP / KV_BLOCK * self.width * KV_BLOCK, 0.0);
-        let is_brain = self.kv.is_brain();
-        brain_weights.resize(if is_brain { scores.len() } else { 0 }, 0);
-        let has_instruction = is_brain && self.has_instruction();
+        tiles.resize(ROW_PANEL / KV_BLOCK * self.width * KV_BLOCK, 0.0);
+        let is_bf16 = self.kv.is_bf16();
+        bf16_weights.resize(if is_bf16 { scores.len() } else { 0 }, 0);
+        let has_instruction = is_bf16 && self.has_instruction();
         let queries = Rows {
             values: if has_instruction {
-                Elements::Brain(brain_queries)
+                Elements::Bf16(bf16_queries)
             } else {
                 Elements::F32(queries)
             },
             stride: self.width,
             n: n_queries,
         };
-        let start = unit.seen.start.max(segment * SEGMENT);
-        let end = unit.seen.end.min((segment + 1) * SEGMENT);
-        for strip in start / STRIP..end.div_ceil(STRIP) {
-            let first = strip * STRIP;
-            let column = |position: usize| position.saturating_sub(first).min(STRIP);
+        let start = item.seen.start.max(segment * SEGMENT);
+        let end = item.seen.end.min((segment + 1) * SEGMENT);
+        for row_panel in start / ROW_PANEL..end.div_ceil(ROW_PANEL) {
+            let first = row_panel * ROW_PANEL;
+            let column = |position: usize| position.saturating_sub(first).min(ROW_PANEL);
             let columns = |seen: &Range<usize>| column(seen.start)..column(seen.end);
-            self.score(unit, columns(&unit.seen), first, queries, tiles, scores);
+            self.score(item, columns(&item.seen), first, queries, tiles, scores);
             visible.clear();
-            for row in unit.rows.clone() {
+            for row in item.rows.clone() {
                 visible.extend(repeat_n(columns(&self.seen(row)), self.group));
             }
             let softcap = self.attention.softcap;
-            take_strip(
+            take_row_panel(
                 self.tier,
                 scores,
-                brain_weights,
+                bf16_weights,
                 visible,
                 softcap,
                 states,
                 keep,
             );
-            let columns = columns(&unit.seen);
+            let columns = columns(&item.seen);
             let weights = Rows {
                 values: if has_instruction {
-                    Elements::Brain(brain_weights)
+                    Elements::Bf16(bf16_weights)
                 } else {
                     Elements::F32(scores)
                 },
-                stride: STRIP,
+                stride: ROW_PANEL,
                 n: n_queries,
             };
             let mut keep = &keep[..];
-            let len = unit.n_ahead * KV_BLOCK;
-            for start in (0..STRIP).step_by(len) {
+            let len = item.prefetch_distance * KV_BLOCK;
+            for start in (0..ROW_PANEL).step_by(len) {
                 let columns = columns.start.max(start)..columns.end.min(start + len);
                 if !columns.is_empty() {
-                    self.sum(unit, columns, first, weights, keep, tiles, sums);
+                    self.sum(item, columns, first, weights, keep, tiles, sums);
                     keep = &KEEP_ALL[..n_queries.min(FEW_QUERIES)];
                 }
             }
         }
     }
 
-    /// Computes the scores of the blocks with these columns of the strip that begins at position
+    /// Computes the scores of the blocks with these columns of the row panel that begins at position
     /// `first`.
     fn score(
         &self,
-        unit: &Unit,
+        item: &WorkItem,
         columns: Range<usize>,
         first: usize,
         queries: Rows<'_>,
         memory: &mut [f32],
         scores: &mut [f32],
     ) {
-        for column in (0..STRIP).step_by(KV_BLOCK) {
+        for column in (0..ROW_PANEL).step_by(KV_BLOCK) {
             if column + KV_BLOCK <= columns.start || column >= columns.end {
                 continue;
             }
             let block_idx = (first + column) / KV_BLOCK;
-            let Some(keys) = self.stored(unit, block_idx, Part::Keys) else {
+            let Some(keys) = self.stored(item, block_idx, Part::Keys) else {
                 continue;
             };
             let memory = &mut memory[..self.width * KV_BLOCK];
@@ -346,18 +346,18 @@ impl Step<'_> {
             let panel = Panel {
                 rows: keys.rows(rows.clone()),
                 first: 0,
-                ahead: self.ahead(unit, block_idx, Part::Keys).rows(rows),
+                ahead: self.ahead(item, block_idx, Part::Keys).rows(rows),
             };
             let scores = &mut scores[column..];
-            multiply(self.tier, queries, &[panel], None, scores, STRIP);
+            multiply(self.tier, queries, &[panel], None, scores, ROW_PANEL);
         }
     }
 
-    /// Adds the values of these columns of the strip. Other columns may hold anything.
+    /// Adds the values of these columns of the row panel. Other columns may hold anything.
     #[expect(clippy::too_many_arguments, reason = "one part of the loop above")]
     fn sum(
         &self,
-        unit: &Unit,
+        item: &WorkItem,
         columns: Range<usize>,
         first: usize,
         weights: Rows<'_>,
@@ -365,20 +365,20 @@ impl Step<'_> {
         memory: &mut [f32],
         sums: &mut [f32],
     ) {
-        let mut of_blocks = [(Tiles::NONE, Tiles::NONE); STRIP / KV_BLOCK];
+        let mut of_blocks = [(Tiles::NONE, Tiles::NONE); ROW_PANEL / KV_BLOCK];
         let memory = memory.chunks_exact_mut(self.width * KV_BLOCK);
         for ((idx, (values, ahead)), memory) in of_blocks.iter_mut().enumerate().zip(memory) {
             let block_idx = first / KV_BLOCK + idx;
             if idx * KV_BLOCK >= columns.end || (idx + 1) * KV_BLOCK <= columns.start {
                 continue;
             }
-            if let Some(stored) = self.stored(unit, block_idx, Part::Values) {
+            if let Some(stored) = self.stored(item, block_idx, Part::Values) {
                 *values = self.unpacked(stored, Part::Values, memory);
             }
-            *ahead = self.ahead(unit, block_idx, Part::Values);
+            *ahead = self.ahead(item, block_idx, Part::Values);
         }
         // Of a pair that is not wholly visible only one half is multiplied: the other may be no number.
-        let is_odd = |column: usize| self.kv.is_brain() && !column.is_multiple_of(2);
+        let is_odd = |column: usize| self.kv.is_bf16() && !column.is_multiple_of(2);
         let whole = columns.start + usize::from(is_odd(columns.start))
             ..columns.end - usize::from(is_odd(columns.end));
         for at in (0..self.width).step_by(KV_BLOCK) {
@@ -389,11 +389,11 @@ impl Step<'_> {
             let first_edge = is_odd(columns.start).then(|| alone(columns.start));
             let last_edge = is_odd(columns.end).then(|| alone(columns.end - 1));
             let edge = |pair, first| Panel {
-                rows: Tiles::Brain(pair),
+                rows: Tiles::Bf16(pair),
                 first,
                 ahead: Tiles::NONE,
             };
-            let mut panels = [Panel::NONE; STRIP / KV_BLOCK + 2];
+            let mut panels = [Panel::NONE; ROW_PANEL / KV_BLOCK + 2];
             let mut n_panels = 0;
             let mut add = |panel| {
                 panels[n_panels] = panel;
@@ -423,27 +423,27 @@ impl Step<'_> {
         }
     }
 
-    /// Returns what is needed `n_ahead` blocks after this one, in the order of use: the keys of a strip, its
+    /// Returns what is needed `prefetch_distance` blocks after this one, in the order of use: the keys of a row panel, its
     /// values, the keys of the next.
-    fn ahead(&self, unit: &Unit, block_idx: usize, part: Part) -> Tiles<'_> {
-        const N_BLOCKS: usize = STRIP / KV_BLOCK;
-        let idx = block_idx % N_BLOCKS + unit.n_ahead;
+    fn ahead(&self, item: &WorkItem, block_idx: usize, part: Part) -> Tiles<'_> {
+        const N_BLOCKS: usize = ROW_PANEL / KV_BLOCK;
+        let idx = block_idx % N_BLOCKS + item.prefetch_distance;
         let first = block_idx - block_idx % N_BLOCKS;
         let (block_idx, part) = match part {
             _ if idx < N_BLOCKS => (first + idx, part),
             Part::Keys => (first + idx - N_BLOCKS, Part::Values),
             Part::Values => (first + idx, Part::Keys),
         };
-        if block_idx * KV_BLOCK >= unit.seen.end {
+        if block_idx * KV_BLOCK >= item.seen.end {
             return Tiles::NONE;
         }
-        self.stored(unit, block_idx, part).unwrap_or(Tiles::NONE)
+        self.stored(item, block_idx, part).unwrap_or(Tiles::NONE)
     }
 
-    /// Returns the tiles of a block of the unit's sequence.
-    fn stored(&self, unit: &Unit, block_idx: usize, part: Part) -> Option<Tiles<'_>> {
-        let block = self.rows[unit.rows.start].blocks.get(block_idx)?;
-        Some(self.kv.tiles(self.layer, *block, unit.kv_head, part))
+    /// Returns the tiles of a block of the item's sequence.
+    fn stored(&self, item: &WorkItem, block_idx: usize, part: Part) -> Option<Tiles<'_>> {
+        let block = self.rows[item.rows.start].blocks.get(block_idx)?;
+        Some(self.kv.tiles(self.layer, *block, item.kv_head, part))
     }
 
     /// Returns tiles to compute with, in `memory` if they were packed.
@@ -457,20 +457,20 @@ impl Step<'_> {
         }
     }
 
-    /// Writes the results of a unit.
-    fn finish(&self, unit: &Unit, states: &[State], sums: &[f32], out: &Parts<'_, f32>) {
+    /// Writes the results of a item.
+    fn finish(&self, item: &WorkItem, states: &[State], sums: &[f32], out: &Parts<'_, f32>) {
         let head_dim = self.attention.head_dim;
         let of_queries = states.iter().zip(sums.chunks_exact(self.width));
         let mut of_queries = of_queries.enumerate().map(|(idx, (state, sums))| {
             let sink = self.attention.sinks.map_or(0.0, |sinks| {
-                let sink = sinks[unit.kv_head * self.group + idx % self.group];
+                let sink = sinks[item.kv_head * self.group + idx % self.group];
                 (sink * LOG2_E - state.max).exp2()
             });
             (1.0 / (state.sum() + sink), &sums[..head_dim])
         });
-        for row in unit.rows.clone() {
-            // SAFETY: no other unit has this row and this head.
-            let out = unsafe { out.part(self.of_row(unit, row)) };
+        for row in item.rows.clone() {
+            // SAFETY: no other item has this row and this head.
+            let out = unsafe { out.part(self.of_row(item, row)) };
             for (out, (inverse, sums)) in out.chunks_exact_mut(head_dim).zip(&mut of_queries) {
                 for (out, sum) in out.iter_mut().zip(sums) {
                     // Adding 0 makes the sign of 0 certain: a sum that underflows may lose it when

@@ -2,7 +2,7 @@ use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Place;
+use crate::Slot;
 
 fn values(len: usize, seed: usize) -> Vec<f32> {
     (0..len)
@@ -34,7 +34,7 @@ fn stored(
             (&wild[..], &wild[..])
         };
         let (block, slot) = (blocks[position / KV_BLOCK], position % KV_BLOCK);
-        write(&mut kv, 1, Place { block, slot }, key, value).unwrap();
+        write(&mut kv, 1, Slot { block, slot }, key, value).unwrap();
     }
     (kv, blocks, keys, rows)
 }
@@ -43,7 +43,7 @@ fn stored(
 fn write(
     kv: &mut PagedKv,
     layer: usize,
-    place: Place,
+    place: Slot,
     key: &[f32],
     value: &[f32],
 ) -> Result<(), Error> {
@@ -247,7 +247,7 @@ fn what_is_not_visible_may_be_no_number() {
                                 (&beside[..], &beside[..])
                             };
                             let (block, slot) = (blocks[position / KV_BLOCK], position % KV_BLOCK);
-                            write(&mut kv, 1, Place { block, slot }, key, value).unwrap();
+                            write(&mut kv, 1, Slot { block, slot }, key, value).unwrap();
                         }
                         let query = values(n_rows * 3 * width, 5);
                         let mut out = vec![0.0; query.len()];
@@ -297,7 +297,7 @@ fn growing_keeps_what_is_stored_and_wrong_lengths_are_errors() {
         (0, 0, KV_BLOCK, 64),
         (0, 0, 0, 63),
     ] {
-        let place = Place { block, slot };
+        let place = Slot { block, slot };
         assert!(write(&mut kv, layer, place, &[0.0; 64][..n], &[0.0; 64]).is_err());
     }
     let far = Query {

@@ -1,15 +1,15 @@
 //! Activations as signed bytes or, for weights with a floating point, as they are or rounded to BF16.
 //!
 //! A stretch of 32 or of 256 elements, as long as the blocks of the weights it will meet, has one scale:
-//! its largest magnitude becomes 127. Tokens lie in panels of as many as a kernel computes together,
+//! its largest magnitude becomes 127. Tokens lie in column panels of as many as a kernel computes together,
 //! block by block, so that a kernel reads them in the order they lie in. Instructions that multiply two
 //! tokens at once want their bytes side by side: of a pair, the blocks of both have eight of the one and
 //! eight of the other by turns, first those of elements 0 to 7 of each 16.
 
-use super::{formats::Kind, isa::Instructions};
-use crate::{Error, Pool, brain, elementwise::rms_scale, tier::SCALAR_IS_FUSED};
+use super::{formats::ActivationFormat, isa::Instructions};
+use crate::{Error, Pool, bf16, elementwise::rms_scale, tier::SCALAR_IS_FUSED};
 
-/// Rows of activations for products with packed weights of one [`Kind`].
+/// Rows of activations for products with packed weights of one [`ActivationFormat`].
 ///
 /// The memory is kept from one use to the next.
 #[derive(Debug, Default)]
@@ -17,34 +17,34 @@ pub struct Activations {
     n_rows: usize,
     n_cols: usize,
     /// The kind of the content, whether tokens are in pairs, and the number of blocks.
-    there: Option<(Kind, bool, usize)>,
-    short: Vec<Short>,
-    long: Vec<Long>,
-    plain: Vec<Plain>,
-    brain: Vec<Brain>,
+    there: Option<(ActivationFormat, bool, usize)>,
+    q8_block32: Vec<Q8Block32>,
+    q8_block256: Vec<Q8Block256>,
+    f32: Vec<F32Block>,
+    bf16: Vec<Bf16Block>,
 }
 
 /// 32 elements of a token.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
-pub(super) struct Short {
-    pub(super) codes: [i8; 32],
+pub(super) struct Q8Block32 {
+    pub(super) quants: [i8; 32],
     /// What a code counts.
     pub(super) scale: f32,
-    /// The scale times the sum of the codes.
+    /// The scale times the sum of the quants.
     pub(super) scaled_sum: f32,
-    /// The negated sum of the codes.
+    /// The negated sum of the quants.
     pub(super) minus_sum: i32,
 }
 
 /// 256 elements of a token.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
-pub(super) struct Long {
-    pub(super) codes: [i8; 256],
-    /// The sums of each 16 codes.
+pub(super) struct Q8Block256 {
+    pub(super) quants: [i8; 256],
+    /// The sums of each 16 quants.
     pub(super) sums_of_16: [i16; 16],
-    /// The sums of each 32 codes.
+    /// The sums of each 32 quants.
     pub(super) sums: [i16; 8],
     /// What a code counts.
     pub(super) scale: f32,
@@ -53,14 +53,14 @@ pub(super) struct Long {
 /// 32 elements of a token as they are.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
-pub(super) struct Plain {
+pub(super) struct F32Block {
     pub(super) values: [f32; 32],
 }
 
 /// 32 elements of a token in BF16, in their order: a kernel reads two at a time.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Brain {
+pub(super) struct Bf16Block {
     pub(super) values: [u16; 32],
 }
 
@@ -73,7 +73,7 @@ impl Activations {
         &mut self,
         x: &[f32],
         n_cols: usize,
-        kind: Kind,
+        kind: ActivationFormat,
         pool: &Pool,
     ) -> Result<(), Error> {
         self.quantize_at(Instructions::best(), x, n_cols, kind, pool)
@@ -89,7 +89,7 @@ impl Activations {
         x: &[f32],
         weight: &[f32],
         eps: f32,
-        kind: Kind,
+        kind: ActivationFormat,
         pool: &Pool,
     ) -> Result<(), Error> {
         let rows = Rows {
@@ -109,7 +109,7 @@ impl Activations {
         tier: Instructions,
         x: &[f32],
         n_cols: usize,
-        kind: Kind,
+        kind: ActivationFormat,
         pool: &Pool,
     ) -> Result<(), Error> {
         if !tier.are_available() {
@@ -127,7 +127,7 @@ impl Activations {
         &mut self,
         tier: Instructions,
         rows: Rows<'_>,
-        kind: Kind,
+        kind: ActivationFormat,
         pool: &Pool,
     ) -> Result<(), Error> {
         let Rows { x, n_cols, .. } = rows;
@@ -138,7 +138,11 @@ impl Activations {
                 expected: x.len() / n_cols.max(1) * n_cols,
             });
         }
-        if matches!(kind, Kind::Short | Kind::Long) && !n_cols.is_multiple_of(kind.block_len()) {
+        if matches!(
+            kind,
+            ActivationFormat::Q8Block32 | ActivationFormat::Q8Block256
+        ) && !n_cols.is_multiple_of(kind.block_len())
+        {
             return Err(Error::Length {
                 what: "elements of whole blocks",
                 got: n_cols,
@@ -146,28 +150,42 @@ impl Activations {
             });
         }
         (self.n_rows, self.n_cols) = (x.len() / n_cols, n_cols);
-        let n_tokens: usize = panels(self.n_rows).map(|panel| panel.width).sum();
+        let n_tokens: usize = column_panels(self.n_rows)
+            .map(|column_panel| column_panel.width)
+            .sum();
         let n = n_tokens * n_cols.div_ceil(kind.block_len());
         self.there = Some((kind, tier.wants_pairs(), n));
         match kind {
-            Kind::Short => fill(room(&mut self.short, n, Short::ZERO), rows, tier, pool),
-            Kind::Long => fill(room(&mut self.long, n, Long::ZERO), rows, tier, pool),
-            Kind::Plain => fill(room(&mut self.plain, n, Plain::ZERO), rows, tier, pool),
-            Kind::Brain => fill(room(&mut self.brain, n, Brain::ZERO), rows, tier, pool),
+            ActivationFormat::Q8Block32 => fill(
+                room(&mut self.q8_block32, n, Q8Block32::ZERO),
+                rows,
+                tier,
+                pool,
+            ),
+            ActivationFormat::Q8Block256 => fill(
+                room(&mut self.q8_block256, n, Q8Block256::ZERO),
+                rows,
+                tier,
+                pool,
+            ),
+            ActivationFormat::F32 => fill(room(&mut self.f32, n, F32Block::ZERO), rows, tier, pool),
+            ActivationFormat::Bf16 => {
+                fill(room(&mut self.bf16, n, Bf16Block::ZERO), rows, tier, pool);
+            }
         }
         Ok(())
     }
 
     /// Writes what [`Activations::quantize`] leaves of `x`, which are whole blocks where there are scales:
     /// a second quantised row which, added to the first, makes activations of 16 bits.
-    pub fn rest(x: &[f32], kind: Kind, out: &mut [f32]) {
+    pub fn residual(x: &[f32], kind: ActivationFormat, out: &mut [f32]) {
         match kind {
-            Kind::Short => rest::<32>(x, out),
-            Kind::Long => rest::<256>(x, out),
-            Kind::Plain => out.fill(0.0),
-            Kind::Brain => {
+            ActivationFormat::Q8Block32 => residual_of::<32>(x, out),
+            ActivationFormat::Q8Block256 => residual_of::<256>(x, out),
+            ActivationFormat::F32 => out.fill(0.0),
+            ActivationFormat::Bf16 => {
                 for (out, x) in out.iter_mut().zip(x) {
-                    *out = x - brain::expand(brain::round(*x));
+                    *out = x - bf16::expand(bf16::round(*x));
                 }
             }
         }
@@ -175,7 +193,11 @@ impl Activations {
 
     /// Returns where the blocks of a kind begin, the bytes of one, and how many there are for products
     /// with chosen instructions.
-    pub(super) fn blocks(&self, kind: Kind, tier: Instructions) -> (*const u8, usize, usize) {
+    pub(super) fn blocks(
+        &self,
+        kind: ActivationFormat,
+        tier: Instructions,
+    ) -> (*const u8, usize, usize) {
         fn of<T>(blocks: &[T]) -> (*const u8, usize, usize) {
             (blocks.as_ptr().cast(), size_of::<T>(), blocks.len())
         }
@@ -184,10 +206,10 @@ impl Activations {
             _ => 0,
         };
         match kind {
-            Kind::Short => of(&self.short[..n]),
-            Kind::Long => of(&self.long[..n]),
-            Kind::Plain => of(&self.plain[..n]),
-            Kind::Brain => of(&self.brain[..n]),
+            ActivationFormat::Q8Block32 => of(&self.q8_block32[..n]),
+            ActivationFormat::Q8Block256 => of(&self.q8_block256[..n]),
+            ActivationFormat::F32 => of(&self.f32[..n]),
+            ActivationFormat::Bf16 => of(&self.bf16[..n]),
         }
     }
 
@@ -204,7 +226,7 @@ impl Activations {
 
 /// Tokens that are computed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Panel {
+pub(super) struct ColumnPanel {
     /// The first token.
     pub(super) first: usize,
     /// Tokens there are.
@@ -217,12 +239,12 @@ pub(super) struct Panel {
 pub(super) const WIDTHS: [usize; 6] = [1, 2, 3, 4, 6, WIDEST];
 pub(super) const WIDEST: usize = 8;
 
-/// Cuts `n` tokens into panels.
-pub(super) fn panels(n: usize) -> impl Iterator<Item = Panel> {
+/// Cuts `n` tokens into column panels.
+pub(super) fn column_panels(n: usize) -> impl Iterator<Item = ColumnPanel> {
     (0..n).step_by(WIDEST).map(move |first| {
         let n_tokens = (n - first).min(WIDEST);
         let width = WIDTHS.into_iter().find(|width| *width >= n_tokens);
-        Panel {
+        ColumnPanel {
             first,
             n_tokens,
             width: width.unwrap_or(WIDEST),
@@ -254,7 +276,7 @@ struct Norm<'a> {
     eps: f32,
 }
 
-/// Some blocks of the tokens of a panel.
+/// Some blocks of the tokens of a column panel.
 #[derive(Clone, Copy)]
 struct Part {
     first_token: usize,
@@ -262,7 +284,7 @@ struct Part {
     width: usize,
 }
 
-/// Fills blocks panel by panel; those of tokens that do not exist hold anything.
+/// Fills blocks column panel by column panel; those of tokens that do not exist hold anything.
 fn fill<const LEN: usize, B: Block<LEN>>(
     blocks: &mut [B],
     rows: Rows<'_>,
@@ -272,7 +294,7 @@ fn fill<const LEN: usize, B: Block<LEN>>(
     let n_tokens = rows.x.len() / rows.n_cols;
     let n_blocks = rows.n_cols.div_ceil(LEN);
     let parallel = rows.x.len() >= PARALLEL_WORK;
-    // A task is a panel or, where there is only one, a part of it: some blocks of all its tokens.
+    // A task is a column panel or, where there is only one, a part of it: some blocks of all its tokens.
     let (n_parts, width) = if parallel && n_tokens <= WIDEST {
         (PARTS * pool.n_threads(), blocks.len() / n_blocks)
     } else {
@@ -280,15 +302,15 @@ fn fill<const LEN: usize, B: Block<LEN>>(
     };
     let per_part = n_blocks.div_ceil(n_parts);
     pool.for_each_chunk_mut(blocks, per_part * width, parallel, |idx, blocks| {
-        let (panel, first_block) = if n_parts > 1 {
+        let (column_panel, first_block) = if n_parts > 1 {
             (0, idx * per_part)
         } else {
             (idx, 0)
         };
         let part = Part {
-            first_token: panel * WIDEST,
+            first_token: column_panel * WIDEST,
             first_block,
-            // Panels before the last one are all of the widest kind.
+            // Column panels before the last one are all of the widest kind.
             width: blocks.len() / per_part.min(n_blocks - first_block),
         };
         fill_part(tier, rows, part, blocks);
@@ -302,7 +324,7 @@ fn fill<const LEN: usize, B: Block<LEN>>(
     });
 }
 
-/// Parts of a panel for each thread.
+/// Parts of a column panel for each thread.
 const PARTS: usize = 4;
 /// Elements from which on a second thread pays.
 const PARALLEL_WORK: usize = 1 << 15;
@@ -312,13 +334,13 @@ trait Block<const LEN: usize>: Clone + Send {
     const ZERO: Self;
     /// Replaces the content.
     fn put(&mut self, x: &[f32; LEN]);
-    /// Lays the codes of two tokens side by side; numbers with a floating point stay where they are.
+    /// Lays the quants of two tokens side by side; numbers with a floating point stay where they are.
     fn pair(&mut self, other: &mut Self) {
         let _ = other;
     }
 }
 
-/// [`fill_plain`], compiled for a tier.
+/// [`fill_f32`], compiled for a tier.
 fn fill_part<const LEN: usize, B: Block<LEN>>(
     tier: Instructions,
     rows: Rows<'_>,
@@ -329,11 +351,11 @@ fn fill_part<const LEN: usize, B: Block<LEN>>(
     {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
         fn avx512<const LEN: usize, B: Block<LEN>>(rows: Rows<'_>, part: Part, blocks: &mut [B]) {
-            fill_plain::<true, LEN, B>(rows, part, blocks);
+            fill_f32::<true, LEN, B>(rows, part, blocks);
         }
         #[target_feature(enable = "avx2,fma")]
         fn avx2<const LEN: usize, B: Block<LEN>>(rows: Rows<'_>, part: Part, blocks: &mut [B]) {
-            fill_plain::<true, LEN, B>(rows, part, blocks);
+            fill_f32::<true, LEN, B>(rows, part, blocks);
         }
         match tier {
             Instructions::Avx512 | Instructions::Avx512Bf16 => {
@@ -346,11 +368,11 @@ fn fill_part<const LEN: usize, B: Block<LEN>>(
         }
     }
     let _ = tier;
-    fill_plain::<SCALAR_IS_FUSED, LEN, B>(rows, part, blocks);
+    fill_f32::<SCALAR_IS_FUSED, LEN, B>(rows, part, blocks);
 }
 
 #[inline(always)]
-fn fill_plain<const FUSED: bool, const LEN: usize, B: Block<LEN>>(
+fn fill_f32<const FUSED: bool, const LEN: usize, B: Block<LEN>>(
     rows: Rows<'_>,
     part: Part,
     blocks: &mut [B],
@@ -370,12 +392,17 @@ fn fill_plain<const FUSED: bool, const LEN: usize, B: Block<LEN>>(
             continue;
         };
         let scale = rms_scale::<FUSED>(x, eps);
-        let (weights, rest_of_weight) = weight.get(first..).unwrap_or_default().as_chunks::<LEN>();
+        let (weights, residual_of_weight) =
+            weight.get(first..).unwrap_or_default().as_chunks::<LEN>();
         for ((x, weight), block) in whole.iter().zip(weights).zip(&mut blocks) {
             block.put(&normed(x, scale, weight));
         }
         if let (Some(block), false) = (blocks.next(), rest.is_empty()) {
-            block.put(&normed(&filled_up(rest), scale, &filled_up(rest_of_weight)));
+            block.put(&normed(
+                &filled_up(rest),
+                scale,
+                &filled_up(residual_of_weight),
+            ));
         }
     }
 }
@@ -398,9 +425,9 @@ fn filled_up<const LEN: usize>(x: &[f32]) -> [f32; LEN] {
     whole
 }
 
-impl Block<32> for Short {
-    const ZERO: Short = Short {
-        codes: [0; 32],
+impl Block<32> for Q8Block32 {
+    const ZERO: Q8Block32 = Q8Block32 {
+        quants: [0; 32],
         scale: 0.0,
         scaled_sum: 0.0,
         minus_sum: 0,
@@ -408,20 +435,20 @@ impl Block<32> for Short {
 
     #[inline(always)]
     fn put(&mut self, x: &[f32; 32]) {
-        (self.codes, self.scale) = codes(x);
-        let sum: i32 = self.codes.iter().map(|code| i32::from(*code)).sum();
+        (self.quants, self.scale) = quants(x);
+        let sum: i32 = self.quants.iter().map(|code| i32::from(*code)).sum();
         self.minus_sum = -sum;
         self.scaled_sum = self.scale * sum as f32;
     }
 
-    fn pair(&mut self, other: &mut Short) {
-        side_by_side(&mut self.codes, &mut other.codes);
+    fn pair(&mut self, other: &mut Q8Block32) {
+        side_by_side(&mut self.quants, &mut other.quants);
     }
 }
 
-impl Block<256> for Long {
-    const ZERO: Long = Long {
-        codes: [0; 256],
+impl Block<256> for Q8Block256 {
+    const ZERO: Q8Block256 = Q8Block256 {
+        quants: [0; 256],
         sums_of_16: [0; 16],
         sums: [0; 8],
         scale: 0.0,
@@ -429,10 +456,10 @@ impl Block<256> for Long {
 
     #[inline(always)]
     fn put(&mut self, x: &[f32; 256]) {
-        (self.codes, self.scale) = codes(x);
-        let stretches = self.codes.as_chunks::<16>().0;
-        for (sum, codes) in self.sums_of_16.iter_mut().zip(stretches) {
-            *sum = codes.iter().map(|code| i16::from(*code)).sum();
+        (self.quants, self.scale) = quants(x);
+        let stretches = self.quants.as_chunks::<16>().0;
+        for (sum, quants) in self.sums_of_16.iter_mut().zip(stretches) {
+            *sum = quants.iter().map(|code| i16::from(*code)).sum();
         }
         let halves = self.sums_of_16.as_chunks::<2>().0;
         for (sum, halves) in self.sums.iter_mut().zip(halves) {
@@ -440,13 +467,13 @@ impl Block<256> for Long {
         }
     }
 
-    fn pair(&mut self, other: &mut Long) {
-        side_by_side(&mut self.codes, &mut other.codes);
+    fn pair(&mut self, other: &mut Q8Block256) {
+        side_by_side(&mut self.quants, &mut other.quants);
     }
 }
 
-impl Block<32> for Plain {
-    const ZERO: Plain = Plain { values: [0.0; 32] };
+impl Block<32> for F32Block {
+    const ZERO: F32Block = F32Block { values: [0.0; 32] };
 
     #[inline(always)]
     fn put(&mut self, x: &[f32; 32]) {
@@ -454,13 +481,13 @@ impl Block<32> for Plain {
     }
 }
 
-impl Block<32> for Brain {
-    const ZERO: Brain = Brain { values: [0; 32] };
+impl Block<32> for Bf16Block {
+    const ZERO: Bf16Block = Bf16Block { values: [0; 32] };
 
     #[inline(always)]
     fn put(&mut self, x: &[f32; 32]) {
         for (value, x) in self.values.iter_mut().zip(x) {
-            *value = brain::round(*x);
+            *value = bf16::round(*x);
         }
     }
 }
@@ -472,19 +499,19 @@ fn side_by_side(a: &mut [i8], b: &mut [i8]) {
     }
 }
 
-fn rest<const LEN: usize>(x: &[f32], out: &mut [f32]) {
+fn residual_of<const LEN: usize>(x: &[f32], out: &mut [f32]) {
     let blocks = x.as_chunks::<LEN>().0;
     for (x, out) in blocks.iter().zip(out.as_chunks_mut::<LEN>().0) {
-        let (rounded, scale) = codes(x);
+        let (rounded, scale) = quants(x);
         for ((out, x), code) in out.iter_mut().zip(x).zip(rounded) {
             *out = x - f32::from(code) * scale;
         }
     }
 }
 
-/// Returns codes and what one counts: not a number if an element is not finite.
+/// Returns quants and what one counts: not a number if an element is not finite.
 #[inline(always)]
-fn codes<const LEN: usize>(x: &[f32; LEN]) -> ([i8; LEN], f32) {
+fn quants<const LEN: usize>(x: &[f32; LEN]) -> ([i8; LEN], f32) {
     // As integers, magnitudes are in the same order, and what is not a number is the largest.
     let largest = x
         .iter()
@@ -494,8 +521,8 @@ fn codes<const LEN: usize>(x: &[f32; LEN]) -> ([i8; LEN], f32) {
         return ([0; LEN], 0.0);
     }
     let inverse = 127.0 / largest;
-    let mut codes = [0; LEN];
-    for (code, x) in codes.iter_mut().zip(x) {
+    let mut quants = [0; LEN];
+    for (code, x) in quants.iter_mut().zip(x) {
         // The sum's last bits are the nearest integer.
         *code = (x * inverse + ROUNDER).to_bits() as i8;
     }
@@ -504,7 +531,7 @@ fn codes<const LEN: usize>(x: &[f32; LEN]) -> ([i8; LEN], f32) {
     } else {
         f32::NAN
     };
-    (codes, scale)
+    (quants, scale)
 }
 
 const SIGN: u32 = 1 << 31;

@@ -1,11 +1,11 @@
 //! How each type of weights is packed, and the one kernel for each kind of block.
 //!
-//! Sixteen rows of weights make a strip; a strip is a sequence of blocks of the type's own length, each
+//! Sixteen rows of weights make a row panel; a row panel is a sequence of blocks of the type's own length, each
 //! with the blocks of all 16 rows. A vector of 64 bytes holds four bytes of every row: lane `r` belongs
-//! to row `r`. So a vector of codes meets four activations that are the same for all lanes, and sums
-//! need no shuffling: lanes are outputs. Nothing is expanded: a strip is as long as its rows in the file.
+//! to row `r`. So a vector of quants meets four activations that are the same for all lanes, and sums
+//! need no shuffling: lanes are outputs. Nothing is expanded: a row panel is as long as its rows in the file.
 //!
-//! Strips of numbers with a floating point have 32 rows, and each activation that is fetched meets two
+//! Row panels of numbers with a floating point have 32 rows, and each activation that is fetched meets two
 //! vectors: with one, fetching would take longer than multiplying.
 //!
 //! The scales of a block (its head) are 16 or 32 numbers of half precision. Heads of 32 bytes of two
@@ -18,12 +18,12 @@
 //! | Q8_0 | scale | 8 of bytes, of which 128 is to be taken away |
 //! | IQ4_NL | scale | 4 of nibbles |
 //! | MXFP4 | scale, of BF16 | 4 of nibbles |
-//! | Q2_K | scale, scale of minimums | 4 of small scales, 8 times 2 of codes of two bits |
-//! | Q3_K | scale | 3 of small scales, 8 times 3 of codes of three bits |
-//! | Q4_K | scale, scale of minimums | 3 of small scales, 8 times 4 of nibbles |
-//! | Q5_K | scale, scale of minimums | 3 of small scales, 8 times (4 of nibbles, 1 of fifth bits) |
-//! | Q6_K | scale | 4 of small scales, 8 times (4 of nibbles, 2 of two high bits) |
-//! | IQ4_XS | scale, upper bits of small scales | 1 of small scales, 8 times 4 of nibbles |
+//! | Q2_K | scale, scale of minimums | 4 of sub-block scales, 8 times 2 of quants of two bits |
+//! | Q3_K | scale | 3 of sub-block scales, 8 times 3 of quants of three bits |
+//! | Q4_K | scale, scale of minimums | 3 of sub-block scales, 8 times 4 of nibbles |
+//! | Q5_K | scale, scale of minimums | 3 of sub-block scales, 8 times (4 of nibbles, 1 of fifth bits) |
+//! | Q6_K | scale | 4 of sub-block scales, 8 times (4 of nibbles, 2 of two high bits) |
+//! | IQ4_XS | scale, upper bits of sub-block scales | 1 of sub-block scales, 8 times 4 of nibbles |
 //! | F32, F16 | none | 32 times 32 numbers, one of each row |
 //! | BF16 | none | 16 times 32 pairs of numbers, one of each row |
 //!
@@ -33,10 +33,10 @@
 //!
 //! Vector `v` of nibbles of 32 elements has the elements `4v..4v + 4` in its low and `16 + 4v..` in its
 //! high halves; bit `g` of a byte of the fifth bits belongs to the elements `4g..4g + 4`. The two bits from
-//! `2v` on in a byte of the first vector of such codes belong to the elements `4v..4v + 4`, in the second one
-//! to `16 + 4v..`. Vector `v` of codes of three bits has the elements `4v..` in its bits 0 to 2 and `16 + 4v..`
+//! `2v` on in a byte of the first vector of such quants belong to the elements `4v..4v + 4`, in the second one
+//! to `16 + 4v..`. Vector `v` of quants of three bits has the elements `4v..` in its bits 0 to 2 and `16 + 4v..`
 //! in 3 to 5; the last eight elements are what is left: bits 6 and 7 of the first vector for `12..16`, of the
-//! second for `28..32`, and in the third the upper bit of both. Small scales that the file counts from -32
+//! second for `28..32`, and in the third the upper bit of both. Sub-block scales that the file counts from -32
 //! are signed here.
 
 use std::{
@@ -48,44 +48,49 @@ use std::{
 use llmsrv_gguf::TensorType;
 
 use super::{
-    activations::{Brain, Long, Plain, Short},
+    activations::{Bf16Block, F32Block, Q8Block32, Q8Block256},
     isa::{AHEAD, Isa},
 };
 use crate::quant::{IQ4_STEPS, MXFP4_DOUBLED};
 
 /// What packed weights are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ActivationFormat {
     /// Bytes with a scale for each 32.
-    Short,
+    Q8Block32,
     /// Bytes with a scale for each 256.
-    Long,
+    Q8Block256,
     /// Numbers as they are.
-    Plain,
+    F32,
     /// Numbers rounded to BF16.
-    Brain,
+    Bf16,
 }
 
-impl Kind {
+impl ActivationFormat {
     /// All there are.
-    pub const ALL: [Kind; 4] = [Kind::Short, Kind::Long, Kind::Plain, Kind::Brain];
+    pub const ALL: [ActivationFormat; 4] = [
+        ActivationFormat::Q8Block32,
+        ActivationFormat::Q8Block256,
+        ActivationFormat::F32,
+        ActivationFormat::Bf16,
+    ];
 
     /// Returns what weights of a type are multiplied with; `None` if they cannot be packed.
-    pub fn of(ty: TensorType) -> Option<Kind> {
+    pub fn of(ty: TensorType) -> Option<ActivationFormat> {
         Some(match ty {
-            TensorType::F32 | TensorType::F16 => Kind::Plain,
-            TensorType::BF16 => Kind::Brain,
+            TensorType::F32 | TensorType::F16 => ActivationFormat::F32,
+            TensorType::BF16 => ActivationFormat::Bf16,
             ty if layout(ty).is_none() => return None,
-            ty if ty.block_len() == 32 => Kind::Short,
-            _ => Kind::Long,
+            ty if ty.block_len() == 32 => ActivationFormat::Q8Block32,
+            _ => ActivationFormat::Q8Block256,
         })
     }
 
     /// Returns the elements of a block.
     pub(super) fn block_len(self) -> usize {
         match self {
-            Kind::Short | Kind::Plain | Kind::Brain => 32,
-            Kind::Long => 256,
+            ActivationFormat::Q8Block32 | ActivationFormat::F32 | ActivationFormat::Bf16 => 32,
+            ActivationFormat::Q8Block256 => 256,
         }
     }
 }
@@ -97,17 +102,17 @@ pub(super) struct Layout {
     pub(super) head: usize,
     /// The rest: whole vectors.
     pub(super) body: usize,
-    /// Rows of a strip: 16 or, where there is no head, 32.
+    /// Rows of a row panel: 16 or, where there is no head, 32.
     pub(super) rows: usize,
 }
 
 impl Layout {
-    /// Returns the bytes of a strip of `n_blocks` blocks.
-    pub(super) const fn strip_bytes(self, n_blocks: usize) -> usize {
+    /// Returns the bytes of a row panel of `n_blocks` blocks.
+    pub(super) const fn row_panel_bytes(self, n_blocks: usize) -> usize {
         (n_blocks * self.head).next_multiple_of(64) + n_blocks * self.body
     }
 
-    /// Returns where head and body of a block of a strip begin.
+    /// Returns where head and body of a block of a row panel begin.
     pub(super) const fn block(self, idx: usize) -> (usize, usize) {
         if self.head == 0 {
             return (idx * self.body, idx * self.body);
@@ -138,9 +143,9 @@ pub(super) fn layout(ty: TensorType) -> Option<Layout> {
         TensorType::Q5_K => of::<Q5K>(),
         TensorType::Q6_K => of::<Q6K>(),
         TensorType::IQ4_XS => of::<IQ4XS>(),
-        TensorType::F32 => of::<Numbers>(),
-        TensorType::F16 => of::<Halves>(),
-        TensorType::BF16 => of::<Pairs>(),
+        TensorType::F32 => of::<F32>(),
+        TensorType::F16 => of::<F16>(),
+        TensorType::BF16 => of::<BF16>(),
         _ => return None,
     })
 }
@@ -149,12 +154,12 @@ pub(super) fn layout(ty: TensorType) -> Option<Layout> {
 pub(super) trait Format {
     /// Sizes of a block.
     const LAYOUT: Layout;
-    /// Whether the kernel uses [`Isa::dot_brain`], and so is compiled for it where it has an instruction.
+    /// Whether the kernel uses [`Isa::dot_bf16`], and so is compiled for it where it has an instruction.
     #[cfg_attr(
         not(target_arch = "x86_64"),
         expect(dead_code, reason = "only x86-64 has kernels of their own for it")
     )]
-    const IS_BRAIN: bool = false;
+    const IS_BF16: bool = false;
     /// Bytes of a row in a vector.
     const LANE_BYTES: usize = 4;
     /// Activations of one token for one block.
@@ -174,17 +179,17 @@ pub(super) trait Format {
     );
 }
 
-/// Sums for `C` tokens: those of some of the first 16 rows of a strip, and of 16 more if it has them.
+/// Sums for `C` tokens: those of some of the first 16 rows of a row panel, and of 16 more if it has them.
 pub(super) type Sums<I, const C: usize> = [[<I as Isa>::Float; C]; 2];
 
-/// Multiplies a strip with a panel of `C` tokens: for each token, results of all rows go to `out`.
+/// Multiplies a row panel with a column panel of `C` tokens: for each token, results of all rows go to `out`.
 ///
 /// # Safety
-/// The strip and `x` have `n_blocks` blocks, `out` has room for `C` times the rows of a strip, and the
+/// The row panel and `x` have `n_blocks` blocks, `out` has room for `C` times the rows of a row panel, and the
 /// processor has the instructions of `I`.
 #[inline(always)]
-pub(super) unsafe fn strip<I: Isa, F: Format, const C: usize>(
-    strip: *const u8,
+pub(super) unsafe fn multiply_row_panel<I: Isa, F: Format, const C: usize>(
+    row_panel: *const u8,
     n_blocks: usize,
     x: *const u8,
     out: *mut f32,
@@ -193,7 +198,7 @@ pub(super) unsafe fn strip<I: Isa, F: Format, const C: usize>(
     // SAFETY: the caller's promise; the steps are those of `Layout::block`.
     unsafe {
         let mut sums = [[[I::zeros(); C]; 2]; 4];
-        let mut heads = strip;
+        let mut heads = row_panel;
         let mut left = n_blocks;
         while left > 0 {
             let (n, mut body) = match F::LAYOUT.head {
@@ -239,17 +244,17 @@ fn keep_order() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// How the codes of 32 elements lie.
-pub(super) trait Codes {
+/// How the quants of 32 elements lie.
+pub(super) trait Quants {
     /// Bytes of 16 rows.
-    const CODES: usize;
-    /// Whether 128 is to be taken away from codes.
+    const QUANTS: usize;
+    /// Whether 128 is to be taken away from quants.
     const HAVE_OFFSET: bool = false;
 
-    /// Reads the codes of elements `4v..` and of `16 + 4v..`.
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2];
+    /// Reads the quants of elements `4v..` and of `16 + 4v..`.
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2];
 
-    /// Begins the sum of codes times activations, given the negated sum of the activations.
+    /// Begins the sum of quants times activations, given the negated sum of the activations.
     #[inline(always)]
     unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
         // SAFETY: the caller's promise.
@@ -264,7 +269,7 @@ pub(super) trait Codes {
 }
 
 /// Types with blocks of 32 elements.
-trait ShortCodes: Codes {
+trait Block32Quants: Quants {
     /// Whether the head has minimums.
     const HAS_MINIMUM: bool = false;
 
@@ -276,19 +281,19 @@ trait ShortCodes: Codes {
     }
 }
 
-impl<T: ShortCodes> Format for T {
+impl<T: Block32Quants> Format for T {
     const LAYOUT: Layout = Layout {
         head: if T::HAS_MINIMUM { 64 } else { 32 },
-        body: T::CODES,
+        body: T::QUANTS,
         rows: 16,
     };
-    type Block = Short;
+    type Block = Q8Block32;
 
     #[inline(always)]
     unsafe fn block<I: Isa, const C: usize>(
         head: *const u8,
         body: *const u8,
-        x: *const Short,
+        x: *const Q8Block32,
         sums: &mut Sums<I, C>,
     ) {
         // SAFETY: the caller's promise.
@@ -297,8 +302,8 @@ impl<T: ShortCodes> Format for T {
             for (token, dot) in dots[0].iter_mut().enumerate() {
                 *dot = T::start::<I>((*x.add(token)).minus_sum);
             }
-            let x_codes = (&raw const (*x).codes).cast();
-            I::dots::<T, C, 1>(&mut dots, body, x_codes, size_of::<Short>());
+            let x_quants = (&raw const (*x).quants).cast();
+            I::dots::<T, C, 1>(&mut dots, body, x_quants, size_of::<Q8Block32>());
             let [dots] = dots;
             let scales = T::scales::<I>(head);
             for token in 0..C {
@@ -356,12 +361,12 @@ unsafe fn once_ahead<I: Isa>(from: *const u8, v: usize) -> I::Int {
 }
 
 pub(super) struct Q4_0;
-impl Codes for Q4_0 {
-    const CODES: usize = 256;
+impl Quants for Q4_0 {
+    const QUANTS: usize = 256;
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { nibbles::<I>(codes, v) }
+        unsafe { nibbles::<I>(quants, v) }
     }
     #[inline(always)]
     unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
@@ -369,28 +374,28 @@ impl Codes for Q4_0 {
         unsafe { I::shl(I::splat(minus_sum), 3) }
     }
 }
-impl ShortCodes for Q4_0 {}
+impl Block32Quants for Q4_0 {}
 
 pub(super) struct Q4_1;
-impl Codes for Q4_1 {
-    const CODES: usize = 256;
+impl Quants for Q4_1 {
+    const QUANTS: usize = 256;
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { nibbles::<I>(codes, v) }
+        unsafe { nibbles::<I>(quants, v) }
     }
 }
-impl ShortCodes for Q4_1 {
+impl Block32Quants for Q4_1 {
     const HAS_MINIMUM: bool = true;
 }
 
 pub(super) struct Q5_0;
-impl Codes for Q5_0 {
-    const CODES: usize = 320;
+impl Quants for Q5_0 {
+    const QUANTS: usize = 320;
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { five_bits::<I>(codes, v) }
+        unsafe { five_bits::<I>(quants, v) }
     }
     #[inline(always)]
     unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
@@ -398,61 +403,61 @@ impl Codes for Q5_0 {
         unsafe { I::shl(I::splat(minus_sum), 4) }
     }
 }
-impl ShortCodes for Q5_0 {}
+impl Block32Quants for Q5_0 {}
 
 pub(super) struct Q5_1;
-impl Codes for Q5_1 {
-    const CODES: usize = 320;
+impl Quants for Q5_1 {
+    const QUANTS: usize = 320;
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { five_bits::<I>(codes, v) }
+        unsafe { five_bits::<I>(quants, v) }
     }
 }
-impl ShortCodes for Q5_1 {
+impl Block32Quants for Q5_1 {
     const HAS_MINIMUM: bool = true;
 }
 
 pub(super) struct Q8_0;
-impl Codes for Q8_0 {
-    const CODES: usize = 512;
+impl Quants for Q8_0 {
+    const QUANTS: usize = 512;
     const HAVE_OFFSET: bool = true;
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
         unsafe {
             [
-                I::load_ahead(codes.add(64 * v)),
-                I::load_ahead(codes.add(256 + 64 * v)),
+                I::load_ahead(quants.add(64 * v)),
+                I::load_ahead(quants.add(256 + 64 * v)),
             ]
         }
     }
 }
-impl ShortCodes for Q8_0 {}
+impl Block32Quants for Q8_0 {}
 
 pub(super) struct IQ4NL;
-impl Codes for IQ4NL {
-    const CODES: usize = 256;
+impl Quants for IQ4NL {
+    const QUANTS: usize = 256;
     const HAVE_OFFSET: bool = true;
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { steps::<I>(&STEPS, codes, v) }
+        unsafe { steps::<I>(&STEPS, quants, v) }
     }
 }
-impl ShortCodes for IQ4NL {}
+impl Block32Quants for IQ4NL {}
 
 pub(super) struct MXFP4;
-impl Codes for MXFP4 {
-    const CODES: usize = 256;
+impl Quants for MXFP4 {
+    const QUANTS: usize = 256;
     const HAVE_OFFSET: bool = true;
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { steps::<I>(&MXFP4_STEPS, codes, v) }
+        unsafe { steps::<I>(&MXFP4_STEPS, quants, v) }
     }
 }
-impl ShortCodes for MXFP4 {
+impl Block32Quants for MXFP4 {
     /// The exponents of numbers of half precision do not reach far enough.
     #[inline(always)]
     unsafe fn scales<I: Isa>(head: *const u8) -> I::Float {
@@ -486,11 +491,11 @@ const fn with_offset(steps: &[f32; 16]) -> [u8; 16] {
     bytes
 }
 
-/// Types with blocks of 256 elements and small scales for stretches of them. Vectors of small scales lie
-/// before the codes.
-trait LongCodes: Codes {
+/// Types with blocks of 256 elements and sub-block scales for stretches of them. Vectors of sub-block scales lie
+/// before the quants.
+trait SuperBlockQuants: Quants {
     const HEAD: usize;
-    /// Vectors of small scales.
+    /// Vectors of sub-block scales.
     const SMALL: usize;
     /// Elements of a stretch: 16 or 32.
     const STRETCH: usize;
@@ -499,7 +504,7 @@ trait LongCodes: Codes {
     /// What is to be taken away from the products.
     const EXCESS: Excess;
 
-    /// Reads the small scales of a quad, which is four stretches: signed numbers, each in the upper bits
+    /// Reads the sub-block scales of a quad, which is four stretches: signed numbers, each in the upper bits
     /// of its byte.
     unsafe fn scales<I: Isa>(head: *const u8, body: *const u8, quad: usize) -> I::Int;
 
@@ -516,7 +521,7 @@ trait LongCodes: Codes {
 enum Excess {
     /// Nothing.
     None,
-    /// This much times the small scales.
+    /// This much times the sub-block scales.
     Offset(i32),
     /// The small minimums, whose scale is in the head.
     Minimums,
@@ -526,16 +531,16 @@ macro_rules! long_formats {
     ($($name:ident)*) => {$(
         impl Format for $name {
             const LAYOUT: Layout = Layout {
-                head: <$name as LongCodes>::HEAD,
-                body: 64 * $name::SMALL + 8 * $name::CODES,
+                head: <$name as SuperBlockQuants>::HEAD,
+                body: 64 * $name::SMALL + 8 * $name::QUANTS,
                 rows: 16,
             };
-            type Block = Long;
+            type Block = Q8Block256;
             #[inline(always)]
             unsafe fn block<I: Isa, const C: usize>(
                 head: *const u8,
                 body: *const u8,
-                x: *const Long,
+                x: *const Q8Block256,
                 sums: &mut Sums<I, C>,
             ) {
                 // SAFETY: the caller's promise.
@@ -548,10 +553,10 @@ macro_rules! long_formats {
 long_formats!(Q2K Q3K Q4K Q5K Q6K IQ4XS);
 
 #[inline(always)]
-unsafe fn long_block<I: Isa, T: LongCodes, const C: usize>(
+unsafe fn long_block<I: Isa, T: SuperBlockQuants, const C: usize>(
     head: *const u8,
     body: *const u8,
-    x: *const Long,
+    x: *const Q8Block256,
     sums: &mut Sums<I, C>,
 ) {
     // SAFETY: the caller's promise.
@@ -559,11 +564,11 @@ unsafe fn long_block<I: Isa, T: LongCodes, const C: usize>(
         for vector in 0..T::SMALL {
             I::prefetch(body.wrapping_add(64 * vector + AHEAD));
         }
-        // In 32 elements: one of all of them, or one of the low and one of the high codes.
+        // In 32 elements: one of all of them, or one of the low and one of the high quants.
         let n_stretches = 32 / T::STRETCH;
         let n_quads = 2 * n_stretches;
         let mut totals = [I::splat(0); C];
-        let mut codes = body.add(64 * T::SMALL);
+        let mut quants = body.add(64 * T::SMALL);
         let mut at = 0;
         for quad in 0..n_quads {
             let mut scales = T::scales::<I>(head, body, quad);
@@ -574,12 +579,12 @@ unsafe fn long_block<I: Isa, T: LongCodes, const C: usize>(
                     let sums = (&raw const (*x.add(token)).sums).cast::<i16>();
                     *dot = T::start::<I>(-i32::from(sums.add(at / 32).read()));
                 }
-                let x_codes = (&raw const (*x).codes).cast::<i8>().add(at);
+                let x_quants = (&raw const (*x).quants).cast::<i8>().add(at);
                 if n_stretches == 1 {
                     let lows = array::from_mut(&mut dots[0]);
-                    I::dots::<T, C, 1>(lows, codes, x_codes, size_of::<Long>());
+                    I::dots::<T, C, 1>(lows, quants, x_quants, size_of::<Q8Block256>());
                 } else {
-                    I::dots::<T, C, 2>(&mut dots, codes, x_codes, size_of::<Long>());
+                    I::dots::<T, C, 2>(&mut dots, quants, x_quants, size_of::<Q8Block256>());
                 }
                 let [lows, highs] = dots;
                 let first = I::sra(I::shl(scales, 24), 32 - T::SCALE_BITS);
@@ -591,7 +596,7 @@ unsafe fn long_block<I: Isa, T: LongCodes, const C: usize>(
                     }
                 }
                 scales = I::shr(scales, 8 * n_stretches as u32);
-                codes = codes.add(T::CODES);
+                quants = quants.add(T::QUANTS);
                 at += 32;
                 keep_order();
             }
@@ -620,10 +625,10 @@ unsafe fn long_block<I: Isa, T: LongCodes, const C: usize>(
 
 /// Sums what is taken away times sums of activations.
 #[inline(always)]
-unsafe fn excess<I: Isa, T: LongCodes, const C: usize>(
+unsafe fn excess<I: Isa, T: SuperBlockQuants, const C: usize>(
     head: *const u8,
     body: *const u8,
-    x: *const Long,
+    x: *const Q8Block256,
 ) -> [I::Int; C] {
     // SAFETY: the caller's promise.
     unsafe {
@@ -665,14 +670,17 @@ unsafe fn pairs<I: Isa>(bytes: I::Int, pair: usize, bits: u32) -> I::Int {
 }
 
 pub(super) struct Q2K;
-impl Codes for Q2K {
-    const CODES: usize = 128;
+impl Quants for Q2K {
+    const QUANTS: usize = 128;
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
         unsafe {
             let (mask, by) = (I::splat(0x0303_0303), 2 * v as u32);
-            let (low, high) = (once_ahead::<I>(codes, v), once_ahead::<I>(codes.add(64), v));
+            let (low, high) = (
+                once_ahead::<I>(quants, v),
+                once_ahead::<I>(quants.add(64), v),
+            );
             [
                 I::and(I::shr(low, by), mask),
                 I::and(I::shr(high, by), mask),
@@ -680,7 +688,7 @@ impl Codes for Q2K {
         }
     }
 }
-impl LongCodes for Q2K {
+impl SuperBlockQuants for Q2K {
     const HEAD: usize = 64;
     const SMALL: usize = 4;
     const STRETCH: usize = 16;
@@ -701,20 +709,20 @@ impl LongCodes for Q2K {
 }
 
 pub(super) struct Q3K;
-impl Codes for Q3K {
-    const CODES: usize = 192;
+impl Quants for Q3K {
+    const QUANTS: usize = 192;
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
         unsafe {
             let mask = I::splat(0x0707_0707);
             if v < 3 {
-                let both = I::load_ahead(codes.add(64 * v));
+                let both = I::load_ahead(quants.add(64 * v));
                 return [I::and(both, mask), I::and(I::shr(both, 3), mask)];
             }
             let (two, one) = (I::splat(0x0303_0303), I::splat(0x0404_0404));
-            let (low, high) = (I::load(codes), I::load(codes.add(64)));
-            let tops = I::load(codes.add(128));
+            let (low, high) = (I::load(quants), I::load(quants.add(64)));
+            let tops = I::load(quants.add(128));
             [
                 I::or(I::and(I::shr(low, 6), two), I::and(I::shr(tops, 4), one)),
                 I::or(I::and(I::shr(high, 6), two), I::and(I::shr(tops, 5), one)),
@@ -722,7 +730,7 @@ impl Codes for Q3K {
         }
     }
 }
-impl LongCodes for Q3K {
+impl SuperBlockQuants for Q3K {
     const HEAD: usize = 32;
     const SMALL: usize = 3;
     const STRETCH: usize = 16;
@@ -759,22 +767,22 @@ unsafe fn six_bit_scales<I: Isa>(four: I::Int, two: I::Int) -> I::Int {
 pub(super) type Q4K = Q45K<false>;
 pub(super) type Q5K = Q45K<true>;
 /// Q4_K, or Q5_K, which has fifth bits.
-pub(super) struct Q45K<const FIFTH: bool>;
-impl<const FIFTH: bool> Codes for Q45K<FIFTH> {
-    const CODES: usize = if FIFTH { 320 } else { 256 };
+pub(super) struct Q45K<const QH: bool>;
+impl<const QH: bool> Quants for Q45K<QH> {
+    const QUANTS: usize = if QH { 320 } else { 256 };
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
         unsafe {
-            if FIFTH {
-                five_bits::<I>(codes, v)
+            if QH {
+                five_bits::<I>(quants, v)
             } else {
-                nibbles::<I>(codes, v)
+                nibbles::<I>(quants, v)
             }
         }
     }
 }
-impl<const FIFTH: bool> LongCodes for Q45K<FIFTH> {
+impl<const QH: bool> SuperBlockQuants for Q45K<QH> {
     const HEAD: usize = 64;
     const SMALL: usize = 3;
     const STRETCH: usize = 32;
@@ -808,15 +816,15 @@ unsafe fn with_far_bits<I: Isa>(first: I::Int, low: I::Int, quad: usize) -> I::I
 }
 
 pub(super) struct Q6K;
-impl Codes for Q6K {
-    const CODES: usize = 384;
+impl Quants for Q6K {
+    const QUANTS: usize = 384;
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { six_bits::<I>(codes, v) }
+        unsafe { six_bits::<I>(quants, v) }
     }
 }
-impl LongCodes for Q6K {
+impl SuperBlockQuants for Q6K {
     const HEAD: usize = 32;
     const SMALL: usize = 4;
     const STRETCH: usize = 16;
@@ -829,16 +837,16 @@ impl LongCodes for Q6K {
 }
 
 pub(super) struct IQ4XS;
-impl Codes for IQ4XS {
-    const CODES: usize = 256;
+impl Quants for IQ4XS {
+    const QUANTS: usize = 256;
     const HAVE_OFFSET: bool = true;
     #[inline(always)]
-    unsafe fn read<I: Isa>(codes: *const u8, v: usize) -> [I::Int; 2] {
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe { steps::<I>(&STEPS, codes, v) }
+        unsafe { steps::<I>(&STEPS, quants, v) }
     }
 }
-impl LongCodes for IQ4XS {
+impl SuperBlockQuants for IQ4XS {
     const HEAD: usize = 64;
     const SMALL: usize = 1;
     const STRETCH: usize = 32;
@@ -902,8 +910,8 @@ pub(super) trait Floating {
     const STEPS: usize;
     /// Bytes of a vector.
     const BYTES: usize;
-    /// Whether [`Floating::add`] is [`Isa::dot_brain`].
-    const IS_BRAIN: bool = false;
+    /// Whether [`Floating::add`] is [`Isa::dot_bf16`].
+    const IS_BF16: bool = false;
     /// A vector.
     type Weights<I: Isa>: Copy;
 
@@ -914,9 +922,9 @@ pub(super) trait Floating {
 }
 
 /// F32.
-pub(super) struct Numbers;
-impl Floating for Numbers {
-    type Block = Plain;
+pub(super) struct F32;
+impl Floating for F32 {
+    type Block = F32Block;
     const STEPS: usize = 32;
     const BYTES: usize = 64;
     type Weights<I: Isa> = I::Float;
@@ -935,9 +943,9 @@ impl Floating for Numbers {
 }
 
 /// F16.
-pub(super) struct Halves;
-impl Floating for Halves {
-    type Block = Plain;
+pub(super) struct F16;
+impl Floating for F16 {
+    type Block = F32Block;
     const STEPS: usize = 32;
     const BYTES: usize = 32;
     type Weights<I: Isa> = I::Float;
@@ -956,12 +964,12 @@ impl Floating for Halves {
 }
 
 /// BF16.
-pub(super) struct Pairs;
-impl Floating for Pairs {
-    type Block = Brain;
+pub(super) struct BF16;
+impl Floating for BF16 {
+    type Block = Bf16Block;
     const STEPS: usize = 16;
     const BYTES: usize = 64;
-    const IS_BRAIN: bool = true;
+    const IS_BF16: bool = true;
     type Weights<I: Isa> = I::Int;
 
     #[inline(always)]
@@ -973,7 +981,7 @@ impl Floating for Pairs {
     #[inline(always)]
     unsafe fn add<I: Isa>(sum: I::Float, weights: I::Int, x: *const i32) -> I::Float {
         // SAFETY: the caller's promise.
-        unsafe { I::dot_brain(sum, weights, x) }
+        unsafe { I::dot_bf16(sum, weights, x) }
     }
 }
 
@@ -985,7 +993,7 @@ macro_rules! floating_formats {
                 body: 2 * $name::STEPS * $name::BYTES,
                 rows: 32,
             };
-            const IS_BRAIN: bool = <$name as Floating>::IS_BRAIN;
+            const IS_BF16: bool = <$name as Floating>::IS_BF16;
             const LANE_BYTES: usize = $name::BYTES / 16;
             type Block = <$name as Floating>::Block;
             #[inline(always)]
@@ -1002,7 +1010,7 @@ macro_rules! floating_formats {
     )*};
 }
 
-floating_formats!(Numbers Halves Pairs);
+floating_formats!(F32 F16 BF16);
 
 #[inline(always)]
 unsafe fn floating_block<I: Isa, T: Floating, const C: usize>(

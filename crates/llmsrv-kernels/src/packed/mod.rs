@@ -27,7 +27,7 @@ macro_rules! unrolled {
 }
 
 mod activations;
-mod finish;
+mod epilogue;
 mod formats;
 mod isa;
 mod memory;
@@ -41,11 +41,12 @@ use llmsrv_gguf::TensorType;
 
 pub(crate) use self::memory::Region;
 pub use self::{
-    activations::Activations, finish::Gate, formats::Kind, isa::Instructions, memory::Arena,
+    activations::Activations, epilogue::Gate, formats::ActivationFormat, isa::Instructions,
+    memory::Arena,
 };
 use self::{
-    activations::{WIDEST, panels},
-    finish::Strip,
+    activations::{WIDEST, column_panels},
+    epilogue::RowPanel,
     formats::{Format, Layout},
 };
 use crate::{Error, Pool, Weight};
@@ -54,7 +55,7 @@ use crate::{Error, Pool, Weight};
 #[derive(Debug)]
 pub struct Packed {
     ty: TensorType,
-    kind: Kind,
+    kind: ActivationFormat,
     n_rows: usize,
     n_cols: usize,
     layout: Layout,
@@ -65,7 +66,7 @@ impl Packed {
     /// Packs a matrix into memory of `arena`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for types that are not packed: [`Kind::of`] tells.
+    /// [`Error::Unsupported`] for types that are not packed: [`ActivationFormat::of`] tells.
     pub fn new(weight: &Weight<'_>, arena: &mut Arena, pool: &Pool) -> Result<Packed, Error> {
         let Weight {
             ty,
@@ -73,9 +74,11 @@ impl Packed {
             cols: n_cols,
             bytes,
         } = *weight;
-        let (Some(kind), Some(layout), Some(pack)) =
-            (Kind::of(ty), formats::layout(ty), pack::pack_row(ty))
-        else {
+        let (Some(kind), Some(layout), Some(pack)) = (
+            ActivationFormat::of(ty),
+            formats::layout(ty),
+            pack::pack_row(ty),
+        ) else {
             return Err(Error::Unsupported(ty));
         };
         let row_bytes = n_cols / ty.block_len() * ty.block_bytes();
@@ -86,19 +89,24 @@ impl Packed {
                 expected: n_rows * row_bytes,
             });
         }
-        let strip_bytes = layout.strip_bytes(n_cols.div_ceil(kind.block_len()));
+        let row_panel_bytes = layout.row_panel_bytes(n_cols.div_ceil(kind.block_len()));
         let block_bytes = kind.block_len() / ty.block_len() * ty.block_bytes();
-        let mut memory = arena.take(n_rows.div_ceil(layout.rows) * strip_bytes)?;
+        let mut memory = arena.take(n_rows.div_ceil(layout.rows) * row_panel_bytes)?;
         if !bytes.is_empty() {
-            pool.for_each_chunk_mut(memory.bytes_mut(), strip_bytes, true, |idx, strip| {
-                let rows = bytes.chunks_exact(row_bytes).skip(idx * layout.rows);
-                for (block, start) in (0..row_bytes).step_by(block_bytes).enumerate() {
-                    let end = (start + block_bytes).min(row_bytes);
-                    let rows = rows.clone().take(layout.rows);
-                    let blocks = rows.map(|row| &row[start..end]);
-                    pack::pack_block(pack, layout, strip, block, blocks);
-                }
-            });
+            pool.for_each_chunk_mut(
+                memory.bytes_mut(),
+                row_panel_bytes,
+                true,
+                |idx, row_panel| {
+                    let rows = bytes.chunks_exact(row_bytes).skip(idx * layout.rows);
+                    for (block, start) in (0..row_bytes).step_by(block_bytes).enumerate() {
+                        let end = (start + block_bytes).min(row_bytes);
+                        let rows = rows.clone().take(layout.rows);
+                        let blocks = rows.map(|row| &row[start..end]);
+                        pack::pack_block(pack, layout, row_panel, block, blocks);
+                    }
+                },
+            );
         }
         Ok(Packed {
             ty,
@@ -121,7 +129,7 @@ impl Packed {
     }
 
     /// Returns what it is multiplied with.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ActivationFormat {
         self.kind
     }
 
@@ -133,25 +141,21 @@ impl Packed {
     /// Multiplies: `out[t * n_rows + r]` is the inner product of row `r` of the weights and row `t` of
     /// the activations.
     pub fn multiply(&self, x: &Activations, out: &mut [f32], pool: &Pool) -> Result<(), Error> {
-        multiply_all(
-            Instructions::best(),
-            &mut [Product::new(self, x, out)],
-            pool,
-        )
+        grouped_gemm(Instructions::best(), &mut [Gemm::new(self, x, out)], pool)
     }
 
-    /// Tells whether [`Product::gate`] may name it for a product with `weights`.
+    /// Tells whether [`Gemm::gate`] may name it for a product with `weights`.
     pub fn can_gate(&self, weights: &Packed) -> bool {
         let shape = |weights: &Packed| (weights.n_rows, weights.n_cols, weights.layout.rows);
         self.kind == weights.kind && shape(self) == shape(weights)
     }
 
-    fn n_strips(&self) -> usize {
+    fn n_row_panels(&self) -> usize {
         self.n_rows.div_ceil(self.layout.rows)
     }
 
-    fn strip_bytes(&self) -> usize {
-        self.layout.strip_bytes(self.n_blocks())
+    fn row_panel_bytes(&self) -> usize {
+        self.layout.row_panel_bytes(self.n_blocks())
     }
 
     fn n_blocks(&self) -> usize {
@@ -160,7 +164,7 @@ impl Packed {
 }
 
 /// One of several products that are computed together, as by [`Packed::multiply`].
-pub struct Product<'a> {
+pub struct Gemm<'a> {
     /// One factor.
     pub weights: &'a Packed,
     /// The other factor.
@@ -176,10 +180,10 @@ pub struct Product<'a> {
     pub add: Option<f32>,
 }
 
-impl<'a> Product<'a> {
+impl<'a> Gemm<'a> {
     /// A product alone.
-    pub fn new(weights: &'a Packed, x: &'a Activations, out: &'a mut [f32]) -> Product<'a> {
-        Product {
+    pub fn new(weights: &'a Packed, x: &'a Activations, out: &'a mut [f32]) -> Gemm<'a> {
+        Gemm {
             weights,
             x,
             out,
@@ -200,9 +204,9 @@ impl<'a> Product<'a> {
 ///
 /// # Errors
 /// If lengths do not fit, activations are not for these instructions, or the processor lacks them.
-pub fn multiply_all(
+pub fn grouped_gemm(
     tier: Instructions,
-    products: &mut [Product<'_>],
+    products: &mut [Gemm<'_>],
     pool: &Pool,
 ) -> Result<(), Error> {
     let mut jobs = Vec::with_capacity(products.len());
@@ -211,44 +215,44 @@ pub fn multiply_all(
     }
     // Several parts for each thread, so that one that is late can be helped, but not too short ones:
     // each is a stream that the processor must find. Parts that are read more than once stay in a cache.
-    let bytes: usize = products.iter().map(Product::bytes).sum();
+    let bytes: usize = products.iter().map(Gemm::bytes).sum();
     let n_tokens = products.iter().map(|product| product.x.n_rows()).max();
     let n_tokens = n_tokens.unwrap_or(0);
     let part_bytes = bytes.div_ceil(pool.n_threads() * PARTS);
     let part_bytes = part_bytes.max(SHORTEST_PART);
     let mut parts = Vec::new();
     for job in &jobs {
-        let n_strips = job.weights.n_strips();
-        let strip_bytes =
-            job.weights.strip_bytes() + job.gate.map_or(0, |gate| gate.0.strip_bytes());
-        let strip_bytes = strip_bytes.max(1);
+        let n_row_panels = job.weights.n_row_panels();
+        let row_panel_bytes =
+            job.weights.row_panel_bytes() + job.gate.map_or(0, |gate| gate.0.row_panel_bytes());
+        let row_panel_bytes = row_panel_bytes.max(1);
         let longest = if n_tokens > WIDEST {
-            LONGEST_PART.div_ceil(strip_bytes)
+            LONGEST_PART.div_ceil(row_panel_bytes)
         } else {
             usize::MAX
         };
-        let part = part_bytes.div_ceil(strip_bytes).min(longest);
-        let starts = (0..n_strips).step_by(part);
-        parts.extend(starts.map(|start| (job, start..(start + part).min(n_strips))));
+        let part = part_bytes.div_ceil(row_panel_bytes).min(longest);
+        let starts = (0..n_row_panels).step_by(part);
+        parts.extend(starts.map(|start| (job, start..(start + part).min(n_row_panels))));
     }
     let parallel = bytes * n_tokens >= PARALLEL_WORK;
     pool.for_each_chunk_mut(&mut parts, 1, parallel, |_, part| {
-        for (job, strips) in part {
+        for (job, row_panels) in part {
             // SAFETY: parts are different rows of the result.
-            unsafe { job.run(strips.clone()) }
+            unsafe { job.run(row_panels.clone()) }
         }
     });
     Ok(())
 }
 
-/// Rows of a strip at most.
+/// Rows of a row panel at most.
 const MOST_ROWS: usize = 32;
 /// Parts of the work for each thread.
 const PARTS: usize = 8;
 /// Bytes of weights below which no part is cut.
 const SHORTEST_PART: usize = 1 << 14;
-/// Bytes of weights that no part exceeds where there are several panels of tokens: they
-/// stay in a cache of the core while the panels pass.
+/// Bytes of weights that no part exceeds where there are several column panels of tokens: they
+/// stay in a cache of the core while the column panels pass.
 const LONGEST_PART: usize = 1 << 19;
 /// Bytes of weights times tokens from which on a second thread pays.
 const PARALLEL_WORK: usize = 1 << 17;
@@ -261,7 +265,7 @@ struct Job<'a> {
     add: Option<f32>,
     tier: Instructions,
     n_tokens: usize,
-    /// Blocks of activations, panel by panel.
+    /// Blocks of activations, column panel by column panel.
     blocks: *const u8,
     block_bytes: usize,
     out: *mut f32,
@@ -272,8 +276,8 @@ struct Job<'a> {
 unsafe impl Sync for Job<'_> {}
 
 impl<'a> Job<'a> {
-    fn new(tier: Instructions, product: &mut Product<'a>) -> Result<Job<'a>, Error> {
-        let Product {
+    fn new(tier: Instructions, product: &mut Gemm<'a>) -> Result<Job<'a>, Error> {
+        let Gemm {
             weights,
             x,
             out,
@@ -285,7 +289,9 @@ impl<'a> Job<'a> {
             return Err(Error::Unavailable(tier));
         }
         let (blocks, block_bytes, there) = x.blocks(weights.kind, tier);
-        let wanted: usize = panels(x.n_rows()).map(|panel| panel.width).sum();
+        let wanted: usize = column_panels(x.n_rows())
+            .map(|column_panel| column_panel.width)
+            .sum();
         let n_blocks = weights.n_blocks();
         if x.n_cols() != weights.n_cols || there != wanted * n_blocks {
             return Err(Error::Length {
@@ -329,42 +335,43 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Computes the outputs of some strips for all tokens.
+    /// Computes the outputs of some row panels for all tokens.
     ///
     /// # Safety
-    /// Nobody else computes these strips.
-    unsafe fn run(&self, strips: Range<usize>) {
+    /// Nobody else computes these row panels.
+    unsafe fn run(&self, row_panels: Range<usize>) {
         let weights = self.weights;
         let n_blocks = weights.n_blocks();
         let token_bytes = n_blocks * self.block_bytes;
         let n_lanes = weights.layout.rows;
-        let finish = finish::of_tier(self.tier);
+        let finish = epilogue::of_tier(self.tier);
         let (mut results, mut gates): (Results, Results) = ([0.0; _], [0.0; _]);
-        // A panel stays in the first cache while the strips pass, which the kernels ask for in time.
-        for panel in panels(self.n_tokens) {
-            // SAFETY: panels before this one are of the widest kind, so it begins here.
-            let blocks = unsafe { self.blocks.add(panel.first * token_bytes) };
-            let strips_of = |weights: &'a Packed| {
-                let kernel = kernel(self.tier, weights.ty, panel.width);
-                (kernel, weights.memory.bytes(), weights.strip_bytes())
+        // A column panel stays in the first cache while the row panels pass, which the kernels ask for in time.
+        for column_panel in column_panels(self.n_tokens) {
+            // SAFETY: column panels before this one are of the widest kind, so it begins here.
+            let blocks = unsafe { self.blocks.add(column_panel.first * token_bytes) };
+            let row_panels_of = |weights: &'a Packed| {
+                let kernel = kernel(self.tier, weights.ty, column_panel.width);
+                (kernel, weights.memory.bytes(), weights.row_panel_bytes())
             };
-            let multiply = |strips: (Kernel, &[u8], usize), idx: usize, results: &mut Results| {
-                let (kernel, bytes, strip_bytes) = strips;
-                let strip = bytes[idx * strip_bytes..].as_ptr();
-                // SAFETY: the strip has all its blocks, the panel too, and there is room for the
-                // results of the widest panel; the processor has the instructions.
-                unsafe { kernel(strip, n_blocks, blocks, results.as_mut_ptr()) };
-            };
-            let of_weights = strips_of(weights);
-            let of_gate = self.gate.map(|(weights, _)| strips_of(weights));
-            let n_results = panel.n_tokens * n_lanes;
-            for idx in strips.clone() {
+            let multiply =
+                |row_panels: (Kernel, &[u8], usize), idx: usize, results: &mut Results| {
+                    let (kernel, bytes, row_panel_bytes) = row_panels;
+                    let row_panel = bytes[idx * row_panel_bytes..].as_ptr();
+                    // SAFETY: the row panel has all its blocks, the column panel too, and there is room for the
+                    // results of the widest column panel; the processor has the instructions.
+                    unsafe { kernel(row_panel, n_blocks, blocks, results.as_mut_ptr()) };
+                };
+            let of_weights = row_panels_of(weights);
+            let of_gate = self.gate.map(|(weights, _)| row_panels_of(weights));
+            let n_results = column_panel.n_tokens * n_lanes;
+            for idx in row_panels.clone() {
                 multiply(of_weights, idx, &mut results);
                 if let Some(of_gate) = of_gate {
                     multiply(of_gate, idx, &mut gates);
                 }
                 let first_row = idx * n_lanes;
-                let strip = Strip {
+                let row_panel = RowPanel {
                     results: &mut results[..n_results],
                     gates: &gates[..n_results],
                     gate: self.gate.map(|(_, gate)| gate),
@@ -373,23 +380,26 @@ impl<'a> Job<'a> {
                     n_lanes,
                     n_rows: (weights.n_rows - first_row).min(n_lanes),
                     // SAFETY: these rows of the result, whose length was checked, are there and ours.
-                    out: unsafe { self.out.add(panel.first * weights.n_rows + first_row) },
+                    out: unsafe {
+                        self.out
+                            .add(column_panel.first * weights.n_rows + first_row)
+                    },
                     out_stride: weights.n_rows,
                 };
                 // SAFETY: as above; the processor has the instructions.
-                unsafe { finish(strip) };
+                unsafe { finish(row_panel) };
             }
         }
     }
 }
 
-/// Of a strip and a panel.
+/// Of a row panel and a column panel.
 type Results = [f32; MOST_ROWS * WIDEST];
 
-/// A kernel: strip, blocks, activations of a panel, results.
+/// A kernel: row panel, blocks, activations of a column panel, results.
 type Kernel = unsafe fn(*const u8, usize, *const u8, *mut f32);
 
-/// Returns the kernel of a type for a panel of this width.
+/// Returns the kernel of a type for a column panel of this width.
 fn kernel(tier: Instructions, ty: TensorType, width: usize) -> Kernel {
     match ty {
         TensorType::Q4_0 => of_width::<formats::Q4_0>(tier, width),
@@ -404,9 +414,9 @@ fn kernel(tier: Instructions, ty: TensorType, width: usize) -> Kernel {
         TensorType::Q5_K => of_width::<formats::Q5K>(tier, width),
         TensorType::Q6_K => of_width::<formats::Q6K>(tier, width),
         TensorType::IQ4_XS => of_width::<formats::IQ4XS>(tier, width),
-        TensorType::F32 => of_width::<formats::Numbers>(tier, width),
-        TensorType::F16 => of_width::<formats::Halves>(tier, width),
-        TensorType::BF16 => of_width::<formats::Pairs>(tier, width),
+        TensorType::F32 => of_width::<formats::F32>(tier, width),
+        TensorType::F16 => of_width::<formats::F16>(tier, width),
+        TensorType::BF16 => of_width::<formats::BF16>(tier, width),
         // No other type has a layout.
         _ => of_width::<formats::Q8_0>(tier, width),
     }
@@ -426,18 +436,22 @@ fn of_width<F: Format>(tier: Instructions, width: usize) -> Kernel {
 fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
     match tier {
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx512Bf16 if F::IS_BRAIN => {
+        Instructions::Avx512Bf16 if F::IS_BF16 => {
             #[target_feature(
                 enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c"
             )]
             unsafe fn compiled<F: Format, const C: usize>(
-                strip: *const u8,
+                row_panel: *const u8,
                 n_blocks: usize,
                 x: *const u8,
                 out: *mut f32,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { formats::strip::<isa::Avx512<true>, F, C>(strip, n_blocks, x, out) }
+                unsafe {
+                    formats::multiply_row_panel::<isa::Avx512<true>, F, C>(
+                        row_panel, n_blocks, x, out,
+                    );
+                }
             }
             compiled::<F, C>
         }
@@ -445,13 +459,17 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
         Instructions::Avx512 | Instructions::Avx512Bf16 => {
             #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
             unsafe fn compiled<F: Format, const C: usize>(
-                strip: *const u8,
+                row_panel: *const u8,
                 n_blocks: usize,
                 x: *const u8,
                 out: *mut f32,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { formats::strip::<isa::Avx512<false>, F, C>(strip, n_blocks, x, out) }
+                unsafe {
+                    formats::multiply_row_panel::<isa::Avx512<false>, F, C>(
+                        row_panel, n_blocks, x, out,
+                    );
+                }
             }
             compiled::<F, C>
         }
@@ -459,13 +477,15 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
         Instructions::Avx2 => {
             #[target_feature(enable = "avx2,fma,f16c")]
             unsafe fn compiled<F: Format, const C: usize>(
-                strip: *const u8,
+                row_panel: *const u8,
                 n_blocks: usize,
                 x: *const u8,
                 out: *mut f32,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { formats::strip::<isa::Avx2, F, C>(strip, n_blocks, x, out) }
+                unsafe {
+                    formats::multiply_row_panel::<isa::Avx2, F, C>(row_panel, n_blocks, x, out);
+                }
             }
             compiled::<F, C>
         }
@@ -473,13 +493,13 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
         Instructions::Neon => {
             #[target_feature(enable = "neon,dotprod")]
             unsafe fn compiled<F: Format, const C: usize>(
-                strip: *const u8,
+                row_panel: *const u8,
                 n_blocks: usize,
                 x: *const u8,
                 out: *mut f32,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { neon_strip::<F, C, false>(strip, n_blocks, x, out) }
+                unsafe { neon_row_panel::<F, C, false>(row_panel, n_blocks, x, out) }
             }
             compiled::<F, C>
         }
@@ -487,39 +507,41 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
         Instructions::NeonI8mm => {
             #[target_feature(enable = "neon,dotprod,i8mm")]
             unsafe fn compiled<F: Format, const C: usize>(
-                strip: *const u8,
+                row_panel: *const u8,
                 n_blocks: usize,
                 x: *const u8,
                 out: *mut f32,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { neon_strip::<F, C, true>(strip, n_blocks, x, out) }
+                unsafe { neon_row_panel::<F, C, true>(row_panel, n_blocks, x, out) }
             }
             compiled::<F, C>
         }
         _ => {
             unsafe fn compiled<F: Format, const C: usize>(
-                strip: *const u8,
+                row_panel: *const u8,
                 n_blocks: usize,
                 x: *const u8,
                 out: *mut f32,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { formats::strip::<isa::Scalar, F, C>(strip, n_blocks, x, out) }
+                unsafe {
+                    formats::multiply_row_panel::<isa::Scalar, F, C>(row_panel, n_blocks, x, out);
+                }
             }
             compiled::<F, C>
         }
     }
 }
 
-/// [`formats::strip`] with as many vectors at a time as there are registers for the sums of.
+/// [`formats::row_panel`] with as many vectors at a time as there are registers for the sums of.
 ///
 /// # Safety
 /// As there.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-unsafe fn neon_strip<F: Format, const C: usize, const I8MM: bool>(
-    strip: *const u8,
+unsafe fn neon_row_panel<F: Format, const C: usize, const I8MM: bool>(
+    row_panel: *const u8,
     n_blocks: usize,
     x: *const u8,
     out: *mut f32,
@@ -527,9 +549,15 @@ unsafe fn neon_strip<F: Format, const C: usize, const I8MM: bool>(
     // SAFETY: the caller's promise.
     unsafe {
         match C {
-            1 | 2 => formats::strip::<isa::Neon<4, I8MM>, F, C>(strip, n_blocks, x, out),
-            3 | 4 => formats::strip::<isa::Neon<2, I8MM>, F, C>(strip, n_blocks, x, out),
-            _ => formats::strip::<isa::Neon<1, I8MM>, F, C>(strip, n_blocks, x, out),
+            1 | 2 => {
+                formats::multiply_row_panel::<isa::Neon<4, I8MM>, F, C>(row_panel, n_blocks, x, out)
+            }
+            3 | 4 => {
+                formats::multiply_row_panel::<isa::Neon<2, I8MM>, F, C>(row_panel, n_blocks, x, out)
+            }
+            _ => {
+                formats::multiply_row_panel::<isa::Neon<1, I8MM>, F, C>(row_panel, n_blocks, x, out)
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From the blocks of a file to those of a strip: see [`super::formats`] for where everything goes.
+//! From the blocks of a file to those of a row panel: see [`super::formats`] for where everything goes.
 
 use llmsrv_gguf::TensorType;
 
@@ -34,16 +34,16 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
         },
         TensorType::Q8_0 => |block, out| {
             out.scales(&block[..2]);
-            for (idx, codes) in block[2..].as_chunks::<4>().0.iter().enumerate() {
-                let codes = u32::from_le_bytes(*codes) ^ 0x8080_8080;
-                out.dword(idx, codes.to_le_bytes());
+            for (idx, quants) in block[2..].as_chunks::<4>().0.iter().enumerate() {
+                let quants = u32::from_le_bytes(*quants) ^ 0x8080_8080;
+                out.dword(idx, quants.to_le_bytes());
             }
         },
         TensorType::Q2_K => |block, out| {
             out.scales(&block[80..84]);
             out.dwords(0, &block[..16]);
-            for (idx, codes) in two_bits(&block[16..80]).enumerate() {
-                out.words(4 + 2 * idx, &fours(codes));
+            for (idx, quants) in two_bits(&block[16..80]).enumerate() {
+                out.words(4 + 2 * idx, &fours(quants));
             }
         },
         TensorType::Q3_K => |block, out| {
@@ -52,18 +52,18 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
             let mut tops = [0; 4];
             tops.copy_from_slice(&block[104..108]);
             out.dword(2, tops.map(|tops| tops ^ 0xaa));
-            for (idx, mut codes) in two_bits(&block[32..96]).enumerate() {
-                for (codes, bits) in codes.iter_mut().zip(block.as_chunks::<4>().0) {
-                    *codes |= (u32::from_le_bytes(*bits) >> idx & 0x0101_0101) << 2;
+            for (idx, mut quants) in two_bits(&block[32..96]).enumerate() {
+                for (quants, bits) in quants.iter_mut().zip(block.as_chunks::<4>().0) {
+                    *quants |= (u32::from_le_bytes(*bits) >> idx & 0x0101_0101) << 2;
                 }
-                out.words(3 + 3 * idx, &thirds(codes));
+                out.words(3 + 3 * idx, &thirds(quants));
             }
         },
         TensorType::Q4_K => |block, out| {
             out.scales(&block[..4]);
             out.dwords(0, &block[4..16]);
-            for (pair, codes) in block[16..].as_chunks::<32>().0.iter().enumerate() {
-                let [low, high] = split_nibbles(codes);
+            for (pair, quants) in block[16..].as_chunks::<32>().0.iter().enumerate() {
+                let [low, high] = split_nibbles(quants);
                 out.dwords(3 + 8 * pair, &low);
                 out.dwords(7 + 8 * pair, &high);
             }
@@ -71,9 +71,9 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
         TensorType::Q5_K => |block, out| {
             out.scales(&block[..4]);
             out.dwords(0, &block[4..16]);
-            let fifth = fifth_bits(&block[16..48]);
-            for (pair, codes) in block[48..].as_chunks::<32>().0.iter().enumerate() {
-                let [low, high] = split_nibbles(codes);
+            let fifth = qh(&block[16..48]);
+            for (pair, quants) in block[48..].as_chunks::<32>().0.iter().enumerate() {
+                let [low, high] = split_nibbles(quants);
                 out.dwords(3 + 10 * pair, &low);
                 out.dword(7 + 10 * pair, fifth[2 * pair]);
                 out.dwords(8 + 10 * pair, &high);
@@ -131,7 +131,7 @@ pub(super) struct Lane<'a> {
     pub(super) head: &'a mut [u8],
     pub(super) body: &'a mut [u8],
     pub(super) row: usize,
-    /// Rows of the strip.
+    /// Rows of the row panel.
     pub(super) n_rows: usize,
 }
 
@@ -177,16 +177,16 @@ impl Lane<'_> {
     }
 }
 
-/// Packs one block of the rows of a strip, or of those there are; `rows` are their blocks.
+/// Packs one block of the rows of a row panel, or of those there are; `rows` are their blocks.
 pub(super) fn pack_block<'a>(
     pack: PackRow,
     layout: Layout,
-    strip: &mut [u8],
+    row_panel: &mut [u8],
     idx: usize,
     rows: impl Iterator<Item = &'a [u8]>,
 ) {
     let (head, body) = layout.block(idx);
-    let (before, after) = strip.split_at_mut(body);
+    let (before, after) = row_panel.split_at_mut(body);
     let mut out = Lane {
         head: before.get_mut(head..).unwrap_or_default(),
         body: &mut after[..layout.body],
@@ -199,10 +199,10 @@ pub(super) fn pack_block<'a>(
     }
 }
 
-/// Turns 32 pairs of nibbles into the codes of two stretches: those of the low halves, and of the high
+/// Turns 32 pairs of nibbles into the quants of two stretches: those of the low halves, and of the high
 /// ones, each with its first 16 elements in its own low halves.
-fn split_nibbles(codes: &[u8; 32]) -> [[u8; 16]; 2] {
-    let (first, second) = codes.split_at(16);
+fn split_nibbles(quants: &[u8; 32]) -> [[u8; 16]; 2] {
+    let (first, second) = quants.split_at(16);
     let number = |bytes: &[u8]| {
         bytes
             .first_chunk()
@@ -216,30 +216,30 @@ fn split_nibbles(codes: &[u8; 32]) -> [[u8; 16]; 2] {
     ]
 }
 
-/// Reads codes of two bits, stretch after stretch of 32: each as eight times four of them.
-fn two_bits(codes: &[u8]) -> impl Iterator<Item = [u32; 8]> {
-    let parts = codes.as_chunks::<32>().0.iter();
+/// Reads quants of two bits, stretch after stretch of 32: each as eight times four of them.
+fn two_bits(quants: &[u8]) -> impl Iterator<Item = [u32; 8]> {
+    let parts = quants.as_chunks::<32>().0.iter();
     parts.flat_map(|part| {
         (0..4).map(|quarter| {
-            let mut codes = [0; 8];
-            for (codes, bytes) in codes.iter_mut().zip(part.as_chunks().0) {
-                *codes = u32::from_le_bytes(*bytes) >> (2 * quarter) & 0x0303_0303;
+            let mut quants = [0; 8];
+            for (quants, bytes) in quants.iter_mut().zip(part.as_chunks().0) {
+                *quants = u32::from_le_bytes(*bytes) >> (2 * quarter) & 0x0303_0303;
             }
-            codes
+            quants
         })
     })
 }
 
-/// Puts codes of two bits together, four to a byte: the first in the lower bits.
-fn fours(codes: [u32; 8]) -> [u32; 2] {
-    let [a, b, c, d, e, f, g, h] = codes;
+/// Puts quants of two bits together, four to a byte: the first in the lower bits.
+fn fours(quants: [u32; 8]) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = quants;
     [a | b << 2 | c << 4 | d << 6, e | f << 2 | g << 4 | h << 6]
 }
 
-/// Puts codes of three bits together: two to a byte, and above them what is left, two bits each of the
+/// Puts quants of three bits together: two to a byte, and above them what is left, two bits each of the
 /// fourth and of the last, and their third bits.
-fn thirds(codes: [u32; 8]) -> [u32; 3] {
-    let [a, b, c, low, d, e, f, high] = codes;
+fn thirds(quants: [u32; 8]) -> [u32; 3] {
+    let [a, b, c, low, d, e, f, high] = quants;
     let (two, third) = (0x0303_0303, 0x0404_0404);
     [
         a | d << 3 | (low & two) << 6,
@@ -274,7 +274,7 @@ static SPREAD: [u32; 256] = {
 
 /// Turns bytes of 32 elements, whose bit `s` belongs to stretch `s`, into what [`spread`] makes of each
 /// stretch.
-fn fifth_bits(bytes: &[u8]) -> [[u8; 4]; 8] {
+fn qh(bytes: &[u8]) -> [[u8; 4]; 8] {
     let mut out = [[0; 4]; 8];
     for j in 0..4 {
         let mut column = [0; 8];

@@ -3,7 +3,7 @@
 use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
-use super::{Activations, Arena, Gate, Instructions, Kind, Packed, Product, multiply_all};
+use super::{ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed, grouped_gemm};
 use crate::{Error, Pool, Weight, add_scaled, dequantize, gelu_mul, quantize, rms_norm, silu_mul};
 
 const TYPES: [TensorType; 16] = [
@@ -36,7 +36,7 @@ fn values(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|_| next() * next()).collect()
 }
 
-/// Weights of a type as random as its format allows: any scales, minimums and codes.
+/// Weights of a type as random as its format allows: any scales, minimums and quants.
 fn weights(ty: TensorType, rows: usize, cols: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; rows * cols / ty.block_len() * ty.block_bytes()];
     if quantize(ty, &values(rows * cols, seed), &mut bytes).is_ok() {
@@ -82,8 +82,8 @@ fn multiply(
         .quantize_at(tier, x, weight.cols, packed.kind(), &pool)
         .unwrap();
     let mut out = vec![f32::NAN; x.len() / weight.cols * weight.rows];
-    let product = Product::new(&packed, &activations, &mut out);
-    multiply_all(tier, &mut [product], &pool).unwrap();
+    let product = Gemm::new(&packed, &activations, &mut out);
+    grouped_gemm(tier, &mut [product], &pool).unwrap();
     (activations, out)
 }
 
@@ -122,10 +122,10 @@ proptest! {
                     .zip(x.chunks(ty.block_len()))
                     .map(|(row, x)| {
                         let largest = x.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
-                        let step = match Kind::of(ty).unwrap() {
-                            Kind::Short | Kind::Long => largest / 127.0,
-                            Kind::Brain => largest / 128.0,
-                            Kind::Plain => 0.0,
+                        let step = match ActivationFormat::of(ty).unwrap() {
+                            ActivationFormat::Q8Block32 | ActivationFormat::Q8Block256 => largest / 127.0,
+                            ActivationFormat::Bf16 => largest / 128.0,
+                            ActivationFormat::F32 => 0.0,
                         };
                         row.iter().map(|w| f64::from(w.abs() * step * 0.5001)).sum::<f64>()
                     })
@@ -149,15 +149,15 @@ proptest! {
     #[test]
     fn a_row_and_its_rest_are_nearly_exact(kind in 0_usize..3, blocks in 1_usize..5, seed: u64) {
         let ty = [TensorType::Q4_K, TensorType::Q8_0, TensorType::BF16][kind];
-        let kind = Kind::of(ty).unwrap();
-        let (rows, cols) = (16, blocks * kind.block_len() - if kind == Kind::Brain { 7 } else { 0 });
+        let kind = ActivationFormat::of(ty).unwrap();
+        let (rows, cols) = (16, blocks * kind.block_len() - if kind == ActivationFormat::Bf16 { 7 } else { 0 });
         let bytes = weights(ty, rows, cols, seed);
         let weight = Weight { ty, rows, cols, bytes: &bytes };
         let mut unpacked = vec![0.0; rows * cols];
         dequantize(ty, &bytes, &mut unpacked).unwrap();
         let mut x = values(cols, seed ^ 1);
         let mut rest = vec![f32::NAN; cols];
-        Activations::rest(&x, kind, &mut rest);
+        Activations::residual(&x, kind, &mut rest);
         let largest = x.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
         for rest in &rest {
             prop_assert!(rest.abs() <= largest / 127.0 * 0.5001);
@@ -176,11 +176,11 @@ proptest! {
         }
     }
 
-    /// Bytes that no encoder makes: all codes, scales of any sign.
+    /// Bytes that no encoder makes: all quants, scales of any sign.
     #[test]
     fn any_bytes_give_the_same_everywhere(kind in 0..TYPES.len(), rows in 1_usize..20, seed: u64) {
         let (ty, n) = (TYPES[kind], 3);
-        let cols = 2 * Kind::of(ty).unwrap().block_len();
+        let cols = 2 * ActivationFormat::of(ty).unwrap().block_len();
         let mut bytes = any_bytes(rows * cols / ty.block_len() * ty.block_bytes(), seed);
         // Scales that are infinite or not a number are for another test.
         for pair in bytes.chunks_exact_mut(2) {
@@ -239,7 +239,7 @@ proptest! {
         seed: u64,
     ) {
         let (ty, pool) = (TYPES[kind], Pool::new(n_threads));
-        let kind = Kind::of(ty).unwrap();
+        let kind = ActivationFormat::of(ty).unwrap();
         let cols = if ty.block_len() == 1 { 13 * blocks } else { blocks * kind.block_len() };
         let mut arena = Arena::default();
         let mut packed = |seed| {
@@ -263,19 +263,19 @@ proptest! {
         let expected = product(&first, &plain);
         prop_assert_eq!(bits(&product(&first, &fused)), bits(&expected));
 
-        let compute = |product: Product<'_>| multiply_all(Instructions::best(), &mut [product], &pool).unwrap();
+        let compute = |product: Gemm<'_>| grouped_gemm(Instructions::best(), &mut [product], &pool).unwrap();
         let mut with_bias = expected.clone();
         for row in with_bias.chunks_mut(rows) {
             add_scaled(row, &bias, 1.0);
         }
         let mut out = vec![f32::NAN; n * rows];
-        compute(Product { bias: &bias, ..Product::new(&first, &fused, &mut out) });
+        compute(Gemm { bias: &bias, ..Gemm::new(&first, &fused, &mut out) });
         prop_assert_eq!(bits(&out), bits(&with_bias));
 
         let mut sum = before.clone();
         add_scaled(&mut sum, &with_bias, 0.3);
         let mut out = before.clone();
-        compute(Product { bias: &bias, add: Some(0.3), ..Product::new(&first, &fused, &mut out) });
+        compute(Gemm { bias: &bias, add: Some(0.3), ..Gemm::new(&first, &fused, &mut out) });
         prop_assert_eq!(bits(&out), bits(&sum));
 
         let mut gated = product(&second, &fused);
@@ -285,23 +285,27 @@ proptest! {
             Gate::Gelu => gelu_mul(&mut gated, &with_bias),
         }
         let mut out = vec![f32::NAN; n * rows];
-        compute(Product { bias: &bias, gate: Some((&second, gate)), ..Product::new(&first, &fused, &mut out) });
+        compute(Gemm { bias: &bias, gate: Some((&second, gate)), ..Gemm::new(&first, &fused, &mut out) });
         prop_assert_eq!(bits(&out), bits(&gated));
     }
 }
 
-/// Long rows of few tokens are cut into parts for the threads.
+/// Q8Block256 rows of few tokens are cut into parts for the threads.
 #[test]
 fn parts_of_a_row_are_those_of_the_whole() {
-    for (kind, n) in [(Kind::Short, 8), (Kind::Long, 3), (Kind::Brain, 5)] {
+    for (kind, n) in [
+        (ActivationFormat::Q8Block32, 8),
+        (ActivationFormat::Q8Block256, 3),
+        (ActivationFormat::Bf16, 5),
+    ] {
         let cols = 14_336;
         let (x, weight) = (values(n * cols, 1), values(cols, 2));
         let packed = [1, 3].map(|n_threads| {
             let pool = Pool::new(n_threads);
             let ty = match kind {
-                Kind::Short => TensorType::Q8_0,
-                Kind::Long => TensorType::Q6_K,
-                Kind::Plain | Kind::Brain => TensorType::BF16,
+                ActivationFormat::Q8Block32 => TensorType::Q8_0,
+                ActivationFormat::Q8Block256 => TensorType::Q6_K,
+                ActivationFormat::F32 | ActivationFormat::Bf16 => TensorType::BF16,
             };
             let bytes = weights(ty, 2, cols, 3);
             let weights = Weight {
@@ -390,18 +394,18 @@ fn products_together_are_as_each_alone() {
         packed(TensorType::Q4_K, 33, 2),
     );
     let (mut short, mut long) = (Activations::default(), Activations::default());
-    short.quantize(&x, 512, Kind::Short, &pool).unwrap();
-    long.quantize(&x, 512, Kind::Long, &pool).unwrap();
+    short
+        .quantize(&x, 512, ActivationFormat::Q8Block32, &pool)
+        .unwrap();
+    long.quantize(&x, 512, ActivationFormat::Q8Block256, &pool)
+        .unwrap();
     let mut alone = [vec![0.0; 5 * 300], vec![0.0; 5 * 33]];
     q.multiply(&short, &mut alone[0], &pool).unwrap();
     k.multiply(&long, &mut alone[1], &pool).unwrap();
     let mut together = [vec![0.0; 5 * 300], vec![0.0; 5 * 33]];
     let [first, second] = &mut together;
-    let mut products = [
-        Product::new(&q, &short, first),
-        Product::new(&k, &long, second),
-    ];
-    multiply_all(Instructions::best(), &mut products, &pool).unwrap();
+    let mut products = [Gemm::new(&q, &short, first), Gemm::new(&k, &long, second)];
+    grouped_gemm(Instructions::best(), &mut products, &pool).unwrap();
     assert_eq!(together, alone);
 }
 
@@ -422,25 +426,37 @@ fn what_does_not_fit_is_an_error() {
     let error = Packed::new(&weight(TensorType::IQ1_S, 4, 64), &mut arena, &pool).unwrap_err();
     assert_eq!(error, Error::Unsupported(TensorType::IQ1_S));
     let mut x = Activations::default();
-    assert!(x.quantize(&[1.0; 65], 65, Kind::Short, &pool).is_err());
-    assert!(x.quantize(&[1.0; 65], 64, Kind::Short, &pool).is_err());
-    assert!(x.quantize(&[1.0; 64], 64, Kind::Long, &pool).is_err());
-    x.quantize(&[1.0; 128], 64, Kind::Short, &pool).unwrap();
+    assert!(
+        x.quantize(&[1.0; 65], 65, ActivationFormat::Q8Block32, &pool)
+            .is_err()
+    );
+    assert!(
+        x.quantize(&[1.0; 65], 64, ActivationFormat::Q8Block32, &pool)
+            .is_err()
+    );
+    assert!(
+        x.quantize(&[1.0; 64], 64, ActivationFormat::Q8Block256, &pool)
+            .is_err()
+    );
+    x.quantize(&[1.0; 128], 64, ActivationFormat::Q8Block32, &pool)
+        .unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 8], &pool).is_ok());
     assert!(packed.multiply(&x, &mut [0.0; 7], &pool).is_err());
     let other = Packed::new(&weight(TensorType::Q4_0, 2, 128), &mut arena, &pool).unwrap();
     let mut out = [0.0; 8];
     for (bias, gate) in [(&[1.0; 3][..], None), (&[], Some((&other, Gate::Silu)))] {
-        let product = Product {
+        let product = Gemm {
             bias,
             gate,
-            ..Product::new(&packed, &x, &mut out)
+            ..Gemm::new(&packed, &x, &mut out)
         };
-        assert!(multiply_all(Instructions::best(), &mut [product], &pool).is_err());
+        assert!(grouped_gemm(Instructions::best(), &mut [product], &pool).is_err());
     }
-    x.quantize(&[1.0; 32], 32, Kind::Short, &pool).unwrap();
+    x.quantize(&[1.0; 32], 32, ActivationFormat::Q8Block32, &pool)
+        .unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 4], &pool).is_err());
-    x.quantize(&[1.0; 256], 256, Kind::Long, &pool).unwrap();
+    x.quantize(&[1.0; 256], 256, ActivationFormat::Q8Block256, &pool)
+        .unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 16], &pool).is_err());
 }
 
@@ -457,14 +473,20 @@ fn activations_for_other_instructions_are_an_error() {
     let packed = Packed::new(&weight, &mut Arena::default(), &pool).unwrap();
     let (mut x, mut out) = (Activations::default(), [0.0; 8]);
     for made_for in Instructions::ALL {
-        let made = x.quantize_at(*made_for, &[1.0; 128], 64, Kind::Short, &pool);
+        let made = x.quantize_at(
+            *made_for,
+            &[1.0; 128],
+            64,
+            ActivationFormat::Q8Block32,
+            &pool,
+        );
         if !made_for.are_available() {
             assert_eq!(made, Err(Error::Unavailable(*made_for)));
             continue;
         }
         for tier in Instructions::ALL {
-            let product = Product::new(&packed, &x, &mut out);
-            let done = multiply_all(*tier, &mut [product], &pool);
+            let product = Gemm::new(&packed, &x, &mut out);
+            let done = grouped_gemm(*tier, &mut [product], &pool);
             let fits = tier.are_available() && tier.wants_pairs() == made_for.wants_pairs();
             assert_eq!(done.is_ok(), fits, "{made_for:?} {tier:?}");
         }

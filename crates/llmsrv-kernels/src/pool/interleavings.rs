@@ -19,7 +19,7 @@ use super::*;
 
 /// Lets `n_workers` and the caller compute regions of so many tasks, one after another.
 fn regions(n_workers: usize, sizes: &[usize]) {
-    let shared = Arc::new(Shared::new(Patience::new(false)));
+    let shared = Arc::new(Shared::new(SpinWait::new(false)));
     let workers: Vec<_> = (0..n_workers)
         .map(|_| {
             let shared = Arc::clone(&shared);
@@ -62,7 +62,7 @@ fn many_orders_of_several_regions_and_workers() {
 #[test]
 fn a_panic_in_any_order_reaches_the_caller() {
     let panics = || {
-        let shared = Arc::new(Shared::new(Patience::new(false)));
+        let shared = Arc::new(Shared::new(SpinWait::new(false)));
         let worker = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || shared.work())

@@ -24,7 +24,7 @@ use std::{
 
 pub(crate) use parts::Parts;
 use sync::{AtomicBool, AtomicIsize, AtomicUsize, Condvar, Mutex, MutexGuard};
-use wait::Patience;
+use wait::SpinWait;
 
 /// A fixed number of threads for the parts of one computation at a time.
 ///
@@ -47,7 +47,7 @@ impl Pool {
             0 => n_cores,
             n_threads => n_threads.min(MAX_THREADS),
         };
-        let shared = Arc::new(Shared::new(Patience::new(n_threads <= n_cores)));
+        let shared = Arc::new(Shared::new(SpinWait::new(n_threads <= n_cores)));
         let workers = (1..n_threads)
             .map_while(|idx| {
                 let shared = Arc::clone(&shared);
@@ -126,9 +126,9 @@ struct Shared {
     n_untaken: Line<AtomicIsize>,
     /// Tasks that have not ended, or not been reported so.
     n_unfinished: Line<AtomicUsize>,
-    patience: Patience,
+    spin_wait: SpinWait,
     /// Guards falling asleep.
-    bed: Mutex<()>,
+    sleep_lock: Mutex<()>,
     /// Wakes workers.
     region_begins: Condvar,
     n_asleep: AtomicUsize,
@@ -154,7 +154,7 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Shared {
-    fn new(patience: Patience) -> Shared {
+    fn new(spin_wait: SpinWait) -> Shared {
         Shared {
             turn: Mutex::new(()),
             region: UnsafeCell::new(Region {
@@ -164,8 +164,8 @@ impl Shared {
             }),
             n_untaken: Line(AtomicIsize::new(0)),
             n_unfinished: Line(AtomicUsize::new(0)),
-            patience,
-            bed: Mutex::new(()),
+            spin_wait,
+            sleep_lock: Mutex::new(()),
             region_begins: Condvar::new(),
             n_asleep: AtomicUsize::new(0),
             region_ends: Condvar::new(),
@@ -237,21 +237,21 @@ impl Shared {
         // before its tasks have been subtracted.
         let n_unfinished = self.n_unfinished.0.fetch_sub(n_ended, Ordering::SeqCst);
         if n_unfinished == n_ended && self.is_caller_asleep.load(Ordering::SeqCst) {
-            drop(lock(&self.bed));
+            drop(lock(&self.sleep_lock));
             self.region_ends.notify_one();
         }
     }
 
     fn wait_for_workers(&self) {
         let has_ended = || self.n_unfinished.0.load(Ordering::Acquire) == 0;
-        if self.patience.wait(has_ended) {
+        if self.spin_wait.wait(has_ended) {
             return;
         }
-        let mut bed = lock(&self.bed);
+        let mut sleep_lock = lock(&self.sleep_lock);
         self.is_caller_asleep.store(true, Ordering::SeqCst);
         while self.n_unfinished.0.load(Ordering::SeqCst) != 0 {
-            let woken = self.region_ends.wait(bed);
-            bed = woken.unwrap_or_else(PoisonError::into_inner);
+            let woken = self.region_ends.wait(sleep_lock);
+            sleep_lock = woken.unwrap_or_else(PoisonError::into_inner);
         }
         self.is_caller_asleep.store(false, Ordering::SeqCst);
     }
@@ -261,12 +261,12 @@ impl Shared {
         let is_stopping = || self.is_stopping.load(Ordering::SeqCst);
         let is_wanted = || self.n_untaken.0.load(Ordering::SeqCst) > 0 || is_stopping();
         while !is_stopping() {
-            if !self.patience.wait(is_wanted) {
-                let mut bed = lock(&self.bed);
+            if !self.spin_wait.wait(is_wanted) {
+                let mut sleep_lock = lock(&self.sleep_lock);
                 self.n_asleep.fetch_add(1, Ordering::SeqCst);
                 while !is_wanted() {
-                    let woken = self.region_begins.wait(bed);
-                    bed = woken.unwrap_or_else(PoisonError::into_inner);
+                    let woken = self.region_begins.wait(sleep_lock);
+                    sleep_lock = woken.unwrap_or_else(PoisonError::into_inner);
                 }
                 self.n_asleep.fetch_sub(1, Ordering::SeqCst);
             }
@@ -281,7 +281,7 @@ impl Shared {
             return;
         }
         // Who counts as asleep without sleeping yet holds this lock.
-        drop(lock(&self.bed));
+        drop(lock(&self.sleep_lock));
         if n_wanted < n_asleep {
             (0..n_wanted).for_each(|_| self.region_begins.notify_one());
         } else {

@@ -12,16 +12,16 @@ use std::{
 /// awake pays, but not where it keeps another thread from its core. A waiting thread that finds itself
 /// set back in time was taken off its core for another: then nobody waits awake for a while.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct SpinWait {
     /// Whether there is a core for every thread.
     has_cores: bool,
     /// Waits that are still to be spent asleep.
     n_asleep: AtomicU32,
 }
 
-impl Patience {
-    pub(super) fn new(has_cores: bool) -> Patience {
-        Patience {
+impl SpinWait {
+    pub(super) fn new(has_cores: bool) -> SpinWait {
+        SpinWait {
             has_cores,
             n_asleep: AtomicU32::new(0),
         }
@@ -85,20 +85,20 @@ mod tests {
 
     #[test]
     fn who_lost_its_core_sleeps_for_a_while() {
-        let patience = Patience::new(true);
-        assert!(patience.wait(|| true));
-        assert!(!patience.wait(|| false));
+        let spin_wait = SpinWait::new(true);
+        assert!(spin_wait.wait(|| true));
+        assert!(!spin_wait.wait(|| false));
         let looks = Cell::new(0);
         let looked = |after| {
             looks.set(0);
-            patience.wait(|| {
+            spin_wait.wait(|| {
                 looks.set(looks.get() + 1);
                 looks.get() > after
             })
         };
         assert!(looked(3), "one who waits sees the end");
         // As if the core was lost between two looks.
-        patience.wait(|| {
+        spin_wait.wait(|| {
             looks.set(looks.get() + 1);
             if looks.get() == 7 {
                 std::thread::sleep(2 * ABSENCE);
@@ -115,8 +115,8 @@ mod tests {
     #[test]
     fn nobody_waits_awake_without_a_core() {
         let n_looks = Cell::new(0);
-        let patience = Patience::new(false);
-        assert!(!patience.wait(|| {
+        let spin_wait = SpinWait::new(false);
+        assert!(!spin_wait.wait(|| {
             n_looks.set(n_looks.get() + 1);
             false
         }));

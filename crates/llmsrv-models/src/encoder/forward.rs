@@ -11,7 +11,7 @@ use super::{
 use crate::{
     arch::ExpertsConfig,
     decoder::linear,
-    ops::{Ops, WholeAttention},
+    ops::{BidirectionalAttention, Ops},
     routing::Choices,
 };
 
@@ -30,7 +30,7 @@ pub(crate) fn forward<O: Ops>(
         Positions::Rotation(rope) => Some(ops.angles(rope, &plan.positions)?),
         Positions::Table | Positions::Slopes(_) => None,
     };
-    let attention = WholeAttention {
+    let attention = BidirectionalAttention {
         n_heads: config.n_heads,
         head_dim: config.head_dim,
         scale: 1.0 / (config.head_dim as f32).sqrt(),
@@ -67,13 +67,13 @@ pub(crate) fn forward<O: Ops>(
             query = ops.rotate(query, angles, config.head_dim)?;
             key = ops.rotate(key, angles, config.head_dim)?;
         }
-        let mut attended = ops.attend_whole(&query, &key, &value, plan, &attention)?;
+        let mut attended = ops.attend_bidirectional(&query, &key, &value, plan, &attention)?;
         drop((query, key, value));
         // After the last meeting of rows only the wanted ones matter.
         let is_last = idx + 1 == weights.layers.len();
         if is_last && plan.logit_rows.len() < plan.tokens.len() {
-            attended = ops.take_rows(&attended, &plan.logit_rows)?;
-            x = ops.take_rows(&x, &plan.logit_rows)?;
+            attended = ops.gather_rows(&attended, &plan.logit_rows)?;
+            x = ops.gather_rows(&x, &plan.logit_rows)?;
         }
         let delta = linear(ops, &attended, &layer.attention_output)?;
         drop(attended);
@@ -88,7 +88,7 @@ pub(crate) fn forward<O: Ops>(
         // Feed-forward.
         let delta = match &layer.network {
             Network::Plain(network) => plain(ops, &between, network)?,
-            Network::Gated { gate, up, down } => {
+            Network::GatedMlp { gate, up, down } => {
                 let gate = linear(ops, &between, gate)?;
                 let up = linear(ops, &between, up)?;
                 let hidden = ops.gated(gate, &up, config.activation)?;
@@ -99,7 +99,7 @@ pub(crate) fn forward<O: Ops>(
                 config: chosen,
                 router,
                 experts,
-            } => mixture(ops, &between, config.width, router, chosen, experts)?,
+            } => moe(ops, &between, config.width, router, chosen, experts)?,
         };
         let sum = ops.add(delta, &between, 1.0)?;
         x = norm(ops, &sum, &layer.output_norm, eps)?;
@@ -134,7 +134,7 @@ fn plain<O: Ops>(ops: &mut O, x: &O::Tensor, network: &Plain<O>) -> Result<O::Te
 
 /// Sends every row through its experts, in ascending order, so the sum of a row does not depend on
 /// the other rows.
-fn mixture<O: Ops>(
+fn moe<O: Ops>(
     ops: &mut O,
     x: &O::Tensor,
     width: usize,
@@ -153,7 +153,7 @@ fn mixture<O: Ops>(
         if rows.is_empty() {
             continue;
         }
-        let input = ops.take_rows(x, rows)?;
+        let input = ops.gather_rows(x, rows)?;
         let output = plain(ops, &input, network)?;
         let output = ops.scale_rows(output, factors)?;
         sum = ops.add_to_rows(sum, rows, &output)?;

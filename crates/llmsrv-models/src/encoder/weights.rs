@@ -63,7 +63,7 @@ pub(crate) enum Network<O: Ops> {
     /// `down(activation(up(x)))`.
     Plain(Plain<O>),
     /// `down(activation(gate(x)) * up(x))`.
-    Gated {
+    GatedMlp {
         gate: Linear<O>,
         up: Linear<O>,
         down: Linear<O>,
@@ -200,12 +200,12 @@ impl<O: Ops> Loader<'_, O> {
         if self.source.has(&name("ffn_gate.weight")) {
             let gate = self.linear(&name("ffn_gate"), hidden, width)?;
             let up = self.linear(&name("ffn_up"), hidden, width)?;
-            return Ok(Network::Gated { gate, up, down });
+            return Ok(Network::GatedMlp { gate, up, down });
         }
         // Twice as many rows are a gate above the rest.
         if self.source.n_rows(&name("ffn_up.weight")) == Some(2 * hidden) {
             let [gate, up] = self.stacked(&name("ffn_up"), [hidden; 2])?;
-            return Ok(Network::Gated { gate, up, down });
+            return Ok(Network::GatedMlp { gate, up, down });
         }
         let up = self.linear(&name("ffn_up"), hidden, width)?;
         Ok(Network::Plain(Plain { up, down }))

@@ -23,7 +23,7 @@ fn classic(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
 
 /// GPT 2 and StarCoder 1: positions are rows of a table.
 pub(super) fn gpt2(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = classic(source, RopeStyle::Halves)?;
+    let mut arch = classic(source, RopeStyle::HalfSplit)?;
     set_plain(&mut arch);
     arch.position_table = true;
     for layer in &mut arch.layers {
@@ -34,7 +34,7 @@ pub(super) fn gpt2(source: &Source) -> Result<ArchConfig, LoadError> {
 
 /// StarCoder 2.
 pub(super) fn starcoder2(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = classic(source, RopeStyle::Halves)?;
+    let mut arch = classic(source, RopeStyle::HalfSplit)?;
     set_plain(&mut arch);
     Ok(arch)
 }
@@ -72,7 +72,7 @@ pub(super) fn nemotron(source: &Source) -> Result<ArchConfig, LoadError> {
 
 /// StableLM 1 and 2: gated; without a second norm the parts stand beside each other.
 pub(super) fn stablelm(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = classic(source, RopeStyle::Halves)?;
+    let mut arch = classic(source, RopeStyle::HalfSplit)?;
     arch.activation = Activation::Silu;
     if !source.has("blk.0.ffn_norm.weight") {
         arch.parallel = true;

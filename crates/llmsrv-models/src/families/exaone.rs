@@ -11,7 +11,7 @@ use crate::{
 
 /// EXAONE 3: Llama with rotations of halves.
 pub(super) fn exaone(source: &Source) -> Result<ArchConfig, LoadError> {
-    base(source, RopeStyle::Halves)
+    base(source, RopeStyle::HalfSplit)
 }
 
 /// EXAONE 4: norms behind the parts only. The large one has windows on three of four layers, and only

@@ -13,7 +13,7 @@ use crate::{
 
 /// Gemma 1.
 pub(super) fn gemma(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = base(source, RopeStyle::Halves)?;
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.embedding_scale = (arch.width as f32).sqrt();
     arch.activation = Activation::Gelu;
     Ok(arch)
@@ -52,7 +52,7 @@ pub(crate) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
     let settings = || {
         rope(
             source,
-            RopeStyle::Halves,
+            RopeStyle::HalfSplit,
             arch.layers.first().map_or(0, |layer| layer.head_dim),
             arch.context_length,
         )

@@ -12,7 +12,7 @@ use crate::{
 
 /// Gemma 4. Norm weights are stored as they are used.
 pub(super) fn gemma4(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = base(source, RopeStyle::Halves)?;
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.embedding_scale = (arch.width as f32).sqrt();
     arch.activation = Activation::Gelu;
     arch.post_norm = true;
@@ -37,7 +37,7 @@ fn set_layers(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
     let full = arch.layers.first().map_or(0, |layer| layer.head_dim);
     let keys = ["attention.key_length_swa", "attention.value_length_swa"];
     let local = head_dim(source, keys, Some(full))?.unwrap_or(full);
-    let mut rotation = rope(source, RopeStyle::Halves, full, arch.context_length)?;
+    let mut rotation = rope(source, RopeStyle::HalfSplit, full, arch.context_length)?;
     rotation.base = source.positive("rope.freq_base")?.unwrap_or(1_000_000.0);
     let global = rotation.build();
     rotation.n_rotated = source

@@ -9,7 +9,7 @@ use crate::{arch::ArchConfig, rope::RopeStyle, source::Source};
 /// width: for text the three are equal. Their matrices are ordered for halves.
 pub(crate) fn glm4(source: &Source) -> Result<ArchConfig, LoadError> {
     let style = if source.has_key("rope.dimension_sections") {
-        RopeStyle::Halves
+        RopeStyle::HalfSplit
     } else {
         RopeStyle::Interleaved
     };

@@ -12,7 +12,7 @@ use crate::{
 /// gpt-oss. The weights of the chosen experts are the softmax of their scores alone, which is the same as
 /// that of all scores made to sum to one.
 pub(super) fn gpt_oss(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = base(source, RopeStyle::Halves)?;
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.sinks = true;
     arch.feed_forward_norm = "post_attention_norm";
     arch.activation = Activation::ClampedSwiglu;

@@ -33,7 +33,7 @@ pub(super) fn mistral3(source: &Source) -> Result<ArchConfig, LoadError> {
 
 /// Seed OSS: the norm before the feed-forward part has another name. Its biases are found in the file.
 pub(super) fn seed_oss(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = base(source, RopeStyle::Halves)?;
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.feed_forward_norm = "post_attention_norm";
     Ok(arch)
 }

@@ -12,7 +12,7 @@ use crate::{
 /// OLMo 2 and 3: norms behind the parts only. OLMo 3 has windows on three of four layers, and
 /// those do not take part in the stretching of the context.
 pub(super) fn olmo2(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = base(source, RopeStyle::Halves)?;
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.pre_norm = false;
     arch.post_norm = true;
     arch.qk_norm = Some(QkNorm::Row);
@@ -22,7 +22,7 @@ pub(super) fn olmo2(source: &Source) -> Result<ArchConfig, LoadError> {
     set_windows(&mut arch, source, window, 4)?;
     let mut local = rope(
         source,
-        RopeStyle::Halves,
+        RopeStyle::HalfSplit,
         arch.layers.first().map_or(0, |layer| layer.head_dim),
         arch.context_length,
     )?;
@@ -37,7 +37,7 @@ pub(super) fn olmo2(source: &Source) -> Result<ArchConfig, LoadError> {
 
 /// OLMoE.
 pub(super) fn olmoe(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = base(source, RopeStyle::Halves)?;
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.qk_norm = Some(QkNorm::Row);
     set_experts(&mut arch, |experts| experts.normalize = false);
     Ok(arch)

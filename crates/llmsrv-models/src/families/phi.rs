@@ -7,7 +7,7 @@ use crate::{arch::ArchConfig, rope::RopeStyle, source::Source};
 
 /// Phi 3, 3.5 and 4. All layers have the same window, if there is one.
 pub(super) fn phi3(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = base(source, RopeStyle::Halves)?;
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
     set_fused(&mut arch);
     let window = source
         .optional_count("attention.sliding_window")?

@@ -14,12 +14,12 @@ use crate::{
 
 /// Qwen 2 and 2.5. Their biases are found in the file.
 pub(super) fn qwen2(source: &Source) -> Result<ArchConfig, LoadError> {
-    base(source, RopeStyle::Halves)
+    base(source, RopeStyle::HalfSplit)
 }
 
 /// Qwen 2 with experts, one of them shared by all rows.
 pub(super) fn qwen2moe(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = base(source, RopeStyle::Halves)?;
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
     let width = match source.optional_count("expert_shared_feed_forward_length")? {
         Some(width) => width,
         None => source.count("feed_forward_length")?,
@@ -33,7 +33,7 @@ pub(super) fn qwen2moe(source: &Source) -> Result<ArchConfig, LoadError> {
 
 /// Qwen 3, dense or with experts.
 pub(super) fn qwen3(source: &Source) -> Result<ArchConfig, LoadError> {
-    let mut arch = base(source, RopeStyle::Halves)?;
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.qk_norm = Some(QkNorm::Head);
     Ok(arch)
 }

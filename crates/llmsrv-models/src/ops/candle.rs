@@ -11,7 +11,7 @@ use candle_core::{
 use llmsrv_engine::{BlockId, LoadError, ModelError, Span, StepPlan};
 use llmsrv_gguf::TensorType;
 
-use super::{Attention, Ops, WholeAttention};
+use super::{Attention, BidirectionalAttention, Ops};
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig},
     model::BLOCK_SIZE,
@@ -262,7 +262,12 @@ impl Ops for CandleOps {
             .map_err(failed)
     }
 
-    fn put_rows(&mut self, x: Tensor, first: usize, values: &[f32]) -> Result<Tensor, ModelError> {
+    fn scatter_rows(
+        &mut self,
+        x: Tensor,
+        first: usize,
+        values: &[f32],
+    ) -> Result<Tensor, ModelError> {
         let put = || {
             let width = x.dim(1)?;
             let rows = (values.len() / width.max(1), width);
@@ -351,7 +356,7 @@ impl Ops for CandleOps {
             let n_rows = x.dim(0)?;
             let heads = x.reshape((n_rows, (), head_dim))?;
             let (a, b) = match style {
-                RopeStyle::Halves => (
+                RopeStyle::HalfSplit => (
                     heads.narrow(2, 0, n_pairs)?,
                     heads.narrow(2, n_pairs, n_pairs)?,
                 ),
@@ -367,7 +372,7 @@ impl Ops for CandleOps {
             let turned_a = (a.broadcast_mul(cos)? - b.broadcast_mul(sin)?)?;
             let turned_b = (b.broadcast_mul(cos)? + a.broadcast_mul(sin)?)?;
             let turned = match style {
-                RopeStyle::Halves => Tensor::cat(&[turned_a, turned_b], 2)?,
+                RopeStyle::HalfSplit => Tensor::cat(&[turned_a, turned_b], 2)?,
                 RopeStyle::Interleaved => {
                     Tensor::stack(&[turned_a, turned_b], 3)?.flatten_from(2)?
                 }
@@ -435,13 +440,13 @@ impl Ops for CandleOps {
             .map_err(failed)
     }
 
-    fn attend_whole(
+    fn attend_bidirectional(
         &mut self,
         query: &Tensor,
         key: &Tensor,
         value: &Tensor,
         plan: &StepPlan,
-        attention: &WholeAttention<'_>,
+        attention: &BidirectionalAttention<'_>,
     ) -> Result<Tensor, ModelError> {
         let parts = plan.spans.iter().map(|span| {
             let (first, n) = (span.rows.start, span.rows.len());
@@ -534,7 +539,7 @@ impl Ops for CandleOps {
             .map_err(failed)
     }
 
-    fn take_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {
+    fn gather_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {
         let rows = self.indices(rows);
         rows.and_then(|rows| x.index_select(&rows, 0))
             .map_err(failed)

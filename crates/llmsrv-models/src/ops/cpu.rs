@@ -3,21 +3,21 @@
 
 use std::ops::Range;
 
-use llmsrv_engine::{Arithmetic, BlockId, ModelError, StepPlan};
+use llmsrv_engine::{ActivationPrecision, BlockId, ModelError, StepPlan};
 use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{
-    self as kernels, Activations, Arena, Gate, Instructions, Kind, Packed, PagedKv, Pairs, Place,
-    Pool, Product, Query, Rotation, Weight,
+    self as kernels, ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed,
+    PagedKv, Pool, Query, RopeStyle, Rotation, Slot, Weight,
 };
 
 use super::{
-    Affine, Attention, Input, Ops, WholeAttention,
+    Attention, BidirectionalAttention, Input, LinearRef, Ops,
     buffers::{Buffer, Buffers},
 };
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig},
     model::BLOCK_SIZE,
-    rope::{Rope, RopeStyle},
+    rope::Rope,
     source::FileMatrix,
 };
 
@@ -26,7 +26,7 @@ pub(crate) struct CpuOps {
     buffers: Buffers,
     kv: PagedKv,
     pool: Pool,
-    arithmetic: Arithmetic,
+    activation_precision: ActivationPrecision,
     arena: Arena,
     extra_weight_bytes: u64,
     /// Activations as packed weights want them, one for each kind; kept for their memory.
@@ -52,7 +52,7 @@ impl Matrix {
 
 /// Cosines and sines: one row for each row of the step, one element for each pair.
 pub(crate) struct Angles {
-    pairs: Pairs,
+    style: RopeStyle,
     cos: Buffer,
     sin: Buffer,
 }
@@ -63,25 +63,33 @@ impl CpuOps {
         arch: &ArchConfig,
         kv_type: TensorType,
         n_threads: usize,
-        arithmetic: Arithmetic,
+        activation_precision: ActivationPrecision,
     ) -> Result<CpuOps, ModelError> {
         let kv = PagedKv::new(&arch.kv_shapes(), kv_type).map_err(failed)?;
-        Ok(CpuOps::with_cache(kv, n_threads, arithmetic))
+        Ok(CpuOps::with_cache(kv, n_threads, activation_precision))
     }
 
     /// Prepares for a model without KV cache. Vectors are compared with those of other engines and days,
     /// so they are computed finely.
     pub(crate) fn without_cache(n_threads: usize) -> Result<CpuOps, ModelError> {
         let kv = PagedKv::new(&[], TensorType::F32).map_err(failed)?;
-        Ok(CpuOps::with_cache(kv, n_threads, Arithmetic::Fine))
+        Ok(CpuOps::with_cache(
+            kv,
+            n_threads,
+            ActivationPrecision::Int16,
+        ))
     }
 
-    fn with_cache(kv: PagedKv, n_threads: usize, arithmetic: Arithmetic) -> CpuOps {
+    fn with_cache(
+        kv: PagedKv,
+        n_threads: usize,
+        activation_precision: ActivationPrecision,
+    ) -> CpuOps {
         CpuOps {
             buffers: Buffers::default(),
             kv,
             pool: Pool::new(n_threads),
-            arithmetic,
+            activation_precision,
             arena: Arena::default(),
             extra_weight_bytes: 0,
             inputs: Default::default(),
@@ -96,15 +104,19 @@ impl CpuOps {
         }
     }
 
-    fn n_parts_of(&self, kind: Kind) -> usize {
-        match self.arithmetic {
-            Arithmetic::Fine if kind != Kind::Plain => 2,
+    fn n_parts_of(&self, kind: ActivationFormat) -> usize {
+        match self.activation_precision {
+            ActivationPrecision::Int16 if kind != ActivationFormat::F32 => 2,
             _ => 1,
         }
     }
 
     /// Makes the input of all products with weights of a kind.
-    fn quantize(&mut self, input: Input<'_, CpuOps>, kind: Kind) -> Result<(), ModelError> {
+    fn quantize(
+        &mut self,
+        input: Input<'_, CpuOps>,
+        kind: ActivationFormat,
+    ) -> Result<(), ModelError> {
         let n_parts = self.n_parts_of(kind);
         let (made, pool) = (&mut self.inputs[kind as usize], &self.pool);
         if n_parts == 1 {
@@ -125,7 +137,7 @@ impl CpuOps {
             .for_each_chunk_mut(parts.values_mut(), 2 * width, parallel, |row, parts| {
                 let (first, rest) = parts.split_at_mut(width);
                 first.copy_from_slice(x.row(row));
-                Activations::rest(x.row(row), kind, rest);
+                Activations::residual(x.row(row), kind, rest);
             });
         let made = &mut self.inputs[kind as usize];
         let quantized = made.quantize(parts.values(), width, kind, &self.pool);
@@ -141,8 +153,8 @@ impl CpuOps {
         }
     }
 
-    fn multiply(&self, products: &mut [Product<'_>]) -> Result<(), ModelError> {
-        kernels::multiply_all(Instructions::best(), products, &self.pool).map_err(failed)
+    fn multiply(&self, products: &mut [Gemm<'_>]) -> Result<(), ModelError> {
+        kernels::grouped_gemm(Instructions::best(), products, &self.pool).map_err(failed)
     }
 
     /// Calls `work` with whole rows of `x` and where they lie in it, on all threads if they are many.
@@ -165,7 +177,9 @@ impl Ops for CpuOps {
     type Angles = Angles;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
-        if self.arithmetic == Arithmetic::Exact || Kind::of(source.dtype()).is_none() {
+        if self.activation_precision == ActivationPrecision::F32
+            || ActivationFormat::of(source.dtype()).is_none()
+        {
             return Ok(Matrix::File(source));
         }
         source.expect(true);
@@ -213,7 +227,7 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn put_rows(
+    fn scatter_rows(
         &mut self,
         mut x: Buffer,
         first: usize,
@@ -238,11 +252,11 @@ impl Ops for CpuOps {
                 (*cos, *sin) = (c as f32 * rope.magnitude, s as f32 * rope.magnitude);
             }
         }
-        let pairs = match rope.style {
-            RopeStyle::Interleaved => Pairs::Neighbours,
-            RopeStyle::Halves => Pairs::Halves,
-        };
-        Ok(Angles { pairs, cos, sin })
+        Ok(Angles {
+            style: rope.style,
+            cos,
+            sin,
+        })
     }
 
     fn rms_norm(&mut self, x: &Buffer, weight: &Vec<f32>, eps: f32) -> Result<Buffer, ModelError> {
@@ -283,9 +297,9 @@ impl Ops for CpuOps {
     fn linears<const N: usize>(
         &mut self,
         input: Input<'_, CpuOps>,
-        matrices: [Affine<'_, CpuOps>; N],
+        matrices: [LinearRef<'_, CpuOps>; N],
     ) -> Result<[Buffer; N], ModelError> {
-        let is_file = |(matrix, _): &Affine<'_, CpuOps>| matches!(matrix, Matrix::File(_));
+        let is_file = |(matrix, _): &LinearRef<'_, CpuOps>| matches!(matrix, Matrix::File(_));
         let normed = if matrices.iter().any(is_file) {
             self.normed(input)?
         } else {
@@ -296,7 +310,7 @@ impl Ops for CpuOps {
             let n_rows = self.n_parts(matrix) * input.rows().n_rows();
             self.buffers.take(n_rows, matrix.n_rows())
         });
-        for kind in Kind::ALL {
+        for kind in ActivationFormat::ALL {
             let needed = matrices.iter().any(|(matrix, _)| match matrix {
                 Matrix::Packed(packed) => packed.kind() == kind,
                 Matrix::File(_) => false,
@@ -311,7 +325,7 @@ impl Ops for CpuOps {
             match matrix {
                 Matrix::Packed(weights) => {
                     let x = &self.inputs[weights.kind() as usize];
-                    let mut product = Product::new(weights, x, out);
+                    let mut product = Gemm::new(weights, x, out);
                     if self.plain(matrix).is_some() {
                         product.bias = bias.map_or(&[], Vec::as_slice);
                     }
@@ -346,7 +360,7 @@ impl Ops for CpuOps {
         &mut self,
         mut x: Buffer,
         input: Input<'_, CpuOps>,
-        (matrix, bias): Affine<'_, CpuOps>,
+        (matrix, bias): LinearRef<'_, CpuOps>,
         scale: f32,
     ) -> Result<Buffer, ModelError> {
         let Some(weights) = self.plain(matrix) else {
@@ -354,10 +368,10 @@ impl Ops for CpuOps {
             return self.add(x, &y, scale);
         };
         self.quantize(input, weights.kind())?;
-        self.multiply(&mut [Product {
+        self.multiply(&mut [Gemm {
             bias: bias.map_or(&[], Vec::as_slice),
             add: Some(scale),
-            ..Product::new(
+            ..Gemm::new(
                 weights,
                 &self.inputs[weights.kind() as usize],
                 x.values_mut(),
@@ -369,8 +383,8 @@ impl Ops for CpuOps {
     fn gated_linear(
         &mut self,
         input: Input<'_, CpuOps>,
-        gate: Affine<'_, CpuOps>,
-        up: Affine<'_, CpuOps>,
+        gate: LinearRef<'_, CpuOps>,
+        up: LinearRef<'_, CpuOps>,
         activation: Activation,
     ) -> Result<Buffer, ModelError> {
         // For few rows memory is what limits, and one matrix after the other is read faster than both in turn.
@@ -391,10 +405,10 @@ impl Ops for CpuOps {
         };
         self.quantize(input, weights.kind())?;
         let mut out = self.buffers.take(input.rows().n_rows(), weights.n_rows());
-        self.multiply(&mut [Product {
+        self.multiply(&mut [Gemm {
             bias: up.1.map_or(&[], Vec::as_slice),
             gate: Some((of_gate, together)),
-            ..Product::new(
+            ..Gemm::new(
                 weights,
                 &self.inputs[weights.kind() as usize],
                 out.values_mut(),
@@ -413,7 +427,7 @@ impl Ops for CpuOps {
         self.in_rows(&mut x, |at, rows| {
             for (row, x) in (at.start / width..).zip(rows.chunks_exact_mut(width)) {
                 let (cos, sin) = (angles.cos.row(row), angles.sin.row(row));
-                kernels::rotate(x, head_dim, angles.pairs, cos, sin);
+                kernels::rotate(x, head_dim, angles.style, cos, sin);
             }
         });
         Ok(x)
@@ -427,20 +441,20 @@ impl Ops for CpuOps {
         value: &Buffer,
         plan: &StepPlan,
     ) -> Result<(), ModelError> {
-        let mut places = Vec::with_capacity(key.n_rows());
+        let mut slot_mapping = Vec::with_capacity(key.n_rows());
         for span in &plan.spans {
             for position in (span.start as usize..).take(span.rows.len()) {
                 let Some(block) = span.blocks.get(position / BLOCK_SIZE) else {
                     return Err(ModelError::Compute("a span has too few blocks".into()));
                 };
-                places.push(Place {
+                slot_mapping.push(Slot {
                     block: block.0,
                     slot: position % BLOCK_SIZE,
                 });
             }
         }
         let rotation = angles.map(|angles| Rotation {
-            pairs: angles.pairs,
+            style: angles.style,
             n_pairs: angles.cos.width(),
             cos: angles.cos.values(),
             sin: angles.sin.values(),
@@ -448,7 +462,7 @@ impl Ops for CpuOps {
         let (key, value) = (key.values(), value.values());
         let stored = self.kv.append(
             layer.kv_layer,
-            &places,
+            &slot_mapping,
             key,
             value,
             rotation.as_ref(),
@@ -502,17 +516,17 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn attend_whole(
+    fn attend_bidirectional(
         &mut self,
         query: &Buffer,
         key: &Buffer,
         value: &Buffer,
         plan: &StepPlan,
-        attention: &WholeAttention<'_>,
+        attention: &BidirectionalAttention<'_>,
     ) -> Result<Buffer, ModelError> {
         let mut out = self.buffers.take(query.n_rows(), query.width());
         let sequences: Vec<_> = plan.spans.iter().map(|span| span.rows.clone()).collect();
-        kernels::attend_whole(
+        kernels::attend_bidirectional(
             query.values(),
             key.values(),
             value.values(),
@@ -608,7 +622,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn take_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer, ModelError> {
+    fn gather_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer, ModelError> {
         let mut out = self.buffers.take(rows.len(), x.width());
         for (to, from) in rows.iter().enumerate() {
             out.row_mut(to).copy_from_slice(x.row(*from as usize));

@@ -9,7 +9,7 @@ pub(crate) mod candle;
 pub(crate) mod cpu;
 
 use llmsrv_engine::{BlockId, ModelError, StepPlan};
-pub(crate) use llmsrv_kernels::WholeAttention;
+pub(crate) use llmsrv_kernels::BidirectionalAttention;
 
 use crate::{
     arch::{Activation, LayerConfig},
@@ -57,7 +57,7 @@ pub(crate) trait Ops: Send + Sized {
     ) -> Result<Self::Tensor, ModelError>;
 
     /// Replaces rows from `first` on by `values`, which are whole rows.
-    fn put_rows(
+    fn scatter_rows(
         &mut self,
         x: Self::Tensor,
         first: usize,
@@ -97,7 +97,7 @@ pub(crate) trait Ops: Send + Sized {
     fn linears<const N: usize>(
         &mut self,
         input: Input<'_, Self>,
-        matrices: [Affine<'_, Self>; N],
+        matrices: [LinearRef<'_, Self>; N],
     ) -> Result<[Self::Tensor; N], ModelError> {
         let normed = self.normed(input)?;
         let x = normed.as_ref().unwrap_or(input.rows());
@@ -120,7 +120,7 @@ pub(crate) trait Ops: Send + Sized {
         &mut self,
         x: Self::Tensor,
         input: Input<'_, Self>,
-        matrix: Affine<'_, Self>,
+        matrix: LinearRef<'_, Self>,
         scale: f32,
     ) -> Result<Self::Tensor, ModelError> {
         let [y] = self.linears(input, [matrix])?;
@@ -131,8 +131,8 @@ pub(crate) trait Ops: Send + Sized {
     fn gated_linear(
         &mut self,
         input: Input<'_, Self>,
-        gate: Affine<'_, Self>,
-        up: Affine<'_, Self>,
+        gate: LinearRef<'_, Self>,
+        up: LinearRef<'_, Self>,
         activation: Activation,
     ) -> Result<Self::Tensor, ModelError> {
         let [gate, up] = self.linears(input, [gate, up])?;
@@ -169,13 +169,13 @@ pub(crate) trait Ops: Send + Sized {
     ) -> Result<Self::Tensor, ModelError>;
 
     /// Attends from every row of a span to every row of it; nothing is stored.
-    fn attend_whole(
+    fn attend_bidirectional(
         &mut self,
         query: &Self::Tensor,
         key: &Self::Tensor,
         value: &Self::Tensor,
         plan: &StepPlan,
-        attention: &WholeAttention<'_>,
+        attention: &BidirectionalAttention<'_>,
     ) -> Result<Self::Tensor, ModelError>;
 
     /// Computes the GELU of each element (tanh approximation).
@@ -240,7 +240,7 @@ pub(crate) trait Ops: Send + Sized {
     ) -> Result<Self::Tensor, ModelError>;
 
     /// Copies the rows with these indices.
-    fn take_rows(&mut self, x: &Self::Tensor, rows: &[u32]) -> Result<Self::Tensor, ModelError>;
+    fn gather_rows(&mut self, x: &Self::Tensor, rows: &[u32]) -> Result<Self::Tensor, ModelError>;
 
     /// Adds row `i` of `y` to row `rows[i]` of `x`. No row is named twice.
     fn add_to_rows(
@@ -290,7 +290,7 @@ impl<O: Ops> Clone for Input<'_, O> {
 impl<O: Ops> Copy for Input<'_, O> {}
 
 /// A matrix and perhaps a bias.
-pub(crate) type Affine<'a, O> = (&'a <O as Ops>::Matrix, Option<&'a <O as Ops>::Vector>);
+pub(crate) type LinearRef<'a, O> = (&'a <O as Ops>::Matrix, Option<&'a <O as Ops>::Vector>);
 
 /// How queries meet keys in one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,9 +6,9 @@ use crate::source::{Source, invalid};
 
 /// Where an encoder is stored, which decides the names of its keys and tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// In a projector file.
-    Apart,
+    Mmproj,
     /// In the file of a decoder of this architecture.
     Gemma3,
 }
@@ -17,7 +17,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Config {
     /// Where the weights are.
-    pub place: Place,
+    pub location: Location,
     /// What comes after the transformer.
     pub kind: Kind,
     /// Pixels of a side of the square that every image is brought to.
@@ -83,10 +83,10 @@ impl Kind {
 
 impl Config {
     /// Reads the metadata. Every length is bounded here, so that sizes made of them do not overflow.
-    pub(super) fn read(source: &Source, place: Place) -> Result<Config, LoadError> {
-        let kind = match place {
-            Place::Apart => kind(source)?,
-            Place::Gemma3 => Kind::Gemma3,
+    pub(super) fn read(source: &Source, location: Location) -> Result<Config, LoadError> {
+        let kind = match location {
+            Location::Mmproj => kind(source)?,
+            Location::Gemma3 => Kind::Gemma3,
         };
         let bounded = |key: &str, most: usize| {
             let count = source.count(key)?;
@@ -114,12 +114,12 @@ impl Config {
             Some(_) => return Err(unsupported("a projector that reads several layers")),
         };
         let side = image_size / patch_size;
-        let merge = match (kind, place) {
+        let merge = match (kind, location) {
             (Kind::Mlp, _) => 1,
-            (Kind::Gemma3, Place::Apart) => source
+            (Kind::Gemma3, Location::Mmproj) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(4),
-            (Kind::Gemma3, Place::Gemma3) => {
+            (Kind::Gemma3, Location::Gemma3) => {
                 let n_rows = source.optional_count("mm.tokens_per_image")?;
                 side / n_rows.unwrap_or(256).isqrt()
             }
@@ -131,20 +131,20 @@ impl Config {
             tracing::warn!("images are read in one view, not in tiles");
         }
         let activation = match (source.flag("use_gelu"), source.flag("use_silu")) {
-            _ if place == Place::Gemma3 => Activation::Gelu,
+            _ if location == Location::Gemma3 => Activation::Gelu,
             (Some(true), _) => Activation::Gelu,
             (_, Some(true)) => Activation::Silu,
             _ => Activation::QuickGelu,
         };
-        let [mean, deviation] = match place {
-            Place::Apart => [
+        let [mean, deviation] = match location {
+            Location::Mmproj => [
                 colours(source, "vision.image_mean", f32::MIN)?,
                 colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
             ],
-            Place::Gemma3 => [[0.5; 3]; 2],
+            Location::Gemma3 => [[0.5; 3]; 2],
         };
         Ok(Config {
-            place,
+            location,
             kind,
             image_size,
             patch_size,

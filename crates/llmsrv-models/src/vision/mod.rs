@@ -21,7 +21,7 @@ use llmsrv_gguf::GgufFile;
 use rayon::ThreadPoolBuilder;
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::config::Place;
+pub(crate) use self::config::Location;
 use self::{config::Config, forward::Encoder};
 use crate::{ops::candle::Device, source::Source};
 
@@ -32,17 +32,17 @@ use crate::{ops::candle::Device, source::Source};
 /// [`LoadError::Unsupported`] if it is sound, but of a kind that is not known here.
 pub(crate) fn load(
     file: Arc<GgufFile>,
-    place: Place,
+    location: Location,
     width: usize,
     device: Device,
     n_threads: usize,
 ) -> Result<Arc<dyn Vision>, LoadError> {
-    let prefix = match place {
-        Place::Apart => "clip",
-        Place::Gemma3 => "gemma3",
+    let prefix = match location {
+        Location::Mmproj => "clip",
+        Location::Gemma3 => "gemma3",
     };
     let source = Source::new(file, prefix);
-    let config = Config::read(&source, place)?;
+    let config = Config::read(&source, location)?;
     let weights = weights::Weights::load(&source, &config, width, &device)?;
     let named = |idx| format!("llmsrv-image-{idx}");
     let pool = ThreadPoolBuilder::new()

@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 use llmsrv_engine::LoadError;
 
-use super::config::{Config, Kind, Place};
+use super::config::{Config, Kind, Location};
 use crate::source::{FileMatrix, Source, invalid};
 
 /// All weights of an encoder.
@@ -98,7 +98,7 @@ struct Names {
     projection: &'static str,
 }
 
-const APART: Names = Names {
+const MMPROJ: Names = Names {
     patch: "v.patch_embd",
     positions: "v.position_embd.weight",
     post_norm: "v.post_ln",
@@ -132,9 +132,9 @@ impl Weights {
         out_width: usize,
         device: &Device,
     ) -> Result<Weights, LoadError> {
-        let names = match config.place {
-            Place::Apart => &APART,
-            Place::Gemma3 => &WITHIN,
+        let names = match config.location {
+            Location::Mmproj => &MMPROJ,
+            Location::Gemma3 => &WITHIN,
         };
         let loader = Loader {
             names,
@@ -152,7 +152,7 @@ impl Weights {
         let layers = (0..config.n_layers).map(|idx| loader.layer(idx));
         Ok(Weights {
             patch: Linear {
-                matrix: loader.place(patch_matrix)?,
+                matrix: loader.location(patch_matrix)?,
                 bias: loader.optional(&format!("{}.bias", names.patch), width)?,
             },
             class,
@@ -201,7 +201,7 @@ impl Loader<'_> {
         match self.config.kind {
             Kind::Gemma3 => Ok(Projector::Gemma3 {
                 norm: self.vector(source.vector(self.names.pooled_norm, width)?)?,
-                matrix: self.place(source.matrix(self.names.projection, width, out_width)?)?,
+                matrix: self.location(source.matrix(self.names.projection, width, out_width)?)?,
             }),
             // Only the projector of LLaVA has these two and nothing between.
             Kind::Mlp if source.has("mm.1.weight") || source.has("mm.3.weight") => {
@@ -223,7 +223,7 @@ impl Loader<'_> {
             .source
             .matrix(&format!("{name}.weight"), n_rows, n_cols)?;
         Ok(Linear {
-            matrix: self.place(matrix)?,
+            matrix: self.location(matrix)?,
             bias: self.optional(&format!("{name}.bias"), n_rows)?,
         })
     }
@@ -252,7 +252,7 @@ impl Loader<'_> {
         Tensor::from_vec(values, len, self.device).map_err(failed)
     }
 
-    fn place(&self, matrix: FileMatrix) -> Result<Matrix, LoadError> {
+    fn location(&self, matrix: FileMatrix) -> Result<Matrix, LoadError> {
         if self.device.is_cpu() {
             return Ok(Matrix::InFile(matrix));
         }

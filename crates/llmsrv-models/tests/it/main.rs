@@ -5,7 +5,6 @@
 mod drafts;
 mod embeddings;
 mod equivalence;
-mod eyes;
 mod families;
 mod hostile;
 mod quantized;
@@ -13,3 +12,4 @@ mod reference;
 mod tiny;
 mod tiny_encoder;
 mod vision;
+mod vision_files;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::tiny::{Case, all_logits, difference, wide};
-use llmsrv_engine::{Arithmetic, LoadOptions};
+use llmsrv_engine::{ActivationPrecision, LoadOptions};
 use llmsrv_gguf::TensorType;
 
 const TYPES: [TensorType; 16] = [
@@ -30,14 +30,20 @@ fn all_weight_types_agree_with_plain_arithmetic() {
     let folder = tempfile::tempdir().unwrap();
     for dtype in TYPES {
         let case = wide(dtype);
-        let candle = logits(folder.path(), &case, "candle", "f32", Arithmetic::Exact);
+        let candle = logits(
+            folder.path(),
+            &case,
+            "candle",
+            "f32",
+            ActivationPrecision::F32,
+        );
         for (kv_cache_type, tolerance) in [("f32", 1e-4), ("f16", 1e-2)] {
             let cpu = logits(
                 folder.path(),
                 &case,
                 "cpu",
                 kv_cache_type,
-                Arithmetic::Exact,
+                ActivationPrecision::F32,
             );
             let worst = worst(&cpu, &candle);
             assert!(worst < tolerance, "{dtype} {kv_cache_type}: {worst}");
@@ -53,14 +59,26 @@ fn fast_arithmetic_stays_close_for_all_weight_types() {
         let mut case = wide(dtype);
         case.keys = &[];
         case.parts.n_experts = 0;
-        let exact = logits(folder.path(), &case, "cpu", "f32", Arithmetic::Exact);
-        let fast = logits(folder.path(), &case, "cpu", "f32", Arithmetic::Fast);
+        let exact = logits(folder.path(), &case, "cpu", "f32", ActivationPrecision::F32);
+        let fast = logits(
+            folder.path(),
+            &case,
+            "cpu",
+            "f32",
+            ActivationPrecision::Int8,
+        );
         let relative = relative(&fast, &exact);
         // What is lost in each product grows on its way through random layers. A wrong bit anywhere
         // would cost far more.
         println!("{dtype}: {relative:.1e}");
         assert!(relative < 6e-2, "{dtype}: {relative}");
-        let fine = logits(folder.path(), &case, "cpu", "f32", Arithmetic::Fine);
+        let fine = logits(
+            folder.path(),
+            &case,
+            "cpu",
+            "f32",
+            ActivationPrecision::Int16,
+        );
         let relative = self::relative(&fine, &exact);
         println!("{dtype}, 16 bits: {relative:.1e}");
         assert!(relative < 1e-3, "{dtype}: {relative}");
@@ -72,13 +90,13 @@ fn logits(
     case: &Case,
     device: &str,
     kv_cache_type: &str,
-    arithmetic: Arithmetic,
+    activation_precision: ActivationPrecision,
 ) -> Vec<Vec<f32>> {
     let options = LoadOptions {
         kv_cache_type: kv_cache_type.into(),
         n_threads: 2,
         device: device.into(),
-        arithmetic,
+        activation_precision,
         ..LoadOptions::default()
     };
     let [prompt, _] = case.prompts();

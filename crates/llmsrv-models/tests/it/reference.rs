@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use crate::tiny::{argmax, plan};
-use llmsrv_engine::{Arithmetic, BlockId, LoadOptions, Loaded};
+use llmsrv_engine::{ActivationPrecision, BlockId, LoadOptions, Loaded};
 use llmsrv_tokenizer::Special;
 use serde::Deserialize;
 
@@ -35,15 +35,20 @@ fn root() -> &'static Path {
 }
 
 fn load(path: &Path, device: &str, kv_cache_type: &str) -> Loaded {
-    load_as(path, device, kv_cache_type, Arithmetic::Exact)
+    load_as(path, device, kv_cache_type, ActivationPrecision::F32)
 }
 
-fn load_as(path: &Path, device: &str, kv_cache_type: &str, arithmetic: Arithmetic) -> Loaded {
+fn load_as(
+    path: &Path,
+    device: &str,
+    kv_cache_type: &str,
+    activation_precision: ActivationPrecision,
+) -> Loaded {
     let options = LoadOptions {
         kv_cache_type: kv_cache_type.into(),
         n_threads: 2,
         device: device.into(),
-        arithmetic,
+        activation_precision,
         ..LoadOptions::default()
     };
     llmsrv_models::load(path, &options).unwrap()
@@ -136,7 +141,12 @@ fn the_default_arithmetic_agrees_with_the_reference() {
     let reference = include_str!("../fixtures/Q8_0.json");
     for kv_type in ["f32", "f16"] {
         let label = format!("Q8_0 default {kv_type}");
-        let loaded = load_as(&path, "cpu", kv_type, LoadOptions::default().arithmetic);
+        let loaded = load_as(
+            &path,
+            "cpu",
+            kv_type,
+            LoadOptions::default().activation_precision,
+        );
         let summary = check(loaded, reference, 48, TOLERANCE, &label);
         println!("{summary}");
         assert!(summary.contains("21 of 21"), "{summary}");
@@ -150,7 +160,7 @@ fn fast_arithmetic_agrees_with_the_reference() {
     let reference = include_str!("../fixtures/Q8_0.json");
     for kv_type in ["f32", "f16", "bf16"] {
         let label = format!("Q8_0 fast {kv_type}");
-        let loaded = load_as(&path, "cpu", kv_type, Arithmetic::Fast);
+        let loaded = load_as(&path, "cpu", kv_type, ActivationPrecision::Int8);
         println!("{}", check(loaded, reference, 48, FAST_TOLERANCE, &label));
     }
 }
@@ -179,11 +189,15 @@ fn other_quantisations_stay_close() {
             println!("NOT TESTED: no {name} file beside the repository ({path:?})");
             continue;
         }
-        for arithmetic in [Arithmetic::Exact, Arithmetic::Fine, Arithmetic::Fast] {
-            let loaded = load_as(&path, "cpu", "f16", arithmetic);
+        for activation_precision in [
+            ActivationPrecision::F32,
+            ActivationPrecision::Int16,
+            ActivationPrecision::Int8,
+        ] {
+            let loaded = load_as(&path, "cpu", "f16", activation_precision);
             let n_equal = n_equal(loaded, include_str!("../fixtures/F16.json"));
-            println!("{name} {arithmetic:?}: {n_equal} of 21 next tokens equal");
-            assert!(n_equal >= 17, "{name} {arithmetic:?}: {n_equal}");
+            println!("{name} {activation_precision:?}: {n_equal} of 21 next tokens equal");
+            assert!(n_equal >= 17, "{name} {activation_precision:?}: {n_equal}");
         }
     }
 }

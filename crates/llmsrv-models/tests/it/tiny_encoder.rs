@@ -32,7 +32,7 @@ pub(crate) struct EncoderCase {
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Shape {
     Plain,
-    Gated,
+    GatedMlp,
     /// Gate and up are one tensor.
     FusedGate,
     /// Six experts in layers 1 and 3, two for each row.
@@ -68,7 +68,7 @@ const NOMIC: EncoderCase = EncoderCase {
     architecture: "nomic-bert",
     fused_qkv: true,
     bias: false,
-    network: Shape::Gated,
+    network: Shape::GatedMlp,
     ..BERT
 };
 
@@ -122,7 +122,7 @@ pub(crate) const ENCODERS: &[EncoderCase] = &[
         n_heads: 8,
         qk_norm: true,
         second_norm: true,
-        network: Shape::Gated,
+        network: Shape::GatedMlp,
         ..JINA
     },
 ];
@@ -276,7 +276,7 @@ impl EncoderCase {
                     linear("ffn_up", [WIDTH, HIDDEN], self.bias);
                     linear("ffn_down", [HIDDEN, WIDTH], self.bias);
                 }
-                Shape::Gated => {
+                Shape::GatedMlp => {
                     linear("ffn_gate", [WIDTH, HIDDEN], false);
                     linear("ffn_up", [WIDTH, HIDDEN], false);
                     linear("ffn_down", [HIDDEN, WIDTH], self.bias);

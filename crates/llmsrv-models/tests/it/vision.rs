@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    eyes::{EYES, Eyes, OUT, Picture, pictures},
     tiny::{difference, fingerprint, plan},
+    vision_files::{EYES, Eyes, OUT, Picture, pictures},
 };
 
 /// What `fixtures/make_vision.py` writes.

@@ -53,7 +53,7 @@ pub(super) fn multiply(
 ) {
     let (left, a_bytes) = match a.values {
         Elements::F32(values) => (values.as_ptr().cast::<u8>(), 4),
-        Elements::Brain(values) => (values.as_ptr().cast::<u8>(), 2),
+        Elements::Bf16(values) => (values.as_ptr().cast::<u8>(), 2),
     };
     // The type of all of them.
     let rows = panels.first().map_or(Tiles::NONE, |panel| panel.rows);
@@ -61,19 +61,19 @@ pub(super) fn multiply(
     let is_wide = tier >= Tier::Avx512;
     let kernels: &[Kernel] = match (a.values, rows) {
         _ if !panels.iter().all(is_one) => &[],
-        (Elements::Brain(_), Tiles::Brain(_)) if tier == Tier::Avx512Bf16 => AVX512_BRAIN,
-        (Elements::F32(_), Tiles::Brain(_)) if is_wide => AVX512_HALVES,
-        (Elements::F32(_), Tiles::Brain(_)) => AVX2_HALVES,
+        (Elements::Bf16(_), Tiles::Bf16(_)) if tier == Tier::Avx512Bf16 => AVX512_BF16,
+        (Elements::F32(_), Tiles::Bf16(_)) if is_wide => AVX512_HALVES,
+        (Elements::F32(_), Tiles::Bf16(_)) => AVX2_HALVES,
         (Elements::F32(_), Tiles::F16(_)) if is_wide => AVX512_F16,
         (Elements::F32(_), Tiles::F16(_)) => AVX2_F16,
         (Elements::F32(_), Tiles::F32(_)) if is_wide => AVX512_F32,
         (Elements::F32(_), Tiles::F32(_)) => AVX2_F32,
-        (Elements::Brain(_), _) | (_, Tiles::Packed(_)) => &[],
+        (Elements::Bf16(_), _) | (_, Tiles::Packed(_)) => &[],
     };
     if kernels.is_empty() {
         return super::plain::<true>(a, panels, keep, out, out_stride);
     }
-    // Blocks of nearly the same size: a block of one row would leave the units idle.
+    // Blocks of nearly the same size: a block of one row would leave the items idle.
     let n_blocks = a.n.div_ceil(kernels.len());
     let mut row = 0;
     for block_idx in 0..n_blocks {
@@ -103,7 +103,7 @@ fn raw(tiles: Tiles<'_>) -> (*const u8, usize, usize) {
     match tiles {
         Tiles::F32(tiles) => (tiles.as_ptr().cast(), 4 * KV_BLOCK, tiles.len() / KV_BLOCK),
         Tiles::F16(tiles) => (tiles.as_ptr().cast(), 2 * KV_BLOCK, tiles.len() / KV_BLOCK),
-        Tiles::Brain(tiles) => {
+        Tiles::Bf16(tiles) => {
             let n_pairs = tiles.len() / (2 * KV_BLOCK);
             (tiles.as_ptr().cast(), 4 * KV_BLOCK, n_pairs)
         }
@@ -131,7 +131,7 @@ macro_rules! kernels {
     ($kernel:ident; $($n:literal)*) => { &[$($kernel::<$n>),*] };
     ($kernel:ident, $half:literal; $($n:literal)*) => { &[$($kernel::<$n, $half>),*] };
 }
-const AVX512_BRAIN: &[Kernel] = kernels!(avx512_brain; 1 2 3 4 5 6 7 8 9 10 11 12);
+const AVX512_BF16: &[Kernel] = kernels!(avx512_bf16; 1 2 3 4 5 6 7 8 9 10 11 12);
 const AVX512_HALVES: &[Kernel] = kernels!(avx512_halves; 1 2 3 4 5 6 7 8 9 10 11 12);
 const AVX512_F16: &[Kernel] = kernels!(avx512, true; 1 2 3 4 5 6 7 8 9 10 11 12);
 const AVX512_F32: &[Kernel] = kernels!(avx512, false; 1 2 3 4 5 6 7 8 9 10 11 12);
@@ -145,7 +145,7 @@ const UPPER: i32 = 0xffff_0000_u32.cast_signed();
 /// # Safety
 /// AVX-512 F and BF16; a block of `N` rows and panels of bf16.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma,f16c")]
-unsafe fn avx512_brain<const N: usize>(block: Block<'_>) {
+unsafe fn avx512_bf16<const N: usize>(block: Block<'_>) {
     // SAFETY: within the lengths of a block; all 512 bits are numbers of bf16.
     unsafe {
         let mut sums = avx512_begin::<N>(block);

@@ -81,9 +81,9 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn lookup(table: &[u8; 16], codes: Ints) -> Ints {
+    unsafe fn lookup(table: &[u8; 16], quants: Ints) -> Ints {
         let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
-        codes.map(|codes| _mm256_shuffle_epi8(table, codes))
+        quants.map(|quants| _mm256_shuffle_epi8(table, quants))
     }
 
     #[inline(always)]
@@ -93,11 +93,11 @@ impl Isa for Avx2 {
 
     /// Sums of two products fit 16 bits: 2 * 127 * 127 < 2^15.
     #[inline(always)]
-    unsafe fn dot<const V: usize>(sum: Ints, codes: Ints, x: *const i8) -> Ints {
+    unsafe fn dot<const V: usize>(sum: Ints, quants: Ints, x: *const i8) -> Ints {
         let x = _mm256_set1_epi32(x.add(4 * V).cast::<i32>().read_unaligned());
         [
-            add_products(sum[0], codes[0], x),
-            add_products(sum[1], codes[1], x),
+            add_products(sum[0], quants[0], x),
+            add_products(sum[1], quants[1], x),
         ]
     }
 
@@ -108,12 +108,12 @@ impl Isa for Avx2 {
 
     /// The sign of each code moves to its factor: magnitudes are at most 128, and 2 * 128 * 127 < 2^15.
     #[inline(always)]
-    unsafe fn dot_offset<const V: usize>(sum: Ints, codes: Ints, x: *const i8) -> Ints {
+    unsafe fn dot_offset<const V: usize>(sum: Ints, quants: Ints, x: *const i8) -> Ints {
         let x = _mm256_set1_epi32(x.add(4 * V).cast::<i32>().read_unaligned());
         let top = _mm256_set1_epi8(-128);
         let (a, b) = (
-            _mm256_xor_si256(codes[0], top),
-            _mm256_xor_si256(codes[1], top),
+            _mm256_xor_si256(quants[0], top),
+            _mm256_xor_si256(quants[1], top),
         );
         [
             add_products(sum[0], _mm256_abs_epi8(a), _mm256_sign_epi8(x, a)),

@@ -70,9 +70,9 @@ impl<const BF16: bool> Isa for Avx512<BF16> {
     }
 
     #[inline(always)]
-    unsafe fn lookup(table: &[u8; 16], codes: __m512i) -> __m512i {
+    unsafe fn lookup(table: &[u8; 16], quants: __m512i) -> __m512i {
         let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
-        _mm512_shuffle_epi8(table, codes)
+        _mm512_shuffle_epi8(table, quants)
     }
 
     #[inline(always)]
@@ -81,23 +81,23 @@ impl<const BF16: bool> Isa for Avx512<BF16> {
     }
 
     #[inline(always)]
-    unsafe fn dot<const V: usize>(sum: __m512i, codes: __m512i, x: *const i8) -> __m512i {
+    unsafe fn dot<const V: usize>(sum: __m512i, quants: __m512i, x: *const i8) -> __m512i {
         _mm512_dpbusd_epi32(
             sum,
-            codes,
+            quants,
             _mm512_set1_epi32(x.add(4 * V).cast::<i32>().read_unaligned()),
         )
     }
 
-    /// The instruction takes codes as unsigned, so what is too much is taken away first.
+    /// The instruction takes quants as unsigned, so what is too much is taken away first.
     #[inline(always)]
     unsafe fn start_offset(minus_sum: i32) -> __m512i {
         _mm512_slli_epi32::<7>(_mm512_set1_epi32(minus_sum))
     }
 
     #[inline(always)]
-    unsafe fn dot_offset<const V: usize>(sum: __m512i, codes: __m512i, x: *const i8) -> __m512i {
-        Self::dot::<V>(sum, codes, x)
+    unsafe fn dot_offset<const V: usize>(sum: __m512i, quants: __m512i, x: *const i8) -> __m512i {
+        Self::dot::<V>(sum, quants, x)
     }
 
     #[inline(always)]
@@ -145,7 +145,7 @@ impl<const BF16: bool> Isa for Avx512<BF16> {
     }
 
     #[inline(always)]
-    unsafe fn dot_brain(sum: __m512, pairs: __m512i, x: *const i32) -> __m512 {
+    unsafe fn dot_bf16(sum: __m512, pairs: __m512i, x: *const i32) -> __m512 {
         if BF16 {
             // SAFETY: vectors of 512 bits, all of whose values are valid.
             let pairs: __m512bh = transmute(pairs);

@@ -20,9 +20,9 @@ pub(super) use self::avx512::Avx512;
 #[cfg(target_arch = "aarch64")]
 pub(super) use self::neon::Neon;
 pub(super) use self::scalar::Scalar;
-use super::formats::Codes;
+use super::formats::Quants;
 
-/// The operations of a vector, which has all sixteen rows of a strip or, where this would need too many
+/// The operations of a vector, which has all sixteen rows of a row panel or, where this would need too many
 /// registers, some of them.
 ///
 /// # Safety
@@ -31,11 +31,11 @@ use super::formats::Codes;
 pub(super) trait Isa: Copy {
     /// Lanes: 16, 8 or 4.
     const LANES: usize;
-    /// An integer for each lane, or four codes of 8 bits.
+    /// An integer for each lane, or four quants of 8 bits.
     type Int: Copy;
     /// A number for each lane.
     type Float: Copy;
-    /// Sixteen codes of activations, or where they are.
+    /// Sixteen quants of activations, or where they are.
     type Sixteen: Copy;
     /// Whether there are registers for 16 sums and what is added to them.
     const HAS_MANY_REGISTERS: bool;
@@ -68,33 +68,34 @@ pub(super) trait Isa: Copy {
     unsafe fn shr(a: Self::Int, by: u32) -> Self::Int;
     /// Shifts lanes right; the sign comes in.
     unsafe fn sra(a: Self::Int, by: u32) -> Self::Int;
-    /// The bytes of a table at the indices that are the bytes of `codes`, all below 16.
-    unsafe fn lookup(table: &[u8; 16], codes: Self::Int) -> Self::Int;
+    /// The bytes of a table at the indices that are the bytes of `quants`, all below 16.
+    unsafe fn lookup(table: &[u8; 16], quants: Self::Int) -> Self::Int;
     /// Makes the sixteen signed bytes at an address ready, which are above -128.
     unsafe fn sixteen(x: *const i8) -> Self::Sixteen;
-    /// Adds to each lane the products of its four codes, unsigned and below 128, with the four from `4 * V`
+    /// Adds to each lane the products of its four quants, unsigned and below 128, with the four from `4 * V`
     /// on of `x`.
-    unsafe fn dot<const V: usize>(sum: Self::Int, codes: Self::Int, x: Self::Sixteen) -> Self::Int;
+    unsafe fn dot<const V: usize>(sum: Self::Int, quants: Self::Int, x: Self::Sixteen)
+    -> Self::Int;
     /// What [`Isa::dot_offset`] begins with, given the negated sum of all `x` that will follow.
     unsafe fn start_offset(minus_sum: i32) -> Self::Int;
-    /// As [`Isa::dot`], with codes of which 128 is to be taken away.
+    /// As [`Isa::dot`], with quants of which 128 is to be taken away.
     unsafe fn dot_offset<const V: usize>(
         sum: Self::Int,
-        codes: Self::Int,
+        quants: Self::Int,
         x: Self::Sixteen,
     ) -> Self::Int;
-    /// Adds to the sums of each of `C` tokens the products of the codes of 32 elements with those of the
+    /// Adds to the sums of each of `C` tokens the products of the quants of 32 elements with those of the
     /// token, which begin at `x`, each token's `stride` bytes behind those of the last one: to the last
     /// of `N` sums those of the elements from 16 on, and to the first the others.
     #[inline(always)]
-    unsafe fn dots<T: Codes, const C: usize, const N: usize>(
+    unsafe fn dots<T: Quants, const C: usize, const N: usize>(
         sums: &mut [[Self::Int; C]; N],
-        codes: *const u8,
+        quants: *const u8,
         x: *const i8,
         stride: usize,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { dots_of_each::<Self, T, C, N>(sums, 0, codes, x, stride) }
+        unsafe { dots_of_each::<Self, T, C, N>(sums, 0, quants, x, stride) }
     }
     /// Adds to each lane the products of its two signed 16-bit halves with the two at `x`.
     unsafe fn dot_pairs(sum: Self::Int, pairs: Self::Int, x: *const i16) -> Self::Int;
@@ -116,7 +117,7 @@ pub(super) trait Isa: Copy {
     /// The one instruction that does so takes numbers below the smallest normal one for zeros, and makes
     /// zeros of such sums. No other results depend on the implementation.
     #[inline(always)]
-    unsafe fn dot_brain(sum: Self::Float, pairs: Self::Int, x: *const i32) -> Self::Float {
+    unsafe fn dot_bf16(sum: Self::Float, pairs: Self::Int, x: *const i32) -> Self::Float {
         // SAFETY: the caller's promise.
         unsafe { dot_widened::<Self>(sum, pairs, x.read()) }
     }
@@ -138,17 +139,17 @@ pub(super) trait Isa: Copy {
     clippy::needless_range_loop,
     reason = "a token's sums are in several arrays"
 )]
-unsafe fn dots_of_each<I: Isa, T: Codes, const C: usize, const N: usize>(
+unsafe fn dots_of_each<I: Isa, T: Quants, const C: usize, const N: usize>(
     sums: &mut [[I::Int; C]; N],
     first: usize,
-    codes: *const u8,
+    quants: *const u8,
     x: *const i8,
     stride: usize,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         unrolled!(V in [0 1 2 3] {
-            let [low, high] = T::read::<I>(codes, V);
+            let [low, high] = T::read::<I>(quants, V);
             for token in first..C {
                 let x = x.add(token * stride);
                 let sum = &mut sums[0][token];
@@ -160,24 +161,24 @@ unsafe fn dots_of_each<I: Isa, T: Codes, const C: usize, const N: usize>(
     }
 }
 
-/// [`Isa::dot`], or [`Isa::dot_offset`] for codes that have one.
+/// [`Isa::dot`], or [`Isa::dot_offset`] for quants that have one.
 #[inline(always)]
-unsafe fn dot<I: Isa, T: Codes, const V: usize>(
+unsafe fn dot<I: Isa, T: Quants, const V: usize>(
     sum: I::Int,
-    codes: I::Int,
+    quants: I::Int,
     x: I::Sixteen,
 ) -> I::Int {
     // SAFETY: the caller's promise.
     unsafe {
         if T::HAVE_OFFSET {
-            I::dot_offset::<V>(sum, codes, x)
+            I::dot_offset::<V>(sum, quants, x)
         } else {
-            I::dot::<V>(sum, codes, x)
+            I::dot::<V>(sum, quants, x)
         }
     }
 }
 
-/// [`Isa::dot_brain`] for processors without an instruction for it: the bits of a number of BF16 are the
+/// [`Isa::dot_bf16`] for processors without an instruction for it: the bits of a number of BF16 are the
 /// upper ones of the same number.
 #[inline(always)]
 unsafe fn dot_widened<I: Isa>(sum: I::Float, pairs: I::Int, x: i32) -> I::Float {
@@ -192,7 +193,7 @@ unsafe fn dot_widened<I: Isa>(sum: I::Float, pairs: I::Int, x: i32) -> I::Float 
 }
 
 /// How far ahead weights are asked for, in bytes: more than memory delivers while one line is on its
-/// way, since the lines of a panel of tokens are used in bursts. Processors guess less far.
+/// way, since the lines of a column panel of tokens are used in bursts. Processors guess less far.
 pub(super) const AHEAD: usize = 9216;
 
 /// Instructions that the products of packed weights are compiled for.

@@ -11,7 +11,7 @@
 use std::arch::aarch64::*;
 use std::{arch::asm, array::from_fn};
 
-use super::{Codes, Isa, dots_of_each};
+use super::{Isa, Quants, dots_of_each};
 
 /// NEON with dot products and conversions of half precision, `V` vectors at a time, with or without
 /// products of matrices.
@@ -76,9 +76,9 @@ impl<const V: usize, const I8MM: bool> Isa for Neon<V, I8MM> {
     }
 
     #[inline(always)]
-    unsafe fn lookup(table: &[u8; 16], codes: Ints<V>) -> Ints<V> {
+    unsafe fn lookup(table: &[u8; 16], quants: Ints<V>) -> Ints<V> {
         let table = vld1q_u8(table.as_ptr());
-        codes.map(|codes| vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(codes))))
+        quants.map(|quants| vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(quants))))
     }
 
     #[inline(always)]
@@ -86,10 +86,10 @@ impl<const V: usize, const I8MM: bool> Isa for Neon<V, I8MM> {
         vld1q_s8(x)
     }
 
-    /// Codes below 128 are the same signed.
+    /// Quants below 128 are the same signed.
     #[inline(always)]
-    unsafe fn dot<const AT: usize>(sum: Ints<V>, codes: Ints<V>, x: int8x16_t) -> Ints<V> {
-        from_fn(|at| add_products::<AT>(sum[at], codes[at], x))
+    unsafe fn dot<const AT: usize>(sum: Ints<V>, quants: Ints<V>, x: int8x16_t) -> Ints<V> {
+        from_fn(|at| add_products::<AT>(sum[at], quants[at], x))
     }
 
     #[inline(always)]
@@ -98,30 +98,30 @@ impl<const V: usize, const I8MM: bool> Isa for Neon<V, I8MM> {
     }
 
     #[inline(always)]
-    unsafe fn dot_offset<const AT: usize>(sum: Ints<V>, codes: Ints<V>, x: int8x16_t) -> Ints<V> {
-        Self::dot::<AT>(sum, codes.map(|codes| without_offset(codes)), x)
+    unsafe fn dot_offset<const AT: usize>(sum: Ints<V>, quants: Ints<V>, x: int8x16_t) -> Ints<V> {
+        Self::dot::<AT>(sum, quants.map(|quants| without_offset(quants)), x)
     }
 
     /// Where tokens are in pairs, sums are those of two of them with two rows meanwhile.
     #[inline(always)]
-    unsafe fn dots<T: Codes, const C: usize, const N: usize>(
+    unsafe fn dots<T: Quants, const C: usize, const N: usize>(
         sums: &mut [[Ints<V>; C]; N],
-        codes: *const u8,
+        quants: *const u8,
         x: *const i8,
         stride: usize,
     ) {
         let n_paired = if I8MM { C / 2 * 2 } else { 0 };
         exchange(sums, n_paired);
         unrolled!(EIGHT in [0 1] {
-            let even = T::read::<Self>(codes, 2 * EIGHT);
-            let odd = T::read::<Self>(codes, 2 * EIGHT + 1);
+            let even = T::read::<Self>(quants, 2 * EIGHT);
+            let odd = T::read::<Self>(quants, 2 * EIGHT + 1);
             unrolled!(HALF in [0 1] {
-                // Eight codes of a row, and then of the next.
+                // Eight quants of a row, and then of the next.
                 let mut upper: Ints<V> = from_fn(|at| vzip1q_s32(even[HALF][at], odd[HALF][at]));
                 let mut lower: Ints<V> = from_fn(|at| vzip2q_s32(even[HALF][at], odd[HALF][at]));
                 if T::HAVE_OFFSET {
-                    upper = upper.map(|codes| without_offset(codes));
-                    lower = lower.map(|codes| without_offset(codes));
+                    upper = upper.map(|quants| without_offset(quants));
+                    lower = lower.map(|quants| without_offset(quants));
                 }
                 for (pair, sums) in sums[HALF % N][..n_paired].as_chunks_mut().0.iter_mut().enumerate() {
                     let x = vld1q_s8(x.add((2 * pair + EIGHT) * stride + 16 * HALF));
@@ -134,7 +134,7 @@ impl<const V: usize, const I8MM: bool> Isa for Neon<V, I8MM> {
             });
         });
         exchange(sums, n_paired);
-        dots_of_each::<Self, T, C, N>(sums, n_paired, codes, x, stride);
+        dots_of_each::<Self, T, C, N>(sums, n_paired, quants, x, stride);
     }
 
     #[inline(always)]
@@ -212,8 +212,8 @@ impl<const V: usize, const I8MM: bool> Isa for Neon<V, I8MM> {
 
 /// Takes 128 away from each code: they are signed then.
 #[inline(always)]
-unsafe fn without_offset(codes: int32x4_t) -> int32x4_t {
-    veorq_s32(codes, vreinterpretq_s32_u8(vdupq_n_u8(128)))
+unsafe fn without_offset(quants: int32x4_t) -> int32x4_t {
+    veorq_s32(quants, vreinterpretq_s32_u8(vdupq_n_u8(128)))
 }
 
 /// Makes sums of four rows with each of two tokens out of sums of two rows, and of two more, with both;
@@ -239,15 +239,15 @@ unsafe fn exchange<const V: usize, const C: usize, const N: usize>(
 #[inline(always)]
 unsafe fn add_products<const AT: usize>(
     sum: int32x4_t,
-    codes: int32x4_t,
+    quants: int32x4_t,
     x: int8x16_t,
 ) -> int32x4_t {
     let mut sum = sum;
     asm!(
         ".arch_extension dotprod",
-        "sdot {sum:v}.4s, {codes:v}.16b, {x:v}.4b[{at}]",
+        "sdot {sum:v}.4s, {quants:v}.16b, {x:v}.4b[{at}]",
         sum = inout(vreg) sum,
-        codes = in(vreg) codes,
+        quants = in(vreg) quants,
         x = in(vreg) x,
         at = const AT,
         options(pure, nomem, nostack, preserves_flags),

@@ -62,9 +62,9 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn lookup(table: &[u8; 16], codes: [i32; 16]) -> [i32; 16] {
+    unsafe fn lookup(table: &[u8; 16], quants: [i32; 16]) -> [i32; 16] {
         let byte = |code: u8| table[usize::from(code & 15)];
-        codes.map(|codes| i32::from_le_bytes(codes.to_le_bytes().map(byte)))
+        quants.map(|quants| i32::from_le_bytes(quants.to_le_bytes().map(byte)))
     }
 
     #[inline(always)]
@@ -73,11 +73,11 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn dot<const V: usize>(sum: [i32; 16], codes: [i32; 16], x: *const i8) -> [i32; 16] {
+    unsafe fn dot<const V: usize>(sum: [i32; 16], quants: [i32; 16], x: *const i8) -> [i32; 16] {
         let x = x.add(4 * V).cast::<[i8; 4]>().read().map(i32::from);
         from_fn(|lane| {
-            let codes = codes[lane].to_le_bytes().map(i32::from);
-            sum[lane] + codes[0] * x[0] + codes[1] * x[1] + codes[2] * x[2] + codes[3] * x[3]
+            let quants = quants[lane].to_le_bytes().map(i32::from);
+            sum[lane] + quants[0] * x[0] + quants[1] * x[1] + quants[2] * x[2] + quants[3] * x[3]
         })
     }
 
@@ -89,13 +89,13 @@ impl Isa for Scalar {
     #[inline(always)]
     unsafe fn dot_offset<const V: usize>(
         sum: [i32; 16],
-        codes: [i32; 16],
+        quants: [i32; 16],
         x: *const i8,
     ) -> [i32; 16] {
         let x = x.add(4 * V).cast::<[i8; 4]>().read().map(i32::from);
         from_fn(|lane| {
-            let codes = codes[lane].to_le_bytes().map(|code| i32::from(code) - 128);
-            sum[lane] + codes[0] * x[0] + codes[1] * x[1] + codes[2] * x[2] + codes[3] * x[3]
+            let quants = quants[lane].to_le_bytes().map(|code| i32::from(code) - 128);
+            sum[lane] + quants[0] * x[0] + quants[1] * x[1] + quants[2] * x[2] + quants[3] * x[3]
         })
     }
 

@@ -1,4 +1,4 @@
-//! What becomes of the results of a strip for a panel of tokens before they are written: while they are in
+//! What becomes of the results of a row panel for a column panel of tokens before they are written: while they are in
 //! the first cache, this costs little; as operations of their own, it would read and write all of them again.
 
 use super::isa::Instructions;
@@ -16,9 +16,9 @@ pub enum Gate {
     Gelu,
 }
 
-/// The results of a strip for a panel of tokens, and what is to be done with them.
-pub(super) struct Strip<'a> {
-    /// For each token as many as the strip has rows.
+/// The results of a row panel for a column panel of tokens, and what is to be done with them.
+pub(super) struct RowPanel<'a> {
+    /// For each token as many as the row panel has rows.
     pub(super) results: &'a mut [f32],
     /// Added to the results of each token, unless it is empty.
     pub(super) bias: &'a [f32],
@@ -37,25 +37,25 @@ pub(super) struct Strip<'a> {
     pub(super) out_stride: usize,
 }
 
-/// Returns the function that finishes strips. It wants a processor with the instructions, and room for
+/// Returns the function that finishes row panels. It wants a processor with the instructions, and room for
 /// `n_rows` elements for each token.
-pub(super) fn of_tier(tier: Instructions) -> unsafe fn(Strip<'_>) {
+pub(super) fn of_tier(tier: Instructions) -> unsafe fn(RowPanel<'_>) {
     match tier {
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 | Instructions::Avx512Bf16 => {
             #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
-            unsafe fn compiled(strip: Strip<'_>) {
+            unsafe fn compiled(row_panel: RowPanel<'_>) {
                 // SAFETY: the caller's promise.
-                unsafe { finish::<true>(strip) }
+                unsafe { finish::<true>(row_panel) }
             }
             compiled
         }
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx2 => {
             #[target_feature(enable = "avx2,fma")]
-            unsafe fn compiled(strip: Strip<'_>) {
+            unsafe fn compiled(row_panel: RowPanel<'_>) {
                 // SAFETY: the caller's promise.
-                unsafe { finish::<true>(strip) }
+                unsafe { finish::<true>(row_panel) }
             }
             compiled
         }
@@ -64,17 +64,17 @@ pub(super) fn of_tier(tier: Instructions) -> unsafe fn(Strip<'_>) {
 }
 
 #[inline(always)]
-unsafe fn finish<const FUSED: bool>(strip: Strip<'_>) {
-    if !strip.bias.is_empty() {
-        for results in strip.results.chunks_exact_mut(strip.n_lanes) {
-            for (result, bias) in results.iter_mut().zip(strip.bias) {
+unsafe fn finish<const FUSED: bool>(row_panel: RowPanel<'_>) {
+    if !row_panel.bias.is_empty() {
+        for results in row_panel.results.chunks_exact_mut(row_panel.n_lanes) {
+            for (result, bias) in results.iter_mut().zip(row_panel.bias) {
                 *result += bias;
             }
         }
     }
-    if let Some(gate) = strip.gate {
-        let results = strip.results.as_chunks_mut::<LANES>().0.iter_mut();
-        for (results, gates) in results.zip(strip.gates.as_chunks::<LANES>().0) {
+    if let Some(gate) = row_panel.gate {
+        let results = row_panel.results.as_chunks_mut::<LANES>().0.iter_mut();
+        for (results, gates) in results.zip(row_panel.gates.as_chunks::<LANES>().0) {
             let pairs = results.iter_mut().zip(gates);
             match gate {
                 Gate::Silu => {
@@ -90,20 +90,23 @@ unsafe fn finish<const FUSED: bool>(strip: Strip<'_>) {
             }
         }
     }
-    let tokens = strip.results.chunks_exact(strip.n_lanes).enumerate();
+    let tokens = row_panel
+        .results
+        .chunks_exact(row_panel.n_lanes)
+        .enumerate();
     for (token, results) in tokens {
         // SAFETY: there is room for the rows of each token.
         let out = unsafe {
-            let out = strip.out.add(token * strip.out_stride);
-            std::slice::from_raw_parts_mut(out, strip.n_rows)
+            let out = row_panel.out.add(token * row_panel.out_stride);
+            std::slice::from_raw_parts_mut(out, row_panel.n_rows)
         };
-        // Vectors, and what is left in the last strip.
+        // Vectors, and what is left in the last row panel.
         let (whole, rest) = out.as_chunks_mut::<LANES>();
-        let (of_whole, of_rest) = results.split_at(whole.len() * LANES);
+        let (of_whole, of_residual) = results.split_at(whole.len() * LANES);
         for (out, results) in whole.iter_mut().zip(of_whole.as_chunks::<LANES>().0) {
-            write::<FUSED>(out, results, strip.add);
+            write::<FUSED>(out, results, row_panel.add);
         }
-        write::<FUSED>(rest, of_rest, strip.add);
+        write::<FUSED>(rest, of_residual, row_panel.add);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{Error, Pool, dot};
 
 /// How queries meet keys in one layer of an encoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WholeAttention<'a> {
+pub struct BidirectionalAttention<'a> {
     /// Heads of queries, keys and values.
     pub n_heads: usize,
     /// Elements of a head.
@@ -23,16 +23,16 @@ pub struct WholeAttention<'a> {
 
 /// Attends within each of `sequences`, which are rows of `query`, `key` and `value`
 /// (`[rows][n_heads * head_dim]`) and cover all rows in order. The result has the same shape.
-pub fn attend_whole(
+pub fn attend_bidirectional(
     query: &[f32],
     key: &[f32],
     value: &[f32],
     sequences: &[Range<usize>],
-    attention: &WholeAttention<'_>,
+    attention: &BidirectionalAttention<'_>,
     out: &mut [f32],
     pool: &Pool,
 ) -> Result<(), Error> {
-    let WholeAttention {
+    let BidirectionalAttention {
         n_heads, head_dim, ..
     } = *attention;
     let width = n_heads * head_dim;
@@ -138,7 +138,7 @@ mod tests {
             let (query, key, value) =
                 (values(n_rows * width, 1), values(n_rows * width, 2), values(n_rows * width, 3));
             let slopes: Vec<f32> = (1..=n_heads).map(|head| 1.0 / (1 << head) as f32).collect();
-            let attention = WholeAttention {
+            let attention = BidirectionalAttention {
                 n_heads,
                 head_dim,
                 scale: 0.3,
@@ -151,13 +151,13 @@ mod tests {
             }).collect();
             let pool = Pool::new(n_threads);
             let mut out = vec![0.0; n_rows * width];
-            attend_whole(&query, &key, &value, &sequences, &attention, &mut out, &pool).unwrap();
+            attend_bidirectional(&query, &key, &value, &sequences, &attention, &mut out, &pool).unwrap();
             for sequence in &sequences {
                 let part = sequence.start * width..sequence.end * width;
                 let mut alone = vec![0.0; part.len()];
                 let (q, k, v) = (&query[part.clone()], &key[part.clone()], &value[part.clone()]);
                 let all = 0..sequence.len();
-                attend_whole(q, k, v, std::slice::from_ref(&all), &attention, &mut alone, &pool).unwrap();
+                attend_bidirectional(q, k, v, std::slice::from_ref(&all), &attention, &mut alone, &pool).unwrap();
                 prop_assert_eq!(&alone[..], &out[part]);
                 for i in 0..sequence.len() {
                     for (head, slope) in slopes.iter().enumerate().take(n_heads) {
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn wrong_lengths_are_refused() {
-        let attention = WholeAttention {
+        let attention = BidirectionalAttention {
             n_heads: 2,
             head_dim: 4,
             scale: 1.0,
@@ -190,11 +190,11 @@ mod tests {
         let x = values(24, 0);
         let mut out = vec![0.0; 24];
         let mut attend = |key: &[f32], sequences: &[Range<usize>], slopes: Option<&[f32]>| {
-            let attention = WholeAttention {
+            let attention = BidirectionalAttention {
                 slopes,
                 ..attention
             };
-            attend_whole(&x, key, &x, sequences, &attention, &mut out, &pool).is_ok()
+            attend_bidirectional(&x, key, &x, sequences, &attention, &mut out, &pool).is_ok()
         };
         let all = 0..3;
         assert!(attend(&x, std::slice::from_ref(&all), None));
