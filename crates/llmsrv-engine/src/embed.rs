@@ -56,7 +56,7 @@ pub(crate) struct EmbedInput {
 }
 
 /// The output side of one input: collects rows until the vector is complete.
-pub(crate) struct Collector {
+pub(crate) struct Pooler {
     spec: EmbeddingSpec,
     n_tokens: usize,
     sum: Vec<f32>,
@@ -65,17 +65,17 @@ pub(crate) struct Collector {
     result: Option<oneshot::Sender<Result<Vec<f32>, String>>>,
 }
 
-impl Collector {
+impl Pooler {
     /// Takes over an input and returns it with its tokens.
-    pub(crate) fn new(input: EmbedInput, spec: EmbeddingSpec) -> (Collector, Vec<TokenId>) {
-        let collector = Collector {
+    pub(crate) fn new(input: EmbedInput, spec: EmbeddingSpec) -> (Pooler, Vec<TokenId>) {
+        let pooler = Pooler {
             spec,
             n_tokens: input.tokens.len(),
             sum: vec![0.0; spec.width],
             n_rows: 0,
             result: Some(input.result),
         };
-        (collector, input.tokens)
+        (pooler, input.tokens)
     }
 
     /// Makes the sequence of an input. A vector of all rows needs even those of a known prefix.
@@ -154,9 +154,9 @@ impl EmbeddingSpec {
 }
 
 /// Makes the plan that computes whole inputs together.
-pub(crate) fn plan_whole(inputs: &[(Collector, Vec<TokenId>)]) -> StepPlan {
+pub(crate) fn plan_whole(inputs: &[(Pooler, Vec<TokenId>)]) -> StepPlan {
     let mut plan = StepPlan::default();
-    for (collector, tokens) in inputs {
+    for (pooler, tokens) in inputs {
         let first_row = plan.tokens.len();
         plan.tokens.extend_from_slice(tokens);
         plan.positions.extend(0..tokens.len() as u32);
@@ -168,7 +168,7 @@ pub(crate) fn plan_whole(inputs: &[(Collector, Vec<TokenId>)]) -> StepPlan {
             blocks: Vec::new(),
             tail: None,
         };
-        let wanted = collector.wanted(&span);
+        let wanted = pooler.wanted(&span);
         plan.logit_rows.extend(wanted.map(|row| row as u32));
         plan.spans.push(span);
     }
@@ -176,14 +176,14 @@ pub(crate) fn plan_whole(inputs: &[(Collector, Vec<TokenId>)]) -> StepPlan {
 }
 
 /// Takes the spans of embeddings out of a step into `embed_step`, whose wanted rows are then those
-/// that vectors are made of. `collector` returns the output side of a sequence that is one.
+/// that vectors are made of. `pooler` returns the output side of a sequence that is one.
 pub(crate) fn split<'a>(
     step: &mut Step,
     embed_step: &mut Step,
-    collector: impl Fn(usize) -> Option<&'a Collector>,
+    pooler: impl Fn(usize) -> Option<&'a Pooler>,
 ) {
     embed_step.clear();
-    if step.sequences.iter().all(|idx| collector(*idx).is_none()) {
+    if step.sequences.iter().all(|idx| pooler(*idx).is_none()) {
         return;
     }
     let mixed = std::mem::take(step);
@@ -191,8 +191,8 @@ pub(crate) fn split<'a>(
     let mut wanted = mixed.plan.logit_rows.iter().copied().peekable();
     for (span, seq_idx) in mixed.plan.spans.into_iter().zip(mixed.sequences) {
         let rows = span.rows.clone();
-        let collector = collector(seq_idx);
-        let to = match collector {
+        let pooler = pooler(seq_idx);
+        let to = match pooler {
             Some(_) => &mut *embed_step,
             None => &mut *step,
         };
@@ -218,12 +218,12 @@ pub(crate) fn split<'a>(
             ..span
         };
         while let Some(row) = wanted.next_if(|row| (*row as usize) < rows.end) {
-            if collector.is_none() {
+            if pooler.is_none() {
                 to.plan.logit_rows.push(moved_row(row as usize) as u32);
             }
         }
-        if let Some(collector) = collector {
-            let rows = collector.wanted(&moved);
+        if let Some(pooler) = pooler {
+            let rows = pooler.wanted(&moved);
             to.plan.logit_rows.extend(rows.map(|row| row as u32));
         }
         to.plan.spans.push(moved);

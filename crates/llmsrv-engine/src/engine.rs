@@ -17,17 +17,17 @@ use crate::{
     EmbeddingSpec, EngineOptions, FinishReason, Loaded, MemoryAccount, Model, ModelError,
     Speculation, Stats,
     blocks::Blocks,
-    embed::{self, Collector, EmbedInput},
+    embed::{self, EmbedInput, Pooler},
     handle::{Submission, Work},
-    pace::Pace,
-    reply::{Next, Reply, Tools},
+    output_state::{Next, OutputState, SamplerScratch},
+    prefill_throughput::PrefillThroughput,
     sample::{Candidates, LogProbs},
     scheduler::{Scheduler, Step},
     sequence::Sequence,
-    speculation::{DraftModel, Drafter, Shadow, StepCosts},
+    speculation::{DraftModel, DraftState, Proposer, StepCosts},
 };
 
-mod guess;
+mod speculate;
 
 /// Everything the engine thread owns.
 pub(crate) struct Engine {
@@ -36,7 +36,7 @@ pub(crate) struct Engine {
     tokenizer: Arc<Tokenizer>,
     scheduler: Scheduler,
     step_target: Duration,
-    pace: Pace,
+    throughput: PrefillThroughput,
     blocks: Blocks,
     max_blocks: usize,
     n_reserved: usize,
@@ -61,15 +61,15 @@ pub(crate) struct Engine {
 /// One request: its part of the plan and its part of the output.
 struct Request {
     sequence: Sequence,
-    drafter: Drafter,
-    shadow: Shadow,
+    proposer: Proposer,
+    draft_state: DraftState,
     output: Output,
 }
 
 /// What the tokens of a request become.
 enum Output {
-    Text(Box<Reply>),
-    Vector(Collector),
+    Text(Box<OutputState>),
+    Vector(Pooler),
 }
 
 /// Working memory of the replies.
@@ -104,7 +104,7 @@ impl Engine {
                 step_tokens: options.step_tokens,
             },
             step_target: options.step_target,
-            pace: Pace::default(),
+            throughput: PrefillThroughput::default(),
             blocks: Blocks::new(
                 block_size,
                 options.kv_blocks,
@@ -174,7 +174,7 @@ impl Engine {
                 draft.raise_bound();
             }
         }
-        let (mut reply, sequence) = Reply::new(submission);
+        let (mut reply, sequence) = OutputState::new(submission);
         self.stats.requests += 1;
         self.stats.prompt_tokens += sequence.tokens().len() as u64;
         if reply.is_empty() {
@@ -189,8 +189,8 @@ impl Engine {
                 .partition_point(|request| matches!(request.output, Output::Text(_)));
             let request = Request {
                 sequence,
-                drafter: Drafter::new(),
-                shadow: Shadow::default(),
+                proposer: Proposer::new(),
+                draft_state: DraftState::default(),
                 output: Output::Text(Box::new(reply)),
             };
             self.requests.insert(n_texts, request);
@@ -221,7 +221,7 @@ impl Engine {
             max_sequences: self.scheduler.max_sequences + n_vectors,
             step_tokens: self.step_tokens(),
         };
-        self.guess(scheduler.max_sequences);
+        self.propose(scheduler.max_sequences);
         scheduler.plan(&mut self.requests, &mut self.blocks, &mut self.step);
         self.stats.preemptions += self.step.n_preempted as u64;
         if self.step.sequences.is_empty() {
@@ -239,7 +239,7 @@ impl Engine {
             &mut self.step,
             &mut self.embed_step,
             |seq_idx| match &requests.get(seq_idx)?.output {
-                Output::Vector(collector) => Some(collector),
+                Output::Vector(pooler) => Some(pooler),
                 Output::Text(_) => None,
             },
         );
@@ -250,10 +250,10 @@ impl Engine {
             if computed.is_ok() {
                 let (n_rows, took) = (plan.tokens.len(), start.elapsed());
                 if plan.logit_rows.len() == n_rows {
-                    // Every row is the next token of a sequence, or a guess.
+                    // Every row is the next token of a sequence, or a draft token.
                     self.step_costs.note(n_rows, took.as_secs_f32());
                 } else {
-                    self.pace.note(n_rows, took);
+                    self.throughput.note(n_rows, took);
                 }
             }
             match computed {
@@ -277,7 +277,7 @@ impl Engine {
         if !self.requests.iter().any(Request::is_written) {
             return self.scheduler.step_tokens;
         }
-        let in_time = self.pace.rows_within(self.step_target);
+        let in_time = self.throughput.rows_within(self.step_target);
         self.scheduler.step_tokens.min(in_time)
     }
 
@@ -287,12 +287,12 @@ impl Engine {
         let n_vectors = self.requests.iter().filter(is_vector).count();
         let n_new = MAX_VECTORS.saturating_sub(n_vectors).min(self.inputs.len());
         for input in self.inputs.drain(..n_new) {
-            let (collector, tokens) = Collector::new(input, spec);
+            let (pooler, tokens) = Pooler::new(input, spec);
             self.requests.push(Request {
-                sequence: collector.sequence(tokens),
-                drafter: Drafter::new(),
-                shadow: Shadow::default(),
-                output: Output::Vector(collector),
+                sequence: pooler.sequence(tokens),
+                proposer: Proposer::new(),
+                draft_state: DraftState::default(),
+                output: Output::Vector(pooler),
             });
         }
         n_vectors + n_new
@@ -309,25 +309,25 @@ impl Engine {
         let mut batch: Vec<_> = self
             .inputs
             .drain(..n_inputs)
-            .map(|input| Collector::new(input, spec))
+            .map(|input| Pooler::new(input, spec))
             .collect();
         if batch.is_empty() {
             return;
         }
         let plan = embed::plan_whole(&batch);
-        let collectors = batch.iter_mut().map(|(collector, _)| collector);
+        let poolers = batch.iter_mut().map(|(pooler, _)| pooler);
         self.logits.resize(plan.logit_rows.len() * spec.width, 0.0);
         match self.model.embed(&plan, &mut self.logits) {
             Ok(()) => {
                 let mut rest = &self.logits[..];
-                for (span, collector) in plan.spans.iter().zip(collectors) {
-                    rest = collector.take(span, rest);
+                for (span, pooler) in plan.spans.iter().zip(poolers) {
+                    rest = pooler.take(span, rest);
                 }
                 self.stats.embeddings += n_inputs as u64;
             }
             Err(error) => {
                 tracing::error!(%error, "step failed");
-                collectors.for_each(|collector| collector.fail(error.to_string()));
+                poolers.for_each(|pooler| pooler.fail(error.to_string()));
             }
         }
         self.stats.steps += 1;
@@ -410,11 +410,11 @@ impl Engine {
     /// Notes what is computed now, and lets each sequence that has caught up choose its next token.
     fn commit(&mut self) {
         let mut rows = self.logits.chunks_exact_mut(self.model.spec().vocab_size);
-        let mut tools = self.memory.tools(&self.tokenizer);
+        let mut scratch = self.memory.tools(&self.tokenizer);
         for (span, &seq_idx) in self.step.plan.spans.iter().zip(&self.step.sequences) {
             let Request {
                 sequence,
-                drafter,
+                proposer,
                 output,
                 ..
             } = &mut self.requests[seq_idx];
@@ -428,17 +428,17 @@ impl Engine {
                 continue;
             }
             self.stats.drafted_tokens += draft.len() as u64;
-            let mut guesses = draft.iter();
-            // A guess that came true gives the next row its meaning; the others are forgotten, and
+            let mut draft_tokens = draft.iter();
+            // A draft token that came true gives the next row its meaning; the others are forgotten, and
             // what was stored for them is written over.
             let mut own_rows = rows.by_ref().take(1 + draft.len());
             for row in own_rows.by_ref() {
                 self.stats.generated_tokens += 1;
-                match reply.advance(sequence.tokens().len(), row, &mut tools) {
+                match reply.advance(sequence.tokens().len(), row, &mut scratch) {
                     Next::Continue(token) => {
                         sequence.push(token);
-                        drafter.check(token);
-                        if guesses.next() != Some(&token) {
+                        proposer.check(token);
+                        if draft_tokens.next() != Some(&token) {
                             break;
                         }
                         sequence.commit(1, &mut self.blocks);
@@ -470,10 +470,10 @@ impl Engine {
             let Request {
                 sequence, output, ..
             } = &mut self.requests[seq_idx];
-            let Output::Vector(collector) = output else {
+            let Output::Vector(pooler) = output else {
                 continue;
             };
-            rest = collector.take(span, rest);
+            rest = pooler.take(span, rest);
             sequence.commit(span.rows.len(), &mut self.blocks);
             if sequence.pending() == 0 {
                 self.stats.embeddings += 1;
@@ -501,7 +501,7 @@ impl Engine {
             if is_over {
                 request.sequence.release(blocks);
                 if let Some(draft) = draft {
-                    draft.release(&mut request.shadow);
+                    draft.release(&mut request.draft_state);
                 }
             }
             !is_over
@@ -513,7 +513,7 @@ impl Engine {
                     .flat_map(|request| request.sequence.held()),
             );
             if let Some(draft) = &self.draft {
-                draft.assert_consistent(self.requests.iter().map(|request| &request.shadow));
+                draft.assert_consistent(self.requests.iter().map(|request| &request.draft_state));
             }
         }
     }
@@ -559,26 +559,26 @@ impl Output {
     fn is_cancelled(&self) -> bool {
         match self {
             Output::Text(reply) => reply.is_cancelled(),
-            Output::Vector(collector) => collector.is_cancelled(),
+            Output::Vector(pooler) => pooler.is_cancelled(),
         }
     }
 
     fn fail(&mut self, message: &str) {
         match self {
             Output::Text(reply) => reply.fail(message.into()),
-            Output::Vector(collector) => collector.fail(message.into()),
+            Output::Vector(pooler) => pooler.fail(message.into()),
         }
     }
 }
 
 impl Memory {
-    fn tools<'a>(&'a mut self, tokenizer: &'a Tokenizer) -> Tools<'a> {
+    fn tools<'a>(&'a mut self, tokenizer: &'a Tokenizer) -> SamplerScratch<'a> {
         let Memory {
             candidates,
             log_probs,
             released,
         } = self;
-        Tools {
+        SamplerScratch {
             tokenizer,
             candidates,
             log_probs,

@@ -3,7 +3,7 @@
 //! The crate knows no tensor, no file and no socket. A [`Model`] computes; everything here decides.
 //! Read in this order: [`request`] (what comes in and goes out), [`plan`] and [`model`] (the waist
 //! towards the arithmetic), [`image`] (prompts that are not only text), `handle` (what other threads hold), `engine` (the loop), then the parts
-//! of the loop: [`sequence`], [`blocks`], [`scheduler`], `pace` and `speculation` choose what is computed, [`sample`] and
+//! of the loop: [`sequence`], [`blocks`], [`scheduler`], `throughput` and `speculation` choose what is computed, [`sample`] and
 //! `grammar` choose tokens, [`detok`] and [`stop`] make text of them, `reply` joins these for one
 //! request. `embed` is the shorter way of texts that become vectors.
 
@@ -15,7 +15,7 @@ pub mod request;
 mod embed;
 mod engine;
 mod handle;
-mod pace;
+mod prefill_throughput;
 
 pub mod blocks;
 pub mod scheduler;
@@ -24,7 +24,7 @@ mod speculation;
 
 pub mod detok;
 mod grammar;
-mod reply;
+mod output_state;
 pub mod sample;
 pub mod stop;
 

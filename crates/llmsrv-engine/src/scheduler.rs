@@ -107,7 +107,7 @@ impl Step {
         self.n_preempted = 0;
     }
 
-    /// Adds the next `n_rows` tokens of a sequence, and its guesses after them.
+    /// Adds the next `n_rows` tokens of a sequence, and its draft tokens after them.
     fn add(&mut self, seq_idx: usize, sequence: &Sequence, n_rows: usize) {
         let (start, first_row) = (sequence.computed(), self.plan.tokens.len());
         let end = start + n_rows;

@@ -14,7 +14,7 @@ use crate::{
 pub struct Sequence {
     tokens: Vec<TokenId>,
     images: Vec<ImageSpan>,
-    /// Guesses of the tokens after those; they are computed with the next token.
+    /// Draft tokens of the tokens after those; they are computed with the next token.
     draft: Vec<TokenId>,
     computed: usize,
     blocks: Vec<BlockId>,
@@ -80,13 +80,13 @@ impl Sequence {
         2 * n_shared.saturating_sub(other.computed) >= self.tokens.len()
     }
 
-    /// Sets the guesses that are computed with the next token.
-    pub fn set_draft(&mut self, guesses: &[TokenId]) {
+    /// Sets the draft tokens that are computed with the next token.
+    pub fn set_draft(&mut self, draft_tokens: &[TokenId]) {
         self.draft.clear();
-        self.draft.extend_from_slice(guesses);
+        self.draft.extend_from_slice(draft_tokens);
     }
 
-    /// Keeps as many guesses as there is room for in a step and in the blocks of the sequence. None
+    /// Keeps as many draft tokens as there is room for in a step and in the blocks of the sequence. None
     /// takes a block of its own: that memory may be wanted for real tokens.
     pub fn fit_draft(&mut self, n_rows: usize, blocks: &Blocks) {
         let n_slots = self.blocks.len() * blocks.block_size();
@@ -94,7 +94,7 @@ impl Sequence {
         self.draft.truncate(n_rows.min(n_free));
     }
 
-    /// Returns the guesses.
+    /// Returns the draft tokens.
     pub fn draft(&self) -> &[TokenId] {
         &self.draft
     }

@@ -1,13 +1,13 @@
-//! Guessing ahead, from what a sequence has said before (prompt lookup) or with a small model
+//! Speculation ahead, from what a sequence has said before (prompt lookup) or with a small model
 //! ([`draft`]).
 //!
 //! Code that is edited, text that is summarised and JSON repeat long stretches of what is there
 //! already, and a small model knows many of the words of a big one. A step over a few positions reads
-//! the weights once, so guesses that come true are nearly free. A guess becomes output only where it is
-//! the token that its row's logits give anyway: the output is the one without guessing, random draws
+//! the weights once, so draft tokens that come true are nearly free. A draft token becomes output only where it is
+//! the token that its row's logits give anyway: the output is the one without speculation, random draws
 //! included, since one is made for each token that stands and none for the others.
 //!
-//! Whether guesses pay is measured: how often those of a sequence come true, and what a step over so
+//! Whether draft tokens pay is measured: how often those of a sequence come true, and what a step over so
 //! many rows takes here.
 
 mod costs;
@@ -16,9 +16,9 @@ mod draft;
 use crate::TokenId;
 
 pub(crate) use costs::{Budget, StepCosts};
-pub(crate) use draft::{DraftModel, Shadow, Task};
+pub(crate) use draft::{DraftModel, DraftState, DraftTask};
 
-/// Whether and how far the engine guesses.
+/// Whether and how far the engine draft tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speculation {
     /// Never.
@@ -26,21 +26,21 @@ pub enum Speculation {
     /// As far as it pays.
     #[default]
     Auto,
-    /// Always so many tokens, where there is something to guess from.
+    /// Always so many tokens, where there is something to draft token from.
     Always(usize),
 }
 
-/// The guesses of one sequence.
+/// The draft tokens of one sequence.
 #[derive(Debug)]
-pub(crate) struct Drafter {
+pub(crate) struct Proposer {
     source: Source,
-    /// Chance that a guess comes true, of those tried lately, by source.
+    /// Chance that a draft token comes true, of those tried lately, by source.
     chances: [f32; 2],
-    guesses: Vec<TokenId>,
+    draft_tokens: Vec<TokenId>,
     n_checked: usize,
 }
 
-/// Where guesses come from.
+/// Where draft tokens come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// What followed before.
@@ -49,68 +49,68 @@ pub(crate) enum Source {
     Model,
 }
 
-impl Drafter {
-    pub(crate) fn new() -> Drafter {
-        Drafter {
+impl Proposer {
+    pub(crate) fn new() -> Proposer {
+        Proposer {
             source: Source::Lookup,
             chances: [0.5; 2],
-            guesses: Vec::new(),
+            draft_tokens: Vec::new(),
             n_checked: 0,
         }
     }
 
-    /// Forgets the guesses of the step before.
+    /// Forgets the draft tokens of the step before.
     pub(crate) fn clear(&mut self) {
-        self.guesses.clear();
+        self.draft_tokens.clear();
         self.n_checked = 0;
     }
 
-    /// Guesses up to `most` tokens after `tokens`: those that followed when the last few came before.
-    pub(crate) fn look_up(&mut self, tokens: &[TokenId], most: usize) {
+    /// Draft tokens up to `most` tokens after `tokens`: those that followed when the last few came before.
+    pub(crate) fn prompt_lookup(&mut self, tokens: &[TokenId], most: usize) {
         self.clear();
         self.source = Source::Lookup;
-        self.guesses.extend_from_slice(followers(tokens, most));
+        self.draft_tokens.extend_from_slice(followers(tokens, most));
     }
 
-    /// Prepares for guesses of a model, which are added one by one.
+    /// Prepares for draft tokens of a model, which are added one by one.
     pub(crate) fn ask_model(&mut self) {
         self.clear();
         self.source = Source::Model;
     }
 
-    /// Adds a guess.
-    pub(crate) fn add(&mut self, guess: TokenId) {
-        self.guesses.push(guess);
+    /// Adds a draft token.
+    pub(crate) fn add(&mut self, draft_token: TokenId) {
+        self.draft_tokens.push(draft_token);
     }
 
-    /// Returns where the guesses come from.
+    /// Returns where the draft tokens come from.
     pub(crate) fn source(&self) -> Source {
         self.source
     }
 
-    /// Returns what was guessed.
-    pub(crate) fn guesses(&self) -> &[TokenId] {
-        &self.guesses
+    /// Returns what was drafted.
+    pub(crate) fn draft_tokens(&self) -> &[TokenId] {
+        &self.draft_tokens
     }
 
-    /// Returns the chance that a guess from there comes true.
+    /// Returns the chance that a draft token from there comes true.
     pub(crate) fn chance(&self, source: Source) -> f32 {
         self.chances[source as usize]
     }
 
-    /// Notes that a model might have guessed, but did not: it is tried again some day.
+    /// Notes that a model might have drafted, but did not: it is tried again some day.
     pub(crate) fn skip_model(&mut self) {
         let chance = &mut self.chances[Source::Model as usize];
         *chance += (0.5 - *chance).max(0.0) / FORGETTING;
     }
 
-    /// Compares the next token with its guess, also where the guess was not used.
+    /// Compares the next token with its draft token, also where the draft token was not used.
     pub(crate) fn check(&mut self, token: TokenId) {
-        if let Some(guess) = self.guesses.get(self.n_checked) {
-            let hit = if *guess == token { 1.0 } else { 0.0 };
+        if let Some(draft_token) = self.draft_tokens.get(self.n_checked) {
+            let hit = if *draft_token == token { 1.0 } else { 0.0 };
             let chance = &mut self.chances[self.source as usize];
             *chance += (hit - *chance) / MEMORY;
-            // What follows a wrong guess says nothing.
+            // What follows a wrong draft token says nothing.
             self.n_checked = match hit {
                 1.0 => self.n_checked + 1,
                 _ => usize::MAX,
@@ -138,9 +138,9 @@ fn followers(tokens: &[TokenId], most: usize) -> &[TokenId] {
     &[]
 }
 
-/// Most tokens guessed at a time.
-pub(crate) const MOST_GUESSES: usize = 7;
-/// Tokens that must come again before the next ones are guessed.
+/// Most tokens drafted at a time.
+pub(crate) const MAX_DRAFT_TOKENS: usize = 7;
+/// Tokens that must come again before the next ones are drafted.
 const SHORTEST: usize = 2;
 const LONGEST: usize = 4;
 /// Tokens that are looked through.
@@ -158,41 +158,45 @@ mod tests {
 
     #[test]
     fn what_came_before_is_guessed_from_the_longest_end_and_the_last_time() {
-        let guess = |tokens: &[TokenId], most| followers(tokens, most).to_vec();
-        assert_eq!(guess(&[1, 2, 3, 4, 5, 1, 2], 3), [3, 4, 5]);
+        let draft_token = |tokens: &[TokenId], most| followers(tokens, most).to_vec();
+        assert_eq!(draft_token(&[1, 2, 3, 4, 5, 1, 2], 3), [3, 4, 5]);
         assert_eq!(
-            guess(&[1, 2, 3, 9, 1, 2, 4, 9, 1, 2], 1),
+            draft_token(&[1, 2, 3, 9, 1, 2, 4, 9, 1, 2], 1),
             [4],
             "the last time"
         );
         assert_eq!(
-            guess(&[5, 1, 2, 3, 7, 1, 2, 4, 5, 1, 2], 1),
+            draft_token(&[5, 1, 2, 3, 7, 1, 2, 4, 5, 1, 2], 1),
             [3],
             "the longer end"
         );
-        assert_eq!(guess(&[7, 7, 7], 4), [7], "it may overlap what is there");
-        assert!(guess(&[1, 2, 3], 4).is_empty());
-        assert!(guess(&[1], 4).is_empty());
-        assert!(guess(&[], 4).is_empty());
+        assert_eq!(
+            draft_token(&[7, 7, 7], 4),
+            [7],
+            "it may overlap what is there"
+        );
+        assert!(draft_token(&[1, 2, 3], 4).is_empty());
+        assert!(draft_token(&[1], 4).is_empty());
+        assert!(draft_token(&[], 4).is_empty());
     }
 
     #[test]
     fn the_chance_follows_what_comes_true() {
-        let mut drafter = Drafter::new();
+        let mut proposer = Proposer::new();
         for _ in 0..40 {
-            drafter.look_up(&[1, 2, 3, 4, 1, 2], 2);
-            drafter.check(3);
-            drafter.check(4);
+            proposer.prompt_lookup(&[1, 2, 3, 4, 1, 2], 2);
+            proposer.check(3);
+            proposer.check(4);
         }
-        assert!(drafter.chance(Source::Lookup) > 0.95);
+        assert!(proposer.chance(Source::Lookup) > 0.95);
         for _ in 0..40 {
-            drafter.look_up(&[1, 2, 3, 4, 1, 2], 2);
-            drafter.check(9);
-            // Not compared: it follows a wrong guess.
-            drafter.check(4);
+            proposer.prompt_lookup(&[1, 2, 3, 4, 1, 2], 2);
+            proposer.check(9);
+            // Not compared: it follows a wrong draft token.
+            proposer.check(4);
         }
-        assert!(drafter.chance(Source::Lookup) < 0.05);
-        assert!((0.5..0.51).contains(&drafter.chance(Source::Model)));
+        assert!(proposer.chance(Source::Lookup) < 0.05);
+        assert!((0.5..0.51).contains(&proposer.chance(Source::Model)));
     }
 
     proptest! {
@@ -200,12 +204,12 @@ mod tests {
         fn guesses_are_a_part_of_the_tokens_that_follows_their_end(
             tokens in prop::collection::vec(0u32..3, 0..60), most in 0usize..9,
         ) {
-            let guesses = followers(&tokens, most);
-            prop_assert!(guesses.len() <= most);
-            if !guesses.is_empty() {
+            let draft_tokens = followers(&tokens, most);
+            prop_assert!(draft_tokens.len() <= most);
+            if !draft_tokens.is_empty() {
                 let n = tokens.len();
-                let found = tokens.windows(2 + guesses.len())
-                    .any(|part| part[..2] == tokens[n - 2..] && part[2..] == *guesses);
+                let found = tokens.windows(2 + draft_tokens.len())
+                    .any(|part| part[..2] == tokens[n - 2..] && part[2..] == *draft_tokens);
                 prop_assert!(found);
             }
         }

@@ -9,9 +9,9 @@ mod cache;
 mod compile;
 mod guard;
 mod limits;
-mod opening;
 mod position;
 mod schema;
+mod trigger;
 mod vocabulary;
 
 use std::{
@@ -28,7 +28,7 @@ use cache::Cache;
 use compile::{Compiled, Compiler};
 use guard::{Guard, Verdict, Words};
 use limits::Deadline;
-use opening::Opening;
+use trigger::Trigger;
 
 use crate::{GenRequest, GrammarSpec, SubmitError, TokenId, detok::output_bytes, stop::StopFinder};
 
@@ -76,7 +76,7 @@ impl Grammars {
         ) {
             (None, _) => Start::Begun,
             (Some(after), None) => Start::After(StopFinder::new([after.as_str()])),
-            (Some(after), Some(begin)) => Start::Open(Box::new(Opening::new(
+            (Some(after), Some(begin)) => Start::Open(Box::new(Trigger::new(
                 &self.tokenizer,
                 begin,
                 after,
@@ -171,7 +171,7 @@ enum Start {
     /// Before it: this looks for the text after which it begins.
     After(StopFinder),
     /// At the start of an output that may have a part before the grammar.
-    Open(Box<Opening>),
+    Open(Box<Trigger>),
 }
 
 /// Output that left its grammar, or a grammar that became too expensive.
@@ -189,7 +189,7 @@ impl Constraint {
     pub(crate) fn mask(&mut self) -> Result<Option<SimpleVob>, GrammarError> {
         match &self.start {
             Start::After(_) => return Ok(None),
-            Start::Open(opening) if !opening.in_grammar => return Ok(Some(opening.allowed(None))),
+            Start::Open(trigger) if !trigger.in_grammar => return Ok(Some(trigger.allowed(None))),
             Start::Begun | Start::Open(_) => {}
         }
         let mask = self.matcher.compute_mask_or_eos();
@@ -198,7 +198,7 @@ impl Constraint {
             watch.guard.restrict(&mut mask);
         }
         Ok(Some(match &self.start {
-            Start::Open(opening) => opening.allowed(Some(mask)),
+            Start::Open(trigger) => trigger.allowed(Some(mask)),
             _ => mask,
         }))
     }
@@ -250,7 +250,7 @@ impl Constraint {
         let is_in_grammar = match &self.start {
             Start::Begun => true,
             Start::After(_) => false,
-            Start::Open(opening) => opening.in_grammar,
+            Start::Open(trigger) => trigger.in_grammar,
         };
         is_in_grammar && self.watch.is_some()
     }
@@ -289,23 +289,23 @@ impl Constraint {
                 }
                 Ok(!rest.is_empty() && self.matcher.is_stopped())
             }
-            Start::Open(opening) => {
-                let opens = opening.accept(&output_bytes(tokenizer, token));
-                let was_in_grammar = opening.in_grammar;
+            Start::Open(trigger) => {
+                let opens = trigger.accept(&output_bytes(tokenizer, token));
+                let was_in_grammar = trigger.in_grammar;
                 let in_grammar = was_in_grammar && self.consume(&[token])? == 1;
-                let Start::Open(opening) = &mut self.start else {
+                let Start::Open(trigger) = &mut self.start else {
                     return Ok(false);
                 };
-                opening.in_grammar = in_grammar;
-                if opening.is_complete() {
-                    let (matcher, ahead) = &opening.fresh;
+                trigger.in_grammar = in_grammar;
+                if trigger.is_complete() {
+                    let (matcher, ahead) = &trigger.fresh;
                     self.matcher = matcher.deep_clone();
                     self.watch = self.watch.as_ref().map(|watch| Watch {
                         guard: watch.guard.fresh(),
                         ahead: watch.ahead.again(ahead.deep_clone()),
                         ..*watch
                     });
-                    self.start = Start::After(StopFinder::new([opening.after.as_str()]));
+                    self.start = Start::After(StopFinder::new([trigger.after.as_str()]));
                 } else if !opens {
                     self.start = Start::Begun;
                     if !in_grammar {

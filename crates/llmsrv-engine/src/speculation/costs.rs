@@ -1,4 +1,4 @@
-//! Whether guesses pay: what steps take, and how many guesses make the most of that.
+//! Whether draft tokens pay: what steps take, and how many draft tokens make the most of that.
 
 use super::{FORGETTING, MEMORY};
 
@@ -51,25 +51,25 @@ impl StepCosts {
     }
 }
 
-/// Shares out the guesses of one step.
+/// Shares out the draft tokens of one step.
 #[derive(Debug)]
 pub(crate) struct Budget<'a> {
     costs: &'a StepCosts,
     n_rows: usize,
     /// Tokens that the step is expected to give.
     expected: f32,
-    /// Seconds that a small model needs for the guesses.
-    guessing: f32,
+    /// Seconds that a small model needs for the draft tokens.
+    speculation: f32,
 }
 
-/// How far to guess for one sequence.
+/// How far to draft token for one sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
-    pub(crate) n_guesses: usize,
+    pub(crate) n_draft_tokens: usize,
     /// Tokens a second that the step is then expected to give.
     pub(crate) speed: f32,
     expected: f32,
-    guessing: f32,
+    speculation: f32,
 }
 
 impl Budget<'_> {
@@ -79,37 +79,37 @@ impl Budget<'_> {
             costs,
             n_rows: n_sequences,
             expected: n_sequences as f32,
-            guessing: 0.0,
+            speculation: 0.0,
         }
     }
 
-    /// Returns how many of a sequence's guesses to try, at most `most`: as many as give the most
+    /// Returns how many of a sequence's draft tokens to try, at most `most`: as many as give the most
     /// tokens a second. Each comes true with `chance`, and takes `seconds` to be made; sequences make
     /// theirs at the same time.
     pub(crate) fn consider(&self, chance: f32, most: usize, seconds: f32) -> Choice {
         let mut best = Choice {
-            n_guesses: 0,
+            n_draft_tokens: 0,
             speed: 0.0,
             expected: self.expected,
-            guessing: self.guessing,
+            speculation: self.speculation,
         };
         if self.n_rows > MOST_ROWS || self.costs.seconds[self.n_rows] == 0.0 {
             return best;
         }
-        best.speed = self.expected / (self.costs.of(self.n_rows) + self.guessing) * WORTH_IT;
+        best.speed = self.expected / (self.costs.of(self.n_rows) + self.speculation) * WORTH_IT;
         let most = most.min(MOST_ROWS - self.n_rows);
         let (mut expected, mut all_true) = (self.expected, 1.0);
         for n in 1..=most {
             all_true *= chance;
             expected += all_true;
-            let guessing = self.guessing.max(n as f32 * seconds);
-            let speed = expected / (self.costs.of(self.n_rows + n) + guessing);
+            let speculation = self.speculation.max(n as f32 * seconds);
+            let speed = expected / (self.costs.of(self.n_rows + n) + speculation);
             if speed > best.speed {
                 best = Choice {
-                    n_guesses: n,
+                    n_draft_tokens: n,
                     speed,
                     expected,
-                    guessing,
+                    speculation,
                 };
             }
         }
@@ -118,14 +118,14 @@ impl Budget<'_> {
 
     /// Takes what was chosen into the step.
     pub(crate) fn take(&mut self, choice: Choice) -> usize {
-        self.n_rows += choice.n_guesses;
+        self.n_rows += choice.n_draft_tokens;
         self.expected = choice.expected;
-        self.guessing = choice.guessing;
-        choice.n_guesses
+        self.speculation = choice.speculation;
+        choice.n_draft_tokens
     }
 }
 
-/// Steps with more rows are not made longer by guesses.
+/// Steps with more rows are not made longer by draft tokens.
 const MOST_ROWS: usize = 32;
 /// By how much a step must become faster to be made longer.
 const WORTH_IT: f32 = 1.03;
@@ -133,11 +133,11 @@ const WORTH_IT: f32 = 1.03;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::speculation::MOST_GUESSES;
+    use crate::speculation::MAX_DRAFT_TOKENS;
 
     fn chosen(costs: &StepCosts, chance: f32, seconds: f32) -> usize {
-        let choice = Budget::new(costs, 1).consider(chance, MOST_GUESSES, seconds);
-        choice.n_guesses
+        let choice = Budget::new(costs, 1).consider(chance, MAX_DRAFT_TOKENS, seconds);
+        choice.n_draft_tokens
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         costs.note(1, 0.010);
         assert_eq!(
             chosen(&costs, 0.5, 0.0),
-            MOST_GUESSES,
+            MAX_DRAFT_TOKENS,
             "what is not known is tried"
         );
         // As where every row takes as long as a step.
@@ -173,10 +173,10 @@ mod tests {
         let mut shared = Budget::new(&costs, 2);
         let mut n_shared = 0;
         for _ in 0..2 {
-            n_shared += shared.take(shared.consider(0.95, MOST_GUESSES, 0.0));
+            n_shared += shared.take(shared.consider(0.95, MAX_DRAFT_TOKENS, 0.0));
         }
         assert_eq!(n_shared, 2);
-        // What a guess takes to be made counts.
+        // What a draft token takes to be made counts.
         assert_eq!(chosen(&costs, 0.95, 0.001), 3);
         assert_eq!(chosen(&costs, 0.95, 0.010), 0);
     }
@@ -190,7 +190,7 @@ mod tests {
         let mut n = 0;
         for _ in 0..5000 {
             costs.note(1, 0.010);
-            n = Budget::new(&costs, 1).consider(0.9, 1, 0.0).n_guesses;
+            n = Budget::new(&costs, 1).consider(0.9, 1, 0.0).n_draft_tokens;
         }
         assert_eq!(n, 1);
     }

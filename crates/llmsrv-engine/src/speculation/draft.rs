@@ -1,15 +1,15 @@
-//! Guesses of a small model with the same vocabulary.
+//! Draft tokens of a small model with the same vocabulary.
 //!
 //! The small model has KV blocks and a prefix cache of its own, and follows each sequence with a
-//! shadow: a sequence of the same tokens. What it computes to guess stays in its cache; where the
-//! guesses came true it counts as computed, elsewhere it is written over.
+//! draft_state: a sequence of the same tokens. What it computes to draft token stays in its cache; where the
+//! draft tokens came true it counts as computed, elsewhere it is written over.
 
 use std::time::{Duration, Instant};
 
-use super::{Drafter, FORGETTING, MEMORY};
+use super::{FORGETTING, MEMORY, Proposer};
 use crate::{
     EngineOptions, MemoryAccount, Model, ModelError, ModelSpec, Span, StepPlan, TokenId,
-    blocks::Blocks, pace::Pace, sequence::Sequence,
+    blocks::Blocks, prefill_throughput::PrefillThroughput, sequence::Sequence,
 };
 
 /// A small model and its part of the cache.
@@ -20,9 +20,9 @@ pub(crate) struct DraftModel {
     n_reserved: usize,
     plan: StepPlan,
     logits: Vec<f32>,
-    pace: Pace,
+    throughput: PrefillThroughput,
     /// Seconds of a step with one row for each sequence; 0 = never measured.
-    per_guess: f32,
+    per_draft_token: f32,
     vocabulary: Vocabulary,
     /// It is not asked again.
     has_failed: bool,
@@ -37,25 +37,25 @@ struct Vocabulary {
 
 /// What a small model knows of a sequence.
 #[derive(Debug, Default)]
-pub(crate) struct Shadow {
+pub(crate) struct DraftState {
     sequence: Sequence,
-    /// Computed after what counts as computed: the last tokens, and guesses.
+    /// Computed after what counts as computed: the last tokens, and draft tokens.
     ahead: Vec<TokenId>,
-    /// Seconds of steps that were waited for without guesses.
+    /// Seconds of steps that were waited for without draft tokens.
     waited: f32,
 }
 
-/// What is to be guessed for one sequence.
-pub(crate) struct Task<'a> {
+/// What is to be drafted for one sequence.
+pub(crate) struct DraftTask<'a> {
     pub(crate) tokens: &'a [TokenId],
-    pub(crate) n_guesses: usize,
-    pub(crate) shadow: &'a mut Shadow,
-    /// Gets the guesses.
-    pub(crate) drafter: &'a mut Drafter,
+    pub(crate) n_draft_tokens: usize,
+    pub(crate) draft_state: &'a mut DraftState,
+    /// Gets the draft tokens.
+    pub(crate) proposer: &'a mut Proposer,
 }
 
 impl DraftModel {
-    /// Prepares a model that guesses for one as `big` describes. Its cache holds as many tokens.
+    /// Prepares a model that draft tokens for one as `big` describes. Its cache holds as many tokens.
     pub(crate) fn new(
         model: Box<dyn Model>,
         big: &ModelSpec,
@@ -81,8 +81,8 @@ impl DraftModel {
             n_reserved: 0,
             plan: StepPlan::default(),
             logits: Vec::new(),
-            pace: Pace::default(),
-            per_guess: 0.0,
+            throughput: PrefillThroughput::default(),
+            per_draft_token: 0.0,
             has_failed: false,
         }
     }
@@ -92,25 +92,25 @@ impl DraftModel {
         self.blocks.raise_bound(self.max_blocks);
     }
 
-    /// Returns the seconds that one more guess takes, as measured lately.
-    pub(crate) fn per_guess(&self) -> f32 {
-        self.per_guess
+    /// Returns the seconds that one more draft token takes, as measured lately.
+    pub(crate) fn per_draft_token(&self) -> f32 {
+        self.per_draft_token
     }
 
-    /// Notes a step without guesses: what was too slow once is tried again some day.
+    /// Notes a step without draft tokens: what was too slow once is tried again some day.
     pub(crate) fn rest(&mut self) {
-        self.per_guess *= 1.0 - 1.0 / FORGETTING;
+        self.per_draft_token *= 1.0 - 1.0 / FORGETTING;
     }
 
-    /// Returns whether the model can guess what comes after `tokens`.
+    /// Returns whether the model can draft token what comes after `tokens`.
     pub(crate) fn can_read(&self, tokens: &[TokenId]) -> bool {
         !self.has_failed && tokens.len() < self.model.spec().context_length
     }
 
     /// Returns the seconds that the model needs to read what it does not know of a sequence; 0 where
     /// that is no more than the tokens of a few steps, or was never measured.
-    pub(crate) fn seconds_to_read(&mut self, shadow: &Shadow, tokens: &[TokenId]) -> f32 {
-        let mut n_known = shadow.sequence.computed();
+    pub(crate) fn seconds_to_read(&mut self, draft_state: &DraftState, tokens: &[TokenId]) -> f32 {
+        let mut n_known = draft_state.sequence.computed();
         if n_known == 0 {
             let mut table = Vec::new();
             let prefix = self.blocks.find_prefix(tokens, &[], &mut table);
@@ -122,75 +122,85 @@ impl DraftModel {
             n_known = prefix.n_tokens;
         }
         let n_behind = tokens.len().saturating_sub(n_known);
-        self.pace.seconds(n_behind.saturating_sub(CLOSE))
+        self.throughput.seconds(n_behind.saturating_sub(CLOSE))
     }
 
-    /// Guesses for each task, but for those whose sequence is not read yet: of that a piece is read
-    /// that takes about `target`. Makes fewer guesses, or none, where memory or the model fails.
-    pub(crate) fn guess(
+    /// Draft tokens for each task, but for those whose sequence is not read yet: of that a piece is read
+    /// that takes about `target`. Makes fewer draft tokens, or none, where memory or the model fails.
+    pub(crate) fn propose(
         &mut self,
-        tasks: &mut [Task<'_>],
+        tasks: &mut [DraftTask<'_>],
         target: Duration,
         account: &mut dyn MemoryAccount,
     ) {
         if self.has_failed {
             return;
         }
-        if let Err(error) = self.try_guess(tasks, target, account) {
-            tracing::warn!(%error, "the draft model failed; its guesses are done without");
+        if let Err(error) = self.try_propose(tasks, target, account) {
+            tracing::warn!(%error, "the draft model failed; its draft_tokens are done without");
             self.has_failed = true;
         }
     }
 
-    fn try_guess(
+    fn try_propose(
         &mut self,
-        tasks: &mut [Task<'_>],
+        tasks: &mut [DraftTask<'_>],
         target: Duration,
         account: &mut dyn MemoryAccount,
     ) -> Result<(), ModelError> {
         for task in tasks.iter_mut() {
-            task.shadow.follow(task.tokens, &mut self.blocks);
+            task.draft_state.follow(task.tokens, &mut self.blocks);
             let n_known = self.model.spec().vocab_size;
             let is_known = |token: &TokenId| (*token as usize) < n_known;
-            let shadow = &mut *task.shadow;
-            let unread = &shadow.sequence.tokens()[shadow.sequence.computed()..];
-            // Guesses take no blocks of their own.
-            let fits = unread.iter().all(is_known) && shadow.sequence.acquire(&mut self.blocks);
-            let n_slots = shadow.sequence.blocks().len() * self.blocks.block_size();
+            let draft_state = &mut *task.draft_state;
+            let unread = &draft_state.sequence.tokens()[draft_state.sequence.computed()..];
+            // Draft tokens take no blocks of their own.
+            let fits =
+                unread.iter().all(is_known) && draft_state.sequence.acquire(&mut self.blocks);
+            let n_slots = draft_state.sequence.blocks().len() * self.blocks.block_size();
             let n_slots = n_slots.min(self.model.spec().context_length);
             let n_most = (n_slots + 1).saturating_sub(task.tokens.len());
-            task.n_guesses = if fits { task.n_guesses.min(n_most) } else { 0 };
+            task.n_draft_tokens = if fits {
+                task.n_draft_tokens.min(n_most)
+            } else {
+                0
+            };
         }
         if !self.reserve(account) {
             for task in tasks.iter_mut() {
-                task.shadow.release(&mut self.blocks);
+                task.draft_state.release(&mut self.blocks);
             }
             self.blocks.shrink(self.n_reserved);
             return Ok(());
         }
         self.read(tasks, target)?;
-        let most = tasks.iter().map(|task| task.n_guesses).max();
+        let most = tasks.iter().map(|task| task.n_draft_tokens).max();
         for n_done in 1..most.unwrap_or(0) {
             let start = Instant::now();
             self.plan.clear();
-            for task in tasks.iter_mut().filter(|task| task.n_guesses > n_done) {
-                let guess = task.drafter.guesses().last().copied().unwrap_or_default();
-                let Shadow {
+            for task in tasks.iter_mut().filter(|task| task.n_draft_tokens > n_done) {
+                let draft_token = task
+                    .proposer
+                    .draft_tokens()
+                    .last()
+                    .copied()
+                    .unwrap_or_default();
+                let DraftState {
                     sequence, ahead, ..
-                } = &mut *task.shadow;
+                } = &mut *task.draft_state;
                 add(
                     &mut self.plan,
                     sequence,
                     sequence.computed() + ahead.len(),
-                    &[guess],
+                    &[draft_token],
                 );
-                ahead.push(guess);
+                ahead.push(draft_token);
             }
             self.compute()?;
-            let tasks = tasks.iter_mut().filter(|task| task.n_guesses > n_done);
-            take_guesses(tasks, &self.logits, &self.vocabulary);
+            let tasks = tasks.iter_mut().filter(|task| task.n_draft_tokens > n_done);
+            take_draft_tokens(tasks, &self.logits, &self.vocabulary);
             let seconds = start.elapsed().as_secs_f32();
-            self.per_guess = match self.per_guess {
+            self.per_draft_token = match self.per_draft_token {
                 0.0 => seconds,
                 known => known + (seconds.min(2.0 * known) - known) / MEMORY,
             };
@@ -198,24 +208,24 @@ impl DraftModel {
         Ok(())
     }
 
-    /// Reads what the sequences have said since. Those that come to their end make their first guess,
+    /// Reads what the sequences have said since. Those that come to their end make their first draft token,
     /// the others none.
-    fn read(&mut self, tasks: &mut [Task<'_>], target: Duration) -> Result<(), ModelError> {
+    fn read(&mut self, tasks: &mut [DraftTask<'_>], target: Duration) -> Result<(), ModelError> {
         let start = Instant::now();
-        let mut n_free = self.pace.rows_within(target);
+        let mut n_free = self.throughput.rows_within(target);
         self.plan.clear();
         let mut read = Vec::with_capacity(tasks.len());
-        for task in tasks.iter_mut().filter(|task| task.n_guesses > 0) {
-            let sequence = &task.shadow.sequence;
+        for task in tasks.iter_mut().filter(|task| task.n_draft_tokens > 0) {
+            let sequence = &task.draft_state.sequence;
             let (from, n_rows) = (sequence.computed(), sequence.pending().min(n_free));
             n_free -= n_rows;
             if n_rows < sequence.pending() {
-                task.n_guesses = 0;
+                task.n_draft_tokens = 0;
             }
             if n_rows > 0 {
                 let rows = &sequence.tokens()[from..from + n_rows];
                 add(&mut self.plan, sequence, from, rows);
-                if task.n_guesses == 0 {
+                if task.n_draft_tokens == 0 {
                     self.plan.logit_rows.pop();
                 }
                 read.push((task, n_rows));
@@ -225,19 +235,20 @@ impl DraftModel {
             return Ok(());
         }
         self.compute()?;
-        self.pace.note(self.plan.tokens.len(), start.elapsed());
+        self.throughput
+            .note(self.plan.tokens.len(), start.elapsed());
         for (task, n_rows) in &mut read {
-            let Shadow {
+            let DraftState {
                 sequence, ahead, ..
-            } = &mut *task.shadow;
+            } = &mut *task.draft_state;
             // In the books the last token stays to be computed, as that of any sequence.
-            let n_kept = usize::from(task.n_guesses > 0);
+            let n_kept = usize::from(task.n_draft_tokens > 0);
             ahead.extend(sequence.tokens().last().filter(|_| n_kept > 0));
             sequence.commit(*n_rows - n_kept, &mut self.blocks);
         }
         let tasks = read.into_iter().map(|(task, _)| task);
-        take_guesses(
-            tasks.filter(|task| task.n_guesses > 0),
+        take_draft_tokens(
+            tasks.filter(|task| task.n_draft_tokens > 0),
             &self.logits,
             &self.vocabulary,
         );
@@ -268,25 +279,25 @@ impl DraftModel {
         true
     }
 
-    /// Forgets the shadow of a sequence that is over.
-    pub(crate) fn release(&mut self, shadow: &mut Shadow) {
-        shadow.release(&mut self.blocks);
+    /// Forgets the draft_state of a sequence that is over.
+    pub(crate) fn release(&mut self, draft_state: &mut DraftState) {
+        draft_state.release(&mut self.blocks);
     }
 
-    /// Checks that the shadows and the books agree; panics if not.
-    pub(crate) fn assert_consistent<'a>(&self, shadows: impl Iterator<Item = &'a Shadow>) {
-        let held = shadows.flat_map(|shadow| shadow.sequence.held());
+    /// Checks that the draft_states and the books agree; panics if not.
+    pub(crate) fn assert_consistent<'a>(&self, draft_states: impl Iterator<Item = &'a DraftState>) {
+        let held = draft_states.flat_map(|draft_state| draft_state.sequence.held());
         self.blocks.assert_consistent(held);
     }
 }
 
-impl Shadow {
+impl DraftState {
     /// Notes the time of a step that gave the sequence one token.
     pub(crate) fn wait(&mut self, seconds: f32) {
         self.waited += seconds;
     }
 
-    /// Returns the seconds of steps without guesses.
+    /// Returns the seconds of steps without draft tokens.
     pub(crate) fn waited(&self) -> f32 {
         self.waited
     }
@@ -333,9 +344,9 @@ fn add(plan: &mut StepPlan, sequence: &Sequence, start: usize, rows: &[TokenId])
     plan.logit_rows.push(plan.tokens.len() as u32 - 1);
 }
 
-/// Adds the most likely token of each row to the guesses of its task.
-fn take_guesses<'a, 'b: 'a>(
-    tasks: impl Iterator<Item = &'a mut Task<'b>>,
+/// Adds the most likely token of each row to the draft tokens of its task.
+fn take_draft_tokens<'a, 'b: 'a>(
+    tasks: impl Iterator<Item = &'a mut DraftTask<'b>>,
     logits: &[f32],
     vocabulary: &Vocabulary,
 ) {
@@ -343,7 +354,7 @@ fn take_guesses<'a, 'b: 'a>(
         let best = (0..)
             .zip(&row[..vocabulary.n_common])
             .max_by(|(_, a), (_, b)| a.total_cmp(b));
-        task.drafter.add(best.map_or(0, |(token, _)| token));
+        task.proposer.add(best.map_or(0, |(token, _)| token));
     }
 }
 

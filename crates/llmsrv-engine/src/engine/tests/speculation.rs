@@ -1,4 +1,4 @@
-//! Guessing ahead changes how many steps an output takes, and nothing else.
+//! Speculation ahead changes how many steps an output takes, and nothing else.
 
 use super::*;
 
@@ -70,8 +70,8 @@ fn every_feature_gives_the_same_with_guesses() {
     for answer in &answers {
         for request in &requests {
             let plain = with(answer, Speculation::Off, request).0;
-            for guesses in 1..=7 {
-                let (output, stats) = with(answer, Speculation::Always(guesses), request);
+            for draft_tokens in 1..=7 {
+                let (output, stats) = with(answer, Speculation::Always(draft_tokens), request);
                 output.assert_same(&plain);
                 n_accepted += stats.accepted_tokens;
             }
@@ -80,7 +80,10 @@ fn every_feature_gives_the_same_with_guesses() {
                 .assert_same(&plain);
         }
     }
-    assert!(n_accepted > 1000, "{n_accepted}: the guesses were tried");
+    assert!(
+        n_accepted > 1000,
+        "{n_accepted}: the draft_tokens were tried"
+    );
 }
 
 /// A small model beside the one that answers.
@@ -115,9 +118,9 @@ fn a_small_model_that_knows_the_answer_saves_steps() {
     let request = request("How does it begin?");
     let plain = with(&answer, Speculation::Off, &request);
     for n in 1..=7 {
-        let guessed = with_draft(&answer, draft.clone(), Speculation::Always(n), &request);
-        guessed.0.assert_same(&plain.0);
-        let (stats, before) = (guessed.1, plain.1);
+        let drafted = with_draft(&answer, draft.clone(), Speculation::Always(n), &request);
+        drafted.0.assert_same(&plain.0);
+        let (stats, before) = (drafted.1, plain.1);
         assert!(
             stats.accepted_tokens >= stats.drafted_tokens - n as u64,
             "all come true but those after the end: {stats:?}"
@@ -213,15 +216,15 @@ fn what_repeats_itself_takes_fewer_steps() {
     };
     let (_, plain) = with(&Answer::Endless, Speculation::Off, &request);
     assert_eq!((plain.steps, plain.drafted_tokens), (400, 0));
-    let (output, guessed) = with(&Answer::Endless, Speculation::Always(3), &request);
-    assert_eq!(guessed.generated_tokens, 400);
+    let (output, drafted) = with(&Answer::Endless, Speculation::Always(3), &request);
+    assert_eq!(drafted.generated_tokens, 400);
     assert_eq!(
-        output.n_texts as u64, guessed.steps,
+        output.n_texts as u64, drafted.steps,
         "one event for each step"
     );
-    assert!(guessed.steps < 200, "{guessed:?}");
-    assert!(guessed.accepted_tokens <= guessed.drafted_tokens);
-    assert_eq!(guessed.steps + guessed.accepted_tokens, 400);
+    assert!(drafted.steps < 200, "{drafted:?}");
+    assert!(drafted.accepted_tokens <= drafted.drafted_tokens);
+    assert_eq!(drafted.steps + drafted.accepted_tokens, 400);
 }
 
 #[test]

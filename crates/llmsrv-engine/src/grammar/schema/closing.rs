@@ -189,7 +189,7 @@ fn says_there_are_others(schema: &Map<String, Value>) -> bool {
             .get(*name)
             .is_some_and(|value| *value != Value::Bool(false))
     };
-    OPENING.iter().any(is_open)
+    TRIGGER.iter().any(is_open)
 }
 
 fn least(schema: &Map<String, Value>) -> u64 {
@@ -232,7 +232,7 @@ const OWN: [&str; 8] = [
     "maxProperties",
 ];
 /// Keywords about other properties than those that are listed.
-const OPENING: [&str; 4] = [
+const TRIGGER: [&str; 4] = [
     "additionalProperties",
     "unevaluatedProperties",
     "patternProperties",

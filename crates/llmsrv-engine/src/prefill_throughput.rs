@@ -8,12 +8,12 @@ use std::time::Duration;
 
 /// What a row of a prompt takes, as measured lately.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct PrefillThroughput {
     /// Seconds; 0 = never measured.
     per_row: f32,
 }
 
-impl Pace {
+impl PrefillThroughput {
     /// Notes how long a step with a piece of a prompt took.
     pub(crate) fn note(&mut self, n_rows: usize, took: Duration) {
         if n_rows < FEWEST {
@@ -56,23 +56,26 @@ mod tests {
     #[test]
     fn rows_follow_what_they_take() {
         let target = Duration::from_millis(200);
-        let mut pace = Pace::default();
-        assert_eq!(pace.rows_within(target), UNKNOWN);
-        pace.note(FEWEST - 1, Duration::from_secs(9));
-        assert_eq!(pace.rows_within(target), UNKNOWN);
+        let mut throughput = PrefillThroughput::default();
+        assert_eq!(throughput.rows_within(target), UNKNOWN);
+        throughput.note(FEWEST - 1, Duration::from_secs(9));
+        assert_eq!(throughput.rows_within(target), UNKNOWN);
         for _ in 0..50 {
-            pace.note(100, Duration::from_millis(100));
+            throughput.note(100, Duration::from_millis(100));
         }
-        assert!((199..=200).contains(&pace.rows_within(target)));
+        assert!((199..=200).contains(&throughput.rows_within(target)));
         for _ in 0..50 {
-            pace.note(100, Duration::from_millis(200));
+            throughput.note(100, Duration::from_millis(200));
         }
-        assert!((99..=100).contains(&pace.rows_within(target)));
-        pace.note(100, Duration::from_hours(1));
-        assert!(pace.rows_within(target) > FEWEST, "one step says little");
+        assert!((99..=100).contains(&throughput.rows_within(target)));
+        throughput.note(100, Duration::from_hours(1));
+        assert!(
+            throughput.rows_within(target) > FEWEST,
+            "one step says little"
+        );
         for _ in 0..50 {
-            pace.note(100, Duration::from_secs(10));
+            throughput.note(100, Duration::from_secs(10));
         }
-        assert_eq!(pace.rows_within(target), FEWEST);
+        assert_eq!(throughput.rows_within(target), FEWEST);
     }
 }

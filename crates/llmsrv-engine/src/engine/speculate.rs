@@ -1,14 +1,14 @@
-//! Which sequences guess ahead in a step, how far, and from what.
+//! Which sequences draft token ahead in a step, how far, and from what.
 
 use super::{Engine, Output, Request};
 use crate::{
     Speculation,
-    speculation::{Budget, DraftModel, MOST_GUESSES, Source, Task},
+    speculation::{Budget, DraftModel, DraftTask, MAX_DRAFT_TOKENS, Source},
 };
 
 impl Engine {
-    /// Lets the first sequences guess what comes after their next token.
-    pub(super) fn guess(&mut self, max_sequences: usize) {
+    /// Lets the first sequences draft token what comes after their next token.
+    pub(super) fn propose(&mut self, max_sequences: usize) {
         if self.speculation == Speculation::Off {
             return;
         }
@@ -20,71 +20,74 @@ impl Engine {
         let mut budget = Budget::new(&self.step_costs, n_first);
         let mut tasks = Vec::new();
         for request in first {
-            request.drafter.clear();
+            request.proposer.clear();
             request.sequence.set_draft(&[]);
             if !request.is_written() {
                 continue;
             }
             let Request {
                 sequence,
-                drafter,
-                shadow,
+                proposer,
+                draft_state,
                 output: Output::Text(reply),
             } = request
             else {
                 continue;
             };
             let tokens = sequence.tokens();
-            let most = reply.room_for_draft(tokens.len()).min(MOST_GUESSES);
-            drafter.look_up(tokens, most);
-            // A small model is not asked for guesses that find no place in the last block, nor before
+            let most = reply.room_for_draft(tokens.len()).min(MAX_DRAFT_TOKENS);
+            proposer.prompt_lookup(tokens, most);
+            // A small model is not asked for draft tokens that find no place in the last block, nor before
             // as much was waited as reading the sequence takes: a short answer is not paid for.
             let n_slots = tokens.len().next_multiple_of(block_size) - tokens.len();
             let can_read = |model: &&mut DraftModel| {
                 sequence.images().is_empty() && model.can_read(sequence.tokens())
             };
             let model = self.draft.as_mut().filter(can_read).map(|model| {
-                let is_worth_it = shadow.waited() >= model.seconds_to_read(shadow, tokens);
-                (model.per_guess(), is_worth_it)
+                let is_worth_it =
+                    draft_state.waited() >= model.seconds_to_read(draft_state, tokens);
+                (model.per_draft_token(), is_worth_it)
             });
-            let (source, n_guesses) = match self.speculation {
+            let (source, n_draft_tokens) = match self.speculation {
                 Speculation::Always(n) if model.is_some() => {
                     (Source::Model, n.min(most).min(n_slots))
                 }
-                Speculation::Always(n) => (Source::Lookup, n.min(drafter.guesses().len())),
+                Speculation::Always(n) => (Source::Lookup, n.min(proposer.draft_tokens().len())),
                 Speculation::Auto if is_time => {
-                    let found = drafter.guesses().len();
-                    let looked_up = budget.consider(drafter.chance(Source::Lookup), found, 0.0);
+                    let found = proposer.draft_tokens().len();
+                    let looked_up = budget.consider(proposer.chance(Source::Lookup), found, 0.0);
                     let model = model.filter(|(_, is_worth_it)| *is_worth_it);
-                    let guessed = model.map(|(per_guess, _)| {
-                        let chance = drafter.chance(Source::Model);
-                        budget.consider(chance, most.min(n_slots), per_guess)
+                    let drafted = model.map(|(per_draft_token, _)| {
+                        let chance = proposer.chance(Source::Model);
+                        budget.consider(chance, most.min(n_slots), per_draft_token)
                     });
-                    let guessed = guessed.filter(|choice| {
-                        choice.n_guesses > 0
-                            && (looked_up.n_guesses == 0 || choice.speed > looked_up.speed)
+                    let drafted = drafted.filter(|choice| {
+                        choice.n_draft_tokens > 0
+                            && (looked_up.n_draft_tokens == 0 || choice.speed > looked_up.speed)
                     });
-                    match guessed {
+                    match drafted {
                         Some(choice) => (Source::Model, budget.take(choice)),
                         None => (Source::Lookup, budget.take(looked_up)),
                     }
                 }
                 Speculation::Auto | Speculation::Off => (Source::Lookup, 0),
             };
-            if source == Source::Model && n_guesses > 0 {
-                drafter.ask_model();
-                tasks.push(Task {
+            if source == Source::Model && n_draft_tokens > 0 {
+                proposer.ask_model();
+                tasks.push(DraftTask {
                     tokens: sequence.tokens(),
-                    n_guesses,
-                    shadow,
-                    drafter,
+                    n_draft_tokens,
+                    draft_state,
+                    proposer,
                 });
             } else {
                 if n_slots > 0 {
-                    drafter.skip_model();
+                    proposer.skip_model();
                 }
-                shadow.wait(self.step_costs.of(n_first));
-                sequence.set_draft(&drafter.guesses()[..n_guesses.min(drafter.guesses().len())]);
+                draft_state.wait(self.step_costs.of(n_first));
+                sequence.set_draft(
+                    &proposer.draft_tokens()[..n_draft_tokens.min(proposer.draft_tokens().len())],
+                );
             }
         }
         let Some(model) = &mut self.draft else {
@@ -94,13 +97,13 @@ impl Engine {
             model.rest();
             return;
         }
-        model.guess(&mut tasks, self.step_target, &mut *self.account);
+        model.propose(&mut tasks, self.step_target, &mut *self.account);
         for Request {
-            sequence, drafter, ..
+            sequence, proposer, ..
         } in &mut self.requests[..n_first]
         {
-            if drafter.source() == Source::Model {
-                sequence.set_draft(drafter.guesses());
+            if proposer.source() == Source::Model {
+                sequence.set_draft(proposer.draft_tokens());
             }
         }
     }

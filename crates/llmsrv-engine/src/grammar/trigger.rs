@@ -7,7 +7,7 @@ use toktrie::SimpleVob;
 use crate::{TokenId, detok::output_bytes};
 
 /// Follows an output as long as it may become both.
-pub(super) struct Opening {
+pub(super) struct Trigger {
     begin: Vec<u8>,
     /// The text after which the grammar begins if the output has the tag.
     pub(super) after: String,
@@ -22,13 +22,13 @@ pub(super) struct Opening {
     pub(super) fresh: (Matcher, TokenParser),
 }
 
-impl Opening {
+impl Trigger {
     pub(super) fn new(
         tokenizer: &Tokenizer,
         begin: String,
         after: String,
         (matcher, ahead): (&Matcher, &TokenParser),
-    ) -> Opening {
+    ) -> Trigger {
         let begin = begin.into_bytes();
         let n_tokens = tokenizer.vocab_size();
         let is_part = |bytes: &[u8]| {
@@ -41,7 +41,7 @@ impl Opening {
             .map(|token| (token, output_bytes(tokenizer, token).into_owned()))
             .filter(|(_, bytes)| is_part(bytes))
             .collect();
-        Opening {
+        Trigger {
             begin,
             after,
             n_seen: 0,

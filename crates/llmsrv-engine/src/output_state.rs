@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The output side of one request.
-pub(crate) struct Reply {
+pub(crate) struct OutputState {
     events: UnboundedSender<Event>,
     sampler: Sampler,
     constraint: Option<Constraint>,
@@ -62,7 +62,7 @@ struct Held {
 }
 
 /// Working memory and read-only parts that all replies of an engine share.
-pub(crate) struct Tools<'a> {
+pub(crate) struct SamplerScratch<'a> {
     pub(crate) tokenizer: &'a Tokenizer,
     pub(crate) candidates: &'a mut Candidates,
     pub(crate) log_probs: &'a mut LogProbs,
@@ -80,9 +80,9 @@ pub(crate) enum Next {
     End,
 }
 
-impl Reply {
+impl OutputState {
     /// Takes over a submission and returns it with the prompt.
-    pub(crate) fn new(submission: Submission) -> (Reply, Sequence) {
+    pub(crate) fn new(submission: Submission) -> (OutputState, Sequence) {
         let Submission {
             request,
             constraint,
@@ -104,7 +104,7 @@ impl Reply {
             n_keep: request.num_keep,
             shift: request.shift,
         };
-        let reply = Reply {
+        let reply = OutputState {
             events,
             sampler,
             constraint,
@@ -138,7 +138,7 @@ impl Reply {
         self.limits.max_tokens == 0
     }
 
-    /// Returns how many tokens it makes sense to guess after the `n_tokens` of the sequence and the
+    /// Returns how many tokens it makes sense to draft token after the `n_tokens` of the sequence and the
     /// one that is chosen next anyway.
     pub(crate) fn room_for_draft(&self, n_tokens: usize) -> usize {
         let n_wanted = self.limits.max_tokens.saturating_sub(self.n_generated + 1);
@@ -158,15 +158,15 @@ impl Reply {
     }
 
     /// Chooses the token after the `n_tokens` of the sequence from their row of logits. What it gives
-    /// is sent with the rest of the step: see [`Reply::flush`].
+    /// is sent with the rest of the step: see [`OutputState::flush`].
     pub(crate) fn advance(
         &mut self,
         n_tokens: usize,
         logits: &mut [f32],
-        tools: &mut Tools<'_>,
+        scratch: &mut SamplerScratch<'_>,
     ) -> Next {
-        match self.choose(n_tokens, logits, tools) {
-            Ok((token, info)) => self.accept(n_tokens, token, info, tools),
+        match self.choose(n_tokens, logits, scratch) {
+            Ok((token, info)) => self.accept(n_tokens, token, info, scratch),
             Err(message) => {
                 self.fail(message);
                 Next::End
@@ -185,13 +185,13 @@ impl Reply {
         &mut self,
         reason: FinishReason,
         stop_text: Option<String>,
-        tools: &mut Tools<'_>,
+        scratch: &mut SamplerScratch<'_>,
     ) {
-        tools.released.clear();
+        scratch.released.clear();
         if stop_text.is_none() {
-            self.stops.finish(tools.released);
+            self.stops.finish(scratch.released);
         }
-        self.emit(tools.released, true);
+        self.emit(scratch.released, true);
         self.flush();
         let now = Instant::now();
         let since = |start: Option<Instant>, end: Instant| {
@@ -217,13 +217,13 @@ impl Reply {
         &mut self,
         n_tokens: usize,
         logits: &mut [f32],
-        tools: &mut Tools<'_>,
+        scratch: &mut SamplerScratch<'_>,
     ) -> Result<(TokenId, Option<TokenInfo>), String> {
         // A row may be padded beyond the vocabulary.
-        let n_words = logits.len().min(tools.tokenizer.vocab_size());
+        let n_words = logits.len().min(scratch.tokenizer.vocab_size());
         let logits = &mut logits[..n_words];
         if self.n_alternatives.is_some() {
-            tools.log_probs.measure(logits);
+            scratch.log_probs.measure(logits);
         }
         let mask = match &mut self.constraint {
             Some(constraint) => constraint.mask().map_err(|error| error.to_string())?,
@@ -231,18 +231,18 @@ impl Reply {
         };
         let token = self
             .sampler
-            .pick(logits, mask.as_ref(), tools.candidates)
+            .pick(logits, mask.as_ref(), scratch.candidates)
             .map_err(|error| error.to_string())?;
         let token = self
-            .settle(token, n_tokens, logits, tools)
+            .settle(token, n_tokens, logits, scratch)
             .map_err(|error| error.to_string())?;
         let Some(n_alternatives) = self.n_alternatives else {
             return Ok((token, None));
         };
-        let bytes = |token| named_bytes(tools.tokenizer, token).into_owned();
-        let top = tools
+        let bytes = |token| named_bytes(scratch.tokenizer, token).into_owned();
+        let top = scratch
             .log_probs
-            .top(n_alternatives, tools.candidates)
+            .top(n_alternatives, scratch.candidates)
             .map_err(|error| error.to_string())?;
         let top = top
             .into_iter()
@@ -252,7 +252,7 @@ impl Reply {
             token,
             Some(TokenInfo {
                 id: token,
-                logprob: tools.log_probs.of(token),
+                logprob: scratch.log_probs.of(token),
                 bytes: bytes(token),
                 top,
             }),
@@ -266,7 +266,7 @@ impl Reply {
         picked: TokenId,
         n_tokens: usize,
         logits: &mut [f32],
-        tools: &mut Tools<'_>,
+        scratch: &mut SamplerScratch<'_>,
     ) -> Result<TokenId, SampleError> {
         let Some(constraint) = &mut self.constraint else {
             return Ok(picked);
@@ -275,11 +275,11 @@ impl Reply {
         if !self.limits.shift {
             n_left = n_left.min(self.limits.num_ctx.saturating_sub(n_tokens));
         }
-        constraint.settle(picked, n_left, tools.tokenizer, |refused| {
+        constraint.settle(picked, n_left, scratch.tokenizer, |refused| {
             if let Some(logit) = logits.get_mut(refused as usize) {
                 *logit = f32::NEG_INFINITY;
             }
-            match self.sampler.draw(logits, tools.candidates) {
+            match self.sampler.draw(logits, scratch.candidates) {
                 Ok(token) => Ok(Some(token)),
                 Err(SampleError::NothingAllowed) => Ok(None),
                 Err(error) => Err(error),
@@ -292,7 +292,7 @@ impl Reply {
         n_tokens: usize,
         token: TokenId,
         info: Option<TokenInfo>,
-        tools: &mut Tools<'_>,
+        scratch: &mut SamplerScratch<'_>,
     ) -> Next {
         self.first_token.get_or_insert_with(Instant::now);
         self.n_generated += 1;
@@ -300,7 +300,7 @@ impl Reply {
         let grammar_ended = match self
             .constraint
             .as_mut()
-            .map(|constraint| constraint.accept(token, tools.tokenizer))
+            .map(|constraint| constraint.accept(token, scratch.tokenizer))
         {
             None => false,
             Some(Ok(ended)) => ended,
@@ -309,8 +309,8 @@ impl Reply {
                 return Next::End;
             }
         };
-        if tools.tokenizer.is_end_of_generation(token) {
-            self.finish(self.end_reason(), None, tools);
+        if scratch.tokenizer.is_end_of_generation(token) {
+            self.finish(self.end_reason(), None, scratch);
             return Next::End;
         }
         self.transcript.push(token);
@@ -318,8 +318,8 @@ impl Reply {
             start: self.n_bytes,
             info,
         });
-        if let Some(stop_text) = self.output(token, tools) {
-            self.finish(FinishReason::Stop, Some(stop_text), tools);
+        if let Some(stop_text) = self.output(token, scratch) {
+            self.finish(FinishReason::Stop, Some(stop_text), scratch);
             return Next::End;
         }
         self.run = if self.run.0 == token {
@@ -339,7 +339,7 @@ impl Reply {
         };
         match reason {
             Some(reason) => {
-                self.finish(reason, None, tools);
+                self.finish(reason, None, scratch);
                 Next::End
             }
             None if is_full => Next::Shift {
@@ -366,17 +366,17 @@ impl Reply {
     }
 
     /// Adds a token's bytes to the output. Returns the stop text that they complete.
-    fn output(&mut self, token: TokenId, tools: &mut Tools<'_>) -> Option<String> {
-        let bytes = output_bytes(tools.tokenizer, token);
+    fn output(&mut self, token: TokenId, scratch: &mut SamplerScratch<'_>) -> Option<String> {
+        let bytes = output_bytes(scratch.tokenizer, token);
         self.n_bytes += bytes.len();
-        tools.released.clear();
-        let found = self.stops.push(&bytes, tools.released);
+        scratch.released.clear();
+        let found = self.stops.push(&bytes, scratch.released);
         let Some(found) = found else {
-            self.emit(tools.released, false);
+            self.emit(scratch.released, false);
             return None;
         };
         // Tokens that are wholly behind the start of the stop text are not part of the reply.
-        let end = self.n_bytes_released + tools.released.len();
+        let end = self.n_bytes_released + scratch.released.len();
         let n_dropped = self
             .held
             .iter()
@@ -385,12 +385,12 @@ impl Reply {
             .count();
         self.held.truncate(self.held.len() - n_dropped);
         self.transcript.truncate(self.transcript.len() - n_dropped);
-        self.emit(tools.released, false);
+        self.emit(scratch.released, false);
         self.stop_texts.get(found.text_idx).cloned()
     }
 
     /// Sends the output since the last call as one event. A step that took several tokens, because
-    /// guesses came true, is one event.
+    /// draft tokens came true, is one event.
     pub(crate) fn flush(&mut self) {
         let (text, tokens) = std::mem::take(&mut self.unsent);
         if !text.is_empty() || !tokens.is_empty() {
