@@ -13,7 +13,7 @@ use crate::{
 
 /// What a path asks of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum RequiredRole {
     /// Nothing: probes of load balancers have no key.
     Nothing,
     /// A role, where keys are required.
@@ -24,13 +24,13 @@ pub(crate) enum Need {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-const INFER: Need = Need::Role(Role::Infer);
-const MANAGE: Need = Need::Role(Role::Manage);
+const INFER: RequiredRole = RequiredRole::Role(Role::Infer);
+const MANAGE: RequiredRole = RequiredRole::Role(Role::Manage);
 
 /// By the pattern of the route, so that no way of writing a path leads past the table.
-const TABLE: &[(&str, Need)] = &[
-    ("/", Need::Nothing),
-    ("/health", Need::Nothing),
+const TABLE: &[(&str, RequiredRole)] = &[
+    ("/", RequiredRole::Nothing),
+    ("/health", RequiredRole::Nothing),
     // What is there.
     ("/api/version", INFER),
     ("/api/status", INFER),
@@ -75,10 +75,10 @@ const TABLE: &[(&str, Need)] = &[
 
 /// Returns what a route asks for. `None` is a path without a route: behind it is nothing, and those
 /// who may call at all may learn that.
-pub(crate) fn need(route: Option<&str>) -> Need {
+pub(crate) fn need(route: Option<&str>) -> RequiredRole {
     let Some(route) = route else { return INFER };
     let row = TABLE.iter().find(|(pattern, _)| *pattern == route);
-    row.map_or(Need::Role(Role::Admin), |(_, need)| *need)
+    row.map_or(RequiredRole::Role(Role::Admin), |(_, need)| *need)
 }
 
 /// Finds the key that a request carries where clients put it, if it is one of ours.
@@ -105,12 +105,12 @@ pub(crate) fn is_local(headers: &HeaderMap, peer: Option<Peer>, settings: &Setti
 /// Refuses a caller whose role is too low. Call it only for those who have a key where one is
 /// required.
 pub(crate) fn check(
-    need: Need,
+    need: RequiredRole,
     key: Option<&ApiKey>,
     local: bool,
     security: &Security,
 ) -> Result<(), ApiError> {
-    let Need::Role(needed) = need else {
+    let RequiredRole::Role(needed) = need else {
         return Ok(());
     };
     let refused = match key {
@@ -155,7 +155,10 @@ mod tests {
                 "{route} has no row: who may call it?"
             );
         }
-        assert_eq!(need(Some("/api/forgotten")), Need::Role(Role::Admin));
+        assert_eq!(
+            need(Some("/api/forgotten")),
+            RequiredRole::Role(Role::Admin)
+        );
         assert_eq!(need(None), INFER);
     }
 

@@ -23,10 +23,9 @@ use crate::{
     keys::Keys,
     manager::{DraftModel, Manager},
     metrics::Metrics,
+    model_info::Capabilities,
     rate::{Limiter, Rate},
-    routes,
-    show::Capabilities,
-    template,
+    routes, template,
     upstream::{Upstream, Upstreams},
     vocabularies::Vocabularies,
 };
@@ -162,20 +161,20 @@ pub struct App {
     pub(crate) vocabularies: Arc<Vocabularies>,
     pub(crate) capabilities: Arc<Capabilities>,
     stopping: Arc<AtomicBool>,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) registry: Registry,
     pub(crate) upstreams: Arc<Upstreams>,
-    pub(crate) live: Arc<Live>,
+    pub(crate) live: Arc<ReloadableSettings>,
 }
 
 /// How the loop that accepts connections shows that it runs.
 #[derive(Default)]
-pub(crate) struct Pulse {
+pub(crate) struct Heartbeat {
     asked: Notify,
     answered: Notify,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// Answers all who ask; ends never.
     pub(crate) async fn beat(&self) {
         loop {
@@ -186,18 +185,18 @@ impl Pulse {
 }
 
 /// What can be replaced while the server runs.
-pub(crate) struct Live {
+pub(crate) struct ReloadableSettings {
     settings: ArcSwap<Settings>,
     limiter: ArcSwapOption<Limiter>,
     /// Told to those who check their health.
     upstreams: watch::Sender<Arc<Upstreams>>,
 }
 
-impl Live {
-    fn new(settings: Settings) -> Live {
+impl ReloadableSettings {
+    fn new(settings: Settings) -> ReloadableSettings {
         let limiter = settings.security.rate_limit.map(Limiter::new).map(Arc::new);
         let upstreams = Upstreams::new(&settings.upstreams, &Upstreams::default());
-        Live {
+        ReloadableSettings {
             upstreams: watch::Sender::new(Arc::new(upstreams)),
             settings: ArcSwap::from_pointee(settings),
             limiter: ArcSwapOption::new(limiter),
@@ -237,7 +236,7 @@ impl FromRef<Shared> for App {
 impl App {
     /// Makes a server over a store of models.
     pub fn new(settings: Settings, store: Store, loader: Loader) -> App {
-        let (live, store) = (Arc::new(Live::new(settings)), Arc::new(store));
+        let (live, store) = (Arc::new(ReloadableSettings::new(settings)), Arc::new(store));
         let metrics = Arc::new(Metrics::new());
         let manager = Manager::new(live.clone(), store.clone(), loader, metrics.clone());
         let upstreams = live.upstreams.borrow().clone();
@@ -254,7 +253,7 @@ impl App {
             vocabularies: Arc::default(),
             capabilities: Arc::default(),
             stopping: Arc::default(),
-            pulse: Arc::default(),
+            heartbeat: Arc::default(),
             registry,
             upstreams,
             live,
@@ -299,8 +298,8 @@ impl App {
     /// Returns when the server has shown that it is alive: the loop that accepts connections has
     /// answered, and the list of models can be read. One that hangs lets this wait for ever.
     pub async fn is_alive(&self) {
-        self.pulse.asked.notify_one();
-        self.pulse.answered.notified().await;
+        self.heartbeat.asked.notify_one();
+        self.heartbeat.answered.notified().await;
         // Takes the locks that every request of a model takes.
         let _ = self.manager.running();
     }

@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-use crate::{error::ApiError, library::computing, memory};
+use crate::{error::ApiError, memory, tasks::computing};
 
 /// Bodies of requests for text may carry images.
 pub(crate) const TEXT_BODY_BYTES: usize = 128 << 20;
@@ -167,7 +167,7 @@ impl Share {
 /// When it is dropped before its end, what still comes is thrown away for a moment: a client that
 /// only reads after it has sent everything would otherwise find its connection reset instead of an
 /// answer.
-pub(crate) struct Paced {
+pub(crate) struct MinRateBody {
     inner: Option<Body>,
     /// Starts with the first wait.
     clock: Option<(Instant, Pin<Box<Sleep>>)>,
@@ -178,10 +178,10 @@ pub(crate) struct Paced {
     unasked: bool,
 }
 
-impl Paced {
+impl MinRateBody {
     /// Watches a body. `waits`: the client sends it only when it is asked to.
-    pub(crate) fn new(body: Body, waits: bool) -> Paced {
-        Paced {
+    pub(crate) fn new(body: Body, waits: bool) -> MinRateBody {
+        MinRateBody {
             inner: Some(body),
             clock: None,
             n_bytes: 0,
@@ -191,7 +191,7 @@ impl Paced {
     }
 }
 
-impl HttpBody for Paced {
+impl HttpBody for MinRateBody {
     type Data = Bytes;
     type Error = axum::BoxError;
 
@@ -249,7 +249,7 @@ impl HttpBody for Paced {
     }
 }
 
-impl Drop for Paced {
+impl Drop for MinRateBody {
     fn drop(&mut self) {
         let Some(mut body) = self.inner.take() else {
             return;
@@ -372,7 +372,7 @@ mod tests {
     }
 
     async fn status(body: Body, limit: usize) -> u16 {
-        let mut paced = Paced::new(body, false);
+        let mut paced = MinRateBody::new(body, false);
         paced.patience = Duration::from_millis(100);
         match read(Body::new(paced), limit).await {
             Ok(_) => 200,

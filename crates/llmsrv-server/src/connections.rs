@@ -62,7 +62,7 @@ async fn accept(
     let (running, ending) = watch::channel(());
     let mut shutdown = std::pin::pin!(shutdown);
     // Polled wherever this loop waits.
-    let mut beat = std::pin::pin!(app.pulse.beat());
+    let mut beat = std::pin::pin!(app.heartbeat.beat());
     let mut failures = Failures::default();
     loop {
         let accepted = tokio::select! {

@@ -12,7 +12,7 @@ use llmsrv_store::StoredModel;
 use llmsrv_tokenizer::{Algorithm, Special, Tokenizer};
 use serde_json::{Map, Value};
 
-use crate::{app::App, error::ApiError, library, manager::ReadyModel, prompt};
+use crate::{app::App, error::ApiError, manager::ReadyModel, prompt, tasks};
 
 /// A request for vectors that is right in itself.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> 
     }
     let n_ctx = context(app, &job, &model)?;
     let name = job.model.clone();
-    let tokens = library::computing(move || {
+    let tokens = tasks::computing(move || {
         encode(model.engine.tokenizer(), &job.inputs, n_ctx, job.truncate)
     });
     let (tokens, cut): (Vec<_>, Vec<usize>) = tokens.await??.into_iter().unzip();

@@ -16,9 +16,9 @@ use axum::{
 
 pub(crate) use crate::body::{BODY_BYTES, TEXT_BODY_BYTES, read};
 use crate::{
-    access::{self, Need, Peer},
+    access::{self, Peer, RequiredRole},
     app::{App, Settings},
-    body::Paced,
+    body::MinRateBody,
     dialect::Family,
     error::ApiError,
     keys::ApiKey,
@@ -42,10 +42,10 @@ pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) 
         client: peer.map(|Peer(address)| address.ip()),
         key: key.as_ref().map(|key| key.name.clone()),
         started: Instant::now(),
-        probe: need == Need::Nothing || asks_about_a_log(peer, request.headers()),
+        probe: need == RequiredRole::Nothing || asks_about_a_log(peer, request.headers()),
     });
     let waits = request.headers().contains_key(header::EXPECT);
-    let request = request.map(|body| Body::new(Paced::new(body, waits)));
+    let request = request.map(|body| Body::new(MinRateBody::new(body, waits)));
     let family = Family::of(request.uri().path());
     let mut response = admit(&app, request, need, key, next).await;
     if family != Family::Native
@@ -67,7 +67,7 @@ fn asks_about_a_log(peer: Option<Peer>, headers: &HeaderMap) -> bool {
 async fn admit(
     app: &App,
     request: Request,
-    need: Need,
+    need: RequiredRole,
     key: Option<ApiKey>,
     next: Next,
 ) -> Response {
@@ -82,7 +82,8 @@ async fn admit(
     let origin = text(headers, &header::ORIGIN);
     // A key is what no page of a bent name has. Probes know this server by any name.
     let known_by_key = settings.security.keys.are_required() && origin.is_none();
-    let must_be_ours = settings.listens_on_loopback || !known_by_key && need != Need::Nothing;
+    let must_be_ours =
+        settings.listens_on_loopback || !known_by_key && need != RequiredRole::Nothing;
     if must_be_ours && !host_is_ours(&host, settings) {
         return ApiError::forbidden(format!(
             "{host:?} is not a name of this server; call it by its address or by localhost, use keys, or set \
@@ -133,7 +134,7 @@ pub(crate) fn is_foreign(headers: &HeaderMap, host: &str) -> bool {
 fn entitled(
     app: &App,
     request: &Request,
-    need: Need,
+    need: RequiredRole,
     key: Option<&ApiKey>,
     client: &Client,
     host: &str,
@@ -143,7 +144,7 @@ fn entitled(
         let text = format!("the path is longer than {MAX_PATH_BYTES} bytes");
         return Err(ApiError::refused(StatusCode::URI_TOO_LONG, text).into());
     }
-    if need == Need::Nothing {
+    if need == RequiredRole::Nothing {
         return Ok(());
     }
     // On connections that were there before.

@@ -7,8 +7,8 @@
 //! loaded when their memory is really free. Names made of the same weights share what is loaded.
 
 mod draft;
+mod fair_semaphore;
 mod slot;
-mod turns;
 
 use std::{
     collections::HashMap,
@@ -31,17 +31,16 @@ use tokio::sync::watch;
 
 pub use self::draft::DraftModel;
 use self::{
+    fair_semaphore::Permit,
     slot::{Key, Slot, State},
-    turns::Turn,
 };
 use crate::{
-    app::{Live, Settings},
+    app::{ReloadableSettings, Settings},
     error::ApiError,
-    library,
-    memory::{self, Account, Memory, Need},
+    memory::{self, Account, Memory, MemoryEstimate},
     metrics::{Metrics, ModelFigures},
     rate::Client,
-    template,
+    tasks, template,
 };
 
 /// What is in memory, whatever its names.
@@ -68,7 +67,7 @@ pub(crate) struct ReadyModel {
 
 /// Knows all loaded models.
 pub(crate) struct Manager {
-    live: Arc<Live>,
+    live: Arc<ReloadableSettings>,
     store: Arc<Store>,
     loader: Loader,
     metrics: Arc<Metrics>,
@@ -85,7 +84,7 @@ pub(crate) struct Lease {
     manager: Arc<Manager>,
     slot: Arc<Slot>,
     pub(crate) model: Arc<ReadyModel>,
-    turn: Option<Turn>,
+    turn: Option<Permit>,
 }
 
 /// A name of a loaded model in a list.
@@ -101,7 +100,7 @@ pub(crate) struct Running {
 
 impl Manager {
     pub(crate) fn new(
-        live: Arc<Live>,
+        live: Arc<ReloadableSettings>,
         store: Arc<Store>,
         loader: Loader,
         metrics: Arc<Metrics>,
@@ -130,7 +129,7 @@ impl Manager {
     pub(crate) async fn find(&self, sent: &str) -> Result<StoredModel, ApiError> {
         let name: ModelName = sent.parse().map_err(|_| ApiError::invalid_model_name())?;
         let store = self.store.clone();
-        let found = library::blocking(move || store.model(&name)).await?;
+        let found = tasks::blocking(move || store.model(&name)).await?;
         found.map_err(|error| match error {
             llmsrv_store::Error::NotFound { .. } => ApiError::model_not_found(sent),
             error => error.into(),
@@ -323,7 +322,7 @@ impl Manager {
             let started = Instant::now();
             let (settings, loader) = (self.live.settings(), self.loader.clone());
             let (stored, store) = (slot.stored.clone(), self.store.clone());
-            let loading = library::blocking(move || {
+            let loading = tasks::blocking(move || {
                 let draft = draft::choose(&settings, &store, &stored)?;
                 load(&settings, &loader, stored, draft.as_ref(), account)
             });
@@ -357,7 +356,7 @@ impl Manager {
         let stored = slot.stored.clone();
         let settings = self.live.settings();
         let store = self.store.clone();
-        let need = library::blocking(move || need(&settings, &store, &stored)).await??;
+        let need = tasks::blocking(move || need(&settings, &store, &stored)).await??;
         let max_models = match self.live.settings().max_loaded_models {
             0 => DEFAULT_LOADED_MODELS,
             limit => limit,
@@ -561,19 +560,23 @@ fn evictable(placed: &[Arc<Slot>]) -> Option<Arc<Slot>> {
 }
 
 /// What loading a model and its draft model will take.
-fn need(settings: &Settings, store: &Store, stored: &StoredModel) -> Result<Need, ApiError> {
+fn need(
+    settings: &Settings,
+    store: &Store,
+    stored: &StoredModel,
+) -> Result<MemoryEstimate, ApiError> {
     let own = need_of(settings, stored);
     let draft = draft::choose(settings, store, stored)?;
     Ok(draft.map_or(own, |draft| own.and(draft.need(settings))))
 }
 
 /// What loading one model will take: all weights, and keys and values of one context.
-fn need_of(settings: &Settings, stored: &StoredModel) -> Need {
+fn need_of(settings: &Settings, stored: &StoredModel) -> MemoryEstimate {
     let files = [&stored.weights].into_iter().chain(&stored.shards);
     let others = stored.projectors.iter().chain(&stored.adapters);
     let files: Vec<&Path> = files.chain(others).map(AsRef::as_ref).collect();
     let context = |trained: usize| settings.reserved_context().min(trained);
-    Need::of_files(&files, context, &settings.load.kv_cache_type)
+    MemoryEstimate::of_files(&files, context, &settings.load.kv_cache_type)
 }
 
 /// Says to a client why a model was not loaded.
@@ -625,7 +628,7 @@ fn load(
     let models = models.into_iter().flatten();
     let weights: u64 = models.clone().map(|spec| spec.weight_bytes).sum();
     let block_bytes: u64 = models.map(|spec| spec.kv_block_bytes.max(1) as u64).sum();
-    account.correct(Need {
+    account.correct(MemoryEstimate {
         weights,
         kv: blocks_for(wanted) as u64 * block_bytes,
     });
@@ -683,7 +686,7 @@ async fn ready(
         None => Arc::default(),
     };
     let loaded = loaded.clone();
-    let made = library::blocking(move || {
+    let made = tasks::blocking(move || {
         let tokenizer = loaded.engine.tokenizer();
         Ok::<_, ApiError>(ReadyModel {
             template: template::choose(&stored, &|text| tokenizer.find(text).is_some())?,

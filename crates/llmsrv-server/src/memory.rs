@@ -38,7 +38,7 @@ struct Taken {
 
 /// Bytes that a model takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Need {
+pub(crate) struct MemoryEstimate {
     pub(crate) weights: u64,
     /// KV cache of one context.
     pub(crate) kv: u64,
@@ -80,7 +80,11 @@ impl Memory {
     }
 
     /// Opens an account when there are fewer than `max_models` and the memory is there.
-    pub(crate) fn open(self: &Arc<Memory>, need: Need, max_models: usize) -> Option<Account> {
+    pub(crate) fn open(
+        self: &Arc<Memory>,
+        need: MemoryEstimate,
+        max_models: usize,
+    ) -> Option<Account> {
         let limit = self.limit();
         let mut taken = self.taken();
         let fits = need.total() <= limit.saturating_sub(taken.bytes);
@@ -140,7 +144,7 @@ impl Memory {
 impl Account {
     /// Takes over what the loaded model says of itself. It is there already, so it counts even
     /// where it is more than was promised.
-    pub(crate) fn correct(&mut self, need: Need) {
+    pub(crate) fn correct(&mut self, need: MemoryEstimate) {
         let before = self.bytes();
         (self.weights, self.promised) = (need.weights, need.total());
         let after = self.bytes();
@@ -206,14 +210,14 @@ impl Drop for Account {
     }
 }
 
-impl Need {
+impl MemoryEstimate {
     pub(crate) fn total(self) -> u64 {
         self.weights.saturating_add(self.kv)
     }
 
     /// Returns what two models take together.
-    pub(crate) fn and(self, other: Need) -> Need {
-        Need {
+    pub(crate) fn and(self, other: MemoryEstimate) -> MemoryEstimate {
+        MemoryEstimate {
             weights: self.weights.saturating_add(other.weights),
             kv: self.kv.saturating_add(other.kv),
         }
@@ -225,8 +229,8 @@ impl Need {
         files: &[&Path],
         context: impl Fn(usize) -> usize,
         kv_type: &str,
-    ) -> Need {
-        let mut need = Need::default();
+    ) -> MemoryEstimate {
+        let mut need = MemoryEstimate::default();
         for (idx, path) in files.iter().enumerate() {
             let Ok(file) = GgufFile::open(path) else {
                 continue;
@@ -376,7 +380,7 @@ mod tests {
     #[test]
     fn accounts_keep_within_the_limit() {
         let memory = Arc::new(Memory::new(Some(100), Box::new(|| false)));
-        let need = |weights, kv| Need { weights, kv };
+        let need = |weights, kv| MemoryEstimate { weights, kv };
         let mut first = memory.open(need(40, 10), 2).unwrap();
         assert!(first.grow(10) && memory.taken_bytes() == 50, "promised");
         assert!(first.grow(20) && memory.taken_bytes() == 70);

@@ -110,7 +110,7 @@ pub(crate) struct ModelFigures {
 }
 
 /// The state of the server at the moment of a text.
-pub(crate) struct Present {
+pub(crate) struct Snapshot {
     pub(crate) models: Vec<ModelFigures>,
     pub(crate) waiting: usize,
     /// Bytes that models take and may take.
@@ -369,7 +369,7 @@ impl Metrics {
     }
 
     /// Writes everything: as OpenMetrics, or in Prometheus' older text form.
-    pub(crate) fn render(&self, present: &Present, open_metrics: bool) -> String {
+    pub(crate) fn render(&self, present: &Snapshot, open_metrics: bool) -> String {
         let _one_at_a_time = self
             .rendering
             .lock()
@@ -584,8 +584,8 @@ const KNOWN_METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"
 mod tests {
     use super::*;
 
-    fn present() -> Present {
-        Present {
+    fn present() -> Snapshot {
+        Snapshot {
             models: vec![ModelFigures {
                 name: "m:latest".into(),
                 weights: 7,
@@ -645,7 +645,7 @@ mod tests {
             assert!(text.lines().any(|have| have == line), "{line} in {text}");
         }
         assert!(!text.contains("# EOF"));
-        let gone = Present {
+        let gone = Snapshot {
             models: Vec::new(),
             ..present()
         };

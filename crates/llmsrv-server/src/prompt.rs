@@ -19,8 +19,8 @@ use crate::{
     error::ApiError,
     images::Layout,
     job::{Generate, Input, Job, ToolChoice},
-    library,
     manager::{LoadedModel, ReadyModel},
+    tasks,
 };
 
 /// A prompt on its way.
@@ -93,7 +93,7 @@ pub(crate) async fn rendering<T: Send + 'static>(
     let permit = RENDERINGS.clone().acquire_owned().await;
     let stop = Stop::new();
     let waits = Waits(stop.clone());
-    let done = library::computing(move || {
+    let done = tasks::computing(move || {
         let _permit = permit;
         work(&stop)
     });

@@ -23,18 +23,18 @@ use serde_json::{Map, Value};
 use crate::{
     app::App,
     clock,
-    dialect::{End, Frames, Framing, Said, Writer, native},
+    dialect::{Delta, End, Framing, ResponseEncoder, StreamBuffer, native},
     error::ApiError,
+    generator::{self, Generator, Outcome},
     job::Job,
     rate::Client,
-    voice::{self, Outcome, Voice},
 };
 
 /// Answers a request for text.
 pub(crate) async fn answer(
     app: App,
     mut job: Job,
-    mut writer: Box<dyn Writer>,
+    mut writer: Box<dyn ResponseEncoder>,
 ) -> Result<Response, ApiError> {
     let arrived = Instant::now();
     let (streams, parallel_calls) = (job.stream, job.parallel_calls);
@@ -49,21 +49,21 @@ pub(crate) async fn answer(
     let mut unheeded = without_effect(&job.options);
     let n_answers = job.n_answers;
     let later = (1..n_answers).map(|idx| (idx, job.answer(idx))).collect();
-    let voice = match voice::begin(&app, job).await? {
-        Outcome::Voice(voice) => voice,
-        Outcome::Nothing(reason) => {
+    let generator = match generator::begin(&app, job).await? {
+        Outcome::Generator(generator) => generator,
+        Outcome::WithoutText(reason) => {
             let end = End::without_text(reason);
-            return Ok(json(&writer.whole(Said::default(), &end)));
+            return Ok(json(&writer.whole(Delta::default(), &end)));
         }
         Outcome::Prompt(text, n_images) => return Ok(json(&rendered.write(&text, n_images))),
     };
-    unheeded.extend_from_slice(voice.unenforced());
+    unheeded.extend_from_slice(generator.unenforced());
     let warnings = warnings(&unheeded);
-    let speech = Speech {
+    let response_stream = ResponseStream {
         app,
         client: Client::of_this_request(),
-        prompt_tokens: voice.prompt_tokens(),
-        voices: FuturesUnordered::from_iter([listen(0, voice).boxed()]),
+        prompt_tokens: generator.prompt_tokens(),
+        generators: FuturesUnordered::from_iter([listen(0, generator).boxed()]),
         later,
         n_open: n_answers,
         total: End::default(),
@@ -74,9 +74,9 @@ pub(crate) async fn answer(
         ended: false,
     };
     let mut response = if streams {
-        speech.stream().await?
+        response_stream.stream().await?
     } else {
-        speech.whole(n_best, adds_logprobs).await?
+        response_stream.whole(n_best, adds_logprobs).await?
     };
     for warning in warnings {
         response.headers_mut().append(header::WARNING, warning);
@@ -113,42 +113,42 @@ fn warnings(texts: &[String]) -> Vec<HeaderValue> {
     texts.iter().take(MAX_WARNINGS).filter_map(value).collect()
 }
 
-/// Waits for what a voice says next. Nothing is lost when the wait is given up and taken up again.
-async fn listen(answer: usize, mut voice: Voice) -> Heard {
-    let next = voice.next().await;
-    Heard {
+/// Waits for what a generator says next. Nothing is lost when the wait is given up and taken up again.
+async fn listen(answer: usize, mut generator: Generator) -> NextDelta {
+    let next = generator.next().await;
+    NextDelta {
         answer,
-        voice: Some(voice),
+        generator: Some(generator),
         next,
     }
 }
 
 /// Begins a further answer, and waits for what it says first.
-async fn begin(app: App, client: Client, answer: usize, job: Job) -> Heard {
-    let begun = client.answered(voice::begin(&app, job)).await;
+async fn begin(app: App, client: Client, answer: usize, job: Job) -> NextDelta {
+    let begun = client.answered(generator::begin(&app, job)).await;
     let error = match begun {
-        Ok(Outcome::Voice(voice)) => return listen(answer, voice).await,
-        Ok(Outcome::Nothing(_) | Outcome::Prompt(..)) => {
+        Ok(Outcome::Generator(generator)) => return listen(answer, generator).await,
+        Ok(Outcome::WithoutText(_) | Outcome::Prompt(..)) => {
             ApiError::internal("an answer came to nothing")
         }
         Err(error) => error,
     };
-    Heard {
+    NextDelta {
         answer,
-        voice: None,
+        generator: None,
         next: Err(error),
     }
 }
 
 /// What was heard of one answer.
-struct Heard {
+struct NextDelta {
     answer: usize,
-    voice: Option<Voice>,
-    next: Result<(Said, Option<End>), ApiError>,
+    generator: Option<Generator>,
+    next: Result<(Delta, Option<End>), ApiError>,
 }
 
 /// How probable the model found what it said, by token: what the best of several answers has most of.
-fn mean_logprob(said: &Said) -> f32 {
+fn mean_logprob(said: &Delta) -> f32 {
     let sum: f32 = said.tokens.iter().map(|token| token.logprob).sum();
     sum / said.tokens.len().max(1) as f32
 }
@@ -170,12 +170,12 @@ fn with_type(body: Body, content_type: &'static str) -> Response {
 }
 
 /// One answer on its way, or several to the same prompt.
-struct Speech {
+struct ResponseStream {
     app: App,
     client: Client,
     /// Tokens of the prompt, if they are known.
     prompt_tokens: usize,
-    voices: FuturesUnordered<BoxFuture<'static, Heard>>,
+    generators: FuturesUnordered<BoxFuture<'static, NextDelta>>,
     /// Further answers. They begin when the first one has: what was computed for the prompt is found
     /// in the prefix cache then.
     later: Vec<(usize, Job)>,
@@ -183,7 +183,7 @@ struct Speech {
     n_open: usize,
     /// The end of all.
     total: End,
-    writer: Box<dyn Writer>,
+    writer: Box<dyn ResponseEncoder>,
     arrived: Instant,
     /// More than one call may be in the answer.
     parallel_calls: bool,
@@ -192,24 +192,30 @@ struct Speech {
     ended: bool,
 }
 
-impl Speech {
+impl ResponseStream {
     /// Answers bit by bit. An error before the first bit is an answer of its own.
     async fn stream(mut self) -> Result<Response, ApiError> {
         let framing = self.writer.framing();
         let next = self.next_in_time(framing).await.transpose()?;
-        let mut first = Frames::default();
+        let mut first = StreamBuffer::default();
         self.writer.begin(self.prompt_tokens, &mut first);
         match next {
             Some(next) => self.write(next, &mut first),
             None => first.raw(PING),
         }
-        let frames = stream::unfold((self, Some(first)), move |(mut speech, first)| async move {
-            let frames = match first {
-                Some(frames) => frames,
-                None => speech.next_frames(framing).await?,
-            };
-            Some((Ok::<_, Infallible>(Bytes::from(frames.0)), (speech, None)))
-        });
+        let frames = stream::unfold(
+            (self, Some(first)),
+            move |(mut response_stream, first)| async move {
+                let frames = match first {
+                    Some(frames) => frames,
+                    None => response_stream.next_frames(framing).await?,
+                };
+                Some((
+                    Ok::<_, Infallible>(Bytes::from(frames.0)),
+                    (response_stream, None),
+                ))
+            },
+        );
         let body = Body::from_stream(frames);
         Ok(match framing {
             Framing::Lines => with_type(body, "application/x-ndjson"),
@@ -230,7 +236,7 @@ impl Speech {
     /// Answers with everything in one object: the `n_best` most probable answers, all of them if there
     /// are no more.
     async fn whole(mut self, n_best: usize, hides_logprobs: bool) -> Result<Response, ApiError> {
-        let mut answers = vec![(Said::default(), End::default()); self.called.len()];
+        let mut answers = vec![(Delta::default(), End::default()); self.called.len()];
         while self.n_open > 0 {
             let (said, end) = self.next().await?;
             let (all, last) = &mut answers[said.answer];
@@ -257,11 +263,11 @@ impl Speech {
     }
 
     /// Waits for the next bytes; `None` after the last.
-    async fn next_frames(&mut self, framing: Framing) -> Option<Frames> {
+    async fn next_frames(&mut self, framing: Framing) -> Option<StreamBuffer> {
         if self.ended {
             return None;
         }
-        let mut frames = Frames::default();
+        let mut frames = StreamBuffer::default();
         match self.next_in_time(framing).await {
             Some(Ok(next)) => self.write(next, &mut frames),
             Some(Err(error)) => self.writer.error(&error, &mut frames),
@@ -270,7 +276,7 @@ impl Speech {
         Some(frames)
     }
 
-    fn write(&mut self, (said, end): (Said, Option<End>), out: &mut Frames) {
+    fn write(&mut self, (said, end): (Delta, Option<End>), out: &mut StreamBuffer) {
         let answer = said.answer;
         if !said.is_empty() {
             self.writer.part(said, out);
@@ -288,7 +294,7 @@ impl Speech {
     async fn next_in_time(
         &mut self,
         framing: Framing,
-    ) -> Option<Result<(Said, Option<End>), ApiError>> {
+    ) -> Option<Result<(Delta, Option<End>), ApiError>> {
         let next = async {
             loop {
                 match self.next().await {
@@ -304,17 +310,17 @@ impl Speech {
     }
 
     /// Waits for what is said next, in any of the answers. Nothing is lost when the wait is given up.
-    async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
-        let heard = self.voices.next().await;
-        let Heard {
+    async fn next(&mut self) -> Result<(Delta, Option<End>), ApiError> {
+        let heard = self.generators.next().await;
+        let NextDelta {
             answer,
-            voice,
+            generator,
             next,
         } = heard.ok_or_else(|| ApiError::internal("the answer has ended"))?;
         let (mut said, mut end) = next.inspect_err(|_| self.ended = true)?;
         for (idx, job) in self.later.drain(..) {
             let begun = begin(self.app.clone(), self.client.clone(), idx, job);
-            self.voices.push(begun.boxed());
+            self.generators.push(begun.boxed());
         }
         said.answer = answer;
         said.pieces.retain(|piece| {
@@ -323,14 +329,14 @@ impl Speech {
             self.called[answer] |= is_call;
             !is_surplus
         });
-        match (&mut end, voice) {
+        match (&mut end, generator) {
             (Some(end), _) => {
                 end.metrics.total_duration = clock::nanos(self.arrived.elapsed());
                 self.n_open -= 1;
                 self.ended = self.n_open == 0;
                 self.add(answer, end);
             }
-            (None, Some(voice)) => self.voices.push(listen(answer, voice).boxed()),
+            (None, Some(generator)) => self.generators.push(listen(answer, generator).boxed()),
             (None, None) => {}
         }
         Ok((said, end))

@@ -10,7 +10,7 @@ use llmsrv_gguf::GgufFile;
 use llmsrv_store::StoredModel;
 use llmsrv_tokenizer::Tokenizer;
 
-use crate::{error::ApiError, library};
+use crate::{error::ApiError, tasks};
 
 /// The few vocabularies that were used last, each for its idle time.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Vocabularies {
         if let Some(tokenizer) = self.find(&digest, keep_alive) {
             return Ok(tokenizer);
         }
-        let tokenizer = Arc::new(library::blocking(move || read(&stored)).await??);
+        let tokenizer = Arc::new(tasks::blocking(move || read(&stored)).await??);
         self.keep(Entry {
             digest,
             tokenizer: tokenizer.clone(),

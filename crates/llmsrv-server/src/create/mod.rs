@@ -5,26 +5,26 @@
 //! | here | the order: parse it, and the steps from first to last |
 //! | `files` | what the uploaded files are |
 //! | `weights` | one file of weights: join, convert, quantise |
-//! | `recipe` | the layers of the new model, and writing them |
+//! | `builder` | the layers of the new model, and writing them |
 //!
 //! Everything that can be refused is refused before the first line of progress, so that the refusal
 //! has a status of its own. Nothing outside the store is read: files come as blobs, by digest.
 
 mod files;
-mod order;
-mod recipe;
+mod manifest;
+mod request;
 mod weights;
 
-pub(crate) use order::Order;
+pub(crate) use request::CreateRequest;
 
 use llmsrv_store::{Error as StoreError, LayerKind, ModelConfig, ModelName, Store};
 use serde_json::json;
 
 use crate::{error::ApiError, progress::Progress};
-use recipe::Recipe;
+use manifest::ManifestBuilder;
 use weights::Weights;
 
-impl Order {
+impl CreateRequest {
     /// The model that this one is made from, if the store does not have it.
     pub(crate) fn missing_base(&self, store: &Store) -> Result<Option<&ModelName>, ApiError> {
         let Some(name) = &self.from else {
@@ -43,36 +43,36 @@ impl Order {
             Some(name) => Some(store.model(name)?),
             None => None,
         };
-        let mut recipe = match &base {
-            Some(base) => Recipe::of_model(base),
-            None => Recipe::new(ModelConfig::default()),
+        let mut builder = match &base {
+            Some(base) => ManifestBuilder::of_model(base),
+            None => ManifestBuilder::new(ModelConfig::default()),
         };
         let weights = Weights::gather(store, &self, base.as_ref())?;
-        weights.make(store, &mut recipe, progress)?;
+        weights.make(store, &mut builder, progress)?;
         // A base has a template if it needs one.
         if base.is_none() && self.template.is_none() {
-            weights::add_template(&mut recipe, store, progress);
+            weights::add_template(&mut builder, store, progress);
         }
-        self.add_texts(&mut recipe);
-        recipe.write(store, &self.name, progress)
+        self.add_texts(&mut builder);
+        builder.write(store, &self.name, progress)
     }
 
-    fn add_texts(&self, recipe: &mut Recipe) {
+    fn add_texts(&self, builder: &mut ManifestBuilder) {
         if let Some(template) = &self.template {
-            recipe.replace(LayerKind::Template, template.clone().into_bytes());
+            builder.replace(LayerKind::Template, template.clone().into_bytes());
         }
         if let Some(system) = &self.system {
-            recipe.replace(LayerKind::System, system.clone().into_bytes());
+            builder.replace(LayerKind::System, system.clone().into_bytes());
         }
         for license in &self.license {
-            recipe.add(LayerKind::License, license.clone().into_bytes());
+            builder.add(LayerKind::License, license.clone().into_bytes());
         }
-        recipe.merge_parameters(&self.parameters);
+        builder.merge_parameters(&self.parameters);
         if !self.messages.is_empty() {
             let messages = json!(self.messages).to_string();
-            recipe.replace(LayerKind::Messages, messages.into_bytes());
+            builder.replace(LayerKind::Messages, messages.into_bytes());
         }
-        let config = &mut recipe.config;
+        let config = &mut builder.config;
         for (given, place) in [
             (&self.requires, &mut config.requires),
             (&self.renderer, &mut config.renderer),

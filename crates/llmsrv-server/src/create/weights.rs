@@ -10,8 +10,8 @@ use serde_json::{Map, json};
 
 use super::{
     files::{self, Found, Gguf, Purpose},
-    order::Order,
-    recipe::Recipe,
+    manifest::ManifestBuilder,
+    request::CreateRequest,
 };
 use crate::{error::ApiError, progress::Progress};
 
@@ -40,7 +40,7 @@ impl Weights {
     /// Finds out what the files of an order are, and refuses what cannot become a model.
     pub(super) fn gather(
         store: &Store,
-        order: &Order,
+        order: &CreateRequest,
         base: Option<&StoredModel>,
     ) -> Result<Weights, ApiError> {
         let files = files::find(store, &order.files)?;
@@ -95,11 +95,11 @@ impl Weights {
         })
     }
 
-    /// Makes one file of weights and puts it, projectors and adapter into the recipe.
+    /// Makes one file of weights and puts it, projectors and adapter into the builder.
     pub(super) fn make(
         self,
         store: &Store,
-        recipe: &mut Recipe,
+        builder: &mut ManifestBuilder,
         progress: &mut Progress,
     ) -> Result<(), ApiError> {
         let mut made: Option<BlobFile> = None;
@@ -166,7 +166,7 @@ impl Weights {
         };
         if let Some((layer, is_new)) = layer {
             let mut config = ModelConfig::of_weights(files::open(&path)?.header());
-            let old = std::mem::take(&mut recipe.config);
+            let old = std::mem::take(&mut builder.config);
             // What the base says of itself beside its weights stays.
             config.capabilities = old.capabilities;
             config.renderer = old.renderer;
@@ -175,18 +175,18 @@ impl Weights {
             if !old.families.is_empty() {
                 config.families = old.families;
             }
-            recipe.config = config;
-            recipe.replace_weights(layer, is_new);
+            builder.config = config;
+            builder.replace_weights(layer, is_new);
         }
         for projector in &self.projectors {
             let family = projector.file.metadata().architecture().unwrap_or("clip");
-            if !recipe.config.families.iter().any(|known| known == family) {
-                recipe.config.families.push(family.to_owned());
+            if !builder.config.families.iter().any(|known| known == family) {
+                builder.config.families.push(family.to_owned());
             }
-            recipe.add_blob(projector.layer(LayerKind::Projector), false);
+            builder.add_blob(projector.layer(LayerKind::Projector), false);
         }
         if let Some((layer, is_new)) = adapter {
-            recipe.add_blob(layer, is_new);
+            builder.add_blob(layer, is_new);
         }
         Ok(())
     }
@@ -216,22 +216,24 @@ impl Adapter {
 }
 
 /// Attaches a template where the weights bring none but their vocabulary shows which one they know.
-pub(super) fn add_template(recipe: &mut Recipe, store: &Store, progress: &mut Progress) {
-    let weights = recipe.weights().map(|layer| store.blob_path(&layer.digest));
+pub(super) fn add_template(builder: &mut ManifestBuilder, store: &Store, progress: &mut Progress) {
+    let weights = builder
+        .weights()
+        .map(|layer| store.blob_path(&layer.digest));
     let Some(file) = weights.and_then(|path| GgufFile::open(&path).ok()) else {
         return;
     };
     let metadata = file.metadata();
-    if recipe.config.embeds_only || has_template(metadata) || !knows_chatml(metadata) {
+    if builder.config.embeds_only || has_template(metadata) || !knows_chatml(metadata) {
         return;
     }
     let Ok(template) = Template::builtin(&|_| true) else {
         return;
     };
     progress.status("using autodetected template chatml");
-    recipe.replace(LayerKind::Template, template.source().into());
+    builder.replace(LayerKind::Template, template.source().into());
     let stop = Map::from_iter([("stop".to_owned(), json!(CHATML_TOKENS))]);
-    recipe.merge_parameters(&stop);
+    builder.merge_parameters(&stop);
 }
 
 fn has_template(metadata: &Metadata) -> bool {

@@ -7,14 +7,14 @@ use llmsrv_api::{
 use llmsrv_chat::{Piece, Think};
 use serde_json::{Value, json};
 
-use super::{End, Family, Frames, Framing, Said, Writer, id24, native, parts};
+use super::{Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts};
 use crate::{
     error::ApiError,
     job::{Input, Job, ToolChoice},
 };
 
 /// Parses a request for an answer.
-pub(crate) fn parse_messages(mut fields: Fields) -> Result<(Job, MessagesWriter), ApiError> {
+pub(crate) fn parse_messages(mut fields: Fields) -> Result<(Job, MessagesEncoder), ApiError> {
     let max_tokens = fields.integer("max_tokens")?;
     let mut job = conversation(&mut fields)?;
     let max_tokens = max_tokens.filter(|most| *most > 0);
@@ -39,7 +39,7 @@ pub(crate) fn parse_messages(mut fields: Fields) -> Result<(Job, MessagesWriter)
     // These dialects have no word for what was dropped: it happens only where it was asked for.
     job.truncate = fields.bool("truncate")?.unwrap_or(false);
     job.stream = fields.bool("stream")?.unwrap_or(false);
-    let writer = MessagesWriter {
+    let writer = MessagesEncoder {
         id: format!("msg_{}", id24()),
         model: job.model.clone(),
         stops,
@@ -296,7 +296,7 @@ fn think(fields: &mut Fields, output: &mut Fields) -> Result<Option<Think>, ApiE
 }
 
 /// Writes an answer.
-pub(crate) struct MessagesWriter {
+pub(crate) struct MessagesEncoder {
     id: String,
     model: String,
     /// The client's own stop texts.
@@ -313,7 +313,7 @@ enum Block {
     Thinking,
 }
 
-impl MessagesWriter {
+impl MessagesEncoder {
     fn message(&self, content: Value) -> Value {
         json!({
             "id": self.id,
@@ -345,7 +345,7 @@ impl MessagesWriter {
         (reason, stop)
     }
 
-    fn text(&mut self, kind: Block, text: &str, out: &mut Frames) {
+    fn text(&mut self, kind: Block, text: &str, out: &mut StreamBuffer) {
         if self.open != Some(kind) {
             self.close(out);
             let block = match kind {
@@ -362,7 +362,7 @@ impl MessagesWriter {
         self.delta(&delta, out);
     }
 
-    fn call(&mut self, call: &ToolCall, out: &mut Frames) {
+    fn call(&mut self, call: &ToolCall, out: &mut StreamBuffer) {
         self.close(out);
         self.called = true;
         let function = &call.function;
@@ -374,27 +374,27 @@ impl MessagesWriter {
         self.stop_block(out);
     }
 
-    fn start(&self, block: &Value, out: &mut Frames) {
+    fn start(&self, block: &Value, out: &mut StreamBuffer) {
         out.event(
             "content_block_start",
             &json!({"type": "content_block_start", "index": self.n_blocks, "content_block": block}),
         );
     }
 
-    fn delta(&self, delta: &Value, out: &mut Frames) {
+    fn delta(&self, delta: &Value, out: &mut StreamBuffer) {
         out.event(
             "content_block_delta",
             &json!({"type": "content_block_delta", "index": self.n_blocks, "delta": delta}),
         );
     }
 
-    fn close(&mut self, out: &mut Frames) {
+    fn close(&mut self, out: &mut StreamBuffer) {
         if self.open.take().is_some() {
             self.stop_block(out);
         }
     }
 
-    fn stop_block(&mut self, out: &mut Frames) {
+    fn stop_block(&mut self, out: &mut StreamBuffer) {
         out.event(
             "content_block_stop",
             &json!({"type": "content_block_stop", "index": self.n_blocks}),
@@ -403,12 +403,12 @@ impl MessagesWriter {
     }
 }
 
-impl Writer for MessagesWriter {
+impl ResponseEncoder for MessagesEncoder {
     fn framing(&self) -> Framing {
         Framing::Events
     }
 
-    fn begin(&mut self, prompt_tokens: usize, out: &mut Frames) {
+    fn begin(&mut self, prompt_tokens: usize, out: &mut StreamBuffer) {
         let mut message = self.message(json!([]));
         message["usage"]["input_tokens"] = json!(prompt_tokens);
         out.event(
@@ -417,7 +417,7 @@ impl Writer for MessagesWriter {
         );
     }
 
-    fn part(&mut self, said: Said, out: &mut Frames) {
+    fn part(&mut self, said: Delta, out: &mut StreamBuffer) {
         for piece in said.pieces {
             match piece {
                 Piece::Content(text) => self.text(Block::Text, &text, out),
@@ -427,7 +427,7 @@ impl Writer for MessagesWriter {
         }
     }
 
-    fn end(&mut self, end: &End, out: &mut Frames) {
+    fn end(&mut self, end: &End, out: &mut StreamBuffer) {
         self.close(out);
         let (reason, stop) = self.stop(end);
         out.event(
@@ -441,11 +441,11 @@ impl Writer for MessagesWriter {
         out.event("message_stop", &json!({"type": "message_stop"}));
     }
 
-    fn error(&mut self, error: &ApiError, out: &mut Frames) {
+    fn error(&mut self, error: &ApiError, out: &mut StreamBuffer) {
         out.event("error", &Family::Anthropic.error(error));
     }
 
-    fn whole(&mut self, said: Said, end: &End) -> Value {
+    fn whole(&mut self, said: Delta, end: &End) -> Value {
         let said = said.gather();
         let mut content = Vec::new();
         if !said.thinking.is_empty() {

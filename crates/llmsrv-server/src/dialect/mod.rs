@@ -21,31 +21,31 @@ use serde_json::{Value, json};
 use crate::{error::ApiError, job::Job};
 
 /// Writes one answer in its dialect, as a stream or whole.
-pub(crate) trait Writer: Send {
+pub(crate) trait ResponseEncoder: Send {
     /// How a stream is framed.
     fn framing(&self) -> Framing;
 
     /// The stream begins; the prompt has so many tokens.
-    fn begin(&mut self, _prompt_tokens: usize, _out: &mut Frames) {}
+    fn begin(&mut self, _prompt_tokens: usize, _out: &mut StreamBuffer) {}
 
     /// The model said something.
-    fn part(&mut self, said: Said, out: &mut Frames);
+    fn part(&mut self, said: Delta, out: &mut StreamBuffer);
 
-    /// One of the answers has ended; [`Writer::end`] follows after the last one.
-    fn answer_end(&mut self, _answer: usize, _end: &End, _out: &mut Frames) {}
+    /// One of the answers has ended; [`ResponseEncoder::end`] follows after the last one.
+    fn answer_end(&mut self, _answer: usize, _end: &End, _out: &mut StreamBuffer) {}
 
     /// The model has ended.
-    fn end(&mut self, end: &End, out: &mut Frames);
+    fn end(&mut self, end: &End, out: &mut StreamBuffer);
 
     /// The model failed after the stream had begun.
-    fn error(&mut self, error: &ApiError, out: &mut Frames);
+    fn error(&mut self, error: &ApiError, out: &mut StreamBuffer);
 
     /// Everything in one object.
-    fn whole(&mut self, said: Said, end: &End) -> Value;
+    fn whole(&mut self, said: Delta, end: &End) -> Value;
 
     /// Several answers in one object; `total` is the end of all. Only dialects that can ask for more
     /// than one have more to say than the first.
-    fn wholes(&mut self, answers: Vec<(Said, End)>, total: &End) -> Value {
+    fn wholes(&mut self, answers: Vec<(Delta, End)>, total: &End) -> Value {
         let first = answers.into_iter().next();
         self.whole(first.unwrap_or_default().0, total)
     }
@@ -53,7 +53,7 @@ pub(crate) trait Writer: Send {
 
 /// What a model said in one step or in all.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct Delta {
     /// Number of the answer it belongs to.
     pub(crate) answer: usize,
     pub(crate) pieces: Vec<Piece>,
@@ -61,7 +61,7 @@ pub(crate) struct Said {
     pub(crate) tokens: Vec<TokenInfo>,
 }
 
-impl Said {
+impl Delta {
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.tokens.is_empty()
     }
@@ -140,9 +140,9 @@ pub(crate) enum Framing {
 
 /// Bytes of a stream that are ready to be sent.
 #[derive(Debug, Default)]
-pub(crate) struct Frames(pub(crate) String);
+pub(crate) struct StreamBuffer(pub(crate) String);
 
-impl Frames {
+impl StreamBuffer {
     /// Adds an object on its own line.
     pub(crate) fn line(&mut self, object: &Value) {
         let _ = writeln!(self.0, "{object}");

@@ -13,7 +13,7 @@ use llmsrv_chat::Think;
 use llmsrv_engine::{GrammarSpec, TokenInfo};
 use serde_json::{Value, json};
 
-use super::{End, Frames, Framing, Reason, Said, Writer};
+use super::{Delta, End, Framing, Reason, ResponseEncoder, StreamBuffer};
 use crate::{
     clock,
     error::ApiError,
@@ -220,15 +220,15 @@ fn tool(mut fields: Fields) -> Result<Tool, ApiError> {
 }
 
 /// Writes answers of `/api/generate` and `/api/chat`.
-pub(crate) struct NativeWriter {
+pub(crate) struct NativeEncoder {
     model: String,
     chat: bool,
     raw: bool,
 }
 
-impl NativeWriter {
-    pub(crate) fn new(job: &Job) -> NativeWriter {
-        NativeWriter {
+impl NativeEncoder {
+    pub(crate) fn new(job: &Job) -> NativeEncoder {
+        NativeEncoder {
             model: job.model.clone(),
             chat: matches!(job.input, Input::Chat { .. }),
             raw: matches!(&job.input, Input::Generate(generate) if generate.raw),
@@ -236,7 +236,7 @@ impl NativeWriter {
     }
 
     /// Writes an object with what was said; the last one has an `end`.
-    fn object(&self, said: Said, end: Option<&End>) -> Value {
+    fn object(&self, said: Delta, end: Option<&End>) -> Value {
         let said = said.gather();
         let done = end.is_some();
         let done_reason = end.map(|end| reason(end.reason).to_owned());
@@ -278,25 +278,25 @@ impl NativeWriter {
     }
 }
 
-impl Writer for NativeWriter {
+impl ResponseEncoder for NativeEncoder {
     fn framing(&self) -> Framing {
         Framing::Lines
     }
 
-    fn part(&mut self, said: Said, out: &mut Frames) {
+    fn part(&mut self, said: Delta, out: &mut StreamBuffer) {
         out.line(&self.object(said, None));
     }
 
     /// Calls and text came before: the end says nothing more.
-    fn end(&mut self, end: &End, out: &mut Frames) {
-        out.line(&self.object(Said::default(), Some(end)));
+    fn end(&mut self, end: &End, out: &mut StreamBuffer) {
+        out.line(&self.object(Delta::default(), Some(end)));
     }
 
-    fn error(&mut self, error: &ApiError, out: &mut Frames) {
+    fn error(&mut self, error: &ApiError, out: &mut StreamBuffer) {
         out.line(&error.line());
     }
 
-    fn whole(&mut self, said: Said, end: &End) -> Value {
+    fn whole(&mut self, said: Delta, end: &End) -> Value {
         self.object(said, Some(end))
     }
 }

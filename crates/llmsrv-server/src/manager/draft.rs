@@ -7,7 +7,7 @@ use llmsrv_store::{ModelName, Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
 
 use super::{need_of, refused};
-use crate::{app::Settings, error::ApiError, memory::Need};
+use crate::{app::Settings, error::ApiError, memory::MemoryEstimate};
 
 /// A small model that guesses, written `DRAFT` or `MODEL=DRAFT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(super) fn choose(
 
 impl Chosen {
     /// Returns what the small model will take.
-    pub(super) fn need(&self, settings: &Settings) -> Need {
+    pub(super) fn need(&self, settings: &Settings) -> MemoryEstimate {
         need_of(settings, &self.stored)
     }
 

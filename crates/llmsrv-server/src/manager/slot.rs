@@ -18,7 +18,7 @@ use llmsrv_engine::Stats;
 use llmsrv_store::{ModelName, StoredModel};
 use tokio::sync::{Notify, watch};
 
-use super::{LoadedModel, ReadyModel, turns::Turns};
+use super::{LoadedModel, ReadyModel, fair_semaphore::FairSemaphore};
 use crate::error::ApiError;
 
 /// What decides what is loaded: names that agree in it share a copy.
@@ -37,7 +37,7 @@ pub(super) struct Slot {
     /// The model under the name that it was loaded for.
     pub(super) stored: StoredModel,
     pub(super) state: watch::Receiver<State>,
-    pub(super) turns: Turns,
+    pub(super) turns: FairSemaphore,
     /// The model has room: it is loaded or being loaded.
     placed: AtomicBool,
     /// Somebody stopped using the model, or it is to leave.
@@ -118,7 +118,7 @@ impl Slot {
             key,
             stored,
             state,
-            turns: Turns::new(parallel),
+            turns: FairSemaphore::new(parallel),
             placed: AtomicBool::new(false),
             idle: Notify::new(),
             counted: Mutex::default(),

@@ -5,8 +5,8 @@
 //! theirs are types of their own, which tests hold against the parsers.
 
 mod compatible;
-mod moving;
 mod native;
+mod transfers;
 mod vectors;
 
 use std::sync::LazyLock;
@@ -44,7 +44,7 @@ fn document() -> OpenApi {
     let native = native::rows(&mut schemas);
     let others = compatible::rows(&mut schemas);
     let vectors = vectors::rows(&mut schemas);
-    let moving = moving::rows(&mut schemas);
+    let moving = transfers::rows(&mut schemas);
     let rows = native.into_iter().chain(others).chain(vectors);
     for row in rows.chain(moving) {
         let method = row.method.clone();

@@ -8,7 +8,7 @@ use axum::{
 use http_body_util::BodyExt as _;
 use llmsrv_store::{BlobWriter, Digest};
 
-use crate::{app::App, error::ApiError, library::blocking};
+use crate::{app::App, error::ApiError, tasks::blocking};
 
 pub(super) async fn head(
     State(app): State<App>,

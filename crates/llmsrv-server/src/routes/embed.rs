@@ -28,7 +28,7 @@ use crate::{
     embed::{self, EmbedJob, EmbedText, Embedded, Inputs},
     error::ApiError,
     guard::read,
-    library,
+    tasks,
 };
 
 /// `/api/embed`: one vector of length 1 for each text.
@@ -282,7 +282,7 @@ fn invalid_input_type() -> ApiError {
 
 /// Writes an answer, which may be many megabytes, where that holds up nobody.
 async fn json(answer: impl Serialize + Send + 'static) -> Result<Response, ApiError> {
-    let written = library::computing(move || serde_json::to_vec(&answer)).await?;
+    let written = tasks::computing(move || serde_json::to_vec(&answer)).await?;
     let bytes = written.map_err(|error| ApiError::internal(error.to_string()))?;
     let mut response = Body::from(bytes).into_response();
     response.headers_mut().insert(

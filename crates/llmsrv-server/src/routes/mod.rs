@@ -24,7 +24,7 @@ use tower_http::decompression::RequestDecompressionLayer;
 use crate::{
     app::{App, Shared},
     body,
-    metrics::Present,
+    metrics::Snapshot,
     openapi, respond,
 };
 
@@ -100,7 +100,7 @@ async fn metrics(State(app): State<App>, headers: HeaderMap) -> Response {
         .get(header::ACCEPT)
         .and_then(|accept| accept.to_str().ok());
     let open_metrics = asked.is_some_and(|accept| accept.contains("application/openmetrics-text"));
-    let present = Present {
+    let present = Snapshot {
         models: app.manager.figures(),
         waiting: app.manager.n_waiting(),
         memory: app.manager.memory(),

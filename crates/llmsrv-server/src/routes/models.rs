@@ -18,9 +18,9 @@ use crate::{
     dialect::native::model_name,
     error::ApiError,
     guard::{BODY_BYTES, read},
-    library::blocking,
+    model_info::{self, details},
     prompt, respond,
-    show::{self, details},
+    tasks::blocking,
 };
 
 pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
@@ -41,7 +41,7 @@ pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
         Ok::<_, StoreError>((listed, models))
     };
     let (listed, models) = blocking(list).await??;
-    let elsewhere = elsewhere(&app, &listed).map(|name| show::listed_upstream(&name));
+    let elsewhere = elsewhere(&app, &listed).map(|name| model_info::listed_upstream(&name));
     let models: Vec<ListedModel> = models.into_iter().chain(elsewhere).collect();
     Ok(respond::json(&json!({ "models": models })))
 }
@@ -143,7 +143,7 @@ pub(super) async fn show(
     let verbose = fields.bool("verbose")?.unwrap_or(false);
     let system = fields.text("system")?.filter(|text| !text.is_empty());
     if app.upstreams.known(&sent).is_some() {
-        return Ok(respond::json(&show::upstream(&name)));
+        return Ok(respond::json(&model_info::upstream(&name)));
     }
     let store = app.store.clone();
     let shown = blocking(move || {
@@ -151,7 +151,7 @@ pub(super) async fn show(
             StoreError::NotFound { .. } => ApiError::model_not_found(&name.to_string()),
             error => error.into(),
         })?;
-        show::show(&stored, verbose, system.as_deref())
+        model_info::show(&stored, verbose, system.as_deref())
     });
     let mut shown = shown.await??;
     let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes);

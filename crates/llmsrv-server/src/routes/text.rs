@@ -13,9 +13,9 @@ use serde_json::json;
 use crate::{
     app::App,
     dialect::{
-        Writer,
+        ResponseEncoder,
         anthropic::{parse_count, parse_messages},
-        native::{self, NativeWriter},
+        native::{self, NativeEncoder},
         openai::{parse_chat, parse_completion},
         responses::parse_response,
     },
@@ -75,7 +75,7 @@ async fn answer(
     app: App,
     (uri, headers): To,
     body: Body,
-    parse: impl FnOnce(Fields) -> Result<(Job, Box<dyn Writer>), ApiError> + Send + 'static,
+    parse: impl FnOnce(Fields) -> Result<(Job, Box<dyn ResponseEncoder>), ApiError> + Send + 'static,
 ) -> Answer {
     let body = read(body, TEXT_BODY_BYTES).await?;
     app.log_body(uri.path(), &body);
@@ -105,13 +105,15 @@ fn strict(format: GrammarSpec) -> GrammarSpec {
     }
 }
 
-fn with_native(job: Job) -> Result<(Job, Box<dyn Writer>), ApiError> {
-    let writer = NativeWriter::new(&job);
+fn with_native(job: Job) -> Result<(Job, Box<dyn ResponseEncoder>), ApiError> {
+    let writer = NativeEncoder::new(&job);
     boxed((job, writer))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it ends functions that can fail")]
-fn boxed(parsed: (Job, impl Writer + 'static)) -> Result<(Job, Box<dyn Writer>), ApiError> {
+fn boxed(
+    parsed: (Job, impl ResponseEncoder + 'static),
+) -> Result<(Job, Box<dyn ResponseEncoder>), ApiError> {
     let (job, writer) = parsed;
     Ok((job, Box::new(writer)))
 }

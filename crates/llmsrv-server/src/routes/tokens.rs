@@ -17,8 +17,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{
-    app::App, dialect::native::model_name, error::ApiError, guard::read, library::computing,
-    respond,
+    app::App, dialect::native::model_name, error::ApiError, guard::read, respond, tasks::computing,
 };
 
 pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {

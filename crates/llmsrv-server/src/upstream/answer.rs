@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::{Turn, request::request};
 use crate::{
-    dialect::{End, Reason, Said},
+    dialect::{Delta, End, Reason},
     error::ApiError,
     job::Job,
 };
@@ -98,7 +98,7 @@ impl Answer {
 
     /// Waits for what is said next, and at last for the end. Nothing is lost when the wait is given
     /// up.
-    pub(crate) async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
+    pub(crate) async fn next(&mut self) -> Result<(Delta, Option<End>), ApiError> {
         let event = if let Some(event) = self.held.take() {
             Some(event)
         } else {
@@ -115,7 +115,7 @@ impl Answer {
         let Some(event) = event else {
             return self.finish();
         };
-        let mut said = Said::default();
+        let mut said = Delta::default();
         self.take(&event, &mut said);
         Ok((said, None))
     }
@@ -158,7 +158,7 @@ impl Answer {
         }
     }
 
-    fn take(&mut self, event: &Value, said: &mut Said) {
+    fn take(&mut self, event: &Value, said: &mut Delta) {
         if self.first.is_none() {
             self.first = Some(Instant::now());
         }
@@ -217,8 +217,8 @@ impl Answer {
         }
     }
 
-    fn finish(&mut self) -> Result<(Said, Option<End>), ApiError> {
-        let mut said = Said::default();
+    fn finish(&mut self) -> Result<(Delta, Option<End>), ApiError> {
+        let mut said = Delta::default();
         for (index, call) in std::mem::take(&mut self.calls).into_values().enumerate() {
             let arguments = if call.arguments.trim().is_empty() {
                 Ok(serde_json::Map::new())

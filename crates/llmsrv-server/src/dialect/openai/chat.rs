@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 
 use super::{FINGERPRINT, common, include_usage, response_format, seconds, usage};
 use crate::{
-    dialect::{End, Family, Frames, Framing, Said, Writer, id24, native, parts},
+    dialect::{Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts},
     error::ApiError,
     job::{Input, Job, ToolChoice},
 };
 
 /// Parses a request.
-pub(crate) fn parse_chat(mut fields: Fields) -> Result<(Job, ChatWriter), ApiError> {
+pub(crate) fn parse_chat(mut fields: Fields) -> Result<(Job, ChatEncoder), ApiError> {
     let model = native::model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
     let messages = fields.objects("messages")?;
     if messages.is_empty() {
@@ -43,7 +43,7 @@ pub(crate) fn parse_chat(mut fields: Fields) -> Result<(Job, ChatWriter), ApiErr
     let top = usize::try_from(top).ok().filter(|top| *top <= 20);
     let top = top.ok_or_else(|| ApiError::bad_request("top_logprobs must be between 0 and 20"))?;
     job.logprobs = fields.bool("logprobs")?.unwrap_or(false).then_some(top);
-    let writer = ChatWriter {
+    let writer = ChatEncoder {
         id: format!("chatcmpl-{}", id24()),
         model: job.model.clone(),
         created: seconds(),
@@ -194,7 +194,7 @@ fn think(fields: &mut Fields) -> Result<Option<llmsrv_chat::Think>, ApiError> {
 }
 
 /// Writes an answer.
-pub(crate) struct ChatWriter {
+pub(crate) struct ChatEncoder {
     id: String,
     model: String,
     created: i64,
@@ -210,7 +210,7 @@ struct Progress {
     n_calls: usize,
 }
 
-impl ChatWriter {
+impl ChatEncoder {
     fn chunk(&self, choices: Value) -> Value {
         json!({
             "id": self.id,
@@ -234,7 +234,7 @@ impl ChatWriter {
         answer: usize,
         mut delta: Map<String, Value>,
         logprobs: Value,
-        out: &mut Frames,
+        out: &mut StreamBuffer,
     ) {
         if !std::mem::replace(&mut self.progress(answer).begun, true) {
             let first = [("role", json!("assistant")), ("content", json!(""))];
@@ -277,7 +277,7 @@ impl ChatWriter {
     }
 
     /// A whole answer.
-    fn choice(&mut self, said: Said, end: &End) -> Value {
+    fn choice(&mut self, said: Delta, end: &End) -> Value {
         let answer = said.answer;
         let said = said.gather();
         // Beside calls, nothing is null and not a text without letters.
@@ -308,12 +308,12 @@ impl ChatWriter {
     }
 }
 
-impl Writer for ChatWriter {
+impl ResponseEncoder for ChatEncoder {
     fn framing(&self) -> Framing {
         Framing::Events
     }
 
-    fn part(&mut self, said: Said, out: &mut Frames) {
+    fn part(&mut self, said: Delta, out: &mut StreamBuffer) {
         let answer = said.answer;
         let said = said.gather();
         let mut delta = Map::new();
@@ -330,7 +330,7 @@ impl Writer for ChatWriter {
         self.delta(answer, delta, logprobs(&said.tokens), out);
     }
 
-    fn answer_end(&mut self, answer: usize, end: &End, out: &mut Frames) {
+    fn answer_end(&mut self, answer: usize, end: &End, out: &mut StreamBuffer) {
         if !self.progress(answer).begun {
             self.delta(answer, Map::new(), Value::Null, out);
         }
@@ -339,7 +339,7 @@ impl Writer for ChatWriter {
         out.data(&self.chunk(json!([choice])));
     }
 
-    fn end(&mut self, end: &End, out: &mut Frames) {
+    fn end(&mut self, end: &End, out: &mut StreamBuffer) {
         if self.include_usage {
             let mut last = self.chunk(json!([]));
             last["usage"] = usage(end);
@@ -348,15 +348,15 @@ impl Writer for ChatWriter {
         out.raw("data: [DONE]\n\n");
     }
 
-    fn error(&mut self, error: &ApiError, out: &mut Frames) {
+    fn error(&mut self, error: &ApiError, out: &mut StreamBuffer) {
         out.data(&Family::OpenAi.error(error));
     }
 
-    fn whole(&mut self, said: Said, end: &End) -> Value {
+    fn whole(&mut self, said: Delta, end: &End) -> Value {
         self.wholes(vec![(said, end.clone())], end)
     }
 
-    fn wholes(&mut self, answers: Vec<(Said, End)>, total: &End) -> Value {
+    fn wholes(&mut self, answers: Vec<(Delta, End)>, total: &End) -> Value {
         let choices = answers
             .into_iter()
             .map(|(said, end)| self.choice(said, &end));

@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 
 use super::{FINGERPRINT, MAX_ANSWERS, common, include_usage, seconds, usage};
 use crate::{
-    dialect::{End, Family, Frames, Framing, Said, Writer, id24, native, parts},
+    dialect::{Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts},
     error::ApiError,
     job::{Generate, Input, Job},
 };
 
 /// Parses a request.
-pub(crate) fn parse_completion(mut fields: Fields) -> Result<(Job, CompletionWriter), ApiError> {
+pub(crate) fn parse_completion(mut fields: Fields) -> Result<(Job, CompletionEncoder), ApiError> {
     let model = native::model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
     let prompt = match fields.take("prompt") {
         None => String::new(),
@@ -51,7 +51,7 @@ pub(crate) fn parse_completion(mut fields: Fields) -> Result<(Job, CompletionWri
         Some(Ok(top)) if top <= 20 => Some(top),
         Some(_) => return Err(ApiError::bad_request("logprobs must be between 0 and 20")),
     };
-    let writer = CompletionWriter {
+    let writer = CompletionEncoder {
         id: format!("cmpl-{}", id24()),
         model: job.model.clone(),
         created: seconds(),
@@ -63,7 +63,7 @@ pub(crate) fn parse_completion(mut fields: Fields) -> Result<(Job, CompletionWri
 }
 
 /// Writes an answer.
-pub(crate) struct CompletionWriter {
+pub(crate) struct CompletionEncoder {
     id: String,
     model: String,
     created: i64,
@@ -82,7 +82,7 @@ struct Progress {
     n_chars: usize,
 }
 
-impl CompletionWriter {
+impl CompletionEncoder {
     fn object(&self, choices: Value) -> Value {
         json!({
             "id": self.id,
@@ -94,7 +94,7 @@ impl CompletionWriter {
         })
     }
 
-    fn choice(&mut self, said: Said, end: Option<&End>) -> Value {
+    fn choice(&mut self, said: Delta, end: Option<&End>) -> Value {
         let answer = said.answer;
         let said = said.gather();
         let reason = end.map(|end| if parts::is_cut(end) { "length" } else { "stop" });
@@ -112,12 +112,12 @@ impl CompletionWriter {
     }
 }
 
-impl Writer for CompletionWriter {
+impl ResponseEncoder for CompletionEncoder {
     fn framing(&self) -> Framing {
         Framing::Events
     }
 
-    fn part(&mut self, said: Said, out: &mut Frames) {
+    fn part(&mut self, said: Delta, out: &mut StreamBuffer) {
         let choice = self.choice(said, None);
         let mut chunk = self.object(json!([choice]));
         if self.include_usage {
@@ -126,10 +126,10 @@ impl Writer for CompletionWriter {
         out.data(&chunk);
     }
 
-    fn answer_end(&mut self, answer: usize, end: &End, out: &mut Frames) {
-        let said = Said {
+    fn answer_end(&mut self, answer: usize, end: &End, out: &mut StreamBuffer) {
+        let said = Delta {
             answer,
-            ..Said::default()
+            ..Delta::default()
         };
         let choice = self.choice(said, Some(end));
         let mut chunk = self.object(json!([choice]));
@@ -139,7 +139,7 @@ impl Writer for CompletionWriter {
         out.data(&chunk);
     }
 
-    fn end(&mut self, end: &End, out: &mut Frames) {
+    fn end(&mut self, end: &End, out: &mut StreamBuffer) {
         if self.include_usage {
             let mut last = self.object(json!([]));
             last["usage"] = usage(end);
@@ -148,15 +148,15 @@ impl Writer for CompletionWriter {
         out.raw("data: [DONE]\n\n");
     }
 
-    fn error(&mut self, error: &ApiError, out: &mut Frames) {
+    fn error(&mut self, error: &ApiError, out: &mut StreamBuffer) {
         out.data(&Family::OpenAi.error(error));
     }
 
-    fn whole(&mut self, said: Said, end: &End) -> Value {
+    fn whole(&mut self, said: Delta, end: &End) -> Value {
         self.wholes(vec![(said, end.clone())], end)
     }
 
-    fn wholes(&mut self, answers: Vec<(Said, End)>, total: &End) -> Value {
+    fn wholes(&mut self, answers: Vec<(Delta, End)>, total: &End) -> Value {
         let choices = answers
             .into_iter()
             .map(|(said, end)| self.choice(said, Some(&end)));

@@ -7,7 +7,7 @@ use llmsrv_api::{
 use llmsrv_engine::GrammarSpec;
 use serde_json::{Map, Value, json};
 
-use super::write::ResponseWriter;
+use super::write::ResponsesEncoder;
 use crate::{
     dialect::{native, parts},
     error::ApiError,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Parses a request.
-pub(crate) fn parse_response(mut fields: Fields) -> Result<(Job, ResponseWriter), ApiError> {
+pub(crate) fn parse_response(mut fields: Fields) -> Result<(Job, ResponsesEncoder), ApiError> {
     let model = fields.text("model")?.filter(|model| !model.is_empty());
     let model = model.ok_or_else(ApiError::model_required)?;
     for name in ["previous_response_id", "conversation"] {
@@ -96,7 +96,7 @@ pub(crate) fn parse_response(mut fields: Fields) -> Result<(Job, ResponseWriter)
         "user": fields.take("user"),
         "metadata": fields.object("metadata")?.unwrap_or_default(),
     });
-    let writer = ResponseWriter::new(&job.model, echo);
+    let writer = ResponsesEncoder::new(&job.model, echo);
     Ok((job, writer))
 }
 

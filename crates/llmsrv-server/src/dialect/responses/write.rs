@@ -5,12 +5,14 @@ use llmsrv_chat::Piece;
 use serde_json::{Value, json};
 
 use crate::{
-    dialect::{End, Family, Frames, Framing, Said, Writer, id24, openai::seconds, parts},
+    dialect::{
+        Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, openai::seconds, parts,
+    },
     error::ApiError,
 };
 
 /// Writes a response.
-pub(crate) struct ResponseWriter {
+pub(crate) struct ResponsesEncoder {
     id: String,
     model: String,
     created_at: i64,
@@ -37,9 +39,9 @@ enum Kind {
     Message,
 }
 
-impl ResponseWriter {
-    pub(super) fn new(model: &str, echo: Value) -> ResponseWriter {
-        ResponseWriter {
+impl ResponsesEncoder {
+    pub(super) fn new(model: &str, echo: Value) -> ResponsesEncoder {
+        ResponsesEncoder {
             id: format!("resp_{}", id24()),
             model: model.to_owned(),
             created_at: seconds(),
@@ -92,7 +94,7 @@ impl ResponseWriter {
         (status, response)
     }
 
-    fn event(&mut self, name: &str, mut payload: Value, out: &mut Frames) {
+    fn event(&mut self, name: &str, mut payload: Value, out: &mut StreamBuffer) {
         payload["type"] = json!(name);
         payload["sequence_number"] = json!(self.sequence_number);
         self.sequence_number += 1;
@@ -100,24 +102,30 @@ impl ResponseWriter {
     }
 
     /// An event about the item that is being written.
-    fn item_event(&mut self, name: &str, item_id: &str, mut payload: Value, out: &mut Frames) {
+    fn item_event(
+        &mut self,
+        name: &str,
+        item_id: &str,
+        mut payload: Value,
+        out: &mut StreamBuffer,
+    ) {
         payload["item_id"] = json!(item_id);
         payload["output_index"] = json!(self.output.len());
         self.event(name, payload, out);
     }
 
-    fn added(&mut self, item: &Value, out: &mut Frames) {
+    fn added(&mut self, item: &Value, out: &mut StreamBuffer) {
         let payload = json!({"output_index": self.output.len(), "item": item});
         self.event("response.output_item.added", payload, out);
     }
 
-    fn done(&mut self, item: Value, out: &mut Frames) {
+    fn done(&mut self, item: Value, out: &mut StreamBuffer) {
         let payload = json!({"output_index": self.output.len(), "item": item});
         self.event("response.output_item.done", payload, out);
         self.output.push(item);
     }
 
-    fn text(&mut self, kind: Kind, text: &str, out: &mut Frames) {
+    fn text(&mut self, kind: Kind, text: &str, out: &mut StreamBuffer) {
         if self.open.as_ref().is_none_or(|open| open.kind != kind) {
             self.close(out);
             let open = Open {
@@ -147,7 +155,7 @@ impl ResponseWriter {
         }
     }
 
-    fn close(&mut self, out: &mut Frames) {
+    fn close(&mut self, out: &mut StreamBuffer) {
         let Some(open) = self.open.take() else { return };
         match open.kind {
             Kind::Reasoning => {
@@ -169,7 +177,7 @@ impl ResponseWriter {
         self.done(item(&open, "completed"), out);
     }
 
-    fn call(&mut self, call: &ToolCall, out: &mut Frames) {
+    fn call(&mut self, call: &ToolCall, out: &mut StreamBuffer) {
         self.close(out);
         let id = format!("fc_{}", id24());
         self.added(&function_call(&id, call, "in_progress", ""), out);
@@ -181,7 +189,7 @@ impl ResponseWriter {
         self.done(function_call(&id, call, "completed", &arguments), out);
     }
 
-    fn piece(&mut self, piece: &Piece, out: &mut Frames) {
+    fn piece(&mut self, piece: &Piece, out: &mut StreamBuffer) {
         match piece {
             Piece::Content(text) => self.text(Kind::Message, text, out),
             Piece::Thinking(text) => self.text(Kind::Reasoning, text, out),
@@ -190,32 +198,32 @@ impl ResponseWriter {
     }
 }
 
-impl Writer for ResponseWriter {
+impl ResponseEncoder for ResponsesEncoder {
     fn framing(&self) -> Framing {
         Framing::Events
     }
 
-    fn begin(&mut self, _prompt_tokens: usize, out: &mut Frames) {
+    fn begin(&mut self, _prompt_tokens: usize, out: &mut StreamBuffer) {
         for name in ["response.created", "response.in_progress"] {
             let payload = json!({"response": self.response("in_progress")});
             self.event(name, payload, out);
         }
     }
 
-    fn part(&mut self, said: Said, out: &mut Frames) {
+    fn part(&mut self, said: Delta, out: &mut StreamBuffer) {
         for piece in &said.pieces {
             self.piece(piece, out);
         }
     }
 
-    fn end(&mut self, end: &End, out: &mut Frames) {
+    fn end(&mut self, end: &End, out: &mut StreamBuffer) {
         self.close(out);
         let (status, response) = self.ended(end);
         let name = format!("response.{status}");
         self.event(&name, json!({"response": response}), out);
     }
 
-    fn error(&mut self, error: &ApiError, out: &mut Frames) {
+    fn error(&mut self, error: &ApiError, out: &mut StreamBuffer) {
         let mut payload = Family::OpenAi.error(error);
         payload["message"] = json!(error.to_string());
         payload["code"] = payload["error"]["type"].clone();
@@ -224,9 +232,9 @@ impl Writer for ResponseWriter {
     }
 
     /// The same as the stream, with nobody listening to the events.
-    fn whole(&mut self, said: Said, end: &End) -> Value {
+    fn whole(&mut self, said: Delta, end: &End) -> Value {
         let said = said.gather();
-        let mut unheard = Frames::default();
+        let mut unheard = StreamBuffer::default();
         if !said.thinking.is_empty() {
             self.text(Kind::Reasoning, &said.thinking, &mut unheard);
         }

@@ -12,7 +12,7 @@ use llmsrv_engine::{Event, Finish, FinishReason, Generation};
 use crate::{
     app::App,
     clock,
-    dialect::{End, Reason, Said},
+    dialect::{Delta, End, Reason},
     error::ApiError,
     job::Job,
     manager::Lease,
@@ -22,15 +22,15 @@ use crate::{
 /// What comes of a request.
 pub(crate) enum Outcome {
     /// An answer.
-    Voice(Voice),
+    Generator(Generator),
     /// A model was loaded or unloaded.
-    Nothing(Reason),
+    WithoutText(Reason),
     /// The prompt, as it was asked for, and the number of its images.
     Prompt(String, usize),
 }
 
 /// Speaks. Dropping it, as when the client goes away, ends the work.
-pub(crate) enum Voice {
+pub(crate) enum Generator {
     /// A model of this machine.
     Engine(Box<Engine>),
     /// A model of another server.
@@ -64,7 +64,7 @@ pub(crate) async fn begin(app: &App, job: Job) -> Result<Outcome, ApiError> {
         let (model, asked) = (name.to_string(), Instant::now());
         if job.is_empty() {
             // There is nothing to load or unload on this machine.
-            return Ok(Outcome::Nothing(if job.is_unload() {
+            return Ok(Outcome::WithoutText(if job.is_unload() {
                 Reason::Unload
             } else {
                 Reason::Load
@@ -72,12 +72,14 @@ pub(crate) async fn begin(app: &App, job: Job) -> Result<Outcome, ApiError> {
         }
         match app.upstreams.answer(&job).await {
             Ok(answer) => {
-                return Ok(Outcome::Voice(Voice::Upstream(Box::new(Upstream {
-                    answer,
-                    watch: app.metrics.answer(&model).since(asked),
-                    metrics: app.metrics.clone(),
-                    model,
-                }))));
+                return Ok(Outcome::Generator(Generator::Upstream(Box::new(
+                    Upstream {
+                        answer,
+                        watch: app.metrics.answer(&model).since(asked),
+                        metrics: app.metrics.clone(),
+                        model,
+                    },
+                ))));
             }
             Err(refused) if !refused.local => return Err(refused.error),
             Err(refused) => {
@@ -94,7 +96,7 @@ async fn on_this_machine(app: &App, job: Job) -> Result<Outcome, ApiError> {
     let stored = app.manager.find(&job.model).await?;
     if job.is_unload() {
         app.manager.unload(&stored.entry.digest.hex());
-        return Ok(Outcome::Nothing(Reason::Unload));
+        return Ok(Outcome::WithoutText(Reason::Unload));
     }
     let lease = app.manager.lease(stored, job.keep_alive).await?;
     let load_duration = asked.elapsed();
@@ -102,7 +104,7 @@ async fn on_this_machine(app: &App, job: Job) -> Result<Outcome, ApiError> {
         if lease.model.stored.entry.config.embeds_only {
             return Err(ApiError::does_not_support(&job.model, job.verb()));
         }
-        return Ok(Outcome::Nothing(Reason::Load));
+        return Ok(Outcome::WithoutText(Reason::Load));
     }
     let (model, settings) = (lease.model.clone(), app.settings.clone());
     let job = Arc::new(job);
@@ -116,7 +118,7 @@ async fn on_this_machine(app: &App, job: Job) -> Result<Outcome, ApiError> {
     let watch = app.metrics.answer(&name).since(asked);
     let started =
         prompt::rendering(move |stop| prompt::start(&job, &model, &settings, stop)).await?;
-    Ok(Outcome::Voice(Voice::Engine(Box::new(Engine {
+    Ok(Outcome::Generator(Generator::Engine(Box::new(Engine {
         generation: started.generation,
         splitter: started.splitter,
         load_duration,
@@ -127,35 +129,35 @@ async fn on_this_machine(app: &App, job: Job) -> Result<Outcome, ApiError> {
     }))))
 }
 
-impl Voice {
+impl Generator {
     /// Returns the tokens of the prompt, if they are known before the end.
     pub(crate) fn prompt_tokens(&self) -> usize {
         match self {
-            Voice::Engine(engine) => engine.prompt_tokens,
-            Voice::Upstream(_) => 0,
+            Generator::Engine(engine) => engine.prompt_tokens,
+            Generator::Upstream(_) => 0,
         }
     }
 
     /// What the answer need not keep to, for all that was asked: one sentence each.
     pub(crate) fn unenforced(&self) -> &[String] {
         match self {
-            Voice::Engine(engine) => engine.generation.unenforced(),
-            Voice::Upstream(_) => &[],
+            Generator::Engine(engine) => engine.generation.unenforced(),
+            Generator::Upstream(_) => &[],
         }
     }
 
     /// Waits for what is said next, and at last for the end; nothing may be asked after that or after
     /// an error. Nothing is lost when the wait is given up.
-    pub(crate) async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
+    pub(crate) async fn next(&mut self) -> Result<(Delta, Option<End>), ApiError> {
         match self {
-            Voice::Engine(engine) => engine.next().await,
-            Voice::Upstream(upstream) => upstream.next().await,
+            Generator::Engine(engine) => engine.next().await,
+            Generator::Upstream(upstream) => upstream.next().await,
         }
     }
 }
 
 impl Upstream {
-    async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
+    async fn next(&mut self) -> Result<(Delta, Option<End>), ApiError> {
         let next = self.answer.next().await;
         match &next {
             Ok((said, end)) => {
@@ -177,7 +179,7 @@ impl Upstream {
 }
 
 impl Engine {
-    async fn next(&mut self) -> Result<(Said, Option<End>), ApiError> {
+    async fn next(&mut self) -> Result<(Delta, Option<End>), ApiError> {
         let event = self.generation.next().await;
         if let Some(event) = &event {
             self.watch.saw(event);
@@ -190,16 +192,16 @@ impl Engine {
                     None => vec![Piece::Content(text)],
                 };
                 Ok((
-                    Said {
+                    Delta {
                         pieces,
                         tokens,
-                        ..Said::default()
+                        ..Delta::default()
                     },
                     None,
                 ))
             }
             Some(Event::Done(finish)) => {
-                let mut said = Said::default();
+                let mut said = Delta::default();
                 if let Some(splitter) = &mut self.splitter {
                     said.pieces = splitter.finish();
                     let n_bytes = splitter.n_left_out();
@@ -211,7 +213,7 @@ impl Engine {
                 Ok((said, Some(self.end(*finish))))
             }
             Some(Event::Error(text)) => Err(ApiError::internal(text)),
-            Some(_) => Ok((Said::default(), None)),
+            Some(_) => Ok((Delta::default(), None)),
             None => Err(ApiError::internal("the model stopped working; try again")),
         }
     }

@@ -1,4 +1,4 @@
-//! Turns to use a model: as many at a time as it batches, and clients in rotation.
+//! FairSemaphore to use a model: as many at a time as it batches, and clients in rotation.
 //!
 //! Of those who wait, each client has its next request served in turn, so one that sends a hundred
 //! does not keep another from its first. The requests of one client keep their order.
@@ -14,44 +14,44 @@ use crate::rate::Client;
 
 /// The turns of one model.
 #[derive(Clone)]
-pub(super) struct Turns(Arc<Mutex<State>>);
+pub(super) struct FairSemaphore(Arc<Mutex<State>>);
 
 struct State {
     n_free: usize,
     /// Clients with requests that wait, the next one first.
-    waiting: VecDeque<(Client, VecDeque<oneshot::Sender<Turn>>)>,
+    waiting: VecDeque<(Client, VecDeque<oneshot::Sender<Permit>>)>,
 }
 
 /// A turn; its drop hands it to the next who waits.
-pub(super) struct Turn {
+pub(super) struct Permit {
     /// `None` = it was handed on.
-    turns: Option<Turns>,
+    turns: Option<FairSemaphore>,
 }
 
-impl Turns {
-    pub(super) fn new(n_turns: usize) -> Turns {
-        Turns(Arc::new(Mutex::new(State {
+impl FairSemaphore {
+    pub(super) fn new(n_turns: usize) -> FairSemaphore {
+        FairSemaphore(Arc::new(Mutex::new(State {
             n_free: n_turns,
             waiting: VecDeque::new(),
         })))
     }
 
     /// Takes a turn if one is free: then nobody waits.
-    pub(super) fn take_now(&self) -> Option<Turn> {
+    pub(super) fn take_now(&self) -> Option<Permit> {
         let mut state = self.state();
         state.n_free = state.n_free.checked_sub(1)?;
-        Some(Turn {
+        Some(Permit {
             turns: Some(self.clone()),
         })
     }
 
     /// Waits for a turn.
-    pub(super) async fn take(&self, client: Client) -> Option<Turn> {
+    pub(super) async fn take(&self, client: Client) -> Option<Permit> {
         let receiver = {
             let mut state = self.state();
             if let Some(n_free) = state.n_free.checked_sub(1) {
                 state.n_free = n_free;
-                return Some(Turn {
+                return Some(Permit {
                     turns: Some(self.clone()),
                 });
             }
@@ -73,7 +73,7 @@ impl Turns {
 
 impl State {
     /// Takes out the request that is next.
-    fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
+    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
         while let Some((client, mut requests)) = self.waiting.pop_front() {
             // Who went away does not cost its client a turn.
             requests.retain(|request| !request.is_closed());
@@ -89,7 +89,7 @@ impl State {
     }
 }
 
-impl Drop for Turn {
+impl Drop for Permit {
     fn drop(&mut self) {
         let Some(turns) = self.turns.take() else {
             return;
@@ -101,7 +101,7 @@ impl Drop for Turn {
                 return;
             };
             drop(state);
-            let turn = Turn {
+            let turn = Permit {
                 turns: Some(turns.clone()),
             };
             match next.send(turn) {
@@ -123,7 +123,7 @@ mod tests {
         Client::Key(name.into())
     }
 
-    fn wait(turns: &Turns, name: &str) -> BoxFuture<'static, Option<Turn>> {
+    fn wait(turns: &FairSemaphore, name: &str) -> BoxFuture<'static, Option<Permit>> {
         let (turns, client) = (turns.clone(), client(name));
         let mut waiting = async move { turns.take(client).await }.boxed();
         assert!((&mut waiting).now_or_never().is_none(), "it stands in line");
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn clients_take_turns_and_keep_their_own_order() {
-        let turns = Turns::new(1);
+        let turns = FairSemaphore::new(1);
         let mut turn = turns.take_now();
         assert!(turn.is_some() && turns.take_now().is_none());
         let names = ["busy", "busy", "busy", "busy", "other", "third", "other"];
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_turn_that_was_given_to_nobody_is_not_lost() {
-        let turns = Turns::new(1);
+        let turns = FairSemaphore::new(1);
         let turn = turns.take_now();
         let (gone, stays) = (wait(&turns, "a"), wait(&turns, "b"));
         drop(turn);

@@ -14,7 +14,7 @@ use crate::{dialect::native::model_name, error::ApiError};
 
 /// A request of `/api/create`.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct CreateRequest {
     pub(super) name: ModelName,
     pub(super) from: Option<ModelName>,
     pub(super) files: Vec<(String, Digest)>,
@@ -30,9 +30,9 @@ pub(crate) struct Order {
     pub(super) parser: Option<String>,
 }
 
-impl Order {
+impl CreateRequest {
     /// Parses a request and tells whether progress is wanted.
-    pub(crate) fn parse(mut fields: Fields) -> Result<(Order, bool), ApiError> {
+    pub(crate) fn parse(mut fields: Fields) -> Result<(CreateRequest, bool), ApiError> {
         let name = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
         let name = parse_name(&name)?;
         let stream = fields.bool("stream")?.unwrap_or(true);
@@ -62,7 +62,7 @@ impl Order {
         if !ignored.is_empty() {
             tracing::warn!(options = ?ignored, "options without effect");
         }
-        let order = Order {
+        let order = CreateRequest {
             name,
             from,
             files,

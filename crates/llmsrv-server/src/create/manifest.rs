@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::{error::ApiError, progress::Progress, template};
 
 /// What the model will consist of.
-pub(super) struct Recipe {
+pub(super) struct ManifestBuilder {
     pub(super) config: ModelConfig,
     parts: Vec<Part>,
     parameters: Map<String, Value>,
@@ -22,10 +22,10 @@ enum Part {
     Text(LayerKind, Vec<u8>),
 }
 
-impl Recipe {
+impl ManifestBuilder {
     /// Begins a model that has nothing yet.
-    pub(super) fn new(config: ModelConfig) -> Recipe {
-        Recipe {
+    pub(super) fn new(config: ModelConfig) -> ManifestBuilder {
+        ManifestBuilder {
             config,
             parts: Vec::new(),
             parameters: Map::new(),
@@ -33,7 +33,7 @@ impl Recipe {
     }
 
     /// Begins with all that another model has.
-    pub(super) fn of_model(base: &StoredModel) -> Recipe {
+    pub(super) fn of_model(base: &StoredModel) -> ManifestBuilder {
         let origin = base.entry.stands_for.as_ref().unwrap_or(&base.entry.name);
         let stored = |layer: &Layer| Part::Stored {
             layer: Layer {
@@ -42,7 +42,7 @@ impl Recipe {
             },
             is_new: false,
         };
-        Recipe {
+        ManifestBuilder {
             config: base.entry.config.clone(),
             parts: base.manifest.layers.iter().map(stored).collect(),
             parameters: base.parameters.clone(),
