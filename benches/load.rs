@@ -15,8 +15,8 @@
 )]
 #![allow(missing_docs, reason = "a program")]
 
-#[path = "../tests/it/crowd.rs"]
-mod crowd;
+#[path = "../tests/it/many_clients.rs"]
+mod many_clients;
 #[path = "../crates/llmsrv-ssh/tests/it/signals.rs"]
 mod signals;
 #[path = "../tests/it/util.rs"]
@@ -24,7 +24,7 @@ mod util;
 
 use std::{sync::Arc, time::Duration};
 
-use crowd::{leave_together, metric, stream_for};
+use many_clients::{leave_together, metric, stream_for};
 
 const CLIENTS: usize = 64;
 

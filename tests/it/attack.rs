@@ -280,7 +280,7 @@ impl fmt::Display for Gaps {
 
 /// Connections that say nothing, begin and do not go on, send a byte now and then, or talk nonsense:
 /// more of them than the server has places. Others are answered all the same.
-async fn crowd(server: &Server, path: &str) {
+async fn many_connections(server: &Server, path: &str) {
     let address = server.host().to_owned();
     let mut held = Vec::new();
     for n in 0..4 * CONNECTIONS {
@@ -524,9 +524,9 @@ async fn attacks_neither_end_the_servers_nor_disturb_a_chat() {
         }
     }
     part("wire");
-    crowd(&server, "/api/version").await;
-    crowd(&logger, "/health").await;
-    part("crowd");
+    many_connections(&server, "/api/version").await;
+    many_connections(&logger, "/health").await;
+    part("many_connections");
     tokio::join!(
         strike_together(&server, &requests),
         strike_together(&logger, &entries),

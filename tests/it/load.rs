@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use crate::{
-    crowd::{leave_together, long_list, metric, stream_for},
+    many_clients::{leave_together, long_list, metric, stream_for},
     util::{Reply, Sandbox, Server},
 };
 

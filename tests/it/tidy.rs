@@ -19,9 +19,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("logkit-proto", &[]),
     (
         "logkit-server",
-        &["llmsrv-fair", "llmsrv-tls", "logkit", "logkit-proto"],
+        &["http-front", "llmsrv-tls", "logkit", "logkit-proto"],
     ),
-    ("llmsrv-fair", &[]),
+    ("http-front", &[]),
     ("llmsrv-tls", &[]),
     ("llmsrv-api", &["llmsrv-tls"]),
     (
@@ -66,7 +66,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "llmsrv-chat",
             "llmsrv-convert",
             "llmsrv-engine",
-            "llmsrv-fair",
+            "http-front",
             "llmsrv-gguf",
             "llmsrv-registry",
             "llmsrv-store",

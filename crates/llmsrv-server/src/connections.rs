@@ -5,6 +5,7 @@ use std::{convert::Infallible, io, sync::Arc, time::Duration};
 use axum::{Router, body::Body};
 use http::Request;
 use http_body_util::BodyExt as _;
+use http_front::{ConnectionLimits, ConnectionPermit};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{
@@ -12,7 +13,6 @@ use hyper_util::{
         graceful::{GracefulShutdown, Watcher},
     },
 };
-use llmsrv_fair::{Crowd, Place};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
@@ -56,7 +56,7 @@ async fn accept(
     // Ends with this function.
     let mut background = JoinSet::new();
     background.spawn(Upstreams::watch(app.live.upstreams()));
-    let crowd = Crowd::new(app.settings.security.max_connections);
+    let limits = ConnectionLimits::new(app.settings.security.max_connections);
     let connections = GracefulShutdown::new();
     // Dropped when the server ends.
     let (running, ending) = watch::channel(());
@@ -75,7 +75,7 @@ async fn accept(
             Err(error) => {
                 let pause = failures.add(&error);
                 if is_out_of_files(&error) {
-                    crowd.close_idle();
+                    limits.close_idle();
                 }
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
@@ -87,11 +87,11 @@ async fn accept(
         failures.end();
         // It waits here, and with it all who come after.
         tokio::select! {
-            () = crowd.room() => {}
+            () = limits.room() => {}
             () = &mut shutdown => break,
             () = &mut beat => continue,
         };
-        let Some(place) = crowd.enter(address) else {
+        let Some(place) = limits.enter(address) else {
             tracing::debug!(client = %address, "too many connections of one address");
             continue;
         };
@@ -140,7 +140,7 @@ impl Http {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: Peer,
         watcher: Watcher,
-        place: &Arc<Place>,
+        place: &Arc<ConnectionPermit>,
     ) {
         let (first, place) = (Arc::new(Notify::new()), place.clone());
         let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {

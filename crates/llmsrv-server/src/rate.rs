@@ -11,7 +11,7 @@ use std::{
 };
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter, clock::Clock as _};
-use llmsrv_fair::network;
+use http_front::network;
 
 /// So many requests in a time; as many at once after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::error::ApiError;
 pub(crate) async fn computing<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    llmsrv_fair::apart(work).await.map_err(|error| {
+    http_front::run_in_background(work).await.map_err(|error| {
         tracing::error!(%error, "a task of the server failed");
         ApiError::internal("internal error")
     })

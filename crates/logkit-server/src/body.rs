@@ -207,7 +207,7 @@ pub(crate) async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let turn = TURNS.clone().acquire_owned().await;
-    let done = llmsrv_fair::apart(move || {
+    let done = http_front::run_in_background(move || {
         let _turn = turn;
         work()
     });

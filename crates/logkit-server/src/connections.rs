@@ -5,11 +5,11 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use axum::{Router, body::Body};
 use http::Request;
 use http_body_util::BodyExt as _;
+use http_front::{ConnectionLimits, ConnectionPermit};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto::Builder, graceful::GracefulShutdown},
 };
-use llmsrv_fair::{Crowd, Place};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
@@ -24,7 +24,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     router: Router,
-    crowd: Arc<Crowd>,
+    limits: Arc<ConnectionLimits>,
     mut stopping: watch::Receiver<bool>,
     drain: Duration,
 ) {
@@ -40,16 +40,16 @@ pub(crate) async fn serve(
             Err(error) => {
                 // Too many open files, for example: others may close theirs.
                 tracing::warn!(%error, "cannot accept a connection");
-                crowd.close_idle();
+                limits.close_idle();
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
         tokio::select! {
-            () = crowd.room() => {}
+            () = limits.room() => {}
             _ = stopping.changed() => break,
         }
-        let Some(place) = crowd.enter(address) else {
+        let Some(place) = limits.enter(address) else {
             tracing::debug!(client = %address, "too many connections of one address");
             continue;
         };
@@ -89,7 +89,7 @@ async fn one(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
     watcher: hyper_util::server::graceful::Watcher,
-    place: &Arc<Place>,
+    place: &Arc<ConnectionPermit>,
 ) {
     let first = Arc::new(Notify::new());
     let (came, place) = (first.clone(), place.clone());

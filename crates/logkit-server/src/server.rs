@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use llmsrv_fair::Crowd;
+use http_front::ConnectionLimits;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -88,7 +88,7 @@ impl Server {
             .extend(exposed(&bound, guard.has_keys(), tls.is_some()));
         let (guard, metrics) = (Arc::new(guard), Arc::<Metrics>::default());
         let (stopping, stopped) = watch::channel(false);
-        let crowd = Crowd::new(settings.max_connections);
+        let limits = ConnectionLimits::new(settings.max_connections);
         let app = App::new(
             store.clone(),
             guard.clone(),
@@ -100,7 +100,7 @@ impl Server {
             http,
             tls.clone(),
             app.router(),
-            crowd.clone(),
+            limits.clone(),
             stopped.clone(),
             settings.drain,
         ));
@@ -110,7 +110,7 @@ impl Server {
                 listener,
                 tls,
                 router,
-                crowd,
+                limits,
                 stopped,
                 settings.drain,
             ));

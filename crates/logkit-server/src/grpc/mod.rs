@@ -159,7 +159,7 @@ impl Service {
             entries_of(requests, &self.store)
         } else {
             let store = self.store.clone();
-            let made = llmsrv_fair::apart(move || entries_of(requests, &store));
+            let made = http_front::run_in_background(move || entries_of(requests, &store));
             made.await
                 .map_err(|_| Status::internal("the request could not be handled"))?
         }?;

@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 #![allow(clippy::print_stderr, reason = "a test that skips its part says so")]
 
+mod connections;
 mod crash;
-mod crowd;
 mod examples;
 mod forward;
 mod grpc;

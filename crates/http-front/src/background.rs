@@ -22,14 +22,14 @@ pub struct Failed;
 ///
 /// # Errors
 /// If the work panics, or the system has no thread for it.
-pub async fn apart<T: Send + 'static>(
+pub async fn run_in_background<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failed> {
     let (done, result) = oneshot::channel();
     let worker = Arc::new(Worker::default());
     let works = worker.clone();
     let started = thread::Builder::new()
-        .name("llmsrv-apart".into())
+        .name("http-background".into())
         .spawn(move || {
             let _works = works.begin();
             let _ = done.send(work());
@@ -100,7 +100,7 @@ mod tests {
     #[tokio::test]
     async fn only_work_that_takes_long_gives_way() {
         let before = niceness();
-        assert_eq!(apart(niceness).await, Ok(before));
+        assert_eq!(run_in_background(niceness).await, Ok(before));
         let expected = if cfg!(target_os = "linux") {
             before.max(NICENESS)
         } else {
@@ -114,8 +114,11 @@ mod tests {
             }
             niceness()
         };
-        assert_eq!(apart(long).await, Ok(expected));
+        assert_eq!(run_in_background(long).await, Ok(expected));
         assert_eq!(niceness(), before);
-        assert_eq!(apart(|| panic!("on purpose")).await, Err::<(), _>(Failed));
+        assert_eq!(
+            run_in_background(|| panic!("on purpose")).await,
+            Err::<(), _>(Failed)
+        );
     }
 }

@@ -2,8 +2,8 @@
 //! for work that takes long. Both servers have it from here.
 #![forbid(unsafe_code)]
 
-mod apart;
-mod crowd;
+mod background;
+mod connection_limits;
 
-pub use apart::{Failed, apart};
-pub use crowd::{Crowd, Place, Running, network};
+pub use background::{Failed, run_in_background};
+pub use connection_limits::{ConnectionLimits, ConnectionPermit, Running, network};

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 /// All connections. One that waits for a request, or for the beginning of one, is idle.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct ConnectionLimits {
     most: usize,
     open: Mutex<HashMap<u64, Arc<Connection>>>,
     /// A connection has ended, or has become idle.
@@ -35,23 +35,23 @@ struct Connection {
 
 /// The place of one connection; its drop makes room.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionPermit {
     id: u64,
-    crowd: Arc<Crowd>,
+    limits: Arc<ConnectionLimits>,
     connection: Arc<Connection>,
 }
 
 /// A request on its way, until it is dropped.
 #[derive(Debug)]
 pub struct Running {
-    crowd: Arc<Crowd>,
+    limits: Arc<ConnectionLimits>,
     connection: Arc<Connection>,
 }
 
-impl Crowd {
+impl ConnectionLimits {
     /// Makes room for so many connections.
-    pub fn new(most: usize) -> Arc<Crowd> {
-        Arc::new(Crowd {
+    pub fn new(most: usize) -> Arc<ConnectionLimits> {
+        Arc::new(ConnectionLimits {
             most,
             open: Mutex::default(),
             changed: Notify::new(),
@@ -96,7 +96,7 @@ impl Crowd {
 
     /// Gives a connection its place. `None` where its address has as many as one may have and all of
     /// them work.
-    pub fn enter(self: &Arc<Crowd>, address: SocketAddr) -> Option<Place> {
+    pub fn enter(self: &Arc<ConnectionLimits>, address: SocketAddr) -> Option<ConnectionPermit> {
         let address = network(address.ip());
         let mut open = self.open();
         let same = open
@@ -116,9 +116,9 @@ impl Crowd {
         });
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         open.insert(id, connection.clone());
-        Some(Place {
+        Some(ConnectionPermit {
             id,
-            crowd: self.clone(),
+            limits: self.clone(),
             connection,
         })
     }
@@ -145,12 +145,12 @@ impl Connection {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// A request has begun.
     pub fn request(&self) -> Running {
         self.connection.n_running.fetch_add(1, Ordering::Relaxed);
         Running {
-            crowd: self.crowd.clone(),
+            limits: self.limits.clone(),
             connection: self.connection.clone(),
         }
     }
@@ -161,10 +161,10 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.crowd.open().remove(&self.id);
-        self.crowd.changed.notify_one();
+        self.limits.open().remove(&self.id);
+        self.limits.changed.notify_one();
     }
 }
 
@@ -179,7 +179,7 @@ impl Drop for Running {
             self.connection.n_running.fetch_sub(1, Ordering::Relaxed);
             *since = Instant::now();
         }
-        self.crowd.changed.notify_one();
+        self.limits.changed.notify_one();
     }
 }
 
@@ -208,21 +208,23 @@ mod tests {
 
     use super::*;
 
-    fn enter(crowd: &Arc<Crowd>, address: &str) -> Option<Place> {
-        crowd.enter(format!("{address}:1").parse().unwrap())
+    fn enter(limits: &Arc<ConnectionLimits>, address: &str) -> Option<ConnectionPermit> {
+        limits.enter(format!("{address}:1").parse().unwrap())
     }
 
-    fn has_to_leave(place: &Place) -> bool {
+    fn has_to_leave(place: &ConnectionPermit) -> bool {
         place.told_to_leave().now_or_never().is_some()
     }
 
     #[test]
     fn the_longest_idle_of_the_largest_crowd_leaves_first() {
-        let crowd = Crowd::new(8);
-        let alone = enter(&crowd, "10.0.0.1").unwrap();
-        let many: Vec<Place> = (0..5).map(|_| enter(&crowd, "10.0.0.2").unwrap()).collect();
+        let limits = ConnectionLimits::new(8);
+        let alone = enter(&limits, "10.0.0.1").unwrap();
+        let many: Vec<ConnectionPermit> = (0..5)
+            .map(|_| enter(&limits, "10.0.0.2").unwrap())
+            .collect();
         let works = many[0].request();
-        assert!(crowd.close_idle());
+        assert!(limits.close_idle());
         let told: Vec<bool> = many.iter().map(has_to_leave).collect();
         assert_eq!(
             told,
@@ -239,15 +241,17 @@ mod tests {
 
     #[test]
     fn one_address_never_has_all_places() {
-        let crowd = Crowd::new(8);
-        let mut places: Vec<Place> = (0..6).map(|_| enter(&crowd, "10.0.0.2").unwrap()).collect();
-        let running: Vec<Running> = places[1..].iter().map(Place::request).collect();
-        let seventh = enter(&crowd, "10.0.0.2").unwrap();
+        let limits = ConnectionLimits::new(8);
+        let mut places: Vec<ConnectionPermit> = (0..6)
+            .map(|_| enter(&limits, "10.0.0.2").unwrap())
+            .collect();
+        let running: Vec<Running> = places[1..].iter().map(ConnectionPermit::request).collect();
+        let seventh = enter(&limits, "10.0.0.2").unwrap();
         assert!(has_to_leave(&places[0]), "the idle one makes room");
         let last = seventh.request();
         drop(places.remove(0));
-        assert!(enter(&crowd, "10.0.0.2").is_none(), "all of them work");
-        assert!(enter(&crowd, "10.0.0.3").is_some());
+        assert!(enter(&limits, "10.0.0.2").is_none(), "all of them work");
+        assert!(enter(&limits, "10.0.0.3").is_some());
         drop((running, last));
     }
 }
