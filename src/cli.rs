@@ -44,7 +44,7 @@ pub use monitor::MonitorArgs;
 pub use run::{RunArgs, ThinkArg};
 pub use serve::ServeArgs;
 pub use service::{
-    FirewallAction, FirewallArgs, InstallArgs, LogsArgs, MannerArgs, NetArgs, ServiceAction,
+    ApplyArgs, FirewallAction, FirewallArgs, InstallArgs, LogsArgs, NetArgs, ServiceAction,
     ServiceArgs,
 };
 pub use ssh::SshArgs;

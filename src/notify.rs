@@ -33,11 +33,11 @@ pub fn stopping() {
 /// Shows the manager that the server is alive, as often as it wants that, each time after the
 /// server has shown it to us. A server that hangs is silent here and is started again.
 pub async fn watch(app: App) {
-    let Some(patience) = sd_notify::watchdog_enabled() else {
+    let Some(timeout) = sd_notify::watchdog_enabled() else {
         return;
     };
     // Three beats in the time, so that one may be late.
-    let mut beat = tokio::time::interval((patience / 3).max(Duration::from_millis(1)));
+    let mut beat = tokio::time::interval((timeout / 3).max(Duration::from_millis(1)));
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         beat.tick().await;

@@ -10,7 +10,7 @@ use llmsrv_host::{
 use serde_json::{Value, json};
 
 use crate::{
-    cli::MannerArgs,
+    cli::ApplyArgs,
     context::Context,
     failure::{Code, Failure},
     term,
@@ -26,14 +26,14 @@ pub enum Shown {
 }
 
 /// Carries out a plan in which no server is waited for.
-pub fn carry_out(context: &Context, manner: MannerArgs, steps: &[Step]) -> Result<(), Failure> {
+pub fn carry_out(context: &Context, manner: ApplyArgs, steps: &[Step]) -> Result<(), Failure> {
     carry_out_asking(context, manner, steps, Shown::All, &|_| Ok(()))
 }
 
 /// Carries out a plan, or shows it. `answers` asks a server that is waited for.
 pub fn carry_out_asking(
     context: &Context,
-    manner: MannerArgs,
+    manner: ApplyArgs,
     steps: &[Step],
     shown: Shown,
     answers: &Answers<'_>,

@@ -34,7 +34,7 @@ pub enum ServiceAction {
         llmsrv service uninstall --user --dry-run")]
     Uninstall {
         #[command(flatten)]
-        manner: MannerArgs,
+        manner: ApplyArgs,
         /// Do not change the firewall
         #[arg(long)]
         no_firewall: bool,
@@ -54,25 +54,25 @@ pub enum ServiceAction {
     },
     /// Start it; without systemd, in the background
     #[command(after_help = START_HELP)]
-    Start(MannerArgs),
+    Start(ApplyArgs),
     /// Stop it, and let running requests end first
     #[command(after_help = "Examples:\n  sudo llmsrv service stop\n  llmsrv service stop --user")]
-    Stop(MannerArgs),
+    Stop(ApplyArgs),
     /// Stop and start it
     #[command(
         after_help = "Examples:\n  sudo llmsrv service restart\n  llmsrv service restart --user"
     )]
-    Restart(MannerArgs),
+    Restart(ApplyArgs),
     /// Let it start with the machine
     #[command(
         after_help = "Examples:\n  sudo llmsrv service enable\n  llmsrv service enable --user"
     )]
-    Enable(MannerArgs),
+    Enable(ApplyArgs),
     /// Do not start it with the machine any more
     #[command(
         after_help = "Examples:\n  sudo llmsrv service disable\n  llmsrv service disable --user"
     )]
-    Disable(MannerArgs),
+    Disable(ApplyArgs),
 }
 
 const START_HELP: &str = "Examples:\n  \
@@ -96,7 +96,7 @@ const INSTALL_ABOUT: &str = "Write the unit and let it start with the machine\n\
     llmsrv service install --dry-run --json | jq -r '.steps[].file.text // empty'")]
 pub struct InstallArgs {
     #[command(flatten)]
-    pub manner: MannerArgs,
+    pub manner: ApplyArgs,
     /// Listen on all interfaces: other machines can use the models unless keys are made
     #[arg(long)]
     pub network: bool,
@@ -110,7 +110,7 @@ pub struct InstallArgs {
 
 /// How steps are done.
 #[derive(Args, Clone, Copy, Debug, Default)]
-pub struct MannerArgs {
+pub struct ApplyArgs {
     /// For this user, not for the machine; no root needed
     #[arg(long)]
     pub user: bool,

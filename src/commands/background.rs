@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{firewall, is_open, listens, serve, service};
 use crate::{
-    cli::{GlobalArgs, MannerArgs, ServeArgs},
+    cli::{ApplyArgs, GlobalArgs, ServeArgs},
     connect,
     context::Context,
     failure::{Code, Failure},
@@ -30,7 +30,7 @@ pub struct Plan {
 }
 
 /// `llmsrv serve --background`
-pub fn run(context: &Context, args: &ServeArgs, manner: MannerArgs) -> Result<(), Failure> {
+pub fn run(context: &Context, args: &ServeArgs, manner: ApplyArgs) -> Result<(), Failure> {
     // `service start` has begun it already.
     if args.background {
         logging::start(context.config(), logging::Style::Command)?;
@@ -124,7 +124,7 @@ pub fn check(context: &Context, plan: &Plan) -> Result<(), Failure> {
 }
 
 /// Says that a server runs already; it must be where one is wanted.
-fn already(context: &Context, manner: MannerArgs, running: &Instance) -> Result<(), Failure> {
+fn already(context: &Context, manner: ApplyArgs, running: &Instance) -> Result<(), Failure> {
     let (pid, at) = (running.pid, listens(running));
     if !is_bound_as(running, &context.config().server.host) {
         let text = format!("a server runs already, and listens on {at} (process {pid})");
@@ -161,7 +161,7 @@ fn port(context: &Context) -> u16 {
 }
 
 /// Carries out such a plan.
-pub fn carry_out(context: &Context, manner: MannerArgs, plan: &Plan) -> Result<(), Failure> {
+pub fn carry_out(context: &Context, manner: ApplyArgs, plan: &Plan) -> Result<(), Failure> {
     let runtime = connect::runtime()?;
     // Whether it may be asked is another question: a server that refuses answers.
     let answers = |_: &str| {

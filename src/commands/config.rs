@@ -1,6 +1,6 @@
 //! `llmsrv config`: every setting, its value and where it came from.
 
-use llmsrv_config::{Origin, Resolved, Secrecy, Status, Value, render};
+use llmsrv_config::{Origin, Redaction, Resolved, Status, Value, render};
 use serde_json::json;
 
 use crate::{
@@ -77,10 +77,10 @@ fn as_json(row: &Resolved) -> serde_json::Value {
     let setting = row.setting;
     let value = match (setting.secrecy, &row.value) {
         (_, Value::Unset) => json!(null),
-        (Secrecy::Open, Value::Switch(on)) => json!(on),
-        (Secrecy::Open, Value::Integer(number)) => json!(number),
-        (Secrecy::Open, Value::Bytes(bytes)) => json!(bytes),
-        (Secrecy::Open, Value::List(items)) => json!(items),
+        (Redaction::Open, Value::Switch(on)) => json!(on),
+        (Redaction::Open, Value::Integer(number)) => json!(number),
+        (Redaction::Open, Value::Bytes(bytes)) => json!(bytes),
+        (Redaction::Open, Value::List(items)) => json!(items),
         _ => json!(row.show()),
     };
     json!({

@@ -2,7 +2,9 @@
 
 use std::{io, process::ExitCode};
 
-use llmsrv_devices::{Check, Outcome, Report, Root, Spawn, Verdict, permissions::Identity, worker};
+use llmsrv_devices::{
+    Check, Outcome, Report, Spawn, Sysroot, Verdict, permissions::Identity, worker,
+};
 use serde_json::Value;
 
 use crate::{
@@ -44,10 +46,10 @@ pub fn chosen<'a>(all: &[(&'a str, &str)], wanted: &[String]) -> Vec<&'a str> {
 }
 
 /// The machine, or the folder that stands for one.
-pub fn root(args: &DeviceArgs) -> Result<Root, Failure> {
+pub fn root(args: &DeviceArgs) -> Result<Sysroot, Failure> {
     match &args.root {
-        None => Ok(Root::machine()),
-        Some(folder) if folder.is_dir() => Ok(Root::new(folder)),
+        None => Ok(Sysroot::machine()),
+        Some(folder) if folder.is_dir() => Ok(Sysroot::new(folder)),
         Some(folder) => Err(Failure::new(
             Code::Usage,
             format!("{} is not a folder", folder.display()),

@@ -7,7 +7,7 @@ use llmsrv_host::{
 use serde_json::{Value, json};
 
 use crate::{
-    cli::{FirewallAction, FirewallArgs, MannerArgs},
+    cli::{ApplyArgs, FirewallAction, FirewallArgs},
     context::Context,
     failure::{Code, Failure},
     logging,
@@ -43,8 +43,8 @@ pub fn run(context: &Context, args: &FirewallArgs) -> Result<(), Failure> {
     }
 }
 
-fn manner(dry_run: bool, json: bool) -> MannerArgs {
-    MannerArgs {
+fn manner(dry_run: bool, json: bool) -> ApplyArgs {
+    ApplyArgs {
         user: false,
         dry_run,
         json,
@@ -53,7 +53,7 @@ fn manner(dry_run: bool, json: bool) -> MannerArgs {
 
 fn change(
     context: &Context,
-    manner: MannerArgs,
+    manner: ApplyArgs,
     steps: &[Step],
     nothing: &str,
 ) -> Result<(), Failure> {

@@ -102,7 +102,7 @@ impl Asked {
             .as_ref()
             .and_then(|(folder, port)| instance::on_port(folder, *port));
         let report = self.runtime.block_on(async {
-            let answer = tokio::time::timeout(PATIENCE, report(&self.client));
+            let answer = tokio::time::timeout(TIMEOUT, report(&self.client));
             answer.await.unwrap_or(Err(None))
         });
         let mut report = match (report, &instance) {
@@ -204,7 +204,7 @@ fn failed(error: Error) -> Failure {
 }
 
 /// How long a server may take to say what it does.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

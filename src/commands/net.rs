@@ -6,7 +6,7 @@ use llmsrv_host::{net, plan::Step};
 
 use super::{background, examples, firewall, install_model, logs, service, status, stop, test};
 use crate::{
-    cli::{ExamplesArgs, InstallArgs, InstallModelArgs, LogsArgs, MannerArgs, NetArgs, StatusArgs},
+    cli::{ApplyArgs, ExamplesArgs, InstallArgs, InstallModelArgs, LogsArgs, NetArgs, StatusArgs},
     context::Context,
     failure::{Code, Failure},
     steps::carry_out,
@@ -187,8 +187,8 @@ fn say_where(context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-fn manner(args: &NetArgs) -> MannerArgs {
-    MannerArgs {
+fn manner(args: &NetArgs) -> ApplyArgs {
+    ApplyArgs {
         user: args.user,
         dry_run: args.dry_run,
         json: false,

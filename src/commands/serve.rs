@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    cli::{MannerArgs, ServeArgs},
+    cli::{ApplyArgs, ServeArgs},
     commands::{VERSION, background, is_open, listens, service},
     context::Context,
     failure::{Code, Failure},
@@ -48,7 +48,7 @@ pub fn flags(args: &ServeArgs) -> Vec<Flag> {
 
 /// Serves until a signal; or lets the service or the background do it.
 pub fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
-    let manner = MannerArgs {
+    let manner = ApplyArgs {
         user: args.user,
         dry_run: args.dry_run,
         json: false,

@@ -22,7 +22,7 @@ pub use self::{
 };
 use super::{background, stop};
 use crate::{
-    cli::{InstallArgs, MannerArgs, ServeArgs, ServiceAction, ServiceArgs},
+    cli::{ApplyArgs, InstallArgs, ServeArgs, ServiceAction, ServiceArgs},
     context::Context,
     failure::{Code, Failure},
     logging,
@@ -58,7 +58,7 @@ pub fn run(context: &Context, args: &ServiceArgs) -> Result<ExitCode, Failure> {
 /// `llmsrv serve --install`
 pub fn install_and_start(
     context: &Context,
-    manner: MannerArgs,
+    manner: ApplyArgs,
     network: bool,
 ) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
@@ -133,7 +133,7 @@ const DISABLE: Verb = Verb {
     done_if: false,
 };
 
-fn verb(context: &Context, manner: MannerArgs, verb: &Verb) -> Result<(), Failure> {
+fn verb(context: &Context, manner: ApplyArgs, verb: &Verb) -> Result<(), Failure> {
     let Some(unit) = find(manner.user) else {
         return without_unit(context, manner, verb);
     };
@@ -162,7 +162,7 @@ fn with_log_hint(failure: Failure) -> Failure {
 }
 
 /// Without systemd the background takes the place of the service.
-fn without_unit(context: &Context, manner: MannerArgs, verb: &Verb) -> Result<(), Failure> {
+fn without_unit(context: &Context, manner: ApplyArgs, verb: &Verb) -> Result<(), Failure> {
     if scope(manner.user).is_there() {
         let user = if manner.user { " --user" } else { "" };
         return Err(

@@ -369,7 +369,7 @@ fn surroundings() -> Result<Surroundings, Failure> {
 async fn version(port: u16) -> Result<String, String> {
     let client = Client::new(&format!("http://127.0.0.1:{port}"), None)
         .map_err(|error| error.to_string())?;
-    match tokio::time::timeout(PATIENCE, client.version()).await {
+    match tokio::time::timeout(TIMEOUT, client.version()).await {
         Ok(Ok(version)) => Ok(format!("version {version}")),
         // One that asks for a key is there.
         Ok(Err(client::Error::Status {
@@ -379,7 +379,7 @@ async fn version(port: u16) -> Result<String, String> {
         // sshd closes what it cannot connect.
         Ok(Err(client::Error::Broken(_))) => Err("no program listens there".to_owned()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("no answer within {} s", TIMEOUT.as_secs())),
     }
 }
 
@@ -425,4 +425,4 @@ fn ended_by(signal: i32) -> ExitCode {
 }
 
 /// How long the server behind a tunnel may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);

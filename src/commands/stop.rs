@@ -58,7 +58,7 @@ fn stop_server(context: &Context) -> Result<(String, Ended), Failure> {
         return Err(Failure::new(Code::NotRunning, text)
             .hint("`llmsrv stop MODEL` unloads a model; -p names another port"));
     };
-    let ended = instance.end(PATIENCE).map_err(|error| {
+    let ended = instance.end(TIMEOUT).map_err(|error| {
         Failure::from(error).context(format!("cannot stop the server at {}", instance.url))
     })?;
     Ok((instance.url, ended))
@@ -76,4 +76,4 @@ fn stopped(url: &str, ended: Ended) -> (String, bool) {
 }
 
 /// How long running requests may take to finish.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);

@@ -78,7 +78,7 @@ async fn checks(context: &Context, model: &str, report: &mut Report) -> Result<(
     report
         .check("port", async {
             let connected = tokio::net::TcpStream::connect(host.to_connect().authority());
-            match tokio::time::timeout(PATIENCE, connected).await {
+            match tokio::time::timeout(TIMEOUT, connected).await {
                 Ok(Ok(_)) => pass(format!("{} takes connections", host.authority())),
                 Ok(Err(error)) => fail(format!("{}: {error}", host.authority()), start),
                 Err(_) => fail(
@@ -211,7 +211,7 @@ async fn network(instance: Option<&Instance>) -> Seen {
         return skip("this machine has no address on a network");
     };
     let greeting = async { Some(connect::greet(&Client::new(url, None).ok()?).await) };
-    match tokio::time::timeout(PATIENCE, greeting).await {
+    match tokio::time::timeout(TIMEOUT, greeting).await {
         Ok(Some(Greeting::Version(_) | Greeting::WantsKey)) => pass(url.clone()),
         _ => fail(
             format!("nothing answers at {url}"),
@@ -396,4 +396,4 @@ fn short() -> Value {
 }
 
 /// How long a connection may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);

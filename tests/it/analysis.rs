@@ -7,7 +7,7 @@ use logkit::{
     query::{Filter, Reader},
 };
 
-use crate::util::{PATIENCE, Sandbox};
+use crate::util::{Sandbox, TIMEOUT};
 
 #[test]
 fn the_embedded_model_explains_an_error_and_the_request_log_is_quiet() {
@@ -19,7 +19,7 @@ fn the_embedded_model_explains_an_error_and_the_request_log_is_quiet() {
         ..LlmServers::default()
     };
     let mut options = LlmOptions::new("llmsrv/default", servers);
-    options.timeout = PATIENCE;
+    options.timeout = TIMEOUT;
     options.max_tokens = 40;
     let sink = DbSink::open(&path, "logs", Durability::Buffered).unwrap();
     let logger = Logger::builder()
@@ -41,7 +41,7 @@ fn the_embedded_model_explains_an_error_and_the_request_log_is_quiet() {
         assert_eq!(rows.len(), 1, "written at once");
         rows[0].entry.llm_analysis.to_string()
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while analysis().is_empty() {
         assert!(Instant::now() < deadline, "{}", server.log());
         std::thread::sleep(Duration::from_millis(20));

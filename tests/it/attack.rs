@@ -31,7 +31,7 @@ use self::{
 };
 use crate::{
     hostile::plant,
-    util::{PATIENCE, Sandbox, Server},
+    util::{Sandbox, Server, TIMEOUT},
 };
 
 /// KiB of memory that a server may have for itself.
@@ -85,7 +85,7 @@ async fn swell(server: &Server, work: impl Future<Output = ()>) -> u64 {
 /// Waits until a server has no more than it had, and a bit.
 fn assert_memory_comes_back(server: &Server, before: u64) {
     let allowed = before / 10 * 13 + (16 << 20);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let now = resident(server);
         if now <= allowed {
@@ -112,12 +112,12 @@ async fn send(server: &Server, path: &str, headers: &[(&str, &str)], body: Vec<u
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let sent = tokio::time::timeout(PATIENCE, request.send()).await;
+    let sent = tokio::time::timeout(TIMEOUT, request.send()).await;
     let response = sent
         .unwrap_or_else(|_| panic!("no answer from {path}"))
         .ok()?;
     let status = response.status().as_u16();
-    let _ = tokio::time::timeout(PATIENCE, response.bytes()).await;
+    let _ = tokio::time::timeout(TIMEOUT, response.bytes()).await;
     Some(status)
 }
 
@@ -153,7 +153,7 @@ async fn get_from(address: &str, server: &Server, path: &str) -> String {
         stream.read_to_string(&mut answer).await.unwrap();
         answer
     };
-    tokio::time::timeout(PATIENCE, ask)
+    tokio::time::timeout(TIMEOUT, ask)
         .await
         .expect("the server answers")
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     tmux::Tmux,
-    util::{PATIENCE, Sandbox},
+    util::{Sandbox, TIMEOUT},
 };
 
 /// A server whose model says the beginning of a sentence and then nothing more. Returns where it is
@@ -62,7 +62,7 @@ async fn lines_are_added_answers_stopped_and_help_fits() {
         tmux.write("one");
         tmux.key("M-Enter");
         tmux.line("two");
-        let asked = questions.recv_timeout(PATIENCE).unwrap();
+        let asked = questions.recv_timeout(TIMEOUT).unwrap();
         assert_eq!(asked["messages"][0]["content"], "one\ntwo");
 
         // A word that has not ended is not printed after Ctrl-C.
@@ -76,7 +76,7 @@ async fn lines_are_added_answers_stopped_and_help_fits() {
         assert!(screen.contains("\"\"\" ends the text"), "{screen}");
         assert!(!screen.contains(ready), "{screen}");
         tmux.line("last\"\"\"");
-        let asked = questions.recv_timeout(PATIENCE).unwrap();
+        let asked = questions.recv_timeout(TIMEOUT).unwrap();
         let messages = asked["messages"].as_array().unwrap();
         assert_eq!(messages.last().unwrap()["content"], "first\nlast");
         tmux.wait_until("a second answer", |screen| {

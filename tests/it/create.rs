@@ -10,7 +10,7 @@ use std::{
 use llmsrv_store::Digest;
 use serde_json::{Value, json};
 
-use crate::util::{PATIENCE, Sandbox, Server};
+use crate::util::{Sandbox, Server, TIMEOUT};
 
 const MODEL: &[u8] = include_bytes!("../../assets/embedded/model.gguf");
 const SYSTEM: &str = "You are \"brief\".\nAnd polite.";
@@ -267,7 +267,7 @@ async fn begin_upload(server: &Server, models: &Path) -> std::net::TcpStream {
     );
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(&vec![7; 5 << 20]).unwrap();
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     let being_written = || {
         let entries = fs::read_dir(models.join("blobs")).unwrap();
         let mut sizes = entries.filter_map(|entry| {
@@ -291,7 +291,7 @@ async fn a_client_that_dies_in_mid_upload_leaves_nothing() {
     let before = blobs(&sandbox);
     let stream = begin_upload(&server, &sandbox.models()).await;
     drop(stream);
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while blobs(&sandbox) != before {
         assert!(
             std::time::Instant::now() < deadline,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     registry::fake::{Act, Fake},
-    util::{Output, PATIENCE, Sandbox},
+    util::{Output, Sandbox, TIMEOUT},
 };
 
 /// A command whose registry is the fake one; the real one behind it cannot be reached.
@@ -229,7 +229,7 @@ async fn an_installation_that_was_killed_goes_on_where_it_was() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while fake.bytes_sent() < 1 << 20 {
         assert!(Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(20)).await;

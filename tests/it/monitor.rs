@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use self::fixture::{AFTER, BEFORE, write};
 use crate::{
     tmux::Tmux,
-    util::{Output, PATIENCE, Sandbox},
+    util::{Output, Sandbox, TIMEOUT},
 };
 
 /// A sandbox with the machine made of files in it.
@@ -199,7 +199,7 @@ fn the_running_server_is_shown_with_its_tokens() {
         .ok();
     let begun = Instant::now();
     let busy = lines.find(|it| {
-        assert!(begun.elapsed() < PATIENCE, "{it}");
+        assert!(begun.elapsed() < TIMEOUT, "{it}");
         it["server"]["generated_tokens_per_second"].as_f64() > Some(0.0)
     });
     let server_now = &busy.unwrap()["server"];
@@ -341,7 +341,7 @@ fn signals_give_the_terminal_back() {
             if let Ok(modes) = fs::read_to_string(&path) {
                 return modes;
             }
-            assert!(begun.elapsed() < PATIENCE);
+            assert!(begun.elapsed() < TIMEOUT);
         }
     };
     let before = modes("before");
@@ -402,7 +402,7 @@ fn a_terminal_that_is_closed_ends_it() {
     drop(tmux);
     let begun = Instant::now();
     while process.exists() {
-        assert!(begun.elapsed() < PATIENCE, "it is there still");
+        assert!(begun.elapsed() < TIMEOUT, "it is there still");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

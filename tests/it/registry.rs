@@ -10,7 +10,7 @@ use std::{
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
-use crate::util::{Output, PATIENCE, Sandbox};
+use crate::util::{Output, Sandbox, TIMEOUT};
 
 #[expect(dead_code, reason = "shared with another test crate")]
 #[path = "../../crates/llmsrv-registry/tests/it/fake.rs"]
@@ -71,7 +71,7 @@ impl DockerRegistry {
                 return None;
             }
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while std::net::TcpStream::connect(&host).is_err() {
             assert!(Instant::now() < deadline, "docker-registry does not listen");
             std::thread::sleep(Duration::from_millis(20));

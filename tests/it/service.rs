@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     machine::{Machine, SYSTEMCTL, outcomes},
-    util::{Output, PATIENCE},
+    util::{Output, TIMEOUT},
 };
 
 #[test]
@@ -253,7 +253,7 @@ fn an_interrupted_plan_leaves_nothing_half_written() {
         .unwrap();
     let begun = Instant::now();
     while !machine.path("faked/began").exists() {
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < TIMEOUT);
         std::thread::sleep(Duration::from_millis(5));
     }
     Command::new("kill")
@@ -451,7 +451,7 @@ fn the_manager_of_services_is_told() {
     let machine = Machine::new();
     let path = machine.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let server = machine.sandbox.serve_with(
         &[],
         &[
@@ -483,7 +483,7 @@ fn the_manager_of_services_is_told() {
                 assert!(text.starts_with(wanted), "{text}");
                 return text;
             }
-            assert!(begun.elapsed() < PATIENCE);
+            assert!(begun.elapsed() < TIMEOUT);
         }
     };
     server.signal("-HUP");

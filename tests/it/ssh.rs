@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     sshd::{PASSWORD, Sshd, add_user, chmod, mode, run},
-    util::{Output, PATIENCE, Sandbox},
+    util::{Output, Sandbox, TIMEOUT},
 };
 
 /// Somebody who logs in to a host of the tests.
@@ -95,7 +95,7 @@ impl Guest {
     /// Waits until no connection is left, then looks for what else is.
     fn assert_nothing_is_left(&self) {
         let folder = self.sandbox.path().join("tmp");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while fs::read_dir(&folder).unwrap().count() > 0 {
             assert!(
                 Instant::now() < deadline,
@@ -155,7 +155,7 @@ impl Terminal {
 
     #[track_caller]
     fn wait_for(&self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.text().contains(text) {
             assert!(
                 Instant::now() < deadline,
@@ -173,7 +173,7 @@ impl Terminal {
 
     /// Waits for the end; the terminal must then show what is typed, as before.
     fn end(mut self) -> (i32, String) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
@@ -301,7 +301,7 @@ fn a_shell_there_has_our_terminal_and_follows_its_size() {
         ws_ypixel: 0,
     };
     rustix::termios::tcsetwinsize(&terminal.ours, size).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !terminal.text().contains("size: 20 70") {
         assert!(Instant::now() < deadline, "{}", terminal.text());
         terminal.type_keys("echo size: $(stty size)\n");
@@ -437,7 +437,7 @@ fn a_wrong_password_is_refused_by_the_host() {
     let guest = Guest::of(sshd);
     let terminal = Terminal::start(guest.command(&[]));
     for asked in 1..=3 {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while terminal.text().matches("'s password:").count() < asked {
             assert!(Instant::now() < deadline, "{}", terminal.text());
             thread::sleep(Duration::from_millis(10));

@@ -10,7 +10,7 @@ use std::{
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
-use crate::util::{PATIENCE, Sandbox, Server};
+use crate::util::{Sandbox, Server, TIMEOUT};
 
 /// A front server with these tables in its settings.
 fn front(sandbox: &Sandbox, tables: &str) -> Server {
@@ -147,7 +147,7 @@ impl Llama {
             url: format!("http://127.0.0.1:{port}"),
         };
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while http
             .get(format!("{}/v1/models", llama.url))
             .send()

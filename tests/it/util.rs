@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::signals;
 
 /// How long a test waits for something that should happen at once.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A temporary home directory: nothing of the user's reaches the program under test.
 pub struct Sandbox {
@@ -153,7 +153,7 @@ impl Server {
             }
         });
         let url = address
-            .recv_timeout(PATIENCE)
+            .recv_timeout(TIMEOUT)
             .expect("the server announces its address");
         llmsrv_tls::init();
         Server {
@@ -181,7 +181,7 @@ impl Server {
 
     /// Waits until the server has written `text` for the `count`th time.
     pub fn wait_for_log(&self, text: &str, count: usize) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.log().matches(text).count() < count {
             assert!(Instant::now() < deadline, "no `{text}` in: {}", self.log());
             std::thread::sleep(Duration::from_millis(10));
@@ -224,7 +224,7 @@ impl Server {
     /// Sends a signal and waits for the end; returns the exit code.
     pub fn end(mut self, signal: &str) -> i32 {
         self.signal(signal);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code().unwrap_or(-1);

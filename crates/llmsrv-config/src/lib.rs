@@ -35,7 +35,7 @@ pub use inputs::{
 };
 pub use logkit::{Ambient, LogkitConfig, ModelServers};
 pub use nearest::nearest;
-pub use registry::{Change, Kind, SETTINGS, Secrecy, Section, Setting, Status};
+pub use registry::{Change, Kind, Redaction, SETTINGS, Section, Setting, Status};
 pub use reload::Changes;
 pub use server::{ServerConfig, Verbosity};
 pub use source::{Loaded, Origin, Resolved, load};

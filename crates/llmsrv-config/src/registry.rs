@@ -92,7 +92,7 @@ impl Kind {
 
 /// How much of a value may be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Secrecy {
+pub enum Redaction {
     /// All of it.
     Open,
     /// Nothing.
@@ -135,7 +135,7 @@ pub struct Setting {
     /// Value when nothing is said, in the form of the variable; empty = unset.
     pub default: &'static str,
     /// How much of a value may be shown.
-    pub secrecy: Secrecy,
+    pub secrecy: Redaction,
     /// Whether it has an effect.
     pub status: Status,
     /// When a running server takes up a change.
@@ -166,14 +166,14 @@ impl Setting {
 
     const fn hidden(self) -> Setting {
         Setting {
-            secrecy: Secrecy::Hidden,
+            secrecy: Redaction::Hidden,
             ..self
         }
     }
 
     const fn urls(self) -> Setting {
         Setting {
-            secrecy: Secrecy::Urls,
+            secrecy: Redaction::Urls,
             ..self
         }
     }
@@ -208,7 +208,7 @@ const fn row(
         key,
         kind,
         default,
-        secrecy: Secrecy::Open,
+        secrecy: Redaction::Open,
         status: Status::Active,
         change: Change::Restart,
         help,
@@ -423,7 +423,7 @@ mod tests {
     use super::*;
     use crate::{
         Folders,
-        value::{Manner, Raw, parse},
+        value::{ParseMode, Raw, parse},
     };
 
     #[test]
@@ -456,8 +456,9 @@ mod tests {
     fn every_default_is_a_value_of_its_kind() {
         for setting in SETTINGS {
             let default = Raw::Text(setting.default.into());
-            let (value, remark) = parse(setting.kind, &default, Manner::Strict, &Folders::none())
-                .expect(setting.name);
+            let (value, remark) =
+                parse(setting.kind, &default, ParseMode::Strict, &Folders::none())
+                    .expect(setting.name);
             assert_eq!(remark, None);
             assert_eq!(
                 value == crate::Value::Unset,

@@ -1,7 +1,7 @@
 //! The table as people read it: the reference document, and single values with secrets masked.
 
 use crate::{
-    Kind, Resolved, SETTINGS, Secrecy, Section, Setting, Status, Value, folders::PLACEHOLDERS,
+    Kind, Redaction, Resolved, SETTINGS, Section, Setting, Status, Value, folders::PLACEHOLDERS,
     registry::Change, upstream,
 };
 
@@ -10,15 +10,15 @@ impl Resolved {
     pub fn show(&self) -> String {
         match (self.setting.secrecy, &self.value) {
             (_, Value::Unset) => String::new(),
-            (Secrecy::Open, value) => value.show(),
-            (Secrecy::Hidden, Value::List(items)) => format!("*** ({} values)", items.len()),
-            (Secrecy::Hidden, _) => "***".to_owned(),
-            (Secrecy::Urls, Value::List(items)) => items
+            (Redaction::Open, value) => value.show(),
+            (Redaction::Hidden, Value::List(items)) => format!("*** ({} values)", items.len()),
+            (Redaction::Hidden, _) => "***".to_owned(),
+            (Redaction::Urls, Value::List(items)) => items
                 .iter()
                 .map(|item| mask_url(item))
                 .collect::<Vec<_>>()
                 .join(","),
-            (Secrecy::Urls, value) => mask_url(&value.show()),
+            (Redaction::Urls, value) => mask_url(&value.show()),
         }
     }
 }
@@ -94,7 +94,7 @@ fn markdown_row(setting: &Setting) -> String {
         text if text.is_empty() => "unset".to_owned(),
         text => format!("`{text}`"),
     };
-    let secret = if setting.secrecy == Secrecy::Open {
+    let secret = if setting.secrecy == Redaction::Open {
         ""
     } else {
         " Secret."
@@ -209,7 +209,7 @@ mod tests {
         let shown: Vec<String> = loaded
             .settings
             .iter()
-            .filter(|row| row.setting.secrecy != Secrecy::Open)
+            .filter(|row| row.setting.secrecy != Redaction::Open)
             .map(Resolved::show)
             .collect();
         assert_eq!(

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 use crate::{
     Ambient, ClientConfig, Config, Error, Errors, HostConfig, Inputs, LogkitConfig, Network,
     SETTINGS, ServerConfig, Setting, Value, Warning, env_file, nearest, toml_file, upstream,
-    value::{Manner, Raw, parse},
+    value::{ParseMode, Raw, parse},
     values::Values,
 };
 
@@ -142,7 +142,7 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
         .iter()
         .map(|setting| {
             let default = Raw::Text(setting.default.to_owned());
-            let value = parse(setting.kind, &default, Manner::Strict, &inputs.folders);
+            let value = parse(setting.kind, &default, ParseMode::Strict, &inputs.folders);
             Resolved {
                 setting,
                 value: value.map_or(Value::Unset, |(value, _)| value),
@@ -259,15 +259,15 @@ fn open_to_network(network: Network, settings: &mut [Resolved]) -> Option<Error>
 
 /// The forgiving rules are those of existing servers for their variables; everything else is new
 /// and can be exact.
-fn manner(entry: &Entry) -> Manner {
+fn manner(entry: &Entry) -> ParseMode {
     let variable = matches!(
         entry.origin,
         Origin::Environment { .. } | Origin::EnvFile { .. }
     );
     if variable && !entry.name.starts_with("LOGKIT_") {
-        Manner::Lenient
+        ParseMode::Lenient
     } else {
-        Manner::Strict
+        ParseMode::Strict
     }
 }
 

@@ -49,7 +49,7 @@ pub enum Raw {
 
 /// How mistakes are met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum ParseMode {
     /// Every mistake is an error.
     Strict,
     /// The rules of existing servers for environment variables: an unknown word is `true`, a bad
@@ -84,7 +84,7 @@ impl fmt::Debug for Secret {
 pub fn parse(
     kind: Kind,
     raw: &Raw,
-    manner: Manner,
+    manner: ParseMode,
     folders: &Folders,
 ) -> Result<(Value, Option<String>), String> {
     let text = match raw {
@@ -102,7 +102,7 @@ pub fn parse(
     let value = match kind {
         Kind::Switch => match switch(text) {
             Some(on) => Value::Switch(on),
-            None if manner == Manner::Lenient => {
+            None if manner == ParseMode::Lenient => {
                 return Ok((
                     Value::Switch(true),
                     Some(format!("`{text}` is neither true nor false: taken as true")),
@@ -113,7 +113,7 @@ pub fn parse(
         Kind::Verbosity => match (switch(text), text) {
             (_, "2") => Value::Integer(2),
             (Some(on), _) => Value::Integer(i64::from(on)),
-            (None, _) if manner == Manner::Lenient => {
+            (None, _) if manner == ParseMode::Lenient => {
                 return Ok((
                     Value::Integer(1),
                     Some(format!("`{text}` is not a level: taken as 1 (debug)")),
@@ -133,7 +133,7 @@ pub fn parse(
         Kind::Rate => Value::Rate(rate(text)?),
         Kind::Address => match Address::parse(text) {
             Ok(address) => Value::Address(address),
-            Err(Mistake::Port { port, address }) if manner == Manner::Lenient => {
+            Err(Mistake::Port { port, address }) if manner == ParseMode::Lenient => {
                 let remark = format!("`{port}` is not a port: {} is used", address.port);
                 return Ok((Value::Address(address), Some(remark)));
             }
@@ -499,23 +499,23 @@ mod tests {
         };
         for text in ["1", "true", "YES", "On", " \"true\" "] {
             assert_eq!(
-                read(text, Manner::Strict).unwrap().0,
+                read(text, ParseMode::Strict).unwrap().0,
                 Value::Switch(true),
                 "{text}"
             );
         }
         for text in ["0", "False", "no", "OFF"] {
             assert_eq!(
-                read(text, Manner::Strict).unwrap().0,
+                read(text, ParseMode::Strict).unwrap().0,
                 Value::Switch(false),
                 "{text}"
             );
         }
-        assert!(read("maybe", Manner::Strict).is_err());
-        let (value, remark) = read("maybe", Manner::Lenient).unwrap();
+        assert!(read("maybe", ParseMode::Strict).is_err());
+        let (value, remark) = read("maybe", ParseMode::Lenient).unwrap();
         assert_eq!(value, Value::Switch(true));
         assert!(remark.unwrap().contains("maybe"));
-        assert_eq!(read("  ", Manner::Strict).unwrap().0, Value::Unset);
+        assert_eq!(read("  ", ParseMode::Strict).unwrap().0, Value::Unset);
     }
 
     #[test]
@@ -564,7 +564,7 @@ mod tests {
         fn no_text_makes_a_parser_panic(text in any::<String>(), number in "[-+0-9.a-zµ]{0,30}") {
             for kind in KINDS {
                 for text in [&text, &number] {
-                    for manner in [Manner::Strict, Manner::Lenient] {
+                    for manner in [ParseMode::Strict, ParseMode::Lenient] {
                         let _ = parse(*kind, &Raw::Text(text.clone()), manner, &Folders::none());
                     }
                 }
@@ -586,10 +586,10 @@ mod tests {
         #[test]
         fn whatever_is_shown_reads_back(text in "[ -~]{0,40}") {
             for kind in KINDS {
-                let Ok((value, _)) = parse(*kind, &Raw::Text(text.clone()), Manner::Strict, &Folders::none()) else { continue };
+                let Ok((value, _)) = parse(*kind, &Raw::Text(text.clone()), ParseMode::Strict, &Folders::none()) else { continue };
                 // A comma inside an escaped item, or quotes inside quotes, cannot be shown plainly.
                 if text.contains(['\\', '"', '\'']) { continue }
-                let again = parse(*kind, &Raw::Text(value.show()), Manner::Strict, &Folders::none());
+                let again = parse(*kind, &Raw::Text(value.show()), ParseMode::Strict, &Folders::none());
                 prop_assert_eq!(again, Ok((value, None)));
             }
         }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Root, pci};
+use crate::{Sysroot, pci};
 
 /// A graphics card or another GPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,7 +22,7 @@ pub struct Card {
 }
 
 /// Lists all GPUs.
-pub fn cards(root: &Root) -> Vec<Card> {
+pub fn cards(root: &Sysroot) -> Vec<Card> {
     let mut cards: Vec<Card> = pci::devices(root)
         .iter()
         .filter(|device| is_gpu(device))
@@ -43,7 +43,7 @@ fn is_gpu(device: &pci::PciDevice) -> bool {
     }
 }
 
-fn on_pci(root: &Root, device: &pci::PciDevice) -> Card {
+fn on_pci(root: &Sysroot, device: &pci::PciDevice) -> Card {
     let at = device.sysfs();
     let nvidia = root
         .read(&format!(
@@ -69,7 +69,7 @@ fn on_pci(root: &Root, device: &pci::PciDevice) -> Card {
 }
 
 /// GPUs of systems on a chip: DRM devices that are on no bus.
-fn on_platform(root: &Root) -> Vec<Card> {
+fn on_platform(root: &Sysroot) -> Vec<Card> {
     let names = root.list("sys/class/drm");
     let cards = names
         .iter()
@@ -100,7 +100,7 @@ fn on_platform(root: &Root) -> Vec<Card> {
 }
 
 /// The version of a driver that is no part of the kernel.
-pub(crate) fn driver_version(root: &Root, driver: &str) -> Option<String> {
+pub(crate) fn driver_version(root: &Sysroot, driver: &str) -> Option<String> {
     root.read(&format!("sys/module/{driver}/version"))
 }
 

@@ -4,7 +4,6 @@
 //! ([`worker`]), so that a driver that crashes or hangs is a failed check and not the end of the program. Driver
 //! libraries are loaded while the program runs; none is needed to build or start it.
 
-mod child;
 mod compute;
 pub mod gpu;
 pub mod npu;
@@ -12,12 +11,13 @@ pub mod onnx;
 pub mod pci;
 pub mod permissions;
 mod report;
-mod root;
+mod subprocess;
+mod sysroot;
 pub mod testgpu;
 pub mod testnpu;
 pub mod worker;
 
-pub use child::{Spawn, Worker};
 pub use compute::{Api, DeviceInfo, DeviceKind};
 pub use report::{Check, Outcome, Report, Totals, Verdict};
-pub use root::Root;
+pub use subprocess::{Spawn, Worker};
+pub use sysroot::Sysroot;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    Root,
+    Sysroot,
     gpu::{driver_version, number_after},
     onnx::Processor,
     pci,
@@ -158,7 +158,7 @@ fn maker_name<S: serde::Serializer>(maker: &&Maker, serializer: S) -> Result<S::
 }
 
 /// Lists all NPUs.
-pub fn list(root: &Root) -> Vec<Npu> {
+pub fn list(root: &Sysroot) -> Vec<Npu> {
     let mut found = on_pci(root);
     found.extend(on_usb(root));
     add_accelerators(root, &mut found);
@@ -186,7 +186,7 @@ fn npu(maker: &'static Maker, name: &str, place: String) -> Npu {
     }
 }
 
-fn on_pci(root: &Root) -> Vec<Npu> {
+fn on_pci(root: &Sysroot) -> Vec<Npu> {
     let mut found = Vec::new();
     for device in pci::devices(root) {
         let known = MAKERS.iter().find_map(|maker| {
@@ -208,7 +208,7 @@ fn on_pci(root: &Root) -> Vec<Npu> {
     found
 }
 
-fn on_usb(root: &Root) -> Vec<Npu> {
+fn on_usb(root: &Sysroot) -> Vec<Npu> {
     let mut found = Vec::new();
     for name in root.list("sys/bus/usb/devices") {
         let number = |file: &str| {
@@ -232,7 +232,7 @@ fn on_usb(root: &Root) -> Vec<Npu> {
 }
 
 /// `/sys/class/accel`: gives devices of the PCI bus their nodes, and finds those that are on none.
-fn add_accelerators(root: &Root, found: &mut Vec<Npu>) {
+fn add_accelerators(root: &Sysroot, found: &mut Vec<Npu>) {
     for name in root.list("sys/class/accel") {
         if number_after(&name, "accel").is_none() {
             continue;
@@ -268,7 +268,7 @@ fn add_accelerators(root: &Root, found: &mut Vec<Npu>) {
 }
 
 /// Systems on a chip: devices that a driver has, then those of the device tree that none has.
-fn add_platform(root: &Root, found: &mut Vec<Npu>) {
+fn add_platform(root: &Sysroot, found: &mut Vec<Npu>) {
     for maker in MAKERS {
         for driver in maker.drivers {
             let folder = format!("sys/bus/platform/drivers/{driver}");
@@ -319,7 +319,7 @@ fn add_platform(root: &Root, found: &mut Vec<Npu>) {
 }
 
 /// Nodes of drivers that use none of the classes above.
-fn add_nodes(root: &Root, found: &mut Vec<Npu>) {
+fn add_nodes(root: &Sysroot, found: &mut Vec<Npu>) {
     for name in root.list("dev") {
         let owner = MAKERS.iter().find(|maker| {
             let mut nodes = maker.nodes.iter();
@@ -352,7 +352,7 @@ fn add_nodes(root: &Root, found: &mut Vec<Npu>) {
 }
 
 /// Finds a library in the usual folders.
-pub fn library(root: &Root, name: &str) -> Option<String> {
+pub fn library(root: &Sysroot, name: &str) -> Option<String> {
     let folders = LIBRARY_FOLDERS.iter();
     folders
         .map(|folder| format!("/{folder}/{name}"))
@@ -403,7 +403,7 @@ mod tests {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, text).unwrap();
             }
-            let found = list(&Root::new(folder.path()));
+            let found = list(&Sysroot::new(folder.path()));
             let n_nodes = files.iter().filter(|(file, _)| *file >= 8).count();
             prop_assert!(found.len() <= n_nodes + 3);
         }

@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader},
 };
 
-use crate::Root;
+use crate::Sysroot;
 
 /// A device on the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl PciDevice {
     }
 
     /// Its name in the list that distributions have, if it is there.
-    pub fn name(&self, root: &Root) -> Option<String> {
+    pub fn name(&self, root: &Sysroot) -> Option<String> {
         let files = ["usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids"];
         let file = files
             .iter()
@@ -44,7 +44,7 @@ impl PciDevice {
 }
 
 /// Lists all devices.
-pub fn devices(root: &Root) -> Vec<PciDevice> {
+pub fn devices(root: &Sysroot) -> Vec<PciDevice> {
     let device = |address: String| {
         let at = format!("{FOLDER}/{address}");
         let number = |name: &str| hex(&root.read(&format!("{at}/{name}"))?);

@@ -10,7 +10,7 @@ use std::{
 use nix::unistd::{Gid, Uid, User};
 use serde::Serialize;
 
-use crate::Root;
+use crate::Sysroot;
 
 /// A user as the kernel sees one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Node {
 }
 
 /// Lists the nodes through which programs compute.
-pub fn nodes(root: &Root) -> Vec<Node> {
+pub fn nodes(root: &Sysroot) -> Vec<Node> {
     let mut found = Vec::new();
     for (folder, wanted) in NODES {
         for name in root.list(folder) {
@@ -222,7 +222,7 @@ impl Step {
 
 /// The least that lets a user use all nodes: groups, and modes of 0660 where the group of a node has no rights.
 /// No node is opened to all users.
-pub fn steps(root: &Root, nodes: &[Node], user: &Identity) -> Vec<Step> {
+pub fn steps(root: &Sysroot, nodes: &[Node], user: &Identity) -> Vec<Step> {
     let groups = Groups::read(root);
     let device_group = if groups.id("render").is_some() {
         "render"
@@ -288,7 +288,7 @@ pub fn steps(root: &Root, nodes: &[Node], user: &Identity) -> Vec<Step> {
 struct Groups(Vec<(String, u32)>);
 
 impl Groups {
-    fn read(root: &Root) -> Groups {
+    fn read(root: &Sysroot) -> Groups {
         let text = root.read("etc/group").unwrap_or_default();
         let group = |line: &str| {
             let mut fields = line.split(':');
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    fn root() -> (tempfile::TempDir, Root) {
+    fn root() -> (tempfile::TempDir, Sysroot) {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("etc")).unwrap();
         fs::write(
@@ -344,7 +344,7 @@ mod tests {
             "root:x:0:\nvideo:x:44:\nbroken\nrender:x:105:\n",
         )
         .unwrap();
-        let root = Root::new(folder.path());
+        let root = Sysroot::new(folder.path());
         (folder, root)
     }
 

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use crate::{
-    Api, Check, DeviceInfo, DeviceKind, Outcome, Report, Root, Worker,
-    child::End,
+    Api, Check, DeviceInfo, DeviceKind, Outcome, Report, Sysroot, Worker,
     compute::checks::TESTS,
     gpu::{self, Card},
     permissions::{self, Identity, Node},
+    subprocess::End,
     worker::{Job, Message},
 };
 
@@ -53,7 +53,7 @@ pub struct Survey {
 
 impl Survey {
     /// Looks for GPUs; of the interfaces, only those that the categories need are asked.
-    pub fn new(root: &Root, categories: &[&str], worker: &dyn Worker) -> Survey {
+    pub fn new(root: &Sysroot, categories: &[&str], worker: &dyn Worker) -> Survey {
         let mut nodes = permissions::nodes(root);
         nodes.retain(Node::is_gpu);
         let mut survey = Survey {

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::{
-    Check, Outcome, Report, Root, Worker,
-    child::End,
+    Check, Outcome, Report, Sysroot, Worker,
     npu::{self, Npu},
     onnx::{self, Format, Processor, Run},
     permissions::{self, Identity},
+    subprocess::End,
     worker::{Job, Message},
 };
 
@@ -34,7 +34,7 @@ pub const CATEGORIES: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub struct Options<'a> {
     /// The machine, or a copy of what another one shows.
-    pub root: Root,
+    pub root: Sysroot,
     /// Names of categories.
     pub categories: Vec<&'a str>,
     /// A model to be run.
@@ -173,7 +173,7 @@ fn runtime(options: &Options<'_>, npu: &Npu) -> Vec<Check> {
 }
 
 /// NPUs have no memory of their own but that of the machine, of which some can only use what is contiguous.
-fn memory(root: &Root, npus: &[Npu]) -> Vec<Check> {
+fn memory(root: &Sysroot, npus: &[Npu]) -> Vec<Check> {
     if npus.is_empty() {
         return vec![Check::new(
             "memory",
@@ -287,7 +287,7 @@ fn thermal(options: &Options<'_>, npu: &Npu) -> Vec<Check> {
 }
 
 /// The temperature at which the kernel would switch the machine off.
-fn critical(root: &Root, zone: &str) -> Option<i64> {
+fn critical(root: &Sysroot, zone: &str) -> Option<i64> {
     (0..16).find_map(|trip| {
         let kind = root.read(&format!("{zone}/trip_point_{trip}_type"))?;
         (kind == "critical").then(|| root.number(&format!("{zone}/trip_point_{trip}_temp")))?
@@ -464,7 +464,7 @@ fn try_run(file: &Path, runtime: &Path, on: Processor, worker: &dyn Worker) -> R
     }
 }
 
-fn find_runtime(root: &Root) -> Option<PathBuf> {
+fn find_runtime(root: &Sysroot) -> Option<PathBuf> {
     let found = ["libonnxruntime.so", "libonnxruntime.so.1"]
         .iter()
         .find_map(|name| npu::library(root, name))?;

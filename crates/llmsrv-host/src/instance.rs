@@ -124,10 +124,10 @@ impl Instance {
         }
     }
 
-    /// Asks the process to end, waits for `patience`, and kills it then.
-    pub fn end(&self, patience: Duration) -> Result<Ended, Error> {
+    /// Asks the process to end, waits for `timeout`, and kills it then.
+    pub fn end(&self, timeout: Duration) -> Result<Ended, Error> {
         self.signal(Signal::SIGTERM)?;
-        if self.is_gone_within(patience) {
+        if self.is_gone_within(timeout) {
             return Ok(Ended::Asked);
         }
         self.signal(Signal::SIGKILL)?;

@@ -70,7 +70,7 @@ pub enum Action {
         /// The port.
         port: u16,
         /// How long it may take, before it is killed.
-        patience: Duration,
+        timeout: Duration,
     },
     /// Starts a program that goes on when this one ends.
     Start(Program),
@@ -79,7 +79,7 @@ pub enum Action {
         /// What it is asked.
         url: String,
         /// How long it may take.
-        patience: Duration,
+        timeout: Duration,
     },
 }
 
@@ -161,13 +161,13 @@ impl Step {
     }
 
     /// Ends the server of this user on a port.
-    pub fn end(title: impl Into<String>, folder: PathBuf, port: u16, patience: Duration) -> Step {
+    pub fn end(title: impl Into<String>, folder: PathBuf, port: u16, timeout: Duration) -> Step {
         Step::new(
             title,
             Action::End {
                 folder,
                 port,
-                patience,
+                timeout,
             },
         )
     }
@@ -178,8 +178,8 @@ impl Step {
     }
 
     /// Waits until a server answers.
-    pub fn answers(title: impl Into<String>, url: String, patience: Duration) -> Step {
-        Step::new(title, Action::Answers { url, patience })
+    pub fn answers(title: impl Into<String>, url: String, timeout: Duration) -> Step {
+        Step::new(title, Action::Answers { url, timeout })
     }
 
     /// Says when it needs not be done.
@@ -237,17 +237,17 @@ impl Step {
             Action::End {
                 folder,
                 port,
-                patience,
+                timeout,
             } => format!(
                 "stop the server of {}/server-{port}.json if it runs (SIGTERM, SIGKILL after {} s)",
                 folder.display(),
-                patience.as_secs()
+                timeout.as_secs()
             ),
             Action::Start(program) => format!("$ {program}"),
-            Action::Answers { url, patience } => {
+            Action::Answers { url, timeout } => {
                 format!(
                     "GET {url} until it answers, {} s at most",
-                    patience.as_secs()
+                    timeout.as_secs()
                 )
             }
         }
@@ -316,22 +316,22 @@ impl Action {
             Action::End {
                 folder,
                 port,
-                patience,
+                timeout,
             } => match instance::on_port(folder, *port) {
                 None => Ok(false),
                 Some(instance) => {
-                    instance.end(*patience)?;
+                    instance.end(*timeout)?;
                     Ok(true)
                 }
             },
             Action::Start(program) => Ok(program.start().map(|_| true)?),
-            Action::Answers { url, patience } => {
+            Action::Answers { url, timeout } => {
                 let begun = Instant::now();
                 loop {
                     match answers(url) {
                         Ok(()) => return Ok(true),
-                        Err(why) if begun.elapsed() > *patience => {
-                            return Err(Error::Silent(*patience, why));
+                        Err(why) if begun.elapsed() > *timeout => {
+                            return Err(Error::Silent(*timeout, why));
                         }
                         Err(_) => std::thread::sleep(Duration::from_millis(100)),
                     }
@@ -454,7 +454,7 @@ mod tests {
                 Ok(())
             }
         };
-        let wait = |patience| Step::answers("wait", "http://x".into(), patience);
+        let wait = |timeout| Step::answers("wait", "http://x".into(), timeout);
         let long = wait(Duration::from_mins(1));
         assert_eq!(long.carry_out(false, &third), Outcome::Done);
         let short = wait(Duration::ZERO).carry_out(false, &|_| Err("refused".to_owned()));

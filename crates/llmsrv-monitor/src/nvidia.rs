@@ -63,11 +63,11 @@ impl Nvidia {
     }
 
     /// Waits for the first figures.
-    pub(crate) fn wait(&self, patience: Duration) {
+    pub(crate) fn wait(&self, timeout: Duration) {
         let (figures, changed) = &*self.shared;
         let figures = figures.lock().unwrap_or_else(PoisonError::into_inner);
         let is_silent = |figures: &mut Figures| figures.gpus.is_empty() && !figures.ended;
-        drop(changed.wait_timeout_while(figures, patience, is_silent));
+        drop(changed.wait_timeout_while(figures, timeout, is_silent));
     }
 
     /// Returns the figures, those of no GPU that has gone silent.

@@ -68,7 +68,7 @@ impl Sampler {
     /// Waits for `interval` and takes a sample of it: the way of those who want one alone.
     pub fn once(&mut self, interval: Duration) -> Sample {
         if let Some(nvidia) = &self.nvidia {
-            nvidia.wait(NVIDIA_PATIENCE);
+            nvidia.wait(NVIDIA_TIMEOUT);
         }
         let passed = self.before_at.elapsed();
         thread::sleep(interval.saturating_sub(passed));
@@ -81,4 +81,4 @@ fn pid(feed: &Feed) -> Option<u32> {
 }
 
 /// How long its driver may take to wake a GPU.
-const NVIDIA_PATIENCE: Duration = Duration::from_secs(3);
+const NVIDIA_TIMEOUT: Duration = Duration::from_secs(3);

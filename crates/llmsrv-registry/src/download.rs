@@ -11,9 +11,10 @@ use reqwest::Response;
 use tokio::sync::Notify;
 
 use crate::{
-    Error, Inner, Tuning, blocking,
+    Error, Inner, Tuning,
+    backoff::Backoff,
+    blocking,
     http::failure,
-    patience::Patience,
     shared::Report,
     source::{Bytes, Source},
 };
@@ -126,14 +127,14 @@ impl Transfer<'_> {
             return Ok(());
         };
         // The first answer shows where the blob really is and whether ranges are known there.
-        let mut patience = Patience::new(self.tuning);
+        let mut backoff = Backoff::new(self.tuning);
         let response = loop {
             let part = self.partial.part(first);
             match self.source.open(part.position(), part.end()).await {
                 Ok(Bytes::Range(response)) => break response,
                 Ok(Bytes::Whole(response)) => return self.receive_whole(response).await,
                 Err(error) if self.stands_by && error.is_unreachable() => return Err(error),
-                Err(error) => patience.after(error).await?,
+                Err(error) => backoff.after(error).await?,
             }
         };
         let mut parts = vec![(first, Some(response))];
@@ -149,7 +150,7 @@ impl Transfer<'_> {
     }
 
     async fn receive_part(&self, n: usize, mut response: Option<Response>) -> Result<(), Stop> {
-        let mut patience = Patience::new(self.tuning);
+        let mut backoff = Backoff::new(self.tuning);
         loop {
             let before = self.partial.part(n);
             if before.is_complete() {
@@ -165,17 +166,17 @@ impl Transfer<'_> {
                 Err(error) => Err(error),
             };
             if self.partial.part(n).completed > before.completed {
-                patience.renew();
+                backoff.renew();
             }
             if let Err(error) = result {
-                patience.after(error).await.map_err(Stop::Failed)?;
+                backoff.after(error).await.map_err(Stop::Failed)?;
             }
         }
     }
 
     /// Receives everything in one go, skipping what is there already.
     async fn receive_whole(&self, response: Response) -> Result<(), Error> {
-        let mut patience = Patience::new(self.tuning);
+        let mut backoff = Backoff::new(self.tuning);
         let mut response = Some(response);
         loop {
             let before = self.partial.completed();
@@ -197,10 +198,10 @@ impl Transfer<'_> {
                 Err(error) => Err(error),
             };
             if self.partial.completed() > before {
-                patience.renew();
+                backoff.renew();
             }
             if let Err(error) = result {
-                patience.after(error).await?;
+                backoff.after(error).await?;
             }
         }
     }

@@ -12,12 +12,12 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+mod backoff;
 mod download;
 mod error;
 mod hosts;
 mod http;
 mod hub;
-mod patience;
 mod preview;
 mod progress;
 mod pull;

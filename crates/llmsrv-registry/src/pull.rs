@@ -6,12 +6,13 @@ use llmsrv_store::{Digest, Error as StoreError, LayerKind, Manifest, ModelName};
 use reqwest::{Response, StatusCode, Url, header};
 
 use crate::{
-    Error, Inner, Progress, blocking,
+    Error, Inner, Progress,
+    backoff::Backoff,
+    blocking,
     download::download,
     hosts::{self, Base, authority, check_redirect},
     http::{refusal, text_header, whole},
     hub,
-    patience::Patience,
     progress::REPORT_EVERY,
     session::Session,
     source::Source,
@@ -355,7 +356,7 @@ async fn manifest(session: &Session, name: &ModelName) -> Result<(Vec<u8>, Manif
 
 /// Gets something small, following redirects, trying again where that may help.
 pub(crate) async fn get(session: &Session, url: Url, accept: &str) -> Result<Response, Error> {
-    let mut patience = Patience::new(&session.inner.settings.tuning);
+    let mut backoff = Backoff::new(&session.inner.settings.tuning);
     loop {
         let error = match get_once(session, url.clone(), accept).await {
             Ok(response) => return Ok(response),
@@ -364,7 +365,7 @@ pub(crate) async fn get(session: &Session, url: Url, accept: &str) -> Result<Res
         if error.is_unreachable() {
             return Err(error);
         }
-        patience.after(error).await?;
+        backoff.after(error).await?;
     }
 }
 

@@ -7,11 +7,12 @@ use reqwest::header;
 use tokio::sync::watch;
 
 use crate::{
-    Error, Inner, Progress, blocking,
+    Error, Inner, Progress,
+    backoff::Backoff,
+    blocking,
     hosts::bases,
     http::refusal,
     hub,
-    patience::Patience,
     progress::REPORT_EVERY,
     session::Session,
     upload::{Upload, exists},
@@ -134,7 +135,7 @@ async fn put_manifest(
         name.tag()
     ))?;
     let bytes = bytes::Bytes::from(bytes);
-    let mut patience = Patience::new(&session.inner.settings.tuning);
+    let mut backoff = Backoff::new(&session.inner.settings.tuning);
     loop {
         let sent = session.send(|client| {
             client
@@ -147,6 +148,6 @@ async fn put_manifest(
             Ok(response) => refusal(response).await,
             Err(error) => error,
         };
-        patience.after(error).await?;
+        backoff.after(error).await?;
     }
 }

@@ -115,7 +115,7 @@ impl Session {
             value.set_sensitive(true);
             request.headers_mut().insert(header::AUTHORIZATION, value);
         }
-        let sent = tokio::time::timeout(self.patience(&request), client.execute(request)).await;
+        let sent = tokio::time::timeout(self.backoff(&request), client.execute(request)).await;
         match sent {
             Ok(sent) => {
                 let response = sent.map_err(|error| failure(&url, &error))?;
@@ -144,7 +144,7 @@ impl Session {
     }
 
     /// Returns how long the answer may take: a body has to be sent before it.
-    fn patience(&self, request: &Request) -> std::time::Duration {
+    fn backoff(&self, request: &Request) -> std::time::Duration {
         let stall = self.inner.settings.tuning.stall;
         if request.body().is_some() {
             stall * 120

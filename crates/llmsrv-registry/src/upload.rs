@@ -17,9 +17,9 @@ use tokio::{
 
 use crate::{
     Error,
+    backoff::Backoff,
     hosts::{authority, check_redirect},
     http::{failure, refusal, text_header},
-    patience::Patience,
     session::Session,
 };
 
@@ -52,11 +52,11 @@ pub(crate) async fn exists(
 impl Upload<'_> {
     /// Sends the blob, unless it is there.
     pub(crate) async fn run(&self) -> Result<(), Error> {
-        let mut patience = Patience::new(&self.session.inner.settings.tuning);
+        let mut backoff = Backoff::new(&self.session.inner.settings.tuning);
         loop {
             match self.once().await {
                 Ok(()) => return Ok(()),
-                Err(error) => patience.after(error).await?,
+                Err(error) => backoff.after(error).await?,
             }
         }
     }

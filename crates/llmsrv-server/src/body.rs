@@ -161,7 +161,7 @@ impl Share {
     }
 }
 
-/// A body that must not come more slowly than [`SLOWEST`] after [`PATIENCE`], so that nobody holds
+/// A body that must not come more slowly than [`SLOWEST`] after [`TIMEOUT`], so that nobody holds
 /// a connection for ever by sending a byte now and then.
 ///
 /// When it is dropped before its end, what still comes is thrown away for a moment: a client that
@@ -185,7 +185,7 @@ impl MinRateBody {
             inner: Some(body),
             clock: None,
             n_bytes: 0,
-            patience: PATIENCE,
+            patience: TIMEOUT,
             unasked: waits,
         }
     }
@@ -322,7 +322,7 @@ pub(crate) fn bound_decompressed(mut request: Request) -> Request {
 struct TooDense;
 
 /// How long the first bytes may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes in a second that a client must send on average, besides.
 const SLOWEST: u64 = 1024;
 /// How long what nobody wants is thrown away.

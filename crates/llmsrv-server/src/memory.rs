@@ -117,7 +117,7 @@ impl Memory {
         let still = |taken: &mut Taken| taken.models >= n_models;
         let waited = self
             .freed_for_threads
-            .wait_timeout_while(self.taken(), PATIENCE, still);
+            .wait_timeout_while(self.taken(), TIMEOUT, still);
         drop(waited);
     }
 
@@ -363,11 +363,11 @@ fn left_in(group: &Path) -> Option<u64> {
 
 /// Waits until a model's memory was given back, but not for ever: other programs free memory, too.
 pub(crate) async fn wait_for(freed: impl Future<Output = ()>) {
-    let _ = tokio::time::timeout(PATIENCE, freed).await;
+    let _ = tokio::time::timeout(TIMEOUT, freed).await;
 }
 
 /// How long to wait for one model to leave.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Models that are asked to leave before a request is refused.
 const MOST_TO_LEAVE: usize = 16;
 /// Bounds what a lying file can claim.

@@ -16,8 +16,8 @@ use crate::{
     Error, Interrupt, Ssh,
     children::{self, text},
     key::PublicKey,
+    known_errors::KnownError,
     ssh::{PROGRAM, Settings},
-    trouble::Trouble,
 };
 
 /// How a login may be proved, and who may be asked.
@@ -86,7 +86,7 @@ impl Control {
             Control::attempt(ssh, settings, way, purpose, sockets, interrupt).await?;
         control.ok_or_else(|| match way {
             Way::Password | Way::Any => Error::PasswordRefused,
-            Way::Batch | Way::Keys => Trouble::from_log(&log, settings.is_proxied).into(),
+            Way::Batch | Way::Keys => KnownError::from_log(&log, settings.is_proxied).into(),
         })
     }
 

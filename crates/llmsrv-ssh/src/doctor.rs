@@ -17,9 +17,9 @@ use crate::{
     Error, Interrupt, NewHosts, Ssh, children,
     control::{Control, Purpose, Way},
     key::Identity,
+    known_errors::{KnownError, between, quoted},
     login::{Surroundings, with_key_elsewhere},
     ssh::{PROGRAM, Settings},
-    trouble::{Trouble, between, quoted},
 };
 
 /// What was looked at and seen.
@@ -69,7 +69,7 @@ pub async fn examine(
     };
     let settings = match ssh.settings(interrupt).await {
         Ok(settings) => settings,
-        Err(Error::Trouble(trouble)) => {
+        Err(Error::KnownError(trouble)) => {
             let fixes = trouble.fixes(&ssh, &Settings::of(&ssh));
             tell(fail("settings", trouble, &fixes));
             return Ok(());
@@ -113,7 +113,7 @@ pub async fn examine(
     let (control, log) = attempt.await?;
     let trouble = match control {
         Some(_) => None,
-        None => Some(Trouble::from_log(&log, settings.is_proxied)),
+        None => Some(KnownError::from_log(&log, settings.is_proxied)),
     };
     login(&log, trouble.as_ref(), &ssh, &settings, tell);
     Ok(())
@@ -210,31 +210,31 @@ async fn network(settings: &Settings, ssh: &Ssh) -> Vec<Check> {
         return vec![skip("name", why), skip("port", why)];
     }
     let place = (settings.hostname.as_str(), settings.port);
-    let told = |name, trouble: Trouble| {
+    let told = |name, trouble: KnownError| {
         let fixes = trouble.fixes(ssh, settings);
         fail(name, trouble, &fixes)
     };
-    let addresses: Vec<_> = match timeout(PATIENCE, lookup_host(place)).await {
+    let addresses: Vec<_> = match timeout(TIMEOUT, lookup_host(place)).await {
         Ok(Ok(addresses)) => addresses.collect(),
         _ => Vec::new(),
     };
     let Some(first) = addresses.first() else {
         return vec![
-            told("name", Trouble::UnknownName),
+            told("name", KnownError::UnknownName),
             skip("port", "the name does not resolve"),
         ];
     };
     let name = pass("name", format!("{} is {}", settings.hostname, first.ip()));
-    let port = match timeout(PATIENCE, TcpStream::connect(addresses.as_slice())).await {
+    let port = match timeout(TIMEOUT, TcpStream::connect(addresses.as_slice())).await {
         Ok(Ok(_)) => pass("port", format!("{} takes connections", settings.port)),
         Ok(Err(error)) => match error.kind() {
-            std::io::ErrorKind::ConnectionRefused => told("port", Trouble::Refused),
+            std::io::ErrorKind::ConnectionRefused => told("port", KnownError::Refused),
             std::io::ErrorKind::HostUnreachable | std::io::ErrorKind::NetworkUnreachable => {
-                told("port", Trouble::NoRoute)
+                told("port", KnownError::NoRoute)
             }
             _ => fail("port", error, &[]),
         },
-        Err(_) => told("port", Trouble::TimedOut),
+        Err(_) => told("port", KnownError::TimedOut),
     };
     vec![name, port]
 }
@@ -242,16 +242,16 @@ async fn network(settings: &Settings, ssh: &Ssh) -> Vec<Check> {
 /// Tells what ssh saw of the host.
 fn login(
     log: &str,
-    trouble: Option<&Trouble>,
+    trouble: Option<&KnownError>,
     ssh: &Ssh,
     settings: &Settings,
     tell: &mut dyn FnMut(Check),
 ) {
-    let told = |name, trouble: &Trouble| fail(name, trouble, &trouble.fixes(ssh, settings));
+    let told = |name, trouble: &KnownError| fail(name, trouble, &trouble.fixes(ssh, settings));
     if let Some(
-        trouble @ (Trouble::HostKeyChanged { .. }
-        | Trouble::HostKeyUnknown { .. }
-        | Trouble::HostKeyRevoked),
+        trouble @ (KnownError::HostKeyChanged { .. }
+        | KnownError::HostKeyUnknown { .. }
+        | KnownError::HostKeyRevoked),
     ) = trouble
     {
         tell(told("host key", trouble));
@@ -270,7 +270,7 @@ fn login(
             tell(pass("keys allowed", format!("the host offers: {methods}")));
         }
         Some(methods) => {
-            let denied = Trouble::Denied {
+            let denied = KnownError::Denied {
                 methods: methods.split(',').map(str::to_owned).collect(),
             };
             tell(told("keys allowed", &denied));
@@ -283,7 +283,7 @@ fn login(
                 between(log, "Server accepts key: ", "\n").map_or("without a key", str::trim);
             tell(pass("login", with));
         }
-        Some(trouble @ Trouble::Denied { .. }) => {
+        Some(trouble @ KnownError::Denied { .. }) => {
             let copy = format!("copy the key: llmsrv ssh --copy-id {}", ssh.destination);
             let mut fixes = vec![copy];
             fixes.extend(trouble.fixes(ssh, settings));
@@ -321,4 +321,4 @@ fn skip(name: &'static str, why: &str) -> Check {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);

@@ -5,8 +5,8 @@ use std::{io, path::PathBuf};
 use crate::{
     Ssh,
     key::KeyError,
+    known_errors::{KnownError, quoted},
     ssh::Settings,
-    trouble::{Trouble, quoted},
 };
 
 /// Why a login, or a step of it, did not work.
@@ -26,7 +26,7 @@ pub enum Error {
     },
     /// ssh says why it cannot connect or log in.
     #[error(transparent)]
-    Trouble(#[from] Trouble),
+    KnownError(#[from] KnownError),
     /// Something about the key's files.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -73,7 +73,7 @@ impl Error {
     pub fn fixes(&self, ssh: &Ssh, settings: &Settings) -> Vec<String> {
         let destination = &ssh.destination;
         match self {
-            Error::Trouble(trouble) => trouble.fixes(ssh, settings),
+            Error::KnownError(trouble) => trouble.fixes(ssh, settings),
             Error::Key(error) => error.fixes(),
             Error::NoClient(_) => {
                 vec!["install it: apt install openssh-client (dnf, pacman, apk: openssh)".into()]

@@ -110,7 +110,7 @@ pub enum KeyError {
 impl KeyError {
     /// Returns what may help.
     pub fn fixes(&self) -> Vec<String> {
-        let show = |path: &Path| crate::trouble::quoted(&path.to_string_lossy());
+        let show = |path: &Path| crate::known_errors::quoted(&path.to_string_lossy());
         match self {
             KeyError::Missing(path) => {
                 vec![format!("make it: ssh-keygen -t ed25519 -f {}", show(path))]

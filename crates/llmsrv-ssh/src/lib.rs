@@ -13,10 +13,10 @@ pub mod doctor;
 pub mod forward;
 pub mod install;
 pub mod key;
+pub mod known_errors;
 pub mod login;
 pub mod plan;
 pub mod ssh;
-pub mod trouble;
 
 mod children;
 mod error;

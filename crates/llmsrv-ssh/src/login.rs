@@ -8,8 +8,8 @@ use crate::{
     control::{Control, Purpose, Way},
     install::{Installed, install},
     key::{self, Identity, PublicKey},
+    known_errors::KnownError,
     ssh::Settings,
-    trouble::Trouble,
 };
 
 /// What a login needs to know of this machine.
@@ -74,7 +74,7 @@ impl Login<'_> {
         };
         if !methods.iter().any(|method| method == "publickey") {
             if !self.surroundings.can_ask {
-                return Err(Trouble::Denied { methods }.into());
+                return Err(KnownError::Denied { methods }.into());
             }
             (self.tell)(Event::NoKeysThere);
             return self.connect(self.ssh, Way::Any, Purpose::Session).await;
@@ -118,10 +118,15 @@ impl Login<'_> {
         let identity = self.identity();
         let can_ask = self.surroundings.can_ask;
         let mut tried = self.connect(ssh, Way::Batch, purpose).await;
-        if can_ask && matches!(tried, Err(Error::Trouble(Trouble::HostKeyUnknown { .. }))) {
+        if can_ask
+            && matches!(
+                tried,
+                Err(Error::KnownError(KnownError::HostKeyUnknown { .. }))
+            )
+        {
             tried = self.connect(ssh, Way::Keys, purpose).await;
         }
-        if let Err(Error::Trouble(Trouble::TooManyKeys)) = &tried
+        if let Err(Error::KnownError(KnownError::TooManyKeys)) = &tried
             && ssh.identity.is_none()
             && identity.private.exists()
         {
@@ -132,7 +137,7 @@ impl Login<'_> {
                 .await;
         }
         if can_ask
-            && matches!(tried, Err(Error::Trouble(Trouble::Denied { .. })))
+            && matches!(tried, Err(Error::KnownError(KnownError::Denied { .. })))
             && identity.private.exists()
             && identity.inspect().is_ok_and(|key| key.is_encrypted)
         {
@@ -144,12 +149,12 @@ impl Login<'_> {
         match tried {
             Ok(control) => Ok(Ok(control)),
             // Another key than the one to copy may be as it is.
-            Err(Error::Trouble(Trouble::KeyTooOpen { path, methods }))
+            Err(Error::KnownError(KnownError::KeyTooOpen { path, methods }))
                 if path != identity.private =>
             {
                 Ok(Err(methods))
             }
-            Err(Error::Trouble(Trouble::Denied { methods })) => Ok(Err(methods)),
+            Err(Error::KnownError(KnownError::Denied { methods })) => Ok(Err(methods)),
             Err(error) => Err(error),
         }
     }
@@ -200,11 +205,11 @@ impl Login<'_> {
         let with_key = self.ssh.with_only(file);
         match self.connect(&with_key, Way::Batch, Purpose::Proof).await {
             Ok(control) if control.is_opened_by(key) => Ok(true),
-            Ok(_) | Err(Error::Trouble(_)) if key.is_encrypted => {
+            Ok(_) | Err(Error::KnownError(_)) if key.is_encrypted => {
                 (self.tell)(Event::Encrypted(file.to_owned()));
                 Ok(true)
             }
-            Ok(_) | Err(Error::Trouble(_)) => {
+            Ok(_) | Err(Error::KnownError(_)) => {
                 (self.tell)(Event::StillRefused);
                 Ok(false)
             }

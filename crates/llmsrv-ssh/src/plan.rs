@@ -6,9 +6,9 @@ use crate::{
     Error, Session, Ssh,
     control::{Purpose, Way, master_args},
     key::Identity,
+    known_errors::quoted,
     login::{Surroundings, with_key_elsewhere},
     ssh::{PROGRAM, Settings},
-    trouble::quoted,
 };
 
 /// One step.

@@ -7,7 +7,9 @@ use std::{
 
 use tokio::process::Command;
 
-use crate::{Destination, Error, Interrupt, Jump, children, control::Control, trouble::Trouble};
+use crate::{
+    Destination, Error, Interrupt, Jump, children, control::Control, known_errors::KnownError,
+};
 
 /// What happens to hosts whose key is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +112,7 @@ impl Ssh {
             .args(["--", &self.destination.to_string()]);
         let output = children::output(&mut command, interrupt).await?;
         if !output.status.success() {
-            return Err(Trouble::from_log(&output.stderr, self.jump.is_some()).into());
+            return Err(KnownError::from_log(&output.stderr, self.jump.is_some()).into());
         }
         Ok(Settings::parse(&output.stdout))
     }

@@ -68,7 +68,7 @@ pub(crate) async fn read(
     body: Body,
     limit: usize,
 ) -> Result<Received, Refusal> {
-    let read = tokio::time::timeout(PATIENCE, raw(body, limit)).await;
+    let read = tokio::time::timeout(TIMEOUT, raw(body, limit)).await;
     let received = read.map_err(|_| too_slow())??;
     let Some(encoding) = headers.get(header::CONTENT_ENCODING) else {
         return Ok(received);
@@ -114,7 +114,7 @@ pub(crate) async fn read_message(
     limit: usize,
 ) -> Result<(Bytes, Share), Refusal> {
     let limit = limit + FRAME_BYTES;
-    let read = tokio::time::timeout(PATIENCE, raw(body, limit)).await;
+    let read = tokio::time::timeout(TIMEOUT, raw(body, limit)).await;
     let Received { bytes, share } = read.map_err(|_| too_slow())??;
     let encoding = headers.get("grpc-encoding");
     let (Some(1), Some(encoding)) = (bytes.first(), encoding) else {
@@ -246,7 +246,7 @@ impl Share {
 }
 
 /// How long a body may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bodies of that size need no share, and are parsed at once.
 const SMALL_BYTES: usize = 64 << 10;
 /// KiB of large bodies at the same time, decompressed.

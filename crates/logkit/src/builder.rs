@@ -197,7 +197,7 @@ impl Builder {
             thread: Mutex::new(thread.ok()),
             born: forkguard::Guard::default(),
             after_fork: self.after_fork,
-            heir: OnceLock::new(),
+            child: OnceLock::new(),
         }));
         if has_sinks {
             logger.recover();

@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 use crate::{Entry, Sink, SinkError, StatsSource, Update, stats::Counters};
 
 /// Sinks that came while running.
-pub(crate) type Inbox = Arc<Mutex<Vec<Guest>>>;
+pub(crate) type Inbox = Arc<Mutex<Vec<DynamicSink>>>;
 
 /// A sink that may leave again.
-pub(crate) struct Guest {
+pub(crate) struct DynamicSink {
     pub(crate) sink: Box<dyn Sink>,
     pub(crate) leaves: Arc<AtomicBool>,
 }
@@ -127,7 +127,7 @@ impl FanOut {
         if failures.is_empty() {
             return Ok(());
         }
-        Err(SinkError::Told {
+        Err(SinkError::Reported {
             partly: n_lost < self.sinks.len(),
             message: failures.join("; "),
         })
@@ -191,13 +191,13 @@ impl Sink for FanOut {
 
     fn poll(&mut self) -> Result<bool, SinkError> {
         let new = std::mem::take(&mut *self.inbox.lock());
-        for mut guest in new {
+        for mut added in new {
             if let Some(stats) = &self.stats {
-                guest.sink.attach(stats);
+                added.sink.attach(stats);
             }
             self.sinks.push(Member {
-                leaves: guest.leaves,
-                ..Member::new(guest.sink)
+                leaves: added.leaves,
+                ..Member::new(added.sink)
             });
         }
         self.let_go();

@@ -39,7 +39,6 @@
 #[cfg(feature = "tracing")]
 mod bridge;
 mod builder;
-mod by_hand;
 mod call;
 mod configure;
 mod default;
@@ -51,6 +50,7 @@ mod injection;
 mod journal;
 mod level;
 mod logger;
+mod manual;
 mod net;
 mod panics;
 mod policy;
@@ -70,14 +70,13 @@ mod wrappers;
 mod writer;
 
 #[cfg(feature = "db")]
-pub mod query;
+mod full_text;
 #[cfg(feature = "db")]
-mod words;
+pub mod query;
 
 #[cfg(feature = "tracing")]
 pub use bridge::{LogBridge, TracingLayer, tracing_layer};
 pub use builder::Builder;
-pub use by_hand::{CallByHand, Inside, is_silent, rendering, sample};
 pub use configure::{Setup, build, configure, load_env, with_model};
 pub use default::{default_logger, set_default_logger};
 pub use entry::{Entry, SpanId, Text};
@@ -90,6 +89,7 @@ pub use injection::{
 pub use level::Level;
 pub use logger::{Logger, WeakLogger};
 pub use logkit_macros::{auto_log, catch, log_call, logged, skip};
+pub use manual::{CallByHand, Inside, is_silent, rendering, sample};
 #[cfg(feature = "grpc")]
 pub use net::grpc::GrpcSink;
 #[cfg(feature = "llm")]

@@ -17,7 +17,7 @@ use crate::{
     Builder, Durability, Entry, ForkGuard, Level, OnFull, Receipt, Redactor, Sink, Stats,
     StatsSource, TempLevel, TempSink, Update,
     builder::Remake,
-    fanout::{Guest, Inbox, notice},
+    fanout::{DynamicSink, Inbox, notice},
     journal::{Journal, Segment},
     queue::{Full, Pause, Queue, QueueFull},
     receipt::{Ack, NotWritten},
@@ -56,7 +56,7 @@ pub(crate) struct Inner {
     pub(crate) born: forkguard::Guard,
     pub(crate) after_fork: Option<Remake>,
     /// The logger of this process, if it was forked by the one that made this logger.
-    pub(crate) heir: OnceLock<Logger>,
+    pub(crate) child: OnceLock<Logger>,
 }
 
 /// Knows a logger without keeping it open.
@@ -91,7 +91,7 @@ impl Logger {
     #[inline]
     fn live(&self) -> &Logger {
         if self.0.was_forked() {
-            self.heir()
+            self.child()
         } else {
             self
         }
@@ -100,7 +100,7 @@ impl Logger {
     /// The logger that works in this process, if there is one.
     fn running(&self) -> Option<&Logger> {
         if self.0.was_forked() {
-            self.0.heir.get()?.running()
+            self.0.child.get()?.running()
         } else {
             Some(self)
         }
@@ -109,8 +109,8 @@ impl Logger {
     /// Only the thread that forked goes on in a forked process: what others held locked stays so, the
     /// writer among them. So nothing of this logger is touched there, and another one takes its place.
     #[cold]
-    fn heir(&self) -> &Logger {
-        let heir = self.0.heir.get_or_init(|| {
+    fn child(&self) -> &Logger {
+        let child = self.0.child.get_or_init(|| {
             let described = self.0.after_fork.as_ref();
             let builder = described.map_or_else(Logger::builder, |describe| describe());
             let mut builder = builder.tags(self.0.tags.clone());
@@ -118,16 +118,16 @@ impl Logger {
                 let describe = Arc::clone(describe);
                 builder = builder.after_fork(move || describe());
             }
-            let heir = builder.build();
+            let child = builder.build();
             if described.is_none() {
                 notice("this process was forked, and its entries are dropped");
-                heir.0.queue.close();
+                child.0.queue.close();
             }
             // Levels are looked at here.
-            heir.0.level.store(0, Relaxed);
-            heir
+            child.0.level.store(0, Relaxed);
+            child
         });
-        heir.live()
+        child.live()
     }
 
     /// Lets go of files and connections, and holds the writer until the guard is dropped. A process
@@ -193,12 +193,12 @@ impl Logger {
 
     /// Takes an entry and waits for it, but not for a writer that stands still.
     fn put_synced(&self, entry: Entry) {
-        let patience = if self.0.late.load(Relaxed) {
+        let timeout = if self.0.late.load(Relaxed) {
             Duration::ZERO
         } else {
             DRAIN
         };
-        let late = self.put_acked(entry).wait(patience) == Err(NotWritten::Late);
+        let late = self.put_acked(entry).wait(timeout) == Err(NotWritten::Late);
         self.0.late.store(late, Relaxed);
     }
 
@@ -293,7 +293,7 @@ impl Logger {
 
     /// Adds a sink; it receives what is emitted from now on.
     pub fn add_sink(&self, sink: Box<dyn Sink>) -> &Logger {
-        self.add(Guest {
+        self.add(DynamicSink {
             sink,
             leaves: Arc::default(),
         });
@@ -303,7 +303,7 @@ impl Logger {
     /// Adds a sink as long as the guard lives; then it is closed.
     pub fn temp_sink(&self, sink: Box<dyn Sink>) -> TempSink {
         let leaves = Arc::<AtomicBool>::default();
-        self.add(Guest {
+        self.add(DynamicSink {
             sink,
             leaves: Arc::clone(&leaves),
         });
@@ -313,10 +313,10 @@ impl Logger {
         }
     }
 
-    fn add(&self, guest: Guest) {
+    fn add(&self, added: DynamicSink) {
         let live = self.live();
         live.flush(DRAIN);
-        live.0.inbox.lock().push(guest);
+        live.0.inbox.lock().push(added);
         live.flush(DRAIN);
     }
 

@@ -8,9 +8,8 @@ use std::{
 use rusqlite::{OpenFlags, ToSql, types::ValueRef};
 
 use crate::{
-    Entry, Level, SinkError, Timestamp,
+    Entry, Level, SinkError, Timestamp, full_text,
     sinks::{db, open::Open},
-    words,
 };
 
 /// Reads a database without ever changing it.
@@ -131,7 +130,7 @@ impl Reader {
     /// first time. Without it, or when it fails as in a folder one may not write to, words are looked
     /// for in every row.
     pub fn index_words(&mut self) -> Result<(), SinkError> {
-        words::update(&self.path, &self.table, &self.searched())
+        full_text::update(&self.path, &self.table, &self.searched())
             .map_err(|source| self.error(source))?;
         self.has_words = true;
         Ok(())
@@ -142,7 +141,7 @@ impl Reader {
     pub fn use_words(&mut self) {
         let has_index = self.connection.query_row(
             "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
-            [words::index_of(&self.table)],
+            [full_text::index_of(&self.table)],
             |row| row.get::<_, i64>(0),
         );
         // Without it, or when it cannot be written, every row is looked at.
@@ -383,14 +382,14 @@ impl Reader {
         }
         // What came after some row may have come after the index was made.
         let indexed = (self.has_words && !filter.words.is_empty() && filter.after_id.is_none())
-            .then(|| words::query(&filter.words))
+            .then(|| full_text::query(&filter.words))
             .flatten();
         let scanned = match &indexed {
             Some(_) => &[],
             None => filter.words.as_slice(),
         };
         if let Some(query) = indexed {
-            let index = words::index_of(&self.table);
+            let index = full_text::index_of(&self.table);
             add(
                 &format!("id IN (SELECT rowid FROM \"{index}\" WHERE \"{index}\" MATCH ?)"),
                 Box::new(query),

@@ -23,10 +23,10 @@ pub(crate) const BATCH: usize = 512;
 /// How long an entry waits for company.
 pub(crate) const LINGER: Duration = Duration::from_millis(50);
 /// How long a caller waits for room.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 /// How long if the sinks have kept up so far: then one slow batch, such as one that waits for the disk, is
 /// no reason to drop anything.
-const MORE_PATIENCE: Duration = Duration::from_secs(1);
+const LONG_TIMEOUT: Duration = Duration::from_secs(1);
 /// Sinks that take longer for a batch, on average, do not keep up with a burst.
 const SLOW_BATCH: Duration = Duration::from_millis(100);
 
@@ -450,7 +450,7 @@ impl Queue {
                     if !state.stalled && (full == Full::Wait || state.keeps_up()) =>
                 {
                     let deadline =
-                        *deadline.get_or_insert_with(|| Instant::now() + state.patience());
+                        *deadline.get_or_insert_with(|| Instant::now() + state.timeout());
                     if self.room.wait_until(&mut state, deadline).timed_out() {
                         state.stalled = true;
                     }
@@ -499,11 +499,11 @@ impl State {
     }
 
     /// How long a caller waits for room.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         if self.pace.is_some_and(|pace| pace <= SLOW_BATCH) {
-            MORE_PATIENCE
+            LONG_TIMEOUT
         } else {
-            PATIENCE
+            TIMEOUT
         }
     }
 

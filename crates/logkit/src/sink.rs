@@ -172,7 +172,7 @@ pub enum SinkError {
     Partly(String),
     /// Some of several sinks failed; that is counted and told already.
     #[error("{message}")]
-    Told {
+    Reported {
         /// Others took the entries.
         partly: bool,
         /// What the sinks said.

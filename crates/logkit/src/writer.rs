@@ -174,7 +174,7 @@ impl Writer {
         };
         let why = match catch_unwind(AssertUnwindSafe(|| call(root))) {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(SinkError::Told { partly, message })) => {
+            Ok(Err(SinkError::Reported { partly, message })) => {
                 let taken = if partly { Taken::BySome } else { Taken::ByNone };
                 return Err((taken, message.into()));
             }

@@ -15,7 +15,7 @@ use llmsrv_host::{
 
 use super::scope;
 use crate::{
-    cli::{InstallArgs, MannerArgs},
+    cli::{ApplyArgs, InstallArgs},
     commands::firewall,
     context::Context,
     failure::{Code, Failure},
@@ -236,7 +236,7 @@ pub fn warn_of_network(address: &str, account: Option<&str>) {
 /// Stops the service and removes its unit.
 pub(super) fn uninstall(
     context: &Context,
-    manner: MannerArgs,
+    manner: ApplyArgs,
     no_firewall: bool,
 ) -> Result<(), Failure> {
     let scope = scope(manner.user);

@@ -13,7 +13,7 @@ use logkit_proto::{
 use serde_json::json;
 
 use super::arms::{Attack, field, lists, nested, objects};
-use crate::util::PATIENCE;
+use crate::util::TIMEOUT;
 
 const MIB: usize = 1 << 20;
 /// Taken, or refused for what it is.
@@ -148,7 +148,7 @@ pub fn assert_no_formulas(csv: &str) {
 pub async fn messages(address: &str) {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .unwrap()
-        .timeout(PATIENCE);
+        .timeout(TIMEOUT);
     let small = LogRequest::default();
     let args = LogRequest {
         cmd: "x".into(),

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use llmsrv_devices::{Check, Outcome, Root, Spawn, gpu, npu, permissions, testgpu, testnpu};
+use llmsrv_devices::{Check, Outcome, Spawn, Sysroot, gpu, npu, permissions, testgpu, testnpu};
 
 /// A machine under construction.
 struct Machine(tempfile::TempDir);
@@ -12,8 +12,8 @@ impl Machine {
         Machine(tempfile::tempdir().unwrap())
     }
 
-    fn root(&self) -> Root {
-        Root::new(self.0.path())
+    fn root(&self) -> Sysroot {
+        Sysroot::new(self.0.path())
     }
 
     fn file(self, path: &str, text: &str) -> Machine {

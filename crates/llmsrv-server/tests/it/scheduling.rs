@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::host::{Host, host_loading, host_with, settings};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits for what must come true.
 async fn until(host: &Host, what: &str, condition: impl Fn(&Value, &[String]) -> bool) {
@@ -34,7 +34,7 @@ async fn until(host: &Host, what: &str, condition: impl Fn(&Value, &[String]) ->
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, come_true)
+    tokio::time::timeout(TIMEOUT, come_true)
         .await
         .unwrap_or_else(|_| panic!("{what}"));
 }

@@ -15,9 +15,9 @@ use llmsrv_ssh::{
     forward,
     install::install,
     key::Identity,
+    known_errors::KnownError,
     login::{Event, Login, Surroundings},
     plan::plan,
-    trouble::Trouble,
 };
 
 use crate::sshd::{Sshd, chmod, mode, run};
@@ -95,9 +95,9 @@ impl Guest {
         login.copy_only().await
     }
 
-    async fn trouble(&mut self) -> (Trouble, String) {
+    async fn trouble(&mut self) -> (KnownError, String) {
         match self.login().await {
-            Err(Error::Trouble(trouble)) => {
+            Err(Error::KnownError(trouble)) => {
                 let settings = llmsrv_ssh::Settings::of(&self.ssh);
                 let fixes = trouble.fixes(&self.ssh, &settings).join("\n");
                 (trouble, fixes)
@@ -239,7 +239,7 @@ async fn unknown_hosts_are_refused_unless_they_shall_be_accepted() {
     sshd.authorize(&guest.key);
     fs::remove_file(sshd.known_hosts()).unwrap();
     let (trouble, fixes) = guest.trouble().await;
-    let Trouble::HostKeyUnknown {
+    let KnownError::HostKeyUnknown {
         fingerprint: Some(fingerprint),
     } = trouble
     else {
@@ -271,7 +271,7 @@ async fn a_changed_host_key_stops_everything_until_it_is_removed_by_hand() {
     guest.ssh.new_hosts = NewHosts::Accept;
     let (trouble, fixes) = guest.trouble().await;
     assert!(
-        matches!(&trouble, Trouble::HostKeyChanged { known_in: Some(file), .. } if *file == sshd.known_hosts()),
+        matches!(&trouble, KnownError::HostKeyChanged { known_in: Some(file), .. } if *file == sshd.known_hosts()),
         "{trouble:?}"
     );
     assert_eq!(fs::read_to_string(sshd.known_hosts()).unwrap(), before);
@@ -295,12 +295,12 @@ async fn hosts_that_are_not_there_are_told_apart() {
         .port();
     guest.ssh.port = Some(free);
     let (trouble, fixes) = guest.trouble().await;
-    assert_eq!(trouble, Trouble::Refused);
+    assert_eq!(trouble, KnownError::Refused);
     assert!(fixes.contains("-p PORT"), "{fixes}");
 
     guest.ssh.destination = "ann@no-such-host.invalid".parse().unwrap();
     let (trouble, fixes) = guest.trouble().await;
-    assert_eq!(trouble, Trouble::UnknownName);
+    assert_eq!(trouble, KnownError::UnknownName);
     assert!(
         fixes.contains("getent hosts no-such-host.invalid"),
         "{fixes}"
@@ -315,11 +315,11 @@ async fn hosts_that_are_not_there_are_told_apart() {
             drop(stream);
         }
     });
-    assert_eq!(guest.trouble().await.0, Trouble::Closed);
+    assert_eq!(guest.trouble().await.0, KnownError::Closed);
 
     fs::write(sshd.config(), "Hsot x\n").unwrap();
     let (trouble, _) = guest.trouble().await;
-    assert!(matches!(trouble, Trouble::BadConfig(_)), "{trouble:?}");
+    assert!(matches!(trouble, KnownError::BadConfig(_)), "{trouble:?}");
 }
 
 #[tokio::test]
@@ -344,7 +344,7 @@ async fn refusals_say_what_the_host_wants() {
     };
     let mut guest = Guest::of(&sshd);
     let (trouble, fixes) = guest.trouble().await;
-    assert!(matches!(trouble, Trouble::Denied { .. }), "{trouble}");
+    assert!(matches!(trouble, KnownError::Denied { .. }), "{trouble}");
     assert!(fixes.contains("PubkeyAuthentication yes"), "{fixes}");
 }
 
@@ -355,7 +355,7 @@ async fn a_key_that_others_may_read_is_told() {
     sshd.authorize(&guest.key);
     chmod(&guest.key_file(), 0o644);
     let (trouble, fixes) = guest.trouble().await;
-    let Trouble::KeyTooOpen { path, .. } = trouble else {
+    let KnownError::KeyTooOpen { path, .. } = trouble else {
         panic!("{trouble}")
     };
     assert_eq!(path, guest.key_file());
@@ -551,7 +551,7 @@ async fn a_jump_host_leads_there() {
     let refused = format!("nobody@localhost:{}", sshd.port);
     guest.ssh.jump = Some(refused.parse().unwrap());
     let (trouble, fixes) = guest.trouble().await;
-    assert_eq!(trouble, Trouble::JumpDenied);
+    assert_eq!(trouble, KnownError::JumpDenied);
     assert!(
         fixes.contains(&format!("--copy-id -p {} nobody@localhost", sshd.port)),
         "{fixes}"

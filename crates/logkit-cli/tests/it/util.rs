@@ -11,7 +11,7 @@ use logkit::{DbSink, Durability, Entry, Sink};
 use serde_json::Value;
 
 /// How long a test waits for something that should happen at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A temporary folder: nothing of the user's reaches the program under test.
 pub(crate) struct Sandbox(tempfile::TempDir);
@@ -122,7 +122,7 @@ pub(crate) fn eventually<T>(what: &str, mut ready: impl FnMut() -> Option<T>) ->
         if let Some(found) = ready() {
             return found;
         }
-        assert!(began.elapsed() < PATIENCE, "{what} did not happen");
+        assert!(began.elapsed() < TIMEOUT, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -21,7 +21,7 @@ use pyo3::{
 use super::settings::Settings;
 
 /// How long the lines before may take when they go elsewhere from now on.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The console of a logger.
 pub(super) struct Console {
@@ -118,7 +118,7 @@ impl Console {
     pub(super) fn switch(&self, py: Python<'_>, native: &logkit::Logger, on: bool) {
         if self.is_native.load(Relaxed) != on {
             if !on {
-                py.detach(|| native.flush(PATIENCE));
+                py.detach(|| native.flush(TIMEOUT));
             }
             self.is_native.store(on, Relaxed);
         }

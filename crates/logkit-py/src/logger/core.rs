@@ -184,7 +184,7 @@ impl Core {
         };
         self.settle();
         match gone.home {
-            Home::Writer(guest) => sink.py().detach(|| drop(guest)),
+            Home::Writer(added) => sink.py().detach(|| drop(added)),
             Home::Caller(tree) => {
                 tree.flush(sink.py());
                 self.n_errors.fetch_add(tree.errors(), Relaxed);

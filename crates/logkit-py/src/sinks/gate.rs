@@ -23,7 +23,7 @@ thread_local! {
 }
 
 /// How long a fork waits for sinks, and sinks for a fork.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(1);
 
 /// The thread is inside native sinks.
@@ -31,7 +31,7 @@ pub(crate) struct Inside(());
 
 /// Waits while the process forks. Called by threads that do not hold the interpreter.
 pub(crate) fn enter() -> Inside {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     if DEPTH.get() == 0 {
         loop {
             INSIDE.fetch_add(1, SeqCst);
@@ -67,7 +67,7 @@ pub(crate) fn before_fork(py: Python<'_>) -> ForkPause {
     FORKING.store(true, SeqCst);
     let handles = handle::all();
     py.detach(|| {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let own = usize::from(DEPTH.get() > 0);
         while INSIDE.load(SeqCst) > own && Instant::now() < deadline {
             thread::sleep(STEP);

@@ -87,7 +87,7 @@ struct Here {
     born: forkguard::Guard,
     is_forked: bool,
     state: Mutex<State>,
-    heir: OnceLock<Box<Here>>,
+    child: OnceLock<Box<Here>>,
 }
 
 #[derive(Default)]
@@ -118,14 +118,14 @@ impl Here {
             born: forkguard::Guard::default(),
             is_forked,
             state: Mutex::default(),
-            heir: OnceLock::new(),
+            child: OnceLock::new(),
         }
     }
 
     fn live(&self) -> &Here {
         // A copy: to look at it would change it.
         if self.born.clone().detected_fork() {
-            self.heir.get_or_init(|| Box::new(Here::new(true))).live()
+            self.child.get_or_init(|| Box::new(Here::new(true))).live()
         } else {
             self
         }

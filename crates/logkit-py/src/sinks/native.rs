@@ -22,7 +22,7 @@ use super::{
 use crate::live::{Context, Held, Tree, entry_of, is_draining_on_writer};
 
 /// How long a caller waits until its entry is written.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A sink that works without Python: the base of all of them, and never made itself.
 ///
@@ -172,14 +172,14 @@ impl NativeSink {
         }
         if let Own::Logger(logger) = self.own() {
             // Whatever goes wrong is counted and told by the logger.
-            let _ = py.detach(|| logger.emit_batch_acked(entries).wait(PATIENCE));
+            let _ = py.detach(|| logger.emit_batch_acked(entries).wait(TIMEOUT));
         }
     }
 
     /// The counts it serves, when everything that was logged before is in them.
     pub(crate) fn catch_up(&self, py: Python<'_>) {
         if !is_draining_on_writer() {
-            py.detach(|| self.handle().catch_up(PATIENCE));
+            py.detach(|| self.handle().catch_up(TIMEOUT));
         }
     }
 }
@@ -236,7 +236,7 @@ impl NativeSink {
         match self.own.get() {
             Some(Own::Tree(tree)) => tree.flush(py),
             Some(Own::Logger(logger)) if !is_draining_on_writer() => {
-                py.detach(|| logger.flush(PATIENCE));
+                py.detach(|| logger.flush(TIMEOUT));
             }
             _ => {
                 let tree = Tree::new(Child::Native(Arc::clone(self.handle())), self.held());

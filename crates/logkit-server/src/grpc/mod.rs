@@ -325,7 +325,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Transactions of a stream that wait for their commit.
 const IN_FLIGHT: usize = 4;
 /// How long a stream waits for room in the queue: it can, unlike a single call.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A part of a stream: what is to be committed, and the error that ends the stream after it.
 struct Part {
@@ -385,7 +385,7 @@ async fn push(store: Store, (chunk, _share): Chunk) -> Part {
 }
 
 async fn push_patiently(store: &Store, entries: Vec<Entry>) -> Result<Pending, StoreError> {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while !store.has_room(entries.len()) && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

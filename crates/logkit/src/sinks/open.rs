@@ -34,7 +34,7 @@ impl Open {
         // Two names of one file are one file; one that is new is open nowhere.
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         // Who held this at a fork will never give it back.
-        let Some(mut open) = OPEN.try_lock_for(PATIENCE) else {
+        let Some(mut open) = OPEN.try_lock_for(TIMEOUT) else {
             return Err(inherited());
         };
         if open
@@ -67,7 +67,7 @@ impl Open {
 }
 
 /// Opening a database takes less.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 fn inherited() -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(

@@ -232,11 +232,11 @@ fn whoever_must_not_wait_gets_the_entry_back() {
 fn a_closed_logger_has_nothing_to_flush() {
     let logger = Logger::builder().sink(Memory::default()).build();
     logger.emit(Entry::default());
-    let (weak, guest) = (logger.downgrade(), logger.temp_sink(Box::new(Broken)));
+    let (weak, added) = (logger.downgrade(), logger.temp_sink(Box::new(Broken)));
     assert!(logger.close());
     let start = Instant::now();
     assert!(logger.flush(LONG));
-    drop(guest);
+    drop(added);
     assert!(start.elapsed() < Duration::from_secs(2));
     assert!(weak.upgrade().is_some());
     drop(logger);

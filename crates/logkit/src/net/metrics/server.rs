@@ -19,7 +19,7 @@ use super::{MetricsFormat, registry::Registry};
 /// Connections answered at the same time; one more is closed.
 const MAX_CONNECTIONS: usize = 4;
 /// From the first byte to the last one.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_REQUEST: usize = 8 << 10;
 
 /// Listens until it is dropped.
@@ -102,8 +102,8 @@ impl Drop for Open {
 }
 
 fn answer(mut stream: TcpStream, registry: &Mutex<Registry>) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let deadline = Instant::now() + TIMEOUT;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let head = read_head(&mut stream, deadline)?;
     let mut lines = head.lines();
     let mut words = lines.next().unwrap_or_default().split_ascii_whitespace();

@@ -5,14 +5,14 @@ use std::time::Duration;
 use crate::{Error, Tuning, error::Retry};
 
 /// Counts failures in a row.
-pub(crate) struct Patience<'a> {
+pub(crate) struct Backoff<'a> {
     tuning: &'a Tuning,
     failures: u32,
 }
 
-impl<'a> Patience<'a> {
-    pub(crate) fn new(tuning: &'a Tuning) -> Patience<'a> {
-        Patience {
+impl<'a> Backoff<'a> {
+    pub(crate) fn new(tuning: &'a Tuning) -> Backoff<'a> {
+        Backoff {
             tuning,
             failures: 0,
         }

@@ -7,7 +7,7 @@ use crate::{Jump, Ssh, ssh::Settings};
 /// Why ssh does not connect or log in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum KnownError {
     /// DNS does not know the name.
     #[error("the name of the host does not resolve")]
     UnknownName,
@@ -77,62 +77,62 @@ pub enum Trouble {
     Other(String),
 }
 
-impl Trouble {
+impl KnownError {
     /// Reads what ssh wrote. Hosts can write there as well, so it only says what to advise.
-    pub(crate) fn from_log(log: &str, is_proxied: bool) -> Trouble {
+    pub(crate) fn from_log(log: &str, is_proxied: bool) -> KnownError {
         let has = |needle: &str| log.contains(needle);
         // The first that fits counts: later messages of ssh are consequences.
         if has("HOST IDENTIFICATION HAS CHANGED") {
-            return Trouble::HostKeyChanged {
+            return KnownError::HostKeyChanged {
                 known_in: between(log, "Offending ", "\n").and_then(offending_file),
                 fingerprint: fingerprint(log),
             };
         }
         if has("REVOKED HOST KEY") {
-            return Trouble::HostKeyRevoked;
+            return KnownError::HostKeyRevoked;
         }
         if has("Host key verification failed") {
-            return Trouble::HostKeyUnknown {
+            return KnownError::HostKeyUnknown {
                 fingerprint: fingerprint(log),
             };
         }
         if has("Bad configuration option") || has("terminating, ") {
-            return Trouble::BadConfig(first_message(log));
+            return KnownError::BadConfig(first_message(log));
         }
         if let Some(path) = between(log, "Bad owner or permissions on ", "\n") {
-            return Trouble::ConfigTooOpen(path.trim().into());
+            return KnownError::ConfigTooOpen(path.trim().into());
         }
         if has("Could not resolve hostname") {
-            return Trouble::UnknownName;
+            return KnownError::UnknownName;
         }
         if has("Too many authentication failures") {
-            return Trouble::TooManyKeys;
+            return KnownError::TooManyKeys;
         }
         if let Some(methods) = between(log, "Permission denied (", ")") {
             if is_proxied && has("UNKNOWN port 65535") {
-                return Trouble::JumpDenied;
+                return KnownError::JumpDenied;
             }
             let methods = methods.split(',').map(str::to_owned).collect();
             let too_open = between(log, "Permissions 0", " are too open")
                 .and_then(|rest| between(rest, "for '", "'"));
             return match too_open {
-                Some(path) => Trouble::KeyTooOpen {
+                Some(path) => KnownError::KeyTooOpen {
                     path: path.into(),
                     methods,
                 },
-                None => Trouble::Denied { methods },
+                None => KnownError::Denied { methods },
             };
         }
-        let others: [(&[&str], Trouble); 6] = [
+        let others: [(&[&str], KnownError); 6] = [
             (
                 &["Unable to negotiate", "no matching "],
-                Trouble::NothingInCommon(last_message(log)),
+                KnownError::NothingInCommon(last_message(log)),
             ),
-            (&["timed out", "Timeout, server"], Trouble::TimedOut),
-            (&["Connection refused"], Trouble::Refused),
+            (&["timed out", "Timeout, server"], KnownError::TimedOut),
+            (&["Connection refused"], KnownError::Refused),
             (
                 &["No route to host", "Network is unreachable"],
-                Trouble::NoRoute,
+                KnownError::NoRoute,
             ),
             (
                 &[
@@ -140,16 +140,16 @@ impl Trouble {
                     "Connection closed by",
                     "Connection reset by",
                 ],
-                Trouble::Closed,
+                KnownError::Closed,
             ),
-            (&["No user exists for uid"], Trouble::NoSuchUser),
+            (&["No user exists for uid"], KnownError::NoSuchUser),
         ];
         for (needles, trouble) in others {
             if needles.iter().any(|needle| has(needle)) {
                 return trouble;
             }
         }
-        Trouble::Other(last_message(log))
+        KnownError::Other(last_message(log))
     }
 
     /// Returns what may help, a line each, with the commands to type.
@@ -159,20 +159,20 @@ impl Trouble {
         let known_as = quoted(&settings.known_as());
         let lines = |lines: &[String]| lines.to_vec();
         match self {
-            Trouble::UnknownName => lines(&[
+            KnownError::UnknownName => lines(&[
                 format!("look it up: getent hosts {host}"),
                 "is the name spelt right, or an alias missing in ~/.ssh/config?".into(),
             ]),
-            Trouble::Refused => lines(&[
+            KnownError::Refused => lines(&[
                 format!("is {port} the port of ssh there? Name another with -p PORT"),
                 "on the host, as root: systemctl enable --now ssh".into(),
             ]),
-            Trouble::TimedOut => lines(&[
+            KnownError::TimedOut => lines(&[
                 format!("does it run, and does a firewall drop port {port}? ping {host}"),
                 format!("reach it through another host: llmsrv ssh -J USER@GATEWAY {destination}"),
             ]),
-            Trouble::NoRoute => lines(&["does this machine have a network? ip route".into()]),
-            Trouble::HostKeyChanged {
+            KnownError::NoRoute => lines(&["does this machine have a network? ip route".into()]),
+            KnownError::HostKeyChanged {
                 known_in,
                 fingerprint,
             } => {
@@ -188,8 +188,8 @@ impl Trouble {
                     ),
                 ])
             }
-            Trouble::HostKeyRevoked => lines(&["do not connect; ask who runs the host".into()]),
-            Trouble::HostKeyUnknown { fingerprint } => {
+            KnownError::HostKeyRevoked => lines(&["do not connect; ask who runs the host".into()]),
+            KnownError::HostKeyUnknown { fingerprint } => {
                 let now = match fingerprint {
                     Some(fingerprint) => format!("its key is {fingerprint}"),
                     None => format!("see its key: ssh-keyscan -p {port} {host} | ssh-keygen -lf -"),
@@ -199,36 +199,40 @@ impl Trouble {
                     format!("if that is right: llmsrv ssh --accept-new {destination}"),
                 ])
             }
-            Trouble::Denied { methods } => denied(methods, ssh, settings),
-            Trouble::TooManyKeys => lines(&[
+            KnownError::Denied { methods } => denied(methods, ssh, settings),
+            KnownError::TooManyKeys => lines(&[
                 "see what the agent has: ssh-add -l".into(),
                 format!("offer one key only: llmsrv ssh -i ~/.ssh/id_ed25519 {destination}"),
                 "or empty the agent: ssh-add -D".into(),
             ]),
-            Trouble::JumpDenied => {
+            KnownError::JumpDenied => {
                 let (hop, port) = ssh.jump.as_ref().map_or(("JUMP", None), Jump::first);
                 let port = port.map_or_else(String::new, |port| format!("-p {port} "));
                 lines(&[format!(
                     "copy the key there first: llmsrv ssh --copy-id {port}{hop}"
                 )])
             }
-            Trouble::KeyTooOpen { path, .. } => {
+            KnownError::KeyTooOpen { path, .. } => {
                 lines(&[format!("chmod 600 {}", quoted(&path.to_string_lossy()))])
             }
-            Trouble::ConfigTooOpen(path) => lines(&[format!(
+            KnownError::ConfigTooOpen(path) => lines(&[format!(
                 "chmod go-w {0}; ls -l {0} shows whose it is",
                 quoted(&path.to_string_lossy())
             )]),
-            Trouble::BadConfig(_) => lines(&[format!("see what ssh reads: ssh -G {destination}")]),
-            Trouble::NothingInCommon(_) => lines(&[format!(
+            KnownError::BadConfig(_) => {
+                lines(&[format!("see what ssh reads: ssh -G {destination}")])
+            }
+            KnownError::NothingInCommon(_) => lines(&[format!(
                 "the host is very old or very strict; details: ssh -vv -p {port} {destination}"
             )]),
-            Trouble::Closed => lines(&[
+            KnownError::Closed => lines(&[
                 format!("is it ssh that listens at port {port}? ssh-keyscan -p {port} {host}"),
                 "hosts also do so after many failed logins: wait a few minutes".into(),
             ]),
-            Trouble::NoSuchUser => lines(&["run it as a user that `id` knows".into()]),
-            Trouble::Other(_) => lines(&[format!("more details: ssh -vv -p {port} {destination}")]),
+            KnownError::NoSuchUser => lines(&["run it as a user that `id` knows".into()]),
+            KnownError::Other(_) => {
+                lines(&[format!("more details: ssh -vv -p {port} {destination}")])
+            }
         }
     }
 }
@@ -299,29 +303,29 @@ mod tests {
 
     #[test]
     fn messages_of_ssh_are_understood() {
-        let denied = |methods: &[&str]| Trouble::Denied {
+        let denied = |methods: &[&str]| KnownError::Denied {
             methods: methods.iter().map(ToString::to_string).collect(),
         };
         for (log, trouble) in [
             (
                 "ssh: Could not resolve hostname nope: Name or service not known",
-                Trouble::UnknownName,
+                KnownError::UnknownName,
             ),
             (
                 "ssh: connect to host h port 22: Connection refused",
-                Trouble::Refused,
+                KnownError::Refused,
             ),
             (
                 "ssh: connect to host h port 22: Connection timed out",
-                Trouble::TimedOut,
+                KnownError::TimedOut,
             ),
             (
                 "Connection timed out during banner exchange\nConnection to ::1 port 9 timed out",
-                Trouble::TimedOut,
+                KnownError::TimedOut,
             ),
             (
                 "ssh: connect to host h port 22: No route to host",
-                Trouble::NoRoute,
+                KnownError::NoRoute,
             ),
             (
                 "a@h: Permission denied (publickey,password).",
@@ -329,59 +333,59 @@ mod tests {
             ),
             (
                 "Received disconnect from ::1 port 22:2: Too many authentication failures",
-                Trouble::TooManyKeys,
+                KnownError::TooManyKeys,
             ),
             (
                 "@ WARNING: UNPROTECTED PRIVATE KEY FILE! @\nPermissions 0644 for '/k y' are too open.\n\
                  a@h: Permission denied (publickey).",
-                Trouble::KeyTooOpen {
+                KnownError::KeyTooOpen {
                     path: "/k y".into(),
                     methods: vec!["publickey".into()],
                 },
             ),
             (
                 "Bad owner or permissions on /h/.ssh/config",
-                Trouble::ConfigTooOpen("/h/.ssh/config".into()),
+                KnownError::ConfigTooOpen("/h/.ssh/config".into()),
             ),
             (
                 "debug1: x\n/h/config: line 3: Bad configuration option: hsot\n/h/config: terminating, 1 bad",
-                Trouble::BadConfig("/h/config: line 3: Bad configuration option: hsot".into()),
+                KnownError::BadConfig("/h/config: line 3: Bad configuration option: hsot".into()),
             ),
             (
                 "debug1: Server host key: ssh-ed25519 SHA256:abc\nNo ED25519 host key is known for h and you \
                  have requested strict checking.\nHost key verification failed.",
-                Trouble::HostKeyUnknown {
+                KnownError::HostKeyUnknown {
                     fingerprint: Some("ssh-ed25519 SHA256:abc".into()),
                 },
             ),
             (
                 "debug1: Server host key: ssh-ed25519 SHA256:new\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n\
                  Offending ED25519 key in /h/.ssh/known:hosts:3\nHost key verification failed.",
-                Trouble::HostKeyChanged {
+                KnownError::HostKeyChanged {
                     known_in: Some("/h/.ssh/known:hosts".into()),
                     fingerprint: Some("ssh-ed25519 SHA256:new".into()),
                 },
             ),
             (
                 "kex_exchange_identification: Connection closed by remote host",
-                Trouble::Closed,
+                KnownError::Closed,
             ),
             (
                 "Unable to negotiate with ::1 port 1: no matching cipher found.",
-                Trouble::NothingInCommon(
+                KnownError::NothingInCommon(
                     "Unable to negotiate with ::1 port 1: no matching cipher found.".into(),
                 ),
             ),
-            ("", Trouble::Other("no reason given".into())),
+            ("", KnownError::Other("no reason given".into())),
             (
                 "debug1: a\nsomething new\n",
-                Trouble::Other("something new".into()),
+                KnownError::Other("something new".into()),
             ),
         ] {
-            assert_eq!(Trouble::from_log(log, false), trouble, "{log}");
+            assert_eq!(KnownError::from_log(log, false), trouble, "{log}");
         }
         let jump = "a@gate: Permission denied (publickey).\nkex_exchange_identification: x\n\
             Connection closed by UNKNOWN port 65535";
-        assert_eq!(Trouble::from_log(jump, true), Trouble::JumpDenied);
+        assert_eq!(KnownError::from_log(jump, true), KnownError::JumpDenied);
     }
 }

@@ -8,17 +8,17 @@ use std::{
 
 /// A folder that stands for `/`.
 #[derive(Clone, Debug)]
-pub struct Root(PathBuf);
+pub struct Sysroot(PathBuf);
 
-impl Root {
+impl Sysroot {
     /// This machine.
-    pub fn machine() -> Root {
-        Root(PathBuf::from("/"))
+    pub fn machine() -> Sysroot {
+        Sysroot(PathBuf::from("/"))
     }
 
     /// A folder with `sys`, `proc`, `dev` and so on.
-    pub fn new(folder: impl Into<PathBuf>) -> Root {
-        Root(folder.into())
+    pub fn new(folder: impl Into<PathBuf>) -> Sysroot {
+        Sysroot(folder.into())
     }
 
     /// Tells whether this is the machine itself.
