@@ -233,7 +233,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
     })
 }
 
-/// Says which small models guess.
+/// Reads the draft models.
 fn draft_models(texts: &[String]) -> Result<Vec<DraftModel>, Failure> {
     let wrong = |error: String| Failure::new(Code::Config, format!("LLMSRV_DRAFT_MODEL: {error}"));
     texts

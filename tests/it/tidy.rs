@@ -249,14 +249,13 @@ fn every_test_file_is_part_of_the_suite() {
 
 #[test]
 fn relative_links_in_the_documents_lead_somewhere() {
-    let mut documents: Vec<_> = ["README.md", "CHANGELOG.md"]
+    let mut documents: Vec<_> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
         .map(|name| root().join(name))
         .to_vec();
-    documents.extend(
-        fs::read_dir(root().join("docs"))
-            .unwrap()
-            .map(|entry| entry.unwrap().path()),
-    );
+    for folder in ["docs", "docs/contracts", "docs/performance"] {
+        let entries = fs::read_dir(root().join(folder)).unwrap();
+        documents.extend(entries.map(|entry| entry.unwrap().path()));
+    }
     for document in documents
         .iter()
         .filter(|path| path.extension().is_some_and(|e| e == "md"))

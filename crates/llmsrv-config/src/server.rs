@@ -67,9 +67,9 @@ pub struct ServerConfig {
     pub kv_cache_type: String,
     /// Fused attention; `None` = automatic.
     pub flash_attention: Option<bool>,
-    /// `auto` or `off`: tokens are guessed ahead.
+    /// Speculative decoding: `auto` or `off`.
     pub speculation: String,
-    /// Small models that guess for others: `DRAFT` or `MODEL=DRAFT`.
+    /// Draft models: `DRAFT` or `MODEL=DRAFT`.
     pub draft_models: Vec<String>,
     /// `auto`, `cpu`, `cuda`, `metal` or `candle`; a GPU that is switched off makes `auto` the CPU.
     pub device: String,

@@ -429,7 +429,7 @@ impl Engine {
             }
             self.stats.drafted_tokens += draft.len() as u64;
             let mut draft_tokens = draft.iter();
-            // A draft token that came true gives the next row its meaning; the others are forgotten, and
+            // An accepted draft token gives the next row its meaning; the others are forgotten, and
             // what was stored for them is written over.
             let mut own_rows = rows.by_ref().take(1 + draft.len());
             for row in own_rows.by_ref() {

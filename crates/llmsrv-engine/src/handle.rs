@@ -39,7 +39,7 @@ pub struct EngineOptions {
     /// KV blocks up to which the pool grows rather than forgets a computed prompt. Beyond, it grows
     /// only for what running sequences need.
     pub prefix_cache_blocks: usize,
-    /// Whether tokens are drafted ahead; the output is the same.
+    /// Speculative decoding; the output is the same.
     pub speculation: Speculation,
 }
 
@@ -101,7 +101,7 @@ pub struct Stats {
     pub prefix_hit_tokens: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
-    /// Tokens drafted ahead and computed.
+    /// Draft tokens computed.
     pub drafted_tokens: u64,
     /// Those of them that came true; they are among the generated ones.
     pub accepted_tokens: u64,

@@ -160,7 +160,7 @@ impl Default for LoadOptions {
 pub struct Loaded {
     /// The arithmetic.
     pub model: Box<dyn Model>,
-    /// A small model with the same vocabulary that draft tokens what the other one says.
+    /// A draft model: a small one with the same vocabulary, which proposes tokens for the other.
     pub draft: Option<Box<dyn Model>>,
     /// Shared with the prompt renderer.
     pub tokenizer: Arc<Tokenizer>,

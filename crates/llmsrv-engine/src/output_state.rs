@@ -138,7 +138,7 @@ impl OutputState {
         self.limits.max_tokens == 0
     }
 
-    /// Returns how many tokens it makes sense to draft token after the `n_tokens` of the sequence and the
+    /// Returns how many tokens it makes sense to draft after the `n_tokens` of the sequence and the
     /// one that is chosen next anyway.
     pub(crate) fn room_for_draft(&self, n_tokens: usize) -> usize {
         let n_wanted = self.limits.max_tokens.saturating_sub(self.n_generated + 1);
@@ -390,7 +390,7 @@ impl OutputState {
     }
 
     /// Sends the output since the last call as one event. A step that took several tokens, because
-    /// draft tokens came true, is one event.
+    /// draft tokens were accepted, is one event.
     pub(crate) fn flush(&mut self) {
         let (text, tokens) = std::mem::take(&mut self.unsent);
         if !text.is_empty() || !tokens.is_empty() {

@@ -53,7 +53,7 @@ pub enum GrammarSpec {
     Regex(String),
     /// A Lark grammar.
     Lark(String),
-    /// Calls of scratch: a Lark grammar whose rules `schema_0`, `schema_1`, … are JSON that satisfies
+    /// Calls of tools: a Lark grammar whose rules `schema_0`, `schema_1`, … are JSON that satisfies
     /// these schemas, as far as they can be enforced.
     Calls {
         /// The grammar.

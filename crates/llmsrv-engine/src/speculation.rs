@@ -1,13 +1,13 @@
-//! Speculation ahead, from what a sequence has said before (prompt lookup) or with a small model
+//! Speculative decoding: draft tokens from what a sequence has said before (prompt lookup) or with a small model
 //! ([`draft`]).
 //!
 //! Code that is edited, text that is summarised and JSON repeat long stretches of what is there
 //! already, and a small model knows many of the words of a big one. A step over a few positions reads
-//! the weights once, so draft tokens that come true are nearly free. A draft token becomes output only where it is
+//! the weights once, so accepted draft tokens are nearly free. A draft token becomes output only where it is
 //! the token that its row's logits give anyway: the output is the one without speculation, random draws
 //! included, since one is made for each token that stands and none for the others.
 //!
-//! Whether draft tokens pay is measured: how often those of a sequence come true, and what a step over so
+//! Whether draft tokens pay is measured: how many of a sequence's are accepted, and what a step over so
 //! many rows takes here.
 
 mod costs;
@@ -18,7 +18,7 @@ use crate::TokenId;
 pub(crate) use costs::{Budget, StepCosts};
 pub(crate) use draft::{DraftModel, DraftState, DraftTask};
 
-/// Whether and how far the engine draft tokens.
+/// Whether and how far the engine drafts tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speculation {
     /// Never.
@@ -26,7 +26,7 @@ pub enum Speculation {
     /// As far as it pays.
     #[default]
     Auto,
-    /// Always so many tokens, where there is something to draft token from.
+    /// Always so many tokens, where there is something to draft from.
     Always(usize),
 }
 
@@ -34,8 +34,8 @@ pub enum Speculation {
 #[derive(Debug)]
 pub(crate) struct Proposer {
     source: Source,
-    /// Chance that a draft token comes true, of those tried lately, by source.
-    chances: [f32; 2],
+    /// Share of the draft tokens that were accepted lately, by source.
+    acceptance_rates: [f32; 2],
     draft_tokens: Vec<TokenId>,
     n_checked: usize,
 }
@@ -53,7 +53,7 @@ impl Proposer {
     pub(crate) fn new() -> Proposer {
         Proposer {
             source: Source::Lookup,
-            chances: [0.5; 2],
+            acceptance_rates: [0.5; 2],
             draft_tokens: Vec::new(),
             n_checked: 0,
         }
@@ -65,7 +65,7 @@ impl Proposer {
         self.n_checked = 0;
     }
 
-    /// Draft tokens up to `most` tokens after `tokens`: those that followed when the last few came before.
+    /// Proposes up to `most` tokens after `tokens`: those that followed when the last few came before.
     pub(crate) fn prompt_lookup(&mut self, tokens: &[TokenId], most: usize) {
         self.clear();
         self.source = Source::Lookup;
@@ -93,23 +93,23 @@ impl Proposer {
         &self.draft_tokens
     }
 
-    /// Returns the chance that a draft token from there comes true.
-    pub(crate) fn chance(&self, source: Source) -> f32 {
-        self.chances[source as usize]
+    /// Returns the share of draft tokens from a source that were accepted lately.
+    pub(crate) fn acceptance_rate(&self, source: Source) -> f32 {
+        self.acceptance_rates[source as usize]
     }
 
     /// Notes that a model might have drafted, but did not: it is tried again some day.
     pub(crate) fn skip_model(&mut self) {
-        let chance = &mut self.chances[Source::Model as usize];
-        *chance += (0.5 - *chance).max(0.0) / FORGETTING;
+        let rate = &mut self.acceptance_rates[Source::Model as usize];
+        *rate += (0.5 - *rate).max(0.0) / FORGETTING;
     }
 
     /// Compares the next token with its draft token, also where the draft token was not used.
     pub(crate) fn check(&mut self, token: TokenId) {
         if let Some(draft_token) = self.draft_tokens.get(self.n_checked) {
             let hit = if *draft_token == token { 1.0 } else { 0.0 };
-            let chance = &mut self.chances[self.source as usize];
-            *chance += (hit - *chance) / MEMORY;
+            let rate = &mut self.acceptance_rates[self.source as usize];
+            *rate += (hit - *rate) / MEMORY;
             // What follows a wrong draft token says nothing.
             self.n_checked = match hit {
                 1.0 => self.n_checked + 1,
@@ -188,15 +188,15 @@ mod tests {
             proposer.check(3);
             proposer.check(4);
         }
-        assert!(proposer.chance(Source::Lookup) > 0.95);
+        assert!(proposer.acceptance_rate(Source::Lookup) > 0.95);
         for _ in 0..40 {
             proposer.prompt_lookup(&[1, 2, 3, 4, 1, 2], 2);
             proposer.check(9);
             // Not compared: it follows a wrong draft token.
             proposer.check(4);
         }
-        assert!(proposer.chance(Source::Lookup) < 0.05);
-        assert!((0.5..0.51).contains(&proposer.chance(Source::Model)));
+        assert!(proposer.acceptance_rate(Source::Lookup) < 0.05);
+        assert!((0.5..0.51).contains(&proposer.acceptance_rate(Source::Model)));
     }
 
     proptest! {

@@ -342,7 +342,7 @@ impl Source {
         Ok(())
     }
 
-    /// Returns the number of layers, and how many more only guess tokens ahead and are not used.
+    /// Returns the number of layers, and how many multi-token-prediction layers follow, which are not used.
     pub(crate) fn n_layers(&self) -> Result<(usize, usize), LoadError> {
         let n_all = self.optional_count("block_count")?.unwrap_or(0);
         let n_drafts = self.optional_count("nextn_predict_layers")?.unwrap_or(0);
@@ -439,7 +439,7 @@ impl FileMatrix {
     }
 }
 
-/// Tensors of parts that are not the language model: encoders for images and sound, heads that guess
+/// Tensors of parts that are not the language model: encoders for images and sound, heads that draft
 /// tokens ahead. Divisors of rotations are read where a family has them.
 const FOREIGN: [&str; 9] = [
     "v.",
@@ -458,7 +458,7 @@ pub(crate) fn invalid(message: String) -> LoadError {
     LoadError::Invalid(message)
 }
 
-/// Returns whether a tensor belongs to the layers behind the others that only guess tokens ahead.
+/// Returns whether a tensor belongs to the multi-token-prediction layers behind the others.
 fn is_draft(name: &str, (n_layers, n_drafts): (usize, usize)) -> bool {
     let Some((layer, part)) = name
         .strip_prefix("blk.")

@@ -53,9 +53,9 @@ pub struct Settings {
     pub context_length: usize,
     /// How models are loaded.
     pub load: LoadOptions,
-    /// Whether engines guess tokens ahead.
+    /// Speculative decoding.
     pub speculation: Speculation,
-    /// Small models that guess for others.
+    /// Draft models.
     pub draft_models: Vec<DraftModel>,
     /// What `/api/version` reports.
     pub version: String,

@@ -624,7 +624,7 @@ fn load(
     let blocks_for = |n_tokens: usize| n_tokens.div_ceil(spec.block_size.max(1));
     let wanted = settings.reserved_context().min(spec.context_length);
     let models = [Some(spec), draft.as_ref().map(|draft| draft.spec())];
-    // Keys and values are stored twice where a small model guesses.
+    // Keys and values are stored twice where there is a draft model.
     let models = models.into_iter().flatten();
     let weights: u64 = models.clone().map(|spec| spec.weight_bytes).sum();
     let block_bytes: u64 = models.map(|spec| spec.kv_block_bytes.max(1) as u64).sum();

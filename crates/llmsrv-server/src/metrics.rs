@@ -185,13 +185,13 @@ impl Metrics {
             drafted_tokens: own(
                 r,
                 "drafted_tokens",
-                "Tokens guessed ahead and computed",
+                "Draft tokens computed",
                 Family::default(),
             ),
             accepted_tokens: own(
                 r,
                 "accepted_tokens",
-                "Guessed tokens that came true",
+                "Draft tokens accepted",
                 Family::default(),
             ),
             preemptions: own(

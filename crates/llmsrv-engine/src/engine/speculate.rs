@@ -1,4 +1,4 @@
-//! Which sequences draft token ahead in a step, how far, and from what.
+//! Speculative decoding: which sequences carry draft tokens in a step, how many, and from which source.
 
 use super::{Engine, Output, Request};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Lets the first sequences draft token what comes after their next token.
+    /// Proposes draft tokens for the first sequences.
     pub(super) fn propose(&mut self, max_sequences: usize) {
         if self.speculation == Speculation::Off {
             return;
@@ -55,11 +55,12 @@ impl Engine {
                 Speculation::Always(n) => (Source::Lookup, n.min(proposer.draft_tokens().len())),
                 Speculation::Auto if is_time => {
                     let found = proposer.draft_tokens().len();
-                    let looked_up = budget.consider(proposer.chance(Source::Lookup), found, 0.0);
+                    let looked_up =
+                        budget.consider(proposer.acceptance_rate(Source::Lookup), found, 0.0);
                     let model = model.filter(|(_, is_worth_it)| *is_worth_it);
                     let drafted = model.map(|(per_draft_token, _)| {
-                        let chance = proposer.chance(Source::Model);
-                        budget.consider(chance, most.min(n_slots), per_draft_token)
+                        let acceptance_rate = proposer.acceptance_rate(Source::Model);
+                        budget.consider(acceptance_rate, most.min(n_slots), per_draft_token)
                     });
                     let drafted = drafted.filter(|choice| {
                         choice.n_draft_tokens > 0

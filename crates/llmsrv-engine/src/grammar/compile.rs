@@ -168,7 +168,7 @@ impl Job<'_> {
     ) -> Result<(Matcher, TokenParser), String> {
         let mut text = lark.to_owned();
         if let Some(answer) = answer {
-            // Alone first: what is wrong with it is told as without scratch.
+            // Alone first: what is wrong with it is told as without tools.
             let rule = self.answer(answer, unenforced)?;
             let _ = writeln!(text, "\nanswer: {rule}");
         }

@@ -62,7 +62,7 @@ pub(crate) struct Budget<'a> {
     speculation: f32,
 }
 
-/// How far to draft token for one sequence.
+/// How far to draft for one sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
     pub(crate) n_draft_tokens: usize,
@@ -84,9 +84,9 @@ impl Budget<'_> {
     }
 
     /// Returns how many of a sequence's draft tokens to try, at most `most`: as many as give the most
-    /// tokens a second. Each comes true with `chance`, and takes `seconds` to be made; sequences make
+    /// tokens a second. Each is accepted with the probability `acceptance_rate`, and takes `seconds` to be made; sequences make
     /// theirs at the same time.
-    pub(crate) fn consider(&self, chance: f32, most: usize, seconds: f32) -> Choice {
+    pub(crate) fn consider(&self, acceptance_rate: f32, most: usize, seconds: f32) -> Choice {
         let mut best = Choice {
             n_draft_tokens: 0,
             speed: 0.0,
@@ -100,7 +100,7 @@ impl Budget<'_> {
         let most = most.min(MOST_ROWS - self.n_rows);
         let (mut expected, mut all_true) = (self.expected, 1.0);
         for n in 1..=most {
-            all_true *= chance;
+            all_true *= acceptance_rate;
             expected += all_true;
             let speculation = self.speculation.max(n as f32 * seconds);
             let speed = expected / (self.costs.of(self.n_rows + n) + speculation);
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use crate::speculation::MAX_DRAFT_TOKENS;
 
-    fn chosen(costs: &StepCosts, chance: f32, seconds: f32) -> usize {
-        let choice = Budget::new(costs, 1).consider(chance, MAX_DRAFT_TOKENS, seconds);
+    fn chosen(costs: &StepCosts, acceptance_rate: f32, seconds: f32) -> usize {
+        let choice = Budget::new(costs, 1).consider(acceptance_rate, MAX_DRAFT_TOKENS, seconds);
         choice.n_draft_tokens
     }
 

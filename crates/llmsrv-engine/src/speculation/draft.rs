@@ -1,8 +1,8 @@
 //! Draft tokens of a small model with the same vocabulary.
 //!
 //! The small model has KV blocks and a prefix cache of its own, and follows each sequence with a
-//! draft_state: a sequence of the same tokens. What it computes to draft token stays in its cache; where the
-//! draft tokens came true it counts as computed, elsewhere it is written over.
+//! draft state: a sequence of the same tokens. What it computes to draft stays in its cache; where the
+//! draft tokens were accepted it counts as computed, elsewhere it is written over.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ pub(crate) struct DraftTask<'a> {
 }
 
 impl DraftModel {
-    /// Prepares a model that draft tokens for one as `big` describes. Its cache holds as many tokens.
+    /// Prepares a model that drafts for one as `big` describes. Its cache holds as many tokens.
     pub(crate) fn new(
         model: Box<dyn Model>,
         big: &ModelSpec,
@@ -102,7 +102,7 @@ impl DraftModel {
         self.per_draft_token *= 1.0 - 1.0 / FORGETTING;
     }
 
-    /// Returns whether the model can draft token what comes after `tokens`.
+    /// Returns whether the model can draft what comes after `tokens`.
     pub(crate) fn can_read(&self, tokens: &[TokenId]) -> bool {
         !self.has_failed && tokens.len() < self.model.spec().context_length
     }
@@ -125,7 +125,7 @@ impl DraftModel {
         self.throughput.seconds(n_behind.saturating_sub(CLOSE))
     }
 
-    /// Draft tokens for each task, but for those whose sequence is not read yet: of that a piece is read
+    /// Proposes tokens for each task, but for those whose sequence is not read yet: of that a piece is read
     /// that takes about `target`. Makes fewer draft tokens, or none, where memory or the model fails.
     pub(crate) fn propose(
         &mut self,
@@ -279,12 +279,12 @@ impl DraftModel {
         true
     }
 
-    /// Forgets the draft_state of a sequence that is over.
+    /// Forgets the draft state of a sequence that is over.
     pub(crate) fn release(&mut self, draft_state: &mut DraftState) {
         draft_state.release(&mut self.blocks);
     }
 
-    /// Checks that the draft_states and the books agree; panics if not.
+    /// Checks that the draft states and the books agree; panics if not.
     pub(crate) fn assert_consistent<'a>(&self, draft_states: impl Iterator<Item = &'a DraftState>) {
         let held = draft_states.flat_map(|draft_state| draft_state.sequence.held());
         self.blocks.assert_consistent(held);

@@ -112,7 +112,7 @@ impl Step<'_> {
         self.attention.window.map_or(0, first)..row.end
     }
 
-    /// Computes a item segment by segment.
+    /// Computes an item segment by segment.
     pub(super) fn whole(&self, item: &WorkItem, out: &Parts<'_, f32>) {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut all = std::mem::take(&mut scratch.all);
@@ -195,7 +195,7 @@ impl Step<'_> {
         true
     }
 
-    /// Collects the queries of a item, scaled so that the scores are to the base 2, or can be capped.
+    /// Collects the queries of an item, scaled so that the scores are to the base 2, or can be capped.
     fn gather(&self, item: &WorkItem, scratch: &mut Scratch) {
         let Attention {
             head_dim,
@@ -457,7 +457,7 @@ impl Step<'_> {
         }
     }
 
-    /// Writes the results of a item.
+    /// Writes the results of an item.
     fn finish(&self, item: &WorkItem, states: &[State], sums: &[f32], out: &Parts<'_, f32>) {
         let head_dim = self.attention.head_dim;
         let of_queries = states.iter().zip(sums.chunks_exact(self.width));

@@ -1,4 +1,4 @@
-//! A real model that guesses for another one changes no token.
+//! A real draft model changes no token.
 
 use crate::tiny::{CASES, Case};
 use llmsrv_engine::{
@@ -72,9 +72,9 @@ fn a_model_that_guesses_for_itself_is_right() {
             let plain = talk(load(case, kv_cache_type), &long, 0.0);
             let mut pair = load(case, kv_cache_type);
             pair.draft = Some(load(case, kv_cache_type).model);
-            let guessed = talk(pair, &long, 0.0);
-            assert_eq!(guessed.0, plain.0, "{} {kv_cache_type}", case.name);
-            let stats = guessed.1;
+            let drafted = talk(pair, &long, 0.0);
+            assert_eq!(drafted.0, plain.0, "{} {kv_cache_type}", case.name);
+            let stats = drafted.1;
             // All but those after the last token.
             assert!(
                 stats.drafted_tokens > 20 && stats.accepted_tokens + 8 >= stats.drafted_tokens,
@@ -99,9 +99,9 @@ fn a_model_that_guesses_for_another_one_changes_nothing() {
             let plain = talk(load(big, "f16"), &prompts[1], temperature);
             let mut loaded = load(big, "f16");
             loaded.draft = Some(load(small, "f16").model);
-            let guessed = talk(loaded, &prompts[1], temperature);
-            assert_eq!(guessed.0, plain.0, "{} for {}", small.name, big.name);
-            assert!(guessed.1.drafted_tokens > 0);
+            let drafted = talk(loaded, &prompts[1], temperature);
+            assert_eq!(drafted.0, plain.0, "{} for {}", small.name, big.name);
+            assert!(drafted.1.drafted_tokens > 0);
         }
     }
 }

@@ -263,7 +263,7 @@ fn other_spellings_give_the_same_model() {
             both.shape = vec![64, 96];
             file.tensors.push(up);
         }
-        // A layer that guesses ahead, which is not used.
+        // A multi-token-prediction layer, which is not used.
         file.metadata.set("glmocr.block_count", 4u32);
         file.metadata.set("glmocr.nextn_predict_layers", 1u32);
         for name in ["blk.3.attn_norm.weight", "blk.3.nextn.enorm.weight"] {

@@ -1,4 +1,4 @@
-//! Small models that guess what bigger ones say: which guesses for which, and whether it can.
+//! Draft models: which model drafts for which, and whether it can.
 
 use std::str::FromStr;
 
@@ -9,10 +9,10 @@ use llmsrv_tokenizer::Tokenizer;
 use super::{need_of, refused};
 use crate::{app::Settings, error::ApiError, memory::MemoryEstimate};
 
-/// A small model that guesses, written `DRAFT` or `MODEL=DRAFT`.
+/// A draft model, written `DRAFT` or `MODEL=DRAFT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DraftModel {
-    /// The model it guesses for; `None` = every one with the same vocabulary.
+    /// The model it drafts for; `None` = every one with the same vocabulary.
     pub of: Option<ModelName>,
     /// The small model.
     pub name: ModelName,
@@ -88,7 +88,7 @@ impl Chosen {
         need_of(settings, &self.stored)
     }
 
-    /// Loads the small model; `None` if it cannot guess for a model with this tokenizer and was not
+    /// Loads the small model; `None` if it cannot draft for a model with this tokenizer and was not
     /// named for it.
     pub(super) fn load(
         &self,
@@ -117,7 +117,7 @@ impl Chosen {
         match reason {
             None => Ok(Some(loaded.model)),
             Some(reason) if self.is_own => Err(ApiError::internal(format!(
-                "draft model '{name}' cannot guess for '{big}': {reason}; \
+                "draft model '{name}' cannot draft for '{big}': {reason}; \
                  change LLMSRV_DRAFT_MODEL"
             ))),
             Some(reason) => {

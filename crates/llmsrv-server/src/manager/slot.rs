@@ -28,7 +28,7 @@ pub(super) struct Key {
     shards: Vec<PathBuf>,
     projectors: Vec<PathBuf>,
     adapters: Vec<PathBuf>,
-    /// The small model that guesses for this name alone.
+    /// The draft model of this name alone.
     draft: Option<ModelName>,
 }
 

@@ -99,7 +99,7 @@ async fn a_small_model_with_another_vocabulary_is_an_error_where_it_was_named() 
         (status, answer),
         (
             500,
-            json!({"error": "draft model 'speaker:latest' cannot guess for 'plain:latest': token 97 is another one; change LLMSRV_DRAFT_MODEL"})
+            json!({"error": "draft model 'speaker:latest' cannot draft for 'plain:latest': token 97 is another one; change LLMSRV_DRAFT_MODEL"})
         )
     );
     // One for all is not for this one.

@@ -1,4 +1,4 @@
-//! Speculation ahead changes how many steps an output takes, and nothing else.
+//! Speculative decoding changes how many steps an output takes, and nothing else.
 
 use super::*;
 
