@@ -82,7 +82,7 @@ pub enum Ended {
 }
 
 /// What is said of an answer that ended with [`Ended::Cut`].
-pub const CUT: &str = "the answer was cut before its end and is not in the format: num_predict or the context is too small";
+pub const CUT: &str = "num_predict or the context is too small: the answer was cut, or closed before the model had ended it";
 
 impl Session {
     /// Starts a conversation.

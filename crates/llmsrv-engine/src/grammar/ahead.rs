@@ -112,6 +112,14 @@ impl Ahead {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns tokens that close all that is open behind `taken`; nothing if they are not found.
+    pub(super) fn tokens_to_end(&mut self, taken: &[u8], at: &Position) -> Option<Vec<TokenId>> {
+        match self.way(taken, at, Goal::End) {
+            Way::Found(way) => self.tokens(&way),
+            Way::Closed | Way::Unknown => None,
+        }
+    }
+
     /// Returns tokens that spell `bytes`; nothing if there are none.
     pub(super) fn tokens(&self, bytes: &[u8]) -> Option<Vec<TokenId>> {
         let trie = self.environment.tok_trie();

@@ -148,9 +148,6 @@ impl Loops {
     }
 }
 
-/// The way to the end was not found.
-struct Unknown;
-
 impl Guard {
     /// A guard at the start of an output whose integers have up to `integer_digits` digits.
     pub(super) fn new(words: Arc<Words>, integer_digits: usize) -> Guard {
@@ -237,8 +234,8 @@ impl Guard {
         if is_inside && n_after > self.end.look_at {
             return Verdict::Take;
         }
-        match self.tokens_to_end(&bytes, &next, ahead) {
-            Ok(way) if way.len() <= n_after => {
+        match ahead.tokens_to_end(&bytes, &next) {
+            Some(way) if way.len() <= n_after => {
                 let n_spare = n_after - way.len();
                 self.end.look_at = if n_spare < 32 {
                     n_after
@@ -247,20 +244,17 @@ impl Guard {
                 };
                 Verdict::Take
             }
-            Ok(_) => {
-                let at = self.at.clone();
-                match self.tokens_to_end(&[], &at, ahead) {
-                    Ok(way) if way.len() <= n_left && !way.is_empty() => {
-                        self.end.was_brought_about = true;
-                        Verdict::Replace(way[0])
-                    }
-                    _ => {
-                        self.end.is_out_of_reach = true;
-                        Verdict::Take
-                    }
+            Some(_) => match ahead.tokens_to_end(&[], &self.at) {
+                Some(way) if way.len() <= n_left && !way.is_empty() => {
+                    self.end.was_brought_about = true;
+                    Verdict::Replace(way[0])
                 }
-            }
-            Err(Unknown) => {
+                _ => {
+                    self.end.is_out_of_reach = true;
+                    Verdict::Take
+                }
+            },
+            None => {
                 self.end.look_at = n_after - n_after / 8;
                 Verdict::Take
             }
@@ -269,8 +263,8 @@ impl Guard {
 
     /// Returns a token that leads on where all those that were chosen were refused.
     pub(super) fn way_out(&self, ahead: &mut Ahead) -> Option<TokenId> {
-        let way = self.tokens_to_end(&[], &self.at, ahead);
-        way.ok()?.first().copied()
+        let way = ahead.tokens_to_end(&[], &self.at)?;
+        way.first().copied()
     }
 
     /// Whether tokens were chosen to bring the output to an end.
@@ -278,20 +272,7 @@ impl Guard {
         self.end.was_brought_about
     }
 
-    fn tokens_to_end(
-        &self,
-        bytes: &[u8],
-        at: &Position,
-        ahead: &mut Ahead,
-    ) -> Result<Vec<TokenId>, Unknown> {
-        match ahead.way(bytes, at, Goal::End) {
-            Way::Found(way) => ahead.tokens(&way).ok_or(Unknown),
-            Way::Closed | Way::Unknown => Err(Unknown),
-        }
-    }
-
     fn is_text_stuck(&self) -> bool {
-        // The engine ends an answer at 30 equal tokens.
         matches!(self.at.place, Place::Name { .. } | Place::Text { .. })
             && (self.text.is_stuck(48, 8) || self.text.is_stuck(24, 24))
     }
