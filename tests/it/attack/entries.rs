@@ -17,7 +17,7 @@ use crate::util::TIMEOUT;
 
 const MIB: usize = 1 << 20;
 /// Taken, or refused for what it is.
-const FINE: &[u16] = &[200, 413, 422];
+const FINE: &[u16] = &[200, 400, 413, 422];
 const REFUSED: &[u16] = &[413, 422];
 
 /// Everything that is one request over HTTP.
@@ -36,12 +36,12 @@ pub fn all() -> Vec<Attack> {
     // Each once as it is and once compressed.
     for encoding in [None, Some("gzip"), Some("zstd")] {
         let attacks = [
-            json("empty entries", "/log/batch", REFUSED, || objects(4 * MIB)),
+            json("empty entries", "/log/batch", REFUSED, || objects(MIB)),
             json("small entries", "/log/batch", FINE, || {
                 format!("[{}{{\"cmd\":\"\"}}]", "{\"cmd\":\"\"},".repeat(500_000))
             }),
-            json("lists", "/log/batch", REFUSED, || lists(4 * MIB)),
-            json("deep", "/log/batch", REFUSED, || "[".repeat(4 * MIB)),
+            json("lists", "/log/batch", REFUSED, || lists(MIB)),
+            json("deep", "/log/batch", REFUSED, || "[".repeat(MIB)),
             json("a deep entry", "/log", FINE, || {
                 format!(
                     r#"{{"cmd":"x","extra":{{"a":{}}}}}"#,
@@ -59,22 +59,22 @@ pub fn all() -> Vec<Attack> {
                 json!({"cmd": "x", "output": " ".repeat(MIB - 100)}).to_string()
             }),
             json("what looks like secrets", "/log/batch", FINE, || {
-                let entry = json!({"cmd": "x", "output": "password=".repeat(100_000)}).to_string();
-                format!("[{}]", vec![entry; 15].join(","))
+                let entry = json!({"cmd": "x", "output": "password=".repeat(20_000)}).to_string();
+                format!("[{}]", vec![entry; 2].join(","))
             }),
             json("records without anything", "/v1/logs", FINE, || {
                 format!(
                     r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":{}}}]}}]}}"#,
-                    objects(4 * MIB)
+                    objects(MIB)
                 )
             }),
             json("resources without anything", "/v1/logs", FINE, || {
-                format!(r#"{{"resourceLogs":{}}}"#, objects(4 * MIB))
+                format!(r#"{{"resourceLogs":{}}}"#, objects(MIB))
             }),
             json("spans without anything", "/v1/traces", FINE, || {
                 format!(
                     r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":{}}}]}}]}}"#,
-                    objects(4 * MIB)
+                    objects(MIB)
                 )
             }),
             json("a deep attribute", "/v1/logs", FINE, || {
@@ -89,13 +89,13 @@ pub fn all() -> Vec<Attack> {
                 )
             }),
             protobuf("records without anything", "/v1/logs", FINE, || {
-                field(1, &field(2, &field(2, &[]).repeat(2 * MIB)))
+                field(1, &field(2, &field(2, &[]).repeat(MIB / 2)))
             }),
             protobuf("resources without anything", "/v1/logs", FINE, || {
-                field(1, &[]).repeat(2 * MIB)
+                field(1, &[]).repeat(MIB / 2)
             }),
             protobuf("spans without anything", "/v1/traces", FINE, || {
-                field(1, &field(2, &field(2, &[]).repeat(2 * MIB)))
+                field(1, &field(2, &field(2, &[]).repeat(MIB / 2)))
             }),
             protobuf("a deep attribute", "/v1/logs", FINE, || {
                 // Each is an array with one value.
@@ -105,7 +105,7 @@ pub fn all() -> Vec<Attack> {
                 }
                 field(1, &field(2, &field(2, &field(5, &value))))
             }),
-            protobuf("nonsense", "/v1/logs", FINE, || vec![0xff; 4 * MIB]),
+            protobuf("nonsense", "/v1/logs", FINE, || vec![0xff; MIB]),
         ];
         all.extend(attacks.map(|attack| match encoding {
             Some(encoding) => attack.packed(encoding),
