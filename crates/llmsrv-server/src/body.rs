@@ -173,7 +173,7 @@ pub(crate) struct MinRateBody {
     clock: Option<(Instant, Pin<Box<Sleep>>)>,
     n_bytes: u64,
     /// How long the first bytes may take.
-    patience: Duration,
+    timeout: Duration,
     /// The client waits for a word before it sends anything, and has not got it.
     unasked: bool,
 }
@@ -185,7 +185,7 @@ impl MinRateBody {
             inner: Some(body),
             clock: None,
             n_bytes: 0,
-            patience: TIMEOUT,
+            timeout: TIMEOUT,
             unasked: waits,
         }
     }
@@ -208,9 +208,9 @@ impl HttpBody for MinRateBody {
             Poll::Ready(ready) => ready,
             Poll::Pending => {
                 let (started, sleep) = this.clock.get_or_insert_with(|| {
-                    (Instant::now(), Box::pin(tokio::time::sleep(this.patience)))
+                    (Instant::now(), Box::pin(tokio::time::sleep(this.timeout)))
                 });
-                let allowed = this.patience + Duration::from_secs(this.n_bytes / SLOWEST);
+                let allowed = this.timeout + Duration::from_secs(this.n_bytes / SLOWEST);
                 let deadline = *started + allowed;
                 while sleep.as_mut().poll(context).is_ready() {
                     if sleep.deadline() >= deadline {
@@ -373,7 +373,7 @@ mod tests {
 
     async fn status(body: Body, limit: usize) -> u16 {
         let mut paced = MinRateBody::new(body, false);
-        paced.patience = Duration::from_millis(100);
+        paced.timeout = Duration::from_millis(100);
         match read(Body::new(paced), limit).await {
             Ok(_) => 200,
             Err(error) => error.status().as_u16(),
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(status(chunks(1000, 1, pause), 1 << 20).await, 408);
         // Nor does silence.
         assert_eq!(status(chunks(2, 10, pause * 50), 1 << 20).await, 408);
-        // Many times the patience, but all the time something comes.
+        // Many times the timeout, but all the time something comes.
         assert_eq!(status(chunks(40, 2048, pause), 4 << 20).await, 200);
     }
 

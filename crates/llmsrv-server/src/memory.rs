@@ -1,9 +1,8 @@
 //! How much memory loaded models may take, and how much they take.
 //!
 //! Each model has an [`Account`] from before it is loaded until its memory is really free: its
-//! weights, packed or in the mapped file, which is the same number of bytes but for rows that fill up
-//! the last strip, and its KV cache, which grows. Nothing grows without
-//! asking its account, so the sum keeps within the limit.
+//! weights, packed or in the mapped file (the same number of bytes up to padding), and its KV cache,
+//! which grows. Nothing grows without asking its account, so the sum keeps within the limit.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,7 +1,7 @@
 //! The description of the whole API as an OpenAPI 3.1 document.
 //!
 //! Each endpoint is a row: method, path, what it is for, and the types of its bodies. The schemas
-//! come from the wire types; requests are parsed with more patience than a derived parser has, so
+//! come from the wire types; requests are parsed more leniently than a derived parser has, so
 //! theirs are types of their own, which tests hold against the parsers.
 
 mod compatible;
@@ -205,7 +205,7 @@ const EVENTS: &str = "text/event-stream";
 const KEY: &str = "key";
 
 const DESCRIPTION: &str = "A local language-model server that speaks the Ollama, OpenAI and Anthropic APIs.\n\n\
-    Request bodies are read with patience: the content type does not matter, unknown members are ignored, `null` means \
+    Request bodies are read leniently: the content type does not matter, unknown members are ignored, `null` means \
     absent, and names of members are compared without case. `/api/*` streams by default, one JSON object a line \
     (`application/x-ndjson`); an error after the first line is a last line `{\"error\": ...}`. A key is asked for only \
     where the server was given keys.";
