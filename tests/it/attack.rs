@@ -553,6 +553,9 @@ async fn attacks_neither_end_the_servers_nor_disturb_a_chat() {
     assert!(surprises.is_empty(), "{surprises}");
     // Machines of tests are shared, and these builds are not optimised.
     assert!(during.most < LONGEST_GAP, "{during}");
+    // With the model goes what it keeps: prefixes, and the grammars that were compiled for it.
+    let unload = json!({"model": model, "keep_alive": 0});
+    server.post("/api/generate", &unload).await.ok();
     assert_memory_comes_back(&server, before.0);
     assert_memory_comes_back(&logger, before.1);
     assert_eq!(server.get("/api/tags").await.status, 200);

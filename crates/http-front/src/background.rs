@@ -107,7 +107,7 @@ mod tests {
             before
         };
         let long = || {
-            let deadline = Instant::now() + Duration::from_secs(60);
+            let deadline = Instant::now() + Duration::from_mins(1);
             let before = niceness();
             while niceness() == before && before < NICENESS && Instant::now() < deadline {
                 thread::yield_now();

@@ -107,8 +107,8 @@ async fn enter(
 }
 
 fn has_key(guard: &Guard, headers: &HeaderMap) -> bool {
-    let names = ["authorization", "x-api-key"].iter();
-    let given = names.filter_map(|name| headers.get(*name)).next();
+    let mut names = ["authorization", "x-api-key"].iter();
+    let given = names.find_map(|name| headers.get(*name));
     given.is_some_and(|value| guard.is_key(strip_bearer(value.as_bytes())))
 }
 
