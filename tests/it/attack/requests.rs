@@ -153,9 +153,10 @@ fn formats() -> Vec<Attack> {
     let regex = |pattern: String| json!({"type": "regex", "pattern": pattern}).to_string();
     let lark = |grammar: String| json!({"type": "lark", "grammar": grammar}).to_string();
     let gbnf = |grammar: String| json!({"type": "gbnf", "grammar": grammar}).to_string();
-    let rules: String = (0..40)
+    let rules: Vec<String> = (0..40)
         .map(|n| format!("a{n}: a{0} a{0} | a{0}\n", n + 1))
         .collect();
+    let rules = rules.concat();
     let cases = [
         ("schema: deep", deep(100_000)),
         ("schema: just as deep as JSON may be", deep(60)),
@@ -325,7 +326,8 @@ fn bombs() -> Vec<Attack> {
 
 /// Texts that are hard to cut into tokens.
 fn prompts() -> Vec<Attack> {
-    let texts: [(&str, fn() -> String); 4] = [
+    type Text = fn() -> String;
+    let texts: [(&str, Text); 4] = [
         ("blanks", || " ".repeat(8 << 20)),
         ("one letter", || "a".repeat(8 << 20)),
         ("marks", || "\u{301}".repeat(2 << 20)),
@@ -445,9 +447,10 @@ pub fn files() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         bytes.extend_from_slice(header.as_bytes());
         bytes
     };
-    let entries: String = (0..150_000)
+    let entries: Vec<String> = (0..150_000)
         .map(|n| format!(r#""t{n}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}},"#))
         .collect();
+    let entries = entries.concat();
     let mut files = vec![
         ("many keys", "model.gguf", gguf(0, 400_000, keys)),
         (

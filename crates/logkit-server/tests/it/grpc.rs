@@ -307,7 +307,8 @@ async fn messages_may_be_compressed_and_large_but_not_too_large() {
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Zstd] {
         let client = server.grpc().await;
         let mut client = client.send_compressed(encoding).accept_compressed(encoding);
-        let numbers: String = (0..200_000).map(|n| format!("{n} ")).collect();
+        let numbers: Vec<String> = (0..200_000).map(|n| format!("{n} ")).collect();
+        let numbers = numbers.concat();
         let large = LogRequest {
             output: numbers[..(1 << 20) - 100].to_owned(),
             ..call("x")

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use super::file::{LogFile, Rotation, io_error};
+use super::file::{KEPT_BYTES, LogFile, Rotation, io_error};
 use crate::{Entry, Sink, SinkError};
 
 /// Adds rows to a file of comma-separated values.
@@ -84,7 +84,10 @@ impl Sink for CsvSink {
             self.buffer.insert_str(0, "\r\n");
             self.buffer.insert_str(0, &header);
         }
-        self.file.append(self.buffer.as_bytes())
+        let written = self.file.append(self.buffer.as_bytes());
+        self.buffer.clear();
+        self.buffer.shrink_to(KEPT_BYTES);
+        written
     }
 
     fn name(&self) -> Cow<'static, str> {

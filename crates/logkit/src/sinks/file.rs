@@ -9,6 +9,9 @@ use std::{
 
 use crate::{SinkError, Timestamp};
 
+/// What the buffer of a sink keeps of its memory between batches.
+pub(super) const KEPT_BYTES: usize = 1 << 20;
+
 /// When a file is put aside for a new one. Files put aside are called `<name>.1`, the newest, and so
 /// on, with `.zst` if they are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::{borrow::Cow, io::Write, path::Path};
 
 use serde_json::{Map, Value};
 
-use super::file::{LogFile, Rotation};
+use super::file::{KEPT_BYTES, LogFile, Rotation};
 use crate::{Entry, Sink, SinkError, Text, repr};
 
 /// Adds JSON objects to a file.
@@ -74,7 +74,10 @@ impl Sink for JsonSink {
             self.buffer.push(b'\n');
         }
         self.file.make_room(self.buffer.len())?;
-        self.file.append(&self.buffer)
+        let written = self.file.append(&self.buffer);
+        self.buffer.clear();
+        self.buffer.shrink_to(KEPT_BYTES);
+        written
     }
 
     fn name(&self) -> Cow<'static, str> {

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt::Write, path::Path};
 
-use super::file::{LogFile, Rotation};
+use super::file::{KEPT_BYTES, LogFile, Rotation};
 use crate::{Entry, Sink, SinkError};
 
 /// Adds entries to a Markdown file.
@@ -32,7 +32,10 @@ impl Sink for MarkdownSink {
         if self.file.is_empty() {
             self.buffer.insert_str(0, "# Logs\n\n");
         }
-        self.file.append(self.buffer.as_bytes())
+        let written = self.file.append(self.buffer.as_bytes());
+        self.buffer.clear();
+        self.buffer.shrink_to(KEPT_BYTES);
+        written
     }
 
     fn name(&self) -> Cow<'static, str> {
