@@ -304,7 +304,7 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_THREADS", "threads", Kind::Integer { min: 0, max: 4096 }, "0",
         "Threads for arithmetic; 0 = one for each core"),
     row(Server, "LLMSRV_CPU_ARITHMETIC", "cpu_arithmetic", Kind::Choice(&["auto", "fast", "fine", "exact"]), "auto",
-        "Activation precision on the CPU: fast is int8, fine int16, exact f32 and slow; auto: fine for weights up to 64 MiB"),
+        "Activation precision on the CPU: fast int8, fine int16, exact f32 (slow); auto: fine up to 64 MiB of weights"),
     row(Server, "LLMSRV_CPU", "cpu", Kind::Choice(&["auto", "scalar", "avx2", "avx512", "neon"]), "auto",
         "Instruction set to use at most, for tests").reserved(),
     row(Server, "LLMSRV_GPU", "gpu", Kind::Switch, "",

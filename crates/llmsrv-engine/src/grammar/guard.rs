@@ -81,6 +81,8 @@ pub(super) struct Guard {
 /// What is known of the way to the end of the output.
 #[derive(Clone)]
 struct End {
+    /// A way to the end from here, if one is known.
+    way: Vec<TokenId>,
     /// Tokens left at which the way is looked for again, if nothing is opened before.
     look_at: usize,
     /// Whether there is no use in looking: not even the shortest answer fits.
@@ -92,6 +94,7 @@ struct End {
 impl Default for End {
     fn default() -> End {
         End {
+            way: Vec::new(),
             look_at: MOST_LEFT,
             is_out_of_reach: false,
             was_brought_about: false,
@@ -215,6 +218,12 @@ impl Guard {
     /// whether a name that it begins can become one that is not there yet, and whether there is room
     /// to close what is open behind it. What cannot be found out is let through.
     pub(super) fn judge(&mut self, token: TokenId, n_left: usize, ahead: &mut Ahead) -> Verdict {
+        let n_after = n_left.saturating_sub(1);
+        let known = std::mem::take(&mut self.end.way);
+        if known.first() == Some(&token) && known.len() <= n_left {
+            self.end.way = known[1..].to_vec();
+            return Verdict::Take;
+        }
         let bytes = self.bytes(token).into_owned();
         let mut next = self.at.clone();
         let is_repeated = bytes.iter().fold(false, |found, byte| {
@@ -223,9 +232,9 @@ impl Guard {
         if is_repeated
             || (next.may_repeat_name() && ahead.way(&bytes, &next, Goal::NewName) == Way::Closed)
         {
+            self.end.way = known;
             return Verdict::Refuse;
         }
-        let n_after = n_left.saturating_sub(1);
         if n_left > MOST_LEFT || self.end.is_out_of_reach {
             return Verdict::Take;
         }
@@ -242,18 +251,23 @@ impl Guard {
                 } else {
                     n_after - n_spare / 4
                 };
+                self.end.way = way;
                 Verdict::Take
             }
-            Some(_) => match ahead.tokens_to_end(&[], &self.at) {
-                Some(way) if way.len() <= n_left && !way.is_empty() => {
+            Some(_) => {
+                // What is found is not always shortest: the way that was known may still fit.
+                let fits = |way: &Vec<TokenId>| !way.is_empty() && way.len() <= n_left;
+                let way = Some(known).filter(fits);
+                let way = way.or_else(|| ahead.tokens_to_end(&[], &self.at).filter(fits));
+                if let Some(way) = way {
                     self.end.was_brought_about = true;
+                    self.end.way = way[1..].to_vec();
                     Verdict::Replace(way[0])
-                }
-                _ => {
+                } else {
                     self.end.is_out_of_reach = true;
                     Verdict::Take
                 }
-            },
+            }
             None => {
                 self.end.look_at = n_after - n_after / 8;
                 Verdict::Take
