@@ -114,7 +114,9 @@ fn has_key(guard: &Guard, headers: &HeaderMap) -> bool {
 
 fn refused(refusal: &Refusal) -> Status {
     let code = match refusal.status {
-        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::SERVICE_UNAVAILABLE => Code::ResourceExhausted,
+        // As tonic says it of messages: it is in vain to send this again.
+        StatusCode::PAYLOAD_TOO_LARGE => Code::OutOfRange,
+        StatusCode::SERVICE_UNAVAILABLE => Code::ResourceExhausted,
         StatusCode::REQUEST_TIMEOUT => Code::DeadlineExceeded,
         StatusCode::UNSUPPORTED_MEDIA_TYPE => Code::Unimplemented,
         _ => Code::InvalidArgument,
