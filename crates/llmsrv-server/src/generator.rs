@@ -1,4 +1,4 @@
-//! Who speaks in an answer: an engine of this process, or a server elsewhere.
+//! What generates an answer: an engine of this process, or an upstream server.
 
 use std::{
     sync::Arc,
@@ -29,7 +29,7 @@ pub(crate) enum Outcome {
     Prompt(String, usize),
 }
 
-/// Speaks. Dropping it, as when the client goes away, ends the work.
+/// Generates an answer. Dropping it, as when the client goes away, cancels the work.
 pub(crate) enum Generator {
     /// A model of this machine.
     Engine(Box<Engine>),

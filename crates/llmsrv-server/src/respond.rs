@@ -113,7 +113,7 @@ fn warnings(texts: &[String]) -> Vec<HeaderValue> {
     texts.iter().take(MAX_WARNINGS).filter_map(value).collect()
 }
 
-/// Waits for what a generator says next. Nothing is lost when the wait is given up and taken up again.
+/// Waits for the next delta of a generator. Nothing is lost when the wait is given up and taken up again.
 async fn listen(answer: usize, mut generator: Generator) -> NextDelta {
     let next = generator.next().await;
     NextDelta {
