@@ -10,6 +10,7 @@ mod devices;
 mod host;
 mod install_model;
 mod key;
+mod launch;
 mod load;
 mod logkit;
 mod misc;
@@ -33,6 +34,7 @@ pub use devices::{DeviceArgs, DeviceWorkerArgs, TestgpuArgs, TestnpuArgs};
 pub use host::{ExamplesArgs, LanguageArg, StatusArgs, TestArgs};
 pub use install_model::InstallModelArgs;
 pub use key::{KeyAction, KeyArgs, RoleArg};
+pub use launch::LaunchArgs;
 pub use load::LoadArgs;
 pub use logkit::LogkitArgs;
 pub use misc::{CompletionsArgs, GenerateArgs, ShellArg, VersionArgs};
@@ -154,6 +156,9 @@ pub enum Command {
     /// Chat with a model, or ask it one thing
     #[command(long_about = run::ABOUT)]
     Run(RunArgs),
+    /// Start a coding agent on a model of the server, or print what to copy into an editor
+    #[command(long_about = launch::ABOUT)]
+    Launch(LaunchArgs),
     /// List the models
     #[command(visible_alias = "ls")]
     List(ListArgs),
@@ -249,6 +254,7 @@ impl Command {
             Command::Key(args) => args.wants_json(),
             Command::Config(args) => args.wants_json(),
             Command::Create(args) => args.json,
+            Command::Launch(args) => args.json,
             Command::Default(args) => args.json,
             Command::Pull(args) => args.json,
             Command::Push(args) => args.json,
@@ -341,7 +347,7 @@ const OTHER_WORDS: &[(&[&str], &str)] = &[
 
 /// The commands by what people want to do.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Talk to models", &["run", "serve"]),
+    ("Talk to models", &["run", "serve", "launch"]),
     (
         "Manage models",
         &[

@@ -13,6 +13,7 @@ mod firewall;
 mod generate;
 mod install_model;
 mod key;
+mod launch;
 mod list;
 mod load;
 mod logs;
@@ -63,6 +64,7 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
             serve::run(&context, &args)
         }
         Command::Run(args) => run::run(&plain(global)?, args),
+        Command::Launch(args) => launch::run(&plain(global)?, &args),
         Command::List(args) => list::run(&plain(global)?, &args),
         Command::Show(args) => show::run(&plain(global)?, &args),
         Command::Ps(args) => ps::run(&plain(global)?, &args),

@@ -131,7 +131,7 @@ pub fn client(context: &Context) -> Result<Client, Failure> {
 }
 
 /// Returns where the server is. The settings of one on this machine say whether it speaks https.
-fn address(config: &ServerConfig) -> Address {
+pub fn address(config: &ServerConfig) -> Address {
     let mut address = config.host.clone();
     address.tls |= config.tls_cert.is_some() && address.is_local();
     address

@@ -13,6 +13,8 @@ pub struct Known {
     is_default: bool,
     /// It can be given images.
     pub sees: bool,
+    /// It can call tools.
+    pub calls_tools: bool,
     has_template: bool,
     embeds_only: bool,
 }
@@ -34,6 +36,7 @@ impl Known {
             name: short(meant.unwrap_or(model)).to_owned(),
             is_default: is_default(model),
             sees: can("vision"),
+            calls_tools: can("tools"),
             has_template: !matches!(template.as_str(), "" | "{{.Prompt}}"),
             embeds_only: can("embedding") && !can("completion"),
         })

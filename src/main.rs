@@ -23,6 +23,7 @@ mod request_log;
 mod run;
 mod steps;
 mod term;
+mod tools;
 mod transfer;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};

@@ -203,17 +203,27 @@ async fn genkit_works_unmodified() {
 const TASK: &str = "Use your shell to say something, then tell me what it said.";
 const SAID: &str = "said-by-tool";
 
+/// An agent as `llmsrv launch` starts it.
+fn launched(scripted: &Scripted, clients: &Path, agent: &str) -> Command {
+    let program = scripted.sandbox.command();
+    let mut command = scripted.command(Path::new(program.get_program()));
+    let own = clients.join("node_modules/.bin");
+    let path = std::env::var("PATH").unwrap_or_default();
+    command
+        .env("PATH", format!("{}:{path}", own.display()))
+        .args(["launch", agent, "-m", "script", "--host"])
+        .args([&scripted.server.url, "--"]);
+    command
+}
+
 #[tokio::test]
 async fn claude_code_works_unmodified() {
     let Some(clients) = clients() else { return };
     let scripted = Scripted::start().await;
     let output = Output::of(
-        scripted
-            .command(&clients.join("node_modules/.bin/claude"))
-            .args(["-p", TASK, "--model", "script", "--output-format", "json"])
+        launched(&scripted, &clients, "claude")
+            .args(["-p", TASK, "--output-format", "json"])
             .args(["--allowedTools", "Bash"])
-            .env("ANTHROPIC_BASE_URL", &scripted.server.url)
-            .env("ANTHROPIC_API_KEY", "unused")
             .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     )
     .ok();
@@ -226,16 +236,10 @@ async fn claude_code_works_unmodified() {
 async fn codex_works_unmodified() {
     let Some(clients) = clients() else { return };
     let scripted = Scripted::start().await;
-    let provider = format!(
-        "model_providers.llmsrv={{name=\"llmsrv\", base_url=\"{}/v1\", wire_api=\"responses\"}}",
-        scripted.server.url
-    );
     let output = Output::of(
-        scripted
-            .command(&clients.join("node_modules/.bin/codex"))
-            .args(["exec", "--skip-git-repo-check", "--model", "script"])
-            .arg("--dangerously-bypass-approvals-and-sandbox")
-            .args(["-c", "model_provider=llmsrv", "-c", &provider, TASK])
+        launched(&scripted, &clients, "codex")
+            .args(["exec", "--skip-git-repo-check"])
+            .args(["--dangerously-bypass-approvals-and-sandbox", TASK])
             .env("CODEX_HOME", scripted.sandbox.path()),
     )
     .ok();

@@ -32,6 +32,7 @@ mod host;
 mod hostile;
 mod install_model;
 mod interrupted;
+mod launch;
 mod load;
 mod logkit;
 mod machine;
