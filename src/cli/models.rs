@@ -151,7 +151,7 @@ pub struct CreateArgs {
     /// A model, a GGUF file or a folder, in place of what the Modelfile says
     #[arg(long, value_name = "MODEL|PATH", add = ArgValueCompleter::new(complete::models_and_files))]
     pub from: Option<String>,
-    /// Quantize the weights: Q4_K_M, Q8_0, F16, ...
+    /// Quantize the weights: Q4_K_M, Q8_0, Q3_K_M, IQ4_XS, F16, ...
     #[arg(short = 'Q', long, value_name = "TYPE", add = ArgValueCandidates::new(complete::targets))]
     pub quantize: Option<String>,
     /// Copy model files where they could be linked
