@@ -1,16 +1,16 @@
 //! Packing into super-blocks of 256 elements, with a search for the scales that lose least.
 //!
-//! What a stretch of 16 or 32 elements loses is a weighted sum of squares; large elements weigh more,
+//! What a sub-block of 16 or 32 elements loses is a weighted sum of squares; large elements weigh more,
 //! since they matter more to a product. For a given assignment of elements to steps the best scale is
 //! a linear least-squares problem with a closed form. The search tries several assignments, each
 //! improved once by assigning again with the scale found, and takes the best. Then the scales of the
-//! stretches are rounded to the few bits that they have, and their neighbours are tried too.
+//! sub-blocks are rounded to the few bits that they have, and their neighbours are tried too.
 
 use half::f16;
 
 use super::blocks::IQ4_STEPS;
 
-/// Small scales and minimums (4 bits each) of 16 stretches; 2-bit elements; scale; scale of minimums.
+/// Small scales and minimums (4 bits each) of 16 sub-blocks; 2-bit elements; scale; scale of minimums.
 pub(super) fn q2_k(values: &[f32], out: &mut [u8]) {
     each::<256, 84>(values, out, |values, block| {
         let lines = lines::<16, 16>(values, 3.0, 15);
@@ -23,7 +23,7 @@ pub(super) fn q2_k(values: &[f32], out: &mut [u8]) {
     });
 }
 
-/// The third bits of all elements, inverted; 2 low bits; 6-bit scales of 16 stretches; scale.
+/// The third bits of all elements, inverted; 2 low bits; 6-bit scales of 16 sub-blocks; scale.
 pub(super) fn q3_k(values: &[f32], out: &mut [u8]) {
     each::<256, 110>(values, out, |values, block| {
         let scaled = scaled::<ThreeBits, 16, 16>(values, [-32, 31]);
@@ -51,7 +51,7 @@ fn low_two_bits(q: &[u8; 256], bytes: &mut [u8]) {
     }
 }
 
-/// Scale; scale of minimums; 6-bit scales and minimums of 8 stretches; nibbles.
+/// Scale; scale of minimums; 6-bit scales and minimums of 8 sub-blocks; nibbles.
 pub(super) fn q4_k(values: &[f32], out: &mut [u8]) {
     each::<256, 144>(values, out, |values, block| {
         let lines = lines::<32, 8>(values, 15.0, 63);
@@ -93,7 +93,7 @@ pub(super) fn q5_k(values: &[f32], out: &mut [u8]) {
     });
 }
 
-/// 4 low bits; 2 high bits; 8-bit scales of 16 stretches; scale.
+/// 4 low bits; 2 high bits; 8-bit scales of 16 sub-blocks; scale.
 pub(super) fn q6_k(values: &[f32], out: &mut [u8]) {
     each::<256, 210>(values, out, |values, block| {
         let scaled = scaled::<SixBits, 16, 16>(values, [-128, 127]);
@@ -113,7 +113,7 @@ pub(super) fn q6_k(values: &[f32], out: &mut [u8]) {
     });
 }
 
-/// Scale; 6-bit scales of 8 stretches, split into 2 high and 4 low bits; indices of steps.
+/// Scale; 6-bit scales of 8 sub-blocks, split into 2 high and 4 low bits; indices of steps.
 pub(super) fn iq4_xs(values: &[f32], out: &mut [u8]) {
     each::<256, 136>(values, out, |values, block| {
         let scaled = scaled::<Iq4, 32, 8>(values, [-32, 31]);
@@ -158,7 +158,7 @@ fn iq4_nibbles(steps: &[f32; 32], bytes: &mut [u8]) {
     }
 }
 
-/// `step * q - min` for the elements of a stretch.
+/// `step * q - min` for the elements of a sub-block.
 #[derive(Clone, Copy, Default)]
 struct Line {
     step: f32,
@@ -166,17 +166,17 @@ struct Line {
     min: f32,
 }
 
-/// A super-block of `N` stretches of `L` elements, as lines.
+/// A super-block of `N` sub-blocks of `L` elements, as lines.
 struct Lines<const N: usize> {
     d: f16,
     dmin: f16,
-    /// Scale and minimum of each stretch, in units of `d` and `dmin`.
+    /// Scale and minimum of each sub-block, in units of `d` and `dmin`.
     packed: [(u8, u8); N],
     q: [u8; 256],
 }
 
 impl Lines<8> {
-    /// Scale, scale of minimums, and 6 bits each of the scales and minimums of 8 stretches.
+    /// Scale, scale of minimums, and 6 bits each of the scales and minimums of 8 sub-blocks.
     fn write_head(&self, head: &mut [u8]) {
         head[..2].copy_from_slice(&self.d.to_le_bytes());
         head[2..4].copy_from_slice(&self.dmin.to_le_bytes());
@@ -196,14 +196,14 @@ impl Lines<8> {
     }
 }
 
-/// Chooses the scales and minimums of `N` stretches of `L` elements: elements from 0 to `top`, scales
+/// Chooses the scales and minimums of `N` sub-blocks of `L` elements: elements from 0 to `top`, scales
 /// and minimums from 0 to `limit`.
 fn lines<const L: usize, const N: usize>(values: &[f32; 256], top: f32, limit: u8) -> Lines<N> {
     const { assert!(L * N == 256) }
-    let (stretches, _) = values.as_chunks::<L>();
+    let (sub_blocks, _) = values.as_chunks::<L>();
     let mut weights = [[0.0; L]; N];
     let mut lines = [Line::default(); N];
-    for ((values, weights), line) in stretches.iter().zip(&mut weights).zip(&mut lines) {
+    for ((values, weights), line) in sub_blocks.iter().zip(&mut weights).zip(&mut lines) {
         *weights = importance(values);
         *line = fit_line(values, weights, top);
     }
@@ -227,7 +227,7 @@ fn lines<const L: usize, const N: usize>(values: &[f32; 256], top: f32, limit: u
                     step: step_unit * scale as f32,
                     min: min_unit * min as f32,
                 };
-                let error = line.error(&stretches[j], &weights[j], top);
+                let error = line.error(&sub_blocks[j], &weights[j], top);
                 if error < best.0 {
                     best = (error, scale, min);
                 }
@@ -240,7 +240,7 @@ fn lines<const L: usize, const N: usize>(values: &[f32; 256], top: f32, limit: u
             min: min_unit * f32::from(min),
         };
         let inverse = inverse(line.step);
-        for (q, value) in q.iter_mut().zip(&stretches[j]) {
+        for (q, value) in q.iter_mut().zip(&sub_blocks[j]) {
             *q = step_of(*value + line.min, inverse, top) as u8;
         }
     }
@@ -319,7 +319,7 @@ fn fit_line<const L: usize>(values: &[f32; L], weights: &[f32; L], top: f32) -> 
     best.0
 }
 
-/// The steps that the elements of a stretch can have, in multiples of its scale; signed.
+/// The steps that the elements of a sub-block can have, in multiples of its scale; signed.
 trait Steps {
     /// Where the element farthest from zero may come to lie: the first, and how far apart the next.
     const FARTHEST: &[(f32, f32)];
@@ -361,25 +361,25 @@ impl Steps for Iq4 {
     }
 }
 
-/// A super-block of `N` stretches as multiples of their scales.
+/// A super-block of `N` sub-blocks as multiples of their scales.
 struct Scaled<const N: usize> {
     d: f16,
-    /// The scale of each stretch, in units of `d`.
+    /// The scale of each sub-block, in units of `d`.
     scales: [i32; N],
     /// The elements, in units of their scales.
     q: [f32; 256],
 }
 
-/// Chooses the scales of `N` stretches of `L` elements, within `limits`.
+/// Chooses the scales of `N` sub-blocks of `L` elements, within `limits`.
 fn scaled<S: Steps, const L: usize, const N: usize>(
     values: &[f32; 256],
     limits: [i32; 2],
 ) -> Scaled<N> {
     const { assert!(L * N == 256) }
-    let (stretches, _) = values.as_chunks::<L>();
+    let (sub_blocks, _) = values.as_chunks::<L>();
     let mut weights = [[0.0; L]; N];
     let mut fitted = [0.0_f32; N];
-    for ((values, weights), scale) in stretches.iter().zip(&mut weights).zip(&mut fitted) {
+    for ((values, weights), scale) in sub_blocks.iter().zip(&mut weights).zip(&mut fitted) {
         *weights = importance(values);
         *scale = fit_scale::<S, L>(values, weights);
     }
@@ -398,17 +398,20 @@ fn scaled<S: Steps, const L: usize, const N: usize>(
             let scale = scale.clamp(low, high);
             let step = unit * scale as f32;
             let inverse = inverse(step);
-            let terms = stretches[j].iter().zip(&weights[j]).map(|(value, weight)| {
-                let lost = step * S::nearest(value * inverse) - value;
-                weight * lost * lost
-            });
+            let terms = sub_blocks[j]
+                .iter()
+                .zip(&weights[j])
+                .map(|(value, weight)| {
+                    let lost = step * S::nearest(value * inverse) - value;
+                    weight * lost * lost
+                });
             let error: f32 = terms.sum();
             if error < best {
                 (best, scales[j]) = (error, scale);
             }
         }
         let inverse = inverse(unit * scales[j] as f32);
-        *q = stretches[j].map(|value| S::nearest(value * inverse));
+        *q = sub_blocks[j].map(|value| S::nearest(value * inverse));
     }
     Scaled { d, scales, q }
 }
@@ -454,7 +457,7 @@ fn farthest(values: &[f32]) -> f32 {
     values.iter().fold(0.0, farther)
 }
 
-/// Weights of the errors of the elements of a stretch.
+/// Weights of the errors of the elements of a sub-block.
 fn importance<const N: usize>(values: &[f32; N]) -> [f32; N] {
     let squares: f32 = values.iter().map(|value| value * value).sum();
     let typical = (squares / N as f32).sqrt();
