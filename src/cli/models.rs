@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 
-use crate::complete;
+use crate::{catalogue, complete};
 
 /// Arguments of `list`.
 #[derive(Args, Debug)]
@@ -66,7 +66,8 @@ pub struct ShowArgs {
     A pull that was interrupted goes on where it was.")]
 pub struct PullArgs {
     /// The models
-    #[arg(value_name = "NAME", required = true)]
+    #[arg(value_name = "NAME", required = true,
+        add = ArgValueCandidates::new(catalogue::candidates))]
     pub names: Vec<String>,
     /// Allow plain http and unverified certificates for a host of a private network
     #[arg(long)]
