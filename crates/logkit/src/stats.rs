@@ -27,7 +27,7 @@ pub struct Stats {
     pub dropped_sink: u64,
     /// Calls of a sink that failed.
     pub sink_errors: u64,
-    /// Entries that wait.
+    /// Entries that wait in the queue now.
     pub queue_len: usize,
 }
 
@@ -50,7 +50,7 @@ pub struct StatsSource {
 }
 
 impl StatsSource {
-    /// The counts now.
+    /// Returns what was counted until now.
     pub fn get(&self) -> Stats {
         self.counters.stats(&self.queue)
     }
