@@ -38,7 +38,7 @@ pub(crate) struct Counters {
     pub(crate) dropped_queue: AtomicU64,
     pub(crate) dropped_sink: AtomicU64,
     pub(crate) sink_errors: AtomicU64,
-    /// The same by the name of the sink.
+    /// `sink_errors`, by the name of the sink.
     errors_by_sink: Mutex<BTreeMap<String, u64>>,
 }
 

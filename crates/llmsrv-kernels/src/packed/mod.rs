@@ -550,7 +550,7 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
 /// [`formats::row_panel`] with as many vectors at a time as there are registers for the sums of.
 ///
 /// # Safety
-/// As there.
+/// As for [`formats::multiply_row_panel`].
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 unsafe fn neon_row_panel<F: Format, const C: usize, const I8MM: bool>(

@@ -17,7 +17,7 @@ pub struct DiffTracker {
     store: Option<store::Store>,
 }
 
-/// The last call.
+/// What is remembered of a function's last call with some arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Last {
     version: String,
