@@ -30,18 +30,18 @@ pub enum Error {
     Address {
         /// Base URL of the server.
         url: String,
-        /// Why.
+        /// What is wrong with the address, in words.
         reason: String,
     },
     /// The server refused or failed.
     #[error("{message}")]
     Status {
-        /// HTTP status.
+        /// HTTP status of the answer.
         status: u16,
         /// The server's own text.
         message: String,
     },
-    /// The connection broke.
+    /// The connection ended before the answer did.
     #[error("the connection to the server broke: {0}")]
     Broken(String),
     /// An error in the middle of a stream.
@@ -164,7 +164,7 @@ impl Client {
         self.command(Method::POST, "/api/generate", &request).await
     }
 
-    /// Copies a model.
+    /// Gives a model a second name, `destination`.
     pub async fn copy(&self, source: &str, destination: &str) -> Result<(), Error> {
         self.command(
             Method::POST,
@@ -174,7 +174,7 @@ impl Client {
         .await
     }
 
-    /// Deletes a model.
+    /// Deletes a model from the server's store.
     pub async fn delete(&self, model: &str) -> Result<(), Error> {
         self.command(Method::DELETE, "/api/delete", &json!({ "model": model }))
             .await

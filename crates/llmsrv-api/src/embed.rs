@@ -35,22 +35,22 @@ pub struct EmbeddingResponse {
 /// Answer of `/v1/embeddings`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct EmbeddingList {
-    /// `list`.
+    /// Always `list`.
     pub object: &'static str,
     /// One entry for each input.
     pub data: Vec<Embedding>,
     /// The model, as the client named it.
     pub model: String,
-    /// What it cost.
+    /// Tokens of all inputs.
     pub usage: EmbedUsage,
 }
 
 /// One entry of an [`EmbeddingList`].
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Embedding {
-    /// `embedding`.
+    /// Always `embedding`.
     pub object: &'static str,
-    /// The vector.
+    /// Numbers, or their bytes as base64 if that was asked for.
     pub embedding: Vector,
     /// Place of its input in the request.
     pub index: usize,
@@ -60,7 +60,7 @@ pub struct Embedding {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Vector {
-    /// Numbers.
+    /// A list of numbers.
     Floats(Vec<f32>),
     /// Base64 of little-endian f32.
     Base64(String),
@@ -71,7 +71,7 @@ pub enum Vector {
 pub struct EmbedUsage {
     /// Tokens of all inputs.
     pub prompt_tokens: u64,
-    /// The same.
+    /// Equal to `prompt_tokens`: nothing is generated.
     pub total_tokens: u64,
 }
 
@@ -80,9 +80,9 @@ pub struct EmbedUsage {
 pub struct RerankResponse {
     /// The model, as the client named it.
     pub model: String,
-    /// Best first.
+    /// One entry for each document that is wanted, the best first.
     pub results: Vec<RerankResult>,
-    /// What it cost.
+    /// Tokens of the query and the documents.
     pub usage: EmbedUsage,
 }
 
@@ -101,7 +101,7 @@ pub struct RerankResult {
 /// A document in an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RerankDocument {
-    /// Its text.
+    /// The document as the request had it.
     pub text: String,
 }
 

@@ -54,9 +54,9 @@ pub struct Fields {
 /// Ids of tokens, in the few bytes they need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ids {
-    /// `[1, 2]`
+    /// The ids of one text: `[1, 2]`.
     One(Vec<u32>),
-    /// `[[1, 2], [3]]`
+    /// Those of several texts: `[[1, 2], [3]]`.
     Many(Vec<Vec<u32>>),
 }
 
@@ -120,7 +120,7 @@ impl Fields {
         self.members.entry(name.to_owned()).or_insert(value);
     }
 
-    /// Takes a text.
+    /// Takes a text; `None` if there is no such member.
     pub fn text(&mut self, name: &str) -> Result<Option<String>, BodyError> {
         self.take_as(name, "a string", |value| match value {
             Value::String(text) => Some(text),

@@ -22,11 +22,11 @@ use crate::options::{self, TypedValue};
 /// The instructions of a Modelfile, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Modelfile {
-    /// Without comments.
+    /// One for each line with an instruction; comments and empty lines are gone.
     pub instructions: Vec<Instruction>,
 }
 
-/// One instruction.
+/// One instruction and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instruction {
     /// What the model is made from: the name of a model, a file or a folder. May repeat.
@@ -35,14 +35,14 @@ pub enum Instruction {
     Parameter {
         /// Name in the API.
         name: String,
-        /// Value as written.
+        /// The value as it is written.
         value: String,
     },
-    /// A Go template.
+    /// The Go template that makes a prompt of a conversation.
     Template(String),
-    /// System prompt.
+    /// The system prompt where a conversation has none.
     System(String),
-    /// License; may repeat.
+    /// Text of a license; may repeat.
     License(String),
     /// A file or folder with a LoRA adapter.
     Adapter(String),
@@ -50,12 +50,12 @@ pub enum Instruction {
     Message {
         /// `system`, `user` or `assistant`.
         role: String,
-        /// What is said.
+        /// The text of the message.
         content: String,
     },
     /// Oldest version of the server that runs the model.
     Requires(String),
-    /// A draft model.
+    /// Name of a small model that drafts tokens; kept for servers that use it.
     Draft(String),
     /// Name of a built-in prompt renderer.
     Renderer(String),
@@ -155,7 +155,7 @@ impl Modelfile {
             })
     }
 
-    /// Returns the adapters.
+    /// Returns the files and folders of adapters, as they are written.
     pub fn adapters(&self) -> impl Iterator<Item = &str> {
         self.instructions
             .iter()

@@ -9,13 +9,13 @@ use utoipa::ToSchema;
 pub struct Message {
     /// `system`, `user`, `assistant` or `tool`; not checked.
     pub role: String,
-    /// Text; may be empty, always sent.
+    /// The text of the message; may be empty, always sent.
     #[serde(default)]
     pub content: String,
     /// The thinking part of an answer.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub thinking: String,
-    /// Images, base64.
+    /// Files of images, each as base64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<String>,
     /// Calls the model asks for.
@@ -35,7 +35,7 @@ pub struct ToolCall {
     /// `call_` and eight characters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
-    /// What is called.
+    /// The tool and its arguments.
     pub function: ToolCallFunction,
 }
 
@@ -56,19 +56,19 @@ pub struct ToolCallFunction {
 /// A tool the model may call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Tool {
-    /// `function`.
+    /// Always `function`.
     #[serde(rename = "type", default)]
     pub kind: String,
-    /// The function.
+    /// What the model is told of the tool.
     pub function: ToolFunction,
 }
 
 /// Signature of a tool; property order is kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolFunction {
-    /// Name.
+    /// Name by which the model calls it.
     pub name: String,
-    /// What it does.
+    /// What the tool does, in words for the model.
     #[serde(default)]
     pub description: String,
     /// JSON Schema of the arguments.
@@ -84,9 +84,9 @@ pub struct ToolFunction {
 pub struct GenerateResponse {
     /// Name as the client sent it.
     pub model: String,
-    /// RFC 3339, UTC.
+    /// When the piece was made: RFC 3339, UTC.
     pub created_at: String,
-    /// Text.
+    /// Text that is added to the answer.
     pub response: String,
     /// Text of the thinking part.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -115,7 +115,7 @@ pub struct GenerateResponse {
 pub struct ChatResponse {
     /// Name as the client sent it.
     pub model: String,
-    /// RFC 3339, UTC.
+    /// When the piece was made: RFC 3339, UTC.
     pub created_at: String,
     /// The message or a piece of it.
     pub message: Message,
@@ -148,7 +148,7 @@ pub struct Metrics {
     /// Time for the prompt.
     #[serde(skip_serializing_if = "is_zero")]
     pub prompt_eval_duration: u64,
-    /// Generated tokens.
+    /// Number of generated tokens.
     #[serde(skip_serializing_if = "is_zero")]
     pub eval_count: u64,
     /// Time for the generated tokens.
@@ -174,7 +174,7 @@ pub struct LogProb {
     pub token: String,
     /// Natural logarithm of its probability.
     pub logprob: f32,
-    /// Its bytes.
+    /// Bytes of the token, which may be part of a character.
     pub bytes: Vec<u8>,
     /// The most probable alternatives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -187,15 +187,15 @@ pub struct LogProb {
 pub struct Details {
     /// Always empty: models know no parents here.
     pub parent_model: String,
-    /// `gguf`.
+    /// Format of the weights: `gguf`.
     pub format: String,
-    /// Architecture.
+    /// Architecture of the model: `llama`.
     pub family: String,
     /// Architecture and those of its projectors.
     pub families: Vec<String>,
-    /// `8.0B`.
+    /// Number of parameters in words: `8.0B`.
     pub parameter_size: String,
-    /// `Q4_K_M`.
+    /// How most weights are quantised: `Q4_K_M`.
     pub quantization_level: String,
     /// Positions the model was trained for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,15 +210,15 @@ pub struct Details {
 pub struct ListedModel {
     /// Shortest name with tag.
     pub name: String,
-    /// The same.
+    /// Equal to `name`; clients read one or the other.
     pub model: String,
-    /// RFC 3339.
+    /// When the model was pulled or made: RFC 3339.
     pub modified_at: String,
-    /// Bytes on disk.
+    /// Bytes that it takes on disk.
     pub size: u64,
     /// Hex digest of the manifest.
     pub digest: String,
-    /// Facts.
+    /// Architecture, size and quantisation.
     pub details: Details,
     /// What it can do, as `/api/show` tells it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -230,18 +230,18 @@ pub struct ListedModel {
 pub struct RunningModel {
     /// Shortest name with tag.
     pub name: String,
-    /// The same.
+    /// Equal to `name`; clients read one or the other.
     pub model: String,
-    /// Bytes in memory.
+    /// Bytes that it takes in memory.
     pub size: u64,
     /// Hex digest of the manifest.
     pub digest: String,
-    /// Facts.
+    /// Architecture, size and quantisation.
     pub details: Details,
     /// When it will be unloaded if nobody asks; RFC 3339.
     pub expires_at: String,
     /// Bytes of it on a GPU.
     pub size_vram: u64,
-    /// Context in tokens.
+    /// Tokens that its context holds as it was loaded.
     pub context_length: u64,
 }

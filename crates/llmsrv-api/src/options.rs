@@ -79,7 +79,7 @@ impl Options {
 /// The value of an option that was written as text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TypedValue {
-    /// The value.
+    /// The value of the option.
     One(Value),
     /// One element of a list: the option may be written several times.
     Element(Value),

@@ -98,6 +98,10 @@ pub struct Chunk<'a> {
 
 impl<'a> Chunk<'a> {
     /// Cuts a range, which is a block or its beginning, out of a sequence.
+    ///
+    /// # Panics
+    ///
+    /// If the range reaches beyond `tokens`.
     pub fn new(tokens: &'a [TokenId], images: &[ImageSpan], range: Range<usize>) -> Chunk<'a> {
         Chunk {
             tokens: &tokens[range.clone()],
@@ -245,7 +249,7 @@ impl Blocks {
         self.block_mut(own).content = Some(content);
     }
 
-    /// Takes a user away from a block.
+    /// Takes a user away from a block; without users it may be given to others.
     pub fn give_back(&mut self, id: BlockId) {
         self.release(id);
     }

@@ -24,7 +24,12 @@ pub struct Embeddings {
 pub struct EmbedError(String);
 
 impl Embeddings {
-    /// Waits for all vectors, in the order of the inputs.
+    /// Waits for all vectors, in the order of the inputs: [`EmbeddingSpec::width`] elements each.
+    ///
+    /// # Errors
+    ///
+    /// An input could not be computed, for want of KV blocks or because the device failed, or the
+    /// engine's thread ended. The vectors of the others are lost.
     pub async fn wait(self) -> Result<Vec<Vec<f32>>, EmbedError> {
         let mut vectors = Vec::with_capacity(self.results.len());
         for result in self.results {
@@ -34,6 +39,14 @@ impl Embeddings {
     }
 
     /// Waits for all vectors on a thread that is not part of an async runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`Embeddings::wait`].
+    ///
+    /// # Panics
+    ///
+    /// On a thread of an async runtime, which it would block.
     pub fn blocking_wait(self) -> Result<Vec<Vec<f32>>, EmbedError> {
         let results = self.results.into_iter();
         results

@@ -29,7 +29,7 @@ pub enum Answer {
     Rules(Vec<(String, String)>),
     /// The text of the last user message of a ChatML prompt, or `""`.
     Echo,
-    /// Words without end.
+    /// One sentence over and over, without an end.
     Endless,
     /// The letters `a` and `b` in an order that depends on every token before; sometimes the end.
     Random,
@@ -38,7 +38,7 @@ pub enum Answer {
 /// How the fake model behaves.
 #[derive(Clone, Debug)]
 pub struct FakeOptions {
-    /// What it says.
+    /// The text that it generates.
     pub answer: Answer,
     /// Time that each step takes.
     pub step_delay: Duration,

@@ -91,17 +91,17 @@ pub struct Stats {
     pub kv_blocks_cached: usize,
     /// KV blocks with memory behind them.
     pub kv_blocks_total: usize,
-    /// Steps computed.
+    /// Steps that the model has computed, failed ones too.
     pub steps: u64,
-    /// Requests admitted.
+    /// Requests that the engine's thread has taken: texts, and calls for vectors.
     pub requests: u64,
     /// Tokens of all prompts.
     pub prompt_tokens: u64,
     /// Prompt tokens that the prefix cache made free.
     pub prefix_hit_tokens: u64,
-    /// Tokens generated.
+    /// Tokens of all answers.
     pub generated_tokens: u64,
-    /// Draft tokens computed.
+    /// Draft tokens that were computed, accepted or not.
     pub drafted_tokens: u64,
     /// Those of them that came true; they are among the generated ones.
     pub accepted_tokens: u64,
@@ -112,7 +112,8 @@ pub struct Stats {
 }
 
 /// Starts the engine of `loaded` on a thread of its own, which ends when the last [`Handle`] is
-/// dropped and the running generations are over.
+/// dropped and the running generations are over. If the system gives no thread, the handle is not
+/// alive and takes nothing.
 pub fn spawn(loaded: Loaded, options: EngineOptions) -> Handle {
     spawn_within(loaded, options, Box::new(Unlimited))
 }
@@ -183,6 +184,15 @@ impl Handle {
     /// Returns at once, except that a grammar is compiled here: milliseconds, so an async caller
     /// with a grammar goes through its pool of blocking threads. `num_ctx` is cut to
     /// [`Handle::context_limit`].
+    ///
+    /// # Errors
+    ///
+    /// [`SubmitError::NoText`] if the model generates none; [`SubmitError::PromptLength`] if the
+    /// prompt is empty or fills `num_ctx`; [`SubmitError::Images`] if images overlap, are empty or
+    /// reach beyond the prompt; [`SubmitError::UnknownToken`] for an id of the prompt or of a bias
+    /// that is not in the vocabulary; [`SubmitError::Grammar`] if the grammar cannot be compiled, or
+    /// not within its limits; [`SubmitError::Closed`] once the engine's thread has ended. What goes
+    /// wrong later is an [`Event::Error`].
     pub fn submit(&self, mut request: GenRequest) -> Result<Generation, SubmitError> {
         if !self.shared.spec.generates() {
             return Err(SubmitError::NoText);
@@ -234,6 +244,13 @@ impl Handle {
     ///
     /// An input has at least one token and at most [`Handle::context_limit`]. Inputs are computed
     /// beside running generations, a bounded number of tokens in each step.
+    ///
+    /// # Errors
+    ///
+    /// [`SubmitError::NoEmbeddings`] if the model makes no vectors; [`SubmitError::PromptLength`] for
+    /// an input that is empty or too long; [`SubmitError::UnknownToken`] for an id that is not in the
+    /// vocabulary; [`SubmitError::Closed`] once the engine's thread has ended. One such input refuses
+    /// all. What goes wrong later says [`Embeddings::wait`].
     pub fn embed(&self, inputs: Vec<Vec<TokenId>>) -> Result<Embeddings, SubmitError> {
         if self.shared.spec.embedding.is_none() {
             return Err(SubmitError::NoEmbeddings);

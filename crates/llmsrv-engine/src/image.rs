@@ -14,13 +14,15 @@ pub trait Vision: Send + Sync {
     /// waiting is allowed.
     ///
     /// # Errors
-    /// [`ImageError::Invalid`] if the bytes are no image that can be read.
+    ///
+    /// [`ImageError::Invalid`] if the bytes are no image that can be read; [`ImageError::Compute`] if
+    /// the device fails.
     fn encode(&self, bytes: &[u8]) -> Result<Arc<Image>, ImageError>;
 
-    /// Positions that one image takes in the prompt.
+    /// Returns how many positions one image takes in the prompt.
     fn rows(&self) -> usize;
 
-    /// Text before and after the rows of an image.
+    /// Returns the texts before and after the rows of an image.
     fn marks(&self) -> (&str, &str);
 }
 
@@ -38,7 +40,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Returns one row.
+    /// Returns row number `row`, from 0; nothing if the image has no such row.
     pub fn row(&self, row: usize) -> &[f32] {
         let width = self.embedding.len() / self.rows.max(1);
         let range = row.saturating_mul(width)..(row + 1).saturating_mul(width);
@@ -71,7 +73,7 @@ pub enum ImageError {
 pub struct ImageSpan {
     /// Index of the first token that it stands in for. These tokens have any valid id.
     pub at: usize,
-    /// What is there.
+    /// The image whose rows are computed in their place.
     pub image: Arc<Image>,
 }
 
@@ -116,7 +118,8 @@ pub fn widened(images: &[ImageSpan], range: Range<usize>) -> Range<usize> {
     start..end
 }
 
-/// Removes the images of a range of tokens that is removed, and moves those after it.
+/// Removes the images of a range of tokens that is removed, and moves those after it. An image is
+/// wholly in the range or wholly out of it: see [`widened`].
 pub fn remove(images: &mut Vec<ImageSpan>, range: Range<usize>) {
     images.retain(|span| span.end() <= range.start || span.at >= range.end);
     for span in images {
@@ -126,7 +129,7 @@ pub fn remove(images: &mut Vec<ImageSpan>, range: Range<usize>) {
     }
 }
 
-/// Returns the tokens that are text.
+/// Returns the tokens that are text; those in the places of images are left out.
 pub fn text_tokens(tokens: &[TokenId], images: &[ImageSpan]) -> Vec<TokenId> {
     let mut text = Vec::with_capacity(tokens.len());
     let mut from = 0;

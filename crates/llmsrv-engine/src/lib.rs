@@ -2,10 +2,13 @@
 //!
 //! The crate knows no tensor, no file and no socket. A [`Model`] computes; everything here decides.
 //! Read in this order: [`request`] (what comes in and goes out), [`plan`] and [`model`] (the waist
-//! towards the arithmetic), [`image`] (prompts that are not only text), `handle` (what other threads hold), `engine` (the loop), then the parts
-//! of the loop: [`sequence`], [`blocks`], [`scheduler`], `throughput` and `speculation` choose what is computed, [`sample`] and
-//! `grammar` choose tokens, [`detok`] and [`stop`] make text of them, `reply` joins these for one
-//! request. `embed` is the shorter way of texts that become vectors.
+//! towards the arithmetic), [`image`] (prompts that are not only text), `handle` (what other threads
+//! hold), `engine` (the loop), then the parts of the loop: [`sequence`], [`blocks`], [`scheduler`],
+//! `prefill_throughput` and `speculation` choose what is computed, [`sample`] and `grammar` choose
+//! tokens, [`detok`] and [`stop`] make text of them, `output_state` joins these for one request.
+//! `embed` is the shorter way of texts that become vectors.
+
+#![warn(clippy::missing_errors_doc)]
 
 pub mod image;
 pub mod model;

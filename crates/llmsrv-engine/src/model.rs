@@ -64,7 +64,12 @@ pub trait Model: Send {
     /// Returns the fixed facts of the model.
     fn spec(&self) -> &ModelSpec;
 
-    /// Makes room for block ids `0..n_blocks`. Growing keeps the content of existing blocks.
+    /// Makes room for block ids `0..n_blocks`. Growing keeps the content of existing blocks; fewer
+    /// than there are change nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::OutOfMemory`] if the device has no memory for them: the blocks of before stay.
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError>;
 
     /// Computes all rows of `plan`, writes their keys and values into the planned blocks and the
@@ -72,12 +77,24 @@ pub trait Model: Send {
     ///
     /// The result of a row must not depend on the other spans of the plan, nor on how the
     /// sequence was cut into steps: the same prefix gives bit-identical logits.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::Compute`] if the plan contradicts itself, `logits` has another length, or the
+    /// device fails; [`ModelError::OutOfMemory`] if the step itself needs memory that there is not;
+    /// [`ModelError::NoText`] of a model that makes nothing but vectors. The blocks that the plan
+    /// writes to hold anything then.
     fn forward(&mut self, plan: &StepPlan, logits: &mut [f32]) -> Result<(), ModelError>;
 
     /// As [`Model::forward`], but writes what [`ModelSpec::embedding`] speaks of for the wanted rows:
-    /// `[plan.logit_rows.len() * width]`. Pooling is left to the caller, classifying is done.
+    /// `[plan.logit_rows.len() * width]`, row-major, f32. Pooling is left to the caller, classifying
+    /// is done.
     ///
     /// For a bidirectional model every span is a whole input (`start` is 0) and has no blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::NoEmbeddings`] of a model that makes no vectors; else as [`Model::forward`].
     fn embed(&mut self, plan: &StepPlan, rows: &mut [f32]) -> Result<(), ModelError> {
         let _ = (plan, rows);
         Err(ModelError::NoEmbeddings)
@@ -88,7 +105,7 @@ pub trait Model: Send {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// No memory for KV blocks.
+    /// There is no memory for so many KV blocks in all.
     #[error("not enough memory for the KV cache ({0} blocks)")]
     OutOfMemory(usize),
     /// The device or tensor library failed.
@@ -137,7 +154,7 @@ pub enum ActivationPrecision {
 /// A LoRA adapter to be applied to a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter {
-    /// The adapter file.
+    /// A GGUF file whose `general.type` is `adapter`.
     pub path: PathBuf,
     /// Strength: 1 as trained, 0 without effect.
     pub scale: f32,
@@ -158,11 +175,11 @@ impl Default for LoadOptions {
 
 /// A model ready to serve, with its tokenizer.
 pub struct Loaded {
-    /// The arithmetic.
+    /// Computes the steps; the engine's thread gets it.
     pub model: Box<dyn Model>,
     /// A draft model: a small one with the same vocabulary, which proposes tokens for the other.
     pub draft: Option<Box<dyn Model>>,
-    /// Shared with the prompt renderer.
+    /// The model's own tokenizer; whoever renders prompts shares it.
     pub tokenizer: Arc<Tokenizer>,
     /// Reads images, if the model can.
     pub vision: Option<Arc<dyn Vision>>,

@@ -11,7 +11,7 @@ pub struct GenRequest {
     pub tokens: Vec<TokenId>,
     /// Images within the prompt, ascending; the tokens in their places only count.
     pub images: Vec<ImageSpan>,
-    /// Sampling options.
+    /// How the next token is chosen.
     pub params: SamplingParams,
     /// Context size of this request in tokens (prompt + generated).
     pub num_ctx: usize,
@@ -26,7 +26,7 @@ pub struct GenRequest {
     /// When `num_ctx` is reached: `true` discards half of the tokens after `num_keep` and goes on,
     /// `false` ends with [`FinishReason::Length`].
     pub shift: bool,
-    /// Constrains the output.
+    /// What the output must match; `None` = anything.
     pub grammar: Option<GrammarSpec>,
     /// Text after which the grammar begins (the end tag of a thinking part); `None` = at once.
     pub grammar_after: Option<String>,
@@ -47,18 +47,18 @@ pub enum GrammarSpec {
     /// and named in [`Generation::unenforced`](crate::Generation::unenforced). An object that lists
     /// its properties has no others, unless the schema says something about others.
     JsonSchema(serde_json::Value),
-    /// The same, but a schema with a keyword that cannot be enforced is refused.
+    /// As `JsonSchema`, but a schema with a keyword that cannot be enforced is refused.
     StrictJsonSchema(serde_json::Value),
     /// A regular expression over the whole output.
     Regex(String),
-    /// A Lark grammar.
+    /// A Lark grammar, as llguidance reads it; its rule `start` is the whole output.
     Lark(String),
     /// Calls of tools: a Lark grammar whose rules `schema_0`, `schema_1`, … are JSON that satisfies
     /// these schemas, as far as they can be enforced.
     Calls {
-        /// The grammar.
+        /// The Lark grammar of the calls, with the names `schema_0` and so on left undefined.
         lark: String,
-        /// Schemas of arguments.
+        /// JSON schemas of the arguments, in the order of their numbers.
         schemas: Vec<serde_json::Value>,
         /// What the grammar's rule `answer` is, if it has one: an answer that is no call. No calls.
         answer: Option<Box<GrammarSpec>>,
@@ -68,27 +68,28 @@ pub enum GrammarSpec {
 /// The options of `docs/contracts/http-api.md` 1.10 that choose the next token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
-    /// 0 = greedy.
+    /// Divides the logits before the draw; 0 = greedy: always the most probable token.
     pub temperature: f32,
-    /// 0 = off.
+    /// Only the so many most probable tokens stay; 0 = off.
     pub top_k: usize,
-    /// 1.0 = off.
+    /// Only the most probable tokens stay that have this probability together; 1.0 = off.
     pub top_p: f32,
-    /// 0.0 = off.
+    /// Only tokens stay that have this share of the best one's probability; 0.0 = off.
     pub min_p: f32,
-    /// 1.0 = off.
+    /// Only the tokens stay, up to this probability together, whose information is nearest to the
+    /// expected one; 1.0 = off.
     pub typical_p: f32,
     /// Window of the penalties in tokens; 0 = off, `None` = whole context.
     pub repeat_last_n: Option<usize>,
-    /// 1.0 = off.
+    /// Divides the logits of tokens in the window, or multiplies negative ones; 1.0 = off.
     pub repeat_penalty: f32,
-    /// 0.0 = off.
+    /// Subtracted from the logits of tokens in the window; 0.0 = off.
     pub presence_penalty: f32,
-    /// 0.0 = off.
+    /// Subtracted from the logits of tokens in the window as often as they occur; 0.0 = off.
     pub frequency_penalty: f32,
-    /// `None` = random.
+    /// Equal seeds give equal texts; `None` = random.
     pub seed: Option<u64>,
-    /// Added to the logits of these tokens.
+    /// Added to the logits of these tokens, before everything else.
     pub logit_bias: Vec<(TokenId, f32)>,
 }
 
@@ -130,13 +131,14 @@ pub enum Event {
 /// A generated token with its probability under the model (before sampling filters).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenInfo {
-    /// Token id.
+    /// Index in the vocabulary.
     pub id: TokenId,
     /// Natural logarithm of its probability.
     pub logprob: f32,
     /// Bytes the token stands for; of one that is never output, such as an end, its spelling.
     pub bytes: Vec<u8>,
-    /// The most probable alternatives, best first.
+    /// The most probable tokens, best first: id, natural logarithm of the probability, and bytes as
+    /// above.
     pub top: Vec<(TokenId, f32, Vec<u8>)>,
 }
 
@@ -152,7 +154,7 @@ pub enum FinishReason {
 /// Totals of a finished request.
 #[derive(Clone, Debug)]
 pub struct Finish {
-    /// Why it ended.
+    /// What ended the generation.
     pub reason: FinishReason,
     /// The stop text that ended it, if one did.
     pub stop_text: Option<String>,
@@ -162,7 +164,7 @@ pub struct Finish {
     pub cached_tokens: usize,
     /// From the first step of the request to its first token; waiting in the queue is not in it.
     pub prompt_duration: Duration,
-    /// Generated tokens.
+    /// Number of generated tokens.
     pub eval_tokens: usize,
     /// From the first generated token to the end.
     pub eval_duration: Duration,

@@ -21,9 +21,9 @@ pub(crate) use draft::{DraftModel, DraftState, DraftTask};
 /// Whether and how far the engine drafts tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speculation {
-    /// Never.
+    /// No token is drafted.
     Off,
-    /// As far as it pays.
+    /// As many tokens as pay, by what steps and accepted tokens were measured.
     #[default]
     Auto,
     /// Always so many tokens, where there is something to draft from.

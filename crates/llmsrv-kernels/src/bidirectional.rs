@@ -14,15 +14,20 @@ pub struct BidirectionalAttention<'a> {
     pub n_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Multiplies the scores.
+    /// Factor of the scores before the softmax, mostly `1 / sqrt(head_dim)`.
     pub scale: f32,
     /// How much the score of each head falls for each position of distance (ALiBi,
-    /// <https://arxiv.org/abs/2108.12409>); `None` = not at all.
+    /// <https://arxiv.org/abs/2108.12409>), `n_heads` numbers; `None` = not at all.
     pub slopes: Option<&'a [f32]>,
 }
 
 /// Attends within each of `sequences`, which are rows of `query`, `key` and `value`
-/// (`[rows][n_heads * head_dim]`) and cover all rows in order. The result has the same shape.
+/// (`[rows, n_heads * head_dim]`) and cover all rows in order. `out` has the same shape.
+///
+/// # Errors
+///
+/// [`Error::Length`] if a slice is not as long as the sequences say, the sequences do not follow each
+/// other from row 0 on, or there is not one slope for each head. Nothing is written then.
 pub fn attend_bidirectional(
     query: &[f32],
     key: &[f32],

@@ -1,7 +1,8 @@
 //! Operations on single elements and on rows, on the caller's thread.
 //!
 //! Each is plain code that is compiled for every tier; sums run over 32 lanes in all of them, so the
-//! results are the same bit for bit (but of an unfused scalar tier).
+//! results are the same bit for bit (but of an unfused scalar tier). None of them panics: where slices
+//! differ in length, what goes beyond the shortest stays as it is.
 
 use crate::{
     Tier,
@@ -10,39 +11,42 @@ use crate::{
 };
 
 /// Divides each stretch of `weight.len()` elements of `x` by its root mean square and multiplies it
-/// with `weight` (<https://arxiv.org/abs/1910.07467>).
+/// with `weight` (<https://arxiv.org/abs/1910.07467>). `x` and `out` are `[rows, weight.len()]`; what is
+/// no whole row in both of them is left out.
 pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     tiers::rms_norm(Tier::best(), x, weight, eps, out);
 }
 
 /// Moves each stretch of `weight.len()` elements of `x` to the mean 0 and the variance 1, multiplies it
-/// with `weight` and adds `bias` (<https://arxiv.org/abs/1607.06450>).
+/// with `weight` and adds `bias`, which is as long (<https://arxiv.org/abs/1607.06450>). `x` and `out`
+/// are `[rows, weight.len()]`; what is no whole row in both of them is left out.
 pub fn layer_norm(x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32, out: &mut [f32]) {
     tiers::layer_norm(Tier::best(), x, weight, bias, eps, out);
 }
 
-/// Adds `scale * y` to `x`.
+/// Adds `scale * y` to `x`, which is as long; of the longer one the rest is left out.
 pub fn add_scaled(x: &mut [f32], y: &[f32], scale: f32) {
     tiers::add_scaled(Tier::best(), x, y, scale);
 }
 
-/// Replaces `gate` by `gate * sigmoid(gate) * up`.
+/// Replaces `gate` by `gate * sigmoid(gate) * up`; `up` is as long, else the rest is left out.
 pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
     tiers::silu_mul(Tier::best(), gate, up);
 }
 
-/// Replaces `gate` by `gelu(gate) * up`, with the tanh approximation (<https://arxiv.org/abs/1606.08415>).
+/// Replaces `gate` by `gelu(gate) * up`, with the tanh approximation (<https://arxiv.org/abs/1606.08415>);
+/// `up` is as long, else the rest is left out.
 pub fn gelu_mul(gate: &mut [f32], up: &[f32]) {
     tiers::gelu_mul(Tier::best(), gate, up);
 }
 
 /// Replaces `gate` by `g * sigmoid(1.702 g) * (u + 1)`, where `g` is at most 7 and `u` is `up` from -7 to
-/// 7.
+/// 7. `up` is as long, else the rest is left out.
 pub fn clamped_swiglu(gate: &mut [f32], up: &[f32]) {
     tiers::clamped_swiglu(Tier::best(), gate, up);
 }
 
-/// Replaces each element by its GELU, with the same approximation.
+/// Replaces each element by its GELU, with the tanh approximation of [`gelu_mul`].
 pub fn gelu(x: &mut [f32]) {
     tiers::gelu(Tier::best(), x);
 }
@@ -264,8 +268,9 @@ pub enum RopeStyle {
     HalfSplit,
 }
 
-/// Rotates the first pairs of every head of one row (<https://arxiv.org/abs/2104.09864>). `cos` and
-/// `sin` have one element for each pair; the rest of a head stays as it is.
+/// Rotates the first pairs of every head of one row (<https://arxiv.org/abs/2104.09864>). `row` is
+/// `[n_heads, head_dim]`, `cos` and `sin` have one element for each pair; the rest of a head stays as it
+/// is. With more pairs than a head has nothing is rotated.
 pub fn rotate(row: &mut [f32], head_dim: usize, style: RopeStyle, cos: &[f32], sin: &[f32]) {
     tiers::rotate(Tier::best(), row, head_dim, style, cos, sin);
 }

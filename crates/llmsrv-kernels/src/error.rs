@@ -17,14 +17,14 @@ pub enum Error {
     /// Lengths do not fit.
     #[error("{what}: {got} where {expected} are needed")]
     Length {
-        /// Which argument.
+        /// The argument, in words: `elements of the queries`.
         what: &'static str,
         /// Elements or bytes it has.
         got: usize,
         /// Elements or bytes it must have.
         expected: usize,
     },
-    /// No memory.
+    /// The system has no memory for so many bytes.
     #[error("not enough memory for {0} bytes")]
     OutOfMemory(usize),
 }

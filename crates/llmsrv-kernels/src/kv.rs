@@ -62,9 +62,9 @@ struct LayerShape {
 /// Where a position is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// The block.
+    /// Number of the block.
     pub block: u32,
-    /// The position within it.
+    /// The position within it, below [`KV_BLOCK`].
     pub slot: usize,
 }
 
@@ -73,11 +73,11 @@ pub struct Slot {
 pub struct Rotation<'a> {
     /// Which elements of a head turn together.
     pub style: RopeStyle,
-    /// How many of them.
+    /// How many pairs of a head turn, at most half of its elements.
     pub n_pairs: usize,
-    /// Cosines: `n_pairs` for each row.
+    /// Cosines: `[rows, n_pairs]`.
     pub cos: &'a [f32],
-    /// Sines: as many.
+    /// Sines: `[rows, n_pairs]`.
     pub sin: &'a [f32],
 }
 
@@ -146,11 +146,13 @@ impl<'a> Tiles<'a> {
 }
 
 impl PagedKv {
-    /// Prepares for layers with so many heads of so many elements, which are stored as `ty`. There is no
-    /// memory yet.
+    /// Prepares for layers with so many heads of so many elements (`(n_heads, head_dim)`), which are
+    /// stored as `ty`. There is no memory yet.
     ///
     /// # Errors
-    /// If keys and values cannot be stored as `ty`, or a block has no size.
+    ///
+    /// [`Error::Unsupported`] if keys and values cannot be stored as `ty`, whose blocks must divide
+    /// [`KV_BLOCK`]; [`Error::OutOfMemory`] if the size of a block does not fit a number.
     pub fn new(layers: &[(usize, usize)], ty: TensorType) -> Result<PagedKv, Error> {
         if !quant::supported(ty) || !KV_BLOCK.is_multiple_of(ty.block_len()) {
             return Err(Error::Unsupported(ty));
@@ -183,7 +185,12 @@ impl PagedKv {
         })
     }
 
-    /// Makes room for blocks `0..n_blocks`; what is stored stays where it is.
+    /// Makes room for blocks `0..n_blocks`; what is stored stays where it is. Fewer than there are
+    /// change nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if the system has no memory for all of them; some may have been added.
     pub fn reserve(&mut self, n_blocks: usize) -> Result<(), Error> {
         let n_chunks = n_blocks.div_ceil(CHUNK_BLOCKS);
         let bytes = self
@@ -196,11 +203,14 @@ impl PagedKv {
         Ok(())
     }
 
-    /// Stores keys and values of positions, of which `keys` and `values` have a row each, and rotates the
-    /// keys on the way. Numbers that the type cannot hold are rounded. No place is named twice.
+    /// Stores keys and values of positions and rotates the keys on the way. `keys` and `values` are
+    /// `[slot_mapping.len(), n_heads * head_dim]`. Numbers that the type cannot hold are rounded. No
+    /// place is named twice.
     ///
     /// # Errors
-    /// If there is no such layer or place, or lengths do not fit.
+    ///
+    /// [`Error::Length`] if there is no such layer or place, or a slice has another length;
+    /// [`Error::Unsupported`] if the type can be read and not written, as MXFP4.
     pub fn append(
         &mut self,
         layer: usize,
@@ -305,6 +315,10 @@ impl PagedKv {
     }
 
     /// Copies what is stored in a block, in all layers, to another one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Length`] if one of the blocks was not reserved.
     pub fn copy(&mut self, from: u32, to: u32) -> Result<(), Error> {
         let n_blocks = self.chunks.len() * CHUNK_BLOCKS;
         for block in [from, to] {

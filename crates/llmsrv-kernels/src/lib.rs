@@ -2,6 +2,10 @@
 //!
 //! No model knowledge, no tensors, no IO. Every result of one row or one query depends on that row
 //! alone, bit for bit: not on how many are computed together, nor on the number of threads.
+//!
+//! Shapes are written `[rows, n]`: `rows * n` elements, row after row. Functions that return a
+//! `Result` check them before they compute anything; the others say what they do where lengths differ.
+#![warn(clippy::missing_errors_doc)]
 #![expect(
     unexpected_cfgs,
     reason = "`shuttle` is set by hand, for the test of the pool's interleavings"

@@ -11,19 +11,25 @@ use crate::{Error, Pool, dot, quant};
 pub struct Weight<'a> {
     /// Type of the elements.
     pub ty: TensorType,
-    /// Outputs.
+    /// Number of rows, one for each output.
     pub rows: usize,
-    /// Inputs.
+    /// Elements of a row, one for each input: a multiple of the block length of `ty`.
     pub cols: usize,
-    /// The blocks.
+    /// The blocks of all rows: `rows * cols / ty.block_len() * ty.block_bytes()` bytes.
     pub bytes: &'a [u8],
 }
 
 /// Multiplies: `out[t * rows + r]` is the inner product of row `r` of the weights and row `t` of `x`.
 ///
-/// `x` has `n * cols` elements, `out` has `n * rows`. The weights are unpacked to f32, a row at a time,
-/// and each row is used for all `n`; products and sums are f32. An element of the result is the same
-/// bit for bit whatever `n` and the number of threads are.
+/// `x` is `[n, cols]`, `out` is `[n, rows]`. The weights are unpacked to f32, a row at a time, and each
+/// row is used for all `n`; products and sums are f32. An element of the result is the same bit for bit
+/// whatever `n` and the number of threads are.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] for a type that [`supported`](crate::supported) does not know;
+/// [`Error::Length`] if `x` has no whole rows, or `out` or the bytes of the weights another length.
+/// Nothing is written then.
 pub fn matmul(weight: &Weight<'_>, x: &[f32], out: &mut [f32], pool: &Pool) -> Result<(), Error> {
     let Weight {
         ty,

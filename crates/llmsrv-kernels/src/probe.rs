@@ -29,7 +29,7 @@ unsafe impl Send for BandwidthProbe {}
 unsafe impl Sync for BandwidthProbe {}
 
 impl BandwidthProbe {
-    /// Takes 512 MiB.
+    /// Takes 512 MiB and writes to all of it. Without that memory the process ends.
     pub fn new() -> BandwidthProbe {
         BandwidthProbe::with_bytes(512 << 20)
     }
@@ -61,7 +61,11 @@ impl BandwidthProbe {
     }
 
     /// Reads all of it with `n_threads` threads. Returns bytes per second: the best of the patterns
-    /// known to be good.
+    /// known to be good. 0 threads count as 1.
+    ///
+    /// # Panics
+    ///
+    /// If the system refuses a thread.
     pub fn bytes_per_second(&self, n_threads: usize) -> f64 {
         let n_threads = n_threads.max(1);
         let part = self.layout.size() / n_threads / (1 << 16) * (1 << 16);
@@ -104,7 +108,11 @@ pub struct PeakThroughput {
     pub instruction: &'static str,
 }
 
-/// Measures products of 8-bit integers, summed in 32 bits.
+/// Measures products of 8-bit integers, summed in 32 bits, on `n_threads` threads; 0 counts as 1.
+///
+/// # Panics
+///
+/// If the system refuses a thread.
 pub fn int8_peak(n_threads: usize) -> PeakThroughput {
     let kernel = *INT8
         .iter()
@@ -113,7 +121,12 @@ pub fn int8_peak(n_threads: usize) -> PeakThroughput {
     kernel.peak(n_threads)
 }
 
-/// Measures products of floats: bfloat16 where the processor has them, else f32.
+/// Measures products of floats: bfloat16 where the processor has them, else f32. On `n_threads`
+/// threads; 0 counts as 1.
+///
+/// # Panics
+///
+/// If the system refuses a thread.
 pub fn float_peak(n_threads: usize) -> PeakThroughput {
     let kernel = *FLOAT
         .iter()

@@ -11,7 +11,7 @@ pub enum Tier {
     Avx2,
     /// AVX-512 F, BW and VL.
     Avx512,
-    /// The same with products of bf16.
+    /// As `Avx512`, and products of bf16.
     Avx512Bf16,
 }
 

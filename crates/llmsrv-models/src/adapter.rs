@@ -25,7 +25,7 @@ pub(crate) struct Factors {
     pub(crate) down: FileMatrix,
     /// From those to the output.
     pub(crate) up: FileMatrix,
-    /// Strength.
+    /// Factor of the product of both.
     pub(crate) scale: f32,
 }
 

@@ -95,7 +95,7 @@ pub(crate) struct LayerConfig {
     pub rope: Option<usize>,
     /// A query sees this many positions, its own included; `None` = all before it.
     pub window: Option<usize>,
-    /// The second part.
+    /// The second part of the layer.
     pub feed_forward: FeedForwardConfig,
 }
 
@@ -123,7 +123,7 @@ pub(crate) enum NormKind {
 /// Over which elements queries and keys are normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QkNorm {
-    /// Each head alone.
+    /// Those of each head by themselves.
     Head,
     /// All heads of a row together.
     Row,
@@ -132,7 +132,7 @@ pub(crate) enum QkNorm {
 /// Multiplies the query of position `p` with `1 + scale * ln(1 + floor(p / span))`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Temperature {
-    /// Strength.
+    /// How much the queries of far positions grow; 0 = not at all.
     pub scale: f32,
     /// Positions of equal temperature.
     pub span: usize,
@@ -181,7 +181,7 @@ pub(crate) struct ExpertsConfig {
     pub width: usize,
     /// The weights of the experts of a row are made to sum to one.
     pub normalize: bool,
-    /// Multiplies the weights.
+    /// Factor of the weights of the experts, after they were made to sum to one.
     pub weight_scale: f32,
     /// A network that every row takes.
     pub shared: Option<SharedExpert>,

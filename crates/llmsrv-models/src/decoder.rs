@@ -208,7 +208,7 @@ fn hidden<O: Ops>(
 
 /// What the positions of rows do to them.
 struct Rotations<O: Ops> {
-    /// Of every rotation.
+    /// Cosines and sines of each of [`ArchConfig::ropes`].
     angles: Vec<O::Angles>,
     /// Factors of the queries.
     temperatures: Option<Vec<f32>>,

@@ -6,6 +6,8 @@
 //! (what it runs on), `model` (the engine's view). `encoder` has the same parts for models that make
 //! vectors of texts and nothing else, `vision` for those that make rows of a prompt of images.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod adapter;
 mod arch;
 mod decoder;
@@ -53,10 +55,15 @@ const FEW_WEIGHTS: u64 = 64 << 20;
 /// to be exact, stay in the file, which is mapped into memory. What adapters add is computed beside
 /// them, so that quantised weights keep their values.
 ///
+/// An encoder for images that is not known only costs the images: a warning says so.
+///
 /// # Errors
-/// [`LoadError::Invalid`] if the file contradicts itself or lacks something, in one line that names
-/// the key or tensor; [`LoadError::Unsupported`] if it is sound but of an unknown architecture or
-/// type, or if the device cannot be used.
+///
+/// [`LoadError::Io`] if the file, an adapter or the projector cannot be read; [`LoadError::Invalid`] if
+/// one of them contradicts itself or lacks something, in one line that names the key or tensor;
+/// [`LoadError::Unsupported`] if it is sound but of an unknown architecture or type, if an adapter is
+/// for other models, if the device cannot be used or has no room for the weights, or if there is no
+/// such type of the KV cache.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
     let metadata = file.metadata();

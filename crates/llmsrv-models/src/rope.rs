@@ -40,7 +40,7 @@ pub(crate) struct RopeSettings {
 pub(crate) enum Scaling {
     /// All frequencies are divided by a factor; 1 = not stretched.
     Linear(f32),
-    /// YaRN.
+    /// Slow frequencies are divided, fast ones are not.
     Yarn(Yarn),
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Scaling {
 pub(crate) struct Yarn {
     /// How many times longer the context became.
     pub factor: f32,
-    /// Context before.
+    /// Positions of the context before it was stretched.
     pub original_context: usize,
     /// Pairs that turn more often than this within the original context stay as they are.
     pub beta_fast: f32,
@@ -62,7 +62,7 @@ pub(crate) struct Yarn {
 }
 
 impl RopeSettings {
-    /// Computes the frequencies.
+    /// Computes the frequencies and the magnitude.
     pub(crate) fn build(&self) -> Rope {
         let n_pairs = self.n_rotated / 2;
         let base = f64::from(self.base);

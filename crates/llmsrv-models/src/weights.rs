@@ -22,7 +22,7 @@ pub(crate) struct Weights<O: Ops> {
     pub layers: Vec<LayerWeights<O>>,
     /// One row for each position.
     pub positions: Option<FileMatrix>,
-    /// Before `output`.
+    /// Norm of the rows that `output` reads.
     pub output_norm: Norm<O>,
     /// From the last layer to logits; often the embedding again.
     pub output: Linear<O>,
@@ -36,7 +36,7 @@ pub(crate) struct PerLayer<O: Ops> {
     pub table: FileMatrix,
     /// From the first embedding to as much.
     pub projection: O::Matrix,
-    /// Of each part of the projection.
+    /// Weight of the norm of each part of the projection.
     pub norm: O::Vector,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct LayerInput<O: Ops> {
     pub gate: O::Matrix,
     /// Back to the residual stream.
     pub projection: O::Matrix,
-    /// Before it is added.
+    /// Weight of the norm before it is added.
     pub norm: O::Vector,
 }
 
@@ -54,13 +54,13 @@ pub(crate) struct LayerInput<O: Ops> {
 pub(crate) struct Norm<O: Ops> {
     /// Multiplies what was normed.
     pub weight: O::Vector,
-    /// Added to that.
+    /// Added after the multiplication.
     pub bias: Option<O::Vector>,
 }
 
 /// A matrix and perhaps a bias.
 pub(crate) struct Linear<O: Ops> {
-    /// Rows are outputs.
+    /// One row for each output.
     pub matrix: O::Matrix,
     /// Added to the product.
     pub bias: Option<O::Vector>,
@@ -74,13 +74,13 @@ pub(crate) struct LowRank<O: Ops> {
     pub down: O::Matrix,
     /// From those to the output.
     pub up: O::Matrix,
-    /// Strength.
+    /// Factor of the product of both.
     pub scale: f32,
 }
 
-/// One layer.
+/// The weights of one layer.
 pub(crate) struct LayerWeights<O: Ops> {
-    /// Before attention.
+    /// Norm before attention.
     pub attention_norm: Option<Norm<O>>,
     /// To the queries of all heads.
     pub query: Linear<O>,
@@ -88,23 +88,23 @@ pub(crate) struct LayerWeights<O: Ops> {
     pub key: Option<Linear<O>>,
     /// To the values of all heads; without it they are the keys before their norm.
     pub value: Option<Linear<O>>,
-    /// Of the queries.
+    /// Weight of the norm of the queries.
     pub query_norm: Option<O::Vector>,
-    /// Of the keys.
+    /// Weight of the norm of the keys.
     pub key_norm: Option<O::Vector>,
-    /// Of the values of a head: ones.
+    /// Weight of the norm of the values of a head: ones.
     pub value_norm: Option<O::Vector>,
     /// The score of each head that has no key.
     pub sinks: Option<O::Vector>,
     /// From all heads back to the residual stream.
     pub attention_output: Linear<O>,
-    /// After attention.
+    /// Weight of the norm after attention.
     pub attention_post_norm: Option<O::Vector>,
-    /// Before the feed-forward part.
+    /// Norm before the feed-forward part.
     pub feed_forward_norm: Option<Norm<O>>,
     /// The second part of the layer.
     pub feed_forward: FeedForward<O>,
-    /// After the feed-forward part.
+    /// Weight of the norm after the feed-forward part.
     pub feed_forward_post_norm: Option<O::Vector>,
     /// A part of the token's second embedding.
     pub input: Option<LayerInput<O>>,
@@ -124,11 +124,11 @@ pub(crate) enum FeedForward<O: Ops> {
 
 /// A mixture of experts.
 pub(crate) struct Experts<O: Ops> {
-    /// The choice and its weights.
+    /// How many there are, and how a row chooses.
     pub config: ExpertsConfig,
     /// To one score for each expert.
     pub router: Linear<O>,
-    /// The experts.
+    /// One network for each expert.
     pub networks: Vec<GatedMlp<O>>,
     /// Multiplies what an expert gives.
     pub scales: Option<Vec<f32>>,
@@ -142,13 +142,13 @@ pub(crate) struct Experts<O: Ops> {
 pub(crate) struct Beside<O: Ops> {
     /// Reads what the layer's norm gives.
     pub network: GatedMlp<O>,
-    /// After the network.
+    /// Weight of the norm after the network.
     pub post_norm: O::Vector,
-    /// Before the router.
+    /// Weight of the norm before the router.
     pub router_norm: O::Vector,
-    /// Before the experts.
+    /// Weight of the norm before the experts.
     pub experts_norm: O::Vector,
-    /// After the experts.
+    /// Weight of the norm after the experts.
     pub experts_post_norm: O::Vector,
 }
 

@@ -25,7 +25,30 @@ use crate::{
 
 const MAX_ENTRIES: usize = 65_536;
 
-/// Describes a [`Logger`].
+/// Describes a [`Logger`]; begun by [`Logger::builder`], ended by [`Builder::build`].
+///
+/// ```
+/// use logkit::{Entry, JsonForm, JsonSink, Level, Logger, OnFull, Rotation, Tags};
+///
+/// # fn main() -> Result<(), logkit::SinkError> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("calls.jsonl");
+/// let logger = Logger::builder()
+///     .name("billing")
+///     .level(Level::Info)
+///     .queue(10_000, 16 << 20)
+///     .on_full(OnFull::Block)
+///     .tags(Tags::new("production", "", "1.4.2"))
+///     .sink(JsonSink::open(path, JsonForm::Lines, Rotation::default())?)
+///     .build();
+///
+/// logger.emit(Entry { function_name: "charge".into(), ..Entry::default() });
+/// logger.emit(Entry { level: Level::Debug, ..Entry::default() }); // below the level: ignored
+/// assert!(logger.close());
+/// assert_eq!(logger.stats().written, 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Builder {
     name: String,
     level: Level,
@@ -81,7 +104,8 @@ impl Builder {
         self
     }
 
-    /// Adds a sink.
+    /// Adds a sink; every sink gets every entry. Without one there is only the console, if that is
+    /// set.
     pub fn sink(mut self, sink: impl Sink + 'static) -> Builder {
         self.sinks.push(Box::new(sink));
         self
@@ -93,26 +117,26 @@ impl Builder {
         self
     }
 
-    /// Limits of what waits: entries, and bytes of memory.
+    /// Limits of what waits: entries (65,536 unless set), and bytes of memory (64 MiB unless set).
     pub fn queue(mut self, max_entries: usize, max_bytes: usize) -> Builder {
         self.max_entries = max_entries;
         self.max_bytes = max_bytes;
         self
     }
 
-    /// What happens when the queue is full.
+    /// What happens when the queue is full: [`OnFull::ByLevel`] unless set.
     pub fn on_full(mut self, on_full: OnFull) -> Builder {
         self.on_full = on_full;
         self
     }
 
-    /// When entries are safe.
+    /// When entries are safe: [`Durability::Buffered`] unless set.
     pub fn durability(mut self, durability: Durability) -> Builder {
         self.durability = durability;
         self
     }
 
-    /// What blanks secrets; `None` switches it off.
+    /// What blanks secrets: the built-in rules unless set; `None` switches it off.
     pub fn redactor(mut self, redactor: Option<Redactor>) -> Builder {
         self.redactor = redactor.map(Arc::new);
         self

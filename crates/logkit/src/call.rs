@@ -25,7 +25,7 @@ use crate::{
 /// What is known of a logged function before it runs; one static for each.
 #[derive(Debug)]
 pub struct Site {
-    /// Where it is.
+    /// Path of the module that the function is in.
     pub module: &'static str,
     /// A name given by hand; empty = its own.
     pub name: &'static str,
@@ -33,9 +33,9 @@ pub struct Site {
     pub params: &'static [&'static str],
     /// Names of parameters that are blanked whatever they are called.
     pub redacted: &'static [&'static str],
-    /// Their types.
+    /// Types of those parameters, joined by `, `.
     pub arg_types: &'static str,
-    /// What it returns.
+    /// The declared type of the result.
     pub return_type: &'static str,
     /// Level of calls that go well.
     pub level: Level,
@@ -187,7 +187,11 @@ impl Call {
         Some(call)
     }
 
-    /// Runs the body. A panic is given back.
+    /// Runs the body.
+    ///
+    /// # Errors
+    ///
+    /// The payload of the panic, if the body panics.
     #[inline(never)]
     pub fn run<R>(&self, body: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
         if self.gate == Gate::Full {
@@ -199,6 +203,10 @@ impl Call {
     }
 
     /// Runs the body of an async function.
+    ///
+    /// # Errors
+    ///
+    /// The payload of the panic, if the body panics at one of its polls.
     pub async fn run_async<F: Future>(
         &self,
         body: Pin<&mut F>,
@@ -236,7 +244,7 @@ impl Call {
         self.emit(entry);
     }
 
-    /// The call panicked.
+    /// The call panicked; `panic` is the payload that [`Call::run`] gave.
     #[inline(never)]
     pub fn panicked(mut self, panic: &(dyn Any + Send)) {
         self.done = true;
@@ -357,7 +365,7 @@ pub struct Args<'a> {
 }
 
 impl Args<'_> {
-    /// The next argument.
+    /// Writes the next argument, or the mark of a secret if the parameter's name is that of one.
     #[inline]
     pub fn arg(&mut self, render: impl FnOnce(&mut Bounded)) {
         if self.n_seen > 0 {
@@ -377,7 +385,7 @@ impl Args<'_> {
         }
     }
 
-    /// Something beside the arguments.
+    /// Writes a member of `extra`: the words `fields(name = value)` of an attribute.
     pub fn field(&mut self, name: &'static str, render: impl FnOnce(&mut Bounded)) {
         let mut out = Bounded::new(self.site.max_repr_length);
         guarded(&mut out, render);

@@ -21,9 +21,9 @@ pub struct Setup {
     pub name: String,
     /// Where entries go unless settings say so; `None` or nothing = the console only.
     pub sinks: Option<Vec<String>>,
-    /// Environment tag.
+    /// Environment of all entries, such as `production`; `None` = detected.
     pub environment: Option<String>,
-    /// Version tag.
+    /// Version of the program in all entries; `None` = what the environment says, else empty.
     pub version: Option<String>,
     /// Take the commit that git has checked out as the version, unless something else says it.
     pub git: bool,
@@ -50,8 +50,13 @@ impl Default for Setup {
 /// Makes the logger that the settings describe, and the default logger of it. A second call returns
 /// the same logger unless `force` is set, which flushes and closes the one before.
 ///
-/// A sink that cannot be opened is told on stderr and left out; a specification that makes no sense
-/// is an error.
+/// A sink that cannot be opened is told on stderr and left out.
+///
+/// # Errors
+///
+/// A specification makes no sense ([`SpecError::Invalid`], [`SpecError::Unknown`],
+/// [`SpecError::BadOption`]) or needs what this build lacks ([`SpecError::NotBuilt`]). Nothing is
+/// changed then.
 pub fn configure(config: &LogkitConfig, setup: Setup) -> Result<Logger, SpecError> {
     static MADE: Mutex<Option<Logger>> = Mutex::new(None);
     let mut made = MADE.lock();
@@ -68,7 +73,12 @@ pub fn configure(config: &LogkitConfig, setup: Setup) -> Result<Logger, SpecErro
     Ok(logger)
 }
 
-/// The logger that the settings describe; it is nobody's default.
+/// The logger that the settings describe; it is nobody's default. A sink that cannot be opened is
+/// told on stderr and left out.
+///
+/// # Errors
+///
+/// As [`configure()`].
 pub fn build(config: &LogkitConfig, setup: &Setup) -> Result<Logger, SpecError> {
     let (again, setup_again) = (config.clone(), setup.clone());
     let builder = describe(config, setup)?.after_fork(move || {
@@ -194,6 +204,11 @@ impl Setup {
 
 /// The settings of this process: its environment, the settings file, and with `env_file` a file of
 /// `NAME=value` lines, which must exist and ranks below the environment.
+///
+/// # Errors
+///
+/// Every mistake that was found: a file that must exist and cannot be read, and settings that are
+/// unknown or have no valid value.
 pub fn load_env(env_file: Option<&Path>) -> Result<LogkitConfig, llmsrv_config::Errors> {
     let inputs = Inputs::from_process(Request {
         env_file: env_file.map(Path::to_owned),

@@ -29,7 +29,7 @@ pub fn default_logger() -> Logger {
     made
 }
 
-/// The same without counting one more user of it.
+/// Calls `f` with [`default_logger`], without counting one more user of it.
 pub(crate) fn with_default_logger(f: impl FnOnce(&Logger)) {
     match &*DEFAULT.load() {
         Some(logger) => f(logger),

@@ -30,17 +30,17 @@ pub struct Entry {
     pub kwarg_types: Text,
     /// What the call returned, or `None`.
     pub return_value: Text,
-    /// Its type.
+    /// Type of what the call returned.
     pub return_type: Text,
     /// Message of the error.
     pub exception: Text,
     /// Type of the error.
     pub exception_type: Text,
-    /// Where it happened.
+    /// Place of the error in the source, or the stack that led to it.
     pub traceback: Text,
-    /// How long the call took.
+    /// How long the call took, in milliseconds; `None` = not measured, or no call.
     pub duration_ms: Option<f64>,
-    /// Environment tag.
+    /// Where the program ran: `production`, `docker`, `local`.
     pub environment: Text,
     /// Trace the call belongs to.
     pub trace_id: Text,
@@ -52,7 +52,7 @@ pub struct Entry {
     pub span_id: Option<SpanId>,
     /// The call around it.
     pub parent_id: Option<SpanId>,
-    /// Anything else.
+    /// Fields that have no column: those of the attribute, of the scope and of sinks.
     pub extra: Map<String, Value>,
 }
 
@@ -250,7 +250,7 @@ impl Entry {
         entry
     }
 
-    /// Sets what [`Entry::full_extra`] gave.
+    /// Sets what [`Entry::full_extra`] gave: span ids and everything else.
     pub fn set_full_extra(&mut self, mut extra: Map<String, Value>) {
         for (name, id) in [
             ("span_id", &mut self.span_id),

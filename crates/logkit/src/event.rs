@@ -106,6 +106,28 @@ pub struct Span {
 }
 
 /// Begins a piece of work on this thread: calls within it have it as their parent.
+///
+/// ```
+/// use logkit::{info, span};
+/// # use logkit::{DbSink, Durability, Logger, query::Reader, set_default_logger};
+/// # fn main() -> Result<(), logkit::SinkError> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("logs.db");
+/// # let logger = Logger::builder().sink(DbSink::open(&path, "logs", Durability::Buffered)?).build();
+/// # set_default_logger(logger.clone());
+///
+/// {
+///     let _checkout = span("checkout").field("items", 3);
+///     info("card accepted");
+/// } // the entry of the span is written here, with its duration
+///
+/// # assert!(logger.flush(std::time::Duration::from_secs(5)));
+/// # let rows = Reader::open(&path, "logs")?.after(0, 10)?;
+/// # let (message, checkout) = (&rows[0].entry, &rows[1].entry);
+/// assert_eq!(message.parent_id, checkout.span_id);
+/// # Ok(())
+/// # }
+/// ```
 pub fn span(name: impl Into<String>) -> Span {
     let id = scope::new_span();
     let entry = Entry {
@@ -127,7 +149,7 @@ pub fn span(name: impl Into<String>) -> Span {
 }
 
 impl Span {
-    /// Adds a field.
+    /// Adds a member to `extra` of the span's entry.
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Span {
         if let Some(entry) = &mut self.entry {
             entry.extra.insert(name.into(), value.into());

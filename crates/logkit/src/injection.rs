@@ -39,7 +39,8 @@ pub fn detect_prompt_injection(text: &str) -> Option<String> {
     PATTERNS.detect(text)
 }
 
-/// The same with other patterns; those that are no regular expressions are left out.
+/// Like [`detect_prompt_injection`] with other patterns; those that are no regular expressions are
+/// left out.
 pub fn detect_with(text: &str, patterns: &[&str]) -> Option<String> {
     Patterns::new(patterns).detect(text)
 }
@@ -49,7 +50,7 @@ pub fn is_pattern(text: &str) -> bool {
     Regex::new(&insensitive(text)).is_ok()
 }
 
-/// Looks into the arguments of an entry and its message.
+/// Looks into the arguments of an entry and its message, as [`detect_prompt_injection`] does.
 pub fn scan_entry_for_injection(entry: &Entry) -> Option<String> {
     let message = entry.extra.get("message").and_then(|value| value.as_str());
     [&*entry.args, &*entry.kwargs]

@@ -5,16 +5,16 @@ use std::{cmp::Ordering, convert::Infallible, fmt, str::FromStr};
 /// A level; unknown names are kept as given, in upper case, and rank as DEBUG.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// 10
+    /// Details for whoever looks for a mistake; rank 10.
     Debug,
-    /// 20
+    /// What happens in the usual course; rank 20.
     #[default]
     Info,
-    /// 30
+    /// Something is off, and the call went on; rank 30.
     Warning,
-    /// 40
+    /// The call failed; rank 40.
     Error,
-    /// 50
+    /// The program cannot go on; rank 50.
     Critical,
     /// Any other name, upper case; ranks as DEBUG.
     Other(Box<str>),
@@ -72,7 +72,7 @@ impl Level {
         }
     }
 
-    /// ERROR or CRITICAL.
+    /// True for ERROR and CRITICAL.
     pub const fn is_error(&self) -> bool {
         self.number() >= Level::Error.number()
     }

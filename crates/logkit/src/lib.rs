@@ -32,9 +32,51 @@
 //! # }
 //! ```
 //!
-//! The attributes are [`macro@log_call`], [`macro@catch`], [`macro@logged`], [`macro@auto_log`] and
-//! [`macro@skip`]. Sinks and wrappers are listed at [`Sink`], or described by texts such as `csv:calls.csv`
-//! ([`spec`]); [`configure()`] reads them from the environment. What counts as a secret says [`Redactor`].
+//! # Attributes
+//!
+//! [`macro@log_call`] and [`macro@catch`] go on functions, [`macro@logged`] on an `impl` block and
+//! [`macro@auto_log`] on a module; [`macro@skip`] leaves a function out of the last two. An `Err` or a
+//! panic is logged as an ERROR; all but `catch` hand it on unchanged.
+//!
+//! ```
+//! use logkit::{catch, log_call};
+//!
+//! #[log_call(level = "info", name = "login", skip(body), redact(pin), fields(n_bytes = body.len()))]
+//! fn log_in(user: &str, pin: u16, body: &[u8]) -> bool {
+//!     pin == 1234 && !user.is_empty() && body.len() < 100
+//! }
+//!
+//! #[catch(default = 0)]
+//! fn port(text: &str) -> Result<u16, std::num::ParseIntError> {
+//!     text.parse()
+//! }
+//!
+//! # use logkit::{DbSink, Durability, Logger, query::Reader, set_default_logger};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("logs.db");
+//! # let logger = Logger::builder().sink(DbSink::open(&path, "logs", Durability::Buffered)?).build();
+//! # set_default_logger(logger.clone());
+//! assert!(log_in("ann", 1234, b"..."));
+//! assert_eq!(port("http")?, 0); // an ERROR in the log, and the default for the caller
+//! # assert!(logger.flush(std::time::Duration::from_secs(5)));
+//! # let rows = Reader::open(&path, "logs")?.after(0, 10)?;
+//! # let entry = &rows[0].entry;
+//! assert_eq!(entry.function_name, "login");
+//! assert_eq!(entry.args, r#"("ann", ***REDACTED***)"#);
+//! assert_eq!(entry.extra["n_bytes"], 3);
+//! # assert_eq!(rows[1].entry.exception_type, "ParseIntError");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Sinks
+//!
+//! Sinks and wrappers are listed at [`Sink`], or described by texts such as `csv:calls.csv`
+//! ([`spec`]); [`configure()`] reads them from the environment. What counts as a secret says
+//! [`Redactor`]. Entries that are in a database are read with [`query::Reader`].
+
+#![warn(clippy::missing_errors_doc)]
 
 #[cfg(feature = "tracing")]
 mod bridge;

@@ -154,6 +154,12 @@ impl Logger {
 
     /// Like [`Logger::emit`], but gives the entry back where that would wait: for room in the queue or for
     /// the writer. Whoever holds a lock that a sink may want lets go of it, and emits then.
+    ///
+    /// # Errors
+    ///
+    /// The entry, which was not taken: the queue has no room and the caller would wait for some, the
+    /// durability is [`Durability::Sync`] or [`Durability::Full`], or the process was forked and has
+    /// no logger of its own yet.
     pub fn emit_unless_waiting(&self, mut entry: Entry) -> Result<(), Box<Entry>> {
         if !self.accepts(&entry.level) {
             return Ok(());
@@ -203,6 +209,11 @@ impl Logger {
     }
 
     /// Takes an entry if there is room now.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueFull`] if there is none: the entry is gone, and counted neither as emitted nor as
+    /// dropped.
     pub fn try_emit(&self, mut entry: Entry) -> Result<(), QueueFull> {
         if !self.accepts(&entry.level) {
             return Ok(());
@@ -249,6 +260,11 @@ impl Logger {
 
     /// Like [`Logger::emit_batch_acked`], but never waits for room: a caller who must answer "come
     /// back later" learns so, and nothing is counted as dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueFull`] if there is no room for all entries now; none of them is taken. Whatever else goes
+    /// wrong, such as a closed logger, the receipt says.
     pub fn try_emit_batch_acked(&self, entries: Vec<Entry>) -> Result<Receipt, QueueFull> {
         match self.live().push_batch(entries, Full::Refuse) {
             Ok(receipt) => Ok(receipt),
@@ -382,7 +398,7 @@ impl Logger {
         self.running().is_none_or(|live| live.0.close())
     }
 
-    /// The counts.
+    /// What became of the entries until now.
     pub fn stats(&self) -> Stats {
         let live = self.running();
         live.map_or_else(Stats::default, |live| live.0.counters.stats(&live.0.queue))

@@ -98,7 +98,7 @@ pub fn sample() -> u64 {
 }
 
 impl SpanId {
-    /// A new id.
+    /// An id that is unlikely to be another call's; no secret is made of it.
     #[inline]
     pub fn random() -> SpanId {
         SpanId(std::num::NonZeroU64::new(scope::new_span()).unwrap_or(std::num::NonZeroU64::MIN))

@@ -1,4 +1,31 @@
 //! Reading the database: filters, newest first.
+//!
+//! ```
+//! use logkit::{DbSink, Durability, Entry, Level, Sink, query::{Filter, Reader}};
+//!
+//! # fn main() -> Result<(), logkit::SinkError> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("logs.db");
+//! let call = |function: &'static str, level, ms| Entry {
+//!     function_name: function.into(),
+//!     level,
+//!     duration_ms: Some(ms),
+//!     ..Entry::default()
+//! };
+//! DbSink::open(&path, "logs", Durability::Buffered)?
+//!     .write_batch(&[call("load", Level::Info, 2.0), call("save", Level::Error, 150.0)])?;
+//!
+//! let reader = Reader::open(&path, "logs")?;
+//! let slow = Filter { slow_ms: Some(100.0), limit: Some(20), ..Filter::default() };
+//! let rows = reader.rows(&slow)?;
+//! assert_eq!(rows[0].entry.function_name, "save");
+//!
+//! let stats = reader.stats(&Filter::default())?;
+//! assert_eq!((stats[0].calls, stats[0].p95_ms), (1, Some(2.0)));
+//! assert_eq!((stats[1].errors, stats[1].total_ms), (1, 150.0));
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{
     path::{Path, PathBuf},
@@ -27,7 +54,7 @@ pub struct Reader {
 /// What rows are wanted; everything set must hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
-    /// Exactly that level.
+    /// That level and no other.
     pub level: Option<Level>,
     /// Only ERROR and CRITICAL.
     pub errors: bool,
@@ -37,13 +64,13 @@ pub struct Filter {
     pub until: Option<Timestamp>,
     /// Part of the function's name, in any case.
     pub function: Option<String>,
-    /// The environment, exactly.
+    /// The environment, as it is spelled.
     pub environment: Option<String>,
     /// The module, exactly; commands keep their language there.
     pub module: Option<String>,
-    /// The trace, exactly.
+    /// The trace id, as it is spelled.
     pub trace_id: Option<String>,
-    /// The version, exactly.
+    /// The version, as it is spelled.
     pub version: Option<String>,
     /// Part of any text of the entry, in any case.
     pub search: Option<String>,
@@ -65,9 +92,9 @@ pub struct Filter {
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its id.
+    /// Number of the row: 1 and up, in the order of writing, never used again.
     pub id: i64,
-    /// What it says.
+    /// The columns of the row.
     pub entry: Entry,
 }
 
@@ -80,18 +107,24 @@ pub struct FunctionStats {
     pub calls: u64,
     /// Number of calls at ERROR or above.
     pub errors: u64,
-    /// Half of the calls took at most that long.
+    /// Half of the calls took at most that many milliseconds; `None` if no call has a duration.
     pub p50_ms: Option<f64>,
-    /// 95 of 100 calls took at most that long.
+    /// 95 of 100 calls took at most that many milliseconds.
     pub p95_ms: Option<f64>,
-    /// 99 of 100 calls took at most that long.
+    /// 99 of 100 calls took at most that many milliseconds.
     pub p99_ms: Option<f64>,
-    /// What all calls took together.
+    /// What all calls took together, in milliseconds.
     pub total_ms: f64,
 }
 
 impl Reader {
-    /// Opens a database that exists.
+    /// Opens a database that exists. Waits up to five seconds for whoever has it locked.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::BadTable`] for a name with anything but letters, digits and `_`;
+    /// [`SinkError::Db`] if there is no such file or it is no database; [`SinkError::Other`] if it has
+    /// no such table, or a table without any column of entries.
     pub fn open(path: impl AsRef<Path>, table: &str) -> Result<Reader, SinkError> {
         db::check_table(table)?;
         let path = path.as_ref().to_owned();
@@ -129,6 +162,11 @@ impl Reader {
     /// Brings the index of words up to date, which writes into the database and takes a while at the
     /// first time. Without it, or when it fails as in a folder one may not write to, words are looked
     /// for in every row.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Db`] if the database cannot be written to, or another writer has it locked for
+    /// longer than five seconds.
     pub fn index_words(&mut self) -> Result<(), SinkError> {
         full_text::update(&self.path, &self.table, &self.searched())
             .map_err(|source| self.error(source))?;
@@ -153,7 +191,12 @@ impl Reader {
         SEARCHED.into_iter().filter(present).collect()
     }
 
-    /// The rows, newest first.
+    /// The rows, newest first, all at once: set a limit where there may be many.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Db`] if the database cannot be read: it is damaged, or locked for longer than five
+    /// seconds.
     pub fn rows(&self, filter: &Filter) -> Result<Vec<Row>, SinkError> {
         let mut rows = Vec::new();
         self.each(filter, Order::NewestFirst, |row| {
@@ -167,7 +210,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// The database cannot be read.
+    /// As [`Reader::rows`]; `f` may have seen rows already.
     pub fn each_newest(
         &self,
         filter: &Filter,
@@ -177,11 +220,19 @@ impl Reader {
     }
 
     /// The rows in the order they were written, as long as `f` returns true.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::rows`]; `f` may have seen rows already.
     pub fn for_each(&self, filter: &Filter, f: impl FnMut(Row) -> bool) -> Result<(), SinkError> {
         self.each(filter, Order::AsWritten, f)
     }
 
-    /// Rows written after that one, oldest first.
+    /// Rows written after that one, oldest first, at most `limit`; 0 is before the first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::rows`].
     pub fn after(&self, id: i64, limit: usize) -> Result<Vec<Row>, SinkError> {
         let mut rows = Vec::new();
         let filter = Filter {
@@ -196,7 +247,11 @@ impl Reader {
         Ok(rows)
     }
 
-    /// One row.
+    /// The row with that id; `None` if there is none, or it was deleted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::rows`].
     pub fn row(&self, id: i64) -> Result<Option<Row>, SinkError> {
         let filter = Filter {
             after_id: Some(id.saturating_sub(1)),
@@ -207,6 +262,10 @@ impl Reader {
     }
 
     /// Largest id; 0 if the table is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::rows`].
     pub fn last_id(&self) -> Result<i64, SinkError> {
         self.connection
             .query_row(
@@ -218,6 +277,10 @@ impl Reader {
     }
 
     /// How many rows match; the limit is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::rows`].
     pub fn count(&self, filter: &Filter) -> Result<u64, SinkError> {
         let (conditions, values) = self.conditions(filter);
         let sql = format!("SELECT count(*) FROM \"{}\"{conditions}", self.table);
@@ -234,6 +297,10 @@ impl Reader {
     }
 
     /// Counts of each function, most calls first; the filter's limit is that of the rows counted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::rows`].
     pub fn stats(&self, filter: &Filter) -> Result<Vec<FunctionStats>, SinkError> {
         let mut functions: std::collections::HashMap<String, (u64, u64, Vec<f64>)> =
             std::collections::HashMap::new();
@@ -282,6 +349,11 @@ impl Reader {
     }
 
     /// Runs a statement that only reads; gives names of columns and rows as text.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Db`] if the statement is no SQL, names what the database does not have, or wants to
+    /// write; else as [`Reader::rows`].
     pub fn sql(&self, statement: &str) -> Result<(Vec<String>, Vec<Vec<String>>), SinkError> {
         let run = || -> rusqlite::Result<(Vec<String>, Vec<Vec<String>>)> {
             let mut statement = self.connection.prepare(statement)?;

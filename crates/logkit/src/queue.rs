@@ -40,7 +40,7 @@ pub struct QueueFull;
 pub(crate) enum Full {
     /// Wait a little, then give up.
     Wait,
-    /// The same, but only for sinks that keep up.
+    /// As `Wait`, but only for sinks that keep up.
     KeepUp,
     Refuse,
     DropOldest,

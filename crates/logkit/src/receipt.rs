@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 pub struct Ack {
     /// Row id of the first entry; the others follow it. `None` without a database.
     pub first_id: Option<i64>,
-    /// Number of entries.
+    /// How many entries were written together.
     pub n_entries: usize,
 }
 
@@ -30,7 +30,7 @@ pub enum NotWritten {
     /// The logger is closed.
     #[error("the logger is closed")]
     Closed,
-    /// A sink failed.
+    /// No sink took them; the text says why.
     #[error("{0}")]
     Failed(Arc<str>),
     /// It takes longer than the caller waits; the entries may still be written.
@@ -86,6 +86,11 @@ impl Receipt {
     }
 
     /// Blocks until the entries are written, at most that long.
+    ///
+    /// # Errors
+    ///
+    /// [`NotWritten::Late`] if it takes longer; every other variant says that the entries are lost, and
+    /// why.
     pub fn wait(self, timeout: Duration) -> Outcome {
         let deadline = Instant::now() + timeout;
         let mut state = self.0.state.lock();

@@ -34,7 +34,22 @@ const FINDERS: [Finder; 5] = [
     pairs::in_options,
 ];
 
-/// Finds secrets.
+/// Finds secrets and puts [`REDACTED`] in their place.
+///
+/// ```
+/// use logkit::{REDACTED, Redactor};
+///
+/// let redactor = Redactor::new(["pin"]); // beside the built-in names
+/// assert_eq!(
+///     redactor.redact_string("user=ann password=hunter2"),
+///     "user=ann password=***REDACTED***"
+/// );
+/// assert_eq!(redactor.redact_value("customer_pin", "1234"), REDACTED);
+/// assert_eq!(redactor.redact_args(&["--token", "x1", "run"]), ["--token", REDACTED, "run"]);
+/// assert!(!redactor.is_sensitive_key("max_tokens"));
+/// ```
+///
+/// A logger takes it from [`Builder::redactor`](crate::Builder::redactor).
 #[derive(Clone, Debug, Default)]
 pub struct Redactor {
     /// More names, in segments.
@@ -53,7 +68,7 @@ impl Redactor {
         }
     }
 
-    /// The built-in rules.
+    /// The built-in rules and no more names, as loggers share them.
     pub fn shared() -> Arc<Redactor> {
         static SHARED: OnceLock<Arc<Redactor>> = OnceLock::new();
         Arc::clone(SHARED.get_or_init(Arc::default))
@@ -99,7 +114,7 @@ impl Redactor {
         self.redact_command("", args)
     }
 
-    /// The same where the program is known, or is the first argument: `mysql -px`.
+    /// Like [`Redactor::redact_args`] where the program is known, or is the first argument: `mysql -px`.
     pub fn redact_command<S: AsRef<str>>(&self, program: &str, args: &[S]) -> Vec<String> {
         let programs = args
             .iter()

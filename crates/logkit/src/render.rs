@@ -147,7 +147,7 @@ pub struct Outcome<'a, T: ?Sized>(pub &'a T);
 pub trait MayFail {
     /// Type of the error.
     type Error: ?Sized;
-    /// The error.
+    /// The error of an `Err`.
     fn failure(&self) -> Option<&Self::Error>;
 }
 
@@ -162,7 +162,7 @@ impl<T, E> MayFail for Outcome<'_, Result<T, E>> {
 
 /// For all other types.
 pub trait CannotFail {
-    /// Nothing.
+    /// Always `None`.
     fn failure(&self) -> Option<&std::convert::Infallible>;
 }
 

@@ -280,7 +280,7 @@ fn parse_item(text: &str) -> Option<(String, &str)> {
     raw_item(text).map(|(item, rest)| (item.to_owned(), rest))
 }
 
-/// The same as it stands.
+/// As [`parse_item`], without taking the quotes of a string away.
 fn raw_item(text: &str) -> Option<(&str, &str)> {
     let mut depth = 0_usize;
     let mut rest = text;

@@ -23,6 +23,20 @@ thread_local! {
 }
 
 /// A trace id and fields that all entries get which are made within.
+///
+/// ```
+/// use logkit::{Scope, log_context};
+///
+/// let request = Scope::default().trace_id("4bf92f3577b34da6");
+/// let _request = request.clone().enter();
+/// {
+///     let _user = log_context("user", "ann"); // and the trace id of before
+///     assert_eq!(Scope::current(), request.clone().field("user", "ann"));
+/// }
+/// assert_eq!(Scope::current(), request);
+/// ```
+///
+/// A future that moves between threads takes its scope along with [`Scope::around`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scope {
     trace_id: String,
@@ -96,7 +110,7 @@ impl Drop for ScopeGuard {
     }
 }
 
-/// See [`silence`].
+/// Nothing is logged on its thread until this is dropped; see [`silence`].
 #[derive(Debug)]
 pub struct SilenceGuard {
     before: bool,

@@ -10,8 +10,32 @@ use crate::{Entry, StatsSource, Text};
 ///
 /// An error means that nothing of the batch was kept. Wrappers hold the sink they hand entries to
 /// and pass every method on.
+///
+/// ```
+/// use logkit::{Entry, Logger, Sink, SinkError};
+///
+/// struct Lengths(std::sync::mpsc::Sender<usize>);
+///
+/// impl Sink for Lengths {
+///     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+///         let gone = |_| SinkError::Other("nobody counts".into());
+///         self.0.send(entries.len()).map_err(gone)
+///     }
+/// }
+///
+/// let (lengths, counted) = std::sync::mpsc::channel();
+/// let logger = Logger::builder().sink(Lengths(lengths)).build();
+/// logger.emit(Entry::default());
+/// logger.close();
+/// assert_eq!(counted.iter().sum::<usize>(), 1);
+/// ```
 pub trait Sink: Send {
     /// Keeps the entries, all or none.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Partly`] if some entries were kept; any other variant says that none was. The
+    /// logger counts it, tells the first one of each sink on stderr, and goes on.
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError>;
 
     /// Row id of the first entry of the last batch, if this sink numbers its rows one by one.
@@ -20,6 +44,10 @@ pub trait Sink: Send {
     }
 
     /// Adds to a row what came later; false if this sink cannot or has no such row.
+    ///
+    /// # Errors
+    ///
+    /// The row could not be changed, for example [`SinkError::Db`] of a database that is locked.
     fn update(&mut self, _id: i64, _update: &Update) -> Result<bool, SinkError> {
         Ok(false)
     }
@@ -30,7 +58,12 @@ pub trait Sink: Send {
     }
 
     /// Writes entries of which those in `holds` get something later. A sink that can change its rows
-    /// takes all; any other one the rest, and the held ones with [`Sink::write_held`].
+    /// takes all; any other one the rest, and the held ones with [`Sink::write_held`]. `holds` is as
+    /// long as `entries`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sink::write_batch`].
     fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
         if self.can_update() {
             return self.write_batch(entries);
@@ -48,6 +81,10 @@ pub trait Sink: Send {
     }
 
     /// Writes entries that were held back; a sink that can change its rows has them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sink::write_batch`].
     fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
         if self.can_update() {
             return Ok(());
@@ -60,21 +97,37 @@ pub trait Sink: Send {
 
     /// Does what came from elsewhere, such as answers of a model. Called after each batch, and every
     /// 50 ms as long as it returns true: something is still awaited.
+    ///
+    /// # Errors
+    ///
+    /// What came could not be kept; it is counted as a failed call of this sink.
     fn poll(&mut self) -> Result<bool, SinkError> {
         Ok(false)
     }
 
     /// Everything written must be with the operating system when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Some of it is not: the file, the database or the peer refused it.
     fn flush(&mut self) -> Result<(), SinkError> {
         Ok(())
     }
 
     /// Lets go of databases; the next batch opens them again. Called before the process forks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sink::flush`].
     fn release(&mut self) -> Result<(), SinkError> {
         self.flush()
     }
 
     /// Called once, at the end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sink::flush`].
     fn close(&mut self) -> Result<(), SinkError> {
         self.flush()
     }
@@ -147,21 +200,21 @@ pub struct Update {
 /// Why a sink did not keep a batch.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    /// The file system refuses.
+    /// A file cannot be opened, written, renamed or compressed.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// The file as it was named; `the console` for the console.
         path: PathBuf,
-        /// What it said.
+        /// The answer of the operating system.
         source: io::Error,
     },
-    /// The database refuses.
+    /// SQLite cannot open, read or write a database, or waited too long for its lock.
     #[cfg(feature = "db")]
     #[error("{}: {source}", path.display())]
     Db {
-        /// The database.
+        /// The file of the database.
         path: PathBuf,
-        /// What it said.
+        /// The answer of SQLite.
         source: rusqlite::Error,
     },
     /// The table's name could be anything.
@@ -178,7 +231,7 @@ pub enum SinkError {
         /// What the sinks said.
         message: String,
     },
-    /// Anything else.
+    /// Whatever has no variant of its own, in words: a bad address, a file of another kind.
     #[error("{0}")]
     Other(String),
 }

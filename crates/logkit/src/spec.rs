@@ -1,4 +1,20 @@
 //! Sinks from text: `db:logs.db`, `csv:logs.csv?max_bytes=10m`, `webhook:https://…`.
+//!
+//! ```
+//! use logkit::spec::{self, Options, SpecError};
+//!
+//! # fn main() -> Result<(), SpecError> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let file = folder.path().join("logs.csv");
+//! # let file = file.display();
+//! let sink = spec::open(&format!("csv:{file}?max_bytes=10m&daily"), &Options::default())?;
+//! assert_eq!(sink.name(), "csv");
+//!
+//! spec::check("postgres://ann@localhost/calls?table=logs")?; // opens nothing
+//! assert!(matches!(spec::check("redis:x"), Err(SpecError::Unknown(_))));
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{str::FromStr, time::Duration};
 
@@ -39,41 +55,51 @@ pub enum SpecError {
     /// There is no such kind.
     #[error("Unknown sink type '{0}'. Supported: {supported}", supported = supported())]
     Unknown(String),
-    /// This build has not that kind.
+    /// This build lacks that kind.
     #[error("Sinks of type '{kind}' are not part of this build: it lacks the feature '{feature}'")]
     NotBuilt {
         /// The kind asked for.
         kind: String,
-        /// What it needs.
+        /// The feature of this crate that adds it.
         feature: &'static str,
     },
     /// An option is wrong.
     #[error("'{value}' is no value of the option '{name}' in '{spec}'")]
     BadOption {
-        /// The specification.
+        /// The whole specification; without an address that may be a secret.
         spec: String,
-        /// The option.
+        /// Name of the option: `max_bytes`.
         name: String,
-        /// Its value.
+        /// The value that was given.
         value: String,
     },
     /// The sink cannot be opened.
     #[error("{spec}: {source}")]
     Open {
-        /// The specification.
+        /// The whole specification; without an address that may be a secret.
         spec: String,
-        /// What went wrong.
+        /// The sink's own error.
         source: SinkError,
     },
 }
 
 /// Opens the sink that `kind:path` describes.
+///
+/// # Errors
+///
+/// [`SpecError::Open`] if the sink says no; else as [`check`], and [`SpecError::NotBuilt`] for a kind
+/// that this build lacks.
 pub fn open(spec: &str, options: &Options) -> Result<Box<dyn Sink>, SpecError> {
     let (kind, request) = read(spec, options)?;
     (kind.open)(&request)
 }
 
 /// Says what is wrong with a specification, as far as that shows without opening anything.
+///
+/// # Errors
+///
+/// [`SpecError::Invalid`] without a kind or a path that the kind needs, [`SpecError::Unknown`] for a
+/// kind that does not exist, [`SpecError::BadOption`] for an option whose value is wrong.
 pub fn check(spec: &str) -> Result<(), SpecError> {
     read(spec, &Options::default()).map(|_| ())
 }
@@ -115,12 +141,16 @@ fn read<'a>(
     Ok((kind, request))
 }
 
-/// The sinks of a list of specifications.
+/// The sinks of a list of specifications, in its order.
+///
+/// # Errors
+///
+/// As [`open`], for the first that gives no sink; those opened before it are dropped.
 pub fn open_all(specs: &[String], options: &Options) -> Result<Vec<Box<dyn Sink>>, SpecError> {
     specs.iter().map(|spec| open(spec, options)).collect()
 }
 
-/// The file that a sink of that specification writes.
+/// The file that a sink of that specification writes; `None` for kinds that write none.
 pub fn file_of(spec: &str) -> Option<&str> {
     let (kind, path) = spec.split_once(':')?;
     let kind = kind.trim().to_lowercase();

@@ -27,7 +27,7 @@ pub struct Stats {
     pub dropped_sink: u64,
     /// Calls of a sink that failed.
     pub sink_errors: u64,
-    /// Entries that wait.
+    /// Entries that wait in the queue now.
     pub queue_len: usize,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Counters {
     pub(crate) dropped_queue: AtomicU64,
     pub(crate) dropped_sink: AtomicU64,
     pub(crate) sink_errors: AtomicU64,
-    /// The same by the name of the sink.
+    /// `sink_errors`, by the name of the sink.
     errors_by_sink: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -50,7 +50,7 @@ pub struct StatsSource {
 }
 
 impl StatsSource {
-    /// The counts now.
+    /// Returns what was counted until now.
     pub fn get(&self) -> Stats {
         self.counters.stats(&self.queue)
     }

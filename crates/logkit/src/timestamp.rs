@@ -19,12 +19,12 @@ pub struct Timestamp(i64);
 pub struct BadTimestamp(String);
 
 impl Timestamp {
-    /// 0001-01-01T00:00:00
+    /// The earliest: 0001-01-01T00:00:00 UTC.
     pub const MIN: Timestamp = Timestamp(-62_135_596_800_000_000);
-    /// 9999-12-31T23:59:59.999999
+    /// The latest: 9999-12-31T23:59:59.999999 UTC.
     pub const MAX: Timestamp = Timestamp(253_402_300_799_999_999);
 
-    /// The system's clock.
+    /// What the system's clock says; it may be set back.
     pub fn now() -> Timestamp {
         let micros = match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(after) => after.as_micros() as i64,
@@ -38,12 +38,12 @@ impl Timestamp {
         Timestamp(micros).clamp(Timestamp::MIN, Timestamp::MAX)
     }
 
-    /// Microseconds since 1970.
+    /// Microseconds since 1970-01-01 UTC, negative before.
     pub const fn micros(self) -> i64 {
         self.0
     }
 
-    /// Seconds since 1970, with fraction.
+    /// Seconds since 1970-01-01 UTC, with fraction.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e6
     }

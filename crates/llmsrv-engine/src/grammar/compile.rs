@@ -293,7 +293,7 @@ impl Job<'_> {
 /// A compiled grammar.
 pub(super) struct Compiled {
     pub(super) matcher: Matcher,
-    /// The same, to look ahead with.
+    /// The grammar once more, to look ahead with.
     pub(super) ahead: TokenParser,
     /// Names that its objects need.
     pub(super) required: Arc<[Box<[u8]>]>,

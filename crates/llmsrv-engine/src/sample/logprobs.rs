@@ -12,7 +12,7 @@ pub struct LogProbs {
 }
 
 impl LogProbs {
-    /// Takes a copy of a row.
+    /// Takes a copy of a row of logits, one for each token of the vocabulary.
     pub fn measure(&mut self, logits: &[f32]) {
         self.logits.clear();
         self.logits.extend_from_slice(logits);
@@ -24,7 +24,8 @@ impl LogProbs {
         self.log_total = best + total.ln();
     }
 
-    /// Returns the natural logarithm of the probability of `token`.
+    /// Returns the natural logarithm of the probability of `token`: minus infinity for an id beyond
+    /// the row.
     pub fn of(&self, token: TokenId) -> f32 {
         let logit = self
             .logits
@@ -34,7 +35,12 @@ impl LogProbs {
         (f64::from(logit) - self.log_total) as f32
     }
 
-    /// Returns the `n` most probable tokens, best first.
+    /// Returns the `n` most probable tokens, best first, with the natural logarithms of their
+    /// probabilities.
+    ///
+    /// # Errors
+    ///
+    /// [`SampleError::NotFinite`] if a logit of the row is not a number or positive infinity.
     pub fn top(
         &self,
         n: usize,

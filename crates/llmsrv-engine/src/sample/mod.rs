@@ -54,8 +54,13 @@ impl Sampler {
         }
     }
 
-    /// Chooses a token from a row of logits, which it changes. `mask` names the allowed tokens,
-    /// `candidates` is working memory.
+    /// Chooses a token from a row of logits, one for each token of the vocabulary, which it changes.
+    /// `mask` names the allowed tokens, `candidates` is working memory.
+    ///
+    /// # Errors
+    ///
+    /// [`SampleError::NotFinite`] if a logit is not a number or positive infinity;
+    /// [`SampleError::NothingAllowed`] if bias and mask leave no token.
     pub fn pick(
         &mut self,
         logits: &mut [f32],

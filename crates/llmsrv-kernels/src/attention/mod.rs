@@ -24,30 +24,36 @@ pub struct Attention<'a> {
     pub n_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Multiplies the scores.
+    /// Factor of the scores before the softmax, mostly `1 / sqrt(head_dim)`.
     pub scale: f32,
     /// Bounds the scores: `cap * tanh(score / cap)`.
     pub softcap: Option<f32>,
-    /// Positions that a query sees, its own included.
+    /// Positions that a query sees, its own included; `None` = all.
     pub window: Option<usize>,
-    /// A score of each query head that takes part in its softmax and has no value.
+    /// A score of each query head (`n_heads` in all) that takes part in its softmax and has no value.
     pub sinks: Option<&'a [f32]>,
 }
 
-/// One query row.
+/// Where a row of queries stands in its sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
-    /// Its position.
+    /// Position in the sequence, from 0.
     pub position: usize,
     /// It attends to the positions before this one: its own plus one, or further where rows see
     /// each other.
     pub end: usize,
-    /// The blocks of its sequence, in order.
+    /// The blocks of its sequence, in order: at least `end.div_ceil(KV_BLOCK)`.
     pub blocks: &'a [u32],
 }
 
-/// Attends from every row of `query` (`[rows][n_heads * head_dim]`) to the stored positions before its
-/// end; the result has the same shape.
+/// Attends from every row of `query` (`[rows.len(), n_heads * head_dim]`) to the stored positions before
+/// its end; `out` has the same shape.
+///
+/// # Errors
+///
+/// [`Error::Length`] if there is no such layer or block, the heads are not those of the layer, `n_heads`
+/// is no multiple of `n_kv_heads`, a row has too few blocks or ends before its own position, or a slice
+/// has another length. Nothing is written then.
 pub fn attend(
     kv: &PagedKv,
     layer: usize,

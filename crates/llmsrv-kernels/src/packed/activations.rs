@@ -65,10 +65,12 @@ pub(super) struct Bf16Block {
 }
 
 impl Activations {
-    /// Replaces the content by the rows of `x`, each of `n_cols` elements.
+    /// Replaces the content by the rows of `x`, which is `[rows, n_cols]`.
     ///
     /// # Errors
-    /// If the rows are not whole, or not of whole blocks where there are scales.
+    ///
+    /// [`Error::Length`] if the rows are not whole, or not of whole blocks where there are scales (of
+    /// 32 or 256 elements). The content stays as it was then.
     pub fn quantize(
         &mut self,
         x: &[f32],
@@ -83,7 +85,8 @@ impl Activations {
     /// `weight`, as [`crate::rms_norm`] does it; they are never written anywhere else.
     ///
     /// # Errors
-    /// As there, or if the weight is not as long as a row.
+    ///
+    /// As there; a row is as long as `weight`.
     pub fn quantize_normed(
         &mut self,
         x: &[f32],
@@ -103,7 +106,8 @@ impl Activations {
     /// As [`Activations::quantize`], for products with chosen instructions.
     ///
     /// # Errors
-    /// As there, or if the processor lacks the instructions.
+    ///
+    /// As there, and [`Error::Unavailable`] if the processor lacks the instructions.
     pub fn quantize_at(
         &mut self,
         tier: Instructions,
@@ -177,7 +181,8 @@ impl Activations {
     }
 
     /// Writes what [`Activations::quantize`] leaves of `x`, which are whole blocks where there are scales:
-    /// a second quantised row which, added to the first, makes activations of 16 bits.
+    /// a second quantised row which, added to the first, makes activations of 16 bits. `out` is as long
+    /// as `x`; where it is not, the rest is left out.
     pub fn residual(x: &[f32], kind: ActivationFormat, out: &mut [f32]) {
         match kind {
             ActivationFormat::Q8Block32 => residual_of::<32>(x, out),
@@ -218,7 +223,7 @@ impl Activations {
         self.n_rows
     }
 
-    /// Returns the elements of a row.
+    /// Returns the number of elements of a row.
     pub fn n_cols(&self) -> usize {
         self.n_cols
     }

@@ -56,18 +56,18 @@ use crate::quant::{IQ4_STEPS, MXFP4_DOUBLED};
 /// What packed weights are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActivationFormat {
-    /// Bytes with a scale for each 32.
+    /// Signed bytes with a scale for each 32 elements.
     Q8Block32,
-    /// Bytes with a scale for each 256.
+    /// Signed bytes with a scale for each 256 elements.
     Q8Block256,
-    /// Numbers as they are.
+    /// The elements as they are.
     F32,
-    /// Numbers rounded to BF16.
+    /// The elements rounded to BF16.
     Bf16,
 }
 
 impl ActivationFormat {
-    /// All there are.
+    /// All formats.
     pub const ALL: [ActivationFormat; 4] = [
         ActivationFormat::Q8Block32,
         ActivationFormat::Q8Block256,

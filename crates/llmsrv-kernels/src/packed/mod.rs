@@ -66,7 +66,10 @@ impl Packed {
     /// Packs a matrix into memory of `arena`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for types that are not packed: [`ActivationFormat::of`] tells.
+    ///
+    /// [`Error::Unsupported`] for types that are not packed: [`ActivationFormat::of`] tells;
+    /// [`Error::Length`] if the bytes are not those of whole rows; [`Error::OutOfMemory`] if the arena
+    /// gets no memory from the system.
     pub fn new(weight: &Weight<'_>, arena: &mut Arena, pool: &Pool) -> Result<Packed, Error> {
         let Weight {
             ty,
@@ -128,7 +131,7 @@ impl Packed {
         self.n_cols
     }
 
-    /// Returns what it is multiplied with.
+    /// Returns the format of the activations that it is multiplied with.
     pub fn kind(&self) -> ActivationFormat {
         self.kind
     }
@@ -139,7 +142,13 @@ impl Packed {
     }
 
     /// Multiplies: `out[t * n_rows + r]` is the inner product of row `r` of the weights and row `t` of
-    /// the activations.
+    /// the activations; `out` is `[x.n_rows(), n_rows]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Length`] if the activations have rows of another length, are of another format than
+    /// [`Packed::kind`] or were quantised for other instructions than the best, or if `out` has another
+    /// length. Nothing is written then.
     pub fn multiply(&self, x: &Activations, out: &mut [f32], pool: &Pool) -> Result<(), Error> {
         grouped_gemm(Instructions::best(), &mut [Gemm::new(self, x, out)], pool)
     }
@@ -165,13 +174,13 @@ impl Packed {
 
 /// One of several products that are computed together, as by [`Packed::multiply`].
 pub struct Gemm<'a> {
-    /// One factor.
+    /// The matrix, `[n_rows, n_cols]`.
     pub weights: &'a Packed,
-    /// The other factor.
+    /// The activations, `[tokens, n_cols]`.
     pub x: &'a Activations,
-    /// The result.
+    /// The result, `[tokens, n_rows]`.
     pub out: &'a mut [f32],
-    /// Added to each row of the product, unless it is empty.
+    /// `n_rows` numbers added to each row of the product, unless it is empty.
     pub bias: &'a [f32],
     /// Weights of another product with the same activations and no bias; what the activation makes of it
     /// is multiplied with this one. See [`Packed::can_gate`].
@@ -181,7 +190,7 @@ pub struct Gemm<'a> {
 }
 
 impl<'a> Gemm<'a> {
-    /// A product alone.
+    /// A product without bias, gate and addition.
     pub fn new(weights: &'a Packed, x: &'a Activations, out: &'a mut [f32]) -> Gemm<'a> {
         Gemm {
             weights,
@@ -203,7 +212,11 @@ impl<'a> Gemm<'a> {
 /// Computes products that do not depend on each other.
 ///
 /// # Errors
-/// If lengths do not fit, activations are not for these instructions, or the processor lacks them.
+///
+/// [`Error::Unavailable`] if the processor lacks the instructions; [`Error::Length`] if the activations
+/// of a product have rows of another length, are of another format or were quantised for other
+/// instructions, if a gate has another shape ([`Packed::can_gate`]), or a result or bias another length.
+/// Nothing is written then.
 pub fn grouped_gemm(
     tier: Instructions,
     products: &mut [Gemm<'_>],
@@ -537,7 +550,7 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
 /// [`formats::row_panel`] with as many vectors at a time as there are registers for the sums of.
 ///
 /// # Safety
-/// As there.
+/// As for [`formats::multiply_row_panel`].
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 unsafe fn neon_row_panel<F: Format, const C: usize, const I8MM: bool>(

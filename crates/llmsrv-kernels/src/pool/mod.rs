@@ -40,7 +40,7 @@ pub struct Pool {
 impl Pool {
     /// Starts threads so that `n_threads` compute, the caller included; 0 = one for each core the
     /// process may use by its affinity and its control group. Where the system refuses threads, there
-    /// are fewer.
+    /// are fewer; there are never more than 1024.
     pub fn new(n_threads: usize) -> Pool {
         let n_cores = available_parallelism().map_or(1, usize::from);
         let n_threads = match n_threads {
@@ -65,6 +65,11 @@ impl Pool {
 
     /// Calls `work` once with each of `0..n_tasks`, in no certain order, and returns when all calls have
     /// returned.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of a task; the others are done by then, or left out where the caller computes
+    /// alone.
     pub fn for_each_task(&self, n_tasks: usize, work: impl Fn(usize) + Sync) {
         // Tasks are taken from a signed counter.
         let fits = isize::try_from(n_tasks).is_ok();
@@ -82,7 +87,12 @@ impl Pool {
     }
 
     /// Calls `work` with the index and content of each stretch of `chunk_len` elements, at the same
-    /// time where `parallel` says that it pays.
+    /// time where `parallel` says that it pays. The last stretch may be shorter; a `chunk_len` of 0
+    /// counts as 1.
+    ///
+    /// # Panics
+    ///
+    /// As [`Pool::for_each_task`].
     pub fn for_each_chunk_mut<T: Send>(
         &self,
         values: &mut [T],

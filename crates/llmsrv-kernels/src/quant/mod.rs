@@ -22,6 +22,11 @@ pub fn supported(ty: TensorType) -> bool {
 /// Unpacks whole blocks of `ty` to f32.
 ///
 /// `out.len()` must be a multiple of the type's block length and `bytes` exactly its blocks.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] for a type that [`supported`] does not know, [`Error::Length`] for other
+/// lengths. Nothing is written then.
 pub fn dequantize(ty: TensorType, bytes: &[u8], out: &mut [f32]) -> Result<(), Error> {
     let format = format(ty).ok_or(Error::Unsupported(ty))?;
     check(ty, bytes.len(), out.len())?;
@@ -33,7 +38,13 @@ pub fn dequantize(ty: TensorType, bytes: &[u8], out: &mut [f32]) -> Result<(), E
 ///
 /// F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 round to the nearest as the reference does; Q2_K to
 /// Q6_K, IQ4_NL and IQ4_XS search for the scales that lose least, which takes far longer. MXFP4 cannot
-/// be written. A block with values that are not finite is meaningless.
+/// be written. A block with values that are not finite is meaningless. `values.len()` must be a multiple
+/// of the type's block length and `out` as long as its blocks, in bytes.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] for a type that cannot be written, [`Error::Length`] for other lengths.
+/// Nothing is written then.
 pub fn quantize(ty: TensorType, values: &[f32], out: &mut [u8]) -> Result<(), Error> {
     let pack = format(ty)
         .and_then(|format| format.pack)

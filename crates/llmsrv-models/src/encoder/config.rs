@@ -53,7 +53,7 @@ pub(crate) enum Positions {
 /// Experts in some layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct EncoderExperts {
-    /// The choice.
+    /// How many there are, and how a row chooses.
     pub config: ExpertsConfig,
     /// Layers `1, 1 + every, 1 + 2 * every, ...` have experts.
     pub every: usize,

@@ -18,7 +18,7 @@ pub(crate) struct EncoderWeights<O: Ops> {
     pub types: Option<FileMatrix>,
     /// One row for each position.
     pub positions: Option<FileMatrix>,
-    /// Of the sum of those.
+    /// Norm of the sum of those.
     pub norm: Norm<O>,
     /// The layers, first to last.
     pub layers: Vec<EncoderLayer<O>>,
@@ -28,13 +28,13 @@ pub(crate) struct EncoderWeights<O: Ops> {
 
 /// A norm to the mean 0 and the variance 1.
 pub(crate) struct Norm<O: Ops> {
-    /// Multiplies.
+    /// Multiplies what was normed.
     pub weight: O::Vector,
-    /// Added.
+    /// Added after the multiplication.
     pub bias: Option<O::Vector>,
 }
 
-/// One layer.
+/// The weights of one layer.
 pub(crate) struct EncoderLayer<O: Ops> {
     /// To the queries of all heads.
     pub query: Linear<O>,
@@ -42,19 +42,19 @@ pub(crate) struct EncoderLayer<O: Ops> {
     pub key: Linear<O>,
     /// To the values of all heads.
     pub value: Linear<O>,
-    /// Of the queries.
+    /// Norm of the queries.
     pub query_norm: Option<Norm<O>>,
-    /// Of the keys.
+    /// Norm of the keys.
     pub key_norm: Option<Norm<O>>,
     /// From all heads back to the residual stream.
     pub attention_output: Linear<O>,
-    /// Of the sum after attention.
+    /// Norm of the sum after attention.
     pub attention_norm: Norm<O>,
-    /// Of the sum of that and the layer's input.
+    /// Norm of the sum of that and the layer's input.
     pub second_norm: Option<Norm<O>>,
     /// The second part of the layer.
     pub network: Network<O>,
-    /// Of the sum after the second part.
+    /// Norm of the sum after the second part.
     pub output_norm: Norm<O>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Plain<O: Ops> {
 pub(crate) struct Head<O: Ops> {
     /// Before the hyperbolic tangent.
     pub dense: Option<Linear<O>>,
-    /// To the scores.
+    /// From what the hyperbolic tangent gives to the scores.
     pub output: Option<Linear<O>>,
     /// Number of scores.
     pub n_scores: usize,

@@ -33,7 +33,7 @@ pub(crate) struct CpuOps {
     inputs: [Activations; 4],
 }
 
-/// A weight matrix.
+/// A weight matrix, in the form that its type is multiplied in.
 pub(crate) enum Matrix {
     /// As the kernels read it.
     Packed(Packed),

@@ -259,11 +259,11 @@ pub(crate) trait Ops: Send + Sized {
 
 /// Rows that are multiplied with matrices, perhaps computed on the way there.
 pub(crate) enum Input<'a, O: Ops> {
-    /// As they are.
+    /// The rows themselves.
     Rows(&'a O::Tensor),
     /// As [`Ops::rms_norm`] makes them.
     Normed {
-        /// What is normed.
+        /// The rows before the norm.
         x: &'a O::Tensor,
         /// The weight of the norm.
         weight: &'a O::Vector,
@@ -301,9 +301,9 @@ pub(crate) struct Attention {
     pub n_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Multiplies the scores.
+    /// Factor of the scores before the softmax.
     pub scale: f32,
-    /// Bounds the scores.
+    /// Bounds the scores: `cap * tanh(score / cap)`.
     pub softcap: Option<f32>,
     /// Positions that a query sees, its own included.
     pub window: Option<usize>,

@@ -38,7 +38,7 @@ pub(super) struct Config {
     pub activation: Activation,
     /// Subtracted from red, green and blue in 0..1.
     pub mean: [f32; 3],
-    /// Divides them then.
+    /// Divides what is left of red, green and blue.
     pub deviation: [f32; 3],
     /// Patches of a side that become one row.
     pub merge: usize,

@@ -7,7 +7,7 @@ use image::{Rgb, RgbImage};
 /// What a pixel counts at a distance in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
-    /// A triangle.
+    /// Falls to nothing at a distance of one pixel.
     Bilinear,
     /// Cubics with the parameter -0.5.
     Bicubic,

@@ -14,17 +14,17 @@ pub(super) struct Weights {
     pub class: Option<Tensor>,
     /// One row for each position, the class first.
     pub positions: Tensor,
-    /// Before the layers.
+    /// Norm before the layers.
     pub pre_norm: Option<Norm>,
     /// The layers, first to last.
     pub layers: Vec<Layer>,
-    /// After the layers.
+    /// Norm after the layers.
     pub post_norm: Option<Norm>,
     /// To the decoder's embeddings.
     pub projector: Projector,
 }
 
-/// One layer.
+/// The weights of one layer.
 pub(super) struct Layer {
     pub attention_norm: Norm,
     pub query: Linear,
@@ -42,9 +42,9 @@ pub(super) enum Projector {
     Mlp(Linear, Option<Linear>),
     /// The weight of an RMS norm, then a matrix that is stored transposed.
     Gemma3 {
-        /// Of the averages.
+        /// Weight of the norm of the averages.
         norm: Tensor,
-        /// Rows are inputs.
+        /// One row for each input.
         matrix: Matrix,
     },
 }

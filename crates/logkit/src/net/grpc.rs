@@ -32,6 +32,21 @@ pub struct GrpcSink {
 impl GrpcSink {
     /// Sends to the service at `grpc://host:50051`, or at `grpcs://host:50051` over TLS;
     /// `grpc://:KEY@host` sends the key KEY. Nothing is sent before the first entry.
+    ///
+    /// ```no_run
+    /// use logkit::{GrpcSink, Logger, RemoteOptions};
+    ///
+    /// # fn main() -> Result<(), logkit::SinkError> {
+    /// let sink = GrpcSink::new("grpcs://logs.example.com", &RemoteOptions::default())?;
+    /// let logger = Logger::builder().sink(sink).build();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Other`] if the address is no such one or has a path, the key has characters that
+    /// cannot be sent, or the system's certificates cannot be used.
     pub fn new(url: &str, options: &RemoteOptions) -> Result<GrpcSink, SinkError> {
         let service = Batches::new(url, options)
             .map_err(|why| SinkError::Other(format!("the service cannot be used: {why}")))?;

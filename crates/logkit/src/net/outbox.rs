@@ -119,7 +119,7 @@ pub struct Delivery {
 pub struct DeliveryCounts(Arc<dyn Fn() -> Delivery + Send + Sync>);
 
 impl DeliveryCounts {
-    /// The counts now.
+    /// Returns what was counted until now.
     pub fn get(&self) -> Delivery {
         (self.0)()
     }

@@ -28,6 +28,22 @@ impl PostgresSink {
     /// With `sslmode=require`, or `verify-full` which is the same here, the connection is encrypted and
     /// the server has a certificate that the system trusts or that is in the PEM file
     /// `sslrootcert=FILE`. Otherwise it is not encrypted: for servers on this machine.
+    ///
+    /// ```no_run
+    /// use logkit::{Logger, PostgresSink};
+    ///
+    /// # fn main() -> Result<(), logkit::SinkError> {
+    /// let sink = PostgresSink::new("postgres://ann@db.example.com/calls?sslmode=require")?;
+    /// let logger = Logger::builder().sink(sink).build();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::BadTable`] for a table's name with anything but letters, digits and `_`;
+    /// [`SinkError::Other`] if the address or one of its options is wrong, or the certificates cannot
+    /// be read.
     pub fn new(url: &str) -> Result<PostgresSink, SinkError> {
         let bad = |why: &str| SinkError::Other(format!("the database cannot be used: {why}"));
         let mut url = Url::parse(url.trim())

@@ -23,6 +23,22 @@ pub struct RemoteSink {
 
 impl RemoteSink {
     /// Sends to the service at `url`, `http://host:8080`; nothing is sent before the first entry.
+    ///
+    /// ```no_run
+    /// use logkit::{Logger, RemoteOptions, RemoteSink};
+    ///
+    /// # fn main() -> Result<(), logkit::SinkError> {
+    /// let options = RemoteOptions { api_key: Some("k-123".into()), ..RemoteOptions::default() };
+    /// let sink = RemoteSink::new("http://127.0.0.1:8080", &options)?;
+    /// let logger = Logger::builder().sink(sink).build();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Other`] if the address is not one of HTTP with a host, or the key has characters
+    /// that cannot be sent.
     pub fn new(url: &str, options: &RemoteOptions) -> Result<RemoteSink, SinkError> {
         let wrong = |error| SinkError::Other(format!("the service cannot be used: {error}"));
         let mut endpoint = Endpoint::new(url)

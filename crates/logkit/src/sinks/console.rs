@@ -15,6 +15,18 @@ use jiff::tz::TimeZone;
 use crate::{Entry, Sink, SinkError, Timestamp};
 
 /// Writes console lines, to stderr unless told otherwise.
+///
+/// ```
+/// use logkit::{ConsoleSink, ConsoleTime, Entry, Logger};
+///
+/// let time = ConsoleTime { utc: true, millis: true };
+/// let logger = Logger::builder()
+///     .console(ConsoleSink::to(std::io::stdout()).time(time))
+///     .build();
+/// // 2026-11-20 19:54:48,596 | INFO | logkit | load() | args=('a.txt',)
+/// logger.emit(Entry { function_name: "load".into(), args: "('a.txt',)".into(), ..Entry::default() });
+/// assert!(logger.close());
+/// ```
 pub struct ConsoleSink {
     out: Box<dyn Write + Send>,
     logger: String,
@@ -26,19 +38,19 @@ pub struct ConsoleSink {
 /// How the time looks on the console.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsoleTime {
-    /// With milliseconds.
+    /// Milliseconds behind the seconds: `19:54:48,596`.
     pub millis: bool,
     /// UTC instead of local time.
     pub utc: bool,
 }
 
 impl ConsoleSink {
-    /// Lines on stderr.
+    /// Writes to stderr, without colours.
     pub fn stderr() -> ConsoleSink {
         ConsoleSink::to(io::stderr())
     }
 
-    /// Lines into that writer.
+    /// Writes to `out`, which is flushed after each batch.
     pub fn to(out: impl Write + Send + 'static) -> ConsoleSink {
         ConsoleSink {
             out: Box::new(out),

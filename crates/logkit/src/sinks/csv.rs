@@ -23,6 +23,25 @@ pub struct CsvSink {
 impl CsvSink {
     /// Opens or creates the file. A new one gets all columns and `extra`; one with a header keeps
     /// its columns.
+    ///
+    /// ```
+    /// use logkit::{CsvSink, Entry, Rotation, Sink};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("calls.csv");
+    /// let rotation = Rotation { max_bytes: Some(10 << 20), ..Rotation::default() };
+    /// let mut sink = CsvSink::open(&path, rotation)?.safe_formulas(true);
+    /// sink.write_batch(&[Entry { args: "=1+1".into(), ..Entry::default() }])?;
+    /// assert!(std::fs::read_to_string(&path)?.contains(",'=1+1,"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Io`] if the file cannot be opened for writing; [`SinkError::Other`] if it is not
+    /// empty and its first line has no column `timestamp`.
     pub fn open(path: impl AsRef<Path>, rotation: Rotation) -> Result<CsvSink, SinkError> {
         let file = LogFile::open(path, rotation)?;
         let columns = if file.is_empty() {

@@ -35,7 +35,31 @@ pub struct DbSink {
 }
 
 impl DbSink {
-    /// Opens or creates the database; tables written by other tools get the columns they lack.
+    /// Opens or creates the database; tables written by other tools get the columns they lack. A new
+    /// file can be read by its owner only.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use logkit::{DbSink, Durability, Entry, Sink};
+    ///
+    /// # fn main() -> Result<(), logkit::SinkError> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("logs.db");
+    /// let month = Duration::from_secs(30 * 24 * 3600);
+    /// let mut sink = DbSink::open(&path, "logs", Durability::Full)?
+    ///     .retain(Some(month), Some(1_000_000));
+    /// sink.write_batch(&[Entry::default()])?;
+    /// assert_eq!(sink.first_id(), Some(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::BadTable`] for a name with anything but letters, digits and `_`;
+    /// [`SinkError::Db`] if the file cannot be opened for writing, is no database, stays locked for
+    /// five seconds, or was open when this process was forked.
     pub fn open(
         path: impl AsRef<Path>,
         table: &str,
@@ -73,6 +97,11 @@ impl DbSink {
     }
 
     /// Deletes rows older than that, and all but the newest `max_rows`; returns how many.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Db`] if the database cannot be written to. Old rows may be gone already when the
+    /// second deletion fails.
     pub fn prune(
         &mut self,
         before: Option<Timestamp>,
@@ -105,6 +134,11 @@ impl DbSink {
     /// Leaves the latest transactions in the file `-wal` beside the database when this sink is dropped,
     /// instead of copying them into it, which waits for the disk three times: for programs that write
     /// one entry and end. Whoever opens the database finds everything; the file stays small.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Db`] if the database was let go of and cannot be opened again, or SQLite refuses
+    /// the setting.
     pub fn leave_wal(mut self) -> Result<DbSink, SinkError> {
         // Each opening reads the whole file: when it has grown, the end of this sink empties it.
         const MOST_BYTES: u64 = 512 * 1024;
@@ -119,6 +153,11 @@ impl DbSink {
     }
 
     /// Gives the space of deleted rows back to the disk; takes as long as copying the database.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Db`] if somebody else has the database locked for longer than five seconds, or the
+    /// disk has no room for the copy.
     pub fn vacuum(&mut self) -> Result<(), SinkError> {
         self.connected()
             .and_then(|connection| connection.execute_batch("VACUUM"))

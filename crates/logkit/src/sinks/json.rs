@@ -21,7 +21,7 @@ pub enum JsonForm {
     /// One line, all columns.
     #[default]
     Lines,
-    /// Several indented lines.
+    /// Several indented lines, all columns.
     Pretty,
     /// One line, short keys, without what is empty.
     Compact,
@@ -43,7 +43,24 @@ impl JsonForm {
 }
 
 impl JsonSink {
-    /// Opens or creates the file.
+    /// Opens or creates the file, and adds to its end.
+    ///
+    /// ```
+    /// use logkit::{Entry, JsonForm, JsonSink, Rotation, Sink};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("calls.jsonl");
+    /// let mut sink = JsonSink::open(&path, JsonForm::Typed, Rotation::default())?;
+    /// sink.write_batch(&[Entry { args: "(3, 'x')".into(), ..Entry::default() }])?;
+    /// assert!(std::fs::read_to_string(&path)?.contains(r#""args":[3,"x"]"#));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Io`] if the file cannot be opened for writing.
     pub fn open(
         path: impl AsRef<Path>,
         form: JsonForm,

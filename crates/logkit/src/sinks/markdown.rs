@@ -13,7 +13,24 @@ pub struct MarkdownSink {
 }
 
 impl MarkdownSink {
-    /// Opens or creates the file.
+    /// Opens or creates the file, and adds to its end.
+    ///
+    /// ```
+    /// use logkit::{Entry, MarkdownSink, Rotation, Sink};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("calls.md");
+    /// let mut sink = MarkdownSink::open(&path, Rotation::default())?;
+    /// sink.write_batch(&[Entry { function_name: "load".into(), ..Entry::default() }])?;
+    /// assert!(std::fs::read_to_string(&path)?.starts_with("# Logs\n"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Io`] if the file cannot be opened for writing.
     pub fn open(path: impl AsRef<Path>, rotation: Rotation) -> Result<MarkdownSink, SinkError> {
         Ok(MarkdownSink {
             file: LogFile::open(path, rotation)?,

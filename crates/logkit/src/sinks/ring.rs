@@ -15,6 +15,22 @@ pub struct RingBufferSink {
 
 impl RingBufferSink {
     /// Holds up to `capacity` entries (1000 is a good number) until one of ERROR or CRITICAL comes.
+    ///
+    /// ```
+    /// use logkit::{Entry, JsonForm, JsonSink, Level, RingBufferSink, Rotation, Sink};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("calls.jsonl");
+    /// let file = JsonSink::open(&path, JsonForm::Lines, Rotation::default())?;
+    /// let mut sink = RingBufferSink::new(Box::new(file), 1000);
+    /// sink.write_batch(&[Entry::default()])?;
+    /// assert_eq!(std::fs::read_to_string(&path)?, "");
+    /// sink.write_batch(&[Entry { level: Level::Error, ..Entry::default() }])?;
+    /// assert_eq!(std::fs::read_to_string(&path)?.lines().count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(delegate: Box<dyn Sink>, capacity: usize) -> RingBufferSink {
         RingBufferSink {
             delegate,

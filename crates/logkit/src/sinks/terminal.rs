@@ -35,7 +35,8 @@ pub struct TerminalSink {
 }
 
 impl TerminalSink {
-    /// Lines of that form.
+    /// Writes lines of that form with `console`, whose colours it sets:
+    /// `TerminalSink::new(ConsoleSink::stderr(), TerminalForm::Compact)`.
     pub fn new(console: ConsoleSink, form: TerminalForm) -> TerminalSink {
         TerminalSink {
             console: console.colors(form == TerminalForm::Color),

@@ -17,7 +17,7 @@ pub struct DiffTracker {
     store: Option<store::Store>,
 }
 
-/// The last call.
+/// What is remembered of a function's last call with some arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Last {
     version: String,
@@ -42,6 +42,10 @@ impl DiffTracker {
     }
 
     /// Remembers in the table `logkit_diff` of that database, such as the one the entries go to.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Db`] if the database cannot be opened or the table cannot be made.
     #[cfg(feature = "db")]
     pub fn with_store(
         delegate: Box<dyn Sink>,

@@ -205,16 +205,16 @@ pub enum Instructions {
     Avx2,
     /// AVX-512 with VNNI.
     Avx512,
-    /// The same with products of BF16.
+    /// As `Avx512`, and products of BF16.
     Avx512Bf16,
     /// NEON with dot products.
     Neon,
-    /// The same with products of matrices of bytes.
+    /// As `Neon`, and products of matrices of bytes.
     NeonI8mm,
 }
 
 impl Instructions {
-    /// All there are.
+    /// All sets, those of any processor, the best of each first.
     pub const ALL: &[Instructions] = &[
         Instructions::Avx512Bf16,
         Instructions::Avx512,

@@ -18,11 +18,11 @@ pub struct LlmServers {
     /// Address of an OpenAI-compatible service, `…/v1` or without: `https://api.openai.com/v1`
     /// unless set.
     pub openai: Option<String>,
-    /// Key for it.
+    /// Key for the OpenAI-compatible service.
     pub openai_key: Option<String>,
     /// Address of the Anthropic service: `https://api.anthropic.com` unless set.
     pub anthropic: Option<String>,
-    /// Key for it.
+    /// Key for the Anthropic service.
     pub anthropic_key: Option<String>,
 }
 

@@ -48,7 +48,7 @@ pub type OnAnalysis = Box<dyn FnMut(&Entry, &str) + Send>;
 pub struct LlmOptions {
     /// `llmsrv/NAME` or `ollama/NAME`, `anthropic/NAME`, `openai/NAME` or `NAME`.
     pub model: String,
-    /// Where models are.
+    /// Addresses of the services, and the keys to them.
     pub servers: LlmServers,
     /// What the model is told first; `None` = to name cause and remedy briefly.
     pub system_prompt: Option<String>,
@@ -71,7 +71,7 @@ pub struct LlmOptions {
 }
 
 impl LlmOptions {
-    /// The usual way to ask that model.
+    /// That model at those servers; everything else as the fields say "unless set".
     pub fn new(model: impl Into<String>, servers: LlmServers) -> LlmOptions {
         LlmOptions {
             model: model.into(),

@@ -50,6 +50,23 @@ impl Default for MetricsOptions {
 impl MetricsSink {
     /// Starts the server, if one is wanted. A port that is taken is told on stderr, and the sink
     /// goes on without a server.
+    ///
+    /// ```
+    /// use logkit::{Entry, MetricsFormat, MetricsOptions, MetricsSink, Sink};
+    ///
+    /// # fn main() -> Result<(), logkit::SinkError> {
+    /// // `port: Some(9090)` serves the same text at `GET /metrics`.
+    /// let mut sink = MetricsSink::new(&MetricsOptions::default())?;
+    /// sink.write_batch(&[Entry { function_name: "load".into(), ..Entry::default() }])?;
+    /// let text = sink.text(MetricsFormat::Prometheus);
+    /// assert!(text.contains(r#"logkit_calls_total{function="load",level="INFO""#));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Other`] if the prefix is not made of letters, digits and `_`.
     pub fn new(options: &MetricsOptions) -> Result<MetricsSink, SinkError> {
         if !registry::is_name(&options.prefix) {
             return Err(SinkError::Other(format!(
@@ -72,12 +89,12 @@ impl MetricsSink {
         Ok(MetricsSink { registry, server })
     }
 
-    /// Where the server listens.
+    /// Where the server listens; `None` without one.
     pub fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(Server::address)
     }
 
-    /// The port of the server.
+    /// The port of the server, also where any free one was asked for.
     pub fn port(&self) -> Option<u16> {
         self.address().map(|address| address.port())
     }

@@ -8,15 +8,15 @@ use crate::{Entry, Level, StatsSource};
 /// How metrics are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetricsFormat {
-    /// The text format of Prometheus, 0.0.4
+    /// The text format of Prometheus, version 0.0.4.
     #[default]
     Prometheus,
-    /// OpenMetrics 1.0
+    /// The text format of OpenMetrics, version 1.0, which ends in `# EOF`.
     OpenMetrics,
 }
 
 impl MetricsFormat {
-    /// The media type.
+    /// What the header `content-type` says of it.
     pub fn content_type(self) -> &'static str {
         match self {
             MetricsFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",

@@ -65,6 +65,21 @@ impl Default for OtlpOptions {
 impl OtlpSink {
     /// Sends to `url` with `/v1/logs` and `/v1/traces` behind it, as collectors want it:
     /// `http://127.0.0.1:4318`.
+    ///
+    /// ```no_run
+    /// use logkit::{Logger, OtlpOptions, OtlpSink};
+    ///
+    /// # fn main() -> Result<(), logkit::SinkError> {
+    /// let options = OtlpOptions { service: "billing".into(), ..OtlpOptions::default() };
+    /// let sink = OtlpSink::new("http://127.0.0.1:4318", &options)?;
+    /// let logger = Logger::builder().sink(sink).build();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Other`] if the address is not one of HTTP with a host, or a header cannot be sent.
     pub fn new(url: &str, options: &OtlpOptions) -> Result<OtlpSink, SinkError> {
         let limits = Limits {
             linger: options.linger,

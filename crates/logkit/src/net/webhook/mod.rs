@@ -65,6 +65,24 @@ impl Default for WebhookOptions {
 
 impl WebhookSink {
     /// Checks the address; nothing is sent before the first alert.
+    ///
+    /// ```no_run
+    /// use logkit::{Level, Logger, WebhookOptions, WebhookSink};
+    ///
+    /// # fn main() -> Result<(), logkit::SinkError> {
+    /// let options = WebhookOptions {
+    ///     levels: vec![Level::Error, Level::Critical],
+    ///     ..WebhookOptions::default()
+    /// };
+    /// let sink = WebhookSink::new("https://hooks.example.com/T0/B0", options)?;
+    /// let logger = Logger::builder().sink(sink).build();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SinkError::Other`] if the address is not one of HTTP with a host, or a header cannot be sent.
     pub fn new(url: &str, options: WebhookOptions) -> Result<WebhookSink, SinkError> {
         let wrong = |error| SinkError::Other(format!("the web hook cannot be used: {error}"));
         let mut endpoint = Endpoint::new(url)

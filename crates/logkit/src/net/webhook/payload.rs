@@ -8,14 +8,14 @@ use crate::{Entry, Level, Redactor};
 /// What a web hook is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WebhookFormat {
-    /// Slack, and what takes the same
+    /// A message of blocks, as Slack and those that imitate it take it.
     #[default]
     Slack,
-    /// Discord
+    /// A message with an embed, as Discord takes it.
     Discord,
-    /// Microsoft Teams
+    /// A card, as Microsoft Teams takes it.
     Teams,
-    /// The entry as JSON
+    /// The entry itself as JSON.
     Raw,
 }
 
