@@ -36,7 +36,7 @@ export function language(name) {
   return Object.hasOwn(LANGUAGES, known) ? LANGUAGES[known] : null;
 }
 
-const TOKEN = /[A-Za-z_$#@][\w$]*|\d[\w.]*|["'`]|\s+|[^\w\s"'`]/gy;
+const TOKEN = /[A-Za-z_$#@][\w$]*|\d(?:\w|\.\d)*|["'`]|\s+|[^\w\s"'`]/gy;
 // Longer lines are data, not something to read.
 const LONGEST = 2000;
 

@@ -451,7 +451,7 @@ function readLink(text, at, brackets) {
   if (middle === undefined || text[middle + 1] !== "(") return null;
   let level = 1, end = middle + 2;
   // Longer ones are no addresses.
-  const last = Math.min(text.length, end + 4096);
+  const last = Math.min(text.length, end + 2048);
   for (; end < last; end++) {
     if (text[end] === "\\") end++;
     else if (text[end] === "(") level++;

@@ -19,18 +19,20 @@ export async function open(main) {
     return;
   }
   const name = el("input", { type: "text", id: "pull-name", placeholder: "qwen3:0.6b, hf.co/user/repository:Q4_K_M", "aria-label": "Name of a model to pull", autocomplete: "off", autocapitalize: "off", spellcheck: "false", maxLength: 500, required: true });
+  const insecure = el("input", { type: "checkbox", id: "pull-insecure" });
   const form = el("form", { class: "row" }, name, el("button", { class: "main" }, "Pull"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const wanted = name.value.trim();
     if (!wanted) return;
     name.value = "";
-    pull(wanted);
+    pull(wanted, insecure.checked);
   });
   pulling = el("ul", { class: "pulls", "aria-label": "Transfers" });
   list = el("ul", { class: "models", "aria-label": "Models of this machine" });
   root.append(el("div", { class: "scroll" }, el("div", { class: "inner" },
-    el("section", { "aria-label": "Pull a model" }, form, el("p", { class: "hint" }, "A name of the registry, or a GGUF repository of Hugging Face. An interrupted pull goes on where it was."), pulling),
+    el("section", { "aria-label": "Pull a model" }, form, el("p", { class: "hint" }, "A name of the registry, or a GGUF repository of Hugging Face. An interrupted pull goes on where it was."),
+      el("label", { class: "hint check" }, insecure, "Allow plain http to a registry of this network"), pulling),
     el("section", { "aria-label": "Models" }, list))));
   for (const state of pulls.values()) pulling.append(state.element);
   await refresh();
@@ -110,7 +112,7 @@ async function showDetails(model) {
 
 // ---- pulling ----
 
-async function pull(name) {
+async function pull(name, insecure) {
   if (pulls.get(name)?.control) return;
   pulls.get(name)?.element.remove();
   const bar = el("progress", { max: "1", "aria-label": "Progress of " + name });
@@ -124,7 +126,7 @@ async function pull(name) {
   const came = [];
   let isDone = false;
   try {
-    for await (const piece of api.lines("api/pull", { model: name }, state.control.signal)) {
+    for await (const piece of api.lines("api/pull", { model: name, insecure }, state.control.signal)) {
       if (piece.digest && piece.total) {
         files.set(piece.digest, { total: piece.total, completed: piece.completed ?? 0 });
         const all = [...files.values()];
@@ -152,7 +154,7 @@ async function pull(name) {
     bar.remove();
     say(name + ": " + text);
     cancel.replaceWith(
-      el("button", { type: "button", "aria-label": "Try again: " + name, onclick: () => pull(name) }, "Try again"),
+      el("button", { type: "button", "aria-label": "Try again: " + name, onclick: () => pull(name, insecure) }, "Try again"),
       iconButton("close", "Remove " + name + " from the list", () => { pulls.delete(name); state.element.remove(); }));
   } finally {
     state.control = null;

@@ -13,4 +13,5 @@ mod otlp;
 mod page;
 mod same;
 mod secure;
+mod tab;
 mod util;
