@@ -49,8 +49,11 @@ mod ssh;
 #[path = "../../crates/llmsrv-ssh/tests/it/sshd.rs"]
 mod sshd;
 mod stress;
+#[path = "../../crates/logkit-server/tests/it/tab.rs"]
+mod tab;
 mod tidy;
 #[path = "../../crates/llmsrv-monitor/tests/it/tmux.rs"]
 mod tmux;
 mod upstream;
 mod util;
+mod web;

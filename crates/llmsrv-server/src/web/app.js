@@ -199,10 +199,10 @@ async function start() {
 
 for (const part of [chats, modelPane, machine]) part.setUp(app);
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
-addEventListener("hashchange", route);
 store.onChange((id) => { app.listChanged(); chats.changedElsewhere(id); });
 if (!await store.open()) say("This browser keeps no conversations");
-// The pane is there before the server has answered.
+// From here on conversations can be found. The pane is there before the server has answered.
+addEventListener("hashchange", route);
 route();
 list();
 await start();

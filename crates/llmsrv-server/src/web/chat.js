@@ -408,11 +408,15 @@ async function answer() {
   const began = performance.now();
   const elapsed = () => (performance.now() - began) / 1000;
   const stats = {};
+  const waiting = setTimeout(() => tellWait(run), 700);
   try {
     const body = { model: mine.model, messages: talk.messages(mine, node.parent), ...forRequest(mine, app.models().find((it) => it.name === mine.model)) };
     for await (const piece of api.lines("api/chat", body, run.control.signal)) {
       const { content = "", thinking = "", tool_calls } = piece.message ?? {};
-      if ((content || thinking || tool_calls) && !stats.first) stats.first = elapsed();
+      if ((content || thinking || tool_calls) && !stats.first) {
+        stats.first = elapsed();
+        clearTimeout(waiting);
+      }
       if (thinking) node.thinking = (node.thinking ?? "") + thinking;
       if (content && node.thinking && !stats.thought) stats.thought = elapsed() - stats.first;
       node.content += content;
@@ -429,6 +433,7 @@ async function answer() {
     if (run.control.signal.aborted) node.stopped = true;
     else node.error = error.message;
   }
+  clearTimeout(waiting);
   delete node.unfinished;
   if (stats.first) node.stats = stats;
   running.delete(mine.id);
@@ -445,6 +450,14 @@ async function answer() {
   if (stats.tokens) node.stats.context = await contextOf(mine).catch(() => 0);
   if (shown() === mine) showMeter();
   await keep(mine);
+}
+
+// Says why nothing has come yet.
+async function tellWait(run) {
+  const { models } = await api.get("api/ps").catch(() => ({ models: [] }));
+  const loaded = models.find((it) => it.name === run.chat.model);
+  // While a model loads, its context is not known.
+  run.view.waitsFor(loaded?.context_length ? "Computing the prompt" : "Loading the model");
 }
 
 export function stop() {

@@ -21,7 +21,7 @@ const ICONS = {
   close: "M6 6l12 12M18 6L6 18",
   plus: "M12 5v14M5 12h14",
   send: "M12 19V5M6 11l6-6 6 6",
-  stop: "M8 8h8v8H8z",
+  stop: "M7 7h10v10H7z",
   copy: "M9 9h10v10H9zM5 15V5h10",
   edit: "M4 20l1-4L16 5l3 3L8 19zM14 7l3 3",
   retry: "M19 12a7 7 0 1 1-2-5l2 2M19 4v5h-5",
@@ -42,6 +42,7 @@ export function icon(name) {
   path.setAttribute("d", ICONS[name]);
   svg.setAttribute("viewBox", "0 0 24 24");
   svg.setAttribute("aria-hidden", "true");
+  svg.setAttribute("class", "icon-" + name);
   svg.append(path);
   return svg;
 }

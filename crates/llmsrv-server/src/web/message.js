@@ -48,6 +48,11 @@ export class MessageView {
     if (isWhole) this.#finish();
   }
 
+  // What happens before the first token comes.
+  waitsFor(text) {
+    this.#body.dataset.waits = text;
+  }
+
   #showThinking(isWhole) {
     const node = this.node;
     if (!this.#thinking) {
@@ -104,7 +109,7 @@ export class MessageView {
     const parts = [];
     if (stats.tokens > 1 && stats.nanos > 0) parts.push((stats.tokens / stats.nanos * 1e9).toFixed(1) + " tok/s");
     if (stats.tokens) parts.push(count(stats.tokens) + (stats.tokens === 1 ? " token" : " tokens"));
-    if (stats.first) parts.push(seconds(stats.first) + " to the first");
+    if (stats.first) parts.push(seconds(stats.first) + " to the first token");
     return parts.join(" · ");
   }
 
