@@ -49,6 +49,7 @@ mod ssh;
 #[path = "../../crates/llmsrv-ssh/tests/it/sshd.rs"]
 mod sshd;
 mod stress;
+#[expect(dead_code, reason = "shared with another test crate")]
 #[path = "../../crates/logkit-server/tests/it/tab.rs"]
 mod tab;
 mod tidy;

@@ -46,7 +46,6 @@ fn page(headers: &HeaderMap) -> Response {
     response
 }
 
-
 /// `GET /app/{version}/{file}`
 pub(super) async fn asset(
     Path((version, name)): Path<(String, String)>,
@@ -104,7 +103,9 @@ fn accepts(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     let values = values.filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|value| {
         let mut parts = value.split(';').map(str::trim);
-        let is_it = parts.next().is_some_and(|it| it.eq_ignore_ascii_case(wanted));
+        let is_it = parts
+            .next()
+            .is_some_and(|it| it.eq_ignore_ascii_case(wanted));
         is_it && !parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
     })
 }

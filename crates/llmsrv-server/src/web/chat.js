@@ -70,6 +70,8 @@ function buildPane() {
   root = el("div", { class: "chat" },
     el("header", { class: "top" }, app.menuButton(), select, el("span", { class: "grow" }), options, menu),
     list, el("div", { class: "below" }, latest, form, el("p", { class: "hint" }, "Models make mistakes. ", el("kbd", {}, "Enter"), " sends, ", el("kbd", {}, "Shift"), " ", el("kbd", {}, "Enter"), " begins a line.")));
+  // Pictures, and messages whose height was only guessed while they were out of sight.
+  new ResizeObserver(() => toEnd(false)).observe(inner);
   root.addEventListener("dragover", (event) => { if (event.dataTransfer.types.includes("Files")) { event.preventDefault(); root.classList.add("drop"); } });
   root.addEventListener("dragleave", () => root.classList.remove("drop"));
   root.addEventListener("drop", (event) => {
@@ -291,13 +293,14 @@ function toEnd(force) {
   parts.latest.hidden = follows;
 }
 
-let lastTop = 0;
+let lastTop = 0, lastHeight = 0;
 function onScroll() {
   const { list, latest } = parts;
-  // Only somebody who scrolls up stops following; a longer text alone does not.
-  if (list.scrollTop < lastTop - 2 && !isAtEnd()) follows = false;
-  else if (isAtEnd()) follows = true;
+  // Only somebody who scrolls up stops following; a text that grows or shrinks does not.
+  if (isAtEnd()) follows = true;
+  else if (list.scrollTop < lastTop - 2 && list.scrollHeight >= lastHeight) follows = false;
   lastTop = list.scrollTop;
+  lastHeight = list.scrollHeight;
   latest.hidden = follows;
 }
 
@@ -397,7 +400,7 @@ async function submit() {
 async function answer() {
   const mine = chat;
   const node = talk.add(mine, mine.leaf, { role: "assistant", model: mine.model, unfinished: true });
-  const run = { chat: mine, node, control: new AbortController(), view: null, drawn: 0, cost: 0, kept: 0 };
+  const run = { chat: mine, node, control: new AbortController(), view: null, drawn: 0, cost: 0, kept: performance.now() };
   running.set(mine.id, run);
   run.view = append(node);
   toEnd(true);
@@ -446,8 +449,9 @@ async function answer() {
     toEnd(false);
     say(node.error ? "Failed: " + node.error : (node.stopped ? "Stopped. " : "") + node.content.slice(0, 4000));
   }
-  // A new one is told how long its context is.
-  if (stats.tokens) node.stats.context = await contextOf(mine).catch(() => 0);
+  await keep(mine);
+  if (!stats.tokens) return;
+  node.stats.context = await contextOf(mine).catch(() => 0);
   if (shown() === mine) showMeter();
   await keep(mine);
 }

@@ -283,7 +283,7 @@ class CodeView {
     this.#code.append(this.#last);
     const button = iconButton("copy", "Copy the code", () => copy(this.#text, button));
     this.element = el("figure", { class: "code" },
-      el("figcaption", {}, el("span", {}, word.slice(0, 40)), button),
+      el("figcaption", {}, el("span", {}, word.slice(0, 40) || "code"), button),
       el("pre", { tabindex: "0", "aria-label": "Code" + (word ? " in " + word.slice(0, 40) : "") }, this.#code));
   }
 

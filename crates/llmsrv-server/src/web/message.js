@@ -107,7 +107,7 @@ export class MessageView {
     const { stats } = this.node;
     if (!stats) return "";
     const parts = [];
-    if (stats.tokens > 1 && stats.nanos > 0) parts.push((stats.tokens / stats.nanos * 1e9).toFixed(1) + " tok/s");
+    if (stats.tokens > 1 && stats.nanos > 0) parts.push(rate(stats.tokens / stats.nanos * 1e9) + " tok/s");
     if (stats.tokens) parts.push(count(stats.tokens) + (stats.tokens === 1 ? " token" : " tokens"));
     if (stats.first) parts.push(seconds(stats.first) + " to the first token");
     return parts.join(" · ");
@@ -133,6 +133,8 @@ export class MessageView {
     field.focus();
   }
 }
+
+const rate = (n) => (n < 100 ? n.toFixed(1) : count(n));
 
 // Fields for the results of tools that a model has called.
 export function resultsForm(node, send) {

@@ -29,11 +29,13 @@ export async function open() {
 }
 
 const stores = (mode) => {
-  const transaction = database.transaction(["chats", "titles"], mode);
+  const transaction = database.transaction(["chats", "titles"], mode, { durability: "relaxed" });
   return { chats: transaction.objectStore("chats"), titles: transaction.objectStore("titles"), transaction };
 };
 
+// What is committed at once is kept also where the page is left right after.
 const finished = (transaction) => new Promise((done, failed) => {
+  transaction.commit();
   transaction.oncomplete = () => done();
   transaction.onerror = transaction.onabort = () => failed(transaction.error);
 });

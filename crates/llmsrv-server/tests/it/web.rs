@@ -42,7 +42,10 @@ async fn browsers_get_the_page_and_others_the_old_text() {
     let host = host();
     for accept in ["*/*", "application/json", "text/plain", "text/html;q=0"] {
         let response = page(&host, &[("accept", accept)]).await;
-        assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
+        assert_eq!(
+            response.headers()["content-type"],
+            "text/plain; charset=utf-8"
+        );
         assert!(!response.headers().contains_key("content-security-policy"));
         assert_eq!(bytes(response).await, b"Ollama is running", "{accept}");
     }
@@ -175,13 +178,16 @@ async fn status_tells_the_role_of_the_caller() {
 // ---- journeys ----
 
 const LAST: &str = "[...document.querySelectorAll('.message.assistant')].at(-1)";
-const ANSWER: &str = "[...document.querySelectorAll('.message.assistant .text')].at(-1)?.textContent ?? ''";
+const ANSWER: &str =
+    "[...document.querySelectorAll('.message.assistant .text')].at(-1)?.textContent ?? ''";
 /// Whether no answer is on its way.
 const QUIET: &str = "document.querySelector('#send')?.getAttribute('aria-label') === 'Send' && \
     !document.querySelector('.coming')";
-const NOTES: &str = "[...document.querySelectorAll('.message .note')].map((it) => it.textContent).join()";
+const NOTES: &str =
+    "[...document.querySelectorAll('.message .note')].map((it) => it.textContent).join()";
 const NOTICE: &str = "document.querySelector('#notice').hidden ? '' : document.querySelector('#notice span').textContent";
-const TITLES: &str = "[...document.querySelectorAll('#chats a span')].map((it) => it.textContent).join()";
+const TITLES: &str =
+    "[...document.querySelectorAll('#chats a span')].map((it) => it.textContent).join()";
 const DIALOG: &str = "document.querySelector('#dialog').open ? document.querySelector('#dialog h2').textContent : ''";
 
 async fn listen(host: &Host) -> SocketAddr {
@@ -209,7 +215,9 @@ async fn with(host: Host, test: impl FnOnce(&mut Tab, &str, &Host) + Send + 'sta
 fn choose(tab: &mut Tab, model: &str) {
     let name = format!("{model}:latest");
     tab.wait(
-        &format!("[...document.querySelectorAll('#model option')].some((it) => it.value === '{name}')"),
+        &format!(
+            "[...document.querySelectorAll('#model option')].some((it) => it.value === '{name}')"
+        ),
         true,
     );
     tab.eval(&format!(
@@ -295,7 +303,10 @@ async fn an_answer_is_stopped_in_mid_stream() {
         choose(tab, "plain");
         send(tab, "go on");
         tab.wait(&format!("({ANSWER}).length > 40"), true);
-        tab.wait("document.querySelector('#send').getAttribute('aria-label')", "Stop");
+        tab.wait(
+            "document.querySelector('#send').getAttribute('aria-label')",
+            "Stop",
+        );
         tab.press("Escape");
         tab.wait(QUIET, true);
         tab.wait(NOTES, "Stopped");
@@ -340,18 +351,30 @@ async fn messages_are_edited_and_tried_again_in_branches() {
         tab.wait(QUIET, true);
         // By keyboard: up from an empty field.
         tab.press("ArrowUp");
-        tab.wait("document.activeElement.getAttribute('aria-label')", "Edit the message");
+        tab.wait(
+            "document.activeElement.getAttribute('aria-label')",
+            "Edit the message",
+        );
         tab.eval("document.activeElement.select()");
         tab.write("two");
         tab.press("Enter");
         tab.wait(ANSWER, "two");
         tab.wait(QUIET, true);
-        tab.wait("document.querySelector('.message.user .branches').textContent", "2/2");
+        tab.wait(
+            "document.querySelector('.message.user .branches').textContent",
+            "2/2",
+        );
         act(tab, "user", "Earlier version");
         tab.wait(ANSWER, "one");
-        tab.wait("document.querySelector('.message.user .branches').textContent", "1/2");
+        tab.wait(
+            "document.querySelector('.message.user .branches').textContent",
+            "1/2",
+        );
         act(tab, "assistant", "Try again");
-        tab.wait("document.querySelector('.message.assistant .branches')?.textContent ?? ''", "2/2");
+        tab.wait(
+            "document.querySelector('.message.assistant .branches')?.textContent ?? ''",
+            "2/2",
+        );
         tab.wait(QUIET, true);
         act(tab, "user", "Later version");
         tab.wait(ANSWER, "two");
@@ -359,7 +382,10 @@ async fn messages_are_edited_and_tried_again_in_branches() {
         tab.call("Page.reload", json!({}));
         tab.wait(ANSWER, "two");
         act(tab, "user", "Earlier version");
-        tab.wait("document.querySelector('.message.assistant .branches')?.textContent ?? ''", "2/2");
+        tab.wait(
+            "document.querySelector('.message.assistant .branches')?.textContent ?? ''",
+            "2/2",
+        );
         // An edit that is given up changes nothing.
         act(tab, "user", "Edit");
         tab.press("Escape");
@@ -656,13 +682,15 @@ async fn models_are_pulled_described_and_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thinking_is_folded_and_tools_are_answered() {
-    let host = host_with(settings(), || FakeOptions {
+    let host = host_with(settings(), || {
+        FakeOptions {
         answer: Answer::Rules(vec![
             ("tool:sunny".into(), "It is sunny.".into()),
             ("weather".into(), "<tool_call>{\"name\":\"get_weather\",\"arguments\":{\"city\":\"Paris\"}}</tool_call>".into()),
             (String::new(), "<think>Let me see.</think>\n\nYes.".into()),
         ]),
         ..FakeOptions::default()
+    }
     });
     with(host, |tab, _, _| {
         choose(tab, "thinker");
@@ -765,11 +793,13 @@ async fn an_error_is_told_and_can_be_tried_again() {
         tab.wait(QUIET, true);
         // A model that is deleted meanwhile is named by the error.
         let runtime = tokio::runtime::Handle::current();
-        let (status, _) = runtime.block_on(host.text(Method::DELETE, "/api/delete", r#"{"model":"plain"}"#));
+        let (status, _) =
+            runtime.block_on(host.text(Method::DELETE, "/api/delete", r#"{"model":"plain"}"#));
         assert_eq!(status, 200);
         send(tab, "again");
         tab.wait(NOTES, "model 'plain:latest' not found");
-        tab.errors.retain(|error| !error.contains("status of 404") && !error.contains("status of 500"));
+        tab.errors
+            .retain(|error| !error.contains("status of 404") && !error.contains("status of 500"));
     })
     .await;
 }
@@ -787,27 +817,46 @@ async fn a_phone_shows_all_without_scrolling_sideways() {
     with(saying(answer), |tab, url, _| {
         tab.width(360);
         choose(tab, "plain");
-        send(tab, "a_long_word_that_has_no_place_to_break_in_it_at_all_and_goes_on_for_a_while");
+        send(
+            tab,
+            "a_long_word_that_has_no_place_to_break_in_it_at_all_and_goes_on_for_a_while",
+        );
         tab.wait(QUIET, true);
         tab.wait("document.querySelectorAll('figure').length", 1);
         for pane in ["", "models", "machine"] {
             if !pane.is_empty() {
                 tab.goto(&format!("{url}#/{pane}"));
-                tab.wait("document.querySelectorAll('.models li, .tile').length > 3", true);
+                tab.wait(
+                    "document.querySelectorAll('.models li, .tile').length > 3",
+                    true,
+                );
             }
             for scheme in ["dark", "light"] {
                 tab.colours(scheme);
                 tab.picture(&format!("app-phone-{pane}-{scheme}"));
             }
-            assert_eq!(tab.eval("document.documentElement.scrollWidth"), 360, "{pane}");
+            assert_eq!(
+                tab.eval("document.documentElement.scrollWidth"),
+                360,
+                "{pane}"
+            );
             assert_eq!(tab.eval(OUTSIDE), "", "{pane}");
         }
         // The menu.
-        assert_eq!(tab.eval("getComputedStyle(document.querySelector('nav')).visibility"), "hidden");
+        assert_eq!(
+            tab.eval("getComputedStyle(document.querySelector('nav')).visibility"),
+            "hidden"
+        );
         click(tab, ".menu-button");
-        tab.wait("getComputedStyle(document.querySelector('nav')).visibility", "visible");
+        tab.wait(
+            "getComputedStyle(document.querySelector('nav')).visibility",
+            "visible",
+        );
         tab.wait("document.querySelector('main').inert", true);
-        tab.wait("document.querySelector('nav').getBoundingClientRect().left", 0);
+        tab.wait(
+            "document.querySelector('nav').getBoundingClientRect().left",
+            0,
+        );
         tab.picture("app-phone-menu");
         tab.press("Escape");
         tab.wait("document.querySelector('main').inert", false);

@@ -22,7 +22,11 @@ pub struct Tab {
 }
 
 enum Browser {
-    Own(Child, #[expect(dead_code, reason = "removed when dropped")] tempfile::TempDir, String),
+    Own(
+        Child,
+        #[expect(dead_code, reason = "removed when dropped")] tempfile::TempDir,
+        String,
+    ),
     Shared(String),
 }
 
@@ -93,7 +97,9 @@ impl Tab {
         let host = address.split('/').next().unwrap().to_owned();
         let connect = |address: &str| {
             let stream = TcpStream::connect(&host).unwrap();
-            tungstenite::client(format!("ws://{address}"), stream).unwrap().0
+            tungstenite::client(format!("ws://{address}"), stream)
+                .unwrap()
+                .0
         };
         let socket = connect(address);
         let mut tab = Tab {
