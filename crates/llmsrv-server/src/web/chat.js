@@ -115,11 +115,16 @@ export async function open(main, id) {
 
 // Another tab has changed a conversation.
 export async function changedElsewhere(id) {
-  if (!shown() || chat.id !== id || running.has(id)) return;
+  const isOpen = () => shown() && chat.id === id;
+  if (!isOpen() && !running.has(id)) return;
   const next = await store.load(id);
-  if (!next || chat.id !== id || running.has(id)) return;
-  chat = next;
-  rebuild();
+  const run = running.get(id);
+  // While an answer comes here, what is new there is only added.
+  if (next && run) run.chat.nodes = { ...next.nodes, ...run.chat.nodes };
+  else if (next && isOpen()) {
+    chat = next;
+    rebuild();
+  }
 }
 
 export function showModels() {
@@ -400,7 +405,7 @@ async function submit() {
 async function answer() {
   const mine = chat;
   const node = talk.add(mine, mine.leaf, { role: "assistant", model: mine.model, unfinished: true });
-  const run = { chat: mine, node, control: new AbortController(), view: null, drawn: 0, cost: 0, kept: performance.now() };
+  const run = { chat: mine, node, control: new AbortController(), view: null, drawn: 0, cost: 0, kept: performance.now(), keeping: 0 };
   running.set(mine.id, run);
   run.view = append(node);
   toEnd(true);
@@ -429,7 +434,7 @@ async function answer() {
         delete node.unfinished;
       }
       draw(run);
-      if (performance.now() - run.kept > KEEP_EVERY) keep(mine, run);
+      if (performance.now() - run.kept > Math.max(KEEP_EVERY, 40 * run.keeping)) keep(mine, run);
     }
     if (node.unfinished) node.error = "The answer was cut off: the server ended the connection.";
   } catch (error) {
@@ -507,10 +512,13 @@ const gone = new Set();
 
 async function keep(it, run) {
   if (gone.has(it.id)) return;
-  if (run) run.kept = performance.now();
   if (!run) it.updated = Date.now();
   try {
-    await store.save(it);
+    const at = performance.now();
+    const saved = store.save(it);
+    // A long conversation takes its time to be copied.
+    if (run) Object.assign(run, { kept: performance.now(), keeping: performance.now() - at });
+    await saved;
     app.listChanged();
   } catch (error) {
     notice(error.name === "QuotaExceededError" ? "This browser has no room for more conversations: export and delete some." : "The conversation could not be kept: " + error.message);

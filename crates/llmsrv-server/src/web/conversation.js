@@ -121,7 +121,7 @@ function fromJson(text) {
     chat.title = textOf(from.title).slice(0, 200);
     chat.system = textOf(from.system);
     chat.updated = Number.isFinite(from.updated) ? from.updated : Date.now();
-    chat.options = isObject(from.options) ? { ...from.options } : {};
+    chat.options = optionsOf(from.options);
     const nodes = isObject(from.nodes) ? Object.values(from.nodes).filter(isObject).slice(0, MAX_NODES) : [];
     const ids = new Map(nodes.map((node) => [node.id, newId()]));
     for (const node of nodes) {
@@ -135,11 +135,22 @@ function fromJson(text) {
   });
 }
 
+function optionsOf(from) {
+  if (!isObject(from)) return {};
+  const known = (name) => (["think", "tools"].includes(name) ? textOf(from[name]) : ["temperature", "num_ctx", "num_predict", "seed"].includes(name) && Number.isFinite(from[name]));
+  return Object.fromEntries(Object.entries(from).filter(([name]) => known(name)));
+}
+
+const FIGURES = ["tokens", "nanos", "prompt", "truncated", "first", "thought", "context"];
+
 function kept(node) {
   const out = {};
   for (const name of ["thinking", "model", "error", "tool_name", "tool_call_id"]) if (textOf(node[name])) out[name] = node[name];
   if (node.stopped === true) out.stopped = true;
-  if (isObject(node.stats)) out.stats = Object.fromEntries(Object.entries(node.stats).filter(([, value]) => Number.isFinite(value) || typeof value === "string"));
+  if (isObject(node.stats)) {
+    out.stats = { reason: textOf(node.stats.reason) };
+    for (const name of FIGURES) out.stats[name] = Number.isFinite(node.stats[name]) ? Math.max(0, node.stats[name]) : 0;
+  }
   if (Array.isArray(node.images)) out.images = node.images.filter((it) => isObject(it) && /^[A-Za-z0-9+\/=]+$/.test(textOf(it.data)) && /^image\/(png|jpeg|webp|gif)$/.test(it.kind)).map(({ data, kind }) => ({ data, kind })).slice(0, 16);
   if (Array.isArray(node.tool_calls)) {
     out.tool_calls = node.tool_calls.filter((it) => isObject(it) && isObject(it.function) && textOf(it.function.name)).map((it) => ({ id: textOf(it.id), function: { name: it.function.name, arguments: isObject(it.function.arguments) ? it.function.arguments : {} } }));

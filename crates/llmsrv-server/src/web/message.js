@@ -78,7 +78,7 @@ export class MessageView {
     const note = (text, kind = "") => this.#foot.before(el("p", { class: "note " + kind }, text));
     if (node.error) note(node.error, "bad");
     else if (node.stopped) note("Stopped");
-    else if (node.unfinished) note("This answer was cut off.");
+    else if (node.unfinished) note("This answer is not finished.");
     if (node.stats?.truncated) note(count(node.stats.truncated) + " tokens of the conversation did not fit into the context and were left out.", "warn");
     if (node.stats?.reason === "length") note("The answer reached its limit of tokens.", "warn");
     this.#tools();

@@ -331,7 +331,7 @@ async fn an_answer_is_stopped_in_mid_stream() {
         tab.wait(&format!("({ANSWER}).length > 40"), true);
         std::thread::sleep(Duration::from_millis(1800));
         tab.call("Page.reload", json!({}));
-        tab.wait(NOTES, "Stopped,This answer was cut off.");
+        tab.wait(NOTES, "Stopped,This answer is not finished.");
         assert_eq!(tab.eval(&format!("({ANSWER}).length > 40")), true);
         tab.wait(QUIET, true);
     })
@@ -460,6 +460,22 @@ async fn conversations_leave_and_come_back_as_json_and_markdown() {
             ['', '{}', '[1]', 'hello', '{\"format\":\"llmsrv-conversations\",\"conversations\":[]}', '{\"format\"'].map((text) => \
             { try { return it.fromFile(text).length; } catch (error) { return error instanceof it.Unreadable; } }).join())";
         assert_eq!(tab.eval(nothing), "true,true,true,true,true,true");
+        // What is not as it should be is left out.
+        let odd = json!({"format": "llmsrv-conversations", "conversations": [{
+            "id": "x", "title": 5, "leaf": "b", "options": {"tools": {}, "num_ctx": "x", "think": 5, "seed": 7, "y": 1},
+            "nodes": {"a": {"id": "a", "parent": "b", "role": "user", "content": ["no text"], "images": [
+                {"data": "x\" onload=\"", "kind": "image/png"}, {"data": "AAAA", "kind": "image/svg+xml"}]},
+                "b": {"id": "b", "parent": "a", "role": "assistant", "stats": {"tokens": "many"}, "tool_calls": [{}]},
+                "c": {"id": "c", "role": "other"}},
+        }]});
+        let read = format!(
+            "import(document.querySelector('script').src.replace('app.js', 'conversation.js')).then((it) => {{ \
+             const [chat] = it.fromFile({}); const path = it.path(chat); \
+             return [JSON.stringify(chat.options), path.length, path.map((node) => node.images?.length ?? '').join(), \
+               path.at(-1).stats.tokens, path.at(-1).tool_calls.length, chat.title === ''].join(' '); }})",
+            json!(odd.to_string())
+        );
+        assert_eq!(tab.eval(&read), "{\"seed\":7} 2 0, 0 0 true");
         tab.goto(url);
     })
     .await;
