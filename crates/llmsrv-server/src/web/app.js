@@ -58,13 +58,15 @@ async function otherKey() {
 
 const main = $("main");
 
+let turn = 0;
 function route() {
+  const mine = ++turn;
   openSide(false);
   const [, pane = "", id = ""] = location.hash.split("/");
   mark();
   if (pane === "models") { document.title = "Models · llmsrv"; modelPane.open(main).catch((error) => notice(error.message)); }
   else if (pane === "machine") { document.title = "Machine · llmsrv"; machine.open(main); }
-  else chats.open(main, pane === "c" ? id : null);
+  else chats.open(main, pane === "c" ? id : null, () => mine === turn);
 }
 
 // Shows where one is.
@@ -197,6 +199,8 @@ async function start() {
   }
 }
 
+// What nobody was prepared for is told, and stays on the console.
+addEventListener("unhandledrejection", ({ reason }) => notice(reason?.message ?? "Something went wrong."));
 for (const part of [chats, modelPane, machine]) part.setUp(app);
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 store.onChange((id) => { app.listChanged(); chats.changedElsewhere(id); });

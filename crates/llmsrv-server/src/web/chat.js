@@ -89,9 +89,10 @@ export function closeMenu() {
   return true;
 }
 
-// Shows a conversation, or a new one.
-export async function open(main, id) {
+// Shows a conversation, or a new one, unless somebody has gone elsewhere before it is read.
+export async function open(main, id, isCurrent) {
   let next = id ? running.get(id)?.chat ?? (chat?.id === id && root ? chat : await store.load(id).catch(() => null)) : null;
+  if (!isCurrent()) return;
   if (id && !next) {
     notice("This conversation is not in this browser.");
     location.hash = "#/";

@@ -586,6 +586,14 @@ async fn long_conversations_are_built_as_one_scrolls() {
         send(tab, "second");
         tab.wait(ANSWER, "Two.");
         tab.wait(QUIET, true);
+        // Who goes elsewhere before it is read stays there.
+        tab.eval(
+            "(() => { const hash = location.hash; location.hash = '#/'; setTimeout(() => { location.hash = hash; \
+             setTimeout(() => { location.hash = '#/models'; }); }, 50); })()",
+        );
+        tab.wait("document.querySelectorAll('.models li').length > 3", true);
+        std::thread::sleep(Duration::from_millis(500));
+        tab.wait("document.querySelectorAll('.models li').length > 3", true);
     })
     .await;
 }
