@@ -50,8 +50,12 @@ mod ssh;
 #[path = "../../crates/llmsrv-ssh/tests/it/sshd.rs"]
 mod sshd;
 mod stress;
+#[expect(dead_code, reason = "shared with another test crate")]
+#[path = "../../crates/logkit-server/tests/it/tab.rs"]
+mod tab;
 mod tidy;
 #[path = "../../crates/llmsrv-monitor/tests/it/tmux.rs"]
 mod tmux;
 mod upstream;
 mod util;
+mod web;

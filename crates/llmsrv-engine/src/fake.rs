@@ -143,14 +143,14 @@ pub fn tokenizer() -> Tokenizer {
     Tokenizer::new(vocab).expect("the vocabulary above is sound")
 }
 
-/// Reads every text that begins with `image` as an image.
+/// Takes every text that begins with `image`, and every PNG file, for an image.
 struct FakeVision {
     rows: usize,
 }
 
 impl Vision for FakeVision {
     fn encode(&self, bytes: &[u8]) -> Result<Arc<Image>, ImageError> {
-        if !bytes.starts_with(b"image") {
+        if !bytes.starts_with(b"image") && !bytes.starts_with(b"\x89PNG") {
             return Err(ImageError::Invalid("no image".into()));
         }
         let mut hasher = DefaultHasher::new();

@@ -24,6 +24,10 @@ pub(crate) enum RequiredRole {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
+/// Who calls a path that asks for a role.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller(pub(crate) Role);
+
 const INFER: RequiredRole = RequiredRole::Role(Role::Infer);
 const MANAGE: RequiredRole = RequiredRole::Role(Role::Manage);
 
@@ -31,6 +35,8 @@ const MANAGE: RequiredRole = RequiredRole::Role(Role::Manage);
 const TABLE: &[(&str, RequiredRole)] = &[
     ("/", RequiredRole::Nothing),
     ("/health", RequiredRole::Nothing),
+    // Part of the program; it asks for a key where the server wants one.
+    ("/app/{version}/{file}", RequiredRole::Nothing),
     // What is there.
     ("/api/version", INFER),
     ("/api/status", INFER),
@@ -102,28 +108,30 @@ pub(crate) fn is_local(headers: &HeaderMap, peer: Option<Peer>, settings: &Setti
     near && !FORWARDED.iter().any(|name| headers.contains_key(*name))
 }
 
-/// Refuses a caller whose role is too low. Call it only for those who have a key where one is
-/// required.
-pub(crate) fn check(
-    need: RequiredRole,
-    key: Option<&ApiKey>,
-    local: bool,
-    security: &Security,
-) -> Result<(), ApiError> {
+/// Returns what a caller may do. Call it only for those who have a key where one is required.
+pub(crate) fn role(key: Option<&ApiKey>, local: bool, security: &Security) -> Role {
+    match key {
+        Some(key) => key.role,
+        None if local || security.allow_remote_management => Role::Admin,
+        None => Role::Infer,
+    }
+}
+
+/// Refuses a caller whose role is too low.
+pub(crate) fn check(need: RequiredRole, role: Role, key: Option<&ApiKey>) -> Result<(), ApiError> {
     let RequiredRole::Role(needed) = need else {
         return Ok(());
     };
+    if role >= needed {
+        return Ok(());
+    }
     let refused = match key {
-        Some(key) if key.role >= needed => return Ok(()),
         Some(key) => format!(
             "this needs a key with the role `{}`; the key `{}` has the role `{}`",
             needed.word(),
             key.name,
-            key.role.word()
+            role.word()
         ),
-        None if needed == Role::Infer || local || security.allow_remote_management => {
-            return Ok(());
-        }
         None => format!(
             "without keys only callers on the server's own machine may do this; on it run `llmsrv key add NAME \
              --role {}` and send that key, or set LLMSRV_ALLOW_REMOTE_MANAGEMENT=true",

@@ -16,7 +16,7 @@ use axum::{
 
 pub(crate) use crate::body::{BODY_BYTES, TEXT_BODY_BYTES, read};
 use crate::{
-    access::{self, Peer, RequiredRole},
+    access::{self, Caller, Peer, RequiredRole},
     app::{App, Settings},
     body::MinRateBody,
     dialect::Family,
@@ -66,7 +66,7 @@ fn asks_about_a_log(peer: Option<Peer>, headers: &HeaderMap) -> bool {
 
 async fn admit(
     app: &App,
-    request: Request,
+    mut request: Request,
     need: RequiredRole,
     key: Option<ApiKey>,
     next: Next,
@@ -101,7 +101,12 @@ async fn admit(
     } else {
         let client = client(&request, key.as_ref());
         match entitled(app, &request, need, key.as_ref(), &client, &host) {
-            Ok(()) => client.answered(next.run(request)).await,
+            Ok(caller) => {
+                if let Some(caller) = caller {
+                    request.extensions_mut().insert(caller);
+                }
+                client.answered(next.run(request)).await
+            }
             Err(refusal) => refusal.into_response(),
         }
     };
@@ -130,7 +135,7 @@ pub(crate) fn is_foreign(headers: &HeaderMap, host: &str) -> bool {
                 .is_some_and(|site| site == "cross-site")
 }
 
-/// Decides by who calls, how often, and what for.
+/// Decides by who calls, how often, and what for; returns as what, where the path asks for a role.
 fn entitled(
     app: &App,
     request: &Request,
@@ -138,14 +143,14 @@ fn entitled(
     key: Option<&ApiKey>,
     client: &Client,
     host: &str,
-) -> Result<(), Refusal> {
+) -> Result<Option<Caller>, Refusal> {
     let security = &app.settings.security;
     if request.uri().path().len() > MAX_PATH_BYTES {
         let text = format!("the path is longer than {MAX_PATH_BYTES} bytes");
         return Err(ApiError::refused(StatusCode::URI_TOO_LONG, text).into());
     }
     if need == RequiredRole::Nothing {
-        return Ok(());
+        return Ok(None);
     }
     // On connections that were there before.
     if app.is_stopping() {
@@ -160,7 +165,9 @@ fn entitled(
     }
     let local = access::is_local(request.headers(), peer, &app.settings)
         && !is_foreign(request.headers(), host);
-    Ok(access::check(need, key, local, security)?)
+    let role = access::role(key, local, security);
+    access::check(need, role, key)?;
+    Ok(Some(Caller(role)))
 }
 
 /// Answers the question of a browser whether a page may call.

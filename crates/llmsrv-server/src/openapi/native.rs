@@ -23,9 +23,14 @@ pub(super) fn rows(schemas: &mut Schemas) -> Vec<Row> {
     let mut rows = vec![
         Row::get("/", OPERATION, "Say that the server is there").answers(
             200,
-            "`Ollama is running`, as clients expect it",
-            [("text/plain", text())],
+            "`Ollama is running`, as clients expect it; the web app for those who accept `text/html`",
+            [("text/plain", text()), ("text/html", text())],
         ),
+        Row::get("/app/{version}/{file}", OPERATION, "Give a file of the web app")
+            .parameter("version", "Version of the app, as its page names it")
+            .parameter("file", "Name of the file")
+            .answers(200, "The file, which never changes", [("text/javascript", text()), ("text/css", text())])
+            .answers(404, "There is no such file in this version", [("text/plain", text())]),
         Row::get("/health", OPERATION, "Tell whether the server takes work")
             .answers(200, "It does", [(JSON, s.add::<Health>())])
             .answers(503, "It is shutting down", [(JSON, s.add::<Health>())]),
@@ -42,8 +47,8 @@ pub(super) fn rows(schemas: &mut Schemas) -> Vec<Row> {
         read(Row::get("/api/version", OPERATION, "Tell the version"))
             .about("`version` is the version of the API that is spoken, `llmsrv_version` the program's own.")
             .answers(200, "The version", [(JSON, version)]),
-        read(Row::get("/api/status", OPERATION, "Tell that there is no cloud"))
-            .answers(200, "Always disabled", [(JSON, s.add::<Status>())]),
+        read(Row::get("/api/status", OPERATION, "Tell that there is no cloud, and what the caller may do"))
+            .answers(200, "The cloud is always disabled", [(JSON, s.add::<Status>())]),
         read(Row::get("/api/tags", MODELS, "List the models on disk"))
             .answers(200, "The models", [(JSON, tags)]),
         read(Row::get("/api/ps", MODELS, "List the models in memory"))
@@ -120,6 +125,8 @@ struct Version {
 #[derive(ToSchema)]
 struct Status {
     cloud: Cloud,
+    /// What the caller may do: `infer`, `manage` or `admin`.
+    role: String,
 }
 
 #[derive(ToSchema)]

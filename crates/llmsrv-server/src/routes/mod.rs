@@ -8,9 +8,10 @@ mod models;
 mod registry;
 mod text;
 mod tokens;
+mod web;
 
 use axum::{
-    Router,
+    Extension, Router,
     extract::State,
     http::{HeaderMap, Method, Uri, header},
     response::{IntoResponse, Redirect, Response},
@@ -22,6 +23,7 @@ use tower::util::MapRequestLayer;
 use tower_http::decompression::RequestDecompressionLayer;
 
 use crate::{
+    access::Caller,
     app::{App, Shared},
     body,
     metrics::Snapshot,
@@ -31,7 +33,8 @@ use crate::{
 /// Builds the table of paths.
 pub(crate) fn router(app: App) -> Router {
     Router::new()
-        .route("/", get(root))
+        .route("/", get(web::root))
+        .route("/app/{version}/{file}", get(web::asset))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(openapi::openapi))
@@ -81,10 +84,6 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(Shared(app))
 }
 
-async fn root() -> &'static str {
-    "Ollama is running"
-}
-
 /// For those who watch the server: 503 says that it should get no more work.
 async fn health(State(app): State<App>) -> Response {
     if app.is_stopping() {
@@ -120,9 +119,9 @@ async fn version(State(app): State<App>) -> Response {
     )
 }
 
-/// There is no cloud here.
-async fn status() -> Response {
-    respond::json(&json!({"cloud": {"disabled": true, "source": "env"}}))
+/// There is no cloud here. The role tells a page what it may offer.
+async fn status(Extension(Caller(role)): Extension<Caller>) -> Response {
+    respond::json(&json!({"cloud": {"disabled": true, "source": "env"}, "role": role.word()}))
 }
 
 /// A slash too many is forgiven with a redirect to the path without it.

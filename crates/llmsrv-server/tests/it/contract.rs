@@ -27,7 +27,7 @@ async fn fixed_answers() {
             Method::GET,
             "/api/status",
             200,
-            r#"{"cloud":{"disabled":true,"source":"env"}}"#,
+            r#"{"cloud":{"disabled":true,"source":"env"},"role":"admin"}"#,
         ),
     ] {
         assert_eq!(

@@ -1,5 +1,6 @@
 //! The server as its clients see it, over a fake model.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stderr, reason = "a test that skips its part says so")]
 
 mod anthropic;
 mod blobs;
@@ -24,6 +25,9 @@ mod scheduling;
 mod security;
 mod sharing;
 mod sockets;
+#[expect(unreachable_pub, reason = "shared with another test crate")]
+#[path = "../../../logkit-server/tests/it/tab.rs"]
+mod tab;
 mod templates;
 mod text;
 mod tls;
@@ -31,3 +35,4 @@ mod tokens;
 mod tools;
 mod upstream;
 mod vision;
+mod web;

@@ -12,7 +12,7 @@ use crate::host::{Host, host_with, settings};
 
 #[expect(dead_code, unreachable_pub, reason = "shared with another test crate")]
 #[path = "../../../llmsrv-registry/tests/it/fake.rs"]
-mod fake;
+pub(crate) mod fake;
 use fake::{Act, Fake};
 
 /// A registry with the model `a/b:t`, whose weights have `size` bytes.

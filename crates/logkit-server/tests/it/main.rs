@@ -13,4 +13,6 @@ mod otlp;
 mod page;
 mod same;
 mod secure;
+#[expect(unreachable_pub, reason = "shared with other test crates")]
+mod tab;
 mod util;
