@@ -476,17 +476,19 @@ impl Gpu {
             if memory.is_some_and(|[keys, _]| keys.bytes >= new_bytes) {
                 continue;
             }
-            let mut grown = [None; 2];
-            for grown in &mut grown {
-                *grown = Some(Region {
-                    buffer: self.recorder.allocate(new_bytes)?,
-                    start: 0,
-                    bytes: new_bytes,
-                });
-            }
-            let [Some(keys), Some(values)] = grown else {
-                return Err(mismatch("a cache"));
+            let keys = self.recorder.allocate(new_bytes)?;
+            let values = match self.recorder.allocate(new_bytes) {
+                Ok(values) => values,
+                Err(error) => {
+                    self.recorder.free(&[keys])?;
+                    return Err(error);
+                }
             };
+            let [keys, values] = [keys, values].map(|buffer| Region {
+                buffer,
+                start: 0,
+                bytes: new_bytes,
+            });
             if let Some(old) = *memory {
                 for (from, to) in old.into_iter().zip([keys, values]) {
                     let kept = Region {

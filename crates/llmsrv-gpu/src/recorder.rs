@@ -66,9 +66,9 @@ pub(crate) struct Recorder {
     pool: vk::CommandPool,
     /// Of `commands`, these are in use: the last one is being recorded if `recording`.
     n_used: usize,
-    commands: Vec<vk::CommandBuffer>,
+    /// Each with the fence of its submission.
+    commands: Vec<(vk::CommandBuffer, vk::Fence)>,
     recording: bool,
-    fence: vk::Fence,
     hazards: Hazards,
     /// What was recorded since the last submission, in multiplications.
     work: u64,
@@ -110,7 +110,6 @@ impl Recorder {
             n_used: 0,
             commands: Vec::new(),
             recording: false,
-            fence: vk::Fence::null(),
             hazards: Hazards::default(),
             work: 0,
             lost: None,
@@ -160,9 +159,6 @@ impl Recorder {
                     None,
                 )
                 .map_err(failed("vkCreateCommandPool"))?;
-            self.fence = calls
-                .create_fence(&vk::FenceCreateInfo::default(), None)
-                .map_err(failed("vkCreateFence"))?;
         }
         Ok(())
     }
@@ -201,7 +197,7 @@ impl Recorder {
             return Ok(());
         }
         if self.work > 0 && self.work.saturating_add(work) > self.work_limit() {
-            self.submit()?;
+            self.end_recording()?;
         }
         let pipeline = self.pipeline(kernel)?;
         let set = self.set(bindings)?;
@@ -349,22 +345,18 @@ impl Recorder {
             return Ok(());
         }
         self.end_recording()?;
-        let fence = self.fence;
-        // A submission without commands: its fence waits for all before it.
-        // SAFETY: queue and fence belong to the device, and the fence is not in use.
-        let submitted = unsafe {
-            self.device
-                .calls
-                .queue_submit(self.device.queue, &[], fence)
-        };
-        submitted.map_err(|error| self.lose("vkQueueSubmit", error))?;
-        let deadline = DEADLINE.as_nanos() as u64;
-        // SAFETY: the fence belongs to the device.
-        let waited = unsafe { self.device.calls.wait_for_fences(&[fence], true, deadline) };
-        waited.map_err(|error| self.lose("vkWaitForFences", error))?;
+        let used = self.commands.get(..self.n_used).unwrap_or_default();
+        let fences: Vec<vk::Fence> = used.iter().map(|(_, fence)| *fence).collect();
+        // One after another: each has the whole time for itself.
+        for fence in &fences {
+            let deadline = DEADLINE.as_nanos() as u64;
+            // SAFETY: the fence belongs to the device and was given to the queue.
+            let waited = unsafe { self.device.calls.wait_for_fences(&[*fence], true, deadline) };
+            waited.map_err(|error| self.lose("vkWaitForFences", error))?;
+        }
         // SAFETY: the queue has done all, so nothing is in use.
         let reset = unsafe {
-            self.device.calls.reset_fences(&[fence]).and_then(|()| {
+            self.device.calls.reset_fences(&fences).and_then(|()| {
                 self.device
                     .calls
                     .reset_command_pool(self.pool, vk::CommandPoolResetFlags::empty())
@@ -441,26 +433,31 @@ impl Recorder {
     /// Returns the commands being recorded.
     fn recording(&mut self) -> Result<vk::CommandBuffer, Error> {
         self.check()?;
-        if self.recording
-            && let Some(commands) = self
-                .n_used
-                .checked_sub(1)
-                .and_then(|at| self.commands.get(at))
-        {
+        if let (true, Some((commands, _))) = (
+            self.recording,
+            self.commands.get(self.n_used.saturating_sub(1)),
+        ) {
             return Ok(*commands);
         }
         let calls = &self.device.calls;
         let commands = match self.commands.get(self.n_used) {
-            Some(commands) => *commands,
+            Some((commands, _)) => *commands,
             None => {
                 let info = vk::CommandBufferAllocateInfo::default()
                     .command_pool(self.pool)
                     .command_buffer_count(1);
-                // SAFETY: the pool lives and is used by this thread alone.
-                let made = unsafe { calls.allocate_command_buffers(&info) };
-                let made = made.map_err(failed("vkAllocateCommandBuffers"))?;
-                self.commands.extend(&made);
-                made.first().copied().unwrap_or_default()
+                // SAFETY: the pool lives and is used by this thread alone; the structures live until the calls return.
+                let (made, fence) = unsafe {
+                    let made = calls
+                        .allocate_command_buffers(&info)
+                        .map_err(failed("vkAllocateCommandBuffers"))?;
+                    let fence = calls
+                        .create_fence(&vk::FenceCreateInfo::default(), None)
+                        .map_err(failed("vkCreateFence"))?;
+                    (made.first().copied().unwrap_or_default(), fence)
+                };
+                self.commands.push((made, fence));
+                made
             }
         };
         let begin = vk::CommandBufferBeginInfo::default()
@@ -475,15 +472,14 @@ impl Recorder {
     }
 
     /// Ends the commands being recorded and gives them to the queue.
-    fn submit(&mut self) -> Result<(), Error> {
-        self.end_recording()
-    }
-
     fn end_recording(&mut self) -> Result<(), Error> {
         if !self.recording {
             return Ok(());
         }
-        let commands = self.recording()?;
+        let Some((commands, fence)) = self.commands.get(self.n_used.saturating_sub(1)).copied()
+        else {
+            return Ok(());
+        };
         let memory = [vk::MemoryBarrier::default()
             .src_access_mask(vk::AccessFlags::TRANSFER_WRITE)
             .dst_access_mask(vk::AccessFlags::HOST_READ)];
@@ -503,7 +499,7 @@ impl Recorder {
             let calls = &self.device.calls;
             calls
                 .end_command_buffer(commands)
-                .and_then(|()| calls.queue_submit(self.device.queue, &submit, vk::Fence::null()))
+                .and_then(|()| calls.queue_submit(self.device.queue, &submit, fence))
         };
         (self.recording, self.work) = (false, 0);
         submitted.map_err(|error| self.lose("vkQueueSubmit", error))
@@ -699,7 +695,9 @@ impl Drop for Recorder {
             for pipeline in self.pipelines.values() {
                 calls.destroy_pipeline(*pipeline, None);
             }
-            calls.destroy_fence(self.fence, None);
+            for (_, fence) in &self.commands {
+                calls.destroy_fence(*fence, None);
+            }
             calls.destroy_command_pool(self.pool, None);
             calls.destroy_pipeline_layout(self.layout, None);
             calls.destroy_descriptor_set_layout(self.set_layout, None);
