@@ -26,7 +26,10 @@ async fn text(server: &Server, prompt: &str) -> String {
 async fn the_built_in_model_says_the_same_on_a_gpu() {
     let (on_gpu, on_cpu) = (Sandbox::new(), Sandbox::new());
     let (gpu, cpu) = (on_gpu.serve_with(&[], &GPU), on_cpu.serve_with(&[], &CPU));
-    let prompts = ["Hello! Who are you?", "Write a Python function that reverses a string."];
+    let prompts = [
+        "Hello! Who are you?",
+        "Write a Python function that reverses a string.",
+    ];
     let mut answers = Vec::new();
     for prompt in prompts {
         let expected = text(&cpu, prompt).await;
@@ -42,7 +45,12 @@ async fn the_built_in_model_says_the_same_on_a_gpu() {
     let model = &running["models"][0];
     assert!(model["size_vram"].as_u64().unwrap() > 0);
     assert_eq!(model["size_vram"], model["size"]);
-    let listed = on_gpu.command().env("LLMSRV_HOST", gpu.host()).arg("ps").output().unwrap();
+    let listed = on_gpu
+        .command()
+        .env("LLMSRV_HOST", gpu.host())
+        .arg("ps")
+        .output()
+        .unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.contains("100% GPU"), "{listed}");
     let running: Value = cpu.get("/api/ps").await.ok();
@@ -66,7 +74,10 @@ async fn without_a_gpu_a_model_is_refused_with_reason_and_cure() {
     let reply = server.post("/api/generate", &request).await;
     assert_eq!(reply.status, 500, "{reply:?}");
     let error = reply.json()["error"].as_str().unwrap().to_owned();
-    assert!(error.contains("GPU") && error.contains("LLMSRV_GPU=0"), "{error}");
+    assert!(
+        error.contains("GPU") && error.contains("LLMSRV_GPU=0"),
+        "{error}"
+    );
 }
 
 #[test]

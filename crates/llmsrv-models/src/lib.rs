@@ -22,8 +22,8 @@ mod weights;
 use std::{path::Path, sync::Arc};
 
 use llmsrv_engine::{
-    ActivationPrecision, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Place,
-    Pooling, Vision,
+    ActivationPrecision, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Pooling,
+    Vision,
 };
 use llmsrv_gguf::{GgufFile, TensorType};
 use llmsrv_tokenizer::Tokenizer;
