@@ -17,6 +17,7 @@ mod misc;
 mod models;
 mod monitor;
 mod run;
+mod search;
 mod serve;
 mod service;
 mod ssh;
@@ -44,6 +45,7 @@ pub use models::{
 };
 pub use monitor::MonitorArgs;
 pub use run::{RunArgs, ThinkArg};
+pub use search::SearchArgs;
 pub use serve::ServeArgs;
 pub use service::{
     ApplyArgs, FirewallAction, FirewallArgs, InstallArgs, LogsArgs, NetArgs, ServiceAction,
@@ -159,6 +161,9 @@ pub enum Command {
     /// Start a coding agent on a model of the server, or print what to copy into an editor
     #[command(long_about = launch::ABOUT)]
     Launch(LaunchArgs),
+    /// Find a model that can be pulled and fits this machine
+    #[command(long_about = search::ABOUT)]
+    Search(SearchArgs),
     /// List the models
     #[command(visible_alias = "ls")]
     List(ListArgs),
@@ -245,6 +250,7 @@ impl Command {
     /// Tells whether results, and therefore errors, are wanted as JSON.
     pub fn wants_json(&self) -> bool {
         match self {
+            Command::Search(args) => args.json,
             Command::List(args) => args.json,
             Command::Show(args) => args.json,
             Command::Ps(args) => args.json,
@@ -336,6 +342,7 @@ const OTHER_WORDS: &[(&[&str], &str)] = &[
         "pull",
     ),
     (&["models", "tags"], "list"),
+    (&["find", "catalog", "library"], "search"),
     (&["copy", "rename", "mv"], "cp"),
     (&["info", "inspect"], "show"),
     (&["unload", "kill", "down"], "stop"),
@@ -351,6 +358,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Manage models",
         &[
+            "search",
             "list",
             "show",
             "pull",

@@ -24,6 +24,7 @@ mod pull;
 mod push;
 mod rm;
 mod run;
+mod search;
 mod serve;
 mod service;
 mod show;
@@ -65,6 +66,7 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
         }
         Command::Run(args) => run::run(&plain(global)?, args),
         Command::Launch(args) => launch::run(&plain(global)?, &args),
+        Command::Search(args) => search::run(&plain(global)?, &args),
         Command::List(args) => list::run(&plain(global)?, &args),
         Command::Show(args) => show::run(&plain(global)?, &args),
         Command::Ps(args) => ps::run(&plain(global)?, &args),

@@ -72,6 +72,14 @@ impl Context {
     pub fn config(&self) -> &Config {
         &self.loaded.config
     }
+
+    /// Returns how many threads compute: as many as are set, else one for each processor.
+    pub fn threads(&self) -> usize {
+        match self.config().server.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        }
+    }
 }
 
 fn load(

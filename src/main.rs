@@ -5,6 +5,7 @@
     reason = "in a program `pub` marks what a file offers to the others"
 )]
 
+mod catalogue;
 mod cli;
 mod commands;
 mod complete;

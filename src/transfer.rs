@@ -6,6 +6,7 @@ use llmsrv_store::ModelName;
 use serde_json::Value;
 
 use crate::{
+    catalogue,
     context::Context,
     failure::{Code, Failure},
     known,
@@ -38,7 +39,13 @@ pub async fn run(
             let unknown = error.to_string().ends_with("file does not exist");
             let failure = Failure::from(error);
             if unknown {
-                failure.hint("the registry has no model of this name and tag")
+                let meant = request["model"].as_str().and_then(catalogue::meant);
+                let near = meant.map_or_else(String::new, |meant| {
+                    format!("; did you mean {meant}? `llmsrv search {meant}` lists its sizes")
+                });
+                failure.hint(format!(
+                    "the registry has no model of this name and tag{near}"
+                ))
             } else {
                 failure
             }

@@ -32,6 +32,15 @@ def test_there_are_examples():
     assert not PAGES[0].exists() or len(EXAMPLES) > 15
 
 
+def test_commands():
+    """What the pages type is taken by the command: names of traces and files apart."""
+    for page in PAGES:
+        if page.exists():
+            for line in re.findall(r"^\$ logkit tree (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+                arguments = line.split("#")[0].split()
+                assert len(arguments) == 2 and arguments[1].endswith(".db"), (page.name, line)
+
+
 @pytest.mark.parametrize(("place", "code"), EXAMPLES, ids=[place for place, _ in EXAMPLES])
 def test_example(place: str, code: str, tmp_path: Path):
     flags = (*STRICT, "-W", "ignore::DeprecationWarning") if "os.fork()" in code else STRICT

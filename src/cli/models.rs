@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 
-use crate::complete;
+use crate::{catalogue, complete};
 
 /// Arguments of `list`.
 #[derive(Args, Debug)]
@@ -66,7 +66,8 @@ pub struct ShowArgs {
     A pull that was interrupted goes on where it was.")]
 pub struct PullArgs {
     /// The models
-    #[arg(value_name = "NAME", required = true)]
+    #[arg(value_name = "NAME", required = true,
+        add = ArgValueCandidates::new(catalogue::candidates))]
     pub names: Vec<String>,
     /// Allow plain http and unverified certificates for a host of a private network
     #[arg(long)]
@@ -151,7 +152,7 @@ pub struct CreateArgs {
     /// A model, a GGUF file or a folder, in place of what the Modelfile says
     #[arg(long, value_name = "MODEL|PATH", add = ArgValueCompleter::new(complete::models_and_files))]
     pub from: Option<String>,
-    /// Quantize the weights: Q4_K_M, Q8_0, F16, ...
+    /// Quantize the weights: Q4_K_M, Q8_0, Q3_K_M, IQ4_XS, F16, ...
     #[arg(short = 'Q', long, value_name = "TYPE", add = ArgValueCandidates::new(complete::targets))]
     pub quantize: Option<String>,
     /// Copy model files where they could be linked

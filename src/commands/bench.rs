@@ -32,9 +32,9 @@ struct Subject {
 /// Measures models, or makes one to be measured.
 pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
-    let threads = match args.threads.unwrap_or(context.config().server.threads) {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
+    let threads = match args.threads {
+        None | Some(0) => context.threads(),
+        Some(threads) => threads,
     };
     let load = LoadOptions {
         n_threads: threads,

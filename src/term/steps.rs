@@ -134,12 +134,8 @@ fn bar(step: &Step) -> ProgressBar {
         (ProgressBar::new(step.total), LAYER)
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
-        // What was there before did not come just now.
         let (begun, before) = (Instant::now(), step.completed);
-        let rate = move |state: &ProgressState| {
-            let seconds = begun.elapsed().as_secs_f64().max(0.001);
-            state.pos().saturating_sub(before) as f64 / seconds
-        };
+        let rate = move |state: &ProgressState| rate(state.pos(), before, begun.elapsed());
         let speed = move |state: &ProgressState, text: &mut dyn Write| {
             let _ = write!(text, "{}/s", format::size(rate(state) as u64));
         };
@@ -167,6 +163,11 @@ fn bar(step: &Step) -> ProgressBar {
     bar.set_message(step.status.clone());
     bar.tick();
     bar
+}
+
+/// Bytes per second: what was there `before` the step began did not come just now.
+fn rate(completed: u64, before: u64, elapsed: Duration) -> f64 {
+    completed.saturating_sub(before) as f64 / elapsed.as_secs_f64().max(0.001)
 }
 
 /// For logs: a line when a step begins, when it ends, and now and then in between.
@@ -199,3 +200,20 @@ const LAYER: &str = "{msg} {wide_bar} {size:>15} {speed:>10} {left:>10}";
 /// Columns below which a bar would leave no room for the figures.
 const WIDE: usize = 70;
 const SAY_EVERY: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_that_goes_on_does_not_count_what_was_there() {
+        let of = |completed, before, seconds| {
+            let rate = rate(completed, before, Duration::from_secs(seconds));
+            format!("{}/s", format::size(rate as u64))
+        };
+        assert_eq!(of(900_000_000, 880_000_000, 4), "5.0 MB/s");
+        assert_eq!(of(880_000_000, 880_000_000, 4), "0 B/s");
+        // A server that begins anew has less than before.
+        assert_eq!(of(1, 880_000_000, 0), "0 B/s");
+    }
+}

@@ -6,8 +6,10 @@ that their rounds of tools do not depend on what a model likes to do.
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-# Arguments for the tools of the tests, and for those that coding agents bring along.
+# Arguments for the tools of the tests, and for those that coding agents bring along. Where an agent asks
+# for a structured answer by a tool, that one comes first.
 ARGUMENTS = {
+    "StructuredOutput": {"city": "Paris"},
     "weather": {"city": "Paris"},
     "Bash": {"command": "echo said-by-tool", "description": "Say it"},
     "exec_command": {"cmd": "echo said-by-tool"},
@@ -25,6 +27,8 @@ def texts(content):
 def reply(request):
     """The message of an answer."""
     results = [message for message in request["messages"] if message["role"] == "tool"]
+    if results and request.get("response_format", {}).get("type") == "json_schema":
+        return {"role": "assistant", "content": json.dumps({"city": "Paris"})}
     if results:
         return {"role": "assistant", "content": "The tool said: " + texts(results[-1]["content"])[:2000]}
     offered = [tool["function"]["name"] for tool in request.get("tools") or []]

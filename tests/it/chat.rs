@@ -99,3 +99,47 @@ async fn lines_are_added_answers_stopped_and_help_fits() {
     .await
     .unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_says_with_whom_and_a_saved_one_goes_on() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve();
+    let shown = server.post("/api/show", &json!({"model": "default"})).await;
+    assert_eq!(shown.status, 200);
+    tokio::task::spawn_blocking(move || {
+        let Some(tmux) = Tmux::open(100, 40) else {
+            return;
+        };
+        let home = sandbox.path().display();
+        tmux.line(&format!("export HOME={home} XDG_STATE_HOME={home}/state"));
+        let program = env!("CARGO_BIN_EXE_llmsrv");
+        tmux.line(&format!("clear; {program} run --host {}", server.url));
+        let ready = "Send a message";
+        let screen = tmux.wait_for(ready);
+        assert!(
+            screen.contains("Chatting with llmsrv-tiny-code (default)"),
+            "{screen}"
+        );
+        assert!(screen.contains("built-in demonstration model"), "{screen}");
+        tmux.line("hi");
+        tmux.wait_until("an answer", |screen| {
+            screen.contains("Hello!") && screen.trim_end().contains(ready)
+        });
+        tmux.line("/save talk");
+        tmux.wait_for("talk");
+        tmux.line("/load talk");
+        let screen = tmux.wait_for("Chatting with talk");
+        assert!(!screen.contains("cannot"), "{screen}");
+        tmux.line("/bye");
+        tmux.wait_until("shell", |screen| screen.trim_end().ends_with("ready>"));
+        // What was said is part of the model.
+        tmux.line(&format!(
+            "clear; {program} show talk --modelfile --host {}",
+            server.url
+        ));
+        let screen = tmux.wait_for("MESSAGE assistant");
+        assert!(screen.contains("MESSAGE user hi"), "{screen}");
+    })
+    .await
+    .unwrap();
+}

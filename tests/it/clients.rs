@@ -230,6 +230,30 @@ async fn claude_code_works_unmodified() {
     let answer = output.json();
     let result = answer["result"].as_str().unwrap();
     assert!(result.contains(SAID), "{output:?}");
+
+    let output = Output::of(
+        launched(&scripted, &clients, "claude")
+            .args(["-p", TASK, "--output-format", "json"])
+            .args(["--json-schema", &schema()])
+            .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+    )
+    .ok();
+    assert_eq!(
+        output.json()["structured_output"],
+        json!({"city": "Paris"}),
+        "{output:?}"
+    );
+}
+
+/// What a structured answer of an agent must be like.
+fn schema() -> String {
+    json!({
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": false,
+    })
+    .to_string()
 }
 
 #[tokio::test]
@@ -244,4 +268,16 @@ async fn codex_works_unmodified() {
     )
     .ok();
     assert!(output.stdout.contains(SAID), "{output:?}");
+
+    let file = scripted.sandbox.path().join("schema.json");
+    fs::write(&file, schema()).unwrap();
+    let output = Output::of(
+        launched(&scripted, &clients, "codex")
+            .args(["exec", "--skip-git-repo-check", "--output-schema"])
+            .arg(&file)
+            .args(["--dangerously-bypass-approvals-and-sandbox", TASK])
+            .env("CODEX_HOME", scripted.sandbox.path()),
+    )
+    .ok();
+    assert!(output.stdout.contains(r#"{"city": "Paris"}"#), "{output:?}");
 }

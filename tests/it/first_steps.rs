@@ -314,6 +314,7 @@ fn mistakes_are_told_with_what_was_meant() {
             "such as 30s, 5m",
         ),
         (&["--env-file", "/nowhere/at/all", "list"], 78, "--env-file"),
+        (&["--host", "http://", "list"], 69, "127.0.0.1:80"),
         (&["logs", "--since", "99x"], 2, "not a valid time"),
         (&["key", "rm", "nobody"], 1, "no such key"),
         (&["key", "add", "a b"], 1, "not a valid name"),

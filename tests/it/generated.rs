@@ -31,6 +31,27 @@ fn committed_files_are_what_the_program_generates() {
     }
 }
 
+/// Each option of each page says what it does.
+#[test]
+fn every_option_of_a_man_page_has_a_text() {
+    let pages = files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("man"));
+    let mut n_options = 0;
+    for (name, page) in pages {
+        for part in page.split(".TP\n").skip(1) {
+            let mut lines = part.lines();
+            let option = lines.next().unwrap();
+            let text = lines.next().unwrap_or_default();
+            assert!(
+                !text.is_empty() && !text.starts_with(".TP"),
+                "{name}: {option}"
+            );
+            assert!(!text.starts_with(".SH"), "{name}: {option}");
+            n_options += 1;
+        }
+    }
+    assert!(n_options > 300, "{n_options}");
+}
+
 /// Relative path to content of every file below `dir`.
 fn files(dir: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();

@@ -42,6 +42,7 @@ mod monitor;
 mod openapi;
 mod packaging;
 mod registry;
+mod search;
 mod secure;
 mod service;
 #[path = "../../crates/llmsrv-ssh/tests/it/signals.rs"]

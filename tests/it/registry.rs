@@ -146,6 +146,15 @@ fn a_model_goes_out_to_a_real_registry_and_comes_back_whole() {
     assert!(digest(&other, &name).is_some());
     let answer = other.run(&["run", &name, "Hello!"]).ok();
     assert!(answer.stdout.contains("llmsrv"), "{answer:?}");
+
+    let unknown = run(
+        &other,
+        &["pull", &format!("{}/team/nobody:v1", registry.host)],
+    );
+    assert!(
+        unknown.stderr.contains("no model of this name and tag"),
+        "{unknown:?}"
+    );
 }
 
 #[test]

@@ -279,6 +279,7 @@ fn reason(error: &reqwest::Error) -> String {
         "unexpected EOF",
         "connection closed before message completed",
         "unexpected end of file",
+        "end of file before message length reached",
         "Connection reset",
     ]) {
         "it ended in the middle of the answer".to_owned()
@@ -514,6 +515,36 @@ mod tests {
                 "{url}"
             );
         }
+    }
+
+    /// Asks a server that reads the beginning of a request and writes `said`; returns the error.
+    fn told_by(scheme: &str, said: &'static [u8]) -> String {
+        use std::io::{Read as _, Write as _};
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(said);
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let client = Client::new(&url, None).unwrap();
+        let answer: Result<Value, Error> = runtime.block_on(client.get("/api/tags"));
+        answer.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn broken_answers_are_told_in_plain_words() {
+        let plain = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+        let told = told_by("https", plain);
+        assert!(told.contains("would begin with http://"), "{told}");
+        let half = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"models\"";
+        let told = told_by("http", half);
+        assert!(told.contains("in the middle of the answer"), "{told}");
     }
 
     #[test]

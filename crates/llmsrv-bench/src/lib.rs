@@ -20,6 +20,6 @@ pub use peer::PeerSpec;
 pub use report::{
     Figure, Limits, ModelReport, PeerFigure, Process, Report, Stream, TestReport, median,
 };
-pub use run::{Options, Step, bench_model, limits};
+pub use run::{Options, Step, bandwidth, bench_model, limits};
 pub use serving::{FirstToken, Streamer};
 pub use test::Test;

@@ -55,6 +55,11 @@ pub fn limits(threads: usize, rounds: usize) -> Limits {
     probes.limits()
 }
 
+/// Measures how many bytes of memory so many threads read in a second.
+pub fn bandwidth(threads: usize) -> f64 {
+    BandwidthProbe::new().bytes_per_second(threads)
+}
+
 /// Measures one model. `serve` measures what needs more than this crate, with the engine at hand.
 pub fn bench_model(
     name: &str,

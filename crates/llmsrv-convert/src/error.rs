@@ -1,5 +1,7 @@
 //! What can go wrong with a conversion.
 
+use llmsrv_gguf::TensorType;
+
 /// A conversion that was not done. The text is one line and names no paths.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -11,8 +13,10 @@ pub enum Error {
     )]
     UnknownTarget(String),
     /// The source has lost precision already.
-    #[error("quantization is only supported for F16, BF16 and F32 models")]
-    AlreadyQuantized,
+    #[error(
+        "quantization is only supported for F16, BF16 and F32 models, and this one has tensors of type {0}"
+    )]
+    AlreadyQuantized(TensorType),
     /// A file that the conversion needs is not among those given.
     #[error("{0} is missing")]
     MissingFile(&'static str),

@@ -18,7 +18,9 @@ pub(crate) struct Mixture {
     value_layers: Vec<usize>,
     /// The embedding also gives the logits.
     tied: bool,
-    /// Eight query heads share a head of values, which therefore cost little.
+    /// Query heads that share a head of values.
+    n_sharing: usize,
+    /// So many share that values cost little, and the model is large.
     shares_values: bool,
 }
 
@@ -43,7 +45,10 @@ impl Mixture {
                 .usize(&format!("{architecture}.{key}"))
                 .unwrap_or(0)
         };
-        let heads = count("attention.head_count");
+        let (heads, kv_heads) = (
+            count("attention.head_count"),
+            count("attention.head_count_kv"),
+        );
         let mut value_layers: Vec<usize> = header
             .tensors
             .iter()
@@ -57,9 +62,10 @@ impl Mixture {
             n_experts: count("expert_count"),
             value_layers,
             tied: header.tensor("output.weight").is_none(),
+            n_sharing: heads.checked_div(kv_heads).unwrap_or(1),
             shares_values: architecture == "llama"
                 && count("block_count") == 80
-                && heads != count("attention.head_count_kv"),
+                && heads != kv_heads,
         }
     }
 
@@ -77,29 +83,52 @@ impl Mixture {
 
     /// The type for rows of any length.
     fn wanted(&self, tensor: &TensorInfo) -> TensorType {
-        use TensorType::{Q4_K, Q5_K, Q6_K, Q8_0};
+        use TensorType::{IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_0};
         let main = self.target.main_type();
         let layer = layer(&tensor.name).unwrap_or(0);
-        let is_small = self.target == Target::Q4_K_S;
         let is_medium = [Target::Q4_K_M, Target::Q5_K_M].contains(&self.target);
+        let has_eight_experts = self.n_experts == 8;
         match role(&tensor.name, self.tied) {
             Role::Logits if main == Q8_0 => Q8_0,
             Role::Logits => Q6_K,
-            Role::Value | Role::Key if self.n_experts == 8 => Q8_0,
+            Role::Value | Role::Key if has_eight_experts => Q8_0,
             Role::Value => {
                 let n_layers = self.value_layers.len();
                 let index = self.value_layers.partition_point(|other| *other < layer);
-                match main {
+                match self.target {
                     _ if is_medium && has_more_bits(index, n_layers) => Q6_K,
-                    _ if is_small && index < 4 => Q5_K,
-                    Q4_K if self.shares_values => Q5_K,
-                    main => main,
+                    Target::Q4_K_S if index < 4 => Q5_K,
+                    Target::Q3_K_L => Q5_K,
+                    Target::Q3_K_M if index < 2 => Q5_K,
+                    Target::Q3_K_M => Q4_K,
+                    Target::Q2_K if self.n_sharing >= 4 => Q4_K,
+                    Target::Q2_K => Q3_K,
+                    Target::IQ4_NL | Target::IQ4_XS if self.n_sharing >= 4 => Q5_K,
+                    _ if main == Q4_K && self.shares_values => Q5_K,
+                    _ => main,
                 }
             }
-            Role::Down if is_medium && has_more_bits(layer, self.n_layers) => Q6_K,
-            Role::Down if is_small && layer < self.n_layers / 8 => Q5_K,
-            Role::AttentionOutput if self.n_experts == 8 && main == Q4_K => Q5_K,
-            Role::Key | Role::Down | Role::AttentionOutput | Role::Other => main,
+            Role::Down => match self.target {
+                _ if is_medium && has_more_bits(layer, self.n_layers) => Q6_K,
+                Target::Q4_K_S | Target::IQ4_NL | Target::IQ4_XS if layer < self.n_layers / 8 => {
+                    Q5_K
+                }
+                Target::Q3_K_L => Q5_K,
+                Target::Q3_K_M if layer < self.n_layers / 16 => Q5_K,
+                Target::Q3_K_M => Q4_K,
+                Target::Q2_K => Q3_K,
+                _ => main,
+            },
+            Role::AttentionOutput => match self.target {
+                Target::Q3_K_L => Q5_K,
+                _ if has_eight_experts && [Q2_K, Q3_K, Q4_K, IQ4_NL, IQ4_XS].contains(&main) => {
+                    Q5_K
+                }
+                Target::Q3_K_M => Q4_K,
+                Target::Q2_K => Q3_K,
+                _ => main,
+            },
+            Role::Key | Role::Other => main,
         }
     }
 }
@@ -173,6 +202,7 @@ fn fitting(wanted: TensorType, row_len: u64) -> TensorType {
         return wanted;
     }
     let shorter = match wanted {
+        TensorType::Q2_K | TensorType::Q3_K | TensorType::IQ4_XS => TensorType::IQ4_NL,
         TensorType::Q4_K => TensorType::Q5_0,
         TensorType::Q5_K => TensorType::Q5_1,
         TensorType::Q6_K => TensorType::Q8_0,

@@ -137,9 +137,9 @@ fn check(source: &GgufFile) -> Result<(), Error> {
         let message = format!("tensor {name} is of type {dtype}");
         return Err(Error::Unsupported(message));
     }
-    let is_packed = |tensor: &TensorInfo| tensor.dtype.block_len() > 1;
-    if header.tensors.iter().any(is_packed) {
-        return Err(Error::AlreadyQuantized);
+    let is_packed = |tensor: &&TensorInfo| tensor.dtype.block_len() > 1;
+    if let Some(tensor) = header.tensors.iter().find(is_packed) {
+        return Err(Error::AlreadyQuantized(tensor.dtype));
     }
     Ok(())
 }

@@ -65,6 +65,18 @@ targets! {
     Q4_1 = "Q4_1", 3, Q4_1;
     /// 4.5 bits a weight; the older format.
     Q4_0 = "Q4_0", 2, Q4_0;
+    /// 4.5 bits a weight, in steps that are wider far from zero.
+    IQ4_NL = "IQ4_NL", 25, IQ4_NL;
+    /// 4.25 bits a weight, in the same steps.
+    IQ4_XS = "IQ4_XS", 30, IQ4_XS;
+    /// About 4.1 bits a weight.
+    Q3_K_L = "Q3_K_L", 13, Q3_K;
+    /// About 3.9 bits a weight.
+    Q3_K_M = "Q3_K_M", 12, Q3_K;
+    /// About 3.6 bits a weight.
+    Q3_K_S = "Q3_K_S", 11, Q3_K;
+    /// About 3.2 bits a weight.
+    Q2_K = "Q2_K", 10, Q2_K;
 }
 
 impl FromStr for Target {

@@ -187,6 +187,7 @@ mod tests {
             fs::write(&strange, "").unwrap();
             std::os::unix::fs::chown(&strange, Some(65_534), None).unwrap();
             assert!(matches!(open_log(&strange), Err(LogError::Strange)));
+            assert!(!is_usable(&strange));
         }
     }
 

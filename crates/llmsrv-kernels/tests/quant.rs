@@ -63,6 +63,10 @@ const PACKED: &[(TensorType, f32)] = &[
     (TensorType::Q6_K, 0.045),
     (TensorType::Q5_K, 0.08),
     (TensorType::Q4_K, 0.14),
+    (TensorType::Q3_K, 0.27),
+    (TensorType::Q2_K, 0.68),
+    (TensorType::IQ4_NL, 0.14),
+    (TensorType::IQ4_XS, 0.17),
 ];
 
 /// Root mean square of the error as a share of that of the values, by the reference quantiser (the
@@ -122,10 +126,18 @@ fn packing_loses_no_more_than_the_reference() {
 
 #[test]
 fn constant_and_extreme_blocks_survive() {
-    for ty in [TensorType::Q4_K, TensorType::Q5_K, TensorType::Q6_K] {
+    for ty in [
+        TensorType::Q2_K,
+        TensorType::Q3_K,
+        TensorType::Q4_K,
+        TensorType::Q5_K,
+        TensorType::Q6_K,
+        TensorType::IQ4_NL,
+        TensorType::IQ4_XS,
+    ] {
         for value in [0.0, 1.0, -1.0, 1e-30, -1e30, 3e7, f32::MIN_POSITIVE] {
             let values = [value; 256];
-            let mut bytes = vec![0; ty.block_bytes()];
+            let mut bytes = vec![0; 256 / ty.block_len() * ty.block_bytes()];
             quantize(ty, &values, &mut bytes).unwrap();
             let mut back = [f32::NAN; 256];
             dequantize(ty, &bytes, &mut back).unwrap();

@@ -5,7 +5,7 @@ use std::{convert::Infallible, io, sync::Arc, time::Duration};
 use axum::{Router, body::Body};
 use http::Request;
 use http_body_util::BodyExt as _;
-use http_front::{ConnectionLimits, ConnectionPermit};
+use http_front::{AcceptFailures, ConnectionLimits, ConnectionPermit, is_out_of_files};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{
@@ -18,7 +18,6 @@ use tokio::{
     net::TcpListener,
     sync::{Notify, watch},
     task::JoinSet,
-    time::Instant,
 };
 use tower::ServiceExt as _;
 
@@ -63,7 +62,7 @@ async fn accept(
     let mut shutdown = std::pin::pin!(shutdown);
     // Polled wherever this loop waits.
     let mut beat = std::pin::pin!(app.heartbeat.beat());
-    let mut failures = Failures::default();
+    let mut failures = AcceptFailures::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -73,12 +72,12 @@ async fn accept(
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                let pause = failures.add(&error);
+                let backoff = failures.add(&error);
                 if is_out_of_files(&error) {
                     limits.close_idle();
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
+                    () = tokio::time::sleep(backoff) => {}
                     () = &mut shutdown => break,
                 }
                 continue;
@@ -179,37 +178,6 @@ impl Http {
     }
 }
 
-/// Connections that could not be accepted, one after the other.
-#[derive(Default)]
-struct Failures {
-    n_untold: u64,
-    told: Option<Instant>,
-    pause: Duration,
-}
-
-impl Failures {
-    /// Counts one, tells about it at most once in a second, and returns how long to wait.
-    fn add(&mut self, error: &io::Error) -> Duration {
-        self.n_untold += 1;
-        if self.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
-            tracing::warn!(%error, failures = self.n_untold, "cannot accept connections");
-            (self.told, self.n_untold) = (Some(Instant::now()), 0);
-        }
-        self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, TOLD_EVERY);
-        self.pause
-    }
-
-    /// One was accepted.
-    fn end(&mut self) {
-        self.pause = Duration::ZERO;
-    }
-}
-
-/// Tells whether this process, or the machine, has too many open files.
-fn is_out_of_files(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(23 | 24))
-}
-
 fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -227,8 +195,6 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-const TOLD_EVERY: Duration = Duration::from_secs(1);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEADERS: usize = 100;
 /// Request line and headers together.

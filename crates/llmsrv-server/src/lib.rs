@@ -43,6 +43,7 @@ pub use dialect::parse_any;
 pub use error::ApiError;
 pub use keys::{ApiKey, Keys, Role};
 pub use manager::DraftModel;
+pub use memory::total as total_memory;
 pub use rate::Rate;
 pub use tls::{Tls, TlsError};
 pub use upstream::Upstream;

@@ -291,7 +291,7 @@ pub(crate) fn available() -> Option<u64> {
 
 /// Returns the memory that this process can ever have, in bytes: that of the machine, or what its
 /// control group or its limits allow where that is less.
-pub(crate) fn total() -> Option<u64> {
+pub fn total() -> Option<u64> {
     let machine = status_kib("/proc/meminfo", "MemTotal:");
     let group = own_groups(|group| {
         let max = std::fs::read_to_string(group.join("memory.max")).ok()?;

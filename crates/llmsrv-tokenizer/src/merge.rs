@@ -275,11 +275,20 @@ mod tests {
         for id in &word {
             merger.push(*id, 1);
         }
+        let n_asked = std::cell::Cell::new(0);
         let ids: Vec<u32> = merger
-            .run(|left, right| doubles(left.id, right.id))
+            .run(|left, right| {
+                n_asked.set(n_asked.get() + 1);
+                doubles(left.id, right.id)
+            })
             .map(|symbol| symbol.id)
             .collect();
         assert_eq!(ids, merged(&word, false, doubles));
         assert_eq!(ids.len(), 3 * LONG_WORD / 32 + 3);
+        // The work grows with the length alone: each pair is asked for once, and each merge asks for
+        // its two neighbours. Of what waits, nothing has to be sorted.
+        assert!(n_asked.get() <= 3 * word.len(), "{}", n_asked.get());
+        let lines = merger.queue.lines.unwrap_or_default();
+        assert!(lines.values().all(|line| line.others.is_empty()));
     }
 }

@@ -4,7 +4,7 @@
 use std::{
     borrow::Cow,
     fmt::{self, Display, Write as _},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, IsTerminal as _, Write},
 };
 
 use anstream::{AutoStream, ColorChoice};
@@ -44,11 +44,31 @@ pub(crate) fn results<E: From<io::Error>>(
     Ok(())
 }
 
-/// Calls `write` with stdout, buffered: what scripts read passes as it is.
+/// Calls `write` with stdout, buffered: what scripts read passes as it is, and what people see in a
+/// terminal does not steer it.
 pub(crate) fn data<E: From<io::Error>>(
     write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut stdout = BufWriter::new(io::stdout().lock());
+    let stdout = io::stdout().lock();
+    if stdout.is_terminal() {
+        let mut text = Vec::new();
+        write(&mut text)?;
+        let mut stdout = BufWriter::new(stdout);
+        for line in String::from_utf8_lossy(&text).lines() {
+            for c in line.chars() {
+                if is_harmful(c) {
+                    // As JSON has it: the output may be copied from the terminal.
+                    write!(stdout, "\\u{:04x}", u32::from(c))?;
+                } else {
+                    write!(stdout, "{c}")?;
+                }
+            }
+            writeln!(stdout)?;
+        }
+        stdout.flush()?;
+        return Ok(());
+    }
+    let mut stdout = BufWriter::new(stdout);
     write(&mut stdout)?;
     stdout.flush()?;
     Ok(())
@@ -156,13 +176,15 @@ impl Display for Milliseconds {
     }
 }
 
+/// Control characters, line ends of Unicode, and those that turn the direction of text.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Writes control characters as escapes, so that nothing breaks the line or steers the terminal.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
-    let breaks = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(breaks) {
+    if !text.contains(is_harmful) {
         return Cow::Borrowed(text);
     }
     let mut line = String::with_capacity(text.len() + 8);
@@ -171,7 +193,7 @@ pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
             '\n' => line.push_str("\\n"),
             '\r' => line.push_str("\\r"),
             '\t' => line.push_str("\\t"),
-            c if breaks(c) => {
+            c if is_harmful(c) => {
                 let _ = write!(line, "\\u{{{:x}}}", c as u32);
             }
             c => line.push(c),

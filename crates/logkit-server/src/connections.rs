@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use axum::{Router, body::Body};
 use http::Request;
 use http_body_util::BodyExt as _;
-use http_front::{ConnectionLimits, ConnectionPermit};
+use http_front::{AcceptFailures, ConnectionLimits, ConnectionPermit, is_out_of_files};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto::Builder, graceful::GracefulShutdown},
@@ -30,6 +30,7 @@ pub(crate) async fn serve(
 ) {
     let builder = builder();
     let graceful = GracefulShutdown::new();
+    let mut failures = AcceptFailures::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -38,13 +39,17 @@ pub(crate) async fn serve(
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Too many open files, for example: others may close theirs.
-                tracing::warn!(%error, "cannot accept a connection");
-                limits.close_idle();
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
+                let backoff = failures.add(&error);
+                if is_out_of_files(&error) {
+                    limits.close_idle();
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(backoff) => continue,
+                    _ = stopping.changed() => break,
+                }
             }
         };
+        failures.end();
         tokio::select! {
             () = limits.room() => {}
             _ = stopping.changed() => break,

@@ -28,7 +28,9 @@ fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {
 
 fn page(command: &Command, above: Option<&str>) -> io::Result<Vec<u8>> {
     let name = name(command);
-    let man = Man::new(command.clone())
+    // A page is long help: the library leaves out the text of what the short one hides.
+    let shown = command.clone().mut_args(|arg| arg.hide_short_help(false));
+    let man = Man::new(shown)
         .title(name.to_uppercase())
         .source(format!("llmsrv {}", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();

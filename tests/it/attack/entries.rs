@@ -114,6 +114,17 @@ pub fn all() -> Vec<Attack> {
             None => attack,
         }));
     }
+    // Pages of other origins, and one whose name was led here (DNS rebinding).
+    for (name, value) in [
+        ("origin", "http://evil.example"),
+        ("origin", "null"),
+        ("host", "evil.example"),
+    ] {
+        let page = json("from a page", "/log", &[403], || {
+            r#"{"cmd":"x"}"#.to_owned()
+        });
+        all.push(page.with(name, value));
+    }
     all.extend(FORMULAS.map(|formula| {
         Attack::new(format!("log: {formula}"), "/log", &[200], move || {
             json!({"cmd": formula, "args": [formula], "language": formula, "env": formula,

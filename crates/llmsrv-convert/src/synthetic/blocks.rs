@@ -96,6 +96,27 @@ fn set_scales(ty: TensorType, block: &mut [u8], random: u64) {
                 *scale = 24 + (random >> (4 * index)) as u8 % 16;
             }
         }
+        TensorType::Q2_K => {
+            let scale = spread / deviation(4) / FOUR_BIT_SCALE;
+            put(80, scale);
+            put(82, scale * 1.5);
+            // The minimum of a sub-block is as its scale, as above.
+            for (index, scale) in block[..16].iter_mut().enumerate() {
+                *scale = (8 + (random >> (4 * index)) as u8 % 8) * 17;
+            }
+        }
+        TensorType::Q3_K => {
+            put(108, spread / deviation(8) / SIGNED_SCALE);
+            // The upper bits of the scales: every other one is below zero, since of the codes one
+            // more is below zero than above.
+            block[104..108].copy_from_slice(&[0xff, 0, 0xff, 0]);
+        }
+        TensorType::IQ4_NL => put(0, spread / IQ4_DEVIATION),
+        TensorType::IQ4_XS => {
+            put(0, spread / IQ4_DEVIATION / SIGNED_SCALE);
+            // The upper bits of the scales of eight sub-blocks.
+            block[2..4].copy_from_slice(&[0xcc, 0xcc]);
+        }
         _ => {}
     }
 }
@@ -122,6 +143,12 @@ fn deviation(n_codes: u32) -> f32 {
 const SPREAD: f32 = 0.02;
 /// The mean of the random scales of parts.
 const SUB_SCALE: f32 = 31.5;
+/// The same of scales of 4 bits, from 8 to 15.
+const FOUR_BIT_SCALE: f32 = 11.5;
+/// The same, without the sign, of scales of 6 bits from -32 to -17 and from 16 to 31.
+const SIGNED_SCALE: f32 = 24.0;
+/// Standard deviation of the steps of IQ4, all equally probable.
+const IQ4_DEVIATION: f32 = 67.2;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): fast, and good enough for weights.
 #[derive(Debug)]

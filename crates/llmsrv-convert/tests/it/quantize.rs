@@ -67,6 +67,8 @@ fn every_target_keeps_the_values() {
             TensorType::Q8_0 => 6e-3,
             TensorType::Q6_K => 0.025,
             TensorType::Q5_K | TensorType::Q5_0 | TensorType::Q5_1 => 0.045,
+            TensorType::Q3_K => 0.18,
+            TensorType::Q2_K => 0.36,
             _ => 0.09,
         };
         for tensor in &original.header().tensors {
@@ -94,6 +96,25 @@ fn mixtures_give_more_bits_to_what_matters() {
     let small = [("Q4_K", 114 - 7), ("Q5_K", 6), ("Q6_K", 1)];
     assert_eq!(counts(Target::Q4_K_S), small.into());
     assert_eq!(counts(Target::Q6_K), [("Q6_K", 114)].into());
+    // Of each kind of matrix there are 16; the embedding has the main type.
+    let three = |low, five| {
+        [
+            ("Q3_K", 113 - low - five),
+            ("Q4_K", low),
+            ("Q5_K", five),
+            ("Q6_K", 1),
+        ]
+    };
+    assert_eq!(counts(Target::Q3_K_M), three(16 + 14 + 15, 2 + 1).into());
+    assert_eq!(
+        counts(Target::Q3_K_L),
+        [("Q3_K", 113 - 48), ("Q5_K", 48), ("Q6_K", 1)].into()
+    );
+    assert_eq!(counts(Target::Q3_K_S), [("Q3_K", 113), ("Q6_K", 1)].into());
+    let two = [("Q2_K", 113 - 48), ("Q3_K", 48), ("Q6_K", 1)];
+    assert_eq!(counts(Target::Q2_K), two.into());
+    let wide = [("IQ4_XS", 113 - 2), ("Q5_K", 2), ("Q6_K", 1)];
+    assert_eq!(counts(Target::IQ4_XS), wide.into());
     assert_eq!(counts(Target::Q4_0), [("Q4_0", 113), ("Q6_K", 1)].into());
     assert_eq!(counts(Target::Q8_0), [("Q8_0", 114)].into());
     assert_eq!(counts(Target::Bf16), [("BF16", 114)].into());
@@ -109,14 +130,16 @@ fn rows_that_blocks_do_not_fill_get_another_type() {
     // Rows of 40 do not even fill blocks of 32.
     let expected = [("F16", 50), ("Q4_K", 4), ("Q6_K", 4)];
     assert_eq!(counts(40, Target::Q4_K_M), expected.into());
+    let expected = [("IQ4_NL", 49), ("Q8_0", 1), ("Q3_K", 8)];
+    assert_eq!(counts(96, Target::Q3_K_S), expected.into());
 }
 
 #[test]
 fn quantized_models_are_refused() {
     let source = llama(1, 256, 256, TensorType::Q8_0);
     let error = run(&source, Target::Q4_0).unwrap_err();
-    assert!(matches!(error, Error::AlreadyQuantized));
-    let text = "quantization is only supported for F16, BF16 and F32 models";
+    assert!(matches!(error, Error::AlreadyQuantized(TensorType::Q8_0)));
+    let text = "quantization is only supported for F16, BF16 and F32 models, and this one has tensors of type Q8_0";
     assert_eq!(error.to_string(), text);
     assert!(matches!(run(b"GGML", Target::F16), Err(Error::Gguf(_))));
 }

@@ -15,7 +15,7 @@ mod trigger;
 mod vocabulary;
 
 use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     thread,
 };
 
@@ -37,9 +37,11 @@ pub(crate) struct Grammars {
     tokenizer: Arc<Tokenizer>,
     compiler: OnceLock<Result<Compiler, String>>,
     words: OnceLock<Arc<Words>>,
-    /// What was compiled lately. Held while a grammar is compiled: what hostile grammars cost stays
-    /// the cost of one, and equal requests that come together compile once.
+    /// What was compiled lately.
     compiled: Mutex<Cache>,
+    /// Held while a grammar is compiled: what hostile grammars cost stays the cost of one, and equal
+    /// requests that come together compile once. Requests with a known grammar do not wait for it.
+    compiling: Mutex<()>,
 }
 
 impl Grammars {
@@ -49,6 +51,7 @@ impl Grammars {
             compiler: OnceLock::new(),
             words: OnceLock::new(),
             compiled: Mutex::default(),
+            compiling: Mutex::default(),
         }
     }
 
@@ -103,9 +106,15 @@ impl Grammars {
 
     fn compiled(&self, spec: &GrammarSpec) -> Result<Compiled, String> {
         let key = cache::key(spec);
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = compiled.get(&key) {
-            return Ok(known.clone());
+        if let Some(known) = self.known(&key) {
+            return Ok(known);
+        }
+        let _one_at_a_time = self
+            .compiling
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.known(&key) {
+            return Ok(known);
         }
         // Compiling recurses as deep as the grammar is nested.
         let mut new = thread::scope(|scope| {
@@ -131,8 +140,16 @@ impl Grammars {
         for missing in &*new.unenforced {
             tracing::warn!(missing, "a schema is enforced in part");
         }
-        compiled.put(key, new.clone());
+        self.cache().put(key, new.clone());
         Ok(new)
+    }
+
+    fn known(&self, key: &str) -> Option<Compiled> {
+        self.cache().get(key).cloned()
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

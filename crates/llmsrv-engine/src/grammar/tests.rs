@@ -641,6 +641,11 @@ fn a_known_grammar_is_not_compiled_again() {
             constraint.accept(u32::from(byte), &tokenizer).unwrap();
         }
     }
+    // While another grammar is compiled, a known one does not wait.
+    let _compiling = grammars.compiling.lock().unwrap();
+    grammars
+        .constraint(&spec(99), &request(None, None))
+        .unwrap();
     let cache = grammars.compiled.lock().unwrap();
     assert_eq!(cache.len(), 32);
 }

@@ -97,11 +97,11 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
         },
         TensorType::IQ4_XS => |block, out| {
             let (mut tops, mut lows) = (0, 0);
-            for stretch in 0..8 {
-                let top = (block[2 + stretch / 4] >> (2 * (stretch % 4)) & 3) ^ 2;
-                let low = block[4 + stretch / 2] >> (4 * (stretch % 2)) & 15;
-                tops |= u16::from(top) << (8 * (stretch % 2) + 6 - 2 * (stretch / 2));
-                lows |= u32::from(low) << (8 * (stretch % 4) + 4 * (stretch / 4));
+            for sub_block in 0..8 {
+                let top = (block[2 + sub_block / 4] >> (2 * (sub_block % 4)) & 3) ^ 2;
+                let low = block[4 + sub_block / 2] >> (4 * (sub_block % 2)) & 15;
+                tops |= u16::from(top) << (8 * (sub_block % 2) + 6 - 2 * (sub_block / 2));
+                lows |= u32::from(low) << (8 * (sub_block % 4) + 4 * (sub_block / 4));
             }
             let [first, second] = tops.to_le_bytes();
             out.scales(&[block[0], block[1], first, second]);
@@ -199,7 +199,7 @@ pub(super) fn pack_block<'a>(
     }
 }
 
-/// Turns 32 pairs of nibbles into the quants of two stretches: those of the low halves, and of the high
+/// Turns 32 pairs of nibbles into the quants of two sub-blocks: those of the low halves, and of the high
 /// ones, each with its first 16 elements in its own low halves.
 fn split_nibbles(quants: &[u8; 32]) -> [[u8; 16]; 2] {
     let (first, second) = quants.split_at(16);
@@ -216,7 +216,7 @@ fn split_nibbles(quants: &[u8; 32]) -> [[u8; 16]; 2] {
     ]
 }
 
-/// Reads quants of two bits, stretch after stretch of 32: each as eight times four of them.
+/// Reads quants of two bits, sub-block after sub-block of 32: each as eight times four of them.
 fn two_bits(quants: &[u8]) -> impl Iterator<Item = [u32; 8]> {
     let parts = quants.as_chunks::<32>().0.iter();
     parts.flat_map(|part| {
@@ -272,8 +272,8 @@ static SPREAD: [u32; 256] = {
     table
 };
 
-/// Turns bytes of 32 elements, whose bit `s` belongs to stretch `s`, into what [`spread`] makes of each
-/// stretch.
+/// Turns bytes of 32 elements, whose bit `s` belongs to sub-block `s`, into what [`spread`] makes of each
+/// sub-block.
 fn qh(bytes: &[u8]) -> [[u8; 4]; 8] {
     let mut out = [[0; 4]; 8];
     for j in 0..4 {

@@ -31,8 +31,8 @@ pub fn dequantize(ty: TensorType, bytes: &[u8], out: &mut [f32]) -> Result<(), E
 
 /// Packs f32 values into whole blocks of `ty`.
 ///
-/// F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 round to the nearest as the reference does; Q4_K,
-/// Q5_K and Q6_K search for the scales that lose least, which takes far longer. Other formats cannot
+/// F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 round to the nearest as the reference does; Q2_K to
+/// Q6_K, IQ4_NL and IQ4_XS search for the scales that lose least, which takes far longer. MXFP4 cannot
 /// be written. A block with values that are not finite is meaningless.
 pub fn quantize(ty: TensorType, values: &[f32], out: &mut [u8]) -> Result<(), Error> {
     let pack = format(ty)
@@ -91,10 +91,14 @@ const FORMATS: &[Format] = &[
     row(TensorType::Q5_1, blocks::q5_1, Some(encode::q5_1)),
     row(TensorType::Q8_0, blocks::q8_0, Some(encode::q8_0)),
     row(TensorType::MXFP4, blocks::mxfp4, None),
-    row(TensorType::IQ4_NL, blocks::iq4_nl, None),
-    row(TensorType::IQ4_XS, super_blocks::iq4_xs, None),
-    row(TensorType::Q2_K, super_blocks::q2_k, None),
-    row(TensorType::Q3_K, super_blocks::q3_k, None),
+    row(TensorType::IQ4_NL, blocks::iq4_nl, Some(encode_k::iq4_nl)),
+    row(
+        TensorType::IQ4_XS,
+        super_blocks::iq4_xs,
+        Some(encode_k::iq4_xs),
+    ),
+    row(TensorType::Q2_K, super_blocks::q2_k, Some(encode_k::q2_k)),
+    row(TensorType::Q3_K, super_blocks::q3_k, Some(encode_k::q3_k)),
     row(TensorType::Q4_K, super_blocks::q4_k, Some(encode_k::q4_k)),
     row(TensorType::Q5_K, super_blocks::q5_k, Some(encode_k::q5_k)),
     row(TensorType::Q6_K, super_blocks::q6_k, Some(encode_k::q6_k)),

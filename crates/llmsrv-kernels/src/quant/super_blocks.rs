@@ -1,19 +1,19 @@
-//! Formats with blocks of 256 elements: a scale for all and small scales for stretches of 16 or 32.
+//! Formats with blocks of 256 elements: a scale for all and small scales for sub-blocks of 16 or 32.
 
 use super::{blocks::IQ4_STEPS, half};
 
-/// Small scales and minimums (4 bits each) of 16 stretches; 2-bit elements; scale; scale of minimums.
+/// Small scales and minimums (4 bits each) of 16 sub-blocks; 2-bit elements; scale; scale of minimums.
 pub(super) fn q2_k(bytes: &[u8], out: &mut [f32]) {
     each::<84>(bytes, out, |block, out| {
         let (scales, packed) = (&block[..16], &block[16..80]);
         let (d, dmin) = (half([block[80], block[81]]), half([block[82], block[83]]));
-        for (stretch, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+        for (sub_block, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
             let (scale, min) = (
-                d * f32::from(scales[stretch] & 15),
-                dmin * f32::from(scales[stretch] >> 4),
+                d * f32::from(scales[sub_block] & 15),
+                dmin * f32::from(scales[sub_block] >> 4),
             );
-            let packed = quarter(packed, stretch);
-            let shift = stretch % 8 / 2 * 2;
+            let packed = quarter(packed, sub_block);
+            let shift = sub_block % 8 / 2 * 2;
             for (value, byte) in out.iter_mut().zip(packed) {
                 *value = scale * f32::from(byte >> shift & 3) - min;
             }
@@ -21,23 +21,23 @@ pub(super) fn q2_k(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-/// The third bits of all elements, inverted; 2 low bits; 6-bit scales of 16 stretches; scale.
+/// The third bits of all elements, inverted; 2 low bits; 6-bit scales of 16 sub-blocks; scale.
 pub(super) fn q3_k(bytes: &[u8], out: &mut [f32]) {
     each::<110>(bytes, out, |block, out| {
         let (high, packed, scales) = (&block[..32], &block[32..96], &block[96..108]);
         let d = half([block[108], block[109]]);
-        for (stretch, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            let low = if stretch < 8 {
-                scales[stretch] & 15
+        for (sub_block, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            let low = if sub_block < 8 {
+                scales[sub_block] & 15
             } else {
-                scales[stretch - 8] >> 4
+                scales[sub_block - 8] >> 4
             };
-            let top = scales[8 + stretch % 4] >> (stretch / 4 * 2) & 3;
+            let top = scales[8 + sub_block % 4] >> (sub_block / 4 * 2) & 3;
             let scale = d * (f32::from(low | top << 4) - 32.0);
-            let shift = stretch % 8 / 2 * 2;
-            let bit = 1_u8 << (stretch / 2);
-            let high = &high[stretch % 2 * 16..][..16];
-            for ((value, byte), high) in out.iter_mut().zip(quarter(packed, stretch)).zip(high) {
+            let shift = sub_block % 8 / 2 * 2;
+            let bit = 1_u8 << (sub_block / 2);
+            let high = &high[sub_block % 2 * 16..][..16];
+            for ((value, byte), high) in out.iter_mut().zip(quarter(packed, sub_block)).zip(high) {
                 let missing = if high & bit == 0 { 4.0 } else { 0.0 };
                 *value = scale * (f32::from(byte >> shift & 3) - missing);
             }
@@ -45,7 +45,7 @@ pub(super) fn q3_k(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-/// Scale; scale of minimums; 6-bit scales and minimums of 8 stretches; nibbles.
+/// Scale; scale of minimums; 6-bit scales and minimums of 8 sub-blocks; nibbles.
 pub(super) fn q4_k(bytes: &[u8], out: &mut [f32]) {
     each::<144>(bytes, out, |block, out| {
         let (d, dmin) = (half([block[0], block[1]]), half([block[2], block[3]]));
@@ -99,7 +99,7 @@ pub(super) fn q5_k(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-/// 4 low bits; 2 high bits; 8-bit scales of 16 stretches; scale.
+/// 4 low bits; 2 high bits; 8-bit scales of 16 sub-blocks; scale.
 pub(super) fn q6_k(bytes: &[u8], out: &mut [f32]) {
     each::<210>(bytes, out, |block, out| {
         let d = half([block[208], block[209]]);
@@ -119,20 +119,20 @@ pub(super) fn q6_k(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-/// Scale; 6-bit scales of 8 stretches, split into 2 high and 4 low bits; indices of steps.
+/// Scale; 6-bit scales of 8 sub-blocks, split into 2 high and 4 low bits; indices of steps.
 pub(super) fn iq4_xs(bytes: &[u8], out: &mut [f32]) {
     each::<136>(bytes, out, |block, out| {
         let d = half([block[0], block[1]]);
         let tops = u16::from_le_bytes([block[2], block[3]]);
-        for ((stretch, out), packed) in out
+        for ((sub_block, out), packed) in out
             .as_chunks_mut::<32>()
             .0
             .iter_mut()
             .enumerate()
             .zip(block[8..].as_chunks::<16>().0)
         {
-            let low = block[4 + stretch / 2] >> (stretch % 2 * 4) & 15;
-            let top = (tops >> (2 * stretch) & 3) as u8;
+            let low = block[4 + sub_block / 2] >> (sub_block % 2 * 4) & 15;
+            let top = (tops >> (2 * sub_block) & 3) as u8;
             let scale = d * (f32::from(low | top << 4) - 32.0);
             let (first, second) = out.split_at_mut(16);
             for ((byte, first), second) in packed.iter().zip(first).zip(second) {
@@ -153,12 +153,12 @@ fn each<const BYTES: usize>(
     }
 }
 
-/// The 16 bytes that hold the two bits of the elements of a stretch.
-fn quarter(packed: &[u8], stretch: usize) -> &[u8] {
-    &packed[stretch / 8 * 32 + stretch % 2 * 16..][..16]
+/// The 16 bytes that hold the two bits of the elements of a sub-block.
+fn quarter(packed: &[u8], sub_block: usize) -> &[u8] {
+    &packed[sub_block / 8 * 32 + sub_block % 2 * 16..][..16]
 }
 
-/// Scale and minimum of stretch `j`: 6 bits each, of the last four in two places.
+/// Scale and minimum of sub-block `j`: 6 bits each, of the last four in two places.
 fn scale_and_min(scales: &[u8], j: usize) -> (f32, f32) {
     let (scale, min) = if j < 4 {
         (scales[j] & 63, scales[j + 4] & 63)

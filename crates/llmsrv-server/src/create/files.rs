@@ -56,14 +56,12 @@ impl Gguf {
         Layer::new(kind, self.digest, self.file.len())
     }
 
-    pub(super) fn is_unquantized(&self) -> bool {
-        let mut tensors = self.file.header().tensors.iter();
-        tensors.all(|tensor| {
-            matches!(
-                tensor.dtype,
-                TensorType::F32 | TensorType::F16 | TensorType::BF16
-            )
-        })
+    /// Returns the type of the first tensor that is quantized.
+    pub(super) fn quantized_type(&self) -> Option<TensorType> {
+        let mut types = self.file.header().tensors.iter().map(|tensor| tensor.dtype);
+        let is_float =
+            |ty: &TensorType| matches!(ty, TensorType::F32 | TensorType::F16 | TensorType::BF16);
+        types.find(|ty| !is_float(ty))
     }
 
     pub(super) fn check_fits(&self, model: &Gguf) -> Result<(), ApiError> {

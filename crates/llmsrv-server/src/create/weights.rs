@@ -83,9 +83,9 @@ impl Weights {
         }
         if let (Some(target), Model::Gguf(parts)) = (order.quantize, &model)
             && parts[0].file.header().file_type_name() != target.name()
-            && !parts.iter().all(Gguf::is_unquantized)
+            && let Some(ty) = parts.iter().find_map(Gguf::quantized_type)
         {
-            return Err(llmsrv_convert::Error::AlreadyQuantized.into());
+            return Err(llmsrv_convert::Error::AlreadyQuantized(ty).into());
         }
         Ok(Weights {
             model,

@@ -495,7 +495,7 @@ async fn what_cannot_become_a_model_is_refused_with_a_status() {
         (
             json!({"model": "x", "files": files("m.gguf", &packed), "quantize": "Q8_0"}),
             400,
-            "quantization is only supported for F16, BF16 and F32 models".into(),
+            "quantization is only supported for F16, BF16 and F32 models, and this one has tensors of type Q4_0".into(),
         ),
         (
             json!({"model": "x", "from": "plain", "parameters": {"num_ctx": "big"}}),

@@ -6,7 +6,11 @@ use std::sync::{
 };
 
 use http::Method;
-use llmsrv_engine::fake::{self, Answer, FakeOptions};
+use llmsrv_engine::{
+    Speculation,
+    fake::{self, Answer, FakeOptions},
+};
+use llmsrv_server::Settings;
 use serde_json::{Value, json};
 
 use crate::host::{Host, host, host_loading, host_with, saying, settings};
@@ -542,5 +546,26 @@ async fn every_way_to_say_no_format_is_none() {
         let text =
             format!("invalid format: {format:?}; expected \"json\" or a valid JSON Schema object");
         assert_eq!((status, answer), (400, json!({ "error": text })));
+    }
+}
+
+#[tokio::test]
+async fn the_tokens_of_one_step_are_one_line() {
+    let settings = Settings {
+        speculation: Speculation::Always(3),
+        ..settings()
+    };
+    let host = host_with(settings, || FakeOptions {
+        answer: Answer::Endless,
+        ..FakeOptions::default()
+    });
+    for path in ["/api/generate", "/api/chat"] {
+        let body = json!({
+            "model": "plain", "prompt": "x", "messages": [user("x")], "options": {"num_predict": 400},
+        });
+        let lines = lines(&host, path, &body).await;
+        let n_tokens = lines.last().unwrap()["eval_count"].as_u64().unwrap();
+        assert_eq!(n_tokens, 400);
+        assert!(lines.len() < 200, "{path}: {} lines", lines.len());
     }
 }

@@ -76,6 +76,27 @@ impl Terminal {
 }
 
 #[test]
+fn entries_do_not_steer_a_terminal() {
+    let sandbox = Sandbox::new();
+    sandbox.log(&[logkit::Entry {
+        return_value: "\u{1b}[31mred\u{9b}2J\u{202e}".to_owned().into(),
+        ..logkit::Entry::default()
+    }]);
+    for form in [
+        &["--csv"][..],
+        &["--json"],
+        &["--csv", "--sql", "SELECT return_value FROM logs"],
+    ] {
+        let (code, text) = Terminal::start(&sandbox, &[&["logs"], form].concat()).end();
+        assert_eq!(code, 0, "{text}");
+        assert!(text.contains("red"), "{form:?}: {text:?}");
+        for order in ['\u{1b}', '\u{9b}', '\u{202e}'] {
+            assert!(!text.contains(order), "{form:?}: {text:?}");
+        }
+    }
+}
+
+#[test]
 fn the_command_has_a_terminal_of_the_same_size() {
     let sandbox = Sandbox::new();
     let terminal = Terminal::start(

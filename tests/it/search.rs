@@ -1,0 +1,69 @@
+//! `llmsrv search`: models that can be pulled, and what they would be like here.
+
+use serde_json::Value;
+
+use crate::util::Sandbox;
+
+fn found(sandbox: &Sandbox, args: &[&str]) -> Vec<Value> {
+    let output = sandbox.run(&[&["search", "--json"], args].concat()).ok();
+    output.json()["models"].as_array().unwrap().clone()
+}
+
+#[test]
+fn what_fits_and_runs_is_named_with_its_speed() {
+    let sandbox = Sandbox::new();
+    let best = found(&sandbox, &[]);
+    assert!(best.len() > 10, "{best:?}");
+    for model in &best {
+        assert!(model["fits"] == true && model["runs"] == true, "{model}");
+    }
+    let names: Vec<&str> = best
+        .iter()
+        .map(|model| model["name"].as_str().unwrap())
+        .collect();
+    // One size of each.
+    assert_eq!(
+        names
+            .iter()
+            .filter(|name| name.starts_with("smollm2:"))
+            .count(),
+        1
+    );
+
+    // Twice the bytes take twice the time.
+    let sizes = found(&sandbox, &["smollm2", "--all"]);
+    let of = |idx: usize, key: &str| sizes[idx][key].as_f64().unwrap();
+    let ratio = of(0, "tokens_per_second") / of(2, "tokens_per_second");
+    assert!(
+        (ratio - of(2, "bytes") / of(0, "bytes")).abs() < 0.01,
+        "{sizes:?}"
+    );
+
+    let all = found(&sandbox, &["--all"]);
+    let refused = all.iter().find(|model| model["runs"] == false).unwrap();
+    assert!(refused["why_not"].is_string(), "{refused}");
+    let large = all
+        .iter()
+        .find(|model| model["name"] == "gpt-oss:120b")
+        .unwrap();
+    assert!(
+        large["memory_bytes"].as_u64() > large["bytes"].as_u64(),
+        "{large}"
+    );
+}
+
+#[test]
+fn words_are_looked_for_and_slips_are_told() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.run(&["search", "embedding"]).ok();
+    assert!(
+        output.stdout.contains("nomic-embed-text:v1.5"),
+        "{output:?}"
+    );
+    assert!(!output.stdout.contains("tok/s"), "{output:?}");
+    assert!(output.stderr.contains("llmsrv run MODEL"), "{output:?}");
+    let output = sandbox.run(&["search", "qwn3"]);
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains("did you mean qwen3?"), "{output:?}");
+    assert_eq!(output.stdout, "");
+}
