@@ -7,7 +7,7 @@ use llmsrv_config::{
     Config, Secret, ServerConfig, UpstreamConfig,
     keys::{self, KeyFile},
 };
-use llmsrv_engine::{ActivationPrecision, LoadOptions, Loader, Speculation};
+use llmsrv_engine::{ActivationPrecision, GpuOptions, LoadOptions, Loader, Speculation};
 use llmsrv_registry::Mirror;
 use llmsrv_server::{ApiKey, App, DraftModel, Keys, Rate, Role, Security, Settings, Upstream};
 use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName, OpenOptions, Store};
@@ -207,6 +207,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             kv_cache_type: config.kv_cache_type.clone(),
             n_threads: config.threads,
             device: config.device.clone(),
+            gpu: gpu(config),
             activation_precision: match config.cpu_arithmetic.as_str() {
                 "fast" => ActivationPrecision::Int8,
                 "fine" => ActivationPrecision::Int16,
@@ -231,6 +232,35 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
         registry: registry(config)?,
         upstreams,
     })
+}
+
+/// Says which GPUs models may be loaded to.
+pub fn gpu(config: &ServerConfig) -> GpuOptions {
+    GpuOptions {
+        vendor: config.vendor_gpu == Some(true),
+        software: config.gpu_allow_software,
+        leave_free_bytes: config.gpu_overhead,
+    }
+}
+
+/// Gives models the memory of the GPU instead of that of the machine, where they are loaded to one, and says what
+/// accelerators that were asked for do not do.
+pub fn use_accelerators(config: &ServerConfig, settings: &mut Settings) {
+    if config.npu == Some(true) {
+        tracing::warn!(
+            "LLMSRV_NPU is set, but no model is computed on an NPU yet: the CPU or a GPU does it"
+        );
+    }
+    if settings.load.device != "vulkan" {
+        return;
+    }
+    match llmsrv_models::gpu_memory(settings.load.gpu) {
+        Ok(free) => {
+            let limit = settings.memory_limit.map_or(free, |limit| limit.min(free));
+            settings.memory_limit = Some(limit);
+        }
+        Err(error) => tracing::warn!(%error, "no model can be loaded"),
+    }
 }
 
 /// Reads the draft models.
@@ -281,7 +311,10 @@ impl Local {
             Access::Look => look_at_store(context)?,
             Access::Use | Access::Add => (open_store(config, Prune::No)?, None),
         };
-        let settings = settings(context.config(), Keys::default())?;
+        let mut settings = settings(context.config(), Keys::default())?;
+        if matches!(access, Access::Use) {
+            use_accelerators(config, &mut settings);
+        }
         let local = Local::over(settings, store).await?;
         Ok(Local {
             _folder: folder,
@@ -300,7 +333,8 @@ impl Local {
             .tempdir_in(near)
             .map_err(|error| Failure::from(error).hint(hint))?;
         let store = lend(folder.path(), file, name).map_err(|failure| failure.hint(hint))?;
-        let settings = settings(context.config(), Keys::default())?;
+        let mut settings = settings(context.config(), Keys::default())?;
+        use_accelerators(&context.config().server, &mut settings);
         let local = Local::over(settings, store).await?;
         Ok(Local {
             _folder: Some(folder),

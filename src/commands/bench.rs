@@ -40,6 +40,7 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
         n_threads: threads,
         kv_cache_type: context.config().server.kv_cache_type.clone(),
         device: context.config().server.device.clone(),
+        gpu: local::gpu(&context.config().server),
         ..LoadOptions::default()
     };
     if let Some(path) = &args.ready {

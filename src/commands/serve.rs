@@ -107,7 +107,9 @@ async fn serve(context: &Context, log: logging::Control, is_detached: bool) -> R
     if is_open(&instance) && !keys.are_required() {
         warn_of_network(context, &instance);
     }
-    let app = local::app(local::settings(context.config(), keys.clone())?, store);
+    let mut settings = local::settings(context.config(), keys.clone())?;
+    local::use_accelerators(config, &mut settings);
+    let app = local::app(settings, store);
     let reloader = Reloader::new(context, app.clone(), tls.clone(), keys, log);
 
     let (stop, stopped) = oneshot::channel::<()>();

@@ -28,6 +28,7 @@ mod examples;
 mod firewall;
 mod first_steps;
 mod generated;
+mod gpu;
 mod host;
 mod hostile;
 mod install_model;

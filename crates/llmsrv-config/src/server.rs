@@ -71,7 +71,8 @@ pub struct ServerConfig {
     pub speculation: String,
     /// Draft models: `DRAFT` or `MODEL=DRAFT`.
     pub draft_models: Vec<String>,
-    /// `auto`, `cpu`, `cuda`, `metal` or `candle`; a GPU that is switched off makes `auto` the CPU.
+    /// `auto`, `cpu`, `vulkan`, `cuda`, `metal` or `candle`; a GPU that is switched on or off makes `auto` Vulkan or
+    /// the CPU.
     pub device: String,
     /// Threads for arithmetic; 0 = one for each core.
     pub threads: usize,
@@ -79,11 +80,13 @@ pub struct ServerConfig {
     pub cpu_arithmetic: String,
     /// Instruction set to use at most, or `auto`.
     pub cpu: String,
-    /// Use a GPU that needs its vendor's library; `None` = nobody said.
+    /// Take integrated GPUs and those of Intel, too; `None` = nobody said.
     pub vendor_gpu: Option<bool>,
+    /// Take drivers that compute on the CPU for GPUs.
+    pub gpu_allow_software: bool,
     /// Use an NPU; `None` = nobody said.
     pub npu: Option<bool>,
-    /// Bytes of each GPU to leave free.
+    /// Bytes of the GPU to leave free.
     pub gpu_overhead: u64,
     /// Spread a model over all GPUs.
     pub sched_spread: bool,
@@ -177,15 +180,16 @@ impl ServerConfig {
             flash_attention: values.read("LLMSRV_FLASH_ATTENTION"),
             speculation: values.read("LLMSRV_SPECULATION"),
             draft_models: values.read("LLMSRV_DRAFT_MODEL"),
-            device: if device == "auto" && gpu == Some(false) {
-                "cpu".to_owned()
-            } else {
-                device
+            device: match (device.as_str(), gpu) {
+                ("auto", Some(true)) => "vulkan".to_owned(),
+                ("auto", Some(false)) => "cpu".to_owned(),
+                _ => device,
             },
             threads: values.read("LLMSRV_THREADS"),
             cpu_arithmetic: values.read("LLMSRV_CPU_ARITHMETIC"),
             cpu: values.read("LLMSRV_CPU"),
             vendor_gpu: values.read("LLMSRV_VENDOR_GPU"),
+            gpu_allow_software: values.read("LLMSRV_GPU_ALLOW_SOFTWARE"),
             npu: values.read("LLMSRV_NPU"),
             gpu_overhead: values.read("LLMSRV_GPU_OVERHEAD"),
             sched_spread: values.read("LLMSRV_SCHED_SPREAD"),

@@ -209,6 +209,7 @@ impl FakeModel {
             kv_block_bytes: options.block_size * size_of::<Slot>(),
             weight_bytes: options.weight_bytes,
             embedding: options.embedding,
+            place: crate::Place::Host,
         };
         FakeModel {
             options,

@@ -40,8 +40,8 @@ pub use handle::{
 };
 pub use image::{Image, ImageError, ImageSpan, Vision};
 pub use model::{
-    ActivationPrecision, Adapter, EmbeddingSpec, LoadError, LoadOptions, Loaded, Loader, Model,
-    ModelError, ModelSpec, Pooling,
+    ActivationPrecision, Adapter, EmbeddingSpec, GpuOptions, LoadError, LoadOptions, Loaded,
+    Loader, Model, ModelError, ModelSpec, Place, Pooling,
 };
 pub use plan::{BlockId, ImageRows, Span, StepPlan};
 pub use request::{

@@ -24,6 +24,18 @@ pub struct ModelSpec {
     pub weight_bytes: u64,
     /// How it makes a vector of a text; `None` = not at all.
     pub embedding: Option<EmbeddingSpec>,
+    /// Where weights and KV cache are, and the arithmetic is done.
+    pub place: Place,
+}
+
+/// Where a model is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In the memory of the machine, computed by the CPU.
+    #[default]
+    Host,
+    /// In the memory of a GPU, computed by it.
+    Gpu,
 }
 
 impl ModelSpec {
@@ -127,14 +139,27 @@ pub struct LoadOptions {
     pub kv_cache_type: String,
     /// Threads for CPU arithmetic; 0 = one for each core the process may use.
     pub n_threads: usize,
-    /// Device: `auto`, `cpu`, `cuda`, `metal` or `candle` (the portable tensor path on the CPU).
+    /// Device: `auto`, `cpu`, `vulkan`, `cuda`, `metal` or `candle` (the portable tensor path on the CPU).
     pub device: String,
+    /// Which GPUs `vulkan` may take.
+    pub gpu: GpuOptions,
     /// How the CPU multiplies.
     pub activation_precision: ActivationPrecision,
     /// GGUF file of the model's encoder for images.
     pub projector: Option<PathBuf>,
     /// LoRA adapters on top of the weights; all apply at once.
     pub adapters: Vec<Adapter>,
+}
+
+/// Which GPUs models may be loaded to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuOptions {
+    /// Integrated GPUs and those of Intel, too.
+    pub vendor: bool,
+    /// Devices that compute on the CPU, too: for tests.
+    pub software: bool,
+    /// Bytes of the GPU's memory to leave free.
+    pub leave_free_bytes: u64,
 }
 
 /// How the CPU multiplies quantised weights.
@@ -166,6 +191,7 @@ impl Default for LoadOptions {
             kv_cache_type: "auto".into(),
             n_threads: 0,
             device: "auto".into(),
+            gpu: GpuOptions::default(),
             activation_precision: ActivationPrecision::Auto,
             projector: None,
             adapters: Vec::new(),
@@ -198,6 +224,9 @@ pub enum LoadError {
     /// The file is sound, but this program cannot run it.
     #[error("unsupported model: {0}")]
     Unsupported(String),
+    /// The GPU that must be used cannot compute it: why, and what to do.
+    #[error("the GPU cannot compute it: {0}")]
+    Gpu(String),
     /// The file could not be read.
     #[error("cannot read model file: {0}")]
     Io(#[from] std::io::Error),

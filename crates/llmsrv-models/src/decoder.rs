@@ -69,6 +69,7 @@ fn hidden<O: Ops>(
     ops: &mut O,
     plan: &StepPlan,
 ) -> Result<Option<O::Tensor>, ModelError> {
+    ops.begin_step(plan)?;
     let mut rotations = Rotations::new(arch, ops, &plan.positions)?;
 
     // [n, w]
@@ -113,6 +114,7 @@ fn hidden<O: Ops>(
         // Nothing after the last keys and values matters for rows without logits.
         let is_last = idx == last_storing;
         if is_last && plan.logit_rows.is_empty() {
+            ops.end_step()?;
             return Ok(None);
         }
         let attention = Attention {
@@ -135,6 +137,7 @@ fn hidden<O: Ops>(
             }
             if idx + 1 < arch.layers.len() {
                 let left = wanted_rows(plan);
+                ops.begin_step(&left)?;
                 rotations = Rotations::new(arch, ops, &left.positions)?;
                 wanted = Some(left);
             }

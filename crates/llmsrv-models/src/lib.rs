@@ -36,13 +36,19 @@ use crate::{
     arch::ArchConfig,
     encoder::Encoder,
     model::{BLOCK_SIZE, Decoder},
-    ops::{Ops, candle, candle::CandleOps, cpu::CpuOps},
+    ops::{
+        Ops, candle,
+        candle::CandleOps,
+        cpu::CpuOps,
+        gpu::{GpuOps, ON_THE_CPU},
+    },
     source::{Source, invalid},
     weights::Weights,
 };
 pub use crate::{
     encoder::architectures as encoders,
     families::{architectures, not_yet, refusal},
+    ops::gpu::gpu_memory,
 };
 
 /// Bytes of weights up to which a model computes with activations of 16 bits unless told otherwise: it
@@ -63,7 +69,7 @@ const FEW_WEIGHTS: u64 = 64 << 20;
 /// one of them contradicts itself or lacks something, in one line that names the key or tensor;
 /// [`LoadError::Unsupported`] if it is sound but of an unknown architecture or type, if an adapter is
 /// for other models, if the device cannot be used or has no room for the weights, or if there is no
-/// such type of the KV cache.
+/// such type of the KV cache; [`LoadError::Gpu`] if it was to be a GPU.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
     let metadata = file.metadata();
@@ -83,12 +89,17 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         }
         let tokenizer = tokenizer()?;
         let model: Box<dyn Model> = match device(&options.device)? {
-            None => {
+            Device::Gpu => {
+                return Err(LoadError::Gpu(format!(
+                    "encoders, such as {architecture}, are computed on the CPU alone; {ON_THE_CPU}"
+                )));
+            }
+            Device::Cpu => {
                 let ops = CpuOps::without_cache(options.n_threads)
                     .map_err(|error| LoadError::Unsupported(error.to_string()))?;
                 Box::new(Encoder::load(&source, config, &tokenizer, ops)?)
             }
-            Some(device) => {
+            Device::Candle(device) => {
                 let ops = CandleOps::without_cache(device);
                 Box::new(Encoder::load(&source, config, &tokenizer, ops)?)
             }
@@ -113,21 +124,40 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     };
     let kv_type = match options.kv_cache_type.as_str() {
         // Rounding keys and values to 8 digits costs less than the activations of 8 bits around them.
-        "auto" if chosen.is_none() && activation_precision == ActivationPrecision::Int8 => {
+        "auto"
+            if activation_precision == ActivationPrecision::Int8
+                && matches!(chosen, Device::Cpu) =>
+        {
             TensorType::BF16
         }
         "auto" => TensorType::F16,
         name => kv_type(name, &arch)?,
     };
-    let vision = vision(options, &source, &arch, chosen.clone())?;
+    // Candle reads images; without a device of its own on the CPU.
+    let for_images = match &chosen {
+        Device::Candle(device) => device.clone(),
+        Device::Cpu | Device::Gpu => candle::Device::Cpu,
+    };
+    let vision = vision(options, &source, &arch, for_images)?;
 
     let model = match chosen {
-        None => {
+        Device::Cpu => {
             let ops = CpuOps::new(&arch, kv_type, options.n_threads, activation_precision)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
             build(&source, &adapters, arch, n_vocab, ops)?
         }
-        Some(device) => {
+        Device::Gpu => {
+            check_for_gpu(&source)?;
+            if !matches!(options.kv_cache_type.as_str(), "auto" | "f16") {
+                warn!(
+                    asked = options.kv_cache_type,
+                    "KV cache of f16 instead: the GPU has no other"
+                );
+            }
+            let ops = GpuOps::open(options.gpu, &arch, source.tensor_bytes())?;
+            build(&source, &adapters, arch, n_vocab, ops)?
+        }
+        Device::Candle(device) => {
             // Candle has no arithmetic on quantised activations.
             let kv_type = match kv_type {
                 kept @ (TensorType::F32 | TensorType::BF16) => kept,
@@ -151,7 +181,7 @@ fn vision(
     options: &LoadOptions,
     source: &Source,
     arch: &ArchConfig,
-    device: Option<candle::Device>,
+    device: candle::Device,
 ) -> Result<Option<Arc<dyn Vision>>, LoadError> {
     let (file, location) = match &options.projector {
         Some(path) => {
@@ -165,7 +195,6 @@ fn vision(
             return Ok(None);
         }
     };
-    let device = device.unwrap_or(candle::Device::Cpu);
     match vision::load(file, location, arch.width, device, options.n_threads) {
         Ok(vision) => Ok(Some(vision)),
         Err(LoadError::Unsupported(reason)) => {
@@ -202,6 +231,7 @@ where
             })
             .saturating_add(ops.extra_weight_bytes()),
         embedding: Some(embedding(source, &arch)?),
+        place: ops.place(),
     };
     Ok(Box::new(Decoder::new(spec, arch, weights, ops)))
 }
@@ -226,12 +256,54 @@ fn embedding(source: &Source, arch: &ArchConfig) -> Result<EmbeddingSpec, LoadEr
     })
 }
 
-/// Returns the device to compute on; `None` = this program's own kernels on the CPU.
-fn device(name: &str) -> Result<Option<candle::Device>, LoadError> {
+/// What computes.
+enum Device {
+    /// This program's own kernels on the CPU.
+    Cpu,
+    /// This program's own kernels on a GPU.
+    Gpu,
+    /// Candle, somewhere.
+    Candle(candle::Device),
+}
+
+/// Returns the device to compute on.
+fn device(name: &str) -> Result<Device, LoadError> {
     match name {
-        "cpu" => Ok(None),
-        "auto" => Ok(candle::best().and_then(|name| candle::open(name).inspect_err(no_gpu).ok())),
-        name => candle::open(name).map(Some),
+        "cpu" => Ok(Device::Cpu),
+        "vulkan" => Ok(Device::Gpu),
+        "auto" => {
+            let best = candle::best();
+            let best = best.and_then(|name| candle::open(name).inspect_err(no_gpu).ok());
+            Ok(best.map_or(Device::Cpu, Device::Candle))
+        }
+        name => candle::open(name).map(Device::Candle),
+    }
+}
+
+/// Refuses a model with weights for which GPUs have no kernel. Tables whose rows are looked up stay with the host.
+fn check_for_gpu(source: &Source) -> Result<(), LoadError> {
+    let looked_up = [
+        "token_embd.weight",
+        "position_embd.weight",
+        "per_layer_token_embd.weight",
+    ];
+    let tied = !source.has("output.weight");
+    let file = source.file();
+    let mut tensors = file.header().tensors.iter();
+    let without = tensors.find(|tensor| {
+        let name = tensor.name.as_str();
+        let is_table = looked_up.contains(&name) && !(tied && name == "token_embd.weight");
+        let is_own = name.starts_with("blk.")
+            || name.starts_with("output")
+            || name.starts_with("token_embd");
+        is_own && !is_table && tensor.shape.len() > 1 && !llmsrv_gpu::supports(tensor.dtype)
+    });
+    match without {
+        None => Ok(()),
+        Some(tensor) => Err(LoadError::Gpu(format!(
+            "tensor {} is of type {}, for which there is no kernel for GPUs; {ON_THE_CPU}",
+            tensor.name, tensor.dtype
+        ))),
     }
 }
 

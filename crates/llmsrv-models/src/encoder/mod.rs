@@ -7,7 +7,9 @@ mod config;
 mod forward;
 mod weights;
 
-use llmsrv_engine::{EmbeddingSpec, LoadError, Model, ModelError, ModelSpec, Pooling, StepPlan};
+use llmsrv_engine::{
+    EmbeddingSpec, LoadError, Model, ModelError, ModelSpec, Place, Pooling, StepPlan,
+};
 use llmsrv_tokenizer::{Algorithm, Tokenizer};
 
 pub use self::config::architectures;
@@ -49,6 +51,7 @@ impl<O: Ops> Encoder<O> {
                 pooling: config.pooling,
                 bidirectional: true,
             }),
+            place: Place::Host,
         };
         // Only BERT's own tokenizer goes with BERT's two kinds of segments.
         let vocab = tokenizer.vocab();

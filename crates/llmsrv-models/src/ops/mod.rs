@@ -1,14 +1,15 @@
 //! The arithmetic that the decoder is written in.
 //!
 //! A tensor is a matrix of f32: one row for each token of the step. Operations that take a tensor
-//! by value reuse its memory for the result. [`cpu`] runs on the kernels of this program,
-//! [`candle`] on candle's tensors (CUDA, Metal, and as the second opinion in tests).
+//! by value reuse its memory for the result. [`cpu`] runs on the kernels of this program, [`gpu`] on those for
+//! GPUs, [`candle`] on candle's tensors (CUDA, Metal, and as the second opinion in tests).
 
 pub(crate) mod buffers;
 pub(crate) mod candle;
 pub(crate) mod cpu;
+pub(crate) mod gpu;
 
-use llmsrv_engine::{BlockId, ModelError, StepPlan};
+use llmsrv_engine::{BlockId, ModelError, Place, StepPlan};
 pub(crate) use llmsrv_kernels::BidirectionalAttention;
 
 use crate::{
@@ -38,6 +39,22 @@ pub(crate) trait Ops: Send + Sized {
 
     /// Returns the bytes that weight matrices take beyond those of their files.
     fn extra_weight_bytes(&self) -> u64;
+
+    /// Returns where the weights are.
+    fn place(&self) -> Place {
+        Place::Host
+    }
+
+    /// Prepares for the rows of `plan`: they are what the next operations on the KV cache speak of.
+    fn begin_step(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+        let _ = plan;
+        Ok(())
+    }
+
+    /// Completes a step of which nothing is read.
+    fn end_step(&mut self) -> Result<(), ModelError> {
+        Ok(())
+    }
 
     /// Makes room for KV blocks `0..n_blocks` and keeps those that exist.
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError>;

@@ -1,7 +1,7 @@
 //! The same prefix gives bit-identical logits, however it was computed.
 
 use crate::tiny::{CASES, Case, Random, plan, wide};
-use llmsrv_engine::{BlockId, LoadOptions, Model, Span, StepPlan};
+use llmsrv_engine::{BlockId, GpuOptions, LoadOptions, Model, Span, StepPlan};
 use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
@@ -9,17 +9,25 @@ fn load(case: &Case, kv_cache_type: &str) -> Box<dyn Model> {
     load_on(case, kv_cache_type, "cpu")
 }
 
-fn load_on(case: &Case, kv_cache_type: &str, device: &str) -> Box<dyn Model> {
+pub(crate) fn load_on(case: &Case, kv_cache_type: &str, device: &str) -> Box<dyn Model> {
     let folder = tempfile::tempdir().unwrap();
     let path = case.write(folder.path());
     let options = LoadOptions {
         kv_cache_type: kv_cache_type.into(),
         n_threads: 2,
         device: device.into(),
+        gpu: SOFTWARE,
         ..LoadOptions::default()
     };
     llmsrv_models::load(&path, &options).unwrap().model
 }
+
+/// Tests compute on whatever there is.
+pub(crate) const SOFTWARE: GpuOptions = GpuOptions {
+    vendor: true,
+    software: true,
+    leave_free_bytes: 0,
+};
 
 /// One sequence that is computed piece by piece.
 struct Sequence {
@@ -90,7 +98,10 @@ fn alone(model: &mut dyn Model, sequences: &mut [Sequence]) -> Vec<Vec<Vec<f32>>
 }
 
 fn check(case: &Case, kv_cache_type: &str, lengths: &[usize], pieces: &[usize]) {
-    let mut model = load(case, kv_cache_type);
+    check_model(case.name, &mut *load(case, kv_cache_type), lengths, pieces);
+}
+
+pub(crate) fn check_model(name: &str, model: &mut dyn Model, lengths: &[usize], pieces: &[usize]) {
     let block_size = model.spec().block_size;
     let n = lengths.len();
     let mut sequences: Vec<Sequence> = lengths
@@ -102,7 +113,7 @@ fn check(case: &Case, kv_cache_type: &str, lengths: &[usize], pieces: &[usize]) 
     model
         .reserve_blocks(longest.div_ceil(block_size) * n)
         .unwrap();
-    let expected = alone(&mut *model, &mut sequences);
+    let expected = alone(model, &mut sequences);
     let mut piece = pieces.iter().copied().cycle();
     while sequences.iter().any(|s| s.done < s.tokens.len()) {
         let mut parts: Vec<(&mut Sequence, usize)> = sequences
@@ -113,7 +124,7 @@ fn check(case: &Case, kv_cache_type: &str, lengths: &[usize], pieces: &[usize]) 
                 (sequence, piece.next().unwrap().min(left))
             })
             .collect();
-        step(&mut *model, &mut parts);
+        step(model, &mut parts);
     }
     for (sequence, expected) in sequences.iter().zip(&expected) {
         for (position, (found, expected)) in sequence.logits.iter().zip(expected).enumerate() {
@@ -121,7 +132,7 @@ fn check(case: &Case, kv_cache_type: &str, lengths: &[usize], pieces: &[usize]) 
                 .iter()
                 .zip(expected)
                 .all(|(a, b)| a.to_bits() == b.to_bits());
-            assert!(same, "{} {kv_cache_type}: position {position}", case.name);
+            assert!(same, "{name}: position {position}");
         }
     }
 }
@@ -151,7 +162,10 @@ fn batches_and_pieces_change_no_bit_of_packed_weights() {
 /// Computes two sequences with `n_common` first tokens: the second one takes the blocks of the
 /// first, and a copy of the one in which they part. `same` compares its logits with those it has
 /// alone; both go on afterwards.
-fn check_copy(model: &mut dyn Model, (n_common, n_first, n_second): (usize, usize, usize)) {
+pub(crate) fn check_copy(
+    model: &mut dyn Model,
+    (n_common, n_first, n_second): (usize, usize, usize),
+) {
     let block_size = model.spec().block_size;
     let lengths = [n_common + n_first, n_common + n_second];
     let n_blocks = lengths
@@ -252,27 +266,30 @@ proptest! {
 #[test]
 fn logits_of_the_last_row_alone_are_the_same() {
     for case in CASES {
-        let mut model = load(case, "f16");
-        model.reserve_blocks(2).unwrap();
-        let [tokens, _] = case.prompts();
-        let blocks = [BlockId(0), BlockId(1)];
-        let n_vocab = model.spec().vocab_size;
-        let mut all = vec![0.0; tokens.len() * n_vocab];
-        model
-            .forward(&plan(&tokens, 0, &blocks, true), &mut all)
-            .unwrap();
-        let mut last = vec![0.0; n_vocab];
-        model
-            .forward(&plan(&tokens, 0, &blocks, false), &mut last)
-            .unwrap();
-        assert_eq!(all[all.len() - n_vocab..], last, "{}", case.name);
-        // A step that only fills the cache.
-        let mut silent = plan(&tokens[..20], 0, &blocks, true);
-        silent.logit_rows.clear();
-        model.forward(&silent, &mut []).unwrap();
-        model
-            .forward(&plan(&tokens[20..], 20, &blocks, false), &mut last)
-            .unwrap();
-        assert_eq!(all[all.len() - n_vocab..], last, "{}", case.name);
+        check_last(case, &mut *load(case, "f16"));
     }
+}
+
+pub(crate) fn check_last(case: &Case, model: &mut dyn Model) {
+    model.reserve_blocks(2).unwrap();
+    let [tokens, _] = case.prompts();
+    let blocks = [BlockId(0), BlockId(1)];
+    let n_vocab = model.spec().vocab_size;
+    let mut all = vec![0.0; tokens.len() * n_vocab];
+    model
+        .forward(&plan(&tokens, 0, &blocks, true), &mut all)
+        .unwrap();
+    let mut last = vec![0.0; n_vocab];
+    model
+        .forward(&plan(&tokens, 0, &blocks, false), &mut last)
+        .unwrap();
+    assert_eq!(all[all.len() - n_vocab..], last, "{}", case.name);
+    // A step that only fills the cache.
+    let mut silent = plan(&tokens[..20], 0, &blocks, true);
+    silent.logit_rows.clear();
+    model.forward(&silent, &mut []).unwrap();
+    model
+        .forward(&plan(&tokens[20..], 20, &blocks, false), &mut last)
+        .unwrap();
+    assert_eq!(all[all.len() - n_vocab..], last, "{}", case.name);
 }

@@ -6,6 +6,7 @@ mod drafts;
 mod embeddings;
 mod equivalence;
 mod families;
+mod gpu;
 mod hostile;
 mod quantized;
 mod reference;

@@ -9,6 +9,7 @@ use axum::{
     response::Response,
 };
 use llmsrv_api::native::{ListedModel, RunningModel};
+use llmsrv_engine::Place;
 use llmsrv_store::{Error as StoreError, ModelEntry, ModelName};
 use serde_json::{Value, json};
 
@@ -124,7 +125,14 @@ pub(super) async fn ps(State(app): State<App>) -> Response {
                 digest: entry.digest.hex(),
                 details: details(entry),
                 expires_at: clock::after(running.remaining),
-                size_vram: 0,
+                size_vram: match running
+                    .loaded
+                    .as_ref()
+                    .map(|loaded| loaded.engine.spec().place)
+                {
+                    Some(Place::Gpu) => size,
+                    Some(Place::Host) | None => 0,
+                },
                 context_length: context as u64,
             }
         })

@@ -1,0 +1,160 @@
+//! Compiles the kernels in WGSL to SPIR-V, one module for each, and writes the table of them.
+
+use std::{collections::BTreeMap, env, error::Error, fmt::Write as _, fs, path::PathBuf};
+
+use naga::{
+    Module, ShaderStage,
+    back::spv,
+    compact::{KeepUnused, compact},
+    front::wgsl,
+    valid,
+};
+
+/// Formats of blocks: name in the shaders, the function that says which inputs belong to a unit, weights and
+/// bytes of a block.
+const BLOCKS: [(&str, &str, u32, u32); 8] = [
+    ("q4_0", "in_halves", 32, 18),
+    ("q4_1", "in_halves", 32, 20),
+    ("q5_0", "in_halves", 32, 22),
+    ("q5_1", "in_halves", 32, 24),
+    ("q8_0", "in_order", 32, 34),
+    ("q4_k", "in_pairs_of_32", 256, 144),
+    ("q5_k", "in_pairs_of_32", 256, 176),
+    ("q6_k", "in_pairs_of_64", 256, 210),
+];
+/// Formats of single values, with their bytes.
+const VALUES: [(&str, u32); 3] = [("f32", 4), ("f16", 2), ("bf16", 2)];
+/// Rows of a product that a workgroup computes together. The bits of a row are the same with each.
+const ROWS: [u32; 2] = [1, 8];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=shaders");
+    println!("cargo::rerun-if-changed=build.rs");
+    let read = |name: &str| fs::read_to_string(format!("shaders/{name}.wgsl"));
+    let prelude = read("prelude")?;
+    let mut modules = BTreeMap::new();
+    for file in ["norms", "elements", "attention"] {
+        let source = prelude.clone() + &read(file)?;
+        let parsed = parse(&source)?;
+        for entry in &parsed.entry_points {
+            modules.insert(entry.name.clone(), compile(&parsed, &entry.name)?);
+        }
+    }
+    let product = prelude + &read("matmul")? + &read("formats")?;
+    for n_rows in ROWS {
+        let product = repeated(&product, n_rows).replace("TOKENS", &format!("{n_rows}u"));
+        for (format, inputs, block_len, block_bytes) in BLOCKS {
+            let source = product
+                .replace("UNPACK", format)
+                .replace("INPUTS", inputs)
+                .replace("BLOCK_LEN", &format!("{block_len}u"))
+                .replace("BLOCK_BYTES", &format!("{block_bytes}u"));
+            let words = compile(&parse(&without(&source, "values"))?, "blocks")?;
+            modules.insert(format!("{format}_{n_rows}"), words);
+        }
+        for (format, bytes) in VALUES {
+            let source = product
+                .replace("UNPACK", &format!("{format}_value"))
+                .replace("BLOCK_BYTES", &format!("{bytes}u"));
+            let words = compile(&parse(&without(&source, "blocks"))?, "values")?;
+            modules.insert(format!("{format}_{n_rows}"), words);
+        }
+    }
+    let mut table = "const SPIRV: &[(&str, &[u32])] = &[\n".to_owned();
+    for (name, words) in modules {
+        write!(table, "({name:?}, &[")?;
+        for word in words {
+            write!(table, "0x{:04x}_{:04x},", word >> 16, word & 0xffff)?;
+        }
+        writeln!(table, "]),")?;
+    }
+    table += "];\n";
+    fs::write(PathBuf::from(env::var("OUT_DIR")?).join("spirv.rs"), table)?;
+    Ok(())
+}
+
+/// Repeats the lines that end in `//each` for rows `0..n`, with the row's number for `$`.
+fn repeated(source: &str, n: u32) -> String {
+    let mut out = String::new();
+    for line in source.lines() {
+        match line.strip_suffix("//each") {
+            None => out += line,
+            Some(line) => (0..n).for_each(|row| out += &line.replace('$', &row.to_string())),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Returns the source without the entry point `name`, which ends with the first brace at the start of a line.
+fn without(source: &str, name: &str) -> String {
+    let start = format!("@compute @workgroup_size(32, 4)\nfn {name}(");
+    match source.split_once(&start) {
+        Some((before, rest)) => {
+            let after = rest.split_once("\n}\n").map_or("", |(_, after)| after);
+            format!("{before}{after}")
+        }
+        None => source.to_owned(),
+    }
+}
+
+fn parse(source: &str) -> Result<Module, Box<dyn Error>> {
+    wgsl::parse_str(source).map_err(|error| error.emit_to_string(source).into())
+}
+
+/// Compiles one entry point and what it uses.
+fn compile(module: &Module, entry: &str) -> Result<Vec<u32>, Box<dyn Error>> {
+    let mut module = module.clone();
+    module.entry_points.retain(|point| point.name == entry);
+    compact(&mut module, KeepUnused::No);
+    let mut validator = valid::Validator::new(
+        valid::ValidationFlags::all(),
+        valid::Capabilities::IMMEDIATES | valid::Capabilities::SHADER_FLOAT16_IN_FLOAT32,
+    );
+    let info = validator
+        .validate(&module)
+        .map_err(|error| format!("{entry}: {}", error.emit_to_string("")))?;
+    let options = spv::Options {
+        // What every driver of Vulkan 1.1 takes.
+        lang_version: (1, 3),
+        force_loop_bounding: false,
+        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
+        emit_int_div_checks: false,
+        ..spv::Options::default()
+    };
+    let pipeline = spv::PipelineOptions {
+        shader_stage: ShaderStage::Compute,
+        entry_point: entry.to_owned(),
+    };
+    let words = spv::write_vec(&module, &info, &options, Some(&pipeline))?;
+    Ok(without_contraction(words))
+}
+
+/// Forbids drivers to join products and sums to one operation: whether they do would depend on the driver and on the
+/// code around.
+fn without_contraction(words: Vec<u32>) -> Vec<u32> {
+    // Opcodes of the specification of SPIR-V.
+    const HEADER: usize = 5;
+    const OP_DECORATE: u32 = 71;
+    // OpFAdd, OpFSub, OpFMul, OpVectorTimesScalar.
+    const SUMS_AND_PRODUCTS: [u32; 4] = [129, 131, 133, 142];
+    const NO_CONTRACTION: u32 = 42;
+    let mut decorations = Vec::new();
+    let mut first_decoration = None;
+    let mut at = HEADER;
+    while let Some(word) = words.get(at) {
+        let (len, opcode) = ((word >> 16) as usize, word & 0xffff);
+        if opcode == OP_DECORATE {
+            first_decoration.get_or_insert(at);
+        }
+        if let (true, Some(id)) = (SUMS_AND_PRODUCTS.contains(&opcode), words.get(at + 2)) {
+            decorations.extend([3 << 16 | OP_DECORATE, *id, NO_CONTRACTION]);
+        }
+        at += len.max(1);
+    }
+    // Every kernel has decorations: those of its buffers.
+    let mut out = words;
+    let at = first_decoration.unwrap_or(out.len());
+    out.splice(at..at, decorations);
+    out
+}

@@ -1,0 +1,159 @@
+// Rotation, the paged KV cache, and attention over it.
+//
+// `step` has four words for each row of the step: its position, the end of what it sees, where the block ids of its
+// sequence begin, and the slot that its own key goes to; then the block ids. Keys and values are pairs of f16,
+// [slot][heads of keys][pairs]. `angles` has cosines and then sines, [rows][pairs] each.
+
+struct Params {
+    n_rows: u32, n_heads: u32, n_kv_heads: u32, head_dim: u32,
+    n_pairs: u32, flags: u32, window: u32, block: u32,
+    scale: f32, softcap: f32,
+}
+var<immediate> p: Params;
+@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+@group(0) @binding(0) var<storage, read_write> out_keys: array<u32>;
+@group(0) @binding(1) var<storage, read> angles: array<f32>;
+@group(0) @binding(1) var<storage, read> sinks: array<f32>;
+@group(0) @binding(2) var<storage, read> query: array<f32>;
+@group(0) @binding(2) var<storage, read> new_keys: array<f32>;
+@group(0) @binding(3) var<storage, read> step: array<u32>;
+@group(0) @binding(4) var<storage, read> keys: array<u32>;
+@group(0) @binding(4) var<storage, read> new_values: array<f32>;
+@group(0) @binding(5) var<storage, read> values: array<u32>;
+@group(0) @binding(5) var<storage, read_write> out_values: array<u32>;
+
+// Pairs are neighbours, else both halves of what is rotated.
+const INTERLEAVED = 1u;
+const ROTATED = 2u;
+const SINKS = 4u;
+
+@compute @workgroup_size(64)
+fn rotate(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    let i = flat(g, groups) * 64u + l;
+    let pair = i % p.n_pairs;
+    let head = i / p.n_pairs;
+    let row = head / p.n_heads;
+    if row >= p.n_rows { return; }
+    var at = head * p.head_dim + pair;
+    var other = at + p.n_pairs;
+    if (p.flags & INTERLEAVED) != 0u {
+        at += pair;
+        other = at + 1u;
+    }
+    let c = angles[row * p.n_pairs + pair];
+    let s = angles[(p.n_rows + row) * p.n_pairs + pair];
+    let a = out[at];
+    let b = out[other];
+    out[at] = a * c - b * s;
+    out[other] = b * c + a * s;
+}
+
+// Element `i` of the head of a key that begins at `start`, rotated.
+fn rotated(row: u32, start: u32, i: u32) -> f32 {
+    if (p.flags & ROTATED) == 0u || i >= 2u * p.n_pairs { return new_keys[start + i]; }
+    var pair = i % p.n_pairs;
+    var is_first = i < p.n_pairs;
+    var other = pair + select(0u, p.n_pairs, is_first);
+    if (p.flags & INTERLEAVED) != 0u {
+        pair = i / 2u;
+        is_first = i % 2u == 0u;
+        other = i ^ 1u;
+    }
+    let c = angles[row * p.n_pairs + pair];
+    let s = angles[(p.n_rows + row) * p.n_pairs + pair];
+    let here = new_keys[start + i] * c;
+    let there = new_keys[start + other] * s;
+    if is_first { return here - there; }
+    return here + there;
+}
+
+@compute @workgroup_size(64)
+fn store(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    let i = flat(g, groups) * 64u + l;
+    let width = p.n_kv_heads * p.head_dim / 2u;
+    let row = i / width;
+    if row >= p.n_rows { return; }
+    let word = i % width;
+    let at = step[row * 4u + 3u] * width + word;
+    let start = row * width * 2u + word * 2u / p.head_dim * p.head_dim;
+    let element = word * 2u % p.head_dim;
+    let key = vec2<f32>(rotated(row, start, element), rotated(row, start, element + 1u));
+    out_keys[at] = pack2x16float(key);
+    out_values[at] = pack2x16float(vec2<f32>(new_values[start + element], new_values[start + element + 1u]));
+}
+
+const LANES = 64u;
+const NOTHING = -3.4e38;
+var<workgroup> own: array<vec2<f32>, 256>;
+var<workgroup> sum: array<vec2<f32>, 256>;
+var<workgroup> scores: array<f32, LANES>;
+var<workgroup> shares: array<f32, LANES>;
+var<workgroup> slots: array<u32, LANES>;
+
+// One query head of one row. Positions are taken in segments of 64 that begin at multiples of 64, ascending, so the
+// order of all sums depends on the row's own position alone.
+@compute @workgroup_size(64)
+fn attend(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let head = g.x;
+    let row = g.y;
+    let position = step[row * 4u];
+    let end = step[row * 4u + 1u];
+    let table = step[row * 4u + 2u];
+    let pairs = p.head_dim / 2u;
+    let width = p.n_kv_heads * pairs;
+    let kv_head = head / (p.n_heads / p.n_kv_heads) * pairs;
+    let base = (row * p.n_heads + head) * p.head_dim;
+    for (var i = lane; i < pairs; i += LANES) {
+        own[i] = vec2<f32>(query[base + 2u * i], query[base + 2u * i + 1u]);
+        sum[i] = vec2<f32>();
+    }
+    var most = NOTHING;
+    var total = 0.0;
+    if (p.flags & SINKS) != 0u {
+        most = sinks[head];
+        total = 1.0;
+    }
+    var first = 0u;
+    if p.window != 0u && position + 1u > p.window { first = position + 1u - p.window; }
+    for (var segment = first / LANES * LANES; segment < end; segment += LANES) {
+        workgroupBarrier();
+        let at = segment + lane;
+        var score = NOTHING;
+        var slot = 0u;
+        if at < end && at >= first {
+            slot = (step[table + at / p.block] * p.block + at % p.block) * width + kv_head;
+            var products = vec2<f32>();
+            for (var i = 0u; i < pairs; i++) {
+                products = fma(own[i], unpack2x16float(keys[slot + i]), products);
+            }
+            score = (products.x + products.y) * p.scale;
+            if p.softcap != 0.0 {
+                score = p.softcap * (1.0 - 2.0 / (exponential(2.0 * (score / p.softcap)) + 1.0));
+            }
+        }
+        scores[lane] = score;
+        slots[lane] = slot;
+        workgroupBarrier();
+        var higher = most;
+        for (var i = 0u; i < LANES; i++) { higher = max(higher, scores[i]); }
+        let is_seen = at < end && at >= first;
+        shares[lane] = select(0.0, exponential(score - higher), is_seen);
+        workgroupBarrier();
+        let fade = exponential(most - higher);
+        most = higher;
+        total = total * fade;
+        for (var i = 0u; i < LANES; i++) { total += shares[i]; }
+        for (var i = lane; i < pairs; i += LANES) {
+            var here = sum[i] * fade;
+            for (var j = 0u; j < LANES; j++) {
+                let share = shares[j];
+                if share > 0.0 { here = fma(vec2<f32>(share), unpack2x16float(values[slots[j] + i]), here); }
+            }
+            sum[i] = here;
+        }
+    }
+    for (var i = lane; i < pairs; i += LANES) {
+        out[base + 2u * i] = sum[i].x / total;
+        out[base + 2u * i + 1u] = sum[i].y / total;
+    }
+}

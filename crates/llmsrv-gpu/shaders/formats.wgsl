@@ -1,0 +1,160 @@
+// Weights as they lie in model files. Each format has a function that unpacks eight of them, of unit `u` of the row
+// that begins at byte `row`, and one that says which vectors of four inputs belong to them. Blocks begin at even bytes.
+
+struct Eight { a: vec4<f32>, b: vec4<f32> }
+
+fn half_at(byte: u32) -> u32 {
+    return (weights[byte >> 2u] >> ((byte & 2u) * 8u)) & 0xffffu;
+}
+fn word_at(byte: u32) -> u32 {
+    if (byte & 2u) == 0u { return weights[byte >> 2u]; }
+    return (weights[byte >> 2u] >> 16u) | (weights[(byte >> 2u) + 1u] << 16u);
+}
+fn byte_at(byte: u32) -> u32 {
+    return (weights[byte >> 2u] >> ((byte & 3u) * 8u)) & 0xffu;
+}
+fn f16_at(byte: u32) -> f32 {
+    return unpack2x16float(half_at(byte)).x;
+}
+fn bytes_of(word: u32) -> vec4<f32> {
+    return vec4<f32>(unpack_bytes(word));
+}
+fn unpack_bytes(word: u32) -> vec4<u32> {
+    return (vec4<u32>(word) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(0xffu);
+}
+fn signed_bytes(word: u32) -> vec4<f32> {
+    return vec4<f32>((vec4<i32>(bitcast<i32>(word)) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u));
+}
+
+// Blocks of 32 weights, four units each: in order, or as two halves of 16.
+fn in_order(u: u32) -> vec2<u32> { return vec2<u32>(2u * u, 2u * u + 1u); }
+fn in_halves(u: u32) -> vec2<u32> {
+    let first = (u / 4u) * 8u + u % 4u;
+    return vec2<u32>(first, first + 4u);
+}
+
+fn q8_0(row: u32, u: u32) -> Eight {
+    let block = row + (u / 4u) * 34u;
+    let d = f16_at(block);
+    let at = block + 2u + (u % 4u) * 8u;
+    return Eight(d * signed_bytes(word_at(at)), d * signed_bytes(word_at(at + 4u)));
+}
+fn q4_0(row: u32, u: u32) -> Eight {
+    let block = row + (u / 4u) * 18u;
+    let d = f16_at(block);
+    let word = word_at(block + 2u + (u % 4u) * 4u);
+    return Eight(
+        d * (bytes_of(word & 0x0f0f0f0fu) - 8.0),
+        d * (bytes_of((word >> 4u) & 0x0f0f0f0fu) - 8.0),
+    );
+}
+fn q4_1(row: u32, u: u32) -> Eight {
+    let block = row + (u / 4u) * 20u;
+    let d = f16_at(block);
+    let m = f16_at(block + 2u);
+    let word = word_at(block + 4u + (u % 4u) * 4u);
+    return Eight(
+        d * bytes_of(word & 0x0f0f0f0fu) + m,
+        d * bytes_of((word >> 4u) & 0x0f0f0f0fu) + m,
+    );
+}
+// The fifth bits of four weights, in the place that their bytes have.
+fn fifth_bits(bits: u32) -> u32 {
+    let four = bits & 0xfu;
+    return ((four & 1u) << 4u) | ((four & 2u) << 11u) | ((four & 4u) << 18u) | ((four & 8u) << 25u);
+}
+fn q5_0(row: u32, u: u32) -> Eight {
+    let block = row + (u / 4u) * 22u;
+    let d = f16_at(block);
+    let high = word_at(block + 2u) >> ((u % 4u) * 4u);
+    let word = word_at(block + 6u + (u % 4u) * 4u);
+    return Eight(
+        d * (bytes_of((word & 0x0f0f0f0fu) | fifth_bits(high)) - 16.0),
+        d * (bytes_of(((word >> 4u) & 0x0f0f0f0fu) | fifth_bits(high >> 16u)) - 16.0),
+    );
+}
+fn q5_1(row: u32, u: u32) -> Eight {
+    let block = row + (u / 4u) * 24u;
+    let d = f16_at(block);
+    let m = f16_at(block + 2u);
+    let high = word_at(block + 4u) >> ((u % 4u) * 4u);
+    let word = word_at(block + 8u + (u % 4u) * 4u);
+    return Eight(
+        d * bytes_of((word & 0x0f0f0f0fu) | fifth_bits(high)) + m,
+        d * bytes_of(((word >> 4u) & 0x0f0f0f0fu) | fifth_bits(high >> 16u)) + m,
+    );
+}
+
+// Blocks of 256 weights, 32 units each. In the formats of four and five bits a unit has its first weights in the low
+// halves of bytes and the second ones, 32 weights on, in the high halves.
+fn in_pairs_of_32(u: u32) -> vec2<u32> {
+    let first = (u / 32u) * 64u + ((u % 32u) / 8u) * 16u + u % 8u;
+    return vec2<u32>(first, first + 8u);
+}
+// The scale and the minimum of 32 weights, six bits each.
+fn scale_and_min(scales: u32, j: u32) -> vec2<f32> {
+    if j < 4u {
+        return vec2<f32>(vec2<u32>(byte_at(scales + j) & 63u, byte_at(scales + j + 4u) & 63u));
+    }
+    let low = byte_at(scales + j + 4u);
+    return vec2<f32>(vec2<u32>(
+        (low & 0xfu) | ((byte_at(scales + j - 4u) >> 6u) << 4u),
+        (low >> 4u) | ((byte_at(scales + j) >> 6u) << 4u),
+    ));
+}
+fn q4_k(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 144u;
+    let j = u % 32u;
+    let d = f16_at(block);
+    let d_min = f16_at(block + 2u);
+    let first = scale_and_min(block + 4u, 2u * (j / 8u));
+    let second = scale_and_min(block + 4u, 2u * (j / 8u) + 1u);
+    let word = word_at(block + 16u + j * 4u);
+    return Eight(
+        d * first.x * bytes_of(word & 0x0f0f0f0fu) - d_min * first.y,
+        d * second.x * bytes_of((word >> 4u) & 0x0f0f0f0fu) - d_min * second.y,
+    );
+}
+fn q5_k(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 176u;
+    let j = u % 32u;
+    let d = f16_at(block);
+    let d_min = f16_at(block + 2u);
+    let first = scale_and_min(block + 4u, 2u * (j / 8u));
+    let second = scale_and_min(block + 4u, 2u * (j / 8u) + 1u);
+    let high = word_at(block + 16u + (j % 8u) * 4u) >> (2u * (j / 8u));
+    let word = word_at(block + 48u + j * 4u);
+    return Eight(
+        d * first.x * bytes_of((word & 0x0f0f0f0fu) | ((high & 0x01010101u) << 4u)) - d_min * first.y,
+        d * second.x * bytes_of(((word >> 4u) & 0x0f0f0f0fu) | ((high & 0x02020202u) << 3u)) - d_min * second.y,
+    );
+}
+
+// Six bits: two halves of 128 weights; a unit's second weights come 64 after its first ones.
+fn in_pairs_of_64(u: u32) -> vec2<u32> {
+    let j = u % 32u;
+    let first = (u / 32u) * 64u + (j / 16u) * 32u + j % 16u;
+    return vec2<u32>(first, first + 16u);
+}
+fn signed_byte(byte: u32) -> f32 {
+    return f32(bitcast<i32>(byte_at(byte) << 24u) >> 24u);
+}
+fn q6_k(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 210u;
+    let j = u % 32u;
+    let half = j / 16u;
+    let second = (j % 16u) / 8u;
+    let word = word_at(block + j * 4u);
+    let high = word_at(block + 128u + half * 32u + (j % 8u) * 4u) >> (2u * second);
+    let scale = block + 192u + half * 8u + 2u * second + (j % 8u) / 4u;
+    let d = f16_at(block + 208u);
+    return Eight(
+        d * signed_byte(scale) * (bytes_of((word & 0x0f0f0f0fu) | ((high & 0x03030303u) << 4u)) - 32.0),
+        d * signed_byte(scale + 4u) * (bytes_of(((word >> 4u) & 0x0f0f0f0fu) | (high & 0x30303030u)) - 32.0),
+    );
+}
+
+// Single values, of element `i` of a row.
+fn f32_value(row: u32, i: u32) -> f32 { return bitcast<f32>(weights[(row >> 2u) + i]); }
+fn f16_value(row: u32, i: u32) -> f32 { return f16_at(row + 2u * i); }
+fn bf16_value(row: u32, i: u32) -> f32 { return bitcast<f32>(half_at(row + 2u * i) << 16u); }

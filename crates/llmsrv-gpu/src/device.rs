@@ -1,0 +1,360 @@
+//! The GPUs of the machine, the choice among them, and an opened one. One of the few files with `unsafe`: it calls
+//! drivers.
+#![expect(
+    unsafe_code,
+    reason = "calls of a driver; what each needs is said beside it"
+)]
+
+use std::ffi::CStr;
+
+use ash::vk;
+
+use crate::{Error, Refusal, Refused, error::failed};
+
+/// Which devices may be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Integrated GPUs and those of Intel, too.
+    pub vendor: bool,
+    /// Devices that compute on the CPU, too: for tests.
+    pub software: bool,
+    /// Bytes of the device's memory to leave free.
+    pub leave_free_bytes: u64,
+}
+
+/// What a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A card with memory of its own.
+    Discrete,
+    /// A part of a card in a virtual machine.
+    Virtual,
+    /// A GPU that shares the machine's memory.
+    Integrated,
+    /// The CPU.
+    Software,
+}
+
+/// A device as its driver describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Name of the device.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Number of the maker in the PCI list.
+    pub vendor_id: u32,
+    /// Name and version of the driver.
+    pub driver: String,
+    /// Bytes of its largest memory.
+    pub memory_bytes: u64,
+    /// What the kernels need and it lacks.
+    pub lacks: Option<&'static str>,
+}
+
+/// Returns which of the devices is used: discrete before integrated, then the one with most memory.
+///
+/// # Errors
+/// [`Error::NoDevice`], with the reason for each, if none may be used.
+pub fn choose(found: &[Found], choice: Choice) -> Result<usize, Error> {
+    let refusal = |device: &Found| {
+        if device.kind == Kind::Software && !choice.software {
+            return Some(Refusal::Software);
+        }
+        let special = device.kind == Kind::Integrated || device.vendor_id == INTEL;
+        if special && !choice.vendor {
+            return Some(Refusal::Vendor);
+        }
+        device.lacks.map(Refusal::Lacks)
+    };
+    let usable = found
+        .iter()
+        .enumerate()
+        .filter(|(_, device)| refusal(device).is_none());
+    let best = usable.min_by_key(|(_, device)| (device.kind, u64::MAX - device.memory_bytes));
+    best.map(|(index, _)| index).ok_or_else(|| {
+        let refused = found.iter().filter_map(|device| {
+            Some(Refused {
+                device: device.name.clone(),
+                reason: refusal(device)?,
+            })
+        });
+        Error::NoDevice(refused.collect())
+    })
+}
+
+/// An opened device with one queue. What is made of it must be gone before it goes.
+pub(crate) struct Device {
+    /// What it is.
+    pub found: Found,
+    /// Its functions.
+    pub calls: ash::Device,
+    /// Where commands go.
+    pub queue: vk::Queue,
+    /// The family of the queue.
+    pub family: u32,
+    /// Kinds of memory.
+    pub memory: vk::PhysicalDeviceMemoryProperties,
+    /// Bytes that one binding of a buffer may have.
+    pub max_binding: u64,
+    has_budget: bool,
+    physical: vk::PhysicalDevice,
+    loaded: Loaded,
+}
+
+impl Device {
+    /// Loads the Vulkan loader and opens the device that [`choose`] names.
+    pub(crate) fn open(choice: Choice) -> Result<Device, Error> {
+        let loaded = Loaded::new()?;
+        let mut all = loaded.devices()?;
+        let found: Vec<Found> = all.iter().map(|(_, _, found)| found.clone()).collect();
+        let (physical, family, found) = all.swap_remove(choose(&found, choice)?);
+        let has_budget = loaded.has_budget(physical)?;
+        let queues = [vk::DeviceQueueCreateInfo::default()
+            .queue_family_index(family)
+            .queue_priorities(&[1.0])];
+        // A wrong index of a kernel then stays within its buffers.
+        let features = vk::PhysicalDeviceFeatures::default().robust_buffer_access(true);
+        let extensions = [vk::EXT_MEMORY_BUDGET_NAME.as_ptr()];
+        let info = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_features(&features)
+            .enabled_extension_names(if has_budget { &extensions } else { &[] });
+        // SAFETY: the physical device belongs to the instance and has the family, the feature (every device has it) and
+        // the extension; the structures live until the calls return.
+        let (calls, memory, limits) = unsafe {
+            (
+                loaded
+                    .instance
+                    .create_device(physical, &info, None)
+                    .map_err(failed("vkCreateDevice"))?,
+                loaded
+                    .instance
+                    .get_physical_device_memory_properties(physical),
+                loaded
+                    .instance
+                    .get_physical_device_properties(physical)
+                    .limits,
+            )
+        };
+        // SAFETY: the family is one the device was made with.
+        let queue = unsafe { calls.get_device_queue(family, 0) };
+        Ok(Device {
+            found,
+            calls,
+            queue,
+            family,
+            memory,
+            max_binding: u64::from(limits.max_storage_buffer_range).min(LARGEST_BINDING),
+            has_budget,
+            physical,
+            loaded,
+        })
+    }
+
+    /// Returns how many bytes of a heap are free, as far as the driver says; else its size.
+    pub(crate) fn free_bytes(&self, heap: u32) -> u64 {
+        let at = heap as usize;
+        let size = self
+            .memory
+            .memory_heaps_as_slice()
+            .get(at)
+            .map_or(0, |heap| heap.size);
+        if !self.has_budget {
+            return size;
+        }
+        let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
+        let mut properties = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
+        // SAFETY: the physical device belongs to the instance and has the extension.
+        unsafe {
+            self.loaded
+                .instance
+                .get_physical_device_memory_properties2(self.physical, &mut properties);
+        }
+        let budgets = budget.heap_budget.get(at).zip(budget.heap_usage.get(at));
+        // Some drivers say more than there is.
+        budgets.map_or(size, |(budget, usage)| {
+            (*budget).min(size).saturating_sub(*usage)
+        })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: what was made of the device is gone, and nothing runs on it.
+        unsafe { self.calls.destroy_device(None) };
+    }
+}
+
+/// The loader and an instance made by it.
+struct Loaded {
+    instance: ash::Instance,
+    // Holds the library open; dropped last.
+    _entry: ash::Entry,
+}
+
+impl Loaded {
+    fn new() -> Result<Loaded, Error> {
+        // SAFETY: the initialisers of the loader run, as in every program that uses Vulkan.
+        let entry =
+            unsafe { ash::Entry::load() }.map_err(|error| Error::NoLoader(error.to_string()))?;
+        let application = vk::ApplicationInfo::default()
+            .application_name(c"llmsrv")
+            .api_version(vk::API_VERSION_1_1);
+        let info = vk::InstanceCreateInfo::default().application_info(&application);
+        // SAFETY: `info` and what it points to live until the call returns; no allocator is given.
+        match unsafe { entry.create_instance(&info, None) } {
+            Ok(instance) => Ok(Loaded {
+                instance,
+                _entry: entry,
+            }),
+            Err(vk::Result::ERROR_INCOMPATIBLE_DRIVER) => Err(Error::NoDriver),
+            Err(error) => Err(failed("vkCreateInstance")(error)),
+        }
+    }
+
+    /// Devices of Vulkan 1.1 or later that have a queue that computes, with its family.
+    fn devices(&self) -> Result<Vec<(vk::PhysicalDevice, u32, Found)>, Error> {
+        // SAFETY: the instance lives.
+        let all = unsafe { self.instance.enumerate_physical_devices() }
+            .map_err(failed("vkEnumeratePhysicalDevices"))?;
+        let with_queue = |device: vk::PhysicalDevice| {
+            // SAFETY: the device belongs to the instance.
+            let (properties, families) = unsafe {
+                (
+                    self.instance.get_physical_device_properties(device),
+                    self.instance
+                        .get_physical_device_queue_family_properties(device),
+                )
+            };
+            let family = families
+                .iter()
+                .position(|family| family.queue_flags.contains(vk::QueueFlags::COMPUTE))?;
+            let is_new = properties.api_version >= vk::API_VERSION_1_1;
+            is_new.then(|| (device, family as u32, self.describe(device)))
+        };
+        Ok(all.into_iter().filter_map(with_queue).collect())
+    }
+
+    fn describe(&self, device: vk::PhysicalDevice) -> Found {
+        let mut driver = vk::PhysicalDeviceDriverProperties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut driver);
+        // SAFETY: the device belongs to the instance; both are of Vulkan 1.1. A driver that does not know the extension
+        // leaves its structure as it is.
+        let memory = unsafe {
+            self.instance
+                .get_physical_device_properties2(device, &mut properties);
+            self.instance.get_physical_device_memory_properties(device)
+        };
+        let properties = properties.properties;
+        let heaps = memory.memory_heaps_as_slice().iter();
+        let local = heaps.filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
+        let limits = &properties.limits;
+        let driver = [driver.driver_name_as_c_str(), driver.driver_info_as_c_str()];
+        Found {
+            name: text(properties.device_name_as_c_str().ok()),
+            kind: match properties.device_type {
+                vk::PhysicalDeviceType::DISCRETE_GPU => Kind::Discrete,
+                vk::PhysicalDeviceType::VIRTUAL_GPU => Kind::Virtual,
+                vk::PhysicalDeviceType::CPU => Kind::Software,
+                _ => Kind::Integrated,
+            },
+            vendor_id: properties.vendor_id,
+            driver: driver
+                .map(|part| text(part.ok()))
+                .join(" ")
+                .trim()
+                .to_owned(),
+            memory_bytes: local.map(|heap| heap.size).max().unwrap_or_default(),
+            lacks: if limits.max_per_stage_descriptor_storage_buffers < BINDINGS {
+                Some("bindings of buffers")
+            } else if limits.max_compute_work_group_invocations < LARGEST_GROUP {
+                Some("room for groups of 128 lanes")
+            } else {
+                None
+            },
+        }
+    }
+
+    fn has_budget(&self, device: vk::PhysicalDevice) -> Result<bool, Error> {
+        // SAFETY: the device belongs to the instance.
+        let all = unsafe { self.instance.enumerate_device_extension_properties(device) }
+            .map_err(failed("vkEnumerateDeviceExtensionProperties"))?;
+        let is_budget = |name: &CStr| name == vk::EXT_MEMORY_BUDGET_NAME;
+        Ok(all
+            .iter()
+            .any(|one| one.extension_name_as_c_str().is_ok_and(is_budget)))
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // SAFETY: whatever was made of the instance is gone by now.
+        unsafe { self.instance.destroy_instance(None) };
+    }
+}
+
+fn text(name: Option<&CStr>) -> String {
+    name.map(|name| name.to_string_lossy().trim().to_owned())
+        .unwrap_or_default()
+}
+
+/// Buffers that a kernel binds at most.
+pub(crate) const BINDINGS: u32 = 6;
+/// Lanes of the largest workgroup; every device of Vulkan has as many.
+const LARGEST_GROUP: u32 = 128;
+/// Kernels count bytes in 32 bits, and some drivers refuse larger pieces of memory.
+const LARGEST_BINDING: u64 = 1 << 30;
+/// Intel in the list of PCI vendors.
+const INTEL: u32 = 0x8086;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(name: &str, kind: Kind, vendor_id: u32, gib: u64) -> Found {
+        Found {
+            name: name.into(),
+            kind,
+            vendor_id,
+            driver: String::new(),
+            memory_bytes: gib << 30,
+            lacks: None,
+        }
+    }
+
+    #[test]
+    fn the_largest_card_is_chosen_and_others_only_where_allowed() {
+        let machine = [
+            found("llvmpipe", Kind::Software, 0x10005, 64),
+            found("Arc", Kind::Discrete, INTEL, 32),
+            found("Radeon", Kind::Integrated, 0x1002, 16),
+            found("small card", Kind::Discrete, 0x10de, 8),
+            found("large card", Kind::Discrete, 0x10de, 24),
+        ];
+        let plain = Choice::default();
+        let vendor = Choice {
+            vendor: true,
+            ..plain
+        };
+        let software = Choice {
+            software: true,
+            ..plain
+        };
+        assert_eq!(choose(&machine, plain).unwrap(), 4);
+        assert_eq!(choose(&machine, vendor).unwrap(), 1);
+        assert_eq!(choose(&machine[..3], vendor).unwrap(), 1);
+        assert_eq!(choose(&machine[2..3], vendor).unwrap(), 0);
+        assert_eq!(choose(&machine[..3], software).unwrap(), 0);
+        let error = choose(&machine[..3], plain).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no GPU can be used: llvmpipe (a software device, which computes on the CPU), Arc (an integrated GPU \
+             or one of Intel), Radeon (an integrated GPU or one of Intel)"
+        );
+        assert_eq!(
+            choose(&[], plain).unwrap_err().to_string(),
+            "no GPU can be used: there is none"
+        );
+    }
+}

@@ -1,0 +1,23 @@
+//! The arithmetic of decoders on a GPU, through Vulkan compute.
+//!
+//! Read in this order: `device` (what there is, and the choice), `memory`, `hazards` (which command waits for which),
+//! `recorder` (commands of a step), `gpu` (the operations). The kernels are in `shaders/`, in WGSL, and compiled to
+//! SPIR-V when the crate is built; nothing of a driver is linked. No model knowledge, no files.
+//!
+//! Every result of a row depends on that row alone, bit for bit: sums have one order, which follows from the shape of
+//! the weights or from the row's own position.
+
+mod device;
+mod error;
+mod gpu;
+mod hazards;
+mod memory;
+mod recorder;
+
+pub use device::{Choice, Found, Kind, choose};
+pub use error::{Error, Refusal, Refused};
+pub use gpu::{
+    Angles, Attention, Cache, Function, Gpu, LARGEST_HEAD, Matrix, Pairs, Step, StepRow, Tensor,
+    Vector, supports,
+};
+pub use recorder::Counts;

@@ -1,0 +1,425 @@
+//! Kernels against their twins, bit for bit, with shapes drawn at random.
+
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+use llmsrv_gguf::TensorType;
+use llmsrv_gpu::{Attention, Choice, Error, Function, Gpu, Kind, Pairs, StepRow, Tensor};
+use proptest::{prelude::*, test_runner::Config};
+
+use crate::twin::{self, Layout};
+
+/// The device of all tests: pipelines are made once.
+fn gpu() -> MutexGuard<'static, Gpu> {
+    static GPU: OnceLock<Mutex<Gpu>> = OnceLock::new();
+    let open = || {
+        let choice = Choice {
+            software: true,
+            vendor: true,
+            ..Choice::default()
+        };
+        Mutex::new(Gpu::open(choice).expect("a Vulkan device, for example of mesa-vulkan-drivers"))
+    };
+    GPU.get_or_init(open)
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Numbers that look random, from -1 to 1.
+fn numbers(seed: u64, n: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    std::iter::repeat_with(next).take(n).collect()
+}
+
+fn read(gpu: &mut Gpu, x: &Tensor, n: usize) -> Vec<f32> {
+    let mut out = vec![0.0; n];
+    gpu.read(x, &mut out).unwrap();
+    out
+}
+
+/// Equal to the last bit where the device does not fuse, else nearly.
+fn check(gpu: &Gpu, found: &[f32], expected: &[f32]) -> Result<(), TestCaseError> {
+    prop_assert_eq!(found.len(), expected.len());
+    let exact = gpu.device().kind == Kind::Software;
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let same = found.to_bits() == expected.to_bits() || (*found == 0.0 && *expected == 0.0);
+        let close = (found - expected).abs() <= 1e-4 * expected.abs().max(1.0);
+        prop_assert!(same || (!exact && close), "{i}: {found} is not {expected}");
+    }
+    Ok(())
+}
+
+fn config(cases: u32) -> Config {
+    Config {
+        cases,
+        failure_persistence: None,
+        ..Config::default()
+    }
+}
+
+/// The types with kernels, and the order in which these take weights.
+const TYPES: [(TensorType, Layout); 11] = [
+    (TensorType::F32, Layout::Values),
+    (TensorType::F16, Layout::Values),
+    (TensorType::BF16, Layout::Values),
+    (TensorType::Q8_0, Layout::Units(|u| [2 * u, 2 * u + 1])),
+    (TensorType::Q4_0, Layout::Units(in_halves)),
+    (TensorType::Q4_1, Layout::Units(in_halves)),
+    (TensorType::Q5_0, Layout::Units(in_halves)),
+    (TensorType::Q5_1, Layout::Units(in_halves)),
+    (TensorType::Q4_K, Layout::Units(in_pairs_of_32)),
+    (TensorType::Q5_K, Layout::Units(in_pairs_of_32)),
+    (TensorType::Q6_K, Layout::Units(in_pairs_of_64)),
+];
+
+fn in_halves(u: usize) -> [usize; 2] {
+    let first = u / 4 * 8 + u % 4;
+    [first, first + 4]
+}
+
+fn in_pairs_of_32(u: usize) -> [usize; 2] {
+    let first = u / 32 * 64 + u % 32 / 8 * 16 + u % 8;
+    [first, first + 8]
+}
+
+fn in_pairs_of_64(u: usize) -> [usize; 2] {
+    let first = u / 32 * 64 + u % 32 / 16 * 32 + u % 16;
+    [first, first + 16]
+}
+
+proptest! {
+    #![proptest_config(config(48))]
+
+    #[test]
+    fn products(kind in 0..TYPES.len(), n_rows in 1_usize..20, n_out in 1_usize..24, blocks in 1_usize..5, seed in any::<u64>(), with_bias in any::<bool>()) {
+        let (dtype, layout) = TYPES[kind];
+        // Odd lengths where a block is one weight.
+        let n_in = if dtype.block_len() == 1 { blocks * 37 } else { blocks * dtype.block_len() };
+        let weights = numbers(seed, n_out * n_in);
+        let mut bytes = vec![0; weights.len() / dtype.block_len() * dtype.block_bytes()];
+        llmsrv_kernels::quantize(dtype, &weights, &mut bytes).unwrap();
+        let mut weights = weights;
+        llmsrv_kernels::dequantize(dtype, &bytes, &mut weights).unwrap();
+        let x = numbers(seed ^ 1, n_rows * n_in);
+        let bias = numbers(seed ^ 2, n_out);
+        let before = numbers(seed ^ 3, n_rows * n_out);
+
+        let gpu = &mut *gpu();
+        let matrix = gpu.matrix(dtype, n_out, n_in, &bytes).unwrap();
+        let on_device = gpu.rows(&x, n_in).unwrap();
+        let bias_vector = gpu.vector(&bias).unwrap();
+        let bias_vector = with_bias.then_some(&bias_vector);
+        let y = gpu.linear(&on_device, &matrix, bias_vector).unwrap();
+        let mut sum = gpu.rows(&before, n_out).unwrap();
+        gpu.add_linear(&mut sum, &on_device, &matrix, bias_vector, 0.5).unwrap();
+
+        let mut expected = Vec::new();
+        for row in x.chunks(n_in) {
+            for (n, weights) in weights.chunks(n_in).enumerate() {
+                let product = twin::dot(weights, row, layout);
+                expected.push(if with_bias { product + bias[n] } else { product });
+            }
+        }
+        let found = read(gpu, &y, n_rows * n_out);
+        check(gpu, &found, &expected)?;
+        let sums: Vec<f32> = before.iter().zip(&expected).map(|(before, y)| before + 0.5 * y).collect();
+        let found_sums = read(gpu, &sum, n_rows * n_out);
+        check(gpu, &found_sums, &sums)?;
+        // A row alone has the same bits as beside others, whatever kernel computes it.
+        let row = n_rows / 2;
+        let alone = gpu.rows(&x[row * n_in..][..n_in], n_in).unwrap();
+        let alone = gpu.linear(&alone, &matrix, bias_vector).unwrap();
+        let alone = read(gpu, &alone, n_out);
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        prop_assert_eq!(bits(&alone), bits(&found[row * n_out..][..n_out]));
+    }
+
+    #[test]
+    fn norms(n_rows in 1_usize..8, heads in 1_usize..4, len in 1_usize..300, seed in any::<u64>()) {
+        let x = numbers(seed, n_rows * heads * len);
+        let (weight, bias) = (numbers(seed ^ 1, len), numbers(seed ^ 2, len));
+        let gpu = &mut *gpu();
+        let on_device = gpu.rows(&x, heads * len).unwrap();
+        let (weights, biases) = (gpu.vector(&weight).unwrap(), gpu.vector(&bias).unwrap());
+        let rms = gpu.rms_norm(&on_device, &weights, 1e-5).unwrap();
+        let layer = gpu.layer_norm(&on_device, &weights, Some(&biases), 1e-5).unwrap();
+        let of = |norm: &dyn Fn(&[f32]) -> Vec<f32>| x.chunks(len).flat_map(norm).collect::<Vec<_>>();
+        let rms = read(gpu, &rms, x.len());
+        check(gpu, &rms, &of(&|x| twin::rms_norm(x, &weight, 1e-5)))?;
+        let layer = read(gpu, &layer, x.len());
+        check(gpu, &layer, &of(&|x| twin::layer_norm(x, &weight, &bias, 1e-5)))?;
+    }
+
+    #[test]
+    fn single_elements(n_rows in 1_usize..9, width in 1_usize..90, seed in any::<u64>()) {
+        let n = n_rows * width;
+        let x: Vec<f32> = numbers(seed, n).iter().map(|x| x * 12.0).collect();
+        let y: Vec<f32> = numbers(seed ^ 1, n).iter().map(|x| x * 12.0).collect();
+        let gpu = &mut *gpu();
+        let other = gpu.rows(&y, width).unwrap();
+        let functions = [Function::Silu, Function::Gelu, Function::ClampedSwiglu, Function::ReluSquared];
+        for function in functions {
+            let mut gate = gpu.rows(&x, width).unwrap();
+            gpu.gated(&mut gate, &other, function).unwrap();
+            let up = |y: f32| if function == Function::ClampedSwiglu { y.clamp(-7.0, 7.0) + 1.0 } else { y };
+            let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| twin::activated(function, *x) * up(*y)).collect();
+            let found = read(gpu, &gate, n);
+            check(gpu, &found, &expected)?;
+            let mut alone = gpu.rows(&x, width).unwrap();
+            gpu.activate(&mut alone, function).unwrap();
+            let expected: Vec<f32> = x.iter().map(|x| twin::activated(function, *x)).collect();
+            let found = read(gpu, &alone, n);
+            check(gpu, &found, &expected)?;
+        }
+        let mut sum = gpu.rows(&x, width).unwrap();
+        gpu.add(&mut sum, &other, 0.25).unwrap();
+        let found = read(gpu, &sum, n);
+        check(gpu, &found, &x.iter().zip(&y).map(|(x, y)| x + 0.25 * y).collect::<Vec<_>>())?;
+
+        let factors = numbers(seed ^ 2, n_rows);
+        let mut scaled = gpu.rows(&x, width).unwrap();
+        gpu.scale_rows(&mut scaled, &factors).unwrap();
+        let times = |factor: &dyn Fn(usize) -> f32| (0..n).map(|i| x[i] * factor(i / width)).collect::<Vec<_>>();
+        let found = read(gpu, &scaled, n);
+        check(gpu, &found, &times(&|row| factors[row]))?;
+        let gate = gpu.rows(&factors, 1).unwrap();
+        let mut gated = gpu.rows(&x, width).unwrap();
+        gpu.sigmoid_gate(&mut gated, &gate).unwrap();
+        let found = read(gpu, &gated, n);
+        check(gpu, &found, &times(&|row| 1.0 / (1.0 + twin::exponential(-factors[row]))))?;
+    }
+
+    #[test]
+    fn rows_and_columns(n_rows in 1_usize..9, width in 1_usize..90, first in 0_usize..80, seed in any::<u64>()) {
+        let x = numbers(seed, n_rows * width);
+        let gpu = &mut *gpu();
+        let mut on_device = gpu.rows(&x, width).unwrap();
+        let first = first % width;
+        let columns = gpu.columns(&on_device, first, width - first).unwrap();
+        let expected: Vec<f32> = x.chunks(width).flat_map(|row| row[first..].to_vec()).collect();
+        prop_assert_eq!(read(gpu, &columns, expected.len()), expected);
+        let rows: Vec<u32> = (0..n_rows as u32).rev().step_by(2).collect();
+        let gathered = gpu.gather_rows(&on_device, &rows).unwrap();
+        let expected: Vec<f32> = rows.iter().flat_map(|row| x[*row as usize * width..][..width].to_vec()).collect();
+        prop_assert_eq!(read(gpu, &gathered, expected.len()), expected.clone());
+        let mut zeros = gpu.zeros(n_rows, width).unwrap();
+        gpu.add_to_rows(&mut zeros, &rows, &gathered).unwrap();
+        let found = read(gpu, &zeros, n_rows * width);
+        for (row, found) in found.chunks(width).enumerate() {
+            let expected = if rows.contains(&(row as u32)) { x[row * width..][..width].to_vec() } else { vec![0.0; width] };
+            prop_assert_eq!(found, expected);
+        }
+        gpu.put_rows(&mut on_device, n_rows - 1, &expected[..width]).unwrap();
+        let found = read(gpu, &on_device, n_rows * width);
+        prop_assert_eq!(&found[(n_rows - 1) * width..], &expected[..width]);
+    }
+
+    #[test]
+    fn attention(
+        (n_kv_heads, group, half_dim, n_pairs) in (1_usize..4, 1_usize..5, 1_usize..40, 0_usize..40),
+        contexts in prop::collection::vec((1_usize..150, 1_usize..6), 1..4),
+        (windowed, capped, with_sinks, interleaved) in any::<(bool, bool, bool, bool)>(),
+        seed in any::<u64>(),
+    ) {
+        let shape = Attention {
+            n_heads: n_kv_heads * group,
+            n_kv_heads,
+            head_dim: 2 * half_dim,
+            scale: 0.7,
+            softcap: capped.then_some(3.0),
+            window: windowed.then_some(70),
+        };
+        let n_pairs = n_pairs.min(half_dim);
+        let (width, query_width) = (n_kv_heads * shape.head_dim, shape.n_heads * shape.head_dim);
+        let gpu = &mut *gpu();
+        let mut cache = gpu.cache(32, &[width]).unwrap();
+        gpu.reserve(&mut cache, 2).unwrap();
+        gpu.reserve(&mut cache, 20).unwrap();
+        // Blocks in an order of no meaning.
+        let mut free: Vec<u32> = (0..20).map(|i| i * 7 % 20).collect();
+        let tables: Vec<Vec<u32>> = contexts
+            .iter()
+            .map(|(before, new)| (0..(before + new).div_ceil(32)).map(|_| free.pop().unwrap()).collect())
+            .collect();
+        let sinks = numbers(seed ^ 9, shape.n_heads);
+        let sink_vector = gpu.vector(&sinks).unwrap();
+        let pairs = if interleaved { Pairs::Interleaved } else { Pairs::Halves };
+
+        // All keys and values of a sequence, rotated.
+        let mut all: Vec<(Vec<Vec<f32>>, Vec<Vec<f32>>)> = vec![Default::default(); contexts.len()];
+        // What is there already, one step for each sequence, then the new rows of all together.
+        let mut steps: Vec<Vec<StepRow>> = Vec::new();
+        for (sequence, (before, _)) in contexts.iter().enumerate() {
+            steps.push((0..*before as u32).map(|position| StepRow { position, end: position + 1, sequence }).collect());
+        }
+        let new = contexts.iter().enumerate().flat_map(|(sequence, (before, new))| {
+            // The last row's end holds for all, as within an image.
+            let end = (before + new) as u32;
+            (*before as u32..end).map(move |position| StepRow { position, end, sequence })
+        });
+        steps.push(new.collect());
+        let last = steps.len() - 1;
+        for (idx, rows) in steps.iter().enumerate() {
+            let n = rows.len();
+            let seed = seed.wrapping_add(idx as u64 * 77);
+            let (keys, values) = (numbers(seed ^ 3, n * width), numbers(seed ^ 4, n * width));
+            let (cos, sin) = (numbers(seed ^ 5, n * n_pairs), numbers(seed ^ 6, n * n_pairs));
+            let angles = (n_pairs > 0).then(|| gpu.angles(&cos, &sin, n_pairs, pairs).unwrap());
+            let step = gpu.step(&cache, rows, &tables).unwrap();
+            let (key, value) = (gpu.rows(&keys, width).unwrap(), gpu.rows(&values, width).unwrap());
+            gpu.store(&cache, 0, (&key, &value), angles.as_ref(), &step, &shape).unwrap();
+            let turned = |x: &[f32], row: usize, width: usize| {
+                let mut x = x[row * width..][..width].to_vec();
+                for head in x.chunks_mut(shape.head_dim) {
+                    let at = row * n_pairs..(row + 1) * n_pairs;
+                    twin::rotate(head, &cos[at.clone()], &sin[at], interleaved);
+                }
+                x
+            };
+            for (row, place) in rows.iter().enumerate() {
+                let (all_keys, all_values) = &mut all[place.sequence];
+                all_keys.push(turned(&keys, row, width));
+                all_values.push(values[row * width..][..width].to_vec());
+            }
+            if idx < last {
+                continue;
+            }
+            let queries = numbers(seed ^ 7, n * query_width);
+            let mut query = gpu.rows(&queries, query_width).unwrap();
+            if let Some(angles) = &angles {
+                gpu.rotate(&mut query, angles, shape.head_dim).unwrap();
+            }
+            let of_step = with_sinks.then_some(&sink_vector);
+            let out = gpu.attend(&cache, 0, &query, of_step, &step, &shape).unwrap();
+            let turned_queries: Vec<f32> = (0..n).flat_map(|row| turned(&queries, row, query_width)).collect();
+            let found = read(gpu, &query, n * query_width);
+            check(gpu, &found, &turned_queries)?;
+            let mut expected = Vec::new();
+            for (row, place) in rows.iter().enumerate() {
+                for head in 0..shape.n_heads {
+                    let query = &turned_queries[row * query_width + head * shape.head_dim..][..shape.head_dim];
+                    let of_head = |all: &[Vec<f32>]| -> Vec<Vec<f32>> {
+                        all.iter().map(|row| row[head / group * shape.head_dim..][..shape.head_dim].to_vec()).collect()
+                    };
+                    let (keys, values) = &all[place.sequence];
+                    let sink = with_sinks.then_some(sinks[head]);
+                    let at = (place.position as usize, place.end as usize);
+                    expected.extend(twin::attend(query, &of_head(keys), &of_head(values), sink, at, &shape));
+                }
+            }
+            let found = read(gpu, &out, n * query_width);
+            check(gpu, &found, &expected)?;
+        }
+    }
+}
+
+#[test]
+fn blocks_are_copied_in_all_layers() {
+    let gpu = &mut *gpu();
+    let shape = Attention {
+        n_heads: 1,
+        n_kv_heads: 1,
+        head_dim: 2,
+        scale: 1.0,
+        softcap: None,
+        window: None,
+    };
+    let mut cache = gpu.cache(4, &[2, 2]).unwrap();
+    assert_eq!(cache.block_bytes(), 4 * 2 * 2 * 2 * 2);
+    gpu.reserve(&mut cache, 3).unwrap();
+    let step_in = |gpu: &mut Gpu, block: u32| {
+        let row = StepRow {
+            position: 0,
+            end: 1,
+            sequence: 0,
+        };
+        gpu.step(&cache, &[row], &[vec![block]]).unwrap()
+    };
+    let first = step_in(gpu, 0);
+    for (layer, value) in [(0, [1.0, 2.0]), (1, [3.0, 4.0])] {
+        let (key, value) = (
+            gpu.rows(&[0.0; 2], 2).unwrap(),
+            gpu.rows(&value, 2).unwrap(),
+        );
+        gpu.store(&cache, layer, (&key, &value), None, &first, &shape)
+            .unwrap();
+    }
+    gpu.copy_block(&cache, 0, 2).unwrap();
+    let copied = step_in(gpu, 2);
+    for (layer, expected) in [(0, [1.0, 2.0]), (1, [3.0, 4.0])] {
+        let query = gpu.rows(&[1.0; 2], 2).unwrap();
+        let out = gpu
+            .attend(&cache, layer, &query, None, &copied, &shape)
+            .unwrap();
+        assert_eq!(read(gpu, &out, 2), expected);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let gpu = &mut *gpu();
+    let x = gpu.rows(&[1.0; 6], 3).unwrap();
+    let y = gpu.rows(&[1.0; 6], 2).unwrap();
+    let matrix = gpu.matrix(TensorType::F32, 2, 2, &[0; 16]).unwrap();
+    let short = gpu.vector(&[1.0]).unwrap();
+    let is_refused = |error: Error| matches!(error, Error::Unsupported(_));
+    assert!(is_refused(gpu.linear(&x, &matrix, None).unwrap_err()));
+    assert!(is_refused(
+        gpu.linear(&y, &matrix, Some(&short)).unwrap_err()
+    ));
+    assert!(is_refused(
+        gpu.matrix(TensorType::F32, 2, 2, &[0; 15]).unwrap_err()
+    ));
+    assert!(is_refused(
+        gpu.matrix(TensorType::IQ1_S, 1, 256, &[0; 50]).unwrap_err()
+    ));
+    assert!(is_refused(gpu.gather_rows(&x, &[2]).unwrap_err()));
+    assert!(is_refused(gpu.columns(&x, 2, 2).unwrap_err()));
+    let cache = gpu.cache(32, &[2]).unwrap();
+    let row = StepRow {
+        position: 0,
+        end: 1,
+        sequence: 0,
+    };
+    assert!(
+        is_refused(gpu.step(&cache, &[row], &[vec![0]]).unwrap_err()),
+        "a block that is not there"
+    );
+    assert!(is_refused(gpu.step(&cache, &[row], &[vec![]]).unwrap_err()));
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error() {
+    let gpu = &mut *gpu();
+    let before = gpu.taken_bytes();
+    let mut cache = gpu.cache(32, &[4096]).unwrap();
+    let error = gpu.reserve(&mut cache, 1 << 24).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    assert_eq!(gpu.taken_bytes(), before);
+    let all = gpu.free_bytes();
+    let choice = Choice {
+        software: true,
+        vendor: true,
+        leave_free_bytes: u64::MAX,
+    };
+    assert!(all > 0);
+    let mut greedy = Gpu::open(choice).unwrap();
+    assert!(matches!(
+        greedy.vector(&[1.0]).unwrap_err(),
+        Error::OutOfMemory { .. }
+    ));
+}
+
+#[test]
+fn no_software_device_without_permission() {
+    let error = Gpu::open(Choice::default()).err();
+    // A machine of the tests may have a real GPU.
+    if let Some(error) = error {
+        assert!(error.to_string().contains("computes on the CPU"), "{error}");
+    }
+}

@@ -1,0 +1,184 @@
+//! The kernels' arithmetic in plain Rust, in the same order.
+//!
+//! lavapipe does not fuse `fma`, and its square root, division and conversions are exact, so results are equal to the
+//! last bit.
+
+use half::f16;
+use llmsrv_gpu::{Attention, Function};
+
+fn fma(a: f32, b: f32, c: f32) -> f32 {
+    a * b + c
+}
+
+/// As `exponential` in `prelude.wgsl`.
+pub(crate) fn exponential(x: f32) -> f32 {
+    let bounded = x.min(88.0);
+    let shifted = fma(bounded, std::f32::consts::LOG2_E, 12_582_912.0);
+    let n = shifted - 12_582_912.0;
+    let r = fma(n, 2.121_944_4e-4, fma(n, -0.693_359_4, bounded));
+    let polynomial = [
+        1.987_569_1e-4,
+        1.398_199_9e-3,
+        8.333_452e-3,
+        4.166_579_6e-2,
+        1.666_666_5e-1,
+        5e-1,
+    ];
+    let sum = polynomial
+        .into_iter()
+        .reduce(|sum, next| fma(sum, r, next))
+        .unwrap();
+    let of_r = fma(sum, r * r, r + 1.0);
+    let exponent = shifted
+        .to_bits()
+        .wrapping_sub(12_582_912.0_f32.to_bits() - 127);
+    let value = of_r * f32::from_bits(exponent << 23);
+    if x < -87.0 { 0.0 } else { value }
+}
+
+/// As `activated` in `elements.wgsl`.
+pub(crate) fn activated(function: Function, x: f32) -> f32 {
+    match function {
+        Function::Silu => x / (1.0 + exponential(-x)),
+        Function::Gelu => x / (1.0 + exponential(-1.595_769_1 * (x + 0.044_715 * x * x * x))),
+        Function::ClampedSwiglu => {
+            let bounded = x.min(7.0);
+            bounded / (1.0 + exponential(-1.702 * bounded))
+        }
+        Function::ReluSquared => x.max(0.0) * x.max(0.0),
+    }
+}
+
+/// One element of a product with the unpacked weights of a row, in the order of `layout`.
+pub(crate) fn dot(weights: &[f32], x: &[f32], layout: Layout) -> f32 {
+    let mut lanes = [0.0; 32];
+    match layout {
+        Layout::Values => {
+            for (i, (weight, x)) in weights.iter().zip(x).enumerate() {
+                lanes[i % 32] = fma(*weight, *x, lanes[i % 32]);
+            }
+        }
+        Layout::Units(order) => {
+            let mut sums = [[0.0; 4]; 32];
+            for unit in 0..weights.len() / 8 {
+                let [first, second] = order(unit);
+                for vector in [first, second] {
+                    for part in 0..4 {
+                        let sum = &mut sums[unit % 32][part];
+                        *sum = fma(weights[vector * 4 + part], x[vector * 4 + part], *sum);
+                    }
+                }
+            }
+            for (lane, [a, b, c, d]) in lanes.iter_mut().zip(sums) {
+                *lane = (a + b) + (c + d);
+            }
+        }
+    }
+    lanes.iter().fold(0.0, |sum, lane| sum + lane)
+}
+
+/// In which order a kernel takes the weights of a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Layout {
+    /// One by one, in turns.
+    Values,
+    /// Two vectors of four for each unit: the function names both.
+    Units(fn(usize) -> [usize; 2]),
+}
+
+fn over_lanes(x: &[f32], add: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0.0; 64];
+    for (i, x) in x.iter().enumerate() {
+        lanes[i % 64] = add(lanes[i % 64], *x);
+    }
+    lanes.iter().fold(0.0, |sum, lane| sum + lane)
+}
+
+pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
+    let total = over_lanes(x, |sum, x| fma(x, x, sum));
+    let scale = 1.0 / (total / x.len() as f32 + eps).sqrt();
+    x.iter()
+        .zip(weight)
+        .map(|(x, weight)| x * scale * weight)
+        .collect()
+}
+
+pub(crate) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f32> {
+    let mean = over_lanes(x, |sum, x| sum + x) / x.len() as f32;
+    let total = over_lanes(x, |sum, x| fma(x - mean, x - mean, sum));
+    let scale = 1.0 / (total / x.len() as f32 + eps).sqrt();
+    let each = x.iter().zip(weight).zip(bias);
+    each.map(|((x, weight), bias)| (x - mean) * scale * weight + bias)
+        .collect()
+}
+
+/// Rotates one head; the rest behind the pairs stays.
+pub(crate) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], interleaved: bool) {
+    for pair in 0..cos.len() {
+        let (at, other) = if interleaved {
+            (2 * pair, 2 * pair + 1)
+        } else {
+            (pair, pair + cos.len())
+        };
+        let (a, b) = (head[at], head[other]);
+        head[at] = a * cos[pair] - b * sin[pair];
+        head[other] = b * cos[pair] + a * sin[pair];
+    }
+}
+
+/// One query head. `keys` and `values` are those of its key head at all positions of its sequence.
+pub(crate) fn attend(
+    query: &[f32],
+    keys: &[Vec<f32>],
+    values: &[Vec<f32>],
+    sink: Option<f32>,
+    (position, end): (usize, usize),
+    shape: &Attention,
+) -> Vec<f32> {
+    let rounded = |x: f32| f16::from_f32(x).to_f32();
+    let (mut most, mut total) = sink.map_or((-3.4e38, 0.0), |sink| (sink, 1.0));
+    let mut sum = vec![0.0; query.len()];
+    let first = shape
+        .window
+        .map_or(0, |window| (position + 1).saturating_sub(window));
+    for segment in (first / 64 * 64..end).step_by(64) {
+        let mut scores = [-3.4e38_f32; 64];
+        let seen = |at: usize| at < end && at >= first;
+        for (at, score) in (segment..).zip(&mut scores).filter(|(at, _)| seen(*at)) {
+            let mut products = [0.0; 2];
+            for (i, query) in query.iter().enumerate() {
+                products[i % 2] = fma(*query, rounded(keys[at][i]), products[i % 2]);
+            }
+            *score = (products[0] + products[1]) * shape.scale;
+            if let Some(cap) = shape.softcap {
+                *score = cap * (1.0 - 2.0 / (exponential(2.0 * (*score / cap)) + 1.0));
+            }
+        }
+        let higher = scores
+            .iter()
+            .fold(most, |most: f32, score| most.max(*score));
+        let fade = exponential(most - higher);
+        most = higher;
+        let shares = (segment..).zip(scores);
+        let shares: Vec<f32> = shares
+            .map(|(at, score)| {
+                if seen(at) {
+                    exponential(score - higher)
+                } else {
+                    0.0
+                }
+            })
+            .collect();
+        total = shares
+            .iter()
+            .fold(total * fade, |total, share| total + share);
+        for (i, sum) in sum.iter_mut().enumerate() {
+            let mut here = *sum * fade;
+            for (at, share) in (segment..).zip(&shares).filter(|(_, share)| **share > 0.0) {
+                here = fma(*share, rounded(values[at][i]), here);
+            }
+            *sum = here;
+        }
+    }
+    sum.iter().map(|sum| sum / total).collect()
+}

@@ -1,0 +1,435 @@
+//! The decoder's operations on a GPU, through Vulkan: every operation is recorded, and runs when a result is read or
+//! the step ends. Rows of the embedding table are looked up on the host.
+
+use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, Place, StepPlan};
+use llmsrv_gpu::{
+    self as gpu, Angles, Cache, Choice, Function, Gpu, LARGEST_HEAD, Matrix, Pairs, Step, StepRow,
+    Tensor, Vector,
+};
+
+use super::{Attention, BidirectionalAttention, Ops};
+use crate::{
+    arch::{Activation, ArchConfig, LayerConfig},
+    model::BLOCK_SIZE,
+    rope::{Rope, RopeStyle},
+    source::FileMatrix,
+};
+
+/// A GPU with the KV cache of one model.
+pub(crate) struct GpuOps {
+    gpu: Gpu,
+    cache: Cache,
+    /// Where the rows of the current step are.
+    step: Option<Step>,
+    /// The rows of a table on their way to the device.
+    rows: Vec<f32>,
+}
+
+impl GpuOps {
+    /// Opens the best GPU for a model of `weight_bytes`.
+    ///
+    /// # Errors
+    /// [`LoadError::Gpu`]: no device can be used, its memory does not suffice, or it has no kernel for a shape of the
+    /// model; the text says what to do.
+    pub(crate) fn open(
+        options: GpuOptions,
+        arch: &ArchConfig,
+        weight_bytes: u64,
+    ) -> Result<GpuOps, LoadError> {
+        let odd = arch.layers.iter().map(|layer| layer.head_dim);
+        let odd = odd
+            .filter(|dim| !dim.is_multiple_of(2) || *dim > LARGEST_HEAD)
+            .max();
+        if let Some(head_dim) = odd {
+            let message = format!("attention heads of {head_dim} elements; {ON_THE_CPU}");
+            return Err(LoadError::Gpu(message));
+        }
+        let gpu = Gpu::open(choice(options)).map_err(no_gpu)?;
+        let free_bytes = gpu.free_bytes();
+        if weight_bytes > free_bytes {
+            return Err(no_gpu(gpu::Error::OutOfMemory {
+                device: gpu.device().name.clone(),
+                needed_bytes: weight_bytes,
+                free_bytes,
+            }));
+        }
+        let widths = arch
+            .kv_shapes()
+            .iter()
+            .map(|(n, dim)| n * dim)
+            .collect::<Vec<_>>();
+        let cache = gpu.cache(BLOCK_SIZE, &widths).map_err(no_gpu)?;
+        tracing::info!(
+            device = gpu.device().name,
+            driver = gpu.device().driver,
+            free_bytes,
+            "computing on the GPU"
+        );
+        Ok(GpuOps {
+            gpu,
+            cache,
+            step: None,
+            rows: Vec::new(),
+        })
+    }
+}
+
+/// Returns the free memory in bytes of the GPU that models would be loaded to.
+///
+/// # Errors
+/// As [`crate::load`] with the device `vulkan`, if there is none.
+pub fn gpu_memory(options: GpuOptions) -> Result<u64, LoadError> {
+    Gpu::open(choice(options))
+        .map(|gpu| gpu.free_bytes())
+        .map_err(no_gpu)
+}
+
+impl Ops for GpuOps {
+    type Tensor = Tensor;
+    type Matrix = Matrix;
+    type Vector = Vector;
+    type Angles = Angles;
+
+    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
+        let made = self
+            .gpu
+            .matrix(source.dtype(), source.n_rows, source.n_cols, source.bytes());
+        // The device has them: their pages need not stay.
+        source.expect(false);
+        made.map_err(failed)
+    }
+
+    fn vector(&mut self, values: Vec<f32>) -> Result<Vector, ModelError> {
+        self.gpu.vector(&values).map_err(failed)
+    }
+
+    fn extra_weight_bytes(&self) -> u64 {
+        0
+    }
+
+    fn place(&self) -> Place {
+        Place::Gpu
+    }
+
+    fn begin_step(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+        let tables = plan
+            .spans
+            .iter()
+            .map(|span| span.blocks.iter().map(|block| block.0).collect());
+        let tables: Vec<Vec<u32>> = tables.collect();
+        let mut rows = Vec::with_capacity(plan.tokens.len());
+        for (sequence, span) in plan.spans.iter().enumerate() {
+            let ends = plan.ends.get(span.rows.clone()).unwrap_or_default();
+            rows.extend((span.start..).zip(ends).map(|(position, end)| StepRow {
+                position,
+                end: *end,
+                sequence,
+            }));
+        }
+        self.step = Some(self.gpu.step(&self.cache, &rows, &tables).map_err(failed)?);
+        Ok(())
+    }
+
+    fn end_step(&mut self) -> Result<(), ModelError> {
+        self.step = None;
+        self.gpu.finish().map_err(failed)
+    }
+
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
+        let reserved = self.gpu.reserve(&mut self.cache, n_blocks);
+        reserved.map_err(|error| match error {
+            gpu::Error::OutOfMemory { .. } => ModelError::OutOfMemory(n_blocks),
+            error => failed(error),
+        })
+    }
+
+    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), ModelError> {
+        self.gpu
+            .copy_block(&self.cache, from.0, to.0)
+            .map_err(failed)
+    }
+
+    fn kv_block_bytes(&self) -> usize {
+        self.cache.block_bytes()
+    }
+
+    fn embed(
+        &mut self,
+        table: &FileMatrix,
+        tokens: &[u32],
+        scale: f32,
+    ) -> Result<Tensor, ModelError> {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.resize(tokens.len() * table.n_cols, 0.0);
+        for (row, token) in rows.chunks_exact_mut(table.n_cols).zip(tokens) {
+            table.read_row(*token as usize, row);
+            if scale != 1.0 {
+                row.iter_mut().for_each(|value| *value *= scale);
+            }
+        }
+        let x = self.gpu.rows(&rows, table.n_cols);
+        self.rows = rows;
+        x.map_err(failed)
+    }
+
+    fn scatter_rows(
+        &mut self,
+        mut x: Tensor,
+        first: usize,
+        values: &[f32],
+    ) -> Result<Tensor, ModelError> {
+        self.gpu.put_rows(&mut x, first, values).map_err(failed)?;
+        Ok(x)
+    }
+
+    fn angles(&mut self, rope: &Rope, positions: &[u32]) -> Result<Angles, ModelError> {
+        let turns = positions.iter().flat_map(|position| {
+            let frequencies = rope.frequencies.iter();
+            // In f64, because at position 100 000 an f32 angle is off by a hundredth.
+            frequencies
+                .map(move |frequency| (f64::from(*position) * f64::from(*frequency)).sin_cos())
+        });
+        let turns = turns.map(|(s, c)| (c as f32 * rope.magnitude, s as f32 * rope.magnitude));
+        let (cos, sin): (Vec<f32>, Vec<f32>) = turns.unzip();
+        let pairs = match rope.style {
+            RopeStyle::Interleaved => Pairs::Interleaved,
+            RopeStyle::HalfSplit => Pairs::Halves,
+        };
+        self.gpu
+            .angles(&cos, &sin, rope.frequencies.len(), pairs)
+            .map_err(failed)
+    }
+
+    fn rms_norm(&mut self, x: &Tensor, weight: &Vector, eps: f32) -> Result<Tensor, ModelError> {
+        self.gpu.rms_norm(x, weight, eps).map_err(failed)
+    }
+
+    fn layer_norm(
+        &mut self,
+        x: &Tensor,
+        weight: &Vector,
+        bias: Option<&Vector>,
+        eps: f32,
+    ) -> Result<Tensor, ModelError> {
+        self.gpu.layer_norm(x, weight, bias, eps).map_err(failed)
+    }
+
+    fn linear(
+        &mut self,
+        x: &Tensor,
+        matrix: &Matrix,
+        bias: Option<&Vector>,
+    ) -> Result<Tensor, ModelError> {
+        self.gpu.linear(x, matrix, bias).map_err(failed)
+    }
+
+    fn add_linear(
+        &mut self,
+        mut x: Tensor,
+        input: super::Input<'_, Self>,
+        (matrix, bias): super::LinearRef<'_, Self>,
+        scale: f32,
+    ) -> Result<Tensor, ModelError> {
+        let normed = self.normed(input)?;
+        let input = normed.as_ref().unwrap_or(input.rows());
+        self.gpu
+            .add_linear(&mut x, input, matrix, bias, scale)
+            .map_err(failed)?;
+        Ok(x)
+    }
+
+    fn rotate(
+        &mut self,
+        mut x: Tensor,
+        angles: &Angles,
+        head_dim: usize,
+    ) -> Result<Tensor, ModelError> {
+        self.gpu.rotate(&mut x, angles, head_dim).map_err(failed)?;
+        Ok(x)
+    }
+
+    fn append_kv(
+        &mut self,
+        layer: &LayerConfig,
+        key: Tensor,
+        angles: Option<&Angles>,
+        value: &Tensor,
+        _plan: &StepPlan,
+    ) -> Result<(), ModelError> {
+        let shape = gpu::Attention {
+            n_heads: layer.n_heads,
+            n_kv_heads: layer.n_kv_heads,
+            head_dim: layer.head_dim,
+            scale: 1.0,
+            softcap: None,
+            window: None,
+        };
+        let step = no_step(self.step.as_ref())?;
+        let stored = self.gpu.store(
+            &self.cache,
+            layer.kv_layer,
+            (&key, value),
+            angles,
+            step,
+            &shape,
+        );
+        stored.map_err(failed)
+    }
+
+    fn attend(
+        &mut self,
+        layer: usize,
+        query: &Tensor,
+        sinks: Option<&Vector>,
+        _plan: &StepPlan,
+        attention: &Attention,
+    ) -> Result<Tensor, ModelError> {
+        let shape = gpu::Attention {
+            n_heads: attention.n_heads,
+            n_kv_heads: attention.n_kv_heads,
+            head_dim: attention.head_dim,
+            scale: attention.scale,
+            softcap: attention.softcap,
+            window: attention.window,
+        };
+        let step = no_step(self.step.as_ref())?;
+        self.gpu
+            .attend(&self.cache, layer, query, sinks, step, &shape)
+            .map_err(failed)
+    }
+
+    fn attend_bidirectional(
+        &mut self,
+        _query: &Tensor,
+        _key: &Tensor,
+        _value: &Tensor,
+        _plan: &StepPlan,
+        _attention: &BidirectionalAttention<'_>,
+    ) -> Result<Tensor, ModelError> {
+        Err(ModelError::Compute(
+            "encoders are not computed on a GPU".into(),
+        ))
+    }
+
+    fn gelu(&mut self, mut x: Tensor) -> Result<Tensor, ModelError> {
+        self.gpu.activate(&mut x, Function::Gelu).map_err(failed)?;
+        Ok(x)
+    }
+
+    fn relu_squared(&mut self, mut x: Tensor) -> Result<Tensor, ModelError> {
+        self.gpu
+            .activate(&mut x, Function::ReluSquared)
+            .map_err(failed)?;
+        Ok(x)
+    }
+
+    fn tanh(&mut self, _x: Tensor) -> Result<Tensor, ModelError> {
+        Err(ModelError::Compute(
+            "encoders are not computed on a GPU".into(),
+        ))
+    }
+
+    fn gated(
+        &mut self,
+        mut gate: Tensor,
+        up: &Tensor,
+        activation: Activation,
+    ) -> Result<Tensor, ModelError> {
+        let function = match activation {
+            Activation::Silu => Function::Silu,
+            Activation::Gelu => Function::Gelu,
+            Activation::ClampedSwiglu => Function::ClampedSwiglu,
+            Activation::ReluSquared => Function::ReluSquared,
+        };
+        self.gpu.gated(&mut gate, up, function).map_err(failed)?;
+        Ok(gate)
+    }
+
+    fn add(&mut self, mut x: Tensor, y: &Tensor, scale: f32) -> Result<Tensor, ModelError> {
+        self.gpu.add(&mut x, y, scale).map_err(failed)?;
+        Ok(x)
+    }
+
+    fn scale_rows(&mut self, mut x: Tensor, factors: &[f32]) -> Result<Tensor, ModelError> {
+        self.gpu.scale_rows(&mut x, factors).map_err(failed)?;
+        Ok(x)
+    }
+
+    fn sigmoid_gate(&mut self, mut x: Tensor, gate: &Tensor) -> Result<Tensor, ModelError> {
+        self.gpu.sigmoid_gate(&mut x, gate).map_err(failed)?;
+        Ok(x)
+    }
+
+    fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Tensor, ModelError> {
+        self.gpu.zeros(n_rows, width).map_err(failed)
+    }
+
+    fn columns(&mut self, x: &Tensor, first: usize, n: usize) -> Result<Tensor, ModelError> {
+        self.gpu.columns(x, first, n).map_err(failed)
+    }
+
+    fn gather_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {
+        self.gpu.gather_rows(x, rows).map_err(failed)
+    }
+
+    fn add_to_rows(
+        &mut self,
+        mut x: Tensor,
+        rows: &[u32],
+        y: &Tensor,
+    ) -> Result<Tensor, ModelError> {
+        self.gpu.add_to_rows(&mut x, rows, y).map_err(failed)?;
+        Ok(x)
+    }
+
+    fn n_rows(&self, x: &Tensor) -> usize {
+        x.n_rows()
+    }
+
+    fn read(&mut self, x: &Tensor, out: &mut [f32]) -> Result<(), ModelError> {
+        self.gpu.read(x, out).map_err(failed)
+    }
+}
+
+fn choice(options: GpuOptions) -> Choice {
+    Choice {
+        vendor: options.vendor,
+        software: options.software,
+        leave_free_bytes: options.leave_free_bytes,
+    }
+}
+
+fn no_step(step: Option<&Step>) -> Result<&Step, ModelError> {
+    step.ok_or_else(|| ModelError::Compute("no step was begun".into()))
+}
+
+fn failed(error: gpu::Error) -> ModelError {
+    ModelError::Compute(error.to_string())
+}
+
+/// Says why there is no GPU to compute on, and what helps.
+fn no_gpu(error: gpu::Error) -> LoadError {
+    let cure = match &error {
+        gpu::Error::NoLoader(_) => {
+            "install the Vulkan loader (package libvulkan1 or vulkan-loader) and the driver of the GPU; in a container \
+             of NVIDIA's, NVIDIA_DRIVER_CAPABILITIES must have `graphics`"
+        }
+        gpu::Error::NoDriver => {
+            "install the Vulkan driver of the GPU (of AMD and Intel: mesa-vulkan-drivers)"
+        }
+        gpu::Error::NoDevice(refused)
+            if refused.iter().any(|one| one.reason == gpu::Refusal::Vendor) =>
+        {
+            "LLMSRV_VENDOR_GPU=1 allows integrated GPUs and those of Intel"
+        }
+        gpu::Error::NoDevice(_) => {
+            "install the Vulkan driver of the GPU, and see that the user may open /dev/dri"
+        }
+        gpu::Error::OutOfMemory { .. } => "take a smaller model, or end what uses the GPU",
+        _ => "llmsrv testgpu shows what works",
+    };
+    LoadError::Gpu(format!("{error}; {cure}, or {ON_THE_CPU}"))
+}
+
+/// What always helps.
+pub(crate) const ON_THE_CPU: &str = "set LLMSRV_GPU=0 to compute on the CPU";
