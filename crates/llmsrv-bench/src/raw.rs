@@ -127,6 +127,7 @@ impl Raw {
             start: start as u32,
             blocks: self.tables[sequence].clone(),
             tail: None,
+            state: None,
         });
     }
 

@@ -254,6 +254,7 @@ fn wanted_rows(plan: &StepPlan) -> StepPlan {
                 start: span.start + (first - span.rows.start) as u32,
                 blocks: span.blocks.clone(),
                 tail: None,
+                state: None,
             });
         }
     }

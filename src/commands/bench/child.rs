@@ -76,6 +76,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<(), Failure> {
             start: 0,
             blocks: vec![BlockId(0)],
             tail: None,
+            state: None,
         }],
         logit_rows: vec![0],
         ..StepPlan::default()

@@ -42,6 +42,7 @@ impl Sequence {
                 .map(|idx| BlockId((idx * n_sequences + seed) as u32))
                 .collect(),
             tail: None,
+            state: None,
             done: 0,
             logits: Vec::new(),
         }

@@ -1298,6 +1298,7 @@ pub(crate) fn plan(tokens: &[u32], start: usize, blocks: &[BlockId], all_logits:
             start: start as u32,
             blocks: blocks.to_vec(),
             tail: None,
+            state: None,
         }],
         logit_rows: if all_logits {
             (0..rows).collect()
