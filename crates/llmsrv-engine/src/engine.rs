@@ -98,9 +98,8 @@ impl Engine {
         let block_size = model.spec().block_size;
         let keeps_state = model.spec().state_bytes > 0;
         // What was stored for a draft token that is not accepted is written over, but a recurrent state
-        // that it went into cannot be taken back. To restore a copy costs as much memory traffic as
-        // half the weights of a small model, at each draft token that is wrong. So such models neither
-        // carry draft tokens nor make them.
+        // that it went into cannot be taken back: that would take a checkpoint after each draft token,
+        // tens of megabytes in large models. So such models neither carry draft tokens nor make them.
         let draft = draft.filter(|draft| {
             let drafts = !keeps_state && draft.spec().state_bytes == 0;
             if !drafts {
@@ -402,30 +401,36 @@ impl Engine {
     /// As [`Engine::reserve`], for recurrent states.
     fn reserve_states(&mut self) -> Result<(), ModelError> {
         let n_wanted = self.blocks.total_states();
-        let n_more = n_wanted.saturating_sub(self.n_reserved_states);
-        if n_more == 0 {
-            return Ok(());
-        }
-        let bytes = n_more as u64 * self.model.spec().state_bytes as u64;
-        let reserved = if self.account.grow(bytes) {
-            self.model
-                .reserve_states(n_wanted)
-                .inspect_err(|_| self.account.shrink(bytes))
-        } else {
-            Err(ModelError::OutOfStates(n_more))
-        };
-        if reserved.is_ok() {
-            self.n_reserved_states = n_wanted;
-            return reserved;
+        let mut n_more = n_wanted.saturating_sub(self.n_reserved_states);
+        let mut outcome = Ok(());
+        while n_more > 0 {
+            let bytes = n_more as u64 * self.model.spec().state_bytes as u64;
+            let reserved = if self.account.grow(bytes) {
+                self.model
+                    .reserve_states(self.n_reserved_states + n_more)
+                    .inspect_err(|_| self.account.shrink(bytes))
+            } else {
+                Err(ModelError::OutOfStates(n_more))
+            };
+            match reserved {
+                Ok(()) => {
+                    self.n_reserved_states += n_more;
+                    break;
+                }
+                Err(error) => outcome = Err(error),
+            }
+            n_more /= 2;
         }
         let n_reserved = self.n_reserved_states;
-        for Request { sequence, .. } in &mut self.requests {
-            if sequence.held_states().any(|id| id.0 as usize >= n_reserved) {
-                sequence.release(&mut self.blocks);
+        if n_reserved < n_wanted {
+            for Request { sequence, .. } in &mut self.requests {
+                if sequence.held_states().any(|id| id.0 as usize >= n_reserved) {
+                    sequence.release(&mut self.blocks);
+                }
             }
+            self.blocks.shrink_states(n_reserved);
         }
-        self.blocks.shrink_states(n_reserved);
-        reserved
+        outcome
     }
 
     fn forward(&mut self) -> Result<(), ModelError> {

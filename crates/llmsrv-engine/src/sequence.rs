@@ -4,7 +4,7 @@
 //! preemption and a shifted context are all the same: `tokens` is longer than `computed`.
 
 use crate::{
-    BlockId, ImageSpan, SpanState, StateId, TokenId,
+    BlockId, ImageSpan, TokenId,
     blocks::{Blocks, Chunk, Prefix},
     image,
 };

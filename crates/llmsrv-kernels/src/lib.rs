@@ -20,6 +20,7 @@ mod packed;
 mod pool;
 pub mod probe;
 pub mod quant;
+mod recurrence;
 mod tier;
 
 pub use attention::{Attention, Query, attend};
@@ -37,4 +38,5 @@ pub use packed::{
 };
 pub use pool::Pool;
 pub use quant::{dequantize, quantize, supported};
+pub use recurrence::{DeltaRule, ShortConv, Stretch, delta_rule, short_conv};
 pub use tier::Tier;

@@ -237,21 +237,25 @@ impl Blocks {
         let Some(states) = &self.states else {
             return;
         };
-        let (mut n_held, mut n_read) = (
-            vec![0; states.slots.len()],
-            vec![0; states.slots.len()],
-        );
+        let (mut n_held, mut n_read) = (vec![0; states.slots.len()], vec![0; states.slots.len()]);
         for id in held {
             n_held[id.0 as usize] += 1;
         }
         for id in read {
             n_read[id.0 as usize] += 1;
         }
-        assert!(states.slots.len() <= states.bound, "more states than the bound");
+        assert!(
+            states.slots.len() <= states.bound,
+            "more states than the bound"
+        );
         for (idx, slot) in states.slots.iter().enumerate() {
             let id = StateId(idx as u32);
             let is_held = slot.content == Holder::Sequence;
-            assert_eq!(n_held[idx], usize::from(is_held), "a state has a wrong holder");
+            assert_eq!(
+                n_held[idx],
+                usize::from(is_held),
+                "a state has a wrong holder"
+            );
             assert_eq!(slot.readers, n_read[idx], "wrong number of readers");
             assert_eq!(
                 states.free.contains(&id),

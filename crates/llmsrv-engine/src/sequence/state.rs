@@ -36,15 +36,22 @@ pub(super) struct LiveState {
 impl Sequence {
     /// Takes a slot for a sequence that starts with a prefix; `false` = there is none.
     pub(super) fn take_state(&mut self, found: &Prefix, blocks: &mut Blocks) -> bool {
-        let Some(slot) = blocks.take_state() else {
-            if let Some(id) = found.state {
-                blocks.release_state(id);
+        let (slot, from) = match (blocks.take_state(), found.state) {
+            (Some(slot), from) => (slot, from),
+            (None, None) => return false,
+            (None, Some(checkpoint)) => {
+                // The only slot there is: it is gone on with in place of a copy.
+                blocks.release_state(checkpoint);
+                let block = self.blocks.last();
+                if !block.is_some_and(|block| blocks.take_checkpoint(*block, checkpoint)) {
+                    return false;
+                }
+                (checkpoint, None)
             }
-            return false;
         };
         self.state = Some(LiveState {
             slot,
-            from: found.state,
+            from,
             n_stored: found.n_stored,
             saves: Vec::new(),
             rolling: None,

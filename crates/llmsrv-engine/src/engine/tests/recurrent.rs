@@ -54,12 +54,21 @@ fn answers_leave_checkpoints_for_the_next_turn() {
         ..request(prompt)
     };
     let answer = expected(&ask).text;
-    assert!(hits(&mut engine, &ask) == 0 && answer.len() > 40, "{answer}");
+    assert!(
+        hits(&mut engine, &ask) == 0 && answer.len() > 40,
+        "{answer}"
+    );
     let n_kept = engine.blocks.checkpoints();
-    assert!(n_kept <= 3, "each takes the place of the one before: {n_kept}");
+    assert!(
+        n_kept <= 3,
+        "each takes the place of the one before: {n_kept}"
+    );
     let next = short(&format!("{prompt}{answer}ab"));
     let n_known = hits(&mut engine, &next) as usize;
-    assert!(n_known + 8 * 4 + 4 >= prompt.len() + answer.len(), "{n_known}");
+    assert!(
+        n_known + 8 * 4 + 4 >= prompt.len() + answer.len(),
+        "{n_known}"
+    );
 }
 
 #[test]
@@ -74,7 +83,9 @@ fn several_answers_to_one_question_read_it_once() {
         },
         ..short(&prompt)
     });
-    let mut events = requests.each_ref().map(|request| submit(&mut engine, request));
+    let mut events = requests
+        .each_ref()
+        .map(|request| submit(&mut engine, request));
     finish_all(&mut engine);
     for (events, request) in events.iter_mut().zip(&requests) {
         Output::read(events).assert_same(&expected(request));
@@ -91,7 +102,9 @@ fn sequences_share_few_states() {
         };
         let mut engine = engine(recurrent(), options);
         let requests = ["aaaa", "abab", "bbbbbbbb", "ba"].map(short);
-        let mut events = requests.each_ref().map(|request| submit(&mut engine, request));
+        let mut events = requests
+            .each_ref()
+            .map(|request| submit(&mut engine, request));
         finish_all(&mut engine);
         for (events, request) in events.iter_mut().zip(&requests) {
             Output::read(events).assert_same(&expected(request));
@@ -109,7 +122,9 @@ fn a_cancelled_request_frees_its_state() {
     drop(events);
     engine.step();
     assert_eq!(engine.blocks.checkpoints(), 0, "it ended within a block");
-    engine.blocks.assert_states_consistent(std::iter::empty(), std::iter::empty());
+    engine
+        .blocks
+        .assert_states_consistent(std::iter::empty(), std::iter::empty());
     assert_eq!(hits(&mut engine, &short("abc")), 0);
     assert_eq!(engine.stats.states_total, 1);
 }
@@ -133,7 +148,9 @@ fn states_are_accounted_and_may_be_too_many() {
         let purse = Arc::new(AtomicU64::new(before));
         let mut engine = engine_within(fake, options.clone(), Box::new(Purse(purse.clone())));
         let requests = ["aaaa", "abab", "bbbb"].map(short);
-        let mut events = requests.each_ref().map(|request| submit(&mut engine, request));
+        let mut events = requests
+            .each_ref()
+            .map(|request| submit(&mut engine, request));
         finish_all(&mut engine);
         for (events, request) in events.iter_mut().zip(&requests) {
             Output::read(events).assert_same(&expected(request));
@@ -163,7 +180,9 @@ fn a_state_of_a_failed_step_is_not_kept() {
     };
     let mut engine = engine(fake, options);
     assert!(run(&mut engine, &request("aaaaababababab")).error.is_some());
-    engine.blocks.assert_states_consistent(std::iter::empty(), std::iter::empty());
+    engine
+        .blocks
+        .assert_states_consistent(std::iter::empty(), std::iter::empty());
     for prompt in ["aaaabb", "aaaaabbbbb"] {
         run(&mut engine, &short(prompt)).assert_same(&expected(&short(prompt)));
     }
@@ -186,7 +205,10 @@ fn no_draft_tokens_are_made() {
     let mut loaded = fake::loaded(FakeOptions::default());
     loaded.draft = Some(fake::loaded(recurrent()).model);
     let mut engine = Engine::new(loaded, options, Box::new(Unlimited), Arc::default());
-    assert_eq!(run(&mut engine, &request("hello")).text, "Hello! How can I help you?");
+    assert_eq!(
+        run(&mut engine, &request("hello")).text,
+        "Hello! How can I help you?"
+    );
 }
 
 #[test]
