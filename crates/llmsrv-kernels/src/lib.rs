@@ -28,7 +28,7 @@ pub use bidirectional::{BidirectionalAttention, attend_bidirectional};
 pub use dot::{dot, dot_at};
 pub use elementwise::{
     RopeStyle, add_scaled, clamped_swiglu, gelu, gelu_mul, layer_norm, rms_norm, rotate, sigmoid,
-    silu_mul,
+    sigmoid_mul, silu_mul,
 };
 pub use error::Error;
 pub use kv::{KV_BLOCK, PagedKv, Rotation, Slot};

@@ -156,8 +156,10 @@ pub fn delta_rule(
     }
     check(stretches, n_rows, rule.state_len())?;
     let n_in_all: usize = stretches.iter().map(|stretch| stretch.rows.len()).sum();
-    let work = |stretch: &mut Stretch<'_>| (stretch.rows.clone(), Parts::new(stretch.state));
-    let states: Vec<(Range<usize>, Parts<'_, f32>)> = stretches.iter_mut().map(work).collect();
+    let states: Vec<(Range<usize>, Parts<'_, f32>)> = stretches
+        .iter_mut()
+        .map(|stretch| (stretch.rows.clone(), Parts::new(stretch.state)))
+        .collect();
     let out = Parts::new(out);
     let task = |idx: usize| {
         let (rows, states) = &states[idx / n_heads];
@@ -508,6 +510,10 @@ mod tests {
         }
     }
 
+    fn stretch(rows: Range<usize>, state: &mut [f32]) -> Stretch<'_> {
+        Stretch { rows, state }
+    }
+
     #[test]
     fn stretches_do_not_see_each_other() {
         let rule = DeltaRule {
@@ -525,7 +531,6 @@ mod tests {
         let mut alone = states.clone();
         let mut together = vec![0.0; 5 * 64];
         let [first, second] = &mut states;
-        let stretch = |rows, state| Stretch { rows, state };
         let mut both = [
             stretch(0..2, &mut first[..]),
             stretch(2..5, &mut second[..]),
