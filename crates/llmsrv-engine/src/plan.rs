@@ -72,6 +72,17 @@ pub struct SpanState {
     pub saves: Vec<(usize, StateId)>,
 }
 
+impl SpanState {
+    /// Goes on with the state in `slot`, and keeps no checkpoint.
+    pub fn new(slot: StateId) -> SpanState {
+        SpanState {
+            slot,
+            from: None,
+            saves: Vec::new(),
+        }
+    }
+}
+
 impl StepPlan {
     /// Empties the plan and keeps its buffers.
     pub fn clear(&mut self) {

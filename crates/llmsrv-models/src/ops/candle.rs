@@ -754,8 +754,8 @@ fn delta_step(
 ) -> candle_core::Result<(Tensor, Tensor)> {
     let of_row = |x: &Tensor| x.narrow(0, row, 1)?.squeeze(0);
     let column = |x: &Tensor| of_row(x)?.unsqueeze(2);
-    let kept = column(&inputs.kept)?.unsqueeze(2)?;
-    let state = state.broadcast_mul(&kept.squeeze(3)?)?;
+    let kept = of_row(&inputs.kept)?.unsqueeze(1)?.unsqueeze(2)?;
+    let state = state.broadcast_mul(&kept)?;
     let found = state.broadcast_mul(&column(&inputs.key)?)?.sum(1)?;
     let missing = (of_row(&inputs.value)? - found)?;
     let new = missing.broadcast_mul(&of_row(&inputs.learned)?.unsqueeze(1)?)?;

@@ -426,10 +426,10 @@ fn an_unknown_architecture_is_told_the_known_ones() {
 #[test]
 fn a_known_architecture_that_does_not_run_says_why() {
     let mut file = case("llama").file();
-    file.metadata.set("general.architecture", "qwen35");
+    file.metadata.set("general.architecture", "mamba2");
     assert_eq!(
         load(&file.bytes()).err().unwrap().to_string(),
-        "unsupported model: models of architecture \"qwen35\" do not run here yet (keeps a recurrent \
+        "unsupported model: models of architecture \"mamba2\" do not run here yet (keeps a recurrent \
          state); docs/models.md lists those that do"
     );
 }

@@ -1519,11 +1519,7 @@ pub(crate) fn plan(tokens: &[u32], start: usize, blocks: &[BlockId], all_logits:
 pub(crate) fn with_state(model: &mut dyn Model, mut plan: StepPlan) -> StepPlan {
     if model.spec().state_bytes > 0 {
         model.reserve_states(1).unwrap();
-        plan.spans[0].state = Some(SpanState {
-            slot: StateId(0),
-            from: None,
-            saves: Vec::new(),
-        });
+        plan.spans[0].state = Some(SpanState::new(StateId(0)));
     }
     plan
 }
