@@ -111,6 +111,7 @@ fn plan(rows: &[usize], start: usize) -> StepPlan {
             start: start as u32,
             blocks: blocks.map(|id| BlockId(id as u32)).collect(),
             tail: None,
+            state: None,
         });
         plan.logit_rows.push((plan.tokens.len() - 1) as u32);
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use llmsrv_engine::{BlockId, Model, Span, StepPlan, TokenId};
+use llmsrv_engine::{BlockId, Model, Span, SpanState, StateId, StepPlan, TokenId};
 
 use crate::{Error, Test, cost::STEP_TOKENS};
 
@@ -46,7 +46,11 @@ impl Raw {
             );
             n_blocks += n_own;
         }
+        let keeps_state = spec.state_bytes > 0;
         model.reserve_blocks(n_blocks)?;
+        if keeps_state {
+            model.reserve_states(most)?;
+        }
         Ok(Raw {
             filled: vec![0; tables.len()],
             model,
@@ -127,6 +131,10 @@ impl Raw {
             start: start as u32,
             blocks: self.tables[sequence].clone(),
             tail: None,
+            // A test that begins at a depth again goes on with the state it left there: the work is
+            // the same.
+            state: (self.model.spec().state_bytes > 0)
+                .then(|| SpanState::new(StateId(sequence as u32))),
         });
     }
 

@@ -29,10 +29,14 @@ use std::{
     ops::Range,
 };
 
+use states::States;
+
 use crate::{
-    BlockId, ImageSpan, TokenId,
+    BlockId, ImageSpan, StateId, TokenId,
     image::{self, ImagePart},
 };
+
+mod states;
 
 /// All blocks of one model.
 #[derive(Debug)]
@@ -56,6 +60,8 @@ pub struct Blocks {
     hash_mask: u64,
     clock: u64,
     last_content: ContentId,
+    /// For models with a recurrent state.
+    states: Option<States>,
 }
 
 /// Names what a registered block holds; 0 is the empty prefix.
@@ -77,6 +83,8 @@ struct Content {
     tokens: Box<[TokenId]>,
     images: Vec<ImagePart>,
     hash: u64,
+    /// The recurrent state after it.
+    state: Option<StateId>,
 }
 
 /// What is known of the beginning of a sequence.
@@ -87,6 +95,11 @@ pub struct Prefix {
     /// The block to copy those of them from that do not fill a block; the caller is one of its
     /// users until that is done.
     pub tail: Option<BlockId>,
+    /// The recurrent state after those tokens, for models that have one; the caller is one of its readers
+    /// until it is copied.
+    pub state: Option<StateId>,
+    /// Tokens whose keys and values are known: more than `n_tokens` where no state is known for them.
+    pub n_stored: usize,
 }
 
 /// What one block holds: tokens, and the images that lie over them.
@@ -128,6 +141,7 @@ impl Blocks {
             hash_mask: u64::MAX,
             clock: 0,
             last_content: ROOT,
+            states: None,
         };
         blocks.grow(initial.min(bound));
         blocks
@@ -165,7 +179,8 @@ impl Blocks {
 
     /// Finds the longest registered prefix of `tokens` with `images`, adds its full blocks to `table`
     /// (which is empty) and the caller to the users of all of them. At least the last token is left
-    /// to be computed, for its logits.
+    /// to be computed, for its logits. For models with a recurrent state the prefix ends where one is
+    /// kept.
     pub fn find_prefix(
         &mut self,
         tokens: &[TokenId],
@@ -186,6 +201,9 @@ impl Blocks {
             table.push(id);
         }
         let n_full = table.len() * self.block_size;
+        if self.have_states() {
+            return self.find_state(table);
+        }
         let rest = n_full..n_most.min(n_full + self.block_size);
         let tail = self.find_beginning(parent, &Chunk::new(tokens, images, rest));
         if let Some((id, _)) = tail {
@@ -194,6 +212,32 @@ impl Blocks {
         Prefix {
             n_tokens: n_full + tail.map_or(0, |(_, n)| n),
             tail: tail.map(|(id, _)| id),
+            state: None,
+            n_stored: n_full,
+        }
+    }
+
+    /// Cuts a prefix of full blocks to its last one with a checkpoint.
+    fn find_state(&mut self, table: &mut Vec<BlockId>) -> Prefix {
+        let n_stored = table.len() * self.block_size;
+        let mut state = None;
+        while let Some(id) = table.last().copied() {
+            let content = self.block(id).content.as_ref();
+            state = content.and_then(|content| content.state);
+            if state.is_some() {
+                break;
+            }
+            table.pop();
+            self.release(id);
+        }
+        if let (Some(states), Some(id)) = (&mut self.states, state) {
+            states.retain(id);
+        }
+        Prefix {
+            n_tokens: table.len() * self.block_size,
+            tail: None,
+            state,
+            n_stored,
         }
     }
 
@@ -244,6 +288,7 @@ impl Blocks {
             tokens: chunk.tokens.into(),
             images: chunk.images,
             hash,
+            state: None,
         };
         self.children.entry(parent).or_default().push(own);
         self.block_mut(own).content = Some(content);
@@ -279,6 +324,11 @@ impl Blocks {
             !ids.is_empty()
         });
         debug_assert!(self.pool.iter().skip(bound).all(|block| block.users == 0));
+        let gone = self.pool.iter().skip(bound);
+        let gone = gone.filter_map(|block| block.content.as_ref()?.state);
+        for state in gone.collect::<Vec<_>>() {
+            self.forget_state(state);
+        }
         self.pool.truncate(bound);
     }
 
@@ -429,6 +479,9 @@ impl Blocks {
         let Some(content) = self.block_mut(id).content.take() else {
             return;
         };
+        if let Some(state) = content.state {
+            self.forget_state(state);
+        }
         if content.tokens.len() == self.block_size {
             self.index.remove(&content.hash);
         }
@@ -437,6 +490,12 @@ impl Blocks {
             if siblings.is_empty() {
                 self.children.remove(&content.parent);
             }
+        }
+    }
+
+    fn forget_state(&mut self, id: StateId) {
+        if let Some(states) = &mut self.states {
+            states.forget(id);
         }
     }
 

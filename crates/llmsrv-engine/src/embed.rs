@@ -180,6 +180,7 @@ pub(crate) fn plan_whole(inputs: &[(Pooler, Vec<TokenId>)]) -> StepPlan {
             start: 0,
             blocks: Vec::new(),
             tail: None,
+            state: None,
         };
         let wanted = pooler.wanted(&span);
         plan.logit_rows.extend(wanted.map(|row| row as u32));

@@ -40,6 +40,8 @@ pub(crate) struct Engine {
     blocks: Blocks,
     max_blocks: usize,
     n_reserved: usize,
+    max_states: usize,
+    n_reserved_states: usize,
     /// Those that become text, oldest first; then those that become vectors, likewise.
     requests: Vec<Request>,
     /// Inputs to become vectors, oldest first. A few at a time join the requests, so that a long list
@@ -94,7 +96,33 @@ impl Engine {
             ..
         } = loaded;
         let block_size = model.spec().block_size;
+        let keeps_state = model.spec().state_bytes > 0;
+        // What was stored for a draft token that is not accepted is written over, but a recurrent state
+        // that it went into cannot be taken back: that would take a checkpoint after each draft token,
+        // tens of megabytes in large models. So such models neither carry draft tokens nor make them.
+        let draft = draft.filter(|draft| {
+            let drafts = !keeps_state && draft.spec().state_bytes == 0;
+            if !drafts {
+                tracing::warn!("no draft model is used with models that keep a recurrent state");
+            }
+            drafts
+        });
         let draft = draft.map(|draft| DraftModel::new(draft, model.spec(), &options));
+        let speculation = if keeps_state {
+            Speculation::Off
+        } else {
+            options.speculation
+        };
+        let mut blocks = Blocks::new(
+            block_size,
+            options.kv_blocks,
+            options.max_kv_blocks,
+            options.prefix_cache,
+        )
+        .keeping(options.prefix_cache_blocks);
+        if keeps_state {
+            blocks = blocks.with_states(options.max_states);
+        }
         let mut engine = Engine {
             model,
             draft,
@@ -105,21 +133,17 @@ impl Engine {
             },
             step_target: options.step_target,
             throughput: PrefillThroughput::default(),
-            blocks: Blocks::new(
-                block_size,
-                options.kv_blocks,
-                options.max_kv_blocks,
-                options.prefix_cache,
-            )
-            .keeping(options.prefix_cache_blocks),
+            blocks,
             max_blocks: options.max_kv_blocks,
             n_reserved: 0,
+            max_states: options.max_states,
+            n_reserved_states: 0,
             requests: Vec::new(),
             inputs: VecDeque::new(),
             step: Step::default(),
             embed_step: Step::default(),
             logits: Vec::new(),
-            speculation: options.speculation,
+            speculation,
             step_costs: StepCosts::default(),
             memory: Memory::default(),
             stats: Stats::default(),
@@ -170,6 +194,7 @@ impl Engine {
         if self.requests.is_empty() {
             // Memory that was short may have come back.
             self.blocks.raise_bound(self.max_blocks);
+            self.blocks.raise_state_bound(self.max_states);
             if let Some(draft) = &mut self.draft {
                 draft.raise_bound();
             }
@@ -229,7 +254,7 @@ impl Engine {
             self.fail_first("not enough memory for the KV cache");
             return;
         }
-        if let Err(error) = self.reserve() {
+        if let Err(error) = self.reserve().and_then(|()| self.reserve_states()) {
             // Planned again with the blocks there are.
             tracing::warn!(%error, n_blocks = self.n_reserved, "the KV cache stays smaller");
             return;
@@ -373,6 +398,41 @@ impl Engine {
         outcome
     }
 
+    /// As [`Engine::reserve`], for recurrent states.
+    fn reserve_states(&mut self) -> Result<(), ModelError> {
+        let n_wanted = self.blocks.total_states();
+        let mut n_more = n_wanted.saturating_sub(self.n_reserved_states);
+        let mut outcome = Ok(());
+        while n_more > 0 {
+            let bytes = n_more as u64 * self.model.spec().state_bytes as u64;
+            let reserved = if self.account.grow(bytes) {
+                self.model
+                    .reserve_states(self.n_reserved_states + n_more)
+                    .inspect_err(|_| self.account.shrink(bytes))
+            } else {
+                Err(ModelError::OutOfStates(n_more))
+            };
+            match reserved {
+                Ok(()) => {
+                    self.n_reserved_states += n_more;
+                    break;
+                }
+                Err(error) => outcome = Err(error),
+            }
+            n_more /= 2;
+        }
+        let n_reserved = self.n_reserved_states;
+        if n_reserved < n_wanted {
+            for Request { sequence, .. } in &mut self.requests {
+                if sequence.held_states().any(|id| id.0 as usize >= n_reserved) {
+                    sequence.release(&mut self.blocks);
+                }
+            }
+            self.blocks.shrink_states(n_reserved);
+        }
+        outcome
+    }
+
     fn forward(&mut self) -> Result<(), ModelError> {
         let plan = &self.step.plan;
         tracing::trace!(
@@ -512,6 +572,11 @@ impl Engine {
                     .iter()
                     .flat_map(|request| request.sequence.held()),
             );
+            let sequences = || self.requests.iter().map(|request| &request.sequence);
+            self.blocks.assert_states_consistent(
+                sequences().flat_map(|sequence| sequence.held_states()),
+                sequences().filter_map(|sequence| sequence.read_state()),
+            );
             if let Some(draft) = &self.draft {
                 draft.assert_consistent(self.requests.iter().map(|request| &request.draft_state));
             }
@@ -528,6 +593,8 @@ impl Engine {
         self.stats.kv_blocks_used = self.blocks.used();
         self.stats.kv_blocks_cached = self.blocks.cached();
         self.stats.kv_blocks_total = self.blocks.total();
+        self.stats.states_total = self.blocks.total_states();
+        self.stats.checkpoints = self.blocks.checkpoints();
         *self
             .published
             .lock()

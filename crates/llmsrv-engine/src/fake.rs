@@ -52,6 +52,10 @@ pub struct FakeOptions {
     pub weight_bytes: u64,
     /// KV blocks there is memory for.
     pub memory_blocks: usize,
+    /// It keeps a recurrent state, on which everything depends that it says.
+    pub recurrent: bool,
+    /// Recurrent states there is memory for.
+    pub memory_states: usize,
     /// Rows that an image has; 0 = the model cannot read images.
     pub image_rows: usize,
     /// A step fails when a sequence contains this text.
@@ -89,6 +93,8 @@ impl Default for FakeOptions {
             context_length: 4096,
             weight_bytes: 0,
             memory_blocks: usize::MAX,
+            recurrent: false,
+            memory_states: usize::MAX,
             image_rows: 0,
             fail_on: None,
             panic_on: None,
@@ -181,6 +187,14 @@ pub struct FakeModel {
     spec: ModelSpec,
     tokenizer: Arc<Tokenizer>,
     kv: Vec<Slot>,
+    states: Vec<State>,
+}
+
+/// A recurrent state: a hash of all rows so far, and how many they were.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    n_rows: usize,
+    hash: u64,
 }
 
 /// What is stored for one position.
@@ -195,6 +209,10 @@ const GARBAGE: Slot = Slot {
     token: 255,
     value: 0xdead_beef,
 };
+const NO_STATE: State = State {
+    n_rows: usize::MAX,
+    hash: 0xdead_beef,
+};
 const END_OF_TEXT: &str = "<|endoftext|>";
 const START: &str = "<|im_start|>";
 const END: &str = "<|im_end|>";
@@ -207,6 +225,11 @@ impl FakeModel {
             block_size: options.block_size,
             context_length: options.context_length,
             kv_block_bytes: options.block_size * size_of::<Slot>(),
+            state_bytes: if options.recurrent {
+                size_of::<State>()
+            } else {
+                0
+            },
             weight_bytes: options.weight_bytes,
             embedding: options.embedding,
             place: crate::Place::Host,
@@ -216,6 +239,7 @@ impl FakeModel {
             spec,
             tokenizer,
             kv: Vec::new(),
+            states: Vec::new(),
         }
     }
 
@@ -290,6 +314,15 @@ impl Model for FakeModel {
         Ok(())
     }
 
+    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
+        if n_states > self.options.memory_states {
+            return Err(ModelError::OutOfStates(n_states));
+        }
+        let n_states = self.states.len().max(n_states);
+        self.states.resize(n_states, NO_STATE);
+        Ok(())
+    }
+
     fn forward(&mut self, plan: &StepPlan, logits: &mut [f32]) -> Result<(), ModelError> {
         assert!(self.spec.generates(), "the model makes only vectors");
         check(
@@ -297,6 +330,7 @@ impl Model for FakeModel {
             self.spec.block_size,
             self.kv.len() / self.spec.block_size,
         );
+        check_states(plan, self.options.recurrent, self.states.len());
         assert_eq!(
             logits.len(),
             plan.logit_rows.len() * self.spec.vocab_size,
@@ -353,6 +387,7 @@ impl Model for FakeModel {
                 self.spec.block_size,
                 self.kv.len() / self.spec.block_size,
             );
+            check_states(plan, self.options.recurrent, self.states.len());
             let computed = self.compute(plan)?;
             let outputs = rows.chunks_exact_mut(spec.width);
             for ((tokens, value), output) in computed.iter().zip(outputs) {
@@ -380,10 +415,16 @@ impl FakeModel {
             // A model may copy more than it is asked for, or less of what is not to be read.
             self.kv[to + n_positions..to + block_size].fill(GARBAGE);
         }
+        for state in plan.spans.iter().filter_map(|span| span.state.as_ref()) {
+            if let Some(from) = state.from {
+                self.states[state.slot.0 as usize] = self.states[from.0 as usize];
+            }
+        }
         let mut wanted = Vec::new();
         for span in &plan.spans {
             let start = span.start as usize;
             let (mut tokens, mut value) = self.read(&span.blocks, start);
+            let mut state = self.start_state(span);
             for row in span.rows.clone() {
                 let token = plan.tokens[row];
                 assert!(
@@ -396,15 +437,27 @@ impl FakeModel {
                     (image.image.digest, image.first + row - image.rows.start).hash(&mut hasher);
                     hasher.finish()
                 });
+                let before = state.map_or(value, |state| mix(value ^ state.hash));
                 let stored = Slot {
                     token,
-                    value: mix(value ^ mix(input << 32 ^ input >> 32 ^ tokens.len() as u64)),
+                    value: mix(before ^ mix(input << 32 ^ input >> 32 ^ tokens.len() as u64)),
                 };
                 *self.slot(&span.blocks, tokens.len()) = stored;
                 tokens.push(token);
                 value = mix(value ^ stored.value);
+                if let (Some(state), Some(plan)) = (&mut state, &span.state) {
+                    state.n_rows += 1;
+                    state.hash = mix(state.hash ^ stored.value);
+                    self.states[plan.slot.0 as usize] = *state;
+                    for (n_rows, to) in &plan.saves {
+                        if row + 1 == span.rows.start + n_rows {
+                            self.states[to.0 as usize] = *state;
+                        }
+                    }
+                }
                 if plan.logit_rows.contains(&(row as u32)) {
-                    wanted.push((tokens.clone(), value));
+                    let seen = state.map_or(value, |state| mix(value ^ state.hash));
+                    wanted.push((tokens.clone(), seen));
                 }
             }
             assert!(
@@ -418,6 +471,20 @@ impl FakeModel {
             }
         }
         Ok(wanted)
+    }
+
+    /// Returns the recurrent state before a span.
+    fn start_state(&self, span: &crate::Span) -> Option<State> {
+        let plan = span.state.as_ref()?;
+        if span.start == 0 {
+            return Some(State { n_rows: 0, hash: 7 });
+        }
+        let state = self.states[plan.slot.0 as usize];
+        assert_eq!(
+            state.n_rows, span.start as usize,
+            "the state of another position"
+        );
+        Some(state)
     }
 
     fn contains(&self, tokens: &[TokenId], text: Option<&str>) -> bool {
@@ -535,6 +602,51 @@ fn check(plan: &StepPlan, block_size: usize, n_blocks: usize) {
     );
 }
 
+/// Panics unless `plan` keeps all that is said about its recurrent states.
+fn check_states(plan: &StepPlan, recurrent: bool, n_states: usize) {
+    let (mut read, mut written) = (Vec::new(), Vec::new());
+    for span in &plan.spans {
+        assert_eq!(
+            span.state.is_some(),
+            recurrent,
+            "a state where there is none, or the other way round"
+        );
+        let Some(state) = &span.state else {
+            continue;
+        };
+        assert!(
+            state.saves.is_sorted_by(|a, b| a.0 < b.0)
+                && state
+                    .saves
+                    .iter()
+                    .all(|(n_rows, _)| (1..=span.rows.len()).contains(n_rows)),
+            "a checkpoint outside of the span"
+        );
+        assert!(
+            state.from.is_none() || span.start > 0,
+            "a copy of nothing computed"
+        );
+        read.extend(state.from);
+        written.push(state.slot);
+        written.extend(state.saves.iter().map(|(_, to)| *to));
+    }
+    assert!(
+        read.iter()
+            .chain(&written)
+            .all(|id| (id.0 as usize) < n_states),
+        "a state without memory"
+    );
+    written.sort_unstable();
+    assert!(
+        written.windows(2).all(|pair| pair[0] != pair[1]),
+        "a state is written twice in one step"
+    );
+    assert!(
+        read.iter().all(|id| !written.contains(id)),
+        "a state is read and written in one step"
+    );
+}
+
 /// Returns the token of `reply` that follows when `tokens` end with the longest beginning of it;
 /// nothing once they end with all of it.
 fn continuation(tokens: &[TokenId], reply: &[TokenId]) -> Option<TokenId> {
@@ -598,6 +710,7 @@ mod tests {
                     start: start as u32,
                     blocks: blocks.clone(),
                     tail: None,
+                    state: None,
                 }],
                 logit_rows: vec![n_rows as u32 - 1],
             };
@@ -652,6 +765,7 @@ mod tests {
             start: 0,
             blocks: vec![BlockId(0)],
             tail: None,
+            state: None,
         };
         check(
             &StepPlan {

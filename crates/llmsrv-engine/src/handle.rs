@@ -39,7 +39,10 @@ pub struct EngineOptions {
     /// KV blocks up to which the pool grows rather than forgets a computed prompt. Beyond, it grows
     /// only for what running sequences need.
     pub prefix_cache_blocks: usize,
-    /// Speculative decoding; the output is the same.
+    /// Bound of the recurrent states, for models that keep some: one for each running sequence, the
+    /// others are checkpoints of what is in the prefix cache.
+    pub max_states: usize,
+    /// Speculative decoding; the output is the same. It is off for models that keep a recurrent state.
     pub speculation: Speculation,
 }
 
@@ -53,6 +56,7 @@ impl Default for EngineOptions {
             max_kv_blocks: 4096,
             prefix_cache: true,
             prefix_cache_blocks: usize::MAX,
+            max_states: 32,
             speculation: Speculation::Auto,
         }
     }
@@ -91,6 +95,10 @@ pub struct Stats {
     pub kv_blocks_cached: usize,
     /// KV blocks with memory behind them.
     pub kv_blocks_total: usize,
+    /// Recurrent states with memory behind them.
+    pub states_total: usize,
+    /// Recurrent states that are checkpoints of what is in the prefix cache.
+    pub checkpoints: usize,
     /// Steps that the model has computed, failed ones too.
     pub steps: u64,
     /// Requests that the engine's thread has taken: texts, and calls for vectors.

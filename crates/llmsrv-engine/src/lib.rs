@@ -43,7 +43,7 @@ pub use model::{
     ActivationPrecision, Adapter, EmbeddingSpec, GpuOptions, LoadError, LoadOptions, Loaded,
     Loader, Model, ModelError, ModelSpec, Place, Pooling,
 };
-pub use plan::{BlockId, ImageRows, Span, StepPlan};
+pub use plan::{BlockId, ImageRows, Span, SpanState, StateId, StepPlan};
 pub use request::{
     Event, Finish, FinishReason, GenRequest, GrammarSpec, SamplingParams, SubmitError, TokenInfo,
 };

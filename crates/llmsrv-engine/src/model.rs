@@ -20,6 +20,8 @@ pub struct ModelSpec {
     pub context_length: usize,
     /// Memory of one KV block over all layers, in bytes.
     pub kv_block_bytes: usize,
+    /// Memory of one recurrent state over all layers, in bytes; 0 = the model has none.
+    pub state_bytes: usize,
     /// Memory of the weights, in bytes.
     pub weight_bytes: u64,
     /// How it makes a vector of a text; `None` = not at all.
@@ -84,6 +86,12 @@ pub trait Model: Send {
     /// [`ModelError::OutOfMemory`] if the device has no memory for them: the blocks of before stay.
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError>;
 
+    /// Makes room for the recurrent states `0..n_states`. Growing keeps the content of existing ones. It
+    /// is not called for models without [`ModelSpec::state_bytes`].
+    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
+        Err(ModelError::OutOfStates(n_states))
+    }
+
     /// Computes all rows of `plan`, writes their keys and values into the planned blocks and the
     /// wanted logits into `logits`: `[plan.logit_rows.len() * vocab_size]`, row-major, f32.
     ///
@@ -120,6 +128,9 @@ pub enum ModelError {
     /// There is no memory for so many KV blocks in all.
     #[error("not enough memory for the KV cache ({0} blocks)")]
     OutOfMemory(usize),
+    /// No memory for recurrent states.
+    #[error("not enough memory for recurrent states ({0})")]
+    OutOfStates(usize),
     /// The device or tensor library failed.
     #[error("computation failed: {0}")]
     Compute(String),

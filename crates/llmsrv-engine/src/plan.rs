@@ -8,6 +8,10 @@ use crate::{Image, TokenId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId(pub u32);
 
+/// Names the memory of one recurrent state over all layers; the memory itself belongs to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StateId(pub u32);
+
 /// A step for several sequences: flat rows, cut into one span per sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepPlan {
@@ -50,6 +54,33 @@ pub struct Span {
     /// A block whose first `start % block_size` positions are those of this sequence. They are
     /// copied to the block of `start` before anything of the step is computed.
     pub tail: Option<BlockId>,
+    /// The recurrent state of the sequence, for models that have one.
+    pub state: Option<SpanState>,
+}
+
+/// What happens to the recurrent state of a sequence in a step.
+///
+/// No slot that is read in a step (`from`) is written in it, and none is written by two spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpanState {
+    /// Where the state lives. It is that of the rows before the span, but for a span that starts at
+    /// position 0, which starts from zeros whatever is there, and one with `from`.
+    pub slot: StateId,
+    /// The state to start from: it is copied to `slot` before anything of the step is computed.
+    pub from: Option<StateId>,
+    /// Checkpoints, ascending: after so many rows of the span the state is copied to that slot, too.
+    pub saves: Vec<(usize, StateId)>,
+}
+
+impl SpanState {
+    /// Goes on with the state in `slot`, and keeps no checkpoint.
+    pub fn new(slot: StateId) -> SpanState {
+        SpanState {
+            slot,
+            from: None,
+            saves: Vec::new(),
+        }
+    }
 }
 
 impl StepPlan {

@@ -89,6 +89,7 @@ impl Scheduler {
                 0
             };
             sequence.fit_draft(n_for_draft, blocks);
+            sequence.plan_state(n_rows, blocks);
             step.add(seq_idx, sequence, n_rows);
             budget = budget.saturating_sub(n_rows + sequence.draft().len());
             if budget == 0 {
@@ -135,6 +136,7 @@ impl Step {
             start: start as u32,
             blocks: table,
             tail: sequence.tail(),
+            state: sequence.span_state(),
         });
         self.sequences.push(seq_idx);
     }

@@ -5,9 +5,13 @@
 
 use crate::{
     BlockId, ImageSpan, TokenId,
-    blocks::{Blocks, Chunk},
+    blocks::{Blocks, Chunk, Prefix},
     image,
 };
+
+mod state;
+
+use state::LiveState;
 
 /// One request inside the scheduler.
 #[derive(Debug, Default)]
@@ -20,6 +24,8 @@ pub struct Sequence {
     blocks: Vec<BlockId>,
     /// The block from which the last computed tokens are still to be copied.
     tail: Option<BlockId>,
+    /// Its recurrent state while it is running, for models that have one.
+    state: Option<LiveState>,
     ended: bool,
     /// Not even what the prefix cache has is left out.
     in_full: bool,
@@ -48,9 +54,17 @@ impl Sequence {
     /// nothing and returns `false` when there is no room.
     pub fn acquire(&mut self, blocks: &mut Blocks) -> bool {
         let starts = self.blocks.is_empty();
-        if starts && !self.in_full {
-            let found = blocks.find_prefix(&self.tokens, &self.images, &mut self.blocks);
+        if starts {
+            let found = if self.in_full {
+                Prefix::default()
+            } else {
+                blocks.find_prefix(&self.tokens, &self.images, &mut self.blocks)
+            };
             (self.computed, self.tail) = (found.n_tokens, found.tail);
+            if blocks.have_states() && !self.take_state(&found, blocks) {
+                self.release(blocks);
+                return false;
+            }
         }
         let n_blocks = self.tokens.len().div_ceil(blocks.block_size());
         let n_missing = n_blocks.saturating_sub(self.blocks.len());
@@ -76,7 +90,10 @@ impl Sequence {
         let n_most = self.tokens.len().saturating_sub(1);
         let pairs = self.tokens[..n_most].iter().zip(&other.tokens);
         let n_common = pairs.take_while(|(own, other)| own == other).count();
-        let n_shared = n_common - n_common % blocks.block_size();
+        let mut n_shared = n_common - n_common % blocks.block_size();
+        if blocks.have_states() {
+            n_shared = other.last_mark(n_shared, blocks.block_size());
+        }
         2 * n_shared.saturating_sub(other.computed) >= self.tokens.len()
     }
 
@@ -111,6 +128,7 @@ impl Sequence {
             let chunk = Chunk::new(&self.tokens, &self.images, range);
             blocks.register(&mut self.blocks, block_idx, chunk);
         }
+        self.commit_state(blocks);
     }
 
     /// Appends a generated token.
@@ -136,12 +154,14 @@ impl Sequence {
         let block_size = blocks.block_size();
         let full = self.computed / block_size;
         let last = full * block_size..self.computed;
-        // What is still to be copied is not there.
-        if !last.is_empty() && self.tail.is_none() {
+        // What is still to be copied is not there. Where there is a recurrent state, half a block is never
+        // found.
+        if !last.is_empty() && self.tail.is_none() && !blocks.have_states() {
             let chunk = Chunk::new(&self.tokens, &self.images, last);
             blocks.register(&mut self.blocks, full, chunk);
         }
         self.drop_tail(blocks);
+        self.drop_state(blocks);
         blocks.release_all(&mut self.blocks);
         self.computed = 0;
         self.draft.clear();

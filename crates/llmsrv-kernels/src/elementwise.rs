@@ -34,6 +34,11 @@ pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
     tiers::silu_mul(Tier::best(), gate, up);
 }
 
+/// Replaces `gate` by `sigmoid(gate) * up`.
+pub fn sigmoid_mul(gate: &mut [f32], up: &[f32]) {
+    tiers::sigmoid_mul(Tier::best(), gate, up);
+}
+
 /// Replaces `gate` by `gelu(gate) * up`, with the tanh approximation (<https://arxiv.org/abs/1606.08415>);
 /// `up` is as long, else the rest is left out.
 pub fn gelu_mul(gate: &mut [f32], up: &[f32]) {
@@ -60,7 +65,7 @@ pub fn sigmoid(x: f32) -> f32 {
 mod tiers {
     use super::{
         RopeStyle, add_scaled_row, clamped_swiglu_row, gelu_mul_row, gelu_row, layer_norm_rows,
-        rms_norm_rows, rotate_row, silu_mul_row, tiered,
+        rms_norm_rows, rotate_row, sigmoid_mul_row, silu_mul_row, tiered,
     };
 
     tiered! {
@@ -76,6 +81,9 @@ mod tiers {
     }
     tiered! {
         pub(super) fn silu_mul(gate: &mut [f32], up: &[f32]) = silu_mul_row;
+    }
+    tiered! {
+        pub(super) fn sigmoid_mul(gate: &mut [f32], up: &[f32]) = sigmoid_mul_row;
     }
     tiered! {
         pub(super) fn gelu_mul(gate: &mut [f32], up: &[f32]) = gelu_mul_row;
@@ -167,6 +175,17 @@ fn add_scaled_row<const FUSED: bool>(x: &mut [f32], y: &[f32], scale: f32) {
 fn silu_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
     for (gate, up) in gate.iter_mut().zip(up) {
         *gate = silu::<FUSED>(*gate) * up;
+    }
+}
+
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn sigmoid_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
+    for (gate, up) in gate.iter_mut().zip(up) {
+        *gate = up / (1.0 + exp::<FUSED>(-*gate));
     }
 }
 

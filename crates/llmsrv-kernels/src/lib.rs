@@ -24,6 +24,7 @@ mod packed;
 mod pool;
 pub mod probe;
 pub mod quant;
+mod recurrence;
 mod tier;
 
 pub use attention::{Attention, Query, attend};
@@ -31,7 +32,7 @@ pub use bidirectional::{BidirectionalAttention, attend_bidirectional};
 pub use dot::{dot, dot_at};
 pub use elementwise::{
     RopeStyle, add_scaled, clamped_swiglu, gelu, gelu_mul, layer_norm, rms_norm, rotate, sigmoid,
-    silu_mul,
+    sigmoid_mul, silu_mul,
 };
 pub use error::Error;
 pub use kv::{KV_BLOCK, PagedKv, Rotation, Slot};
@@ -41,4 +42,5 @@ pub use packed::{
 };
 pub use pool::Pool;
 pub use quant::{dequantize, quantize, supported};
+pub use recurrence::{DeltaRule, ShortConv, Stretch, delta_rule, short_conv};
 pub use tier::Tier;

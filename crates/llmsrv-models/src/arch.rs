@@ -3,6 +3,8 @@
 //! A family fills an [`ArchConfig`] from the metadata of a file; `weights` and `decoder` read it
 //! and never ask which family it was.
 
+use std::ops::Range;
+
 use crate::rope::Rope;
 
 /// The hyperparameters of a decoder-only transformer.
@@ -18,6 +20,10 @@ pub(crate) struct ArchConfig {
     pub norm_eps: f32,
     /// Both parts of a layer read the residual stream as it was before the layer.
     pub parallel: bool,
+    /// Each head's queries come with a gate, whose sigmoid multiplies what the head gives.
+    pub output_gate: bool,
+    /// Name of the norm after the last layer.
+    pub output_norm: &'static str,
     /// Positions are rows of a table, which are added to the token embeddings.
     pub position_table: bool,
     /// Name of the norm before attention.
@@ -70,17 +76,30 @@ impl ArchConfig {
             .collect()
     }
 
-    /// Returns the last layer that stores keys and values: behind it rows whose logits nobody wants do
-    /// not matter.
+    /// Returns the last layer that stores keys and values, or changes a state: behind it rows whose logits
+    /// nobody wants do not matter.
     pub(crate) fn last_storing(&self) -> usize {
-        let stores = |layer: &LayerConfig| layer.stores_kv;
+        let stores = |layer: &LayerConfig| layer.stores_kv || layer.mixer.state_len() > 0;
         self.layers.iter().rposition(stores).unwrap_or(0)
+    }
+
+    /// Returns where the state of each layer lies within that of a sequence; empty for layers without.
+    pub(crate) fn state_ranges(&self) -> Vec<Range<usize>> {
+        let mut start = 0;
+        let ranges = self.layers.iter().map(|layer| {
+            let range = start..start + layer.mixer.state_len();
+            start = range.end;
+            range
+        });
+        ranges.collect()
     }
 }
 
 /// What differs between the layers of one model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LayerConfig {
+    /// The first part. What follows, up to the second part, is of attention.
+    pub mixer: Mixer,
     /// Query heads.
     pub n_heads: usize,
     /// Key and value heads; divides `n_heads`.
@@ -108,6 +127,75 @@ impl LayerConfig {
     /// Elements of the queries of one position.
     pub(crate) fn query_width(&self) -> usize {
         self.n_heads * self.head_dim
+    }
+}
+
+/// How the rows of a sequence come to know of each other in a layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Mixer {
+    /// By keys and values that are stored.
+    Attention,
+    /// By a convolution over the last rows, between two gates.
+    ShortConv {
+        /// Rows that a result is made of.
+        taps: usize,
+        /// Elements of a row.
+        width: usize,
+    },
+    /// By a state that a delta rule changes, behind a convolution.
+    DeltaNet(DeltaNetConfig),
+}
+
+/// The sizes of a gated delta net.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeltaNetConfig {
+    /// Rows that the convolution sees.
+    pub taps: usize,
+    /// Heads of queries and keys; divides `n_value_heads`.
+    pub n_key_heads: usize,
+    /// Heads of values.
+    pub n_value_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Value heads `h, h + n_key_heads, …` belong to key head `h`; else consecutive ones do.
+    pub interleaved: bool,
+}
+
+impl Mixer {
+    /// Returns the elements of the state of a sequence in a layer.
+    pub(crate) fn state_len(&self) -> usize {
+        match self {
+            Mixer::Attention => 0,
+            Mixer::ShortConv { taps, width } => (taps - 1) * width,
+            Mixer::DeltaNet(net) => net.conv_len() + net.rule_len(),
+        }
+    }
+}
+
+impl DeltaNetConfig {
+    /// Elements of the queries (or keys) of a row.
+    pub(crate) fn key_width(&self) -> usize {
+        self.n_key_heads * self.head_dim
+    }
+
+    /// Elements of the values of a row.
+    pub(crate) fn value_width(&self) -> usize {
+        self.n_value_heads * self.head_dim
+    }
+
+    /// Elements of a row that is convolved: queries, keys and values.
+    pub(crate) fn conv_width(&self) -> usize {
+        2 * self.key_width() + self.value_width()
+    }
+
+    /// Elements of the state of the convolution, which comes first.
+    pub(crate) fn conv_len(&self) -> usize {
+        (self.taps - 1) * self.conv_width()
+    }
+
+    /// Elements of the state of the delta rule.
+    pub(crate) fn rule_len(&self) -> usize {
+        self.value_width() * self.head_dim
     }
 }
 
@@ -149,6 +237,10 @@ pub(crate) enum Activation {
     ClampedSwiglu,
     /// The square of `x`, or 0 where that is negative.
     ReluSquared,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// `x` itself.
+    Identity,
 }
 
 /// The feed-forward part of a layer.

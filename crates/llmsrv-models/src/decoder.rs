@@ -8,10 +8,13 @@ use std::f32::consts::FRAC_1_SQRT_2;
 use llmsrv_engine::{ModelError, Span, StepPlan};
 
 use crate::{
-    arch::{ArchConfig, NormKind},
-    ops::{Attention, Input, LinearRef, Ops},
+    arch::{Activation, ArchConfig, LayerConfig, NormKind},
+    ops::{Attention, DeltaRule, Input, LinearRef, Ops},
     routing::Choices,
-    weights::{Experts, FeedForward, GatedMlp, LayerWeights, Linear, Norm, Weights},
+    weights::{
+        AttentionWeights, DeltaNetWeights, Experts, FeedForward, GatedMlp, Linear, Mixer, Norm,
+        ShortConvWeights, Weights,
+    },
 };
 
 /// Computes one step: keys and values of all rows go to the KV cache, logits of the wanted rows to
@@ -91,44 +94,27 @@ fn hidden<O: Ops>(
     let mut wanted: Option<StepPlan> = None;
     for (idx, (config, layer)) in arch.layers.iter().zip(&weights.layers).enumerate() {
         let now = wanted.as_ref().unwrap_or(plan);
-        // Attention.
+        // What the rows know of each other.
         let mut held = None;
         let input = normed(arch, ops, &x, layer.attention_norm.as_ref(), &mut held)?;
-        // [n, heads * head_dim], twice [n, kv_heads * head_dim]
-        let (mut query, stored) = project(ops, arch.norm_eps, input, layer)?;
-        drop(held);
-        if let Some(weight) = &layer.query_norm {
-            query = ops.rms_norm(&query, weight, arch.norm_eps)?;
-        }
-        let angles = config.rope.and_then(|rope| rotations.angles.get(rope));
-        if let Some(angles) = angles {
-            query = ops.rotate(query, angles, config.head_dim)?;
-        }
-        if let Some(factors) = &rotations.temperatures {
-            query = ops.scale_rows(query, factors)?;
-        }
-        if let Some((key, value)) = stored {
-            ops.append_kv(config, key, angles, &value, now)?;
-        }
-
-        // Nothing after the last keys and values matters for rows without logits.
         let is_last = idx == last_storing;
-        if is_last && plan.logit_rows.is_empty() {
+        // Nothing after the last keys and values, or the last state, matters for rows without logits.
+        let ends = is_last && plan.logit_rows.is_empty();
+        let mixed = match &layer.mixer {
+            Mixer::Attention(weights) => {
+                let rows = (input, ends);
+                attention(arch, ops, rows, (config, weights), &rotations, now)?
+            }
+            Mixer::ShortConv(weights) => Some(short_conv(ops, input, idx, weights, now)?),
+            Mixer::DeltaNet(weights) => {
+                Some(delta_net(ops, arch.norm_eps, input, idx, weights, now)?)
+            }
+        };
+        drop(held);
+        let Some(mut attended) = mixed.filter(|_| !ends) else {
             ops.end_step()?;
             return Ok(None);
-        }
-        let attention = Attention {
-            n_heads: config.n_heads,
-            n_kv_heads: config.n_kv_heads,
-            head_dim: config.head_dim,
-            scale: arch.attention_scale,
-            softcap: arch.attention_softcap,
-            window: config.window,
         };
-        // [n, heads * head_dim]
-        let sinks = layer.sinks.as_ref();
-        let mut attended = ops.attend(config.kv_layer, &query, sinks, now, &attention)?;
-        drop(query);
         if is_last && plan.logit_rows.len() < plan.tokens.len() {
             attended = ops.gather_rows(&attended, &plan.logit_rows)?;
             x = ops.gather_rows(&x, &plan.logit_rows)?;
@@ -150,7 +136,7 @@ fn hidden<O: Ops>(
         }
         let attended = Input::Rows(&attended);
         let post_norm = layer.attention_post_norm.as_ref();
-        x = residual_add(arch, ops, x, attended, &layer.attention_output, post_norm)?;
+        x = residual_add(arch, ops, x, attended, &layer.mixer_output, post_norm)?;
 
         // Feed-forward.
         let post_norm = layer.feed_forward_post_norm.as_ref();
@@ -257,6 +243,7 @@ fn wanted_rows(plan: &StepPlan) -> StepPlan {
                 start: span.start + (first - span.rows.start) as u32,
                 blocks: span.blocks.clone(),
                 tail: None,
+                state: None,
             });
         }
     }
@@ -295,43 +282,152 @@ fn scaled<O: Ops>(ops: &mut O, x: O::Tensor, factor: f32) -> Result<O::Tensor, M
     ops.scale_rows(x, &factors)
 }
 
-/// Queries, and keys and values that are to be stored.
-type Projected<O> = (
-    <O as Ops>::Tensor,
-    Option<(<O as Ops>::Tensor, <O as Ops>::Tensor)>,
-);
+/// Stores the keys and values of a layer and returns what its heads give, `[n, heads * head_dim]`; `None`
+/// where nobody wants that (`ends`).
+fn attention<O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    (input, ends): (Input<'_, O>, bool),
+    (config, weights): (&LayerConfig, &AttentionWeights<O>),
+    rotations: &Rotations<O>,
+    plan: &StepPlan,
+) -> Result<Option<O::Tensor>, ModelError> {
+    // [n, heads * head_dim], twice [n, kv_heads * head_dim]
+    let Projected {
+        mut query,
+        gate,
+        stored,
+    } = project(ops, arch.norm_eps, input, weights)?;
+    if let Some(weight) = &weights.query_norm {
+        query = ops.rms_norm(&query, weight, arch.norm_eps)?;
+    }
+    let angles = config.rope.and_then(|rope| rotations.angles.get(rope));
+    if let Some(angles) = angles {
+        query = ops.rotate(query, angles, config.head_dim)?;
+    }
+    if let Some(factors) = &rotations.temperatures {
+        query = ops.scale_rows(query, factors)?;
+    }
+    if let Some((key, value)) = stored {
+        ops.append_kv(config, key, angles, &value, plan)?;
+    }
+    if ends {
+        return Ok(None);
+    }
+    let attention = Attention {
+        n_heads: config.n_heads,
+        n_kv_heads: config.n_kv_heads,
+        head_dim: config.head_dim,
+        scale: arch.attention_scale,
+        softcap: arch.attention_softcap,
+        window: config.window,
+    };
+    let sinks = weights.sinks.as_ref();
+    let attended = ops.attend(config.kv_layer, &query, sinks, plan, &attention)?;
+    match gate {
+        Some(gate) => ops.gated(gate, &attended, Activation::Sigmoid).map(Some),
+        None => Ok(Some(attended)),
+    }
+}
+
+/// Computes a convolution between two gates, `[n, w]`.
+fn short_conv<O: Ops>(
+    ops: &mut O,
+    input: Input<'_, O>,
+    layer: usize,
+    weights: &ShortConvWeights<O>,
+    plan: &StepPlan,
+) -> Result<O::Tensor, ModelError> {
+    let [before, after, x] = linears(
+        ops,
+        input,
+        [&weights.before, &weights.after, &weights.input],
+    )?;
+    let x = ops.gated(before, &x, Activation::Identity)?;
+    let x = ops.short_conv(layer, &x, &weights.kernel, false, plan)?;
+    ops.gated(after, &x, Activation::Identity)
+}
+
+/// Computes what the heads of a gated delta net give, `[n, value heads * head_dim]`.
+fn delta_net<O: Ops>(
+    ops: &mut O,
+    eps: f32,
+    input: Input<'_, O>,
+    layer: usize,
+    weights: &DeltaNetWeights<O>,
+    plan: &StepPlan,
+) -> Result<O::Tensor, ModelError> {
+    let parts = [&weights.qkv, &weights.gate, &weights.alpha, &weights.beta];
+    let [qkv, gate, alpha, beta] = linears(ops, input, parts)?;
+    let qkv = ops.short_conv(layer, &qkv, &weights.kernel, true, plan)?;
+    let rule = DeltaRule {
+        net: &weights.config,
+        decay: &weights.decay,
+        decay_bias: &weights.decay_bias,
+        eps,
+    };
+    let y = ops.delta_rule(layer, &qkv, (&alpha, &beta), &rule, plan)?;
+    let y = ops.rms_norm(&y, &weights.norm, eps)?;
+    ops.gated(gate, &y, Activation::Silu)
+}
+
+/// What a layer multiplies its input to.
+struct Projected<O: Ops> {
+    query: O::Tensor,
+    /// Multiplies what the heads give.
+    gate: Option<O::Tensor>,
+    /// Keys and values that are to be stored.
+    stored: Option<(O::Tensor, O::Tensor)>,
+}
 
 /// Computes the queries of a layer and, where it stores them, keys and values, normed.
 fn project<O: Ops>(
     ops: &mut O,
     eps: f32,
     input: Input<'_, O>,
-    layer: &LayerWeights<O>,
+    weights: &AttentionWeights<O>,
 ) -> Result<Projected<O>, ModelError> {
-    let (query, key, value) = match (&layer.key, &layer.value) {
+    let mut gate = None;
+    let (query, key, value) = match (&weights.key, &weights.value) {
         (None, _) => {
-            let [query] = linears(ops, input, [&layer.query])?;
-            return Ok((query, None));
+            let [query] = linears(ops, input, [&weights.query])?;
+            return Ok(Projected {
+                query,
+                gate,
+                stored: None,
+            });
         }
-        (Some(key), Some(value)) => {
-            let [query, key, value] = linears(ops, input, [&layer.query, key, value])?;
-            (query, key, Some(value))
-        }
+        (Some(key), Some(value)) => match &weights.gate {
+            Some(of_gate) => {
+                let parts = [&weights.query, of_gate, key, value];
+                let [query, made, key, value] = linears(ops, input, parts)?;
+                gate = Some(made);
+                (query, key, Some(value))
+            }
+            None => {
+                let [query, key, value] = linears(ops, input, [&weights.query, key, value])?;
+                (query, key, Some(value))
+            }
+        },
         (Some(key), None) => {
-            let [query, key] = linears(ops, input, [&layer.query, key])?;
+            let [query, key] = linears(ops, input, [&weights.query, key])?;
             (query, key, None)
         }
     };
-    let value = match (&layer.value_norm, value) {
+    let value = match (&weights.value_norm, value) {
         (Some(ones), value) => ops.rms_norm(value.as_ref().unwrap_or(&key), ones, eps)?,
         (None, Some(value)) => value,
         (None, None) => return Err(ModelError::Compute("a layer has no values".into())),
     };
-    let key = match &layer.key_norm {
+    let key = match &weights.key_norm {
         Some(weight) => ops.rms_norm(&key, weight, eps)?,
         None => key,
     };
-    Ok((query, Some((key, value))))
+    Ok(Projected {
+        query,
+        gate,
+        stored: Some((key, value)),
+    })
 }
 
 /// Returns what a part of a layer reads: the residual stream, normed if there is a norm for that. What

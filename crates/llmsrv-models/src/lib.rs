@@ -224,6 +224,7 @@ where
         block_size: BLOCK_SIZE,
         context_length: arch.context_length,
         kv_block_bytes: ops.kv_block_bytes(),
+        state_bytes: ops.state_bytes(),
         weight_bytes: adapters
             .iter()
             .fold(source.tensor_bytes(), |sum, adapter| {
@@ -326,7 +327,8 @@ fn kv_type(name: &str, arch: &ArchConfig) -> Result<TensorType, LoadError> {
             )));
         }
     };
-    let mut heads = arch.layers.iter().map(|layer| layer.head_dim);
+    let shapes = arch.kv_shapes();
+    let mut heads = shapes.iter().map(|(_, head_dim)| *head_dim);
     let Some(head_dim) = heads.find(|dim| !dim.is_multiple_of(dtype.block_len())) else {
         return Ok(dtype);
     };

@@ -1,6 +1,6 @@
 //! A decoder as the engine sees it: checks each plan, then computes it.
 
-use llmsrv_engine::{ImageRows, Model, ModelError, ModelSpec, StepPlan};
+use llmsrv_engine::{ImageRows, Model, ModelError, ModelSpec, Span, StepPlan};
 
 use crate::{arch::ArchConfig, decoder, ops::Ops, weights::Weights};
 
@@ -14,6 +14,7 @@ pub(crate) struct Decoder<O: Ops> {
     weights: Weights<O>,
     ops: O,
     n_blocks: usize,
+    n_states: usize,
 }
 
 impl<O: Ops> Decoder<O> {
@@ -30,6 +31,7 @@ impl<O: Ops> Decoder<O> {
             weights,
             ops,
             n_blocks: 0,
+            n_states: 0,
         }
     }
 
@@ -63,6 +65,7 @@ impl<O: Ops> Decoder<O> {
             {
                 return Err("a KV block was not reserved");
             }
+            self.check_state(span)?;
             let positions = plan.positions.get(span.rows.clone()).unwrap_or_default();
             if !positions
                 .iter()
@@ -96,8 +99,48 @@ impl<O: Ops> Decoder<O> {
         Ok(())
     }
 
-    /// Copies what the sequences of the step have in common with blocks of others.
-    fn copy_tails(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+    /// Checks what a span says about its recurrent state.
+    fn check_state(&self, span: &Span) -> Result<(), &'static str> {
+        let Some(state) = &span.state else {
+            return match self.spec.state_bytes {
+                0 => Ok(()),
+                _ => Err("a span has no recurrent state"),
+            };
+        };
+        if self.spec.state_bytes == 0 {
+            return Err("a span has a recurrent state where there are none");
+        }
+        let saves = || state.saves.iter().map(|(_, to)| to);
+        let mut all = saves().chain(&state.from).chain([&state.slot]);
+        if all.any(|id| id.0 as usize >= self.n_states) {
+            return Err("a recurrent state was not reserved");
+        }
+        if saves().chain(&state.from).any(|id| *id == state.slot) {
+            return Err("a recurrent state is copied to itself");
+        }
+        let ends = state.saves.iter().map(|(n_rows, _)| *n_rows);
+        if !ends.clone().is_sorted_by(|a, b| a < b)
+            || !ends.into_iter().all(|n| (1..=span.rows.len()).contains(&n))
+        {
+            return Err("checkpoints do not ascend within their span");
+        }
+        Ok(())
+    }
+
+    /// Copies what the sequences of the step have in common with others, and begins the states of those
+    /// that begin.
+    fn begin(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+        for (span, state) in plan
+            .spans
+            .iter()
+            .filter_map(|span| Some((span, span.state.as_ref()?)))
+        {
+            match state.from {
+                _ if span.start == 0 => self.ops.clear_state(state.slot)?,
+                Some(from) => self.ops.copy_state(from, state.slot)?,
+                None => {}
+            }
+        }
         let copies = plan.spans.iter();
         for (from, to, _) in copies.filter_map(|span| span.copy(self.spec.block_size)) {
             self.ops.copy_block(from, to)?;
@@ -124,13 +167,21 @@ where
         Ok(())
     }
 
+    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
+        if n_states > self.n_states {
+            self.ops.reserve_states(n_states)?;
+            self.n_states = n_states;
+        }
+        Ok(())
+    }
+
     fn forward(&mut self, plan: &StepPlan, logits: &mut [f32]) -> Result<(), ModelError> {
         let checked = self.check(plan, logits, self.spec.vocab_size);
         checked.map_err(|reason| ModelError::Compute(format!("invalid plan: {reason}")))?;
         if plan.tokens.is_empty() {
             return Ok(());
         }
-        self.copy_tails(plan)?;
+        self.begin(plan)?;
         decoder::forward(&self.arch, &self.weights, &mut self.ops, plan, logits)
     }
 
@@ -140,7 +191,7 @@ where
         if plan.tokens.is_empty() {
             return Ok(());
         }
-        self.copy_tails(plan)?;
+        self.begin(plan)?;
         decoder::embed(&self.arch, &self.weights, &mut self.ops, plan, rows)
     }
 }

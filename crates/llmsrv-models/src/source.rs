@@ -25,6 +25,8 @@ pub(crate) struct FileMatrix {
     pub n_cols: usize,
     /// Where the rows are within the tensor.
     range: Range<usize>,
+    /// The rows, where they do not lie beside each other in the file.
+    gathered: Option<Arc<[u8]>>,
 }
 
 impl Source {
@@ -85,6 +87,23 @@ impl Source {
     /// Returns a number of things for each of `n` layers: a list, or one number that holds for all. No
     /// layer has 0 of them.
     pub(crate) fn counts(&self, key: &str, n: usize) -> Result<Option<Vec<usize>>, LoadError> {
+        let counts = self.counts_or_none(key, n)?;
+        let layer = counts.iter().flatten().position(|count| *count == 0);
+        match layer {
+            None => Ok(counts),
+            Some(layer) => {
+                let key = self.full(key);
+                Err(invalid(format!("{key} is 0 in layer {layer}")))
+            }
+        }
+    }
+
+    /// As [`Source::counts`], but layers may have 0 of them.
+    pub(crate) fn counts_or_none(
+        &self,
+        key: &str,
+        n: usize,
+    ) -> Result<Option<Vec<usize>>, LoadError> {
         let full = self.full(key);
         let Some(list) = self.file.metadata().i64s(&full) else {
             let count = self.optional_count(key)?;
@@ -97,7 +116,7 @@ impl Source {
             )));
         }
         let counts = list.iter().take(n).enumerate().map(|(layer, count)| {
-            let small = i32::try_from(*count).ok().filter(|count| *count > 0);
+            let small = i32::try_from(*count).ok();
             small
                 .and_then(|count| usize::try_from(count).ok())
                 .ok_or_else(|| invalid(format!("{full} is {count} in layer {layer}")))
@@ -219,6 +238,21 @@ impl Source {
             Some(values) => Ok(values),
             None => Err(missing(name)),
         }
+    }
+
+    /// Returns all values of a required small matrix, row after row.
+    pub(crate) fn grid(
+        &self,
+        name: &str,
+        n_cols: usize,
+        n_rows: usize,
+    ) -> Result<Vec<f32>, LoadError> {
+        let tensor = self.file.tensor(name).ok_or_else(|| missing(name))?;
+        self.check(tensor, &[n_cols, n_rows])?;
+        let mut values = vec![0.0; n_cols * n_rows];
+        llmsrv_kernels::dequantize(tensor.dtype, self.file.data(tensor), &mut values)
+            .map_err(|error| invalid(format!("tensor {name}: {error}")))?;
+        Ok(values)
     }
 
     /// Returns the values of a vector; one without elements counts as absent.
@@ -392,6 +426,7 @@ impl Source {
             n_rows,
             n_cols,
             range: 0..n_bytes,
+            gathered: None,
         })
     }
 }
@@ -404,12 +439,16 @@ impl FileMatrix {
 
     /// Returns the stored values.
     pub(crate) fn bytes(&self) -> &[u8] {
+        if let Some(gathered) = &self.gathered {
+            return gathered;
+        }
         let bytes = self.file.data(&self.tensor);
         bytes.get(self.range.clone()).unwrap_or_default()
     }
 
     /// Returns some of the rows. Rows beyond the end do not exist.
     pub(crate) fn rows(&self, rows: Range<usize>) -> FileMatrix {
+        debug_assert!(self.gathered.is_none(), "a copy is not cut");
         let rows = rows.start.min(self.n_rows)..rows.end.min(self.n_rows);
         let row_bytes = self.range.len() / self.n_rows.max(1);
         let start = self.range.start + rows.start * row_bytes;
@@ -419,11 +458,33 @@ impl FileMatrix {
             n_rows: rows.len(),
             n_cols: self.n_cols,
             range: start..start + rows.len() * row_bytes,
+            gathered: None,
+        }
+    }
+
+    /// Returns some stretches of the rows, one after the other: a copy, where there are several.
+    pub(crate) fn stretches(&self, stretches: &[Range<usize>]) -> FileMatrix {
+        if let [rows] = stretches {
+            return self.rows(rows.clone());
+        }
+        let parts: Vec<FileMatrix> = stretches
+            .iter()
+            .map(|rows| self.rows(rows.clone()))
+            .collect();
+        let bytes: Vec<u8> = parts.iter().flat_map(FileMatrix::bytes).copied().collect();
+        FileMatrix {
+            n_rows: parts.iter().map(|part| part.n_rows).sum(),
+            range: 0..bytes.len(),
+            gathered: Some(bytes.into()),
+            ..self.clone()
         }
     }
 
     /// Says that all values will be read soon, or not again for long.
     pub(crate) fn expect(&self, soon: bool) {
+        if self.gathered.is_some() {
+            return;
+        }
         self.file.expect(&self.tensor, self.range.clone(), soon);
     }
 

@@ -9,7 +9,10 @@ use llmsrv_engine::{LoadError, ModelError};
 
 use crate::{
     adapter::Adapter,
-    arch::{ArchConfig, ExpertsConfig, FeedForwardConfig, LayerConfig, NormKind, QkNorm},
+    arch::{
+        ArchConfig, DeltaNetConfig, ExpertsConfig, FeedForwardConfig, LayerConfig,
+        Mixer as MixerConfig, NormKind, QkNorm,
+    },
     ops::Ops,
     source::{FileMatrix, Source, invalid},
 };
@@ -82,23 +85,11 @@ pub(crate) struct LowRank<O: Ops> {
 pub(crate) struct LayerWeights<O: Ops> {
     /// Norm before attention.
     pub attention_norm: Option<Norm<O>>,
-    /// To the queries of all heads.
-    pub query: Linear<O>,
-    /// To the keys of all heads, where the layer stores some.
-    pub key: Option<Linear<O>>,
-    /// To the values of all heads; without it they are the keys before their norm.
-    pub value: Option<Linear<O>>,
-    /// Weight of the norm of the queries.
-    pub query_norm: Option<O::Vector>,
-    /// Weight of the norm of the keys.
-    pub key_norm: Option<O::Vector>,
-    /// Weight of the norm of the values of a head: ones.
-    pub value_norm: Option<O::Vector>,
-    /// The score of each head that has no key.
-    pub sinks: Option<O::Vector>,
-    /// From all heads back to the residual stream.
-    pub attention_output: Linear<O>,
-    /// Weight of the norm after attention.
+    /// The first part of the layer.
+    pub mixer: Mixer<O>,
+    /// From what that gives back to the residual stream.
+    pub mixer_output: Linear<O>,
+    /// Weight of the norm after the mixer.
     pub attention_post_norm: Option<O::Vector>,
     /// Norm before the feed-forward part.
     pub feed_forward_norm: Option<Norm<O>>,
@@ -110,6 +101,70 @@ pub(crate) struct LayerWeights<O: Ops> {
     pub input: Option<LayerInput<O>>,
     /// Multiplies the residual stream at the end.
     pub output_scale: Option<f32>,
+}
+
+/// The first part of a layer.
+pub(crate) enum Mixer<O: Ops> {
+    /// Attention.
+    Attention(Box<AttentionWeights<O>>),
+    /// A convolution over the last rows.
+    ShortConv(ShortConvWeights<O>),
+    /// A gated delta net.
+    DeltaNet(Box<DeltaNetWeights<O>>),
+}
+
+/// Attention, but for its output.
+pub(crate) struct AttentionWeights<O: Ops> {
+    /// To the queries of all heads.
+    pub query: Linear<O>,
+    /// To what multiplies the results of all heads.
+    pub gate: Option<Linear<O>>,
+    /// To the keys of all heads, where the layer stores some.
+    pub key: Option<Linear<O>>,
+    /// To the values of all heads; without it they are the keys before their norm.
+    pub value: Option<Linear<O>>,
+    /// Of the queries.
+    pub query_norm: Option<O::Vector>,
+    /// Of the keys.
+    pub key_norm: Option<O::Vector>,
+    /// Of the values of a head: ones.
+    pub value_norm: Option<O::Vector>,
+    /// The score of each head that has no key.
+    pub sinks: Option<O::Vector>,
+}
+
+/// A convolution between two gates, but for its output.
+pub(crate) struct ShortConvWeights<O: Ops> {
+    /// To what multiplies the input.
+    pub before: Linear<O>,
+    /// To what multiplies the result.
+    pub after: Linear<O>,
+    /// To the input of the convolution.
+    pub input: Linear<O>,
+    /// `[taps][width]`.
+    pub kernel: O::Vector,
+}
+
+/// A gated delta net, but for its output.
+pub(crate) struct DeltaNetWeights<O: Ops> {
+    /// Its sizes.
+    pub config: DeltaNetConfig,
+    /// To queries, keys and values, one after the other.
+    pub qkv: Linear<O>,
+    /// To what multiplies the results of all heads.
+    pub gate: Linear<O>,
+    /// To how much each value head forgets.
+    pub alpha: Linear<O>,
+    /// To how much each value head learns.
+    pub beta: Linear<O>,
+    /// `[taps][queries, keys and values]`.
+    pub kernel: O::Vector,
+    /// How fast each value head forgets; below 0.
+    pub decay: O::Vector,
+    /// Added to `alpha`.
+    pub decay_bias: O::Vector,
+    /// Of the result of a head.
+    pub norm: O::Vector,
 }
 
 /// The feed-forward part of a layer.
@@ -194,11 +249,16 @@ impl<O: Ops> Weights<O> {
                 .position_table
                 .then(|| source.table("position_embd.weight", arch.context_length, arch.width))
                 .transpose()?,
-            output_norm: loader.residual_norm("output_norm")?,
+            output_norm: loader.residual_norm(arch.output_norm)?,
             output: Linear {
                 matrix: loader.upload(output)?,
                 bias: loader.bias(output_bias)?,
-                low_rank: loader.low_rank("output.weight", n_vocab, arch.width, 0..n_vocab)?,
+                low_rank: loader.low_rank(
+                    "output.weight",
+                    n_vocab,
+                    arch.width,
+                    &all_rows(n_vocab),
+                )?,
             },
             per_layer,
         };
@@ -210,8 +270,13 @@ impl<O: Ops> Weights<O> {
     }
 }
 
-/// To queries, and to keys and values.
-type Projections<O> = (Linear<O>, Option<Linear<O>>, Option<Linear<O>>);
+/// To queries and their gates, and to keys and values.
+struct Projections<O: Ops> {
+    query: Linear<O>,
+    gate: Option<Linear<O>>,
+    key: Option<Linear<O>>,
+    value: Option<Linear<O>>,
+}
 
 struct Loader<'a, O: Ops> {
     source: &'a Source,
@@ -228,38 +293,29 @@ impl<O: Ops> Loader<'_, O> {
             .layers
             .get(idx)
             .ok_or_else(|| invalid(format!("layer {idx} is missing")))?;
-        let (query_width, kv_width) = (config.query_width(), config.kv_width());
-        let qk_norm = |heads_width| match arch.qk_norm {
-            None => None,
-            Some(QkNorm::Head) => Some(config.head_dim),
-            Some(QkNorm::Row) => Some(heads_width),
+        let (mixer, mixer_output) = match &config.mixer {
+            MixerConfig::Attention => {
+                let weights = self.attention(config, &name)?;
+                let width = config.query_width();
+                let output = self.linear(&name("attn_output"), arch.width, width)?;
+                (Mixer::Attention(Box::new(weights)), output)
+            }
+            MixerConfig::ShortConv { taps, width } => {
+                let weights = self.short_conv(*taps, *width, &name)?;
+                let output = self.linear(&name("shortconv.out_proj"), arch.width, *width)?;
+                (Mixer::ShortConv(weights), output)
+            }
+            MixerConfig::DeltaNet(net) => {
+                let weights = self.delta_net(*net, &name)?;
+                let width = net.value_width();
+                let output = self.linear(&name("ssm_out"), arch.width, width)?;
+                (Mixer::DeltaNet(Box::new(weights)), output)
+            }
         };
-        let (query, key, value) = self.projections(config, &name)?;
-        let key_norm = if config.stores_kv {
-            qk_norm(kv_width)
-        } else {
-            self.ignore(&name("attn_k_norm.weight"));
-            None
-        };
-        let ones = arch.value_norm && config.stores_kv;
-        let ones = ones.then(|| self.ops.vector(vec![1.0; config.head_dim]));
         Ok(LayerWeights {
             attention_norm: self.pre_norm(&name(arch.attention_norm))?,
-            query,
-            key,
-            value,
-            query_norm: qk_norm(query_width)
-                .map(|len| self.norm(&name("attn_q_norm.weight"), len))
-                .transpose()?,
-            key_norm: key_norm
-                .map(|len| self.norm(&name("attn_k_norm.weight"), len))
-                .transpose()?,
-            value_norm: ones.transpose().map_err(device)?,
-            sinks: arch
-                .sinks
-                .then(|| self.norm(&name("attn_sinks.weight"), config.n_heads))
-                .transpose()?,
-            attention_output: self.linear(&name("attn_output"), arch.width, query_width)?,
+            mixer,
+            mixer_output,
             attention_post_norm: self
                 .norm_if(arch.post_norm, &name("post_attention_norm.weight"))?,
             feed_forward_norm: self.pre_norm(&name(arch.feed_forward_norm))?,
@@ -271,6 +327,137 @@ impl<O: Ops> Loader<'_, O> {
                 .optional_vector(&name("layer_output_scale.weight"), 1)?
                 .and_then(|scale| scale.first().copied()),
         })
+    }
+
+    /// Loads attention, but for its output.
+    fn attention(
+        &mut self,
+        config: &LayerConfig,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<AttentionWeights<O>, LoadError> {
+        let arch = self.arch;
+        let qk_norm = |heads_width| match arch.qk_norm {
+            None => None,
+            Some(QkNorm::Head) => Some(config.head_dim),
+            Some(QkNorm::Row) => Some(heads_width),
+        };
+        let Projections {
+            query,
+            gate,
+            key,
+            value,
+        } = self.projections(config, name)?;
+        let key_norm = if config.stores_kv {
+            qk_norm(config.kv_width())
+        } else {
+            self.ignore(&name("attn_k_norm.weight"));
+            None
+        };
+        let ones = arch.value_norm && config.stores_kv;
+        let ones = ones.then(|| self.ops.vector(vec![1.0; config.head_dim]));
+        Ok(AttentionWeights {
+            query,
+            gate,
+            key,
+            value,
+            query_norm: qk_norm(config.query_width())
+                .map(|len| self.norm(&name("attn_q_norm.weight"), len))
+                .transpose()?,
+            key_norm: key_norm
+                .map(|len| self.norm(&name("attn_k_norm.weight"), len))
+                .transpose()?,
+            value_norm: ones.transpose().map_err(device)?,
+            sinks: arch
+                .sinks
+                .then(|| self.norm(&name("attn_sinks.weight"), config.n_heads))
+                .transpose()?,
+        })
+    }
+
+    /// Loads a convolution between two gates, but for its output.
+    fn short_conv(
+        &mut self,
+        taps: usize,
+        width: usize,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<ShortConvWeights<O>, LoadError> {
+        let [before, after, input] = self.stacked(&name("shortconv.in_proj"), [width; 3])?;
+        Ok(ShortConvWeights {
+            before,
+            after,
+            input,
+            kernel: self.kernel(&name("shortconv.conv.weight"), taps, width)?,
+        })
+    }
+
+    /// Loads a gated delta net, but for its output.
+    fn delta_net(
+        &mut self,
+        config: DeltaNetConfig,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<DeltaNetWeights<O>, LoadError> {
+        let (n_heads, key_heads) = (config.n_value_heads, config.n_key_heads);
+        let (keys, values) = (config.key_width(), config.value_width());
+        let dim = config.head_dim;
+        let group = n_heads / key_heads;
+        let width = self.arch.width;
+        let (qkv, gate) = if self.source.has(&name("ssm_in.weight")) {
+            // The parts of one key head after those of another.
+            let part = dim * (2 + 2 * group);
+            let of = |at: usize, n: usize| {
+                let rows = move |head: usize| head * part + at * dim..head * part + (at + n) * dim;
+                (0..key_heads).map(rows)
+            };
+            let qkv: Vec<_> = of(0, 1).chain(of(1, 1)).chain(of(2, group)).collect();
+            let gate: Vec<_> = of(2 + group, group).collect();
+            let parts = [&qkv[..], &gate[..]];
+            let [qkv, gate] = self.cut(&name("ssm_in"), 2 * (keys + values), width, parts)?;
+            (qkv, gate)
+        } else {
+            let qkv = self.linear(&name("attn_qkv"), config.conv_width(), width)?;
+            (qkv, self.linear(&name("attn_gate"), values, width)?)
+        };
+        let (beta, alpha) = if self.source.has(&name("ssm_ba.weight")) {
+            let of = |at: usize| -> Vec<Range<usize>> {
+                let rows = |head: usize| (2 * head + at) * group..(2 * head + at + 1) * group;
+                (0..key_heads).map(rows).collect()
+            };
+            let (beta, alpha) = (of(0), of(1));
+            let [beta, alpha] = self.cut(&name("ssm_ba"), 2 * n_heads, width, [&beta, &alpha])?;
+            (beta, alpha)
+        } else {
+            let beta = self.linear(&name("ssm_beta"), n_heads, width)?;
+            (beta, self.linear(&name("ssm_alpha"), n_heads, width)?)
+        };
+        // Files of the public library leave out the ending.
+        let bias = ["ssm_dt.bias", "ssm_dt"].map(name);
+        let bias = bias.iter().find(|name| self.source.has(name));
+        let bias = bias.map_or_else(|| name("ssm_dt.bias"), String::clone);
+        Ok(DeltaNetWeights {
+            config,
+            qkv,
+            gate,
+            alpha,
+            beta,
+            kernel: self.kernel(&name("ssm_conv1d.weight"), config.taps, config.conv_width())?,
+            decay: self.norm(&name("ssm_a"), n_heads)?,
+            decay_bias: self.norm(&bias, n_heads)?,
+            norm: self.norm(&name("ssm_norm.weight"), dim)?,
+        })
+    }
+
+    /// Loads the weights of a convolution: in the file a row for each channel, here one for each tap.
+    fn kernel(&mut self, name: &str, taps: usize, width: usize) -> Result<O::Vector, LoadError> {
+        let by_channel = self.source.grid(name, taps, width)?;
+        let mut by_tap = vec![0.0; by_channel.len()];
+        for (channel, weights) in by_channel.chunks_exact(taps).enumerate() {
+            for (weight, row) in weights.iter().zip(by_tap.chunks_exact_mut(width)) {
+                if let Some(place) = row.get_mut(channel) {
+                    *place = *weight;
+                }
+            }
+        }
+        self.ops.vector(by_tap).map_err(device)
     }
 
     /// Loads the products that make queries and, where the layer stores them, keys and values.
@@ -286,14 +473,36 @@ impl<O: Ops> Loader<'_, O> {
             let [query, key, value] = self.stacked(&name("attn_qkv"), heights)?;
             let stored = config.stores_kv.then_some((key, value));
             let (key, value) = stored.unzip();
-            return Ok((query, key, value));
+            return Ok(Projections {
+                query,
+                gate: None,
+                key,
+                value,
+            });
         }
-        let query = self.linear(&name("attn_q"), query_width, width)?;
+        let (query, gate) = if self.arch.output_gate {
+            // In each head the query, then its gate.
+            let dim = config.head_dim;
+            let of = |at: usize| -> Vec<Range<usize>> {
+                let rows = |head: usize| (2 * head + at) * dim..(2 * head + at + 1) * dim;
+                (0..config.n_heads).map(rows).collect()
+            };
+            let parts = [&of(0)[..], &of(1)[..]];
+            let [query, gate] = self.cut(&name("attn_q"), 2 * query_width, width, parts)?;
+            (query, Some(gate))
+        } else {
+            (self.linear(&name("attn_q"), query_width, width)?, None)
+        };
         if !config.stores_kv {
             // Files may have them all the same.
             self.ignore(&name("attn_k.weight"));
             self.ignore(&name("attn_v.weight"));
-            return Ok((query, None, None));
+            return Ok(Projections {
+                query,
+                gate,
+                key: None,
+                value: None,
+            });
         }
         let key = self.linear(&name("attn_k"), kv_width, width)?;
         // Only where values are normed apart can they be the keys.
@@ -302,7 +511,12 @@ impl<O: Ops> Loader<'_, O> {
         } else {
             Some(self.linear(&name("attn_v"), kv_width, width)?)
         };
-        Ok((query, Some(key), value))
+        Ok(Projections {
+            query,
+            gate,
+            key: Some(key),
+            value,
+        })
     }
 
     /// Loads the second embedding.
@@ -504,7 +718,12 @@ impl<O: Ops> Loader<'_, O> {
         Ok(Linear {
             matrix: self.upload(matrix)?,
             bias: self.bias(bias)?,
-            low_rank: self.low_rank(&format!("{name}.weight"), n_rows, n_cols, 0..n_rows)?,
+            low_rank: self.low_rank(
+                &format!("{name}.weight"),
+                n_rows,
+                n_cols,
+                &all_rows(n_rows),
+            )?,
         })
     }
 
@@ -515,28 +734,44 @@ impl<O: Ops> Loader<'_, O> {
         heights: [usize; N],
     ) -> Result<[Linear<O>; N], LoadError> {
         let n_rows = heights.iter().sum();
-        let stack = self
-            .source
-            .matrix(&format!("{name}.weight"), n_rows, self.arch.width)?;
-        let bias = self
-            .source
-            .optional_vector(&format!("{name}.bias"), n_rows)?;
         let mut start = 0;
         let parts = heights.map(|height| {
             let rows = start..start + height;
             start = rows.end;
-            let bias = bias.as_ref().and_then(|bias| bias.get(rows.clone()));
-            let full = format!("{name}.weight");
+            [rows]
+        });
+        let parts = parts.each_ref().map(|part| &part[..]);
+        self.cut(name, n_rows, self.arch.width, parts)
+    }
+
+    /// Loads one tensor as matrices, each of which is made of some stretches of its rows.
+    fn cut<const N: usize>(
+        &mut self,
+        name: &str,
+        n_rows: usize,
+        n_cols: usize,
+        parts: [&[Range<usize>]; N],
+    ) -> Result<[Linear<O>; N], LoadError> {
+        let full = format!("{name}.weight");
+        let all = self.source.matrix(&full, n_rows, n_cols)?;
+        let bias = self
+            .source
+            .optional_vector(&format!("{name}.bias"), n_rows)?;
+        let parts = parts.map(|stretches| {
+            let bias = bias.as_ref().map(|bias| {
+                let rows = stretches.iter().filter_map(|rows| bias.get(rows.clone()));
+                rows.flatten().copied().collect()
+            });
             Ok(Linear {
-                matrix: self.upload(stack.rows(rows.clone()))?,
-                bias: self.bias(bias.map(<[f32]>::to_vec))?,
-                low_rank: self.low_rank(&full, n_rows, self.arch.width, rows)?,
+                matrix: self.upload(all.stretches(stretches))?,
+                bias: self.bias(bias)?,
+                low_rank: self.low_rank(&full, n_rows, n_cols, stretches)?,
             })
         });
         let parts: Vec<Linear<O>> = parts.into_iter().collect::<Result<_, LoadError>>()?;
         parts
             .try_into()
-            .map_err(|_| invalid(format!("tensor {name}.weight cannot be cut")))
+            .map_err(|_| invalid(format!("tensor {full} cannot be cut")))
     }
 
     /// Loads what adapters add to some rows of the matrix `name`.
@@ -545,14 +780,14 @@ impl<O: Ops> Loader<'_, O> {
         name: &str,
         n_rows: usize,
         n_cols: usize,
-        rows: Range<usize>,
+        rows: &[Range<usize>],
     ) -> Result<Vec<LowRank<O>>, LoadError> {
         let mut parts = Vec::new();
         for adapter in self.adapters {
             if let Some(found) = adapter.factors(name, n_rows, n_cols)? {
                 parts.push(LowRank {
                     down: self.upload(found.down)?,
-                    up: self.upload(found.up.rows(rows.clone()))?,
+                    up: self.upload(found.up.stretches(rows))?,
                     scale: found.scale,
                 });
             }
@@ -599,6 +834,10 @@ impl<O: Ops> Loader<'_, O> {
     fn upload(&mut self, matrix: FileMatrix) -> Result<O::Matrix, LoadError> {
         self.ops.matrix(matrix).map_err(device)
     }
+}
+
+fn all_rows(n_rows: usize) -> [Range<usize>; 1] {
+    [0..n_rows]
 }
 
 /// A device that cannot take the weights, which is no fault of the file.

@@ -246,12 +246,14 @@ impl Manager {
             let loaded = slot.loaded()?;
             let (spec, stats) = (loaded.engine.spec(), loaded.engine.stats());
             let kv = |n_blocks: usize| n_blocks as u64 * spec.kv_block_bytes as u64;
+            let states = |n_states: usize| n_states as u64 * spec.state_bytes as u64;
+            let n_live = stats.states_total.saturating_sub(stats.checkpoints);
             Some(ModelFigures {
                 name: slot.use_().told_as.to_string(),
                 weights: spec.weight_bytes,
-                kv_reserved: kv(stats.kv_blocks_total),
-                kv_used: kv(stats.kv_blocks_used),
-                kv_cached: kv(stats.kv_blocks_cached),
+                kv_reserved: kv(stats.kv_blocks_total) + states(stats.states_total),
+                kv_used: kv(stats.kv_blocks_used) + states(n_live.min(stats.running)),
+                kv_cached: kv(stats.kv_blocks_cached) + states(stats.checkpoints),
                 running: stats.running,
                 waiting: stats.waiting,
             })
@@ -613,7 +615,9 @@ fn load(
         vision,
         ..
     } = loader(&stored.weights, &load_options).map_err(|error| refused(&name, error))?;
-    let draft = match draft.filter(|_| model.spec().generates()) {
+    // A wrong draft token cannot be taken out of a recurrent state, so such a model would not use one.
+    let drafts = model.spec().generates() && model.spec().state_bytes == 0;
+    let draft = match draft.filter(|_| drafts) {
         Some(draft) => draft.load(settings, loader, &name, &tokenizer)?,
         None => None,
     };
@@ -628,12 +632,17 @@ fn load(
     let models = models.into_iter().flatten();
     let weights: u64 = models.clone().map(|spec| spec.weight_bytes).sum();
     let block_bytes: u64 = models.map(|spec| spec.kv_block_bytes.max(1) as u64).sum();
+    let state_bytes = spec.state_bytes as u64;
     account.correct(MemoryEstimate {
         weights,
-        kv: blocks_for(wanted) as u64 * block_bytes,
+        kv: blocks_for(wanted) as u64 * block_bytes + state_bytes,
     });
     // The account refuses what others have taken meanwhile.
-    let room = account.limit().saturating_sub(weights) / block_bytes;
+    let room = account.limit().saturating_sub(weights);
+    // Checkpoints take a tenth of that, and a few even where that is little.
+    let n_checkpoints = usize::try_from(room / 10 / state_bytes.max(1)).unwrap_or(usize::MAX);
+    let n_checkpoints = n_checkpoints.clamp(LEAST_CHECKPOINTS, MOST_CHECKPOINTS);
+    let room = room / block_bytes;
     let context = if settings.context_length == 0 {
         let share = account.room() / CONTEXT_SHARE / block_bytes;
         let n_tokens = usize::try_from(share).unwrap_or(usize::MAX);
@@ -654,6 +663,7 @@ fn load(
         prefix_cache_blocks: blocks_for(wanted)
             .saturating_mul(settings.parallel())
             .max(blocks_for(context)),
+        max_states: settings.parallel().saturating_add(n_checkpoints),
         speculation: settings.speculation,
         ..EngineOptions::default()
     };
@@ -717,6 +727,9 @@ fn automatic_context(room: usize, reserved: usize, trained: usize) -> usize {
 
 /// One context may take this part of the memory that is left when a model is loaded: a half.
 const CONTEXT_SHARE: u64 = 2;
+/// Copies of recurrent states that are kept for prompts to come.
+const LEAST_CHECKPOINTS: usize = 4;
+const MOST_CHECKPOINTS: usize = 64;
 /// As the reference server on a machine without GPU.
 const DEFAULT_LOADED_MODELS: usize = 3;
 /// Bounds the bookkeeping, not the memory.

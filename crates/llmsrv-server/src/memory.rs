@@ -258,7 +258,12 @@ fn kv_bytes(file: &GgufFile, context: &impl Fn(usize) -> usize, kv_type: &str) -
         Some(layers) => layers.iter().fold(0, |sum: u64, n| {
             sum.saturating_add(u64::try_from(*n).unwrap_or(0))
         }),
-        None => metadata.u64(&key).or(n_heads)?.saturating_mul(n_layers),
+        None => {
+            // Where a state stands for most keys and values, every so many layers have some.
+            let period = read("full_attention_interval").filter(|n| *n > 0);
+            let n_attending = n_layers / period.unwrap_or(1);
+            metadata.u64(&key).or(n_heads)?.saturating_mul(n_attending)
+        }
     };
     let key_length = read("attention.key_length").or_else(|| {
         let width = read("embedding_length")?;

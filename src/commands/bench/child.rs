@@ -8,7 +8,7 @@ use std::{
 };
 
 use llmsrv_bench::{Figure, Options, Process};
-use llmsrv_engine::{BlockId, LoadOptions, Span, StepPlan};
+use llmsrv_engine::{BlockId, LoadOptions, Span, SpanState, StateId, StepPlan};
 
 use super::Subject;
 use crate::{
@@ -67,6 +67,10 @@ pub fn measure(
 pub fn load(path: &Path, options: &LoadOptions) -> Result<(), Failure> {
     let mut model = llmsrv_models::load(path, options)?.model;
     model.reserve_blocks(1)?;
+    let keeps_state = model.spec().state_bytes > 0;
+    if keeps_state {
+        model.reserve_states(1)?;
+    }
     let plan = StepPlan {
         tokens: vec![1],
         positions: vec![0],
@@ -76,6 +80,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<(), Failure> {
             start: 0,
             blocks: vec![BlockId(0)],
             tail: None,
+            state: keeps_state.then(|| SpanState::new(StateId(0))),
         }],
         logit_rows: vec![0],
         ..StepPlan::default()

@@ -253,6 +253,7 @@ pub(crate) fn logits(loaded: &mut Loaded, tokens: &[u32]) -> Vec<f32> {
             start: 0,
             blocks: vec![BlockId(0)],
             tail: None,
+            state: None,
         }],
         logit_rows: vec![tokens.len() as u32 - 1],
     };

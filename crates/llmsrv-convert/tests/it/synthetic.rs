@@ -45,6 +45,7 @@ fn every_target_and_family_runs_and_gives_finite_logits() {
                 start: 0,
                 blocks: vec![BlockId(0)],
                 tail: None,
+                state: None,
             }],
             logit_rows: vec![2],
             ..StepPlan::default()

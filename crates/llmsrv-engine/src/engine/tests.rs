@@ -120,9 +120,13 @@ fn finish_all(engine: &mut Engine) {
 }
 
 fn alone(answer: &Answer, request: &GenRequest) -> Output {
+    alone_with(FakeOptions::default(), answer, request)
+}
+
+fn alone_with(fake: FakeOptions, answer: &Answer, request: &GenRequest) -> Output {
     let fake = FakeOptions {
         answer: answer.clone(),
-        ..FakeOptions::default()
+        ..fake
     };
     let options = EngineOptions {
         step_tokens: 10_000,
@@ -163,6 +167,7 @@ fn answering(text: &str) -> Answer {
 
 mod choices;
 mod latency;
+mod recurrent;
 mod speculation;
 
 mod equivalence {
@@ -174,6 +179,8 @@ mod equivalence {
         spare_blocks: usize,
         hashes_collide: bool,
         draft: Option<FakeOptions>,
+        /// The model keeps a recurrent state; there may be so many.
+        states: Option<usize>,
         options: EngineOptions,
         /// Requests with the step before which they arrive and the step before which their
         /// client goes away.
@@ -306,6 +313,7 @@ mod equivalence {
             (
                 options,
                 draft,
+                prop::option::of(1usize..12),
                 0usize..4,
                 prop::collection::vec(arrival(block_size), 1..8),
             )
@@ -313,11 +321,13 @@ mod equivalence {
                     move |(
                         (max_sequences, step_tokens, is_small, hashes_collide, speculation),
                         draft,
+                        states,
                         spare_blocks,
                         arrivals,
                     )| Case {
                         hashes_collide,
                         draft,
+                        states,
                         block_size,
                         spare_blocks,
                         options: EngineOptions {
@@ -348,12 +358,14 @@ mod equivalence {
         let fake = FakeOptions {
             answer: Answer::Random,
             block_size: case.block_size,
+            recurrent: case.states.is_some(),
             ..FakeOptions::default()
         };
         let mut loaded = fake::loaded(fake);
         loaded.draft = case.draft.map(|draft| fake::loaded(draft).model);
         let options = EngineOptions {
             max_kv_blocks: bound,
+            max_states: case.states.unwrap_or(0),
             ..case.options
         };
         let mut engine = Engine::new(loaded, options, Box::new(Unlimited), Arc::default());
@@ -363,7 +375,13 @@ mod equivalence {
         let expected: Vec<Output> = case
             .arrivals
             .iter()
-            .map(|(_, request, _)| alone(&Answer::Random, request))
+            .map(|(_, request, _)| {
+                let fake = FakeOptions {
+                    recurrent: case.states.is_some(),
+                    ..FakeOptions::default()
+                };
+                alone_with(fake, &Answer::Random, request)
+            })
             .collect();
         for _ in 0..2 {
             let mut running: Vec<Option<UnboundedReceiver<Event>>> =

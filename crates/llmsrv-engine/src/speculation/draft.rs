@@ -340,6 +340,8 @@ fn add(plan: &mut StepPlan, sequence: &Sequence, start: usize, rows: &[TokenId])
         start: start as u32,
         blocks: sequence.blocks().to_vec(),
         tail: sequence.tail(),
+        // A draft model has no recurrent state: `Engine::new` takes none that has.
+        state: None,
     });
     plan.logit_rows.push(plan.tokens.len() as u32 - 1);
 }

@@ -45,6 +45,7 @@ impl<O: Ops> Encoder<O> {
             block_size: BLOCK_SIZE,
             context_length: config.context_length,
             kv_block_bytes: 0,
+            state_bytes: 0,
             weight_bytes: source.tensor_bytes(),
             embedding: Some(EmbeddingSpec {
                 width,

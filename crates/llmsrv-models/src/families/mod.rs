@@ -11,16 +11,22 @@ mod gemma4;
 mod glm;
 mod gpt_oss;
 mod granite;
+mod lfm2;
 mod llama;
 mod olmo;
 mod phi;
 mod qwen;
+mod qwen_next;
 mod smollm;
+
+use std::ops::RangeInclusive;
 
 use llmsrv_engine::LoadError;
 
 use crate::{
-    arch::{Activation, ArchConfig, ExpertsConfig, FeedForwardConfig, LayerConfig, NormKind},
+    arch::{
+        Activation, ArchConfig, ExpertsConfig, FeedForwardConfig, LayerConfig, Mixer, NormKind,
+    },
     encoder,
     rope::{RopeSettings, RopeStyle, Scaling, Yarn},
     source::{Source, invalid},
@@ -30,7 +36,7 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 36] = [
+const FAMILIES: [(&str, Family); 40] = [
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
     ("ernie4_5", llama::llama),
@@ -48,6 +54,7 @@ const FAMILIES: [(&str, Family); 36] = [
     ("granite", granite::granite),
     ("granitemoe", granite::granite),
     ("internlm2", llama::llama),
+    ("lfm2", lfm2::lfm2),
     ("llama", llama::llama),
     ("mistral3", llama::mistral3),
     ("nemotron", classic::nemotron),
@@ -59,7 +66,10 @@ const FAMILIES: [(&str, Family); 36] = [
     ("qwen2moe", qwen::qwen2moe),
     ("qwen2vl", qwen::qwen2),
     ("qwen3", qwen::qwen3),
+    ("qwen35", qwen_next::qwen35),
+    ("qwen35moe", qwen_next::qwen35),
     ("qwen3moe", qwen::qwen3),
+    ("qwen3next", qwen_next::qwen3next),
     ("qwen3vl", qwen::qwen3),
     ("qwen3vlmoe", qwen::qwen3),
     ("seed_oss", llama::seed_oss),
@@ -78,7 +88,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("gemma3n", "four residual streams"),
     ("glm4moe", "routing by sigmoids"),
     ("granitehybrid", "keeps a recurrent state"),
-    ("lfm2", "keeps a recurrent state"),
     ("lfm2moe", "keeps a recurrent state"),
     ("llama4", "attention in chunks"),
     ("mamba2", "keeps a recurrent state"),
@@ -87,9 +96,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("modern-bert", "windows on both sides"),
     ("nemotron_h", "keeps a recurrent state"),
     ("nemotron_h_moe", "keeps a recurrent state"),
-    ("qwen35", "keeps a recurrent state"),
-    ("qwen35moe", "keeps a recurrent state"),
-    ("qwen3next", "keeps a recurrent state"),
 ];
 
 /// Far above every published model; bounds what is computed before the tensors are checked.
@@ -130,6 +136,16 @@ pub(crate) fn read(architecture: &str, source: &Source) -> Result<ArchConfig, Lo
 
 /// Reads what all families share and leaves the rest as in Llama.
 fn base(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
+    base_with(source, style, &|_, _| Mixer::Attention)
+}
+
+/// As [`base`], where layers may have something else in place of attention: `mixer` is asked with the
+/// index of a layer and its number of key heads.
+fn base_with(
+    source: &Source,
+    style: RopeStyle,
+    mixer: &dyn Fn(usize, usize) -> Mixer,
+) -> Result<ArchConfig, LoadError> {
     source.count("block_count")?;
     let (n_layers, _) = source.n_layers()?;
     // Each layer has tensors of its own, so a larger count is a lie that would cost memory.
@@ -145,9 +161,18 @@ fn base(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
         let key = source.full("attention.head_count");
         return Err(invalid(format!("{key} is missing")));
     };
-    let kv_heads = source.counts("attention.head_count_kv", n_layers)?;
+    let kv_heads = source.counts_or_none("attention.head_count_kv", n_layers)?;
     let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
-    for (n_heads, n_kv_heads) in heads.iter().zip(&kv_heads) {
+    let mixers = kv_heads.iter().enumerate().map(|(idx, n)| mixer(idx, *n));
+    let mixers: Vec<Mixer> = mixers.collect();
+    for (idx, (n_heads, n_kv_heads)) in heads.iter().zip(&kv_heads).enumerate() {
+        if mixers.get(idx) != Some(&Mixer::Attention) {
+            continue;
+        }
+        if *n_kv_heads == 0 {
+            let key = source.full("attention.head_count_kv");
+            return Err(invalid(format!("{key} is 0 in layer {idx}")));
+        }
         if !n_heads.is_multiple_of(*n_kv_heads) {
             let key = source.full("attention.head_count_kv");
             return Err(invalid(format!(
@@ -165,18 +190,24 @@ fn base(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
     let context_length = source.count("context_length")?;
     let rope = rope(source, style, head_dim, context_length)?.build();
     let feed_forward = feed_forward(source, n_layers)?;
-    let layers = heads.iter().zip(&kv_heads).zip(feed_forward);
+    let layers = heads.iter().zip(&kv_heads).zip(mixers).zip(feed_forward);
+    let mut n_storing = 0;
     let layers = layers
-        .enumerate()
-        .map(|(idx, ((n_heads, n_kv_heads), feed_forward))| LayerConfig {
-            n_heads: *n_heads,
-            n_kv_heads: *n_kv_heads,
-            head_dim,
-            kv_layer: idx,
-            stores_kv: true,
-            rope: Some(0),
-            window: None,
-            feed_forward,
+        .map(|(((n_heads, n_kv_heads), mixer), feed_forward)| {
+            let stores_kv = mixer == Mixer::Attention;
+            let kv_layer = n_storing;
+            n_storing += usize::from(stores_kv);
+            LayerConfig {
+                mixer,
+                n_heads: *n_heads,
+                n_kv_heads: *n_kv_heads,
+                head_dim,
+                kv_layer,
+                stores_kv,
+                rope: Some(0),
+                window: None,
+                feed_forward,
+            }
         })
         .collect();
     Ok(ArchConfig {
@@ -187,6 +218,8 @@ fn base(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
             .positive("attention.layer_norm_rms_epsilon")?
             .unwrap_or(1e-6),
         parallel: false,
+        output_gate: false,
+        output_norm: "output_norm",
         position_table: false,
         attention_norm: "attn_norm",
         pre_norm: true,
@@ -227,6 +260,20 @@ fn head_dim(
         return Err(LoadError::Unsupported(message));
     }
     Ok(head_dim)
+}
+
+/// Reads a required number of things of which there are few.
+fn small_count(
+    source: &Source,
+    key: &str,
+    bounds: RangeInclusive<usize>,
+) -> Result<usize, LoadError> {
+    let count = source.count(key)?;
+    if bounds.contains(&count) {
+        return Ok(count);
+    }
+    let (key, least, most) = (source.full(key), bounds.start(), bounds.end());
+    Err(invalid(format!("{key} is {count}, not {least} to {most}")))
 }
 
 /// Reads the feed-forward parts of all layers: experts if the file has some, else one network each.

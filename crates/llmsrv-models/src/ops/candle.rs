@@ -8,10 +8,10 @@ use candle_core::{
     D, DType, Module, Tensor,
     quantized::{GgmlDType, QMatMul, QStorage, QTensor},
 };
-use llmsrv_engine::{BlockId, LoadError, ModelError, Span, StepPlan};
+use llmsrv_engine::{BlockId, LoadError, ModelError, Span, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 
-use super::{Attention, BidirectionalAttention, Ops};
+use super::{Attention, BidirectionalAttention, DeltaRule, Ops};
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig},
     model::BLOCK_SIZE,
@@ -27,7 +27,13 @@ pub(crate) struct CandleOps {
     kv_widths: Vec<usize>,
     /// Keys and values of these layers, `[blocks * BLOCK_SIZE, width]`; empty without blocks.
     kv: Vec<(Tensor, Tensor)>,
+    state_len: usize,
+    n_layers: usize,
+    states: Vec<State>,
 }
+
+/// A recurrent state: in each layer that of a convolution, and that of a rule; `None` = zeros.
+type State = Vec<[Option<Tensor>; 2]>;
 
 /// A weight matrix on the device.
 pub(crate) enum Matrix {
@@ -56,6 +62,9 @@ impl CandleOps {
             },
             kv_widths: arch.kv_shapes().iter().map(|(n, dim)| n * dim).collect(),
             kv: Vec::new(),
+            state_len: arch.state_ranges().last().map_or(0, |range| range.end),
+            n_layers: arch.layers.len(),
+            states: Vec::new(),
         }
     }
 
@@ -66,12 +75,21 @@ impl CandleOps {
             kv_type: DType::F32,
             kv_widths: Vec::new(),
             kv: Vec::new(),
+            state_len: 0,
+            n_layers: 0,
+            states: Vec::new(),
         }
     }
 
     fn stored(&self, layer: usize) -> Result<&(Tensor, Tensor), ModelError> {
         let stored = self.kv.get(layer);
         stored.ok_or_else(|| ModelError::Compute("no KV block was reserved".into()))
+    }
+
+    fn state(&mut self, id: StateId, layer: usize) -> Result<&mut [Option<Tensor>; 2], ModelError> {
+        let layers = self.states.get_mut(id.0 as usize);
+        let state = layers.and_then(|layers| layers.get_mut(layer));
+        state.ok_or_else(|| ModelError::Compute("a recurrent state that is not there".into()))
     }
 
     fn indices(&self, indices: &[u32]) -> candle_core::Result<Tensor> {
@@ -244,6 +262,33 @@ impl Ops for CandleOps {
     fn kv_block_bytes(&self) -> usize {
         let width: usize = self.kv_widths.iter().sum();
         2 * width * BLOCK_SIZE * self.kv_type.size_in_bytes()
+    }
+
+    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
+        if n_states > self.states.len() {
+            let zeros: State = vec![[const { None }; 2]; self.n_layers];
+            self.states.resize(n_states, zeros);
+        }
+        Ok(())
+    }
+
+    fn clear_state(&mut self, id: StateId) -> Result<(), ModelError> {
+        for layer in 0..self.n_layers {
+            *self.state(id, layer)? = [const { None }; 2];
+        }
+        Ok(())
+    }
+
+    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<(), ModelError> {
+        for layer in 0..self.n_layers {
+            // A tensor is never written, so two states may share it.
+            *self.state(to, layer)? = self.state(from, layer)?.clone();
+        }
+        Ok(())
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.state_len * size_of::<f32>()
     }
 
     fn embed(
@@ -440,6 +485,90 @@ impl Ops for CandleOps {
             .map_err(failed)
     }
 
+    fn short_conv(
+        &mut self,
+        layer: usize,
+        x: &Tensor,
+        kernel: &Tensor,
+        silu: bool,
+        plan: &StepPlan,
+    ) -> Result<Tensor, ModelError> {
+        let width = x.dim(1).map_err(failed)?;
+        let taps = kernel.elem_count() / width.max(1);
+        let mut parts = Vec::with_capacity(plan.spans.len());
+        for (span, state) in plan
+            .spans
+            .iter()
+            .filter_map(|span| Some((span, span.state.as_ref()?)))
+        {
+            let before = self.state(state.slot, layer)?[0].clone();
+            let device = &self.device;
+            let convolved = || {
+                let before = match before {
+                    Some(before) => before,
+                    None => Tensor::zeros((taps - 1, width), DType::F32, device)?,
+                };
+                let n = span.rows.len();
+                let all = Tensor::cat(&[before, x.narrow(0, span.rows.start, n)?], 0)?;
+                let kernel = kernel.reshape((taps, width))?;
+                let mut sum = Tensor::zeros((n, width), DType::F32, device)?;
+                for tap in 0..taps {
+                    let part = all.narrow(0, tap, n)?;
+                    sum = (sum + part.broadcast_mul(&kernel.narrow(0, tap, 1)?)?)?;
+                }
+                Ok((if silu { sum.silu()? } else { sum }, all))
+            };
+            let (sum, all) = convolved().map_err(failed)?;
+            let ends = state.saves.iter().copied();
+            for (n_rows, id) in ends.chain([(span.rows.len(), state.slot)]) {
+                // A copy of its own, so that the others go.
+                let last = all.narrow(0, n_rows, taps - 1).and_then(|rows| rows.copy());
+                self.state(id, layer)?[0] = Some(last.map_err(failed)?);
+            }
+            parts.push(sum);
+        }
+        Tensor::cat(&parts, 0).map_err(failed)
+    }
+
+    fn delta_rule(
+        &mut self,
+        layer: usize,
+        x: &Tensor,
+        (alpha, beta): (&Tensor, &Tensor),
+        rule: &DeltaRule<'_, CandleOps>,
+        plan: &StepPlan,
+    ) -> Result<Tensor, ModelError> {
+        let rows = delta_inputs(x, alpha, beta, rule).map_err(failed)?;
+        let (n_heads, dim) = (rule.net.n_value_heads, rule.net.head_dim);
+        let mut results = Vec::with_capacity(plan.tokens.len());
+        for (span, of_span) in plan
+            .spans
+            .iter()
+            .filter_map(|span| Some((span, span.state.as_ref()?)))
+        {
+            let before = self.state(of_span.slot, layer)?[1].clone();
+            let zeros = || Tensor::zeros((n_heads, dim, dim), DType::F32, &self.device);
+            let mut state = match before {
+                Some(before) => before,
+                None => zeros().map_err(failed)?,
+            };
+            for (n_before, row) in span.rows.clone().enumerate() {
+                let (next, result) = delta_step(&rows, row, &state).map_err(failed)?;
+                state = next;
+                results.push(result);
+                for (n_rows, to) in &of_span.saves {
+                    if *n_rows == n_before + 1 {
+                        self.state(*to, layer)?[1] = Some(state.clone());
+                    }
+                }
+            }
+            self.state(of_span.slot, layer)?[1] = Some(state);
+        }
+        Tensor::stack(&results, 0)
+            .and_then(|all| all.reshape((results.len(), n_heads * dim)))
+            .map_err(failed)
+    }
+
     fn attend_bidirectional(
         &mut self,
         query: &Tensor,
@@ -505,6 +634,8 @@ impl Ops for CandleOps {
             Activation::Gelu => gate.gelu().and_then(|active| active * up),
             Activation::ClampedSwiglu => clamped_swiglu(&gate, up),
             Activation::ReluSquared => gate.relu().and_then(|x| x.sqr()?.mul(up)),
+            Activation::Sigmoid => sigmoid(&gate).and_then(|open| open * up),
+            Activation::Identity => gate * up,
         };
         active.map_err(failed)
     }
@@ -522,8 +653,7 @@ impl Ops for CandleOps {
     }
 
     fn sigmoid_gate(&mut self, x: Tensor, gate: &Tensor) -> Result<Tensor, ModelError> {
-        let open = || (gate.neg()?.exp()? + 1.0)?.recip();
-        open()
+        sigmoid(gate)
             .and_then(|open| x.broadcast_mul(&open))
             .map_err(failed)
     }
@@ -564,6 +694,75 @@ impl Ops for CandleOps {
         out.copy_from_slice(&values);
         Ok(())
     }
+}
+
+fn sigmoid(x: &Tensor) -> candle_core::Result<Tensor> {
+    (x.neg()?.exp()? + 1.0)?.recip()
+}
+
+/// What the rows of a step bring to a delta rule, `[rows, value heads, …]`.
+struct DeltaInputs {
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    /// What is left of the state, and what is learned.
+    kept: Tensor,
+    learned: Tensor,
+}
+
+fn delta_inputs(
+    x: &Tensor,
+    alpha: &Tensor,
+    beta: &Tensor,
+    rule: &DeltaRule<'_, CandleOps>,
+) -> candle_core::Result<DeltaInputs> {
+    let net = rule.net;
+    let (n, n_heads, n_keys, dim) = (x.dim(0)?, net.n_value_heads, net.n_key_heads, net.head_dim);
+    let group = n_heads / n_keys;
+    // Of each value head, made as long as 1.
+    let of_key_heads = |first: usize| {
+        let heads = x.narrow(1, first, n_keys * dim)?.contiguous()?;
+        let heads = heads.reshape((n, n_keys, dim))?;
+        let length = (heads.sqr()?.sum_keepdim(2)? + f64::from(rule.eps))?.sqrt()?;
+        let heads = heads.broadcast_div(&length)?;
+        let heads = if net.interleaved {
+            heads.unsqueeze(1)?.broadcast_as((n, group, n_keys, dim))?
+        } else {
+            heads.unsqueeze(2)?.broadcast_as((n, n_keys, group, dim))?
+        };
+        heads.contiguous()?.reshape((n, n_heads, dim))
+    };
+    let value = x.narrow(1, 2 * n_keys * dim, n_heads * dim)?.contiguous()?;
+    let forget = alpha.broadcast_add(rule.decay_bias)?;
+    // ln(1 + exp(x)), which stays a number for a large x.
+    let softplus = (forget.relu()? + (forget.abs()?.neg()?.exp()? + 1.0)?.log()?)?;
+    Ok(DeltaInputs {
+        query: (of_key_heads(0)? * (1.0 / (dim as f64).sqrt()))?,
+        key: of_key_heads(n_keys * dim)?,
+        value: value.reshape((n, n_heads, dim))?,
+        kept: softplus.broadcast_mul(rule.decay)?.exp()?,
+        learned: sigmoid(beta)?,
+    })
+}
+
+/// Sends one row through the states of all heads, `[value heads, keys, values]`; returns them, and the
+/// result of the row.
+fn delta_step(
+    inputs: &DeltaInputs,
+    row: usize,
+    state: &Tensor,
+) -> candle_core::Result<(Tensor, Tensor)> {
+    let of_row = |x: &Tensor| x.narrow(0, row, 1)?.squeeze(0);
+    let column = |x: &Tensor| of_row(x)?.unsqueeze(2);
+    let kept = of_row(&inputs.kept)?.unsqueeze(1)?.unsqueeze(2)?;
+    let state = state.broadcast_mul(&kept)?;
+    let found = state.broadcast_mul(&column(&inputs.key)?)?.sum(1)?;
+    let missing = (of_row(&inputs.value)? - found)?;
+    let new = missing.broadcast_mul(&of_row(&inputs.learned)?.unsqueeze(1)?)?;
+    let change = column(&inputs.key)?.broadcast_mul(&new.unsqueeze(1)?)?;
+    let state = (state + change)?;
+    let result = state.broadcast_mul(&column(&inputs.query)?)?.sum(1)?;
+    Ok((state, result))
 }
 
 fn clamped_swiglu(gate: &Tensor, up: &Tensor) -> candle_core::Result<Tensor> {

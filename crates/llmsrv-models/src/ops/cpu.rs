@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use llmsrv_engine::{ActivationPrecision, BlockId, ModelError, StepPlan};
+use llmsrv_engine::{ActivationPrecision, BlockId, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{
     self as kernels, ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed,
@@ -11,8 +11,9 @@ use llmsrv_kernels::{
 };
 
 use super::{
-    Attention, BidirectionalAttention, Input, LinearRef, Ops,
+    Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops,
     buffers::{Buffer, Buffers},
+    states::States,
 };
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig},
@@ -25,6 +26,7 @@ use crate::{
 pub(crate) struct CpuOps {
     buffers: Buffers,
     kv: PagedKv,
+    states: States,
     pool: Pool,
     activation_precision: ActivationPrecision,
     arena: Arena,
@@ -66,7 +68,12 @@ impl CpuOps {
         activation_precision: ActivationPrecision,
     ) -> Result<CpuOps, ModelError> {
         let kv = PagedKv::new(&arch.kv_shapes(), kv_type).map_err(failed)?;
-        Ok(CpuOps::with_cache(kv, n_threads, activation_precision))
+        let states = States::new(arch.state_ranges());
+        Ok(CpuOps::with_cache(
+            (kv, states),
+            n_threads,
+            activation_precision,
+        ))
     }
 
     /// Prepares for a model without KV cache. Vectors are compared with those of other engines and days,
@@ -74,20 +81,21 @@ impl CpuOps {
     pub(crate) fn without_cache(n_threads: usize) -> Result<CpuOps, ModelError> {
         let kv = PagedKv::new(&[], TensorType::F32).map_err(failed)?;
         Ok(CpuOps::with_cache(
-            kv,
+            (kv, States::new(Vec::new())),
             n_threads,
             ActivationPrecision::Int16,
         ))
     }
 
     fn with_cache(
-        kv: PagedKv,
+        (kv, states): (PagedKv, States),
         n_threads: usize,
         activation_precision: ActivationPrecision,
     ) -> CpuOps {
         CpuOps {
             buffers: Buffers::default(),
             kv,
+            states,
             pool: Pool::new(n_threads),
             activation_precision,
             arena: Arena::default(),
@@ -209,6 +217,22 @@ impl Ops for CpuOps {
 
     fn kv_block_bytes(&self) -> usize {
         self.kv.block_bytes()
+    }
+
+    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
+        self.states.reserve(n_states)
+    }
+
+    fn clear_state(&mut self, id: StateId) -> Result<(), ModelError> {
+        self.states.clear(id)
+    }
+
+    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<(), ModelError> {
+        self.states.copy(from, to)
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.states.bytes()
     }
 
     fn embed(
@@ -391,7 +415,10 @@ impl Ops for CpuOps {
         let together = match activation {
             Activation::Silu => Some(Gate::Silu),
             Activation::Gelu => Some(Gate::Gelu),
-            Activation::ClampedSwiglu | Activation::ReluSquared => None,
+            Activation::ClampedSwiglu
+            | Activation::ReluSquared
+            | Activation::Sigmoid
+            | Activation::Identity => None,
         };
         let weights = match (self.plain(gate.0), self.plain(up.0), gate.1) {
             (Some(of_gate), Some(weights), None) if input.rows().n_rows() > FEW_ROWS => {
@@ -516,6 +543,60 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
+    fn short_conv(
+        &mut self,
+        layer: usize,
+        x: &Buffer,
+        kernel: &Vec<f32>,
+        silu: bool,
+        plan: &StepPlan,
+    ) -> Result<Buffer, ModelError> {
+        let mut out = self.buffers.take(x.n_rows(), x.width());
+        let conv = kernels::ShortConv {
+            weights: kernel,
+            bias: &[],
+            n_channels: x.width(),
+            silu,
+        };
+        let (x, pool) = (x.values(), &self.pool);
+        let part = (0, conv.state_len());
+        self.states
+            .for_each_stretch(layer, part, plan, |stretches| {
+                kernels::short_conv(x, stretches, &conv, out.values_mut(), pool).map_err(failed)
+            })?;
+        Ok(out)
+    }
+
+    fn delta_rule(
+        &mut self,
+        layer: usize,
+        x: &Buffer,
+        (alpha, beta): (&Buffer, &Buffer),
+        rule: &DeltaRule<'_, CpuOps>,
+        plan: &StepPlan,
+    ) -> Result<Buffer, ModelError> {
+        let net = rule.net;
+        let mut out = self.buffers.take(x.n_rows(), net.value_width());
+        let rule = kernels::DeltaRule {
+            n_key_heads: net.n_key_heads,
+            n_value_heads: net.n_value_heads,
+            head_dim: net.head_dim,
+            interleaved: net.interleaved,
+            decay: rule.decay,
+            decay_bias: rule.decay_bias,
+            eps: rule.eps,
+        };
+        let (x, pool) = (x.values(), &self.pool);
+        let gates = (alpha.values(), beta.values());
+        let part = (net.conv_len(), net.rule_len());
+        self.states
+            .for_each_stretch(layer, part, plan, |stretches| {
+                kernels::delta_rule(x, gates, stretches, &rule, out.values_mut(), pool)
+                    .map_err(failed)
+            })?;
+        Ok(out)
+    }
+
     fn attend_bidirectional(
         &mut self,
         query: &Buffer,
@@ -571,6 +652,12 @@ impl Ops for CpuOps {
             Activation::Silu => kernels::silu_mul(gate, &up[at]),
             Activation::Gelu => kernels::gelu_mul(gate, &up[at]),
             Activation::ClampedSwiglu => kernels::clamped_swiglu(gate, &up[at]),
+            Activation::Sigmoid => kernels::sigmoid_mul(gate, &up[at]),
+            Activation::Identity => {
+                for (gate, up) in gate.iter_mut().zip(&up[at]) {
+                    *gate *= up;
+                }
+            }
             Activation::ReluSquared => {
                 for (gate, up) in gate.iter_mut().zip(&up[at]) {
                     *gate = gate.max(0.0) * gate.max(0.0) * up;

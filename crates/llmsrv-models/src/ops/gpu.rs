@@ -1,13 +1,13 @@
 //! The decoder's operations on a GPU, through Vulkan: every operation is recorded, and runs when a result is read or
 //! the step ends. Rows of the embedding table are looked up on the host.
 
-use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, Place, StepPlan};
+use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, Place, StateId, StepPlan};
 use llmsrv_gpu::{
     self as gpu, Angles, Cache, Choice, Function, Gpu, LARGEST_HEAD, Matrix, Pairs, Step, StepRow,
     Tensor, Vector,
 };
 
-use super::{Attention, BidirectionalAttention, Ops};
+use super::{Attention, BidirectionalAttention, DeltaRule, Ops};
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig},
     model::BLOCK_SIZE,
@@ -44,6 +44,10 @@ impl GpuOps {
             let message = format!("attention heads of {head_dim} elements; {ON_THE_CPU}");
             return Err(LoadError::Gpu(message));
         }
+        if arch.layers.iter().any(|layer| layer.mixer.state_len() > 0) {
+            let message = format!("layers with a recurrent state; {ON_THE_CPU}");
+            return Err(LoadError::Gpu(message));
+        }
         let gpu = Gpu::open(choice(options)).map_err(no_gpu)?;
         let free_bytes = gpu.free_bytes();
         if weight_bytes > free_bytes {
@@ -72,6 +76,11 @@ impl GpuOps {
             rows: Vec::new(),
         })
     }
+}
+
+/// Models with recurrent states are refused when they are opened.
+fn no_states() -> ModelError {
+    ModelError::Compute("recurrent states are not kept on a GPU".into())
 }
 
 /// Returns the free memory in bytes of the GPU that models would be loaded to.
@@ -109,6 +118,47 @@ impl Ops for GpuOps {
 
     fn place(&self) -> Place {
         Place::Gpu
+    }
+
+    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
+        if n_states > 0 {
+            return Err(no_states());
+        }
+        Ok(())
+    }
+
+    fn clear_state(&mut self, _id: StateId) -> Result<(), ModelError> {
+        Err(no_states())
+    }
+
+    fn copy_state(&mut self, _from: StateId, _to: StateId) -> Result<(), ModelError> {
+        Err(no_states())
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    fn short_conv(
+        &mut self,
+        _layer: usize,
+        _x: &Tensor,
+        _kernel: &Vector,
+        _silu: bool,
+        _plan: &StepPlan,
+    ) -> Result<Tensor, ModelError> {
+        Err(no_states())
+    }
+
+    fn delta_rule(
+        &mut self,
+        _layer: usize,
+        _x: &Tensor,
+        _gates: (&Tensor, &Tensor),
+        _rule: &DeltaRule<'_, Self>,
+        _plan: &StepPlan,
+    ) -> Result<Tensor, ModelError> {
+        Err(no_states())
     }
 
     fn begin_step(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
@@ -340,6 +390,7 @@ impl Ops for GpuOps {
             Activation::Gelu => Function::Gelu,
             Activation::ClampedSwiglu => Function::ClampedSwiglu,
             Activation::ReluSquared => Function::ReluSquared,
+            Activation::Sigmoid | Activation::Identity => return Err(no_states()),
         };
         self.gpu.gated(&mut gate, up, function).map_err(failed)?;
         Ok(gate)

@@ -8,12 +8,13 @@ pub(crate) mod buffers;
 pub(crate) mod candle;
 pub(crate) mod cpu;
 pub(crate) mod gpu;
+mod states;
 
-use llmsrv_engine::{BlockId, ModelError, Place, StepPlan};
+use llmsrv_engine::{BlockId, ModelError, Place, StateId, StepPlan};
 pub(crate) use llmsrv_kernels::BidirectionalAttention;
 
 use crate::{
-    arch::{Activation, LayerConfig},
+    arch::{Activation, DeltaNetConfig, LayerConfig},
     rope::Rope,
     source::FileMatrix,
 };
@@ -64,6 +65,18 @@ pub(crate) trait Ops: Send + Sized {
 
     /// Returns the bytes of one KV block over all layers.
     fn kv_block_bytes(&self) -> usize;
+
+    /// Makes room for recurrent states `0..n_states` and keeps those that exist.
+    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError>;
+
+    /// Sets a recurrent state, in all layers, to zeros.
+    fn clear_state(&mut self, id: StateId) -> Result<(), ModelError>;
+
+    /// Copies a recurrent state, in all layers, to another one.
+    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<(), ModelError>;
+
+    /// Returns the bytes of one recurrent state over all layers.
+    fn state_bytes(&self) -> usize;
 
     /// Looks up the rows of `table` named by `tokens`, times `scale`.
     fn embed(
@@ -185,6 +198,29 @@ pub(crate) trait Ops: Send + Sized {
         attention: &Attention,
     ) -> Result<Self::Tensor, ModelError>;
 
+    /// Convolves each element of the rows with those of the rows before them in their sequences: `kernel`
+    /// has a row for each of them, the last one is for the row itself. With `silu` the results go through
+    /// `x * sigmoid(x)`. `layer` is that of the decoder.
+    fn short_conv(
+        &mut self,
+        layer: usize,
+        x: &Self::Tensor,
+        kernel: &Self::Vector,
+        silu: bool,
+        plan: &StepPlan,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Sends queries, keys and values (one after the other in each row) through the states of a gated
+    /// delta net; `alpha` and `beta` have an element for each value head.
+    fn delta_rule(
+        &mut self,
+        layer: usize,
+        x: &Self::Tensor,
+        gates: (&Self::Tensor, &Self::Tensor),
+        rule: &DeltaRule<'_, Self>,
+        plan: &StepPlan,
+    ) -> Result<Self::Tensor, ModelError>;
+
     /// Attends from every row of a span to every row of it; nothing is stored.
     fn attend_bidirectional(
         &mut self,
@@ -207,7 +243,10 @@ pub(crate) trait Ops: Send + Sized {
         match activation {
             Activation::Gelu => self.gelu(x),
             Activation::ReluSquared => self.relu_squared(x),
-            Activation::Silu | Activation::ClampedSwiglu => Err(ModelError::Compute(
+            Activation::Silu
+            | Activation::ClampedSwiglu
+            | Activation::Sigmoid
+            | Activation::Identity => Err(ModelError::Compute(
                 "a gate without what it multiplies".into(),
             )),
         }
@@ -324,4 +363,16 @@ pub(crate) struct Attention {
     pub softcap: Option<f32>,
     /// Positions that a query sees, its own included.
     pub window: Option<usize>,
+}
+
+/// A gated delta rule: how its heads lie, and how they forget.
+pub(crate) struct DeltaRule<'a, O: Ops> {
+    /// Sizes.
+    pub net: &'a DeltaNetConfig,
+    /// How fast each value head forgets.
+    pub decay: &'a O::Vector,
+    /// Added to what decides how much a row makes it forget.
+    pub decay_bias: &'a O::Vector,
+    /// Added to the sum of squares of queries and keys.
+    pub eps: f32,
 }

@@ -1,7 +1,7 @@
 //! The same prefix gives bit-identical logits, however it was computed.
 
-use crate::tiny::{CASES, Case, Random, plan, wide};
-use llmsrv_engine::{BlockId, GpuOptions, LoadOptions, Model, Span, StepPlan};
+use crate::tiny::{CASES, Case, Random, plan, wide, with_state};
+use llmsrv_engine::{BlockId, GpuOptions, LoadOptions, Model, Span, SpanState, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
@@ -35,6 +35,11 @@ struct Sequence {
     blocks: Vec<BlockId>,
     /// Where the end of what is done is to be copied from.
     tail: Option<BlockId>,
+    /// Its recurrent state, for models that keep one, and that from which it is to be copied.
+    state: StateId,
+    from: Option<StateId>,
+    /// A checkpoint: after which token, and where.
+    save: Option<(usize, StateId)>,
     done: usize,
     logits: Vec<Vec<f32>>,
 }
@@ -50,6 +55,9 @@ impl Sequence {
                 .map(|idx| BlockId((idx * n_sequences + seed) as u32))
                 .collect(),
             tail: None,
+            state: StateId(seed as u32),
+            from: None,
+            save: None,
             done: 0,
             logits: Vec::new(),
         }
@@ -70,6 +78,16 @@ fn step(model: &mut dyn Model, pieces: &mut [(&mut Sequence, usize)]) {
             start: range.start as u32,
             blocks: sequence.blocks.clone(),
             tail: sequence.tail,
+            state: (model.spec().state_bytes > 0).then(|| SpanState {
+                slot: sequence.state,
+                from: sequence.from,
+                saves: sequence
+                    .save
+                    .filter(|(at, _)| (range.start + 1..=range.end).contains(at))
+                    .map(|(at, to)| (at - range.start, to))
+                    .into_iter()
+                    .collect(),
+            }),
         });
     }
     plan.logit_rows = (0..plan.tokens.len() as u32).collect();
@@ -81,6 +99,13 @@ fn step(model: &mut dyn Model, pieces: &mut [(&mut Sequence, usize)]) {
         sequence.logits.extend(rows.by_ref().take(*n));
         sequence.done += *n;
         sequence.tail = None;
+        sequence.from = None;
+    }
+}
+
+fn reserve_states(model: &mut dyn Model, n: usize) {
+    if model.spec().state_bytes > 0 {
+        model.reserve_states(n).unwrap();
     }
 }
 
@@ -113,6 +138,7 @@ pub(crate) fn check_model(name: &str, model: &mut dyn Model, lengths: &[usize], 
     model
         .reserve_blocks(longest.div_ceil(block_size) * n)
         .unwrap();
+    reserve_states(model, n);
     let expected = alone(model, &mut sequences);
     let mut piece = pieces.iter().copied().cycle();
     while sequences.iter().any(|s| s.done < s.tokens.len()) {
@@ -176,9 +202,12 @@ pub(crate) fn check_copy(
     let mut sequences = [0, 1].map(|seed| Sequence::new(seed, lengths[seed], 2, block_size));
     let common = sequences[0].tokens[..n_common].to_vec();
     sequences[1].tokens[..n_common].copy_from_slice(&common);
+    reserve_states(model, 3);
     let expected = alone(model, &mut sequences);
 
     let [first, second] = &mut sequences;
+    first.save = Some((n_common, StateId(2)));
+    second.from = Some(StateId(2));
     let n_now = n_common + n_first / 2;
     step(model, &mut [(first, n_now)]);
     let n_full = n_common / block_size;
@@ -212,8 +241,11 @@ fn a_block_is_copied_on_candle_tensors() {
         for kv_cache_type in ["f16", "bf16", "f32"] {
             let mut model = load_on(case, kv_cache_type, "candle");
             model.reserve_blocks(6).unwrap();
+            reserve_states(&mut *model, 2);
             let mut own = Sequence::new(0, 70, 2, 32);
             let mut copied = Sequence::new(0, 70, 2, 32);
+            copied.state = StateId(1);
+            copied.from = Some(own.state);
             copied.blocks[1..].copy_from_slice(&[BlockId(1), BlockId(3)]);
             step(&mut *model, &mut [(&mut own, 45)]);
             (copied.tail, copied.done) = (Some(own.blocks[1]), 45);
@@ -276,20 +308,17 @@ pub(crate) fn check_last(case: &Case, model: &mut dyn Model) {
     let blocks = [BlockId(0), BlockId(1)];
     let n_vocab = model.spec().vocab_size;
     let mut all = vec![0.0; tokens.len() * n_vocab];
-    model
-        .forward(&plan(&tokens, 0, &blocks, true), &mut all)
-        .unwrap();
+    let whole = with_state(model, plan(&tokens, 0, &blocks, true));
+    model.forward(&whole, &mut all).unwrap();
     let mut last = vec![0.0; n_vocab];
-    model
-        .forward(&plan(&tokens, 0, &blocks, false), &mut last)
-        .unwrap();
+    let whole = with_state(model, plan(&tokens, 0, &blocks, false));
+    model.forward(&whole, &mut last).unwrap();
     assert_eq!(all[all.len() - n_vocab..], last, "{}", case.name);
     // A step that only fills the cache.
-    let mut silent = plan(&tokens[..20], 0, &blocks, true);
+    let mut silent = with_state(model, plan(&tokens[..20], 0, &blocks, true));
     silent.logit_rows.clear();
     model.forward(&silent, &mut []).unwrap();
-    model
-        .forward(&plan(&tokens[20..], 20, &blocks, false), &mut last)
-        .unwrap();
+    let rest = with_state(model, plan(&tokens[20..], 20, &blocks, false));
+    model.forward(&rest, &mut last).unwrap();
     assert_eq!(all[all.len() - n_vocab..], last, "{}", case.name);
 }

@@ -272,6 +272,23 @@ fn other_spellings_give_the_same_model() {
             file.tensors.push(tensor);
         }
     });
+    check("lfm2", &|file| {
+        file.tensor("token_embd_norm.weight").name = "output_norm.weight".into();
+        file.metadata.set("lfm2.feed_forward_length", 144u32);
+    });
+    check("qwen35", &|file| {
+        for layer in [0, 1, 2, 4] {
+            let bias = file.tensor(&format!("blk.{layer}.ssm_dt.bias"));
+            bias.name = format!("blk.{layer}.ssm_dt");
+        }
+        let heads = vec![0u32, 0, 0, 1, 0];
+        file.metadata.set("qwen35.attention.head_count_kv", heads);
+        file.metadata.set("qwen35.ssm.v_head_reordered", true);
+        file.metadata.set("qwen35.full_attention_interval", 9u32);
+        let recurs = vec![true, true, true, false, true];
+        file.metadata
+            .set("qwen35.attention.recurrent_layers", recurs);
+    });
     // One token more than the embedding has rows.
     check("gemma3", &|file| {
         let mut tokens: Vec<String> = ('!'..='~').map(|letter| letter.to_string()).collect();

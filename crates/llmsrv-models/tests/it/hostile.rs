@@ -111,6 +111,88 @@ const LIES: &[(&str, Lie, &str)] = &[
         "invalid model file: llama.attention.head_count is 1099511627776 in layer 1",
     ),
     (
+        "llama",
+        |file| {
+            file.metadata
+                .set("llama.attention.head_count_kv", vec![2u32, 0, 2]);
+        },
+        "invalid model file: llama.attention.head_count_kv is 0 in layer 1",
+    ),
+    (
+        "lfm2",
+        |file| file.metadata.set("lfm2.shortconv.l_cache", 0u32),
+        "invalid model file: lfm2.shortconv.l_cache is missing",
+    ),
+    (
+        "lfm2",
+        |file| file.metadata.set("lfm2.shortconv.l_cache", 1u32),
+        "invalid model file: lfm2.shortconv.l_cache is 1, not 2 to 64",
+    ),
+    (
+        "lfm2",
+        |file| file.metadata.set("lfm2.shortconv.l_cache", 1u32 << 30),
+        "invalid model file: lfm2.shortconv.l_cache is 1073741824, not 2 to 64",
+    ),
+    (
+        "lfm2",
+        |file| file.metadata.set("lfm2.shortconv.l_cache", 4u32),
+        "invalid model file: tensor blk.0.shortconv.conv.weight has shape [3, 64], not [4, 64]",
+    ),
+    (
+        "lfm2",
+        |file| file.metadata.set("lfm2.attention.head_count_kv", 2u32),
+        "invalid model file: tensor blk.0.attn_q.weight is missing",
+    ),
+    (
+        "qwen35",
+        |file| file.metadata.set("qwen35.ssm.group_count", 4u32),
+        "invalid model file: qwen35.ssm.group_count is 4, which does not divide 6 heads",
+    ),
+    (
+        "qwen35",
+        |file| file.metadata.set("qwen35.ssm.time_step_rank", 0u32),
+        "invalid model file: qwen35.ssm.time_step_rank is missing",
+    ),
+    (
+        "qwen35",
+        |file| file.metadata.set("qwen35.ssm.time_step_rank", 1u32 << 20),
+        "invalid model file: qwen35.ssm.time_step_rank is 1048576, not 1 to 1024",
+    ),
+    (
+        "qwen35",
+        |file| file.metadata.set("qwen35.ssm.inner_size", 64u32),
+        "invalid model file: qwen35.ssm.inner_size is 64 for 6 heads of 32",
+    ),
+    (
+        "qwen35",
+        |file| file.metadata.set("qwen35.ssm.state_size", 1u32 << 16),
+        "invalid model file: qwen35.ssm.state_size is 65536, not 1 to 1024",
+    ),
+    (
+        "qwen35",
+        |file| file.tensor("blk.1.ssm_a").shape = vec![3, 2],
+        "invalid model file: tensor blk.1.ssm_a has shape [3, 2], not [6]",
+    ),
+    (
+        "qwen35",
+        |file| {
+            let flags = vec![true, true];
+            file.metadata
+                .set("qwen35.attention.recurrent_layers", flags);
+        },
+        "invalid model file: qwen35.attention.recurrent_layers has 2 entries for 5 layers",
+    ),
+    (
+        "qwen35",
+        |file| file.metadata.set("qwen35.full_attention_interval", 2u32),
+        "invalid model file: tensor blk.1.attn_qkv.weight has shape [64, 320], not [64, 96]",
+    ),
+    (
+        "qwen3next_first",
+        |file| file.metadata.set("qwen3next.ssm.group_count", 3u32),
+        "invalid model file: tensor blk.0.ssm_in.weight has shape [64, 256], not [64, 288]",
+    ),
+    (
         "gpt_oss",
         |file| file.metadata.set("gpt-oss.attention.sliding_window", 0u32),
         "invalid model file: gpt-oss.attention.sliding_window is missing",
@@ -344,10 +426,10 @@ fn an_unknown_architecture_is_told_the_known_ones() {
 #[test]
 fn a_known_architecture_that_does_not_run_says_why() {
     let mut file = case("llama").file();
-    file.metadata.set("general.architecture", "qwen35");
+    file.metadata.set("general.architecture", "mamba2");
     assert_eq!(
         load(&file.bytes()).err().unwrap().to_string(),
-        "unsupported model: models of architecture \"qwen35\" do not run here yet (keeps a recurrent \
+        "unsupported model: models of architecture \"mamba2\" do not run here yet (keeps a recurrent \
          state); docs/models.md lists those that do"
     );
 }
@@ -468,11 +550,52 @@ fn broken_plans_are_errors() {
     assert!(model.forward(&good(), &mut vec![0.0; 96]).is_ok());
 }
 
+#[test]
+fn broken_plans_of_states_are_errors() {
+    use llmsrv_engine::{BlockId, SpanState, StateId, StepPlan};
+    let mut model = load(&case("lfm2").bytes()).unwrap().model;
+    model.reserve_blocks(2).unwrap();
+    model.reserve_states(2).unwrap();
+    let good = || {
+        let mut plan = plan(&[1, 2, 3], 4, &[BlockId(0), BlockId(1)], false);
+        plan.spans[0].state = Some(SpanState {
+            slot: StateId(0),
+            from: None,
+            saves: vec![(1, StateId(1))],
+        });
+        plan
+    };
+    let breaks: [fn(&mut SpanState); 6] = [
+        |state| state.slot = StateId(2),
+        |state| state.from = Some(StateId(2)),
+        |state| state.from = Some(state.slot),
+        |state| state.saves[0].1 = state.slot,
+        |state| state.saves[0].0 = 4,
+        |state| state.saves.push((1, StateId(1))),
+    ];
+    let mut logits = vec![0.0; VOCAB];
+    for (idx, break_it) in breaks.iter().enumerate() {
+        let mut plan = good();
+        break_it(plan.spans[0].state.as_mut().unwrap());
+        assert!(model.forward(&plan, &mut logits).is_err(), "{idx}");
+    }
+    let without = |mut plan: StepPlan| {
+        plan.spans[0].state = None;
+        plan
+    };
+    assert!(model.forward(&without(good()), &mut logits).is_err());
+    assert!(model.forward(&good(), &mut logits).is_ok());
+    let mut other = load(&case("llama").bytes()).unwrap().model;
+    other.reserve_blocks(2).unwrap();
+    assert!(other.forward(&good(), &mut logits).is_err());
+    assert!(other.forward(&without(good()), &mut logits).is_ok());
+}
+
 /// Loads damaged bytes and, if that works, computes a step.
 fn try_all(bytes: &[u8]) {
     if let Ok(mut loaded) = load(bytes) {
         let spec = loaded.model.spec();
-        if spec.vocab_size > 3 && spec.kv_block_bytes < 1 << 24 {
+        if spec.vocab_size > 3 && spec.kv_block_bytes < 1 << 24 && spec.state_bytes < 1 << 24 {
             all_logits(&mut *loaded.model, &[0, 3, 1]);
         }
     }

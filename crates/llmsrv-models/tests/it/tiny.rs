@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use llmsrv_engine::{BlockId, Model, Span, StepPlan};
+use llmsrv_engine::{BlockId, Model, Span, SpanState, StateId, StepPlan};
 use llmsrv_gguf::{Metadata, TensorType, Writer};
 
 /// Tokens in the vocabulary of every tiny model.
@@ -130,8 +130,24 @@ pub(crate) struct Parts {
     pub(crate) layer_scale: bool,
     /// Lists of divisors of the rotation, `head_dim / 2` long.
     pub(crate) divisors: &'static [&'static str],
+    /// Layers that convolve in place of attention.
+    pub(crate) convolves: &'static [bool],
+    /// Layers that have a gated delta net in place of attention, but every fourth.
+    pub(crate) delta_nets: Option<DeltaNets>,
     /// Type of the matrices.
     pub(crate) dtype: TensorType,
+}
+
+/// Gated delta nets: sizes, and the tensors that programs write.
+#[derive(Clone, Copy)]
+pub(crate) struct DeltaNets {
+    pub(crate) n_keys: usize,
+    pub(crate) n_values: usize,
+    pub(crate) dim: usize,
+    /// What makes queries, keys, values and gates is one tensor.
+    pub(crate) one_input: bool,
+    /// What makes alpha and beta is one tensor.
+    pub(crate) one_gate: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -176,6 +192,8 @@ const PLAIN: Parts = Parts {
     per_layer: 0,
     layer_scale: false,
     divisors: &[],
+    convolves: &[],
+    delta_nets: None,
     dtype: TensorType::F32,
 };
 
@@ -196,6 +214,29 @@ const GEMMA: Parts = Parts {
     head_dim: 32,
     tied: true,
     ..PLAIN
+};
+
+const DELTA: Parts = Parts {
+    n_layers: 5,
+    n_kv_heads: 1,
+    qk_norm: QkNorm::Head,
+    second_norm: "post_attention_norm",
+    delta_nets: Some(DeltaNets {
+        n_keys: 2,
+        n_values: 4,
+        dim: 16,
+        one_input: false,
+        one_gate: false,
+    }),
+    ..PLAIN
+};
+
+const DELTA_EXPERTS: Parts = Parts {
+    n_experts: 6,
+    hidden: 48,
+    shared: 40,
+    shared_gate: true,
+    ..DELTA
 };
 
 use Key::{B, Bools, F, S, U, Us};
@@ -917,6 +958,115 @@ pub(crate) const CASES: &[Case] = &[
             ..EXPERTS
         },
     },
+    Case {
+        name: "lfm2",
+        architecture: "lfm2",
+        keys: &[
+            ("shortconv.l_cache", U(3)),
+            ("attention.head_count_kv", Us(&[0, 0, 2, 0, 2, 0])),
+            ("rope.freq_base", F(1_000_000.0)),
+        ],
+        parts: Parts {
+            n_layers: 6,
+            tied: true,
+            qk_norm: QkNorm::Head,
+            convolves: &[true, true, false, true, false, true],
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "qwen35",
+        architecture: "qwen35",
+        keys: &[
+            ("rope.dimension_count", U(8)),
+            ("rope.dimension_sections", Us(&[2, 1, 1, 0])),
+            ("rope.freq_base", F(10_000_000.0)),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(32)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(6)),
+            ("ssm.inner_size", U(192)),
+            ("full_attention_interval", U(4)),
+        ],
+        parts: Parts {
+            tied: true,
+            delta_nets: Some(DeltaNets {
+                n_keys: 2,
+                n_values: 6,
+                dim: 32,
+                one_input: false,
+                one_gate: false,
+            }),
+            ..DELTA
+        },
+    },
+    Case {
+        name: "qwen35moe",
+        architecture: "qwen35moe",
+        keys: &[
+            ("rope.dimension_count", U(8)),
+            ("rope.dimension_sections", Us(&[2, 1, 1, 0])),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(64)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_feed_forward_length", U(40)),
+        ],
+        parts: DELTA_EXPERTS,
+    },
+    Case {
+        name: "qwen3next",
+        architecture: "qwen3next",
+        keys: &[
+            ("rope.dimension_count", U(8)),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(64)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_feed_forward_length", U(40)),
+        ],
+        parts: Parts {
+            delta_nets: Some(DeltaNets {
+                n_keys: 2,
+                n_values: 4,
+                dim: 16,
+                one_input: false,
+                one_gate: true,
+            }),
+            ..DELTA_EXPERTS
+        },
+    },
+    Case {
+        name: "qwen3next_first",
+        architecture: "qwen3next",
+        keys: &[
+            ("rope.dimension_count", U(8)),
+            ("ssm.conv_kernel", U(3)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(6)),
+            ("ssm.inner_size", U(96)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_feed_forward_length", U(40)),
+        ],
+        parts: Parts {
+            delta_nets: Some(DeltaNets {
+                n_keys: 2,
+                n_values: 6,
+                dim: 16,
+                one_input: true,
+                one_gate: true,
+            }),
+            ..DELTA_EXPERTS
+        },
+    },
 ];
 
 /// A model whose rows are long enough for every quantised type.
@@ -1030,6 +1180,15 @@ impl Case {
         metadata
     }
 
+    /// Returns a key that is a number of things.
+    fn count(&self, key: &str) -> Option<usize> {
+        let (_, value) = self.keys.iter().find(|(name, _)| *name == key)?;
+        match value {
+            U(count) => Some(*count as usize),
+            _ => None,
+        }
+    }
+
     /// Names and shapes, row length first.
     fn tensors(&self) -> Vec<(String, Vec<u64>)> {
         let parts = &self.parts;
@@ -1038,7 +1197,13 @@ impl Case {
         let mut add = |name: &str, shape: &[usize]| list.push((name.to_owned(), shape.to_vec()));
         add("token_embd.weight", &[width, vocab]);
         let has_bias = parts.layer_norm == Some(true);
-        add("output_norm.weight", &[width]);
+        let convolves = !parts.convolves.is_empty();
+        let last_norm = if convolves {
+            "token_embd_norm"
+        } else {
+            "output_norm"
+        };
+        add(&format!("{last_norm}.weight"), &[width]);
         if has_bias {
             add("output_norm.bias", &[width]);
         }
@@ -1109,39 +1274,80 @@ impl Case {
                 add("post_attention_norm.weight", &[width]);
                 add("post_ffw_norm.weight", &[width]);
             }
-            if parts.fused_qkv {
-                add("attn_qkv.weight", &[width, query + 2 * kv]);
-                if parts.qkv_bias {
-                    add("attn_qkv.bias", &[query + 2 * kv]);
+            let taps = self
+                .count("ssm.conv_kernel")
+                .or(self.count("shortconv.l_cache"));
+            let has_net = parts.delta_nets.filter(|_| (layer + 1) % 4 != 0);
+            if let Some(net) = has_net {
+                let taps = taps.unwrap();
+                let (keys, values) = (net.n_keys * net.dim, net.n_values * net.dim);
+                if net.one_input {
+                    add("ssm_in.weight", &[width, 2 * keys + 2 * values]);
+                } else {
+                    add("attn_qkv.weight", &[width, 2 * keys + values]);
+                    add("attn_gate.weight", &[width, values]);
                 }
+                if net.one_gate {
+                    add("ssm_ba.weight", &[width, 2 * net.n_values]);
+                } else {
+                    add("ssm_beta.weight", &[width, net.n_values]);
+                    add("ssm_alpha.weight", &[width, net.n_values]);
+                }
+                add("ssm_conv1d.weight", &[taps, 2 * keys + values]);
+                add("ssm_dt.bias", &[net.n_values]);
+                add("ssm_a", &[net.n_values]);
+                add("ssm_norm.weight", &[net.dim]);
+                add("ssm_out.weight", &[values, width]);
+            } else if parts.convolves.get(layer) == Some(&true) {
+                add("shortconv.in_proj.weight", &[width, 3 * width]);
+                add("shortconv.conv.weight", &[taps.unwrap(), width]);
+                add("shortconv.out_proj.weight", &[width, width]);
             } else {
-                for (name, rows) in [("attn_q", query), ("attn_k", kv), ("attn_v", kv)] {
-                    let values = name == "attn_v" && parts.values_are_keys && !is_local;
-                    if values || shares && parts.n_shared > 0 && name != "attn_q" {
-                        continue;
-                    }
-                    add(&format!("{name}.weight"), &[width, rows]);
+                if parts.fused_qkv {
+                    add("attn_qkv.weight", &[width, query + 2 * kv]);
                     if parts.qkv_bias {
-                        add(&format!("{name}.bias"), &[rows]);
+                        add("attn_qkv.bias", &[query + 2 * kv]);
+                    }
+                } else {
+                    for (name, rows) in [
+                        (
+                            "attn_q",
+                            if parts.delta_nets.is_some() {
+                                2 * query
+                            } else {
+                                query
+                            },
+                        ),
+                        ("attn_k", kv),
+                        ("attn_v", kv),
+                    ] {
+                        let values = name == "attn_v" && parts.values_are_keys && !is_local;
+                        if values || shares && parts.n_shared > 0 && name != "attn_q" {
+                            continue;
+                        }
+                        add(&format!("{name}.weight"), &[width, rows]);
+                        if parts.qkv_bias {
+                            add(&format!("{name}.bias"), &[rows]);
+                        }
                     }
                 }
-            }
-            match parts.qk_norm {
-                QkNorm::None => {}
-                QkNorm::Head => {
-                    add("attn_q_norm.weight", &[head_dim]);
-                    if parts.n_shared == 0 || !shares {
-                        add("attn_k_norm.weight", &[head_dim]);
+                match parts.qk_norm {
+                    QkNorm::None => {}
+                    QkNorm::Head => {
+                        add("attn_q_norm.weight", &[head_dim]);
+                        if parts.n_shared == 0 || !shares {
+                            add("attn_k_norm.weight", &[head_dim]);
+                        }
+                    }
+                    QkNorm::Row => {
+                        add("attn_q_norm.weight", &[query]);
+                        add("attn_k_norm.weight", &[kv]);
                     }
                 }
-                QkNorm::Row => {
-                    add("attn_q_norm.weight", &[query]);
-                    add("attn_k_norm.weight", &[kv]);
+                add("attn_output.weight", &[query, width]);
+                if parts.other_bias {
+                    add("attn_output.bias", &[width]);
                 }
-            }
-            add("attn_output.weight", &[query, width]);
-            if parts.other_bias {
-                add("attn_output.bias", &[width]);
             }
             if parts.n_experts > 0 {
                 let n = parts.n_experts;
@@ -1209,6 +1415,7 @@ impl Case {
         let (middle, spread) = match name {
             "token_embd.weight" => (0.0, 1.0),
             name if name.starts_with("rope_") => (3.0, 2.0),
+            name if name.ends_with("ssm_a") => (-0.9, 0.8),
             name if name.ends_with("norm.bias") => (0.0, 0.3),
             name if name.contains("norm") || name.contains("scale") => (1.0, 0.4),
             name if name.contains("sinks") => (0.0, 2.0),
@@ -1298,6 +1505,7 @@ pub(crate) fn plan(tokens: &[u32], start: usize, blocks: &[BlockId], all_logits:
             start: start as u32,
             blocks: blocks.to_vec(),
             tail: None,
+            state: None,
         }],
         logit_rows: if all_logits {
             (0..rows).collect()
@@ -1307,6 +1515,15 @@ pub(crate) fn plan(tokens: &[u32], start: usize, blocks: &[BlockId], all_logits:
     }
 }
 
+/// Gives the first sequence of a plan a recurrent state, if the model keeps one.
+pub(crate) fn with_state(model: &mut dyn Model, mut plan: StepPlan) -> StepPlan {
+    if model.spec().state_bytes > 0 {
+        model.reserve_states(1).unwrap();
+        plan.spans[0].state = Some(SpanState::new(StateId(0)));
+    }
+    plan
+}
+
 /// Computes the logits of all positions of a prompt in one step.
 pub(crate) fn all_logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
     let spec = model.spec().clone();
@@ -1314,9 +1531,8 @@ pub(crate) fn all_logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>>
     model.reserve_blocks(n_blocks).unwrap();
     let blocks: Vec<BlockId> = (0..n_blocks as u32).map(BlockId).collect();
     let mut logits = vec![0.0; tokens.len() * spec.vocab_size];
-    model
-        .forward(&plan(tokens, 0, &blocks, true), &mut logits)
-        .unwrap();
+    let plan = with_state(model, plan(tokens, 0, &blocks, true));
+    model.forward(&plan, &mut logits).unwrap();
     logits
         .chunks(spec.vocab_size)
         .map(<[f32]>::to_vec)

@@ -111,7 +111,9 @@ pub(super) async fn ps(State(app): State<App>) -> Response {
             let entry = &running.stored.entry;
             let (size, context) = running.loaded.as_ref().map_or((entry.size, 0), |loaded| {
                 let spec = loaded.engine.spec();
-                let kv = loaded.engine.stats().kv_blocks_total as u64 * spec.kv_block_bytes as u64;
+                let stats = loaded.engine.stats();
+                let blocks = stats.kv_blocks_total as u64 * spec.kv_block_bytes as u64;
+                let kv = blocks + stats.states_total as u64 * spec.state_bytes as u64;
                 let context = match running.last_context {
                     0 => prompt::own_context(&running.stored.parameters, loaded, &app.settings),
                     last => last,
