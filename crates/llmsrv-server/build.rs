@@ -3,6 +3,7 @@
 use std::{
     env,
     error::Error,
+    fmt::Write as _,
     fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     io::Write as _,
@@ -29,17 +30,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let version = format!("{:016x}", hasher.finish());
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let mut rows = String::new();
+    let mut code =
+        format!("const VERSION: &str = {version:?};\nconst FILES: &[(&str, &[u8])] = &[\n");
     for (name, text) in &files {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
         gzip.write_all(text.replace("@VERSION@", &version).as_bytes())?;
-        let path = out.join(format!("{name}.gz"));
-        fs::write(&path, gzip.finish()?)?;
-        rows += &format!("({name:?}, include_bytes!({path:?})),\n");
+        let compressed = format!("{name}.gz");
+        fs::write(out.join(&compressed), gzip.finish()?)?;
+        writeln!(
+            code,
+            "({name:?}, include_bytes!(concat!(env!(\"OUT_DIR\"), \"/\", {compressed:?}))),"
+        )?;
     }
-    let code = format!(
-        "const VERSION: &str = {version:?};\nconst FILES: &[(&str, &[u8])] = &[\n{rows}];\n"
-    );
+    code.push_str("];\n");
     fs::write(out.join("web.rs"), code)?;
     Ok(())
 }

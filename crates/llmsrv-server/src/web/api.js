@@ -71,9 +71,10 @@ export async function* lines(path, body, signal) {
     return object;
   };
   let rest = "";
+  const broken = (error) => { throw error.name === "AbortError" ? error : new Refused(0, "The connection to the server was lost."); };
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(broken);
       if (done) break;
       const parts = (rest + value).split("\n");
       rest = parts.pop();

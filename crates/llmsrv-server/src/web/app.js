@@ -209,6 +209,7 @@ if (!await store.open()) say("This browser keeps no conversations");
 addEventListener("hashchange", route);
 route();
 list();
+const could = api.mayManage();
 await start();
-// What the role allows is known now.
-if (/^#\/(models|machine)/.test(location.hash)) route();
+// What the role allows is known now; a pane that allows it already is left as it is.
+if (api.mayManage() !== could && /^#\/(models|machine)/.test(location.hash)) route();

@@ -26,12 +26,19 @@ let images = [];
 // What was written and not sent, by conversation.
 const drafts = new Map();
 let follows = true;
+// The browser ends all connections then, which is no failure of the server.
+let isLeaving = false;
 let root = null;
 let parts = {};
 
 export function setUp(shared) {
   app = shared;
-  addEventListener("pagehide", () => { for (const run of running.values()) keep(run.chat); });
+  addEventListener("pagehide", () => {
+    isLeaving = true;
+    for (const run of running.values()) keep(run.chat);
+  });
+  // One that comes back as it was left has answers that will never end.
+  addEventListener("pageshow", () => { if (isLeaving && running.size) location.reload(); isLeaving = false; });
 }
 
 export const shown = () => (root?.isConnected ? chat : null);
@@ -299,14 +306,13 @@ function toEnd(force) {
   parts.latest.hidden = follows;
 }
 
-let lastTop = 0, lastHeight = 0;
+let lastTop = 0;
 function onScroll() {
   const { list, latest } = parts;
-  // Only somebody who scrolls up stops following; a text that grows or shrinks does not.
+  // Only somebody who scrolls up stops following: a text that shrinks leaves one at its end.
   if (isAtEnd()) follows = true;
-  else if (list.scrollTop < lastTop - 2 && list.scrollHeight >= lastHeight) follows = false;
+  else if (list.scrollTop < lastTop - 2) follows = false;
   lastTop = list.scrollTop;
-  lastHeight = list.scrollHeight;
   latest.hidden = follows;
 }
 
@@ -439,6 +445,7 @@ async function answer() {
     }
     if (node.unfinished) node.error = "The answer was cut off: the server ended the connection.";
   } catch (error) {
+    if (isLeaving) return;
     if (run.control.signal.aborted) node.stopped = true;
     else node.error = error.message;
   }
