@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    equivalence::SOFTWARE,
     tiny::{difference, fingerprint, plan},
     vision_files::{EYES, Eyes, OUT, Picture, pictures},
 };
@@ -67,6 +68,7 @@ fn load_bytes(weights: &[u8], projector: &[u8], device: &str) -> Result<Loaded, 
         kv_cache_type: "f32".into(),
         n_threads: 2,
         device: device.into(),
+        gpu: SOFTWARE,
         projector: Some(write("mmproj.gguf", projector)),
         ..LoadOptions::default()
     };
@@ -129,7 +131,7 @@ fn encoders_and_decoders_agree_with_other_implementations() {
             "{}: run make_vision.py again",
             eyes.name
         );
-        for device in ["cpu", "candle"] {
+        for device in ["cpu", "candle", "vulkan"] {
             let mut loaded = load(eyes, device);
             let vision = loaded.vision.clone().unwrap();
             for (idx, (picture, expected)) in pictures().iter().zip(&expected.pictures).enumerate()
