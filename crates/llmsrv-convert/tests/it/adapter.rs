@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use llmsrv_convert::{Error, Target, convert_adapter, convert_model, quantize};
-use llmsrv_engine::{Adapter, LoadOptions};
+use llmsrv_engine::{Adapter, GpuOptions, LoadOptions};
 use serde_json::{Value, json};
 
 use crate::published::{
@@ -63,7 +63,7 @@ fn a_converted_adapter_changes_the_model_as_trained() {
     )
     .unwrap();
 
-    let with = |scales: &[f32], device: &str| {
+    let with_cache = |scales: &[f32], device: &str, kv_cache_type: &str| {
         let adapters = scales.iter().map(|scale| Adapter {
             path: made.destination(),
             scale: *scale,
@@ -71,11 +71,19 @@ fn a_converted_adapter_changes_the_model_as_trained() {
         let options = LoadOptions {
             adapters: adapters.collect(),
             device: device.into(),
+            kv_cache_type: kv_cache_type.into(),
+            // Whatever there is, also a driver that computes on the CPU.
+            gpu: GpuOptions {
+                vendor: true,
+                software: true,
+                leave_free_bytes: 0,
+            },
             ..options()
         };
         let mut loaded = llmsrv_models::load(&base.destination(), &options).unwrap();
         logits(&mut loaded, &fixture.prompt)
     };
+    let with = |scales: &[f32], device: &str| with_cache(scales, device, "f32");
     let expected = case.logits_with_lora.as_ref().unwrap();
     assert!(
         difference(expected, &case.logits) > 0.1,
@@ -87,6 +95,10 @@ fn a_converted_adapter_changes_the_model_as_trained() {
         // Two halves are a whole.
         assert!(difference(&with(&[0.25, 0.75], device), expected) < 5e-5);
     }
+    // The KV cache of a GPU is of f16.
+    let on_gpu = with_cache(&[0.25, 0.75], "vulkan", "f16");
+    let off = difference(&on_gpu, &with_cache(&[0.25, 0.75], "cpu", "f16"));
+    assert!(off < 1e-3, "{off}");
 
     // Beside quantised weights it does the same, as far as they do.
     let small = base.folder.path().join("small");

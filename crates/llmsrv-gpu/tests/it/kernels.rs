@@ -360,6 +360,27 @@ fn blocks_are_copied_in_all_layers() {
     }
 }
 
+/// Products of one input need not wait for each other; what reads them waits once for all.
+#[test]
+fn barriers_stand_only_where_something_waits() {
+    let gpu = &mut *gpu();
+    let matrix = gpu.matrix(TensorType::F32, 2, 2, &[0; 16]).unwrap();
+    let weight = gpu.vector(&[1.0; 2]).unwrap();
+    let x = gpu.rows(&[1.0; 4], 2).unwrap();
+    gpu.finish().unwrap();
+    let before = gpu.counts();
+    let normed = gpu.rms_norm(&x, &weight, 1e-5).unwrap();
+    let mut gate = gpu.linear(&normed, &matrix, None).unwrap();
+    let up = gpu.linear(&normed, &matrix, None).unwrap();
+    let other = gpu.linear(&normed, &matrix, None).unwrap();
+    gpu.gated(&mut gate, &up, Function::Silu).unwrap();
+    gpu.add(&mut gate, &other, 1.0).unwrap();
+    let after = gpu.counts();
+    assert_eq!(after.dispatches - before.dispatches, 6);
+    assert_eq!(after.barriers - before.barriers, 3);
+    gpu.finish().unwrap();
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let gpu = &mut *gpu();

@@ -2,6 +2,7 @@
 //! the step ends. Rows of the embedding table are looked up on the host.
 
 use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, Place, StateId, StepPlan};
+use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
     self as gpu, Angles, Cache, Choice, Function, Gpu, LARGEST_HEAD, Matrix, Pairs, Step, StepRow,
     Tensor, Vector,
@@ -23,6 +24,8 @@ pub(crate) struct GpuOps {
     step: Option<Step>,
     /// The rows of a table on their way to the device.
     rows: Vec<f32>,
+    /// Types of weights whose products were compared with the host's.
+    checked: Vec<TensorType>,
 }
 
 impl GpuOps {
@@ -74,7 +77,48 @@ impl GpuOps {
             cache,
             step: None,
             rows: Vec::new(),
+            checked: Vec::new(),
         })
+    }
+
+    /// Compares some products of a matrix with the host's: drivers have been seen to compute wrongly, which would
+    /// otherwise become senseless text.
+    fn check(&mut self, source: &FileMatrix, matrix: &Matrix) -> Result<(), ModelError> {
+        let (n_rows, n_cols) = (source.n_rows, source.n_cols);
+        let x: Vec<f32> = (0..2 * n_cols)
+            .map(|i| (i * 37 % 64) as f32 / 32.0 - 1.0)
+            .collect();
+        let mut weights = vec![0.0; n_cols];
+        // One row, and several: two kernels.
+        for n in [1, 2] {
+            let rows = x.get(..n * n_cols).unwrap_or_default();
+            let on_device = self.gpu.rows(rows, n_cols).map_err(failed)?;
+            let product = self.gpu.linear(&on_device, matrix, None).map_err(failed)?;
+            let mut found = vec![0.0; n * n_rows];
+            self.gpu.read(&product, &mut found).map_err(failed)?;
+            for output in (0..n_rows).step_by((n_rows / 8).max(1)) {
+                source.read_row(output, &mut weights);
+                for (x, found) in rows.chunks_exact(n_cols).zip(found.chunks_exact(n_rows)) {
+                    let parts = x
+                        .iter()
+                        .zip(&weights)
+                        .map(|(x, w)| f64::from(*x) * f64::from(*w));
+                    let (sum, size) = parts.fold((0.0, 0.0), |(sum, size), part| {
+                        (sum + part, size + part.abs())
+                    });
+                    let found = found.get(output).copied().unwrap_or(f32::NAN);
+                    if is_wrong(found, sum, size) {
+                        let (device, driver) = (&self.gpu.device().name, &self.gpu.device().driver);
+                        return Err(ModelError::Compute(format!(
+                            "{device} with the driver {driver} multiplies {} weights wrongly: {found} instead of \
+                             {sum}; update the driver, or {ON_THE_CPU}",
+                            source.dtype()
+                        )));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -103,9 +147,14 @@ impl Ops for GpuOps {
         let made = self
             .gpu
             .matrix(source.dtype(), source.n_rows, source.n_cols, source.bytes());
+        let made = made.map_err(failed)?;
+        if !self.checked.contains(&source.dtype()) {
+            self.checked.push(source.dtype());
+            self.check(&source, &made)?;
+        }
         // The device has them: their pages need not stay.
         source.expect(false);
-        made.map_err(failed)
+        Ok(made)
     }
 
     fn vector(&mut self, values: Vec<f32>) -> Result<Vector, ModelError> {
@@ -442,6 +491,13 @@ impl Ops for GpuOps {
     }
 }
 
+/// Returns whether a sum of products is off by more than roundings: `size` is the sum of their magnitudes.
+fn is_wrong(found: f32, sum: f64, size: f64) -> bool {
+    let off = (f64::from(found) - sum).abs();
+    // What the file itself has of numbers beyond all bounds is not the driver's fault.
+    size.is_finite() && (off.is_nan() || off > 1e-4 * size)
+}
+
 fn choice(options: GpuOptions) -> Choice {
     Choice {
         vendor: options.vendor,
@@ -484,3 +540,18 @@ fn no_gpu(error: gpu::Error) -> LoadError {
 
 /// What always helps.
 pub(crate) const ON_THE_CPU: &str = "set LLMSRV_GPU=0 to compute on the CPU";
+
+#[cfg(test)]
+mod tests {
+    use super::is_wrong;
+
+    #[test]
+    fn roundings_are_right_and_everything_else_is_wrong() {
+        assert!(!is_wrong(1.00001, 1.0, 3.0));
+        assert!(!is_wrong(0.0, 0.0, 0.0));
+        assert!(is_wrong(1.01, 1.0, 3.0));
+        assert!(is_wrong(f32::NAN, 1.0, 3.0));
+        assert!(is_wrong(f32::INFINITY, 1.0, 3.0));
+        assert!(!is_wrong(f32::NAN, f64::NAN, f64::NAN), "the file's own");
+    }
+}

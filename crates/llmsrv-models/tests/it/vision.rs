@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    equivalence::SOFTWARE,
     tiny::{difference, fingerprint, plan},
     vision_files::{EYES, Eyes, OUT, Picture, pictures},
 };
@@ -56,6 +57,15 @@ fn load(eyes: &Eyes, device: &str) -> Loaded {
 }
 
 fn load_bytes(weights: &[u8], projector: &[u8], device: &str) -> Result<Loaded, LoadError> {
+    load_with(weights, projector, device, "f32")
+}
+
+fn load_with(
+    weights: &[u8],
+    projector: &[u8],
+    device: &str,
+    kv_cache_type: &str,
+) -> Result<Loaded, LoadError> {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
@@ -64,9 +74,10 @@ fn load_bytes(weights: &[u8], projector: &[u8], device: &str) -> Result<Loaded, 
     };
     let path = write("model.gguf", weights);
     let options = LoadOptions {
-        kv_cache_type: "f32".into(),
+        kv_cache_type: kv_cache_type.into(),
         n_threads: 2,
         device: device.into(),
+        gpu: SOFTWARE,
         projector: Some(write("mmproj.gguf", projector)),
         ..LoadOptions::default()
     };
@@ -151,6 +162,22 @@ fn encoders_and_decoders_agree_with_other_implementations() {
                     eyes.name
                 );
             }
+        }
+    }
+}
+
+/// The rows are made on the CPU and put in place on the GPU, whose KV cache is of f16.
+#[test]
+fn a_gpu_takes_the_rows_of_images() {
+    for eyes in EYES {
+        let load =
+            |device| load_with(&eyes.decoder().bytes(), &eyes.bytes(), device, "f16").unwrap();
+        let (mut gpu, mut cpu) = (load("vulkan"), load("cpu"));
+        for picture in pictures() {
+            let image = gpu.vision.clone().unwrap().encode(&picture.png()).unwrap();
+            let expected = logits(&mut cpu, &image, &[]);
+            let off = difference(&logits(&mut gpu, &image, &[]), &expected);
+            assert!(off <= LOGIT_TOLERANCE, "{}: {off}", eyes.name);
         }
     }
 }
