@@ -42,5 +42,7 @@ pub use packed::{
 };
 pub use pool::Pool;
 pub use quant::{dequantize, quantize, supported};
-pub use recurrence::{DeltaRule, ShortConv, Stretch, delta_rule, short_conv};
+pub use recurrence::{
+    DeltaRule, SelectiveScan, ShortConv, Stretch, delta_rule, selective_scan, short_conv,
+};
 pub use tier::Tier;

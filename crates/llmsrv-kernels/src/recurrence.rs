@@ -1,4 +1,5 @@
-//! Layers that keep a state: convolutions over the last rows of a sequence, and the gated delta rule.
+//! Layers that keep a state: convolutions over the last rows of a sequence, the gated delta rule, and
+//! selective scans.
 //!
 //! A state goes through the rows one after the other, also in long prompts. Forms that compute blocks
 //! of rows at once are faster on GPUs, but their results depend on where a prompt is cut. Here the
@@ -53,6 +54,37 @@ pub struct DeltaRule<'a> {
     pub decay_bias: &'a [f32],
     /// Added to the sum of squares of queries and keys.
     pub eps: f32,
+}
+
+/// A selective scan as in Mamba 2 (<https://arxiv.org/abs/2405.21060>).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SelectiveScan<'a> {
+    /// Heads; each has a state.
+    pub n_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// What is kept of each element.
+    pub state_dim: usize,
+    /// Consecutive heads that share what is written and read; divides `n_heads`.
+    pub n_groups: usize,
+    /// How fast each head forgets; below 0.
+    pub decay: &'a [f32],
+    /// Added to the step of each head.
+    pub step_bias: &'a [f32],
+    /// How much of its input each head adds to the result.
+    pub skip: &'a [f32],
+}
+
+impl SelectiveScan<'_> {
+    /// Returns the elements of a state: `[heads][what is kept][elements of a head]`.
+    pub fn state_len(&self) -> usize {
+        self.n_heads * self.state_dim * self.head_dim
+    }
+
+    /// Returns the elements of a row: all heads, then what each group writes, then what it reads.
+    pub fn row_len(&self) -> usize {
+        self.n_heads * self.head_dim + 2 * self.n_groups * self.state_dim
+    }
 }
 
 impl ShortConv<'_> {
@@ -155,14 +187,83 @@ pub fn delta_rule(
         expect(what, got, expected)?;
     }
     check(stretches, n_rows, rule.state_len())?;
-    let n_in_all: usize = stretches.iter().map(|stretch| stretch.rows.len()).sum();
-    let states: Vec<(Range<usize>, Parts<'_, f32>)> = stretches
+    let work = |row: usize, head: usize, state: &mut [f32], out: &mut [f32]| {
+        let x = &x[row * rule.row_len()..(row + 1) * rule.row_len()];
+        let at = row * n_heads + head;
+        let gates = (alpha[at], beta[at]);
+        delta_row(Tier::best(), rule, head, x, gates, state, out);
+    };
+    for_each_head(stretches, (n_heads, dim), out, pool, work);
+    Ok(())
+}
+
+/// Sends the rows of each stretch through the states of all heads. Shapes: `x` `[rows][heads|written|read]`;
+/// `steps`, before their function, `[rows][heads]`; `out` `[rows][heads * head_dim]`.
+///
+/// For each row and head, with `d = softplus(step + step_bias)`, the state becomes `S' = exp(decay d) S +
+/// written (d x)`, and the result is `S' read + skip x`.
+///
+/// # Errors
+/// Lengths that do not fit each other.
+pub fn selective_scan(
+    x: &[f32],
+    steps: &[f32],
+    stretches: &mut [Stretch<'_>],
+    scan: &SelectiveScan<'_>,
+    out: &mut [f32],
+    pool: &Pool,
+) -> Result<(), Error> {
+    let (n_heads, dim) = (scan.n_heads, scan.head_dim);
+    let n_rows = x.len() / scan.row_len().max(1);
+    for (what, got, expected) in [
+        ("elements of the inputs", x.len(), n_rows * scan.row_len()),
+        ("elements of the steps", steps.len(), n_rows * n_heads),
+        ("elements of the decay", scan.decay.len(), n_heads),
+        (
+            "elements of the bias of the steps",
+            scan.step_bias.len(),
+            n_heads,
+        ),
+        ("elements of what is added", scan.skip.len(), n_heads),
+        ("elements of the results", out.len(), n_rows * n_heads * dim),
+        ("heads", n_heads % scan.n_groups.max(1), 0),
+    ] {
+        expect(what, got, expected)?;
+    }
+    check(stretches, n_rows, scan.state_len())?;
+    let work = |row: usize, head: usize, state: &mut [f32], out: &mut [f32]| {
+        let x = &x[row * scan.row_len()..(row + 1) * scan.row_len()];
+        let step = steps[row * n_heads + head];
+        scan_row(Tier::best(), scan, head, x, step, state, out);
+    };
+    for_each_head(stretches, (n_heads, dim), out, pool, work);
+    Ok(())
+}
+
+/// Calls `work` with each row of each stretch and head, the head's part of the state and of the result:
+/// the rows of a head one after the other, heads and stretches at the same time. The stretches have been
+/// checked.
+fn for_each_head(
+    stretches: &mut [Stretch<'_>],
+    (n_heads, dim): (usize, usize),
+    out: &mut [f32],
+    pool: &Pool,
+    work: impl Fn(usize, usize, &mut [f32], &mut [f32]) + Sync,
+) {
+    let n_states: usize = stretches
+        .iter()
+        .map(|stretch| stretch.rows.len() * stretch.state.len())
+        .sum();
+    let states: Vec<(Range<usize>, usize, Parts<'_, f32>)> = stretches
         .iter_mut()
-        .map(|stretch| (stretch.rows.clone(), Parts::new(stretch.state)))
+        .map(|stretch| {
+            let len = stretch.state.len() / n_heads.max(1);
+            (stretch.rows.clone(), len, Parts::new(stretch.state))
+        })
         .collect();
     let out = Parts::new(out);
     let task = |idx: usize| {
-        let (rows, states) = &states[idx / n_heads];
+        let (rows, len, states) = &states[idx / n_heads];
         let head = idx % n_heads;
         #[expect(
             unsafe_code,
@@ -170,24 +271,21 @@ pub fn delta_rule(
         )]
         // SAFETY: no two stretches have the same state (they are borrowed apart), and within a stretch
         // no two tasks have the same head.
-        let state = unsafe { states.part(head * dim * dim..(head + 1) * dim * dim) };
+        let state = unsafe { states.part(head * len..(head + 1) * len) };
         for row in rows.clone() {
             let at = (row * n_heads + head) * dim;
             #[expect(unsafe_code, reason = "as above")]
             // SAFETY: stretches do not overlap (`check`), so no two tasks have the same row and head.
             let out = unsafe { out.part(at..at + dim) };
-            let x = &x[row * rule.row_len()..(row + 1) * rule.row_len()];
-            let at = row * n_heads + head;
-            delta_row(Tier::best(), rule, head, x, alpha[at], beta[at], state, out);
+            work(row, head, state, out);
         }
     };
     let n_tasks = states.len() * n_heads;
-    if n_in_all * rule.state_len() >= PARALLEL_WORK {
+    if n_states >= PARALLEL_WORK {
         pool.for_each_task(n_tasks, task);
     } else {
         (0..n_tasks).for_each(task);
     }
-    Ok(())
 }
 
 fn expect(what: &'static str, got: usize, expected: usize) -> Result<(), Error> {
@@ -229,11 +327,21 @@ tiered! {
         rule: &DeltaRule<'_>,
         head: usize,
         x: &[f32],
-        alpha: f32,
-        beta: f32,
+        gates: (f32, f32),
         state: &mut [f32],
         out: &mut [f32],
     ) = delta_row_body;
+}
+
+tiered! {
+    fn scan_row(
+        scan: &SelectiveScan<'_>,
+        head: usize,
+        x: &[f32],
+        step: f32,
+        state: &mut [f32],
+        out: &mut [f32],
+    ) = scan_row_body;
 }
 
 #[inline(always)]
@@ -278,13 +386,11 @@ fn conv_row_body<const FUSED: bool>(
     clippy::inline_always,
     reason = "it takes the instructions of its caller"
 )]
-#[expect(clippy::too_many_arguments, reason = "a row of a head, and its state")]
 fn delta_row_body<const FUSED: bool>(
     rule: &DeltaRule<'_>,
     head: usize,
     x: &[f32],
-    alpha: f32,
-    beta: f32,
+    (alpha, beta): (f32, f32),
     state: &mut [f32],
     out: &mut [f32],
 ) {
@@ -364,6 +470,40 @@ fn columns<const FUSED: bool, const N: usize>(
         }
     }
     out[start..start + N].copy_from_slice(&result);
+}
+
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn scan_row_body<const FUSED: bool>(
+    scan: &SelectiveScan<'_>,
+    head: usize,
+    x: &[f32],
+    step: f32,
+    state: &mut [f32],
+    out: &mut [f32],
+) {
+    let (dim, n_kept) = (scan.head_dim, scan.state_dim);
+    let group = head / (scan.n_heads / scan.n_groups);
+    let (heads, rest) = x.split_at(scan.n_heads * dim);
+    let (written, read) = rest.split_at(scan.n_groups * n_kept);
+    let x = &heads[head * dim..(head + 1) * dim];
+    let written = &written[group * n_kept..(group + 1) * n_kept];
+    let read = &read[group * n_kept..(group + 1) * n_kept];
+    let step = softplus(step + scan.step_bias[head]);
+    let kept = exp::<FUSED>(scan.decay[head] * step);
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = scan.skip[head] * x;
+    }
+    for ((row, written), read) in state.chunks_exact_mut(dim).zip(written).zip(read) {
+        let written = written * step;
+        for ((state, x), out) in row.iter_mut().zip(x).zip(&mut *out) {
+            *state = fma::<FUSED>(written, *x, kept * *state);
+            *out = fma::<FUSED>(*read, *state, *out);
+        }
+    }
 }
 
 /// `ln(1 + exp(x))`, which is `x` where that is large.
@@ -504,6 +644,59 @@ mod tests {
                         }
                         let found = f64::from(whole.0[row * width + head * head_dim + j]);
                         prop_assert!((found - result).abs() < 1e-4, "{row} {head} {j}: {found} {result}");
+                    }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_scan_is_the_plain_one_however_it_is_cut(
+            seed: u64, n_rows in 1usize..7, n_groups in 1usize..3, of_group in 1usize..4,
+            head_dim in prop_oneof![Just(5usize), Just(32)], state_dim in 1usize..20,
+            n_threads in 1usize..3, cuts in prop::collection::vec(0usize..8, 0..3),
+        ) {
+            let n_heads = n_groups * of_group;
+            let decay: Vec<f32> = numbers(seed, n_heads).iter().map(|x| -x.abs()).collect();
+            let (step_bias, skip) = (numbers(seed ^ 1, n_heads), numbers(seed ^ 6, n_heads));
+            let scan = SelectiveScan {
+                n_heads, head_dim, state_dim, n_groups,
+                decay: &decay, step_bias: &step_bias, skip: &skip,
+            };
+            let x = numbers(seed ^ 2, n_rows * scan.row_len());
+            let steps = numbers(seed ^ 3, n_rows * n_heads);
+            let before = numbers(seed ^ 5, scan.state_len());
+            let width = n_heads * head_dim;
+            let run = |cuts: &[usize], n_threads| {
+                let pool = Pool::new(n_threads);
+                let (mut out, mut state) = (vec![0.0; n_rows * width], before.clone());
+                in_stretches(n_rows, cuts, &mut state, |stretches| {
+                    selective_scan(&x, &steps, stretches, &scan, &mut out, &pool).unwrap();
+                });
+                (out, state)
+            };
+            let whole = run(&[], 1);
+            prop_assert_eq!(&run(&cuts, n_threads), &whole);
+            let mut state: Vec<f64> = before.iter().map(|x| f64::from(*x)).collect();
+            for row in 0..n_rows {
+                let x = &x[row * scan.row_len()..(row + 1) * scan.row_len()];
+                for head in 0..n_heads {
+                    let group = head / of_group;
+                    let step = f64::from(steps[row * n_heads + head]) + f64::from(step_bias[head]);
+                    let step = step.exp().ln_1p();
+                    let kept = (f64::from(decay[head]) * step).exp();
+                    for p in 0..head_dim {
+                        let input = f64::from(x[head * head_dim + p]);
+                        let mut result = f64::from(skip[head]) * input;
+                        for n in 0..state_dim {
+                            let at = width + group * state_dim + n;
+                            let cell = &mut state[(head * state_dim + n) * head_dim + p];
+                            *cell = kept * *cell + step * input * f64::from(x[at]);
+                            result += *cell * f64::from(x[at + n_groups * state_dim]);
+                        }
+                        let found = f64::from(whole.0[row * width + head * head_dim + p]);
+                        prop_assert!((found - result).abs() < 1e-4, "{row} {head} {p}: {found} {result}");
                     }
                 }
             }

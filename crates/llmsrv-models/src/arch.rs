@@ -144,6 +144,45 @@ pub(crate) enum Mixer {
     },
     /// By a state that a delta rule changes, behind a convolution.
     DeltaNet(DeltaNetConfig),
+    /// By a state that a selective scan changes, behind a convolution (Mamba 2).
+    Scan(ScanConfig),
+}
+
+/// The sizes of a selective scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScanConfig {
+    /// Rows that the convolution sees.
+    pub taps: usize,
+    /// Heads.
+    pub n_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// What is kept of each element.
+    pub state_dim: usize,
+    /// Groups of heads that share what is written and read; divides `n_heads`.
+    pub n_groups: usize,
+}
+
+impl ScanConfig {
+    /// Elements of all heads.
+    pub(crate) fn width(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
+    /// Elements of a row that is convolved: the heads, and what groups write and read.
+    pub(crate) fn conv_width(&self) -> usize {
+        self.width() + 2 * self.n_groups * self.state_dim
+    }
+
+    /// Elements of the state of the convolution, which comes first.
+    pub(crate) fn conv_len(&self) -> usize {
+        (self.taps - 1) * self.conv_width()
+    }
+
+    /// Elements of the state of the scan.
+    pub(crate) fn scan_len(&self) -> usize {
+        self.width() * self.state_dim
+    }
 }
 
 /// The sizes of a gated delta net.
@@ -168,6 +207,7 @@ impl Mixer {
             Mixer::Attention => 0,
             Mixer::ShortConv { taps, width } => (taps - 1) * width,
             Mixer::DeltaNet(net) => net.conv_len() + net.rule_len(),
+            Mixer::Scan(scan) => scan.conv_len() + scan.scan_len(),
         }
     }
 }

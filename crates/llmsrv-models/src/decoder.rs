@@ -9,11 +9,11 @@ use llmsrv_engine::{ModelError, Span, StepPlan};
 
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig, NormKind},
-    ops::{Attention, DeltaRule, Input, LinearRef, Ops},
+    ops::{Attention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
     routing::Choices,
     weights::{
         AttentionWeights, DeltaNetWeights, Experts, FeedForward, GatedMlp, Linear, Mixer, Norm,
-        ShortConvWeights, Weights,
+        ScanWeights, ShortConvWeights, Weights,
     },
 };
 
@@ -109,6 +109,7 @@ fn hidden<O: Ops>(
             Mixer::DeltaNet(weights) => {
                 Some(delta_net(ops, arch.norm_eps, input, idx, weights, now)?)
             }
+            Mixer::Scan(weights) => Some(scan(ops, arch.norm_eps, input, idx, weights, now)?),
         };
         drop(held);
         let Some(mut attended) = mixed.filter(|_| !ends) else {
@@ -344,7 +345,7 @@ fn short_conv<O: Ops>(
         [&weights.before, &weights.after, &weights.input],
     )?;
     let x = ops.gated(before, &x, Activation::Identity)?;
-    let x = ops.short_conv(layer, &x, &weights.kernel, false, plan)?;
+    let x = ops.short_conv(layer, &x, (&weights.kernel, None), false, plan)?;
     ops.gated(after, &x, Activation::Identity)
 }
 
@@ -359,7 +360,7 @@ fn delta_net<O: Ops>(
 ) -> Result<O::Tensor, ModelError> {
     let parts = [&weights.qkv, &weights.gate, &weights.alpha, &weights.beta];
     let [qkv, gate, alpha, beta] = linears(ops, input, parts)?;
-    let qkv = ops.short_conv(layer, &qkv, &weights.kernel, true, plan)?;
+    let qkv = ops.short_conv(layer, &qkv, (&weights.kernel, None), true, plan)?;
     let rule = DeltaRule {
         net: &weights.config,
         decay: &weights.decay,
@@ -369,6 +370,30 @@ fn delta_net<O: Ops>(
     let y = ops.delta_rule(layer, &qkv, (&alpha, &beta), &rule, plan)?;
     let y = ops.rms_norm(&y, &weights.norm, eps)?;
     ops.gated(gate, &y, Activation::Silu)
+}
+
+/// Computes what the heads of a selective scan give, `[n, heads * head_dim]`.
+fn scan<O: Ops>(
+    ops: &mut O,
+    eps: f32,
+    input: Input<'_, O>,
+    layer: usize,
+    weights: &ScanWeights<O>,
+    plan: &StepPlan,
+) -> Result<O::Tensor, ModelError> {
+    let parts = [&weights.gate, &weights.input, &weights.steps];
+    let [gate, x, steps] = linears(ops, input, parts)?;
+    let kernel = (&weights.kernel, weights.kernel_bias.as_ref());
+    let x = ops.short_conv(layer, &x, kernel, true, plan)?;
+    let scan = SelectiveScan {
+        config: &weights.config,
+        decay: &weights.decay,
+        step_bias: &weights.step_bias,
+        skip: &weights.skip,
+    };
+    let y = ops.selective_scan(layer, &x, &steps, &scan, plan)?;
+    let y = ops.gated(gate, &y, Activation::Silu)?;
+    ops.rms_norm(&y, &weights.norm, eps)
 }
 
 /// What a layer multiplies its input to.

@@ -11,7 +11,7 @@ use crate::{
     adapter::Adapter,
     arch::{
         ArchConfig, DeltaNetConfig, ExpertsConfig, FeedForwardConfig, LayerConfig,
-        Mixer as MixerConfig, NormKind, QkNorm,
+        Mixer as MixerConfig, NormKind, QkNorm, ScanConfig,
     },
     ops::Ops,
     source::{FileMatrix, Source, invalid},
@@ -111,6 +111,8 @@ pub(crate) enum Mixer<O: Ops> {
     ShortConv(ShortConvWeights<O>),
     /// A gated delta net.
     DeltaNet(Box<DeltaNetWeights<O>>),
+    /// A selective scan.
+    Scan(Box<ScanWeights<O>>),
 }
 
 /// Attention, but for its output.
@@ -164,6 +166,30 @@ pub(crate) struct DeltaNetWeights<O: Ops> {
     /// Added to `alpha`.
     pub decay_bias: O::Vector,
     /// Of the result of a head.
+    pub norm: O::Vector,
+}
+
+/// A selective scan, but for its output.
+pub(crate) struct ScanWeights<O: Ops> {
+    /// Its sizes.
+    pub config: ScanConfig,
+    /// To what multiplies the results of all heads.
+    pub gate: Linear<O>,
+    /// To the heads, what groups write, and what they read.
+    pub input: Linear<O>,
+    /// To the step of each head.
+    pub steps: Linear<O>,
+    /// `[taps][heads, written and read]`.
+    pub kernel: O::Vector,
+    /// Added to what is convolved.
+    pub kernel_bias: Option<O::Vector>,
+    /// How fast each head forgets; below 0.
+    pub decay: O::Vector,
+    /// Added to the steps.
+    pub step_bias: O::Vector,
+    /// How much of its input each head adds to its result.
+    pub skip: O::Vector,
+    /// Of the results of all heads.
     pub norm: O::Vector,
 }
 
@@ -311,6 +337,11 @@ impl<O: Ops> Loader<'_, O> {
                 let output = self.linear(&name("ssm_out"), arch.width, width)?;
                 (Mixer::DeltaNet(Box::new(weights)), output)
             }
+            MixerConfig::Scan(scan) => {
+                let weights = self.scan(*scan, &name)?;
+                let output = self.linear(&name("ssm_out"), arch.width, scan.width())?;
+                (Mixer::Scan(Box::new(weights)), output)
+            }
         };
         Ok(LayerWeights {
             attention_norm: self.pre_norm(&name(arch.attention_norm))?,
@@ -443,6 +474,34 @@ impl<O: Ops> Loader<'_, O> {
             decay: self.norm(&name("ssm_a"), n_heads)?,
             decay_bias: self.norm(&bias, n_heads)?,
             norm: self.norm(&name("ssm_norm.weight"), dim)?,
+        })
+    }
+
+    /// Loads a selective scan, but for its output.
+    fn scan(
+        &mut self,
+        config: ScanConfig,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<ScanWeights<O>, LoadError> {
+        let (width, conv_width) = (config.width(), config.conv_width());
+        let heights = [width, conv_width, config.n_heads];
+        let [gate, input, steps] = self.stacked(&name("ssm_in"), heights)?;
+        let bias = self
+            .source
+            .optional_vector(&name("ssm_conv1d.bias"), conv_width)?;
+        let decay = self.source.grid(&name("ssm_a"), 1, config.n_heads)?;
+        let skip = self.source.grid(&name("ssm_d"), 1, config.n_heads)?;
+        Ok(ScanWeights {
+            config,
+            gate,
+            input,
+            steps,
+            kernel: self.kernel(&name("ssm_conv1d.weight"), config.taps, conv_width)?,
+            kernel_bias: self.bias(bias)?,
+            decay: self.ops.vector(decay).map_err(device)?,
+            step_bias: self.norm(&name("ssm_dt.bias"), config.n_heads)?,
+            skip: self.ops.vector(skip).map_err(device)?,
+            norm: self.norm(&name("ssm_norm.weight"), width)?,
         })
     }
 

@@ -36,7 +36,7 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 40] = [
+const FAMILIES: [(&str, Family); 41] = [
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
     ("ernie4_5", llama::llama),
@@ -52,6 +52,7 @@ const FAMILIES: [(&str, Family); 40] = [
     ("gpt2", classic::gpt2),
     ("gptneox", classic::gptneox),
     ("granite", granite::granite),
+    ("granitehybrid", granite::hybrid),
     ("granitemoe", granite::granite),
     ("internlm2", llama::llama),
     ("lfm2", lfm2::lfm2),
@@ -87,7 +88,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("gemma-embedding", "tokens see those after them"),
     ("gemma3n", "four residual streams"),
     ("glm4moe", "routing by sigmoids"),
-    ("granitehybrid", "keeps a recurrent state"),
     ("lfm2moe", "keeps a recurrent state"),
     ("llama4", "attention in chunks"),
     ("mamba2", "keeps a recurrent state"),

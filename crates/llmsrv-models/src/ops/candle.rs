@@ -11,7 +11,7 @@ use candle_core::{
 use llmsrv_engine::{BlockId, LoadError, ModelError, Span, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 
-use super::{Attention, BidirectionalAttention, DeltaRule, Ops};
+use super::{Attention, BidirectionalAttention, DeltaRule, Ops, SelectiveScan};
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig},
     model::BLOCK_SIZE,
@@ -90,6 +90,41 @@ impl CandleOps {
         let layers = self.states.get_mut(id.0 as usize);
         let state = layers.and_then(|layers| layers.get_mut(layer));
         state.ok_or_else(|| ModelError::Compute("a recurrent state that is not there".into()))
+    }
+
+    /// Sends the rows of a step through states of `shape`, whose last part is that of a result; `step`
+    /// returns the state after a row, and its result.
+    fn recur(
+        &mut self,
+        layer: usize,
+        shape: (usize, usize, usize),
+        plan: &StepPlan,
+        step: impl Fn(usize, &Tensor) -> candle_core::Result<(Tensor, Tensor)>,
+    ) -> Result<Tensor, ModelError> {
+        let mut results = Vec::with_capacity(plan.tokens.len());
+        for span in &plan.spans {
+            let Some(of_span) = &span.state else {
+                continue;
+            };
+            let mut state = match self.state(of_span.slot, layer)?[1].clone() {
+                Some(before) => before,
+                None => Tensor::zeros(shape, DType::F32, &self.device).map_err(failed)?,
+            };
+            for (n_before, row) in span.rows.clone().enumerate() {
+                let (next, result) = step(row, &state).map_err(failed)?;
+                state = next;
+                results.push(result);
+                for (n_rows, to) in &of_span.saves {
+                    if *n_rows == n_before + 1 {
+                        self.state(*to, layer)?[1] = Some(state.clone());
+                    }
+                }
+            }
+            self.state(of_span.slot, layer)?[1] = Some(state);
+        }
+        Tensor::stack(&results, 0)
+            .and_then(|all| all.reshape((results.len(), shape.0 * shape.2)))
+            .map_err(failed)
     }
 
     fn indices(&self, indices: &[u32]) -> candle_core::Result<Tensor> {
@@ -489,7 +524,7 @@ impl Ops for CandleOps {
         &mut self,
         layer: usize,
         x: &Tensor,
-        kernel: &Tensor,
+        (kernel, bias): (&Tensor, Option<&Tensor>),
         silu: bool,
         plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
@@ -516,6 +551,9 @@ impl Ops for CandleOps {
                     let part = all.narrow(0, tap, n)?;
                     sum = (sum + part.broadcast_mul(&kernel.narrow(0, tap, 1)?)?)?;
                 }
+                if let Some(bias) = bias {
+                    sum = sum.broadcast_add(bias)?;
+                }
                 Ok((if silu { sum.silu()? } else { sum }, all))
             };
             let (sum, all) = convolved().map_err(failed)?;
@@ -540,33 +578,26 @@ impl Ops for CandleOps {
     ) -> Result<Tensor, ModelError> {
         let rows = delta_inputs(x, alpha, beta, rule).map_err(failed)?;
         let (n_heads, dim) = (rule.net.n_value_heads, rule.net.head_dim);
-        let mut results = Vec::with_capacity(plan.tokens.len());
-        for (span, of_span) in plan
-            .spans
-            .iter()
-            .filter_map(|span| Some((span, span.state.as_ref()?)))
-        {
-            let before = self.state(of_span.slot, layer)?[1].clone();
-            let zeros = || Tensor::zeros((n_heads, dim, dim), DType::F32, &self.device);
-            let mut state = match before {
-                Some(before) => before,
-                None => zeros().map_err(failed)?,
-            };
-            for (n_before, row) in span.rows.clone().enumerate() {
-                let (next, result) = delta_step(&rows, row, &state).map_err(failed)?;
-                state = next;
-                results.push(result);
-                for (n_rows, to) in &of_span.saves {
-                    if *n_rows == n_before + 1 {
-                        self.state(*to, layer)?[1] = Some(state.clone());
-                    }
-                }
-            }
-            self.state(of_span.slot, layer)?[1] = Some(state);
-        }
-        Tensor::stack(&results, 0)
-            .and_then(|all| all.reshape((results.len(), n_heads * dim)))
-            .map_err(failed)
+        let shape = (n_heads, dim, dim);
+        self.recur(layer, shape, plan, |row, state| {
+            delta_step(&rows, row, state)
+        })
+    }
+
+    fn selective_scan(
+        &mut self,
+        layer: usize,
+        x: &Tensor,
+        steps: &Tensor,
+        scan: &SelectiveScan<'_, CandleOps>,
+        plan: &StepPlan,
+    ) -> Result<Tensor, ModelError> {
+        let rows = scan_inputs(x, steps, scan).map_err(failed)?;
+        let config = scan.config;
+        let shape = (config.n_heads, config.state_dim, config.head_dim);
+        self.recur(layer, shape, plan, |row, state| {
+            scan_step(&rows, row, state)
+        })
     }
 
     fn attend_bidirectional(
@@ -700,6 +731,68 @@ fn sigmoid(x: &Tensor) -> candle_core::Result<Tensor> {
     (x.neg()?.exp()? + 1.0)?.recip()
 }
 
+/// `ln(1 + exp(x))`, which stays a number for a large `x`.
+fn softplus(x: &Tensor) -> candle_core::Result<Tensor> {
+    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
+}
+
+/// What the rows of a step bring to a selective scan, `[rows, heads, …]`.
+struct ScanInputs {
+    /// Times the step, and times what is added of it.
+    x: Tensor,
+    skipped: Tensor,
+    written: Tensor,
+    read: Tensor,
+    /// What is left of the state.
+    kept: Tensor,
+}
+
+fn scan_inputs(
+    x: &Tensor,
+    steps: &Tensor,
+    scan: &SelectiveScan<'_, CandleOps>,
+) -> candle_core::Result<ScanInputs> {
+    let config = scan.config;
+    let (n, n_heads, groups) = (x.dim(0)?, config.n_heads, config.n_groups);
+    let of_heads = |first: usize| {
+        let part = x
+            .narrow(1, first, groups * config.state_dim)?
+            .contiguous()?;
+        part.reshape((n, groups, 1, config.state_dim))?
+            .broadcast_as((n, groups, n_heads / groups, config.state_dim))?
+            .contiguous()?
+            .reshape((n, n_heads, config.state_dim))
+    };
+    let width = config.width();
+    let steps = softplus(&steps.broadcast_add(scan.step_bias)?)?;
+    let x = x.narrow(1, 0, width)?.contiguous()?;
+    let x = x.reshape((n, n_heads, config.head_dim))?;
+    Ok(ScanInputs {
+        skipped: x.broadcast_mul(&scan.skip.reshape((1, n_heads, 1))?)?,
+        x: x.broadcast_mul(&steps.unsqueeze(2)?)?,
+        written: of_heads(width)?,
+        read: of_heads(width + groups * config.state_dim)?,
+        kept: steps.broadcast_mul(scan.decay)?.exp()?,
+    })
+}
+
+/// Sends one row through the states of all heads, `[heads, what is kept, elements]`; returns them, and
+/// the result of the row.
+fn scan_step(
+    inputs: &ScanInputs,
+    row: usize,
+    state: &Tensor,
+) -> candle_core::Result<(Tensor, Tensor)> {
+    let of_row = |x: &Tensor| x.narrow(0, row, 1)?.squeeze(0);
+    let kept = of_row(&inputs.kept)?.unsqueeze(1)?.unsqueeze(2)?;
+    let written = of_row(&inputs.written)?.unsqueeze(2)?;
+    let new = written.broadcast_mul(&of_row(&inputs.x)?.unsqueeze(1)?)?;
+    let state = (state.broadcast_mul(&kept)? + new)?;
+    let read = of_row(&inputs.read)?.unsqueeze(2)?;
+    let result = (state.broadcast_mul(&read)?.sum(1)? + of_row(&inputs.skipped)?)?;
+    Ok((state, result))
+}
+
 /// What the rows of a step bring to a delta rule, `[rows, value heads, …]`.
 struct DeltaInputs {
     query: Tensor,
@@ -734,13 +827,11 @@ fn delta_inputs(
     };
     let value = x.narrow(1, 2 * n_keys * dim, n_heads * dim)?.contiguous()?;
     let forget = alpha.broadcast_add(rule.decay_bias)?;
-    // ln(1 + exp(x)), which stays a number for a large x.
-    let softplus = (forget.relu()? + (forget.abs()?.neg()?.exp()? + 1.0)?.log()?)?;
     Ok(DeltaInputs {
         query: (of_key_heads(0)? * (1.0 / (dim as f64).sqrt()))?,
         key: of_key_heads(n_keys * dim)?,
         value: value.reshape((n, n_heads, dim))?,
-        kept: softplus.broadcast_mul(rule.decay)?.exp()?,
+        kept: softplus(&forget)?.broadcast_mul(rule.decay)?.exp()?,
         learned: sigmoid(beta)?,
     })
 }

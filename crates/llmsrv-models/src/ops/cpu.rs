@@ -11,7 +11,7 @@ use llmsrv_kernels::{
 };
 
 use super::{
-    Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops,
+    Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan,
     buffers::{Buffer, Buffers},
     states::States,
 };
@@ -547,14 +547,14 @@ impl Ops for CpuOps {
         &mut self,
         layer: usize,
         x: &Buffer,
-        kernel: &Vec<f32>,
+        (kernel, bias): (&Vec<f32>, Option<&Vec<f32>>),
         silu: bool,
         plan: &StepPlan,
     ) -> Result<Buffer, ModelError> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let conv = kernels::ShortConv {
             weights: kernel,
-            bias: &[],
+            bias: bias.map_or(&[], Vec::as_slice),
             n_channels: x.width(),
             silu,
         };
@@ -592,6 +592,35 @@ impl Ops for CpuOps {
         self.states
             .for_each_stretch(layer, part, plan, |stretches| {
                 kernels::delta_rule(x, gates, stretches, &rule, out.values_mut(), pool)
+                    .map_err(failed)
+            })?;
+        Ok(out)
+    }
+
+    fn selective_scan(
+        &mut self,
+        layer: usize,
+        x: &Buffer,
+        steps: &Buffer,
+        scan: &SelectiveScan<'_, CpuOps>,
+        plan: &StepPlan,
+    ) -> Result<Buffer, ModelError> {
+        let config = scan.config;
+        let mut out = self.buffers.take(x.n_rows(), config.width());
+        let scan = kernels::SelectiveScan {
+            n_heads: config.n_heads,
+            head_dim: config.head_dim,
+            state_dim: config.state_dim,
+            n_groups: config.n_groups,
+            decay: scan.decay,
+            step_bias: scan.step_bias,
+            skip: scan.skip,
+        };
+        let (x, steps, pool) = (x.values(), steps.values(), &self.pool);
+        let part = (config.conv_len(), config.scan_len());
+        self.states
+            .for_each_stretch(layer, part, plan, |stretches| {
+                kernels::selective_scan(x, steps, stretches, &scan, out.values_mut(), pool)
                     .map_err(failed)
             })?;
         Ok(out)

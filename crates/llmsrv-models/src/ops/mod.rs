@@ -14,7 +14,7 @@ use llmsrv_engine::{BlockId, ModelError, Place, StateId, StepPlan};
 pub(crate) use llmsrv_kernels::BidirectionalAttention;
 
 use crate::{
-    arch::{Activation, DeltaNetConfig, LayerConfig},
+    arch::{Activation, DeltaNetConfig, LayerConfig, ScanConfig},
     rope::Rope,
     source::FileMatrix,
 };
@@ -199,13 +199,13 @@ pub(crate) trait Ops: Send + Sized {
     ) -> Result<Self::Tensor, ModelError>;
 
     /// Convolves each element of the rows with those of the rows before them in their sequences: `kernel`
-    /// has a row for each of them, the last one is for the row itself. With `silu` the results go through
-    /// `x * sigmoid(x)`. `layer` is that of the decoder.
+    /// has a row for each of them, the last one is for the row itself, and perhaps a bias. With `silu` the
+    /// results go through `x * sigmoid(x)`. `layer` is that of the decoder.
     fn short_conv(
         &mut self,
         layer: usize,
         x: &Self::Tensor,
-        kernel: &Self::Vector,
+        kernel: (&Self::Vector, Option<&Self::Vector>),
         silu: bool,
         plan: &StepPlan,
     ) -> Result<Self::Tensor, ModelError>;
@@ -218,6 +218,17 @@ pub(crate) trait Ops: Send + Sized {
         x: &Self::Tensor,
         gates: (&Self::Tensor, &Self::Tensor),
         rule: &DeltaRule<'_, Self>,
+        plan: &StepPlan,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Sends rows (all heads, what groups write, what they read) through the states of a selective scan;
+    /// `steps` has an element for each head.
+    fn selective_scan(
+        &mut self,
+        layer: usize,
+        x: &Self::Tensor,
+        steps: &Self::Tensor,
+        scan: &SelectiveScan<'_, Self>,
         plan: &StepPlan,
     ) -> Result<Self::Tensor, ModelError>;
 
@@ -375,4 +386,16 @@ pub(crate) struct DeltaRule<'a, O: Ops> {
     pub decay_bias: &'a O::Vector,
     /// Added to the sum of squares of queries and keys.
     pub eps: f32,
+}
+
+/// A selective scan: how its heads lie, forget, and what they add.
+pub(crate) struct SelectiveScan<'a, O: Ops> {
+    /// Sizes.
+    pub config: &'a ScanConfig,
+    /// How fast each head forgets.
+    pub decay: &'a O::Vector,
+    /// Added to the steps.
+    pub step_bias: &'a O::Vector,
+    /// How much of its input each head adds to its result.
+    pub skip: &'a O::Vector,
 }

@@ -144,6 +144,21 @@ const LIES: &[(&str, Lie, &str)] = &[
         "invalid model file: tensor blk.0.attn_q.weight is missing",
     ),
     (
+        "granitehybrid",
+        |file| file.metadata.set("granitehybrid.ssm.time_step_rank", 5u32),
+        "invalid model file: granitehybrid.ssm.inner_size is 128 for 5 heads",
+    ),
+    (
+        "granitehybrid",
+        |file| file.metadata.set("granitehybrid.ssm.group_count", 2u32),
+        "unsupported model: granitehybrid.ssm.group_count is 2",
+    ),
+    (
+        "granitehybrid",
+        |file| file.metadata.set("granitehybrid.ssm.state_size", 0u32),
+        "invalid model file: granitehybrid.ssm.state_size is missing",
+    ),
+    (
         "qwen35",
         |file| file.metadata.set("qwen35.ssm.group_count", 4u32),
         "invalid model file: qwen35.ssm.group_count is 4, which does not divide 6 heads",

@@ -134,6 +134,8 @@ pub(crate) struct Parts {
     pub(crate) convolves: &'static [bool],
     /// Layers that have a gated delta net in place of attention, but every fourth.
     pub(crate) delta_nets: Option<DeltaNets>,
+    /// Layers that scan in place of attention, with so many heads and elements kept of each.
+    pub(crate) scans: (&'static [bool], usize, usize),
     /// Type of the matrices.
     pub(crate) dtype: TensorType,
 }
@@ -194,6 +196,7 @@ const PLAIN: Parts = Parts {
     divisors: &[],
     convolves: &[],
     delta_nets: None,
+    scans: (&[], 0, 0),
     dtype: TensorType::F32,
 };
 
@@ -959,6 +962,31 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "granitehybrid",
+        architecture: "granitehybrid",
+        keys: &[
+            ("embedding_scale", F(6.0)),
+            ("residual_scale", F(0.3)),
+            ("attention.scale", F(0.2)),
+            ("logit_scale", F(3.0)),
+            ("rope.scaling.finetuned", B(false)),
+            ("attention.head_count_kv", Us(&[0, 2, 0, 0])),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(1)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(128)),
+            ("expert_used_count", U(3)),
+            ("expert_shared_feed_forward_length", U(40)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            shared: 40,
+            scans: (&[true, false, true, true], 4, 16),
+            ..EXPERTS
+        },
+    },
+    Case {
         name: "lfm2",
         architecture: "lfm2",
         keys: &[
@@ -1298,6 +1326,17 @@ impl Case {
                 add("ssm_a", &[net.n_values]);
                 add("ssm_norm.weight", &[net.dim]);
                 add("ssm_out.weight", &[values, width]);
+            } else if parts.scans.0.get(layer) == Some(&true) {
+                let (_, n_heads, n_kept) = parts.scans;
+                let (inner, conv) = (2 * width, 2 * width + 2 * n_kept);
+                add("ssm_in.weight", &[width, inner + conv + n_heads]);
+                add("ssm_conv1d.weight", &[taps.unwrap(), conv]);
+                add("ssm_conv1d.bias", &[conv]);
+                add("ssm_dt.bias", &[n_heads]);
+                add("ssm_a", &[1, n_heads]);
+                add("ssm_d", &[1, n_heads]);
+                add("ssm_norm.weight", &[inner, 1]);
+                add("ssm_out.weight", &[inner, width]);
             } else if parts.convolves.get(layer) == Some(&true) {
                 add("shortconv.in_proj.weight", &[width, 3 * width]);
                 add("shortconv.conv.weight", &[taps.unwrap(), width]);
