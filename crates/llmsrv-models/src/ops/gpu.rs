@@ -8,7 +8,7 @@ use llmsrv_gpu::{
     Tensor, Vector,
 };
 
-use super::{Attention, BidirectionalAttention, DeltaRule, Ops};
+use super::{Attention, BidirectionalAttention, DeltaRule, Ops, SelectiveScan};
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig},
     model::BLOCK_SIZE,
@@ -192,7 +192,7 @@ impl Ops for GpuOps {
         &mut self,
         _layer: usize,
         _x: &Tensor,
-        _kernel: &Vector,
+        _kernel: (&Vector, Option<&Vector>),
         _silu: bool,
         _plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
@@ -205,6 +205,17 @@ impl Ops for GpuOps {
         _x: &Tensor,
         _gates: (&Tensor, &Tensor),
         _rule: &DeltaRule<'_, Self>,
+        _plan: &StepPlan,
+    ) -> Result<Tensor, ModelError> {
+        Err(no_states())
+    }
+
+    fn selective_scan(
+        &mut self,
+        _layer: usize,
+        _x: &Tensor,
+        _steps: &Tensor,
+        _scan: &SelectiveScan<'_, Self>,
         _plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
         Err(no_states())
