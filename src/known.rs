@@ -61,7 +61,7 @@ impl Known {
         let built_in = embedded::name().ok().flatten();
         if built_in.is_some_and(|built_in| short(&built_in.to_string()) == self.name) {
             return Some(
-                "This is the built-in demonstration model; it knows a few dozen answers. \
+                "This is the built-in demonstration model: short code, common errors, little else. \
                  `llmsrv run qwen3:0.6b` pulls a real one, `llmsrv default MODEL` keeps it."
                     .to_owned(),
             );

@@ -21,6 +21,36 @@ const SENSIBLE: &[(&str, &[&str])] = &[
     ("A person of your choice.", &["name", "age"]),
 ];
 
+/// What a newcomer types first, in the spellings of people in a hurry.
+const FIRST: &[(&str, &[&str])] = &[
+    ("hi", &["hello"]),
+    ("Hi", &["hello"]),
+    ("hello", &["hello"]),
+    ("hey", &["hello"]),
+    ("help", &["python", "example"]),
+    ("what can you do?", &["python", "example"]),
+    ("who are you", &["built-in model"]),
+    ("thanks", &["welcome"]),
+];
+
+#[tokio::test]
+async fn the_first_words_are_answered_sensibly() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve();
+    for (prompt, words) in FIRST {
+        let body = json!({"model": "default", "stream": false, "messages": [{"role": "user", "content": prompt}]});
+        let answer = server.post("/api/chat", &body).await.ok();
+        let text = answer["message"]["content"]
+            .as_str()
+            .unwrap()
+            .to_lowercase();
+        for word in *words {
+            assert!(text.contains(word), "{prompt}: {text}");
+        }
+        assert_eq!(answer["done_reason"], "stop", "{prompt}: {text}");
+    }
+}
+
 #[tokio::test]
 async fn examples_are_answered_sensibly() {
     let sandbox = Sandbox::new();

@@ -46,7 +46,7 @@ ROWS = {
     "raw": 150,
 }
 # How many times more often the commonest questions are learned.
-OFTEN = 6
+OFTEN = 14
 # What programs put before a chat: it changes nothing here.
 SYSTEM = [
     "You are a helpful assistant.",
