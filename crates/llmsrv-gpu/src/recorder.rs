@@ -174,7 +174,7 @@ impl Recorder {
     /// Frees buffers, after all that was recorded is done.
     pub(crate) fn free(&mut self, ids: &[BufferId]) -> Result<(), Error> {
         self.finish()?;
-        self.forget_sets()?;
+        self.forget_sets();
         for id in ids {
             let hole = self.buffers.get_mut(id.0 as usize).and_then(Option::take);
             if let Some(allocation) = hole {
@@ -270,7 +270,7 @@ impl Recorder {
             unsafe {
                 self.device
                     .calls
-                    .cmd_copy_buffer(commands, self.upload.buffer, buffer, &region)
+                    .cmd_copy_buffer(commands, self.upload.buffer, buffer, &region);
             };
             self.uploaded += padded;
             start += n as u64;
@@ -293,7 +293,7 @@ impl Recorder {
         unsafe {
             self.device
                 .calls
-                .cmd_copy_buffer(commands, from, to, &region)
+                .cmd_copy_buffer(commands, from, to, &region);
         };
         Ok(())
     }
@@ -323,7 +323,7 @@ impl Recorder {
             unsafe {
                 self.device
                     .calls
-                    .cmd_copy_buffer(commands, source, download.buffer, &region)
+                    .cmd_copy_buffer(commands, source, download.buffer, &region);
             };
         }
         self.finish()?;
@@ -365,7 +365,7 @@ impl Recorder {
         reset.map_err(|error| self.lose("vkResetCommandPool", error))?;
         (self.n_used, self.uploaded) = (0, 0);
         if self.sets.len() > MOST_SETS {
-            self.forget_sets()?;
+            self.forget_sets();
         }
         Ok(())
     }
@@ -440,25 +440,24 @@ impl Recorder {
             return Ok(*commands);
         }
         let calls = &self.device.calls;
-        let commands = match self.commands.get(self.n_used) {
-            Some((commands, _)) => *commands,
-            None => {
-                let info = vk::CommandBufferAllocateInfo::default()
-                    .command_pool(self.pool)
-                    .command_buffer_count(1);
-                // SAFETY: the pool lives and is used by this thread alone; the structures live until the calls return.
-                let (made, fence) = unsafe {
-                    let made = calls
-                        .allocate_command_buffers(&info)
-                        .map_err(failed("vkAllocateCommandBuffers"))?;
-                    let fence = calls
-                        .create_fence(&vk::FenceCreateInfo::default(), None)
-                        .map_err(failed("vkCreateFence"))?;
-                    (made.first().copied().unwrap_or_default(), fence)
-                };
-                self.commands.push((made, fence));
-                made
-            }
+        let commands = if let Some((commands, _)) = self.commands.get(self.n_used) {
+            *commands
+        } else {
+            let info = vk::CommandBufferAllocateInfo::default()
+                .command_pool(self.pool)
+                .command_buffer_count(1);
+            // SAFETY: the pool lives and is used by this thread alone; the structures live until the calls return.
+            let (made, fence) = unsafe {
+                let made = calls
+                    .allocate_command_buffers(&info)
+                    .map_err(failed("vkAllocateCommandBuffers"))?;
+                let fence = calls
+                    .create_fence(&vk::FenceCreateInfo::default(), None)
+                    .map_err(failed("vkCreateFence"))?;
+                (made.first().copied().unwrap_or_default(), fence)
+            };
+            self.commands.push((made, fence));
+            made
         };
         let begin = vk::CommandBufferBeginInfo::default()
             .flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
@@ -662,14 +661,13 @@ impl Recorder {
     }
 
     /// Frees all descriptor sets. Nothing that uses them runs or is recorded.
-    fn forget_sets(&mut self) -> Result<(), Error> {
+    fn forget_sets(&mut self) {
         self.sets.clear();
         self.sets_left = 0;
         for pool in self.set_pools.drain(..) {
             // SAFETY: nothing uses its sets, as the caller says.
             unsafe { self.device.calls.destroy_descriptor_pool(pool, None) };
         }
-        Ok(())
     }
 }
 
@@ -679,7 +677,7 @@ impl Drop for Recorder {
         if self.finish().is_err() {
             return;
         }
-        let _ = self.forget_sets();
+        self.forget_sets();
         let buffers = std::mem::take(&mut self.buffers);
         for allocation in buffers
             .iter()
@@ -716,4 +714,4 @@ const SETS_OF_A_POOL: u32 = 1024;
 /// Descriptor sets that are kept for later steps.
 const MOST_SETS: usize = 8 * SETS_OF_A_POOL as usize;
 /// A device that has not done what was submitted after this long is given up.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);

@@ -62,6 +62,9 @@ fn config(cases: u32) -> Config {
     }
 }
 
+/// Keys and values of a sequence, position by position.
+type Stored = (Vec<Vec<f32>>, Vec<Vec<f32>>);
+
 /// The types with kernels, and the order in which these take weights.
 const TYPES: [(TensorType, Layout); 11] = [
     (TensorType::F32, Layout::Values),
@@ -251,7 +254,7 @@ proptest! {
         let pairs = if interleaved { Pairs::Interleaved } else { Pairs::Halves };
 
         // All keys and values of a sequence, rotated.
-        let mut all: Vec<(Vec<Vec<f32>>, Vec<Vec<f32>>)> = vec![Default::default(); contexts.len()];
+        let mut all: Vec<Stored> = vec![Default::default(); contexts.len()];
         // What is there already, one step for each sequence, then the new rows of all together.
         let mut steps: Vec<Vec<StepRow>> = Vec::new();
         for (sequence, (before, _)) in contexts.iter().enumerate() {

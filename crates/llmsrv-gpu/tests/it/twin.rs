@@ -40,7 +40,7 @@ pub(crate) fn exponential(x: f32) -> f32 {
 pub(crate) fn activated(function: Function, x: f32) -> f32 {
     match function {
         Function::Silu => x / (1.0 + exponential(-x)),
-        Function::Gelu => x / (1.0 + exponential(-1.595_769_1 * (x + 0.044_715 * x * x * x))),
+        Function::Gelu => x / (1.0 + exponential(-1.595_769 * (x + 0.044_715 * x * x * x))),
         Function::ClampedSwiglu => {
             let bounded = x.min(7.0);
             bounded / (1.0 + exponential(-1.702 * bounded))
