@@ -26,7 +26,7 @@ struct ReferenceCase {
 /// Largest error of a logit as a share of the largest logit, with exact arithmetic.
 const TOLERANCE: f32 = 1e-3;
 /// The same with activations of 8 bits.
-const FAST_TOLERANCE: f32 = 2e-2;
+const FAST_TOLERANCE: f32 = 3e-2;
 /// Below this gap of the best two logits, another order of additions may choose differently.
 const CLEAR_GAP: f32 = 0.3;
 
@@ -153,7 +153,7 @@ fn the_default_arithmetic_agrees_with_the_reference() {
     }
 }
 
-/// Activations of 8 bits cost about one in a hundred, and nearly always choose the same tokens.
+/// Activations of 8 bits cost about two in a hundred, and nearly always choose the same tokens.
 #[test]
 fn fast_arithmetic_agrees_with_the_reference() {
     let path = root().join("assets/embedded/model.gguf");
