@@ -574,8 +574,8 @@ impl Engine {
             );
             let sequences = || self.requests.iter().map(|request| &request.sequence);
             self.blocks.assert_states_consistent(
-                sequences().flat_map(|sequence| sequence.held_states()),
-                sequences().filter_map(|sequence| sequence.read_state()),
+                sequences().flat_map(Sequence::held_states),
+                sequences().filter_map(Sequence::read_state),
             );
             if let Some(draft) = &self.draft {
                 draft.assert_consistent(self.requests.iter().map(|request| &request.draft_state));

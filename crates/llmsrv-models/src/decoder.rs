@@ -422,18 +422,18 @@ fn project<O: Ops>(
                 stored: None,
             });
         }
-        (Some(key), Some(value)) => match &weights.gate {
-            Some(of_gate) => {
+        (Some(key), Some(value)) => {
+            let (query, key, value) = if let Some(of_gate) = &weights.gate {
                 let parts = [&weights.query, of_gate, key, value];
                 let [query, made, key, value] = linears(ops, input, parts)?;
                 gate = Some(made);
-                (query, key, Some(value))
-            }
-            None => {
+                (query, key, value)
+            } else {
                 let [query, key, value] = linears(ops, input, [&weights.query, key, value])?;
-                (query, key, Some(value))
-            }
-        },
+                (query, key, value)
+            };
+            (query, key, Some(value))
+        }
         (Some(key), None) => {
             let [query, key] = linears(ops, input, [&weights.query, key])?;
             (query, key, None)

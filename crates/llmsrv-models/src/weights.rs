@@ -3,7 +3,7 @@
 //! Everything is checked here, so that the forward pass cannot meet a wrong shape. Tensors that
 //! hold several matrices one above the other are cut into their rows, which copies nothing.
 
-use std::ops::Range;
+use std::{ops::Range, slice::from_ref};
 
 use llmsrv_engine::{LoadError, ModelError};
 
@@ -283,7 +283,7 @@ impl<O: Ops> Weights<O> {
                     "output.weight",
                     n_vocab,
                     arch.width,
-                    &all_rows(n_vocab),
+                    from_ref(&(0..n_vocab)),
                 )?,
             },
             per_layer,
@@ -781,7 +781,7 @@ impl<O: Ops> Loader<'_, O> {
                 &format!("{name}.weight"),
                 n_rows,
                 n_cols,
-                &all_rows(n_rows),
+                from_ref(&(0..n_rows)),
             )?,
         })
     }
@@ -893,10 +893,6 @@ impl<O: Ops> Loader<'_, O> {
     fn upload(&mut self, matrix: FileMatrix) -> Result<O::Matrix, LoadError> {
         self.ops.matrix(matrix).map_err(device)
     }
-}
-
-fn all_rows(n_rows: usize) -> [Range<usize>; 1] {
-    [0..n_rows]
 }
 
 /// A device that cannot take the weights, which is no fault of the file.

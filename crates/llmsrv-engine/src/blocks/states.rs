@@ -61,15 +61,15 @@ impl States {
                 last_use: 0,
             });
         }
-        let (id, lost) = match self.free.pop() {
-            Some(id) => (id, None),
-            None => {
-                let (_, id) = self.idle.pop_first()?;
-                match self.slot(id).content {
-                    Holder::Block(block) => (id, Some(block)),
-                    Holder::Nobody | Holder::Sequence => (id, None),
-                }
+        let mut lost = None;
+        let id = if let Some(id) = self.free.pop() {
+            id
+        } else {
+            let (_, id) = self.idle.pop_first()?;
+            if let Holder::Block(block) = self.slot(id).content {
+                lost = Some(block);
             }
+            id
         };
         self.slot_mut(id).content = Holder::Sequence;
         Some((id, lost))

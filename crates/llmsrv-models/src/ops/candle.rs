@@ -317,7 +317,8 @@ impl Ops for CandleOps {
     fn copy_state(&mut self, from: StateId, to: StateId) -> Result<(), ModelError> {
         for layer in 0..self.n_layers {
             // A tensor is never written, so two states may share it.
-            *self.state(to, layer)? = self.state(from, layer)?.clone();
+            let state = self.state(from, layer)?.clone();
+            *self.state(to, layer)? = state;
         }
         Ok(())
     }
