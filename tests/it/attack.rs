@@ -465,7 +465,7 @@ async fn attacks_neither_end_the_servers_nor_disturb_a_chat() {
             let file = fs::read(file).unwrap();
             plant(&sandbox.models(), "chat", &file);
             // Packed weights and the KV cache take up to twice the file.
-            ("chat", 2 * file.len() as u64 >> 10)
+            ("chat", (2 * file.len() as u64) >> 10)
         }
         None => (MODEL, 0),
     };

@@ -88,6 +88,10 @@ pub trait Model: Send {
 
     /// Makes room for the recurrent states `0..n_states`. Growing keeps the content of existing ones. It
     /// is not called for models without [`ModelSpec::state_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::OutOfStates`] if the model keeps none, or there is no memory for so many.
     fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
         Err(ModelError::OutOfStates(n_states))
     }

@@ -254,16 +254,15 @@ fn kv_bytes(file: &GgufFile, context: &impl Fn(usize) -> usize, kv_type: &str) -
     let n_layers = read("block_count")?.min(MAX_LAYERS);
     let n_heads = read("attention.head_count").filter(|n| *n > 0);
     let key = format!("{architecture}.attention.head_count_kv");
-    let n_kv_heads = match metadata.i64s(&key) {
-        Some(layers) => layers.iter().fold(0, |sum: u64, n| {
+    let n_kv_heads = if let Some(layers) = metadata.i64s(&key) {
+        layers.iter().fold(0, |sum: u64, n| {
             sum.saturating_add(u64::try_from(*n).unwrap_or(0))
-        }),
-        None => {
-            // Where a state stands for most keys and values, every so many layers have some.
-            let period = read("full_attention_interval").filter(|n| *n > 0);
-            let n_attending = n_layers / period.unwrap_or(1);
-            metadata.u64(&key).or(n_heads)?.saturating_mul(n_attending)
-        }
+        })
+    } else {
+        // Where a state stands for most keys and values, every so many layers have some.
+        let period = read("full_attention_interval").filter(|n| *n > 0);
+        let n_attending = n_layers / period.unwrap_or(1);
+        metadata.u64(&key).or(n_heads)?.saturating_mul(n_attending)
     };
     let key_length = read("attention.key_length").or_else(|| {
         let width = read("embedding_length")?;

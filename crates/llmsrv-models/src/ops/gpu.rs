@@ -274,7 +274,9 @@ impl Ops for GpuOps {
         for (row, token) in rows.chunks_exact_mut(table.n_cols).zip(tokens) {
             table.read_row(*token as usize, row);
             if scale != 1.0 {
-                row.iter_mut().for_each(|value| *value *= scale);
+                for value in row.iter_mut() {
+                    *value *= scale;
+                }
             }
         }
         let x = self.gpu.rows(&rows, table.n_cols);
