@@ -10,13 +10,19 @@ import { $, ago, dialog, download, el, iconButton, notice, say } from "./dom.js"
 
 let models = [];
 let hasModels = false;
+// How often they were asked for.
+let asked = 0;
 
 const app = {
   models: () => models,
   hasModels: () => hasModels,
   menuButton: () => iconButton("menu", "Menu", () => openSide(true), { class: "icon menu-button" }),
   async refreshModels() {
-    models = await api.models();
+    const mine = ++asked;
+    const found = await api.models();
+    // An answer to an earlier question may come later.
+    if (mine !== asked) return;
+    models = found;
     hasModels = true;
     chats.showModels();
   },

@@ -160,7 +160,8 @@ export function seconds(s) {
   if (!Number.isFinite(s)) return "";
   if (s < 1) return Math.round(s * 1000) + " ms";
   if (s < 60) return s.toFixed(1) + " s";
-  if (s < 3600) return Math.floor(s / 60) + " min " + Math.round(s % 60) + " s";
+  if (s < 3600) s = Math.round(s);
+  if (s < 3600) return Math.floor(s / 60) + " min " + s % 60 + " s";
   return s < 172800 ? (s / 3600).toFixed(1) + " h" : Math.round(s / 86400) + " days";
 }
 

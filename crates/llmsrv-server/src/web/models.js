@@ -40,13 +40,17 @@ export async function open(main) {
 
 const isShown = () => root?.isConnected;
 
+// The newest one: an answer to an earlier question comes too late.
+let asked = 0;
+
 async function refresh() {
+  const mine = ++asked;
   await app.refreshModels();
   let loaded = [];
   try {
     loaded = (await api.get("api/ps")).models;
   } catch (error) { notice(error.message); }
-  if (!isShown()) return;
+  if (!isShown() || mine !== asked) return;
   const models = app.models();
   list.replaceChildren(...models.map((model) => row(model, loaded.find((it) => it.name === model.name))));
   if (!models.length) list.append(el("li", { class: "hint" }, "There is no model yet."));

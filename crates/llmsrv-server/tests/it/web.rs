@@ -902,6 +902,7 @@ async fn everything_is_reached_with_the_keyboard() {
         send(tab, "the first");
         tab.wait(ANSWER, "One, and code.");
         tab.wait(QUIET, true);
+        tab.wait("document.querySelectorAll('#chats a').length", 1);
         tab.eval("document.activeElement.blur(); document.querySelector('.skip').focus()");
         let mut seen = Vec::new();
         for _ in 0..40 {
