@@ -92,7 +92,13 @@ export function dialog(title, body, buttons = [], props = {}) {
   box.replaceChildren(form);
   box.returnValue = "";
   return new Promise((done) => {
-    box.addEventListener("close", () => done(box.returnValue), { once: true });
+    const closed = () => {
+      // The event of the dialog before comes late, when this one is shown already.
+      if (form.isConnected && box.open) return;
+      box.removeEventListener("close", closed);
+      done(form.isConnected ? box.returnValue : "");
+    };
+    box.addEventListener("close", closed);
     box.showModal();
     (box.querySelector("[autofocus]") ?? row.lastElementChild)?.focus();
   });
