@@ -24,7 +24,7 @@ mod pull;
 mod push;
 mod rm;
 mod run;
-mod search;
+pub mod search;
 mod serve;
 mod service;
 mod show;

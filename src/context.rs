@@ -8,7 +8,7 @@ use llmsrv_config::{
 use crate::{
     cli::GlobalArgs,
     failure::{Code, Failure},
-    term,
+    local, term,
 };
 
 /// Settings and global options of this invocation.
@@ -75,10 +75,7 @@ impl Context {
 
     /// Returns how many threads compute: as many as are set, else one for each processor.
     pub fn threads(&self) -> usize {
-        match self.config().server.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        }
+        local::threads(&self.config().server)
     }
 }
 

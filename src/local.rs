@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 use crate::{
-    commands::VERSION,
+    commands::{VERSION, search},
     context::Context,
     embedded,
     failure::{Code, Failure},
@@ -231,7 +231,16 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
         log_requests: config.log_requests,
         registry: registry(config)?,
         upstreams,
+        catalogue: Some(search::source(threads(config))),
     })
+}
+
+/// Threads that compute.
+pub fn threads(config: &ServerConfig) -> usize {
+    match config.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    }
 }
 
 /// Says which GPUs models may be loaded to.

@@ -1,6 +1,9 @@
 //! `llmsrv search`
 
-use serde::Serialize;
+use std::{collections::BTreeMap, sync::OnceLock};
+
+use llmsrv_api::catalogue::{Catalogue, CatalogueModel};
+use llmsrv_server::CatalogueSource;
 use serde_json::json;
 
 use crate::{
@@ -14,10 +17,8 @@ use crate::{
 /// Lists the models that match, and what each would be like on this machine.
 pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
-    let machine = Machine::measure(context);
-    let matching = MODELS.iter().filter(|model| model.matches(&args.words));
-    let mut found: Vec<Found> = matching.flat_map(|model| machine.sizes(model)).collect();
-    if found.is_empty() {
+    let mut found = Machine::measure(context.threads()).list(&args.words);
+    if found.models.is_empty() {
         let words = args.words.join(" ");
         let failure = Failure::new(
             Code::Failed,
@@ -28,28 +29,24 @@ pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
             None => "`llmsrv pull` takes names that are not in the list, too".to_owned(),
         }));
     }
-    let n_found = found.len();
+    let n_found = found.models.len();
     if !args.all {
-        found.retain(|found| found.runs && found.fits);
-        if args.words.is_empty() {
-            keep_best(&mut found);
-        }
+        let is_wanted = |model: &CatalogueModel| match args.words.is_empty() {
+            true => model.suggested,
+            false => model.runs && model.fits,
+        };
+        found.models.retain(is_wanted);
     }
     if args.json {
-        term::json(&json!({
-            "date": catalogue::DATE,
-            "memory_bytes": machine.memory,
-            "bytes_per_second": machine.bytes_per_second,
-            "models": found,
-        }))?;
+        term::json(&json!(found))?;
         return Ok(());
     }
-    let rows: Vec<Vec<String>> = found.iter().map(Found::row).collect();
+    let rows: Vec<Vec<String>> = found.models.iter().map(row).collect();
     if !rows.is_empty() {
         let header = ["MODEL", "SIZE", "HERE", "FOR", "LICENCE"];
         term::line(term::table(&header, &rows))?;
     }
-    let n_left = n_found - found.len();
+    let n_left = n_found - found.models.len();
     let more = match n_left {
         0 => String::new(),
         1 => " One more is listed with --all.".to_owned(),
@@ -62,17 +59,14 @@ pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Keeps, of each model, the largest size that keeps up with a reader, or the smallest.
-fn keep_best(found: &mut Vec<Found>) {
-    let mut best: Vec<Found> = Vec::new();
-    for model in found.drain(..) {
-        match best.iter_mut().find(|other| other.base == model.base) {
-            Some(other) if other.bytes < model.bytes && model.keeps_up() => *other = model,
-            Some(_) => {}
-            None => best.push(model),
-        }
-    }
-    *found = best;
+/// The whole list for a server; the machine is measured when it is asked for the first time.
+pub fn source(n_threads: usize) -> CatalogueSource {
+    let machine = OnceLock::new();
+    CatalogueSource::new(move || {
+        machine
+            .get_or_init(|| Machine::measure(n_threads))
+            .list(&[])
+    })
 }
 
 /// Tokens in a second that a person reads.
@@ -87,29 +81,39 @@ struct Machine {
 }
 
 impl Machine {
-    fn measure(context: &Context) -> Machine {
+    fn measure(n_threads: usize) -> Machine {
         Machine {
             memory: llmsrv_server::total_memory(),
-            bytes_per_second: llmsrv_bench::bandwidth(context.threads()),
+            bytes_per_second: llmsrv_bench::bandwidth(n_threads),
         }
     }
 
-    fn sizes(&self, model: &'static Entry) -> impl Iterator<Item = Found> {
-        let sizes = model.sizes.iter();
-        sizes.map(move |size| self.found(model, size))
+    /// The models that all words are said of.
+    fn list(&self, words: &[String]) -> Catalogue {
+        let matching = MODELS.iter().filter(|model| model.matches(words));
+        let mut models: Vec<CatalogueModel> = matching
+            .flat_map(|model| model.sizes.iter().map(|size| self.model(model, size)))
+            .collect();
+        suggest(&mut models);
+        Catalogue {
+            date: catalogue::DATE,
+            memory_bytes: self.memory,
+            bytes_per_second: self.bytes_per_second,
+            models,
+        }
     }
 
-    fn found(&self, model: &'static Entry, size: &'static Size) -> Found {
+    fn model(&self, model: &'static Entry, size: &'static Size) -> CatalogueModel {
         let why_not = llmsrv_models::not_yet().find(|(name, _)| *name == model.architecture);
         let embeds = model.can.contains(&"embedding");
-        Found {
-            base: model.base(),
+        CatalogueModel {
             name: model.full(size),
             bytes: size.bytes(),
             memory_bytes: size.memory(),
             runs: why_not.is_none(),
             why_not: why_not.map(|(_, why)| why),
             fits: self.memory.is_none_or(|memory| size.memory() <= memory),
+            suggested: false,
             tokens_per_second: (!embeds).then(|| size.tokens_per_second(self.bytes_per_second)),
             about: model.about,
             capabilities: model.can,
@@ -120,52 +124,45 @@ impl Machine {
     }
 }
 
-/// One size of a model, and what it would be like here.
-#[derive(Serialize)]
-struct Found {
-    #[serde(skip)]
-    base: &'static str,
-    name: String,
-    bytes: u64,
-    memory_bytes: u64,
-    runs: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why_not: Option<&'static str>,
-    fits: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tokens_per_second: Option<f64>,
-    about: &'static str,
-    capabilities: &'static [&'static str],
-    context: u32,
-    architecture: &'static str,
-    licence: &'static str,
+/// Suggests, of each model, the largest size that keeps up with a reader, or the smallest.
+fn suggest(models: &mut [CatalogueModel]) {
+    let mut best: BTreeMap<&str, usize> = BTreeMap::new();
+    for (idx, model) in models.iter().enumerate() {
+        if !(model.runs && model.fits) {
+            continue;
+        }
+        // An answer comes as fast as it is read. Vectors are read by nobody.
+        let keeps_up = model.tokens_per_second.is_none_or(|rate| rate >= READING);
+        let base = model.name.split(':').next().unwrap_or(&model.name);
+        let held = best.entry(base).or_insert(idx);
+        if keeps_up && models[*held].bytes < model.bytes {
+            *held = idx;
+        }
+    }
+    let best: Vec<usize> = best.into_values().collect();
+    for idx in best {
+        models[idx].suggested = true;
+    }
 }
 
-impl Found {
-    /// Whether an answer comes as fast as it is read. Vectors are read by nobody.
-    fn keeps_up(&self) -> bool {
-        self.tokens_per_second.is_none_or(|rate| rate >= READING)
-    }
-
-    fn row(&self) -> Vec<String> {
-        let here = match (self.why_not, self.fits, self.tokens_per_second) {
-            (Some(why), ..) => format!("does not run yet: {why}"),
-            (None, false, _) => format!("needs {} of memory", format::size(self.memory_bytes)),
-            (None, true, Some(speed)) => format!("about {}", tokens(speed)),
-            (None, true, None) => "fits".to_owned(),
-        };
-        vec![
-            self.name.clone(),
-            format::size(self.bytes),
-            here,
-            std::iter::once(&self.about)
-                .chain(self.capabilities)
-                .copied()
-                .collect::<Vec<_>>()
-                .join(", "),
-            self.licence.to_owned(),
-        ]
-    }
+fn row(model: &CatalogueModel) -> Vec<String> {
+    let here = match (model.why_not, model.fits, model.tokens_per_second) {
+        (Some(why), ..) => format!("does not run yet: {why}"),
+        (None, false, _) => format!("needs {} of memory", format::size(model.memory_bytes)),
+        (None, true, Some(speed)) => format!("about {}", tokens(speed)),
+        (None, true, None) => "fits".to_owned(),
+    };
+    vec![
+        model.name.clone(),
+        format::size(model.bytes),
+        here,
+        std::iter::once(&model.about)
+            .chain(model.capabilities)
+            .copied()
+            .collect::<Vec<_>>()
+            .join(", "),
+        model.licence.to_owned(),
+    ]
 }
 
 /// Writes a rate with two digits: an estimate has no more.

@@ -1,5 +1,6 @@
 //! Wire types of the HTTP API and the rules for reading them: no IO, nothing about models.
 
+pub mod catalogue;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod embed;

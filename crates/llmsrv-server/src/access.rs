@@ -70,7 +70,8 @@ const TABLE: &[(&str, RequiredRole)] = &[
     ("/v1/audio/transcriptions", INFER),
     ("/v1/messages", INFER),
     ("/v1/messages/count_tokens", INFER),
-    // What changes the models of the machine or sends them elsewhere.
+    // What changes the models of the machine or sends them elsewhere, and what helps to choose.
+    ("/api/catalogue", MANAGE),
     ("/api/pull", MANAGE),
     ("/api/push", MANAGE),
     ("/api/create", MANAGE),

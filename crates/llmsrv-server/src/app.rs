@@ -1,6 +1,7 @@
 //! The server as a whole: its settings and its shared state.
 
 use std::{
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,7 +11,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::{Router, extract::FromRef, middleware};
-use llmsrv_api::keep_alive::KeepAlive;
+use llmsrv_api::{catalogue::Catalogue, keep_alive::KeepAlive};
 use llmsrv_engine::{LoadOptions, Loader, Speculation};
 use llmsrv_registry::Registry;
 use llmsrv_store::Store;
@@ -67,6 +68,29 @@ pub struct Settings {
     pub registry: llmsrv_registry::Settings,
     /// Servers that answer for some models.
     pub upstreams: Vec<Upstream>,
+    /// What `/api/catalogue` lists; `None` = nothing.
+    pub catalogue: Option<CatalogueSource>,
+}
+
+/// Makes the list of models that can be pulled. It may measure the machine for a moment.
+#[derive(Clone)]
+pub struct CatalogueSource(Arc<dyn Fn() -> Catalogue + Send + Sync>);
+
+impl CatalogueSource {
+    /// Takes what makes the list.
+    pub fn new(make: impl Fn() -> Catalogue + Send + Sync + 'static) -> CatalogueSource {
+        CatalogueSource(Arc::new(make))
+    }
+
+    pub(crate) fn list(&self) -> Catalogue {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for CatalogueSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CatalogueSource")
+    }
 }
 
 /// Who may do what, and how much.
@@ -114,6 +138,7 @@ impl Default for Settings {
             log_requests: false,
             registry: llmsrv_registry::Settings::default(),
             upstreams: Vec::new(),
+            catalogue: None,
         }
     }
 }

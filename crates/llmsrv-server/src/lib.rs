@@ -36,7 +36,7 @@ mod tls;
 mod upstream;
 mod vocabularies;
 
-pub use app::{App, Security, Settings};
+pub use app::{App, CatalogueSource, Security, Settings};
 pub use connections::{serve, serve_tls};
 #[doc(hidden)]
 pub use dialect::parse_any;

@@ -1,6 +1,7 @@
 //! Models that come in, go out and are made.
 #![expect(dead_code, reason = "the types are there for their schemas")]
 
+use llmsrv_api::catalogue::Catalogue;
 use serde_json::Value;
 use utoipa::{ToSchema, openapi::HttpMethod};
 
@@ -24,6 +25,13 @@ pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
             .parameter("digest", "`sha256:` and 64 hexadecimal digits")
     };
     vec![
+        refusals(
+            Row::get("/api/catalogue", MODELS, "List models that can be pulled"),
+            &error,
+            &[401, 404],
+        )
+        .about("With what each would be like on this machine.")
+        .answers(200, "The models", [(JSON, s.add::<Catalogue>())]),
         work(Row::post(
             "/api/pull",
             MODELS,

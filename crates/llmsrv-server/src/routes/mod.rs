@@ -47,6 +47,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/api/create", post(create::create))
         .route("/api/copy", post(models::copy))
         .route("/api/delete", delete(models::delete))
+        .route("/api/catalogue", get(registry::catalogue))
         .route("/api/pull", post(registry::pull))
         .route("/api/push", post(registry::push))
         .route("/api/me", post(account::me))

@@ -1,16 +1,28 @@
 //! Models coming in and going out.
 
 use axum::{body::Body, extract::State, response::Response};
+use http::StatusCode;
 use llmsrv_registry::Error;
 use llmsrv_store::ModelName;
+use serde_json::json;
 
 use crate::{
     app::App,
     dialect::native::model_name,
     error::ApiError,
     guard::{BODY_BYTES, read},
-    progress,
+    progress, respond, tasks,
 };
+
+/// `GET /api/catalogue`: models that can be pulled.
+pub(super) async fn catalogue(State(app): State<App>) -> Result<Response, ApiError> {
+    let Some(source) = app.settings.catalogue.clone() else {
+        let why = "this server has no catalogue of models";
+        return Err(ApiError::refused(StatusCode::NOT_FOUND, why));
+    };
+    let list = tasks::blocking(move || source.list()).await?;
+    Ok(respond::json(&json!(list)))
+}
 
 pub(super) async fn pull(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let order = Order::read(&app, body).await?;

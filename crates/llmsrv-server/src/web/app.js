@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import * as chats from "./chat.js";
+import * as compare from "./compare.js";
 import * as machine from "./machine.js";
 import * as modelPane from "./models.js";
 import * as store from "./store.js";
@@ -10,21 +11,26 @@ import { $, ago, dialog, download, el, iconButton, notice, say } from "./dom.js"
 
 let models = [];
 let hasModels = false;
-// How often they were asked for.
+// How often they were asked for, and the last time's end.
 let asked = 0;
+let refreshing = null;
 
 const app = {
   models: () => models,
   hasModels: () => hasModels,
   menuButton: () => iconButton("menu", "Menu", () => openSide(true), { class: "icon menu-button" }),
-  async refreshModels() {
+  refreshModels() {
     const mine = ++asked;
-    const found = await api.models();
-    // An answer to an earlier question may come later.
-    if (mine !== asked) return;
-    models = found;
-    hasModels = true;
-    chats.showModels();
+    refreshing = (async () => {
+      const found = await api.models();
+      // Somebody asked again meanwhile: that answer is the one to wait for.
+      if (mine !== asked) return refreshing;
+      models = found;
+      hasModels = true;
+      chats.showModels();
+      compare.showModels();
+    })();
+    return refreshing;
   },
   // Goes to an address that is shown already.
   go(hash) {
@@ -71,6 +77,7 @@ function route() {
   const [, pane = "", id = ""] = location.hash.split("/");
   mark();
   if (pane === "models") { document.title = "Models · llmsrv"; modelPane.open(main).catch((error) => notice(error.message)); }
+  else if (pane === "compare") { document.title = "Compare · llmsrv"; compare.open(main); }
   else if (pane === "machine") { document.title = "Machine · llmsrv"; machine.open(main); }
   else chats.open(main, pane === "c" ? id : null, () => mine === turn);
 }
@@ -80,7 +87,7 @@ function mark() {
   const [, pane = ""] = location.hash.split("/");
   // From another pane it leads back to the conversation.
   if (pane === "c") $("to-chat").href = location.hash;
-  for (const [id, name] of [["to-chat", ""], ["to-models", "models"], ["to-machine", "machine"]]) {
+  for (const [id, name] of [["to-chat", ""], ["to-compare", "compare"], ["to-models", "models"], ["to-machine", "machine"]]) {
     const isHere = name === pane || (name === "" && pane === "c");
     if (isHere) $(id).setAttribute("aria-current", "page");
     else $(id).removeAttribute("aria-current");
@@ -180,6 +187,7 @@ addEventListener("keydown", (event) => {
   if ($("dialog").open) return;
   if (event.key === "Escape") {
     if (document.body.classList.contains("side-open")) openSide(false);
+    else if (compare.isShown()) compare.stop();
     else if (!chats.closeMenu() && chats.shown()) chats.stop();
     return;
   }
@@ -207,7 +215,7 @@ async function start() {
 
 // What nobody was prepared for is told, and stays on the console.
 addEventListener("unhandledrejection", ({ reason }) => notice(reason?.message ?? "Something went wrong."));
-for (const part of [chats, modelPane, machine]) part.setUp(app);
+for (const part of [chats, compare, modelPane, machine]) part.setUp(app);
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 store.onChange((id) => { app.listChanged(); chats.changedElsewhere(id); });
 if (!await store.open()) say("This browser keeps no conversations");

@@ -1,10 +1,11 @@
 // The pane with one conversation.
 
+import { receive, tellWait } from "./answer.js";
 import * as api from "./api.js";
 import { bytes, confirm, count, download, el, icon, iconButton, ask, notice, say, short } from "./dom.js";
 import * as talk from "./conversation.js";
 import { MessageView, resultsForm } from "./message.js";
-import { editOptions, forRequest, isChanged } from "./options.js";
+import { editOptions, isChanged } from "./options.js";
 import * as store from "./store.js";
 
 // Messages that are built at once; earlier ones come when one scrolls up.
@@ -75,7 +76,7 @@ function buildPane() {
   });
   list.addEventListener("scroll", onScroll, { passive: true });
   root = el("div", { class: "chat" },
-    el("header", { class: "top" }, app.menuButton(), select, el("span", { class: "grow" }), options, menu),
+    el("header", { class: "top" }, app.menuButton(), el("h2", { class: "unseen" }, "Conversation"), select, el("span", { class: "grow" }), options, menu),
     list, el("div", { class: "below" }, latest, form, el("p", { class: "hint" }, "Models make mistakes. ", el("kbd", {}, "Enter"), " sends, ", el("kbd", {}, "Shift"), " ", el("kbd", {}, "Enter"), " begins a line.")));
   // Pictures, and messages whose height was only guessed while they were out of sight.
   new ResizeObserver(() => toEnd(false)).observe(inner);
@@ -420,38 +421,15 @@ async function answer() {
   say(short(mine.model) + " answers");
   keep(mine);
   if (location.hash !== "#/c/" + mine.id) app.go("#/c/" + mine.id);
-  const began = performance.now();
-  const elapsed = () => (performance.now() - began) / 1000;
-  const stats = {};
-  const waiting = setTimeout(() => tellWait(run), 700);
-  try {
-    const body = { model: mine.model, messages: talk.messages(mine, node.parent), ...forRequest(mine, app.models().find((it) => it.name === mine.model)) };
-    for await (const piece of api.lines("api/chat", body, run.control.signal)) {
-      const { content = "", thinking = "", tool_calls } = piece.message ?? {};
-      if ((content || thinking || tool_calls) && !stats.first) {
-        stats.first = elapsed();
-        clearTimeout(waiting);
-      }
-      if (thinking) node.thinking = (node.thinking ?? "") + thinking;
-      if (content && node.thinking && !stats.thought) stats.thought = elapsed() - stats.first;
-      node.content += content;
-      if (tool_calls) (node.tool_calls ??= []).push(...tool_calls);
-      if (piece.done) {
-        Object.assign(stats, { tokens: piece.eval_count ?? 0, nanos: piece.eval_duration ?? 0, prompt: piece.prompt_eval_count ?? 0, truncated: piece.prompt_truncated ?? 0, reason: piece.done_reason ?? "" });
-        delete node.unfinished;
-      }
-      draw(run);
-      if (performance.now() - run.kept > Math.max(KEEP_EVERY, 40 * run.keeping)) keep(mine, run);
-    }
-    if (node.unfinished) node.error = "The answer was cut off: the server ended the connection.";
-  } catch (error) {
-    if (isLeaving) return;
-    if (run.control.signal.aborted) node.stopped = true;
-    else node.error = error.message;
-  }
+  const waiting = setTimeout(() => tellWait(run.view, mine.model), 700);
+  const model = app.models().find((it) => it.name === mine.model);
+  const stats = await receive(mine, node, model, run.control.signal, (stats) => {
+    if (stats.first) clearTimeout(waiting);
+    draw(run);
+    if (performance.now() - run.kept > Math.max(KEEP_EVERY, 40 * run.keeping)) keep(mine, run);
+  });
   clearTimeout(waiting);
-  delete node.unfinished;
-  if (stats.first) node.stats = stats;
+  if (isLeaving) return;
   running.delete(mine.id);
   cancelAnimationFrame(run.frame);
   const isShown = shown() === mine;
@@ -467,14 +445,6 @@ async function answer() {
   node.stats.context = await contextOf(mine).catch(() => 0);
   if (shown() === mine) showMeter();
   await keep(mine);
-}
-
-// Says why nothing has come yet.
-async function tellWait(run) {
-  const { models } = await api.get("api/ps").catch(() => ({ models: [] }));
-  const loaded = models.find((it) => it.name === run.chat.model);
-  // While a model loads, its context is not known.
-  run.view.waitsFor(loaded?.context_length ? "Computing the prompt" : "Loading the model");
 }
 
 export function stop() {

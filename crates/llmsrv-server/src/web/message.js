@@ -5,7 +5,7 @@ import { copy, count, el, icon, iconButton, seconds } from "./dom.js";
 
 const NAMES = { user: "You", assistant: "Assistant", tool: "Result of the tool" };
 
-// `actions`: what may be done with a message: edit, retry, branch(step), send tool results.
+// `actions`: what may be done with a message: place, branch(step); edit and retry, or null.
 export class MessageView {
   #body;
   #markdown;
@@ -97,8 +97,8 @@ export class MessageView {
         iconButton("right", "Later version", () => actions.branch(node, 1), { disabled: index === total - 1 })));
     }
     if (node.content) row.push(copying);
-    if (node.role === "user") row.push(iconButton("edit", "Edit", () => this.edit()));
-    if (node.role === "assistant") row.push(iconButton("retry", "Try again", () => actions.retry(node)));
+    if (node.role === "user" && actions.edit) row.push(iconButton("edit", "Edit", () => this.edit()));
+    if (node.role === "assistant" && actions.retry) row.push(iconButton("retry", "Try again", () => actions.retry(node)));
     const stats = this.#stats();
     this.#foot.append(...row, ...(stats ? [el("span", { class: "stats" }, stats)] : []));
   }

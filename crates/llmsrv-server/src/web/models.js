@@ -1,12 +1,13 @@
 // The pane with the models: what is there, pulling, deleting.
 
 import * as api from "./api.js";
+import { find } from "./catalogue.js";
 import { bytes, confirm, count, dialog, el, iconButton, notice, say, seconds, short } from "./dom.js";
 
 let app;
 // Pulls on their way and those that failed; they go on while another pane is shown.
 const pulls = new Map();
-let root = null, list = null, pulling = null;
+let root = null, list = null, pulling = null, finding = null;
 
 export function setUp(shared) { app = shared; }
 
@@ -28,11 +29,12 @@ export async function open(main) {
     name.value = "";
     pull(wanted, insecure.checked);
   });
+  finding = find((wanted) => pull(wanted, insecure.checked), (wanted) => app.models().some((it) => it.name === wanted));
   pulling = el("ul", { class: "pulls", "aria-label": "Transfers" });
   list = el("ul", { class: "models", "aria-label": "Models of this machine" });
   root.append(el("div", { class: "scroll" }, el("div", { class: "inner" },
     el("section", { "aria-label": "Pull a model" }, form, el("p", { class: "hint" }, "A name of the registry, or a GGUF repository of Hugging Face. An interrupted pull goes on where it was."),
-      el("label", { class: "hint check" }, insecure, "Allow plain http to a registry of this network"), pulling),
+      el("label", { class: "hint check" }, insecure, "Allow plain http to a registry of this network"), pulling, finding.element),
     el("section", { "aria-label": "Models" }, list))));
   for (const state of pulls.values()) pulling.append(state.element);
   await refresh();
@@ -53,6 +55,7 @@ async function refresh() {
   if (!isShown() || mine !== asked) return;
   const models = app.models();
   list.replaceChildren(...models.map((model) => row(model, loaded.find((it) => it.name === model.name))));
+  finding.draw();
   if (!models.length) list.append(el("li", { class: "hint" }, "There is no model yet."));
 }
 
@@ -71,6 +74,7 @@ function row(model, loaded) {
     el("div", { class: "acts" },
       canTalk ? act("Chat", () => app.chatWith(model.name), "main") : null,
       act("Details", () => showDetails(model)),
+      canTalk ? act("Variant", () => makeVariant(model)) : null,
       loaded ? act("Unload", () => change("Unloaded " + short(model.name), () => api.post("api/generate", { model: model.name, keep_alive: 0 }))) : null,
       !model.isDefault && canTalk ? act("Make default", () => change(short(model.name) + " is the default", () => api.request("api/copy", { method: "POST", body: { source: model.name, destination: "default" } }))) : null,
       act("Delete", () => remove(model), "danger")));
@@ -112,6 +116,24 @@ async function showDetails(model) {
     el("dl", {}, rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))])),
     text("Options of its own", shown.parameters), text("System prompt", shown.system), text("Template", shown.template), text("Licence", shown.license),
   ], [{ label: "Close", value: "" }], { class: "wide" });
+}
+
+// Another name on the same weights, with words and options of its own.
+async function makeVariant(model) {
+  const name = el("input", { type: "text", autofocus: true, required: true, maxLength: 200, spellcheck: "false", autocapitalize: "off", placeholder: short(model.name).split(/[:/]/).at(-1) + "-reviewer" });
+  const system = el("textarea", { rows: "4", placeholder: "You review code: name the faults, worst first." });
+  const number = (attributes) => el("input", { type: "number", inputmode: "decimal", ...attributes });
+  const parameters = { temperature: number({ min: "0", max: "5", step: "any", placeholder: "the model’s" }), num_ctx: number({ min: "4", max: "10000000", step: "1", placeholder: "the model’s" }) };
+  const answer = await dialog("Variant of " + short(model.name), [
+    el("p", {}, "It shares the weights, and takes no further space."),
+    el("label", {}, "Name", name), el("label", {}, "System prompt", system),
+    el("div", { class: "grid" }, el("label", {}, "Temperature", parameters.temperature), el("label", {}, "Context (tokens)", parameters.num_ctx)),
+  ], [{ label: "Cancel", value: "" }, { label: "Create", value: "yes", kind: "main" }], { class: "wide" });
+  const called = name.value.trim();
+  if (answer !== "yes" || !called) return;
+  if (app.models().some((it) => it.name === called || it.name === called + ":latest") && !await confirm("Replace " + called + "?", "There is a model of this name already.", "Replace")) return;
+  const set = Object.entries(parameters).filter(([, field]) => field.value !== "").map(([key, field]) => [key, Number(field.value)]);
+  await change("Created " + called, () => api.post("api/create", { model: called, from: model.name, system: system.value.trim() || undefined, parameters: set.length ? Object.fromEntries(set) : undefined, stream: false }));
 }
 
 // ---- pulling ----

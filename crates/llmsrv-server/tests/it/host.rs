@@ -61,6 +61,7 @@ pub(crate) fn settings() -> Settings {
         listens_on_loopback: true,
         log_requests: false,
         upstreams: Vec::new(),
+        catalogue: None,
         registry: llmsrv_registry::Settings::default(),
     }
 }

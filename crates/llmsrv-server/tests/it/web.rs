@@ -4,8 +4,9 @@ use std::{io::Read as _, net::SocketAddr, time::Duration};
 
 use http::{Method, Response};
 use http_body_util::BodyExt as _;
+use llmsrv_api::catalogue::{Catalogue, CatalogueModel};
 use llmsrv_engine::fake::{Answer, FakeOptions};
-use llmsrv_server::{ApiKey, Keys, Role, Security, Settings, keys::digest, serve};
+use llmsrv_server::{ApiKey, CatalogueSource, Keys, Role, Security, Settings, keys::digest, serve};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -234,6 +235,22 @@ fn send(tab: &mut Tab, text: &str) {
 
 fn click(tab: &mut Tab, selector: &str) {
     tab.eval(&format!("document.querySelector({selector:?}).click()"));
+}
+
+/// Goes to a pane and waits until it is built; "" stays where one is.
+fn go(tab: &mut Tab, url: &str, pane: &str) {
+    if pane.is_empty() {
+        return;
+    }
+    tab.goto(&format!("{url}#/{pane}"));
+    let parts = match pane {
+        "compare" => ".side option",
+        _ => ".models li, .tile",
+    };
+    tab.wait(
+        &format!("document.querySelectorAll('{parts}').length > 3"),
+        true,
+    );
 }
 
 /// Clicks the button of the last answer or message with this name.
@@ -695,6 +712,7 @@ async fn models_are_pulled_described_and_deleted() {
         tab.eval(&press(plain, "Details"));
         tab.wait(DIALOG, "plain");
         tab.wait("document.querySelector('#dialog dd').textContent", "llama");
+        // Faster than any hand: the first dialog is closing still.
         tab.press("Escape");
         tab.eval(&press(&row, "Delete"));
         tab.wait(DIALOG, format!("Delete {name}?"));
@@ -847,14 +865,8 @@ async fn a_phone_shows_all_without_scrolling_sideways() {
         );
         tab.wait(QUIET, true);
         tab.wait("document.querySelectorAll('figure').length", 1);
-        for pane in ["", "models", "machine"] {
-            if !pane.is_empty() {
-                tab.goto(&format!("{url}#/{pane}"));
-                tab.wait(
-                    "document.querySelectorAll('.models li, .tile').length > 3",
-                    true,
-                );
-            }
+        for pane in ["", "compare", "models", "machine"] {
+            go(tab, url, pane);
             for scheme in ["dark", "light"] {
                 tab.colours(scheme);
                 tab.picture(&format!("app-phone-{pane}-{scheme}"));
@@ -914,7 +926,7 @@ async fn everything_is_reached_with_the_keyboard() {
             seen.push(tab.eval(name).as_str().unwrap().to_owned());
             tab.press("Tab");
         }
-        for wanted in ["new", "import", "export-all", "to-models", "Keyboard (?)", "theme", "model", "options", "More",
+        for wanted in ["new", "import", "export-all", "to-compare", "to-models", "Keyboard (?)", "theme", "model", "options", "More",
             "talk", "Copy", "Edit", "Try again", "prompt", "send", "Rename the first", "Delete the first"] {
             assert!(seen.iter().any(|it| it == wanted), "{wanted} is not among {seen:?}");
         }
@@ -952,11 +964,8 @@ async fn names_landmarks_and_contrast_are_there() {
         choose(tab, "plain");
         send(tab, "a question");
         tab.wait(QUIET, true);
-        for pane in ["", "models", "machine"] {
-            if !pane.is_empty() {
-                tab.goto(&format!("{url}#/{pane}"));
-                tab.wait("document.querySelectorAll('.models li, .tile').length > 3", true);
-            }
+        for pane in ["", "compare", "models", "machine"] {
+            go(tab, url, pane);
             for scheme in ["light", "dark"] {
                 tab.colours(scheme);
                 tab.picture(&format!("app-{pane}-{scheme}"));
@@ -982,6 +991,221 @@ async fn names_landmarks_and_contrast_are_there() {
         let reduced = json!([{"name": "prefers-reduced-motion", "value": "reduce"}]);
         tab.call("Emulation.setEmulatedMedia", json!({ "features": reduced }));
         assert_eq!(tab.eval("getComputedStyle(document.querySelector('nav')).transitionDuration"), "0s");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn axe_finds_nothing_to_mend() {
+    let Some(clients) = std::env::var_os("TEST_CLIENTS") else {
+        eprintln!("SKIPPED: axe-core needs TEST_CLIENTS; run `tests/run`");
+        return;
+    };
+    let path = std::path::Path::new(&clients).join("node_modules/axe-core/axe.min.js");
+    let axe = std::fs::read_to_string(path).unwrap();
+    let found = "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => \
+        violations.map((it) => it.id + ': ' + it.nodes.map((node) => node.html.slice(0, 120)).join(' | ')).join('\\n'))";
+    let sample = include_str!("../fixtures/sample.md");
+    let settings = Settings {
+        catalogue: Some(catalogue()),
+        ..settings()
+    };
+    let host = host_with(settings, || FakeOptions {
+        answer: Answer::Text(sample.into()),
+        ..FakeOptions::default()
+    });
+    with(host, move |tab, url, _| {
+        choose(tab, "plain");
+        send(tab, "a question");
+        tab.wait("document.querySelectorAll('figure').length > 0", true);
+        tab.wait(QUIET, true);
+        let check = |tab: &mut Tab, what: &str| {
+            tab.eval(&axe);
+            for scheme in ["light", "dark"] {
+                tab.colours(scheme);
+                assert_eq!(tab.eval(found), "", "{what} {scheme}");
+            }
+        };
+        for pane in ["", "compare", "models", "machine"] {
+            go(tab, url, pane);
+            check(tab, pane);
+        }
+        go(tab, url, "models");
+        click(tab, ".find summary");
+        tab.wait("document.querySelectorAll('.found li').length", 2);
+        check(tab, "find");
+        tab.eval("[...document.querySelectorAll('.models button')].find((it) => it.textContent === 'Variant').click()");
+        check(tab, "variant");
+        tab.press("Escape");
+        tab.wait(DIALOG, "");
+        tab.press("?");
+        tab.wait(DIALOG, "Keyboard");
+        check(tab, "keys");
+        tab.press("Escape");
+        tab.width(360);
+        tab.goto(url);
+        click(tab, ".menu-button");
+        tab.wait("document.querySelector('main').inert", true);
+        check(tab, "menu of a phone");
+    })
+    .await;
+}
+
+/// Models that nobody has: a small one, one that needs too much memory, one that does not run.
+fn catalogue() -> CatalogueSource {
+    let model = |name: &str, about, gigabytes: u64| CatalogueModel {
+        name: name.into(),
+        bytes: gigabytes * 1_000_000_000,
+        memory_bytes: gigabytes * 1_200_000_000,
+        runs: true,
+        why_not: None,
+        fits: gigabytes < 10,
+        suggested: gigabytes < 10,
+        tokens_per_second: (about != "search").then_some(123.4 / gigabytes as f64),
+        about,
+        capabilities: &["tools"],
+        context: 32_768,
+        architecture: "llama",
+        licence: "MIT",
+    };
+    let mut strange = model("strange:1b", "chat", 1);
+    strange.runs = false;
+    strange.suggested = false;
+    strange.why_not = Some("of no known kind");
+    let models = vec![
+        model("small:3b", "code", 3),
+        model("vectors:1b", "search", 1),
+        model("large:70b", "code", 70),
+        strange,
+    ];
+    CatalogueSource::new(move || Catalogue {
+        date: "2026-11",
+        memory_bytes: Some(16_000_000_000),
+        bytes_per_second: 2e10,
+        models: models.clone(),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_are_found_for_the_machine() {
+    let settings = Settings {
+        catalogue: Some(catalogue()),
+        ..settings()
+    };
+    with(host_with(settings, FakeOptions::default), |tab, url, _| {
+        go(tab, url, "models");
+        click(tab, ".find summary");
+        let rows = "[...document.querySelectorAll('.found li p')].map((it) => it.textContent.split(' · ')[1]).join('; ')";
+        tab.wait(rows, "about 41 tok/s here; fits");
+        tab.eval("document.querySelector('#find-model').focus()");
+        tab.write("CODE tools");
+        tab.wait(rows, "about 41 tok/s here; Needs 84.0 GB of memory");
+        tab.wait("document.querySelector('.find .hint').textContent.startsWith('2 sizes of models, for 16.0 GB of memory')", true);
+        tab.picture("app-find");
+        tab.eval("document.querySelector('#find-model').value = ''");
+        tab.write("strange");
+        tab.wait(rows, "Does not run yet: of no known kind");
+        tab.wait("document.querySelector('.found button').disabled", true);
+        tab.eval("document.querySelector('#find-model').value = ''");
+        tab.write("small");
+        tab.wait(rows, "about 41 tok/s here");
+        // There is no registry of this name here: what counts is that it is asked for.
+        tab.eval("document.querySelector('#pull-insecure').checked = false");
+        click(tab, ".found button");
+        tab.wait("document.querySelector('.pulls strong')?.textContent ?? ''", "small:3b");
+    })
+    .await;
+    // A server without a list says so.
+    with(host(), |tab, url, _| {
+        tab.goto(&format!("{url}#/models"));
+        tab.wait("document.querySelectorAll('.models li').length > 6", true);
+        tab.eval("fetch = ((old) => (path, ...more) => path === 'api/catalogue' ? Promise.resolve(new Response('{\"error\": \"no catalogue\"}', {status: 404})) : old(path, ...more))(fetch)");
+        click(tab, ".find summary");
+        tab.wait("document.querySelector('.find .hint').textContent", "no catalogue");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_catalogue_is_for_those_who_manage() {
+    let of = async |settings: Settings, key: &str| {
+        let host = host_with(settings, FakeOptions::default);
+        let headers = [("x-api-key", key)];
+        host.send(Method::GET, "/api/catalogue", &headers, "").await
+    };
+    let with_list = Settings {
+        catalogue: Some(catalogue()),
+        ..with_keys()
+    };
+    assert_eq!(of(with_list.clone(), "chatter").await.status(), 403);
+    let response = of(with_list, "keeper").await;
+    assert_eq!(response.status(), 200);
+    let list: Value = serde_json::from_slice(&bytes(response).await).unwrap();
+    assert_eq!(list["models"][0]["name"], "small:3b");
+    assert_eq!(list["models"][3]["why_not"], "of no known kind");
+    assert_eq!(of(with_keys(), "keeper").await.status(), 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variants_share_the_weights() {
+    with(host(), |tab, url, _| {
+        go(tab, url, "models");
+        let variant = "[...document.querySelectorAll('.models li')].find((it) => it.querySelector('h3').textContent.startsWith('plain')).querySelectorAll('button')";
+        tab.eval(&format!("[...{variant}].find((it) => it.textContent === 'Variant').click()"));
+        tab.wait(DIALOG, "Variant of plain");
+        tab.wait("document.activeElement.placeholder", "plain-reviewer");
+        tab.write("terse");
+        tab.eval("document.querySelector('#dialog textarea').value = 'Be brief.'");
+        tab.eval("document.querySelector('#dialog [type=number]').value = '0.25'");
+        tab.picture("app-variant");
+        click(tab, "#dialog button.main");
+        tab.wait("[...document.querySelectorAll('.models h3')].some((it) => it.textContent === 'terse')", true);
+        let shown = tab.eval("fetch('api/show', {method: 'POST', body: '{\"model\":\"terse\"}'}).then((it) => it.json()).then((it) => it.system + '|' + it.parameters)");
+        let shown = shown.as_str().unwrap();
+        assert!(shown.starts_with("Be brief.|") && shown.contains("temperature") && shown.contains("0.25"), "{shown}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_models_answer_side_by_side() {
+    with(rules(), |tab, url, _| {
+        go(tab, url, "compare");
+        tab.eval("(() => { const [one, two] = document.querySelectorAll('.side select'); \
+            for (const [it, name] of [[one, 'plain:latest'], [two, 'speaker:latest']]) { it.value = name; it.dispatchEvent(new Event('change')); } \
+            document.querySelector('.compare textarea').focus(); })()");
+        tab.write("the first");
+        tab.press("Enter");
+        let said = "[...document.querySelectorAll('.side')].map((it) => [...it.querySelectorAll('.assistant')].map((it) => it.getAttribute('aria-label') + ': ' + it.querySelector('.text').textContent)).join('; ')";
+        tab.wait(said, "plain: One, and code.; speaker: One, and code.");
+        tab.wait("document.querySelectorAll('.side .stats').length", 2);
+        tab.picture("app-compare");
+        tab.eval("document.querySelector('.compare textarea').focus()");
+        tab.write("the second");
+        tab.press("Enter");
+        tab.wait("[...document.querySelectorAll('.side')].map((it) => it.querySelectorAll('.message').length).join()", "4,4");
+        tab.wait("document.querySelector('#send-both').getAttribute('aria-label')", "Send to both");
+        // Nothing is kept but what goes on.
+        tab.wait(TITLES, "");
+        tab.eval("document.querySelectorAll('.side .row button')[1].click()");
+        tab.wait("document.querySelector('#model')?.value ?? ''", "speaker:latest");
+        tab.wait("document.querySelectorAll('.message').length", 4);
+        tab.wait(TITLES, "the first");
+        tab.eval("location.hash = '#/compare'");
+        tab.wait("[...document.querySelectorAll('.side')].map((it) => it.querySelectorAll('.message').length).join()", "4,0");
+        tab.eval("document.querySelector('.compare [aria-label=\"Begin anew\"]').click()");
+        tab.wait("document.querySelectorAll('.message').length", 0);
+    })
+    .await;
+    with(slow(Answer::Endless), |tab, url, _| {
+        go(tab, url, "compare");
+        tab.eval("document.querySelector('.compare textarea').focus()");
+        tab.write("go on");
+        tab.press("Enter");
+        tab.wait("[...document.querySelectorAll('.side .assistant .text')].filter((it) => it.textContent.length > 20).length", 2);
+        tab.press("Escape");
+        tab.wait(NOTES, "Stopped,Stopped");
+        tab.wait("document.querySelector('#send-both').getAttribute('aria-label')", "Send to both");
     })
     .await;
 }
