@@ -9,3 +9,4 @@ pub mod lenient;
 pub mod modelfile;
 pub mod native;
 pub mod options;
+pub mod requests;

@@ -72,6 +72,8 @@ const TABLE: &[(&str, RequiredRole)] = &[
     ("/v1/messages/count_tokens", INFER),
     // What changes the models of the machine or sends them elsewhere, and what helps to choose.
     ("/api/catalogue", MANAGE),
+    // Who asked for what.
+    ("/api/requests", MANAGE),
     ("/api/pull", MANAGE),
     ("/api/push", MANAGE),
     ("/api/create", MANAGE),

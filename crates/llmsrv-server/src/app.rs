@@ -26,6 +26,7 @@ use crate::{
     metrics::Metrics,
     model_info::Capabilities,
     rate::{Limiter, Rate},
+    request_log::Latest,
     routes, template,
     upstream::{Upstream, Upstreams},
     vocabularies::Vocabularies,
@@ -189,6 +190,7 @@ pub struct App {
     pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) registry: Registry,
     pub(crate) upstreams: Arc<Upstreams>,
+    pub(crate) latest_requests: Arc<Latest>,
     pub(crate) live: Arc<ReloadableSettings>,
 }
 
@@ -281,6 +283,7 @@ impl App {
             heartbeat: Arc::default(),
             registry,
             upstreams,
+            latest_requests: Arc::default(),
             live,
         }
     }

@@ -36,14 +36,15 @@ pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) 
     let counted = app
         .metrics
         .request(route.map(MatchedPath::as_str), request.method());
-    let line = Line::new(Record {
+    let record = Record {
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
         client: peer.map(|Peer(address)| address.ip()),
         key: key.as_ref().map(|key| key.name.clone()),
         started: Instant::now(),
         probe: need == RequiredRole::Nothing || asks_about_a_log(peer, request.headers()),
-    });
+    };
+    let line = Line::new(record, app.latest_requests.clone());
     let waits = request.headers().contains_key(header::EXPECT);
     let request = request.map(|body| Body::new(MinRateBody::new(body, waits)));
     let family = Family::of(request.uri().path());

@@ -2,9 +2,10 @@
 //! Never a key, never a body.
 
 use std::{
+    collections::VecDeque,
     net::IpAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Instant,
 };
@@ -12,6 +13,9 @@ use std::{
 use axum::body::{Body, Bytes, HttpBody};
 use http::{Method, Response, StatusCode};
 use hyper::body::{Frame, SizeHint};
+use llmsrv_api::requests::PastRequest;
+
+use crate::clock;
 
 /// What is known of a request.
 pub(crate) struct Record {
@@ -27,9 +31,37 @@ pub(crate) struct Record {
     pub(crate) probe: bool,
 }
 
+/// The latest requests, for those who manage.
+#[derive(Debug, Default)]
+pub(crate) struct Latest(Mutex<VecDeque<PastRequest>>);
+
+/// Requests that are kept.
+const KEPT: usize = 200;
+/// Bytes of a path that are kept.
+const PATH_BYTES: usize = 200;
+/// What the web page asks for while somebody looks.
+const POLLED: &[&str] = &["/api/ps", "/api/requests", "/api/status", "/metrics"];
+
+impl Latest {
+    /// Returns them, newest first.
+    pub(crate) fn list(&self) -> Vec<PastRequest> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().rev().cloned().collect()
+    }
+
+    fn push(&self, past: PastRequest) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(past);
+    }
+}
+
 /// A request that is not over; it is written when this is dropped.
 pub(crate) struct Line {
     record: Record,
+    latest: Arc<Latest>,
     /// Unless there is an answer, whoever asked has gone.
     status: Option<StatusCode>,
     /// Bytes of the answer's body.
@@ -37,9 +69,10 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(record: Record) -> Line {
+    pub(crate) fn new(record: Record, latest: Arc<Latest>) -> Line {
         Line {
             record,
+            latest,
             status: None,
             n_bytes: 0,
         }
@@ -59,19 +92,32 @@ impl Drop for Line {
             None if std::thread::panicking() => 500,
             None => CLIENT_LEFT,
         };
-        write(&self.record, status, self.n_bytes);
+        write(&self.record, status, self.n_bytes, &self.latest);
     }
 }
 
 /// As other servers log it; it is never sent.
 const CLIENT_LEFT: u16 = 499;
 
-/// The place where records go.
-fn write(record: &Record, status: u16, bytes: u64) {
+/// The places where records go.
+fn write(record: &Record, status: u16, bytes: u64, latest: &Latest) {
     let ms = record.started.elapsed().as_millis() as u64;
     let client = record
         .client
         .map(|client| client.to_canonical().to_string());
+    if !record.probe && !POLLED.contains(&record.path.as_str()) {
+        let end = record.path.floor_char_boundary(PATH_BYTES);
+        latest.push(PastRequest {
+            ended_at: clock::now(),
+            method: record.method.to_string(),
+            path: record.path[..end].to_owned(),
+            status,
+            milliseconds: ms,
+            bytes,
+            client: client.clone(),
+            key: record.key.as_deref().map(str::to_owned),
+        });
+    }
     let client = client.as_deref().unwrap_or("-");
     let key = record.key.as_deref().unwrap_or("-");
     let Record { method, path, .. } = record;

@@ -1,8 +1,9 @@
 //! The native API (`/api/*`) and what is for operators.
 #![expect(dead_code, reason = "the types are there for their schemas")]
 
-use llmsrv_api::native::{
-    ChatResponse, Details, GenerateResponse, ListedModel, Message, RunningModel, Tool,
+use llmsrv_api::{
+    native::{ChatResponse, Details, GenerateResponse, ListedModel, Message, RunningModel, Tool},
+    requests::LatestRequests,
 };
 use serde_json::Value;
 use utoipa::{
@@ -42,6 +43,9 @@ pub(super) fn rows(schemas: &mut Schemas) -> Vec<Row> {
             "The figures",
             [("text/plain", text()), ("application/openmetrics-text", text())],
         ),
+        read(Row::get("/api/requests", OPERATION, "List the latest requests"))
+            .about("Newest first, without their bodies.")
+            .answers(200, "The requests", [(JSON, s.add::<LatestRequests>())]),
         read(Row::get("/openapi.json", OPERATION, "Give this document"))
             .answers(200, "The document", [(JSON, s.add::<Document>())]),
         read(Row::get("/api/version", OPERATION, "Tell the version"))

@@ -18,6 +18,7 @@ use axum::{
     routing::{delete, get, head, post},
 };
 use http::StatusCode;
+use llmsrv_api::requests::LatestRequests;
 use serde_json::json;
 use tower::util::MapRequestLayer;
 use tower_http::decompression::RequestDecompressionLayer;
@@ -39,6 +40,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(openapi::openapi))
         .route("/api/version", get(version))
+        .route("/api/requests", get(requests))
         .route("/api/status", get(status))
         .route("/api/tags", get(models::tags))
         .route("/api/ps", get(models::ps))
@@ -112,6 +114,11 @@ async fn metrics(State(app): State<App>, headers: HeaderMap) -> Response {
     };
     let text = app.metrics.render(&present, open_metrics);
     ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+async fn requests(State(app): State<App>) -> Response {
+    let requests = app.latest_requests.list();
+    respond::json(&json!(LatestRequests { requests }))
 }
 
 async fn version(State(app): State<App>) -> Response {

@@ -1,10 +1,13 @@
-// The pane that shows what the server does: figures of /metrics and /api/ps, every two seconds while somebody looks.
+// The pane that shows what the server does: figures of /metrics and /api/ps and the latest requests, every two
+// seconds while somebody looks.
 
 import * as api from "./api.js";
 import { bytes, count, el, seconds, short } from "./dom.js";
 
 const EVERY = 2000;
 const KEPT = 150;
+// Requests in the table.
+const REQUESTS = 25;
 
 let app;
 let root = null, timer = 0;
@@ -32,8 +35,8 @@ async function look(body) {
   if (!body.isConnected) return;
   if (!document.hidden) {
     try {
-      const [text, ps] = await Promise.all([api.request("metrics").then((it) => it.text()), api.get("api/ps")]);
-      if (body.isConnected) draw(body, parse(text), ps);
+      const [text, ps, latest] = await Promise.all([api.request("metrics").then((it) => it.text()), api.get("api/ps"), api.get("api/requests")]);
+      if (body.isConnected) draw(body, parse(text), ps, latest.requests);
     } catch (error) {
       if (body.isConnected) body.replaceChildren(el("p", { class: "note bad" }, error.message));
       before = null;
@@ -56,7 +59,7 @@ export function parse(text) {
   return samples;
 }
 
-function draw(body, samples, ps) {
+function draw(body, samples, ps, latest) {
   const named = (name) => samples.filter((it) => it.name === "llmsrv_" + name || it.name === name);
   const sum = (name, keep = () => true) => named(name).filter(keep).reduce((total, it) => total + it.value, 0);
   const now = { at: performance.now(), generated: sum("generated_tokens_total"), prompt: sum("prompt_tokens_total") - sum("prefix_cache_hit_tokens_total") };
@@ -95,7 +98,11 @@ function draw(body, samples, ps) {
     el("h3", {}, "Latency"),
     table(["", "Median", "95th percentile"], [["Time to first token", ...first], ["Between two tokens", ...between], ["Queue wait", ...waits]]),
     el("h3", {}, "Since the start"),
-    el("dl", {}, totals.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
+    el("dl", {}, totals.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
+    el("h3", {}, "Latest requests"),
+    latest.length ? table(["Ended", "Request", "Status", "Took", "Answer", "From"], latest.slice(0, REQUESTS).map((it) => [
+      new Date(it.ended_at).toLocaleTimeString(), it.method + " " + it.path, it.status === 499 ? "client left" : String(it.status),
+      seconds(it.milliseconds / 1000), bytes(it.bytes), [it.client, it.key].filter(Boolean).join(", ")])) : el("p", { class: "hint" }, "None yet."));
 }
 
 const tile = (title, value, ...rest) => el("section", { class: "tile", "aria-label": title }, el("h3", {}, title), el("p", {}, value), ...rest);

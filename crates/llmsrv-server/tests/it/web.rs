@@ -643,6 +643,9 @@ async fn the_page_asks_for_a_key_and_keeps_to_its_role() {
         tab.write("keeper");
         tab.press("Enter");
         tab.wait("document.querySelectorAll('.tile').length", 4);
+        // The list of requests has the names of keys, which are their texts here.
+        tab.eval("location.hash = '#/'");
+        tab.wait("document.querySelectorAll('.tile').length", 0);
         // No key is kept anywhere.
         let kept = "JSON.stringify([localStorage, sessionStorage, document.cookie, document.documentElement.outerHTML])";
         let kept = tab.eval(kept);
@@ -1206,6 +1209,54 @@ async fn two_models_answer_side_by_side() {
         tab.press("Escape");
         tab.wait(NOTES, "Stopped,Stopped");
         tab.wait("document.querySelector('#send-both').getAttribute('aria-label')", "Send to both");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_latest_requests_are_told_to_those_who_manage() {
+    let host = host_with(with_keys(), FakeOptions::default);
+    let ask = async |method, path: &str, key| {
+        let body = r#"{"model": "plain", "prompt": "a secret", "stream": false}"#;
+        let headers = [("x-api-key", key)];
+        let response = host.send(method, path, &headers, body).await;
+        let status = response.status();
+        (status, bytes(response).await)
+    };
+    ask(Method::POST, "/api/generate?why=secret", "chatter").await;
+    ask(Method::GET, "/api/ps", "chatter").await;
+    ask(Method::GET, "/health", "chatter").await;
+    ask(Method::GET, "/api/tags", "wrong").await;
+    let long = format!("/api/{}", "x".repeat(5000));
+    ask(Method::GET, &long, "keeper").await;
+    assert_eq!(ask(Method::GET, "/api/requests", "chatter").await.0, 403);
+    let (status, body) = ask(Method::GET, "/api/requests", "keeper").await;
+    assert_eq!(status, 200);
+    assert!(!String::from_utf8_lossy(&body).contains("secret"));
+    let found: Value = serde_json::from_slice(&body).unwrap();
+    let row = |n: usize| {
+        let it = &found["requests"][n];
+        (it["path"].clone(), it["status"].clone(), it["key"].clone())
+    };
+    assert_eq!(row(0), (json!(long[..200]), json!(404), json!("keeper")));
+    assert_eq!(row(1), (json!("/api/tags"), json!(401), Value::Null));
+    let answered = (json!("/api/generate"), json!(200), json!("chatter"));
+    assert_eq!(row(2), answered);
+    assert_eq!(found["requests"].as_array().unwrap().len(), 3);
+    for _ in 0..250 {
+        ask(Method::GET, "/api/tags", "keeper").await;
+    }
+    let (_, body) = ask(Method::GET, "/api/requests", "keeper").await;
+    let found: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(found["requests"].as_array().unwrap().len(), 200);
+
+    with(rules(), |tab, url, _| {
+        choose(tab, "plain");
+        send(tab, "the first");
+        tab.wait(ANSWER, "One, and code.");
+        tab.wait(QUIET, true);
+        go(tab, url, "machine");
+        tab.wait("[...document.querySelectorAll('.table')].at(-1).querySelector('tbody th + td')?.textContent ?? ''", "POST /api/chat");
     })
     .await;
 }
