@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use llmsrv_engine::Pooling;
+
 use crate::rope::Rope;
 
 /// The hyperparameters of a decoder-only transformer.
@@ -14,6 +16,11 @@ pub(crate) struct ArchConfig {
     pub context_length: usize,
     /// Elements of a row of the residual stream.
     pub width: usize,
+    /// Tokens see those after them, too: inputs are computed whole, nothing is stored, and there are no
+    /// logits.
+    pub bidirectional: bool,
+    /// How the rows of a text become one vector; `None` = the file does not say.
+    pub pooling: Option<Pooling>,
     /// What the norms of the residual stream do.
     pub norm: NormKind,
     /// Added to the mean square, or the variance, in every norm.
@@ -70,7 +77,8 @@ impl ArchConfig {
     /// Returns the layers that store keys and values, in the order of the cache: heads and elements of
     /// a head.
     pub(crate) fn kv_shapes(&self) -> Vec<(usize, usize)> {
-        let stores = self.layers.iter().filter(|layer| layer.stores_kv);
+        let stores = |layer: &&LayerConfig| layer.stores_kv && !self.bidirectional;
+        let stores = self.layers.iter().filter(stores);
         stores
             .map(|layer| (layer.n_kv_heads, layer.head_dim))
             .collect()
@@ -112,7 +120,8 @@ pub(crate) struct LayerConfig {
     pub stores_kv: bool,
     /// Index into [`ArchConfig::ropes`]; `None` = positions are not encoded.
     pub rope: Option<usize>,
-    /// A query sees this many positions, its own included; `None` = all before it.
+    /// A query sees this many positions, its own included; `None` = all before it. Where tokens see those
+    /// after them, it sees this many on either side.
     pub window: Option<usize>,
     /// The second part of the layer.
     pub feed_forward: FeedForwardConfig,
@@ -133,6 +142,8 @@ impl LayerConfig {
 /// How the rows of a sequence come to know of each other in a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mixer {
+    /// Not at all: the layer has the second part only.
+    None,
     /// By keys and values that are stored.
     Attention,
     /// By a convolution over the last rows, between two gates.
@@ -146,6 +157,8 @@ pub(crate) enum Mixer {
     DeltaNet(DeltaNetConfig),
     /// By a state that a selective scan changes, behind a convolution (Mamba 2).
     Scan(ScanConfig),
+    /// By keys and values, and by such a state: both read the same rows, and both are added.
+    AttentionAndScan(ScanConfig),
 }
 
 /// The sizes of a selective scan.
@@ -201,13 +214,18 @@ pub(crate) struct DeltaNetConfig {
 }
 
 impl Mixer {
+    /// Returns whether keys and values take part.
+    pub(crate) fn attends(&self) -> bool {
+        matches!(self, Mixer::Attention | Mixer::AttentionAndScan(_))
+    }
+
     /// Returns the elements of the state of a sequence in a layer.
     pub(crate) fn state_len(&self) -> usize {
         match self {
-            Mixer::Attention => 0,
+            Mixer::None | Mixer::Attention => 0,
             Mixer::ShortConv { taps, width } => (taps - 1) * width,
             Mixer::DeltaNet(net) => net.conv_len() + net.rule_len(),
-            Mixer::Scan(scan) => scan.conv_len() + scan.scan_len(),
+            Mixer::Scan(scan) | Mixer::AttentionAndScan(scan) => scan.conv_len() + scan.scan_len(),
         }
     }
 }
@@ -286,6 +304,8 @@ pub(crate) enum Activation {
 /// The feed-forward part of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FeedForwardConfig {
+    /// There is none.
+    None,
     /// One gated network.
     Dense {
         /// Hidden elements.

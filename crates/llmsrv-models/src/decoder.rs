@@ -9,7 +9,7 @@ use llmsrv_engine::{ModelError, Span, StepPlan};
 
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig, NormKind},
-    ops::{Attention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
+    ops::{Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
     routing::Choices,
     weights::{
         AttentionWeights, DeltaNetWeights, Experts, FeedForward, GatedMlp, Linear, Mixer, Norm,
@@ -51,7 +51,8 @@ pub(crate) fn forward<O: Ops>(
     Ok(())
 }
 
-/// As [`forward`], but writes what the logits would be made of: `[wanted rows, w]`.
+/// As [`forward`], but writes what the logits would be made of, or what the head of the model makes of
+/// that: `[wanted rows, w]`, or as many elements as the head gives.
 pub(crate) fn embed<O: Ops>(
     arch: &ArchConfig,
     weights: &Weights<O>,
@@ -59,9 +60,10 @@ pub(crate) fn embed<O: Ops>(
     plan: &StepPlan,
     rows: &mut [f32],
 ) -> Result<(), ModelError> {
-    match hidden(arch, weights, ops, plan)? {
-        Some(x) => ops.read(&x, rows),
-        None => Ok(()),
+    match (hidden(arch, weights, ops, plan)?, &weights.head) {
+        (None, _) => Ok(()),
+        (Some(x), None) => ops.read(&x, rows),
+        (Some(x), Some(head)) => head.read(ops, x, rows),
     }
 }
 
@@ -100,24 +102,29 @@ fn hidden<O: Ops>(
         let is_last = idx == last_storing;
         // Nothing after the last keys and values, or the last state, matters for rows without logits.
         let ends = is_last && plan.logit_rows.is_empty();
-        let mixed = match &layer.mixer {
-            Mixer::Attention(weights) => {
-                let rows = (input, ends);
-                attention(arch, ops, rows, (config, weights), &rotations, now)?
-            }
-            Mixer::ShortConv(weights) => Some(short_conv(ops, input, idx, weights, now)?),
-            Mixer::DeltaNet(weights) => {
-                Some(delta_net(ops, arch.norm_eps, input, idx, weights, now)?)
-            }
-            Mixer::Scan(weights) => Some(scan(ops, arch.norm_eps, input, idx, weights, now)?),
-        };
+        let eps = arch.norm_eps;
+        let mut mixed = Vec::with_capacity(layer.mixers.len());
+        for (mixer, output) in &layer.mixers {
+            let rows = match mixer {
+                Mixer::Attention(weights) => {
+                    let rows = (input, ends);
+                    attention(arch, ops, rows, (config, weights), &rotations, now)?
+                }
+                Mixer::ShortConv(weights) => Some(short_conv(ops, input, idx, weights, now)?),
+                Mixer::DeltaNet(weights) => Some(delta_net(ops, eps, input, idx, weights, now)?),
+                Mixer::Scan(weights) => Some(scan(ops, eps, input, idx, weights, now)?),
+            };
+            mixed.extend(rows.map(|rows| (rows, output)));
+        }
         drop(held);
-        let Some(mut attended) = mixed.filter(|_| !ends) else {
+        if ends {
             ops.end_step()?;
             return Ok(None);
-        };
+        }
         if is_last && plan.logit_rows.len() < plan.tokens.len() {
-            attended = ops.gather_rows(&attended, &plan.logit_rows)?;
+            for (rows, _) in &mut mixed {
+                *rows = ops.gather_rows(rows, &plan.logit_rows)?;
+            }
             x = ops.gather_rows(&x, &plan.logit_rows)?;
             if let Some(all) = &inputs {
                 inputs = Some(ops.gather_rows(all, &plan.logit_rows)?);
@@ -135,13 +142,15 @@ fn hidden<O: Ops>(
             let norm = layer.feed_forward_norm.as_ref();
             before = Some(normed_rows(arch, ops, &x, norm)?);
         }
-        let attended = Input::Rows(&attended);
         let post_norm = layer.attention_post_norm.as_ref();
-        x = residual_add(arch, ops, x, attended, &layer.mixer_output, post_norm)?;
+        for (rows, output) in mixed {
+            x = residual_add(arch, ops, x, Input::Rows(&rows), output, post_norm)?;
+        }
 
         // Feed-forward.
         let post_norm = layer.feed_forward_post_norm.as_ref();
         match &layer.feed_forward {
+            FeedForward::None => {}
             FeedForward::Dense(network) => {
                 let mut held = None;
                 let norm = layer.feed_forward_norm.as_ref();
@@ -309,8 +318,24 @@ fn attention<O: Ops>(
     if let Some(factors) = &rotations.temperatures {
         query = ops.scale_rows(query, factors)?;
     }
-    if let Some((key, value)) = stored {
-        ops.append_kv(config, key, angles, &value, plan)?;
+    match stored {
+        Some((mut key, value)) if arch.bidirectional => {
+            if let Some(angles) = angles {
+                key = ops.rotate(key, angles, config.head_dim)?;
+            }
+            let attention = BidirectionalAttention {
+                n_heads: config.n_heads,
+                n_kv_heads: config.n_kv_heads,
+                head_dim: config.head_dim,
+                scale: arch.attention_scale,
+                slopes: None,
+                reach: config.window,
+            };
+            let attended = ops.attend_bidirectional(&query, &key, &value, plan, &attention)?;
+            return Ok(Some(attended));
+        }
+        Some((key, value)) => ops.append_kv(config, key, angles, &value, plan)?,
+        None => {}
     }
     if ends {
         return Ok(None);
@@ -393,7 +418,11 @@ fn scan<O: Ops>(
     };
     let y = ops.selective_scan(layer, &x, &steps, &scan, plan)?;
     let y = ops.gated(gate, &y, Activation::Silu)?;
-    ops.rms_norm(&y, &weights.norm, eps)
+    match (&weights.norm, weights.config.n_groups) {
+        (None, _) => Ok(y),
+        (Some(norm), 1) => ops.rms_norm(&y, norm, eps),
+        (Some(norm), n_groups) => ops.grouped_norm(&y, norm, n_groups, eps),
+    }
 }
 
 /// What a layer multiplies its input to.

@@ -189,6 +189,22 @@ impl Source {
         ids.filter_map(|id| id.try_into().ok()).collect()
     }
 
+    /// Returns the names of the scores that a classifier gives; none where the file does not say.
+    pub(crate) fn labels(&self) -> Vec<String> {
+        let key = self.full("classifier.output_labels");
+        let labels = self.file.metadata().strings(&key);
+        let labels = labels.iter().flat_map(|labels| labels.iter());
+        labels
+            .map(|label| String::from_utf8_lossy(label).into_owned())
+            .collect()
+    }
+
+    /// Returns the number of a token.
+    pub(crate) fn token(&self, text: &str) -> Option<usize> {
+        let tokens = self.file.metadata().strings("tokenizer.ggml.tokens")?;
+        tokens.iter().position(|token| token == text.as_bytes())
+    }
+
     /// Returns a list of numbers.
     pub(crate) fn numbers(&self, key: &str) -> Option<Vec<f32>> {
         self.file.metadata().f32s(&self.full(key))

@@ -5,7 +5,7 @@
 
 use std::{ops::Range, slice::from_ref};
 
-use llmsrv_engine::{LoadError, ModelError};
+use llmsrv_engine::{LoadError, ModelError, Pooling};
 
 use crate::{
     adapter::Adapter,
@@ -13,6 +13,7 @@ use crate::{
         ArchConfig, DeltaNetConfig, ExpertsConfig, FeedForwardConfig, LayerConfig,
         Mixer as MixerConfig, NormKind, QkNorm, ScanConfig,
     },
+    head::Head,
     ops::Ops,
     source::{FileMatrix, Source, invalid},
 };
@@ -31,6 +32,8 @@ pub(crate) struct Weights<O: Ops> {
     pub output: Linear<O>,
     /// What every layer takes from the token by itself.
     pub per_layer: Option<PerLayer<O>>,
+    /// What vectors of texts are made with, beyond the last norm.
+    pub head: Option<Head<O>>,
 }
 
 /// The second embedding of a token: a part for each layer.
@@ -83,12 +86,10 @@ pub(crate) struct LowRank<O: Ops> {
 
 /// The weights of one layer.
 pub(crate) struct LayerWeights<O: Ops> {
-    /// Norm before attention.
+    /// Norm before the first part.
     pub attention_norm: Option<Norm<O>>,
-    /// The first part of the layer.
-    pub mixer: Mixer<O>,
-    /// From what that gives back to the residual stream.
-    pub mixer_output: Linear<O>,
+    /// The first part of the layer: mostly one, and how it gets back to the residual stream.
+    pub mixers: Vec<(Mixer<O>, Linear<O>)>,
     /// Weight of the norm after the mixer.
     pub attention_post_norm: Option<O::Vector>,
     /// Norm before the feed-forward part.
@@ -103,7 +104,7 @@ pub(crate) struct LayerWeights<O: Ops> {
     pub output_scale: Option<f32>,
 }
 
-/// The first part of a layer.
+/// A first part of a layer.
 pub(crate) enum Mixer<O: Ops> {
     /// Attention.
     Attention(Box<AttentionWeights<O>>),
@@ -189,12 +190,14 @@ pub(crate) struct ScanWeights<O: Ops> {
     pub step_bias: O::Vector,
     /// How much of its input each head adds to its result.
     pub skip: O::Vector,
-    /// Of the results of all heads.
-    pub norm: O::Vector,
+    /// Of the results of the heads of each group.
+    pub norm: Option<O::Vector>,
 }
 
 /// The feed-forward part of a layer.
 pub(crate) enum FeedForward<O: Ops> {
+    /// There is none.
+    None,
     /// One network.
     Dense(GatedMlp<O>),
     /// One without a gate: up and down.
@@ -268,6 +271,10 @@ impl<O: Ops> Weights<O> {
         };
         let output_bias = source.optional_vector("output.bias", n_vocab)?;
         let per_layer = loader.per_layer(n_vocab)?;
+        let head = match arch.pooling {
+            Some(Pooling::Rank) => Some(Head::judge(source, &output, loader.ops)?),
+            _ => Head::projections(source, arch.width, loader.ops)?,
+        };
         let weights = Weights {
             embedding,
             layers,
@@ -287,6 +294,7 @@ impl<O: Ops> Weights<O> {
                 )?,
             },
             per_layer,
+            head,
         };
         source.check_all_used()?;
         for adapter in adapters {
@@ -319,37 +327,40 @@ impl<O: Ops> Loader<'_, O> {
             .layers
             .get(idx)
             .ok_or_else(|| invalid(format!("layer {idx} is missing")))?;
-        let (mixer, mixer_output) = match &config.mixer {
-            MixerConfig::Attention => {
-                let weights = self.attention(config, &name)?;
-                let width = config.query_width();
-                let output = self.linear(&name("attn_output"), arch.width, width)?;
-                (Mixer::Attention(Box::new(weights)), output)
-            }
+        let mut mixers = Vec::new();
+        if config.mixer.attends() {
+            let weights = self.attention(config, &name)?;
+            let width = config.query_width();
+            let output = self.linear(&name("attn_output"), arch.width, width)?;
+            mixers.push((Mixer::Attention(Box::new(weights)), output));
+        }
+        match &config.mixer {
+            MixerConfig::None | MixerConfig::Attention => {}
             MixerConfig::ShortConv { taps, width } => {
                 let weights = self.short_conv(*taps, *width, &name)?;
                 let output = self.linear(&name("shortconv.out_proj"), arch.width, *width)?;
-                (Mixer::ShortConv(weights), output)
+                mixers.push((Mixer::ShortConv(weights), output));
             }
             MixerConfig::DeltaNet(net) => {
                 let weights = self.delta_net(*net, &name)?;
                 let width = net.value_width();
                 let output = self.linear(&name("ssm_out"), arch.width, width)?;
-                (Mixer::DeltaNet(Box::new(weights)), output)
+                mixers.push((Mixer::DeltaNet(Box::new(weights)), output));
             }
-            MixerConfig::Scan(scan) => {
+            MixerConfig::Scan(scan) | MixerConfig::AttentionAndScan(scan) => {
                 let weights = self.scan(*scan, &name)?;
                 let output = self.linear(&name("ssm_out"), arch.width, scan.width())?;
-                (Mixer::Scan(Box::new(weights)), output)
+                mixers.push((Mixer::Scan(Box::new(weights)), output));
             }
-        };
+        }
+        let mixes = config.mixer != MixerConfig::None;
+        let feeds = config.feed_forward != FeedForwardConfig::None;
         Ok(LayerWeights {
-            attention_norm: self.pre_norm(&name(arch.attention_norm))?,
-            mixer,
-            mixer_output,
+            attention_norm: self.pre_norm(mixes, &name(arch.attention_norm))?,
+            mixers,
             attention_post_norm: self
                 .norm_if(arch.post_norm, &name("post_attention_norm.weight"))?,
-            feed_forward_norm: self.pre_norm(&name(arch.feed_forward_norm))?,
+            feed_forward_norm: self.pre_norm(feeds, &name(arch.feed_forward_norm))?,
             feed_forward: self.feed_forward(config, &name)?,
             feed_forward_post_norm: self.norm_if(arch.post_norm, &name("post_ffw_norm.weight"))?,
             input: self.layer_input(&name)?,
@@ -491,6 +502,12 @@ impl<O: Ops> Loader<'_, O> {
             .optional_vector(&name("ssm_conv1d.bias"), conv_width)?;
         let decay = self.source.grid(&name("ssm_a"), 1, config.n_heads)?;
         let skip = self.source.grid(&name("ssm_d"), 1, config.n_heads)?;
+        let norm = name("ssm_norm.weight");
+        let groups = config.n_groups;
+        let norm = self.source.has(&norm).then(|| {
+            let values = self.source.grid(&norm, width / groups, groups)?;
+            self.ops.vector(values).map_err(device)
+        });
         Ok(ScanWeights {
             config,
             gate,
@@ -501,7 +518,7 @@ impl<O: Ops> Loader<'_, O> {
             decay: self.ops.vector(decay).map_err(device)?,
             step_bias: self.norm(&name("ssm_dt.bias"), config.n_heads)?,
             skip: self.ops.vector(skip).map_err(device)?,
-            norm: self.norm(&name("ssm_norm.weight"), width)?,
+            norm: norm.transpose()?,
         })
     }
 
@@ -620,6 +637,7 @@ impl<O: Ops> Loader<'_, O> {
     ) -> Result<FeedForward<O>, LoadError> {
         let arch = self.arch;
         let config = match layer.feed_forward {
+            FeedForwardConfig::None => return Ok(FeedForward::None),
             FeedForwardConfig::Dense {
                 width,
                 fused_gate_up: true,
@@ -862,6 +880,13 @@ impl<O: Ops> Loader<'_, O> {
     /// Loads a norm of the residual stream.
     fn residual_norm(&mut self, name: &str) -> Result<Norm<O>, LoadError> {
         let width = self.arch.width;
+        // Files of Falcon H1 leave out the ending.
+        let full = format!("{name}.weight");
+        let full = if self.source.has(name) && !self.source.has(&full) {
+            name
+        } else {
+            &full
+        };
         let bias = match self.arch.norm {
             NormKind::Rms => None,
             NormKind::Layer => self
@@ -869,14 +894,15 @@ impl<O: Ops> Loader<'_, O> {
                 .optional_vector(&format!("{name}.bias"), width)?,
         };
         Ok(Norm {
-            weight: self.norm(&format!("{name}.weight"), width)?,
+            weight: self.norm(full, width)?,
             bias: self.bias(bias)?,
         })
     }
 
-    /// Loads the norm before a part of a layer, where there is one.
-    fn pre_norm(&mut self, name: &str) -> Result<Option<Norm<O>>, LoadError> {
-        let norm = self.arch.pre_norm.then(|| self.residual_norm(name));
+    /// Loads the norm before a part of a layer, where there are both.
+    fn pre_norm(&mut self, has_part: bool, name: &str) -> Result<Option<Norm<O>>, LoadError> {
+        let wanted = has_part && self.arch.pre_norm;
+        let norm = wanted.then(|| self.residual_norm(name));
         norm.transpose()
     }
 

@@ -79,7 +79,7 @@ const FAMILIES: [(&str, Family); 4] = [
 ];
 
 /// Returns the names of the known encoders, which make vectors of texts and nothing else, sorted.
-pub fn architectures() -> impl Iterator<Item = &'static str> {
+pub(crate) fn architectures() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
 }
 

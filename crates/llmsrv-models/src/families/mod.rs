@@ -6,6 +6,7 @@
 
 mod classic;
 mod exaone;
+mod falcon_h1;
 mod gemma;
 mod gemma4;
 mod glm;
@@ -13,6 +14,8 @@ mod gpt_oss;
 mod granite;
 mod lfm2;
 mod llama;
+mod mamba;
+mod nemotron_h;
 mod olmo;
 mod phi;
 mod qwen;
@@ -36,13 +39,14 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 41] = [
+const FAMILIES: [(&str, Family); 44] = [
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
     ("ernie4_5", llama::llama),
     ("exaone", exaone::exaone),
     ("exaone4", exaone::exaone4),
     ("falcon", classic::falcon),
+    ("falcon-h1", falcon_h1::falcon_h1),
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
     ("gemma3", gemma::gemma3),
@@ -57,8 +61,10 @@ const FAMILIES: [(&str, Family); 41] = [
     ("internlm2", llama::llama),
     ("lfm2", lfm2::lfm2),
     ("llama", llama::llama),
+    ("mamba2", mamba::mamba2),
     ("mistral3", llama::mistral3),
     ("nemotron", classic::nemotron),
+    ("nemotron_h", nemotron_h::nemotron_h),
     ("olmo2", olmo::olmo2),
     ("olmoe", olmo::olmoe),
     ("phi2", classic::phi2),
@@ -80,21 +86,21 @@ const FAMILIES: [(&str, Family); 41] = [
     ("starcoder2", classic::starcoder2),
 ];
 
+/// As [`FAMILIES`], of models whose tokens see those after them, too, and which make vectors of texts and
+/// nothing else.
+const BIDIRECTIONAL: [(&str, Family); 1] = [("gemma-embedding", gemma::embedding)];
+
 /// Architectures that are known and do not run yet, and why.
 const NOT_YET: &[(&str, &str)] = &[
     ("chatglm", "fused matrices of its own order"),
     ("deepseek2", "latent attention"),
-    ("falcon-h1", "keeps a recurrent state"),
-    ("gemma-embedding", "tokens see those after them"),
     ("gemma3n", "four residual streams"),
     ("glm4moe", "routing by sigmoids"),
     ("lfm2moe", "keeps a recurrent state"),
     ("llama4", "attention in chunks"),
-    ("mamba2", "keeps a recurrent state"),
     ("minimax-m2", "routing by sigmoids"),
     ("mllama", "attention across to images"),
     ("modern-bert", "windows on both sides"),
-    ("nemotron_h", "keeps a recurrent state"),
     ("nemotron_h_moe", "keeps a recurrent state"),
 ];
 
@@ -104,6 +110,14 @@ const LARGEST_HEAD: usize = 1 << 14;
 /// Returns the names of the known decoders, sorted.
 pub fn architectures() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
+}
+
+/// Returns the names of the known encoders, which make vectors of texts and nothing else, sorted.
+pub fn encoders() -> impl Iterator<Item = &'static str> {
+    let ours = BIDIRECTIONAL.iter().map(|(name, _)| *name);
+    let mut all: Vec<&str> = encoder::architectures().chain(ours).collect();
+    all.sort_unstable();
+    all.into_iter()
 }
 
 /// Returns the architectures that are known and do not run yet, sorted, and why.
@@ -121,11 +135,12 @@ pub fn refusal(architecture: &str) -> Option<String> {
 
 /// Reads the hyperparameters of a file of `architecture`.
 pub(crate) fn read(architecture: &str, source: &Source) -> Result<ArchConfig, LoadError> {
-    let Some((_, family)) = FAMILIES.iter().find(|(name, _)| *name == architecture) else {
+    let mut families = FAMILIES.iter().chain(&BIDIRECTIONAL);
+    let Some((_, family)) = families.find(|(name, _)| *name == architecture) else {
         if let Some(refusal) = refusal(architecture) {
             return Err(LoadError::Unsupported(refusal));
         }
-        let known: Vec<&str> = architectures().chain(encoder::architectures()).collect();
+        let known: Vec<&str> = architectures().chain(encoders()).collect();
         return Err(LoadError::Unsupported(format!(
             "architecture {architecture:?} (known: {})",
             known.join(", ")
@@ -146,28 +161,24 @@ fn base_with(
     style: RopeStyle,
     mixer: &dyn Fn(usize, usize) -> Mixer,
 ) -> Result<ArchConfig, LoadError> {
-    source.count("block_count")?;
-    let (n_layers, _) = source.n_layers()?;
-    // Each layer has tensors of its own, so a larger count is a lie that would cost memory.
-    if n_layers > source.n_tensors() {
-        let key = source.full("block_count");
-        return Err(invalid(format!(
-            "{key} is {n_layers}, more than the tensors of the file"
-        )));
-    }
+    let n_layers = n_layers(source)?;
     let width = source.count("embedding_length")?;
-    let heads = source.counts("attention.head_count", n_layers)?;
-    let Some(heads) = heads else {
-        let key = source.full("attention.head_count");
-        return Err(invalid(format!("{key} is missing")));
-    };
+    let listed = source.counts_or_none("attention.head_count", n_layers)?;
+    let heads = listed.clone().unwrap_or_else(|| vec![0; n_layers]);
     let kv_heads = source.counts_or_none("attention.head_count_kv", n_layers)?;
     let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
     let mixers = kv_heads.iter().enumerate().map(|(idx, n)| mixer(idx, *n));
     let mixers: Vec<Mixer> = mixers.collect();
     for (idx, (n_heads, n_kv_heads)) in heads.iter().zip(&kv_heads).enumerate() {
-        if mixers.get(idx) != Some(&Mixer::Attention) {
+        if !mixers.get(idx).is_some_and(Mixer::attends) {
             continue;
+        }
+        if *n_heads == 0 {
+            let key = source.full("attention.head_count");
+            return Err(invalid(match &listed {
+                None => format!("{key} is missing"),
+                Some(_) => format!("{key} is 0 in layer {idx}"),
+            }));
         }
         if *n_kv_heads == 0 {
             let key = source.full("attention.head_count_kv");
@@ -180,21 +191,25 @@ fn base_with(
             )));
         }
     }
-    let n_heads = heads.iter().copied().max().unwrap_or(1);
-    let default = (width >= n_heads).then(|| width / n_heads);
-    let keys = ["attention.key_length", "attention.value_length"];
-    let Some(head_dim) = head_dim(source, keys, default)? else {
-        let key = source.full("attention.head_count");
-        return Err(invalid(format!("{key} is {n_heads}, more than {width}")));
-    };
     let context_length = source.count("context_length")?;
-    let rope = rope(source, style, head_dim, context_length)?.build();
+    let (mut head_dim, mut ropes) = (0, Vec::new());
+    if mixers.iter().any(Mixer::attends) {
+        let n_heads = heads.iter().copied().max().unwrap_or(1).max(1);
+        let default = (width >= n_heads).then(|| width / n_heads);
+        let keys = ["attention.key_length", "attention.value_length"];
+        let Some(found) = self::head_dim(source, keys, default)? else {
+            let key = source.full("attention.head_count");
+            return Err(invalid(format!("{key} is {n_heads}, more than {width}")));
+        };
+        head_dim = found;
+        ropes.push(rope(source, style, head_dim, context_length)?.build());
+    }
     let feed_forward = feed_forward(source, n_layers)?;
     let layers = heads.iter().zip(&kv_heads).zip(mixers).zip(feed_forward);
     let mut n_storing = 0;
     let layers = layers
         .map(|(((n_heads, n_kv_heads), mixer), feed_forward)| {
-            let stores_kv = mixer == Mixer::Attention;
+            let stores_kv = mixer.attends();
             let kv_layer = n_storing;
             n_storing += usize::from(stores_kv);
             LayerConfig {
@@ -204,7 +219,7 @@ fn base_with(
                 head_dim,
                 kv_layer,
                 stores_kv,
-                rope: Some(0),
+                rope: stores_kv.then_some(0),
                 window: None,
                 feed_forward,
             }
@@ -213,6 +228,8 @@ fn base_with(
     Ok(ArchConfig {
         context_length,
         width,
+        bidirectional: false,
+        pooling: encoder::pooling(source)?,
         norm: NormKind::Rms,
         norm_eps: source
             .positive("attention.layer_norm_rms_epsilon")?
@@ -230,7 +247,7 @@ fn base_with(
         sinks: false,
         embedding_scale: 1.0,
         residual_scale: 1.0,
-        attention_scale: 1.0 / (head_dim as f32).sqrt(),
+        attention_scale: 1.0 / (head_dim.max(1) as f32).sqrt(),
         attention_softcap: None,
         query_temperature: None,
         logit_scale: 1.0,
@@ -238,9 +255,23 @@ fn base_with(
         activation: Activation::Silu,
         per_layer_input: None,
         suppressed: Vec::new(),
-        ropes: vec![rope],
+        ropes,
         layers,
     })
+}
+
+/// Reads the number of layers.
+fn n_layers(source: &Source) -> Result<usize, LoadError> {
+    source.count("block_count")?;
+    let (n_layers, _) = source.n_layers()?;
+    // Each layer has tensors of its own, so a larger count is a lie that would cost memory.
+    if n_layers > source.n_tensors() {
+        let key = source.full("block_count");
+        return Err(invalid(format!(
+            "{key} is {n_layers}, more than the tensors of the file"
+        )));
+    }
+    Ok(n_layers)
 }
 
 /// Reads the elements of a head, the same for keys and values; `default` where the file does not say.
@@ -276,18 +307,24 @@ fn small_count(
     Err(invalid(format!("{key} is {count}, not {least} to {most}")))
 }
 
-/// Reads the feed-forward parts of all layers: experts if the file has some, else one network each.
+/// Reads the feed-forward parts of all layers: experts if the file has some, else one network each, where
+/// that has hidden elements.
 fn feed_forward(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>, LoadError> {
     if let Some(experts) = experts(source)? {
         return Ok(vec![FeedForwardConfig::Experts(experts); n_layers]);
     }
-    let Some(widths) = source.counts("feed_forward_length", n_layers)? else {
+    if !source.has_key("feed_forward_length") {
         let key = source.full("feed_forward_length");
         return Err(invalid(format!("{key} is missing")));
-    };
-    let dense = |width| FeedForwardConfig::Dense {
-        width,
-        fused_gate_up: false,
+    }
+    let widths = source.counts_or_none("feed_forward_length", n_layers)?;
+    let widths = widths.unwrap_or_else(|| vec![0; n_layers]);
+    let dense = |width| match width {
+        0 => FeedForwardConfig::None,
+        _ => FeedForwardConfig::Dense {
+            width,
+            fused_gate_up: false,
+        },
     };
     Ok(widths.into_iter().map(dense).collect())
 }

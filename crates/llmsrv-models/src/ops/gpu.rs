@@ -316,6 +316,16 @@ impl Ops for GpuOps {
         self.gpu.rms_norm(x, weight, eps).map_err(failed)
     }
 
+    fn grouped_norm(
+        &mut self,
+        _x: &Tensor,
+        _weight: &Vector,
+        _n_groups: usize,
+        _eps: f32,
+    ) -> Result<Tensor, ModelError> {
+        Err(no_states())
+    }
+
     fn layer_norm(
         &mut self,
         x: &Tensor,

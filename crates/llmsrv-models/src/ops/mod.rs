@@ -106,6 +106,16 @@ pub(crate) trait Ops: Send + Sized {
         eps: f32,
     ) -> Result<Self::Tensor, ModelError>;
 
+    /// As [`Ops::rms_norm`], where `weight` has an element for each of a row, and each of `n_groups` equal
+    /// stretches of a row is normed by itself.
+    fn grouped_norm(
+        &mut self,
+        x: &Self::Tensor,
+        weight: &Self::Vector,
+        n_groups: usize,
+        eps: f32,
+    ) -> Result<Self::Tensor, ModelError>;
+
     /// Moves each row to the mean 0 and the variance 1, multiplies it with `weight` and adds `bias`.
     fn layer_norm(
         &mut self,

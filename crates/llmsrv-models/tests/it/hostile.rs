@@ -151,7 +151,89 @@ const LIES: &[(&str, Lie, &str)] = &[
     (
         "granitehybrid",
         |file| file.metadata.set("granitehybrid.ssm.group_count", 2u32),
-        "unsupported model: granitehybrid.ssm.group_count is 2",
+        "invalid model file: tensor blk.0.ssm_in.weight has shape [64, 292], not [64, 324]",
+    ),
+    (
+        "granitehybrid",
+        |file| file.metadata.set("granitehybrid.ssm.group_count", 3u32),
+        "invalid model file: granitehybrid.ssm.group_count is 3, which does not divide 4 heads",
+    ),
+    (
+        "mamba2",
+        |file| file.metadata.set("mamba2.ssm.group_count", 5u32),
+        "invalid model file: mamba2.ssm.group_count is 5, not 1 to 4",
+    ),
+    (
+        "mamba2",
+        |file| file.metadata.set("mamba2.ssm.group_count", 0u32),
+        "invalid model file: mamba2.ssm.group_count is missing",
+    ),
+    (
+        "mamba2",
+        |file| file.metadata.set("mamba2.ssm.inner_size", 1u32 << 30),
+        "invalid model file: mamba2.ssm.inner_size is 1073741824 for 4 heads",
+    ),
+    (
+        "mamba2",
+        |file| file.metadata.set("mamba2.ssm.conv_kernel", 65u32),
+        "invalid model file: mamba2.ssm.conv_kernel is 65, not 2 to 64",
+    ),
+    (
+        "mamba2",
+        |file| file.metadata.set("mamba2.feed_forward_length", 96u32),
+        "invalid model file: tensor blk.0.ffn_norm.weight is missing",
+    ),
+    (
+        "mamba2",
+        |file| file.tensor("blk.1.ssm_norm.weight").shape = vec![128],
+        "invalid model file: tensor blk.1.ssm_norm.weight has shape [128], not [64, 2]",
+    ),
+    (
+        "nemotron_h",
+        |file| {
+            let key = "nemotron_h.feed_forward_length";
+            file.metadata.set(key, vec![0i32, -96, 0, 0, 96]);
+        },
+        "invalid model file: nemotron_h.feed_forward_length is -96 in layer 1",
+    ),
+    (
+        "nemotron_h",
+        |file| {
+            let key = "nemotron_h.feed_forward_length";
+            file.metadata.set(key, vec![0u32, 96]);
+        },
+        "invalid model file: nemotron_h.feed_forward_length has 2 entries for 5 layers",
+    ),
+    (
+        "nemotron_h",
+        |file| {
+            let key = "nemotron_h.attention.head_count_kv";
+            file.metadata.set(key, vec![0u32, 0, 0, 0, 0]);
+        },
+        "invalid model file: tensor blk.2.ssm_in.weight is missing",
+    ),
+    (
+        "nemotron_h",
+        |file| file.metadata.set("nemotron_h.block_count", u32::MAX >> 1),
+        "invalid model file: nemotron_h.block_count is 2147483647, more than the tensors of the file",
+    ),
+    (
+        "falcon_h1",
+        |file| file.metadata.set("falcon-h1.attention.head_count", 0u32),
+        "invalid model file: falcon-h1.attention.head_count is missing",
+    ),
+    (
+        "falcon_h1",
+        |file| {
+            let key = "falcon-h1.attention.head_count";
+            file.metadata.set(key, vec![4u32, 0, 4]);
+        },
+        "invalid model file: falcon-h1.attention.head_count is 0 in layer 1",
+    ),
+    (
+        "falcon_h1",
+        |file| file.metadata.set("falcon-h1.ssm.time_step_rank", 3u32),
+        "invalid model file: falcon-h1.ssm.inner_size is 128 for 3 heads",
     ),
     (
         "granitehybrid",
@@ -441,11 +523,11 @@ fn an_unknown_architecture_is_told_the_known_ones() {
 #[test]
 fn a_known_architecture_that_does_not_run_says_why() {
     let mut file = case("llama").file();
-    file.metadata.set("general.architecture", "mamba2");
+    file.metadata.set("general.architecture", "mllama");
     assert_eq!(
         load(&file.bytes()).err().unwrap().to_string(),
-        "unsupported model: models of architecture \"mamba2\" do not run here yet (keeps a recurrent \
-         state); docs/models.md lists those that do"
+        "unsupported model: models of architecture \"mllama\" do not run here yet (attention across to \
+         images); docs/models.md lists those that do"
     );
 }
 

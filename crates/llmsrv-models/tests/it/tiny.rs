@@ -69,6 +69,7 @@ pub(crate) enum Key {
     B(bool),
     Bools(&'static [bool]),
     Us(&'static [u32]),
+    Ss(&'static [&'static str]),
 }
 
 /// Sizes and the choice of tensors.
@@ -136,6 +137,14 @@ pub(crate) struct Parts {
     pub(crate) delta_nets: Option<DeltaNets>,
     /// Layers that scan in place of attention, with so many heads and elements kept of each.
     pub(crate) scans: (&'static [bool], usize, usize),
+    /// Layers that scan attend as well, and the norm before their second part has no ending.
+    pub(crate) both: bool,
+    /// Where there are some, layers have one part: these a network, others what is said above.
+    pub(crate) networks: &'static [bool],
+    /// Elements between the two projections of a vector; 0 = none.
+    pub(crate) dense: usize,
+    /// Scores that a classifier gives; 0 = none.
+    pub(crate) scores: usize,
     /// Type of the matrices.
     pub(crate) dtype: TensorType,
 }
@@ -197,6 +206,10 @@ const PLAIN: Parts = Parts {
     convolves: &[],
     delta_nets: None,
     scans: (&[], 0, 0),
+    both: false,
+    networks: &[],
+    dense: 0,
+    scores: 0,
     dtype: TensorType::F32,
 };
 
@@ -242,7 +255,7 @@ const DELTA_EXPERTS: Parts = Parts {
     ..DELTA
 };
 
-use Key::{B, Bools, F, S, U, Us};
+use Key::{B, Bools, F, S, Ss, U, Us};
 
 /// The tiny models that are compared with another program.
 pub(crate) const CASES: &[Case] = &[
@@ -987,6 +1000,69 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "mamba2",
+        architecture: "mamba2",
+        keys: &[
+            ("attention.head_count", U(0)),
+            ("attention.head_count_kv", U(0)),
+            ("feed_forward_length", U(0)),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(128)),
+        ],
+        parts: Parts {
+            hidden: 0,
+            tied: true,
+            second_norm: "attn_norm",
+            scans: (&[true; 3], 4, 16),
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "nemotron_h",
+        architecture: "nemotron_h",
+        keys: &[
+            ("attention.layer_norm_epsilon", F(1e-5)),
+            ("attention.head_count_kv", Us(&[0, 0, 2, 0, 0])),
+            ("feed_forward_length", Us(&[0, 96, 0, 0, 96])),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(128)),
+        ],
+        parts: Parts {
+            n_layers: 5,
+            head_dim: 32,
+            plain: true,
+            other_bias: true,
+            second_norm: "attn_norm",
+            scans: (&[true, false, false, true, false], 4, 16),
+            networks: &[false, true, false, false, true],
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "falcon_h1",
+        architecture: "falcon-h1",
+        keys: &[
+            ("rope.freq_base", F(1e11)),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(128)),
+        ],
+        parts: Parts {
+            head_dim: 32,
+            scans: (&[true; 3], 4, 16),
+            both: true,
+            ..PLAIN
+        },
+    },
+    Case {
         name: "lfm2",
         architecture: "lfm2",
         keys: &[
@@ -1097,6 +1173,65 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
+/// Models that make vectors or scores of texts, beside [`CASES`], which make them, too.
+pub(crate) const EMBEDDERS: &[Case] = &[
+    Case {
+        name: "gemma_embedding",
+        architecture: "gemma-embedding",
+        keys: &[
+            ("attention.sliding_window", U(12)),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+            ("pooling_type", U(1)),
+        ],
+        parts: Parts {
+            n_layers: 7,
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "gemma_embedding_dense",
+        architecture: "gemma-embedding",
+        keys: &[
+            ("attention.sliding_window", U(7)),
+            (
+                "attention.sliding_window_pattern",
+                Bools(&[true, false, true]),
+            ),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+            ("pooling_type", U(1)),
+            ("dense_2_feat_in", U(64)),
+            ("dense_2_feat_out", U(160)),
+            ("dense_3_feat_in", U(160)),
+            ("dense_3_feat_out", U(64)),
+        ],
+        parts: Parts {
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            dense: 160,
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "qwen3_rank",
+        architecture: "qwen3",
+        keys: &[
+            ("pooling_type", U(4)),
+            ("classifier.output_labels", Ss(&["yes", "no"])),
+        ],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            tied: true,
+            scores: 2,
+            ..PLAIN
+        },
+    },
+];
+
 /// A model whose rows are long enough for every quantised type.
 pub(crate) fn wide(dtype: TensorType) -> Case {
     Case {
@@ -1171,6 +1306,7 @@ impl Case {
                 Key::B(value) => metadata.set(&key, value),
                 Key::Bools(value) => metadata.set(&key, value.to_vec()),
                 Key::Us(value) => metadata.set(&key, value.to_vec()),
+                Key::Ss(value) => metadata.set(&key, value.to_vec()),
             }
         };
         set("block_count", U(parts.n_layers as u32));
@@ -1235,6 +1371,13 @@ impl Case {
         if has_bias {
             add("output_norm.bias", &[width]);
         }
+        if parts.dense > 0 {
+            add("dense_2.weight", &[width, parts.dense]);
+            add("dense_3.weight", &[parts.dense, width]);
+        }
+        if parts.scores > 0 {
+            add("cls.output.weight", &[width, parts.scores]);
+        }
         if parts.positions > 0 {
             add("position_embd.weight", &[width, parts.positions]);
         }
@@ -1281,7 +1424,11 @@ impl Case {
                 names.sort_unstable();
                 names.dedup();
                 for name in names {
-                    add(&format!("{name}.weight"), &[width]);
+                    let ending = match name {
+                        "ffn_norm" if parts.both => "",
+                        _ => ".weight",
+                    };
+                    add(&format!("{name}{ending}"), &[width]);
                     if has_bias {
                         add(&format!("{name}.bias"), &[width]);
                     }
@@ -1305,6 +1452,9 @@ impl Case {
             let taps = self
                 .count("ssm.conv_kernel")
                 .or(self.count("shortconv.l_cache"));
+            let is_network = parts.networks.get(layer) == Some(&true);
+            let scans = parts.scans.0.get(layer) == Some(&true);
+            let convolves = parts.convolves.get(layer) == Some(&true);
             let has_net = parts.delta_nets.filter(|_| (layer + 1) % 4 != 0);
             if let Some(net) = has_net {
                 let taps = taps.unwrap();
@@ -1326,22 +1476,27 @@ impl Case {
                 add("ssm_a", &[net.n_values]);
                 add("ssm_norm.weight", &[net.dim]);
                 add("ssm_out.weight", &[values, width]);
-            } else if parts.scans.0.get(layer) == Some(&true) {
+            }
+            if scans {
                 let (_, n_heads, n_kept) = parts.scans;
-                let (inner, conv) = (2 * width, 2 * width + 2 * n_kept);
+                let groups = self.count("ssm.group_count").unwrap();
+                let (inner, conv) = (2 * width, 2 * width + 2 * groups * n_kept);
                 add("ssm_in.weight", &[width, inner + conv + n_heads]);
                 add("ssm_conv1d.weight", &[taps.unwrap(), conv]);
                 add("ssm_conv1d.bias", &[conv]);
                 add("ssm_dt.bias", &[n_heads]);
                 add("ssm_a", &[1, n_heads]);
                 add("ssm_d", &[1, n_heads]);
-                add("ssm_norm.weight", &[inner, 1]);
+                add("ssm_norm.weight", &[inner / groups, groups]);
                 add("ssm_out.weight", &[inner, width]);
-            } else if parts.convolves.get(layer) == Some(&true) {
+            }
+            if convolves {
                 add("shortconv.in_proj.weight", &[width, 3 * width]);
                 add("shortconv.conv.weight", &[taps.unwrap(), width]);
                 add("shortconv.out_proj.weight", &[width, width]);
-            } else {
+            }
+            let something_else = is_network || has_net.is_some() || scans || convolves;
+            if parts.both || !something_else {
                 if parts.fused_qkv {
                     add("attn_qkv.weight", &[width, query + 2 * kv]);
                     if parts.qkv_bias {
@@ -1387,6 +1542,9 @@ impl Case {
                 if parts.other_bias {
                     add("attn_output.bias", &[width]);
                 }
+            }
+            if hidden == 0 || !(parts.networks.is_empty() || is_network) {
+                continue;
             }
             if parts.n_experts > 0 {
                 let n = parts.n_experts;
