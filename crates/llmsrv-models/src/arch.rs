@@ -311,6 +311,10 @@ pub(crate) struct ExpertsConfig {
     pub n_used: usize,
     /// Hidden elements of an expert.
     pub width: usize,
+    /// How scores become probabilities.
+    pub gating: Gating,
+    /// Experts come in groups, of which a row first chooses some.
+    pub groups: Option<ExpertGroups>,
     /// The weights of the experts of a row are made to sum to one.
     pub normalize: bool,
     /// Factor of the weights of the experts, after they were made to sum to one.
@@ -320,6 +324,24 @@ pub(crate) struct ExpertsConfig {
     /// Hidden elements of a network that runs beside the experts on the residual stream, with norms of
     /// its own.
     pub beside: Option<usize>,
+}
+
+/// How the scores of experts become probabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gating {
+    /// The softmax over all experts.
+    Softmax,
+    /// Each by itself.
+    Sigmoid,
+}
+
+/// Groups of experts that lie beside each other. A group is worth as much as its two best experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExpertGroups {
+    /// Number of groups; divides the number of experts.
+    pub n: usize,
+    /// Groups that a row chooses from; they hold at least as many experts as it takes.
+    pub n_used: usize,
 }
 
 /// The expert that every row takes.

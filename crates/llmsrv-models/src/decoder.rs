@@ -627,7 +627,7 @@ fn moe<O: Ops>(
     let n_rows = ops.n_rows(x);
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
     ops.read(scores, &mut host_scores)?;
-    let choices = Choices::new(&host_scores, config);
+    let choices = Choices::new(&host_scores, experts.selection_bias.as_deref(), config);
     let mut sum = ops.zeros(n_rows, arch.width)?;
     for (expert, network) in experts.networks.iter().enumerate() {
         let (rows, factors) = choices.of(expert);

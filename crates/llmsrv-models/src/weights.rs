@@ -209,6 +209,8 @@ pub(crate) struct Experts<O: Ops> {
     pub config: ExpertsConfig,
     /// To one score for each expert.
     pub router: Linear<O>,
+    /// Added to the probability of each expert where rows choose, not where they weigh.
+    pub selection_bias: Option<Vec<f32>>,
     /// One network for each expert.
     pub networks: Vec<GatedMlp<O>>,
     /// Multiplies what an expert gives.
@@ -684,6 +686,7 @@ impl<O: Ops> Loader<'_, O> {
         Ok(FeedForward::Experts(Box::new(Experts {
             config,
             router,
+            selection_bias: self.source.optional_vector(&name("exp_probs_b.bias"), n)?,
             networks,
             scales: self
                 .source

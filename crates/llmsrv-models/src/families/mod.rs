@@ -25,7 +25,8 @@ use llmsrv_engine::LoadError;
 
 use crate::{
     arch::{
-        Activation, ArchConfig, ExpertsConfig, FeedForwardConfig, LayerConfig, Mixer, NormKind,
+        Activation, ArchConfig, ExpertGroups, ExpertsConfig, FeedForwardConfig, Gating,
+        LayerConfig, Mixer, NormKind,
     },
     encoder,
     rope::{RopeSettings, RopeStyle, Scaling, Yarn},
@@ -276,11 +277,34 @@ fn small_count(
     Err(invalid(format!("{key} is {count}, not {least} to {most}")))
 }
 
-/// Reads the feed-forward parts of all layers: experts if the file has some, else one network each.
+/// Reads the feed-forward parts of all layers: experts if the file has some, but for the first layers, else
+/// one network each.
 fn feed_forward(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>, LoadError> {
-    if let Some(experts) = experts(source)? {
-        return Ok(vec![FeedForwardConfig::Experts(experts); n_layers]);
+    let Some(experts) = experts(source)? else {
+        return dense(source, n_layers);
+    };
+    let n_dense = leading_dense(source)?;
+    if n_dense > n_layers {
+        let key = source.full("leading_dense_block_count");
+        return Err(invalid(format!("{key} is {n_dense} of {n_layers} layers")));
     }
+    let mut parts = match n_dense {
+        0 => Vec::new(),
+        _ => dense(source, n_layers)?,
+    };
+    parts.truncate(n_dense);
+    parts.resize(n_layers, FeedForwardConfig::Experts(experts));
+    Ok(parts)
+}
+
+/// Reads how many layers come before those with experts.
+fn leading_dense(source: &Source) -> Result<usize, LoadError> {
+    let n_dense = source.optional_count("leading_dense_block_count")?;
+    Ok(n_dense.unwrap_or(0))
+}
+
+/// Reads one network for each layer.
+fn dense(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>, LoadError> {
     let Some(widths) = source.counts("feed_forward_length", n_layers)? else {
         let key = source.full("feed_forward_length");
         return Err(invalid(format!("{key} is missing")));
@@ -305,20 +329,71 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
     // Where the key is missing, `feed_forward_length` may be that of a dense sibling.
     let width = match source.optional_count("expert_feed_forward_length")? {
         Some(width) => width,
-        None => match source.n_rows("blk.0.ffn_up_exps.weight") {
-            Some(width) => width,
-            None => source.count("feed_forward_length")?,
-        },
+        None => {
+            let first = leading_dense(source)?;
+            match source.n_rows(&format!("blk.{first}.ffn_up_exps.weight")) {
+                Some(width) => width,
+                None => source.count("feed_forward_length")?,
+            }
+        }
     };
+    let normalize = source.flag("expert_weights_norm");
     Ok(Some(ExpertsConfig {
         n_experts,
         n_used,
         width,
-        normalize: source.flag("norm_top_k_prob").unwrap_or(true),
+        gating: gating(source, Gating::Softmax)?,
+        groups: groups(source, n_experts, n_used)?,
+        normalize: normalize.or(source.flag("norm_top_k_prob")).unwrap_or(true),
         weight_scale: source.positive("expert_weights_scale")?.unwrap_or(1.0),
         shared: None,
         beside: None,
     }))
+}
+
+/// Reads how the scores of experts become probabilities; `default` where the file does not say.
+fn gating(source: &Source, default: Gating) -> Result<Gating, LoadError> {
+    let key = "expert_gating_func";
+    match source.optional_count(key)? {
+        None => Ok(default),
+        // 3 is the softmax of the chosen scores alone: that of all scores, made to sum to one.
+        Some(1 | 3) => Ok(Gating::Softmax),
+        Some(2) => Ok(Gating::Sigmoid),
+        Some(other) => {
+            let key = source.full(key);
+            Err(LoadError::Unsupported(format!("{key} is {other}")))
+        }
+    }
+}
+
+/// Reads the groups of experts that a row chooses from before it chooses experts, if there are some.
+fn groups(
+    source: &Source,
+    n_experts: usize,
+    n_used: usize,
+) -> Result<Option<ExpertGroups>, LoadError> {
+    let key = "expert_group_count";
+    let Some(n) = source.optional_count(key)?.filter(|n| *n > 1) else {
+        return Ok(None);
+    };
+    if !n_experts.is_multiple_of(n) {
+        let key = source.full(key);
+        return Err(invalid(format!(
+            "{key} is {n}, which does not divide {n_experts} experts"
+        )));
+    }
+    let key = "expert_group_used_count";
+    let groups = ExpertGroups {
+        n,
+        n_used: source.count(key)?,
+    };
+    if groups.n_used > n || groups.n_used * (n_experts / n) < n_used {
+        let (key, taken) = (source.full(key), groups.n_used);
+        return Err(invalid(format!(
+            "{key} is {taken} of {n} groups for {n_used} of {n_experts} experts"
+        )));
+    }
+    Ok(Some(groups))
 }
 
 /// Changes the dense networks of all layers.
