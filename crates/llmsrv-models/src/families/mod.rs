@@ -13,6 +13,7 @@ mod gpt_oss;
 mod granite;
 mod lfm2;
 mod llama;
+mod minimax;
 mod olmo;
 mod phi;
 mod qwen;
@@ -26,7 +27,7 @@ use llmsrv_engine::LoadError;
 use crate::{
     arch::{
         Activation, ArchConfig, ExpertGroups, ExpertsConfig, FeedForwardConfig, Gating,
-        LayerConfig, Mixer, NormKind,
+        LayerConfig, Mixer, NormKind, SharedExpert,
     },
     encoder,
     rope::{RopeSettings, RopeStyle, Scaling, Yarn},
@@ -37,7 +38,8 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 41] = [
+const FAMILIES: [(&str, Family); 44] = [
+    ("chatglm", glm::chatglm),
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
     ("ernie4_5", llama::llama),
@@ -49,6 +51,7 @@ const FAMILIES: [(&str, Family); 41] = [
     ("gemma3", gemma::gemma3),
     ("gemma4", gemma4::gemma4),
     ("glm4", glm::glm4),
+    ("glm4moe", glm::glm4moe),
     ("gpt-oss", gpt_oss::gpt_oss),
     ("gpt2", classic::gpt2),
     ("gptneox", classic::gptneox),
@@ -58,6 +61,7 @@ const FAMILIES: [(&str, Family); 41] = [
     ("internlm2", llama::llama),
     ("lfm2", lfm2::lfm2),
     ("llama", llama::llama),
+    ("minimax-m2", minimax::minimax_m2),
     ("mistral3", llama::mistral3),
     ("nemotron", classic::nemotron),
     ("olmo2", olmo::olmo2),
@@ -83,16 +87,13 @@ const FAMILIES: [(&str, Family); 41] = [
 
 /// Architectures that are known and do not run yet, and why.
 const NOT_YET: &[(&str, &str)] = &[
-    ("chatglm", "fused matrices of its own order"),
     ("deepseek2", "latent attention"),
     ("falcon-h1", "keeps a recurrent state"),
     ("gemma-embedding", "tokens see those after them"),
     ("gemma3n", "four residual streams"),
-    ("glm4moe", "routing by sigmoids"),
     ("lfm2moe", "keeps a recurrent state"),
     ("llama4", "attention in chunks"),
     ("mamba2", "keeps a recurrent state"),
-    ("minimax-m2", "routing by sigmoids"),
     ("mllama", "attention across to images"),
     ("modern-bert", "windows on both sides"),
     ("nemotron_h", "keeps a recurrent state"),
@@ -394,6 +395,19 @@ fn groups(
         )));
     }
     Ok(Some(groups))
+}
+
+/// Gives all layers with experts a network that every row takes, as wide as some of them together.
+fn set_shared(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+    if let Some(n) = source.optional_count("expert_shared_count")? {
+        set_experts(arch, |experts| {
+            experts.shared = Some(SharedExpert {
+                width: experts.width.saturating_mul(n),
+                gated: false,
+            });
+        });
+    }
+    Ok(())
 }
 
 /// Changes the dense networks of all layers.

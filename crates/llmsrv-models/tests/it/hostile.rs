@@ -208,6 +208,64 @@ const LIES: &[(&str, Lie, &str)] = &[
         "invalid model file: tensor blk.0.ssm_in.weight has shape [64, 256], not [64, 288]",
     ),
     (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_gating_func", 5u32),
+        "unsupported model: glm4moe.expert_gating_func is 5",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_gating_func", "sigmoid"),
+        "invalid model file: glm4moe.expert_gating_func is not a whole number",
+    ),
+    (
+        "glm4moe",
+        |file| {
+            file.metadata.set("glm4moe.leading_dense_block_count", 5u32);
+        },
+        "invalid model file: glm4moe.leading_dense_block_count is 5 of 4 layers",
+    ),
+    (
+        "glm4moe",
+        |file| {
+            file.metadata.set("glm4moe.leading_dense_block_count", 0u32);
+        },
+        "invalid model file: tensor blk.0.ffn_gate_inp.weight is missing",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_group_count", 4u32),
+        "invalid model file: glm4moe.expert_group_count is 4, which does not divide 6 experts",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_group_count", 3u32),
+        "invalid model file: glm4moe.expert_group_used_count is missing",
+    ),
+    (
+        "glm4moe_large",
+        |file| {
+            file.metadata.set("glm4moe.expert_group_count", 3u32);
+            file.metadata.set("glm4moe.expert_group_used_count", 1u32);
+        },
+        "invalid model file: glm4moe.expert_group_used_count is 1 of 3 groups for 3 of 6 experts",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_shared_count", 1u32 << 30),
+        "invalid model file: tensor blk.1.ffn_gate_shexp.weight has shape [64, 24], not \
+         [64, 25769803776]",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_weights_scale", f32::NAN),
+        "invalid model file: glm4moe.expert_weights_scale is not finite",
+    ),
+    (
+        "glm4moe",
+        |file| file.tensor("blk.1.exp_probs_b.bias").shape = vec![3, 2],
+        "invalid model file: tensor blk.1.exp_probs_b.bias has shape [3, 2], not [6]",
+    ),
+    (
         "gpt_oss",
         |file| file.metadata.set("gpt-oss.attention.sliding_window", 0u32),
         "invalid model file: gpt-oss.attention.sliding_window is missing",

@@ -107,6 +107,8 @@ pub(crate) struct Parts {
     pub(crate) first_norm: &'static str,
     /// Attention has sinks.
     pub(crate) sinks: bool,
+    /// Experts are chosen by probabilities that have a bias.
+    pub(crate) selection_bias: bool,
     /// Router and experts have biases.
     pub(crate) expert_bias: bool,
     /// Gate and up of the experts are one tensor.
@@ -183,6 +185,7 @@ const PLAIN: Parts = Parts {
     positions: 0,
     first_norm: "attn_norm",
     sinks: false,
+    selection_bias: false,
     expert_bias: false,
     fused_experts: false,
     beside: 0,
@@ -886,6 +889,82 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "glm4moe",
+        architecture: "glm4moe",
+        keys: &[
+            ("rope.dimension_count", U(8)),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(1)),
+            ("expert_gating_func", U(2)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(1.5)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            qkv_bias: true,
+            second_norm: "post_attention_norm",
+            hidden: 24,
+            shared: 24,
+            selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "glm4moe_large",
+        architecture: "glm4moe",
+        keys: &[
+            ("rope.dimension_count", U(16)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(2)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(16)),
+            ("expert_shared_count", U(2)),
+            ("expert_weights_norm", B(false)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            head_dim: 32,
+            qkv_bias: true,
+            qk_norm: QkNorm::Head,
+            second_norm: "post_attention_norm",
+            hidden: 16,
+            shared: 32,
+            selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "minimax_m2",
+        architecture: "minimax-m2",
+        keys: &[
+            ("rope.dimension_count", U(8)),
+            ("rope.freq_base", F(5_000_000.0)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_gating_func", U(2)),
+        ],
+        parts: Parts {
+            qk_norm: QkNorm::Row,
+            selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "chatglm",
+        architecture: "chatglm",
+        keys: &[("rope.dimension_count", U(8))],
+        parts: Parts {
+            fused_qkv: true,
+            qkv_bias: true,
+            fused_gate_up: true,
+            ..PLAIN
+        },
+    },
+    Case {
         name: "cohere2",
         architecture: "cohere2",
         keys: &[
@@ -1388,8 +1467,12 @@ impl Case {
                     add("attn_output.bias", &[width]);
                 }
             }
-            if parts.n_experts > 0 {
+            let n_dense = self.count("leading_dense_block_count").unwrap_or(0);
+            if parts.n_experts > 0 && layer >= n_dense {
                 let n = parts.n_experts;
+                if parts.selection_bias {
+                    add("exp_probs_b.bias", &[n]);
+                }
                 add("ffn_gate_inp.weight", &[width, n]);
                 if parts.fused_experts {
                     add("ffn_gate_up_exps.weight", &[width, 2 * hidden, n]);
@@ -1426,6 +1509,10 @@ impl Case {
                 add("ffn_up.weight", &[width, 2 * hidden]);
                 add("ffn_down.weight", &[hidden, width]);
             } else {
+                let hidden = match self.count("feed_forward_length") {
+                    Some(dense) if parts.n_experts > 0 => dense,
+                    _ => hidden,
+                };
                 for (name, shape) in [
                     ("ffn_gate", [width, if parts.plain { 0 } else { hidden }]),
                     ("ffn_up", [width, hidden]),
