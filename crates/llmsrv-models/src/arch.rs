@@ -135,6 +135,8 @@ impl LayerConfig {
 pub(crate) enum Mixer {
     /// By keys and values that are stored.
     Attention,
+    /// By keys that are stored, of which values are made.
+    Latent(LatentConfig),
     /// By a convolution over the last rows, between two gates.
     ShortConv {
         /// Rows that a result is made of.
@@ -146,6 +148,34 @@ pub(crate) enum Mixer {
     DeltaNet(DeltaNetConfig),
     /// By a state that a selective scan changes, behind a convolution (Mamba 2).
     Scan(ScanConfig),
+}
+
+/// The sizes of latent attention: all heads share one row of each position, from which each makes its keys
+/// and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LatentConfig {
+    /// Elements on the way to the queries; `None` = they are made at once.
+    pub query_rank: Option<usize>,
+    /// Elements of the shared row, without those that are rotated.
+    pub rank: usize,
+    /// Elements of a query, and of the shared row, that are rotated.
+    pub n_rotated: usize,
+    /// Elements of a query that are not.
+    pub key_dim: usize,
+    /// Elements that a head gives.
+    pub value_dim: usize,
+}
+
+impl LatentConfig {
+    /// Elements of what is stored for a position: the rotated ones, then the shared row.
+    pub(crate) fn stored_dim(&self) -> usize {
+        self.n_rotated + self.rank
+    }
+
+    /// Elements of a query.
+    pub(crate) fn query_dim(&self) -> usize {
+        self.key_dim + self.n_rotated
+    }
 }
 
 /// The sizes of a selective scan.
@@ -201,10 +231,15 @@ pub(crate) struct DeltaNetConfig {
 }
 
 impl Mixer {
+    /// Returns whether a layer may store keys and values.
+    pub(crate) fn attends(&self) -> bool {
+        matches!(self, Mixer::Attention | Mixer::Latent(_))
+    }
+
     /// Returns the elements of the state of a sequence in a layer.
     pub(crate) fn state_len(&self) -> usize {
         match self {
-            Mixer::Attention => 0,
+            Mixer::Attention | Mixer::Latent(_) => 0,
             Mixer::ShortConv { taps, width } => (taps - 1) * width,
             Mixer::DeltaNet(net) => net.conv_len() + net.rule_len(),
             Mixer::Scan(scan) => scan.conv_len() + scan.scan_len(),

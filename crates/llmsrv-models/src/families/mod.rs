@@ -5,6 +5,7 @@
 //! the keys: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod classic;
+mod deepseek;
 mod exaone;
 mod gemma;
 mod gemma4;
@@ -38,10 +39,11 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 44] = [
+const FAMILIES: [(&str, Family); 45] = [
     ("chatglm", glm::chatglm),
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
+    ("deepseek2", deepseek::deepseek2),
     ("ernie4_5", llama::llama),
     ("exaone", exaone::exaone),
     ("exaone4", exaone::exaone4),
@@ -87,7 +89,6 @@ const FAMILIES: [(&str, Family); 44] = [
 
 /// Architectures that are known and do not run yet, and why.
 const NOT_YET: &[(&str, &str)] = &[
-    ("deepseek2", "latent attention"),
     ("falcon-h1", "keeps a recurrent state"),
     ("gemma-embedding", "tokens see those after them"),
     ("gemma3n", "four residual streams"),
@@ -184,7 +185,15 @@ fn base_with(
     }
     let n_heads = heads.iter().copied().max().unwrap_or(1);
     let default = (width >= n_heads).then(|| width / n_heads);
-    let keys = ["attention.key_length", "attention.value_length"];
+    let of_keys = "attention.key_length";
+    // Latent attention makes its values of what it stores as keys.
+    let is_latent = mixers.iter().any(|mixer| matches!(mixer, Mixer::Latent(_)));
+    let of_values = if is_latent {
+        of_keys
+    } else {
+        "attention.value_length"
+    };
+    let keys = [of_keys, of_values];
     let Some(head_dim) = head_dim(source, keys, default)? else {
         let key = source.full("attention.head_count");
         return Err(invalid(format!("{key} is {n_heads}, more than {width}")));
@@ -196,7 +205,7 @@ fn base_with(
     let mut n_storing = 0;
     let layers = layers
         .map(|(((n_heads, n_kv_heads), mixer), feed_forward)| {
-            let stores_kv = mixer == Mixer::Attention;
+            let stores_kv = mixer.attends();
             let kv_layer = n_storing;
             n_storing += usize::from(stores_kv);
             LayerConfig {

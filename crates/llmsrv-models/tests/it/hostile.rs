@@ -266,6 +266,82 @@ const LIES: &[(&str, Lie, &str)] = &[
         "invalid model file: tensor blk.1.exp_probs_b.bias has shape [3, 2], not [6]",
     ),
     (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.kv_lora_rank", 0u32),
+        "invalid model file: deepseek2.attention.kv_lora_rank is missing",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.kv_lora_rank";
+            file.metadata.set(key, 1u32 << 30);
+        },
+        "invalid model file: deepseek2.attention.kv_lora_rank is 1073741824, not 1 to 16384",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.kv_lora_rank", 31u32),
+        "invalid model file: tensor blk.0.attn_kv_a_mqa.weight has shape [64, 40], not [64, 39]",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.q_lora_rank", 0u32),
+        "invalid model file: deepseek2.attention.q_lora_rank is missing",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.q_lora_rank", 47u32),
+        "invalid model file: tensor blk.0.attn_q_a.weight has shape [64, 48], not [64, 47]",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.key_length_mla";
+            file.metadata.set(key, 8u32);
+        },
+        "invalid model file: deepseek2.rope.dimension_count is 8 in heads of 8",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.value_length_mla";
+            file.metadata.set(key, 1u32 << 20);
+        },
+        "invalid model file: deepseek2.attention.value_length_mla is 1048576, not 1 to 16384",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.rope.dimension_count", 7u32),
+        "invalid model file: deepseek2.rope.dimension_count is 7 in heads of 40",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.head_count";
+            file.metadata.set(key, 1u32 << 30);
+            file.metadata.set("deepseek2.attention.key_length", 40u32);
+        },
+        "invalid model file: tensor blk.0.attn_q_b.weight has shape [48, 96], not [48, 25769803776]",
+    ),
+    (
+        "deepseek2",
+        |file| file.tensor("blk.2.attn_k_b.weight").shape = vec![32, 16, 4],
+        "invalid model file: tensor blk.2.attn_k_b.weight has shape [32, 16, 4], not [16, 32, 4]",
+    ),
+    (
+        "deepseek2_lite",
+        |file| file.tensor("blk.1.attn_kv_b.weight").shape.reverse(),
+        "invalid model file: tensor blk.1.attn_kv_b.weight has shape [128, 24], not [24, 128]",
+    ),
+    (
+        "deepseek2_temperature",
+        |file| {
+            let key = "deepseek2.attention.temperature_length";
+            file.metadata.set(key, 0u32);
+        },
+        "invalid model file: deepseek2.attention.temperature_length is missing",
+    ),
+    (
         "gpt_oss",
         |file| file.metadata.set("gpt-oss.attention.sliding_window", 0u32),
         "invalid model file: gpt-oss.attention.sliding_window is missing",

@@ -138,8 +138,23 @@ pub(crate) struct Parts {
     pub(crate) delta_nets: Option<DeltaNets>,
     /// Layers that scan in place of attention, with so many heads and elements kept of each.
     pub(crate) scans: (&'static [bool], usize, usize),
+    /// Heads share one row of each position.
+    pub(crate) latent: Option<Latent>,
     /// Type of the matrices.
     pub(crate) dtype: TensorType,
+}
+
+/// Latent attention: sizes, and the tensors that programs write.
+#[derive(Clone, Copy)]
+pub(crate) struct Latent {
+    /// Elements on the way to the queries; 0 = none.
+    pub(crate) query_rank: usize,
+    pub(crate) rank: usize,
+    pub(crate) rotated: usize,
+    pub(crate) key: usize,
+    pub(crate) value: usize,
+    /// What makes keys and values is one tensor.
+    pub(crate) one_tensor: bool,
 }
 
 /// Gated delta nets: sizes, and the tensors that programs write.
@@ -200,6 +215,7 @@ const PLAIN: Parts = Parts {
     convolves: &[],
     delta_nets: None,
     scans: (&[], 0, 0),
+    latent: None,
     dtype: TensorType::F32,
 };
 
@@ -246,6 +262,26 @@ const DELTA_EXPERTS: Parts = Parts {
 };
 
 use Key::{B, Bools, F, S, U, Us};
+
+/// Of the layout that the first files of DeepSeek V2 have.
+const LITE: &[(&str, Key)] = &[
+    ("attention.head_count_kv", U(4)),
+    ("attention.key_length", U(24)),
+    ("attention.value_length", U(16)),
+    ("attention.q_lora_rank", U(0)),
+    ("attention.kv_lora_rank", U(24)),
+    ("rope.dimension_count", U(8)),
+    ("rope.scaling.type", S("yarn")),
+    ("rope.scaling.factor", F(40.0)),
+    ("rope.scaling.original_context_length", U(16)),
+    ("rope.scaling.yarn_log_multiplier", F(0.0707)),
+    ("feed_forward_length", U(80)),
+    ("leading_dense_block_count", U(1)),
+    ("expert_used_count", U(2)),
+    ("expert_feed_forward_length", U(24)),
+    ("expert_shared_count", U(2)),
+    ("expert_weights_scale", F(1.0)),
+];
 
 /// The tiny models that are compared with another program.
 pub(crate) const CASES: &[Case] = &[
@@ -954,6 +990,101 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "deepseek2",
+        architecture: "deepseek2",
+        keys: &[
+            ("attention.head_count_kv", U(1)),
+            ("attention.key_length", U(40)),
+            ("attention.value_length", U(32)),
+            ("attention.key_length_mla", U(24)),
+            ("attention.value_length_mla", U(20)),
+            ("attention.q_lora_rank", U(48)),
+            ("attention.kv_lora_rank", U(32)),
+            ("rope.dimension_count", U(8)),
+            ("rope.scaling.type", S("yarn")),
+            ("rope.scaling.factor", F(40.0)),
+            ("rope.scaling.original_context_length", U(16)),
+            ("rope.scaling.yarn_log_multiplier", F(0.1)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(1)),
+            ("expert_group_count", U(4)),
+            ("expert_group_used_count", U(2)),
+            ("expert_gating_func", U(2)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(2.5)),
+        ],
+        parts: Parts {
+            n_experts: 8,
+            hidden: 24,
+            shared: 24,
+            selection_bias: true,
+            latent: Some(Latent {
+                query_rank: 48,
+                rank: 32,
+                rotated: 8,
+                key: 16,
+                value: 20,
+                one_tensor: false,
+            }),
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "deepseek2_lite",
+        architecture: "deepseek2",
+        keys: LITE,
+        parts: Parts {
+            n_experts: 6,
+            hidden: 24,
+            shared: 48,
+            latent: Some(Latent {
+                query_rank: 0,
+                rank: 24,
+                rotated: 8,
+                key: 16,
+                value: 16,
+                one_tensor: true,
+            }),
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "deepseek2_temperature",
+        architecture: "deepseek2",
+        keys: &[
+            ("attention.head_count_kv", U(1)),
+            ("attention.key_length", U(32)),
+            ("attention.value_length", U(24)),
+            ("attention.key_length_mla", U(24)),
+            ("attention.value_length_mla", U(16)),
+            ("attention.q_lora_rank", U(0)),
+            ("attention.kv_lora_rank", U(24)),
+            ("attention.temperature_scale", F(0.3)),
+            ("attention.temperature_length", U(8)),
+            ("rope.dimension_count", U(8)),
+            ("leading_dense_block_count", U(3)),
+            ("expert_used_count", U(3)),
+            ("expert_shared_count", U(1)),
+            ("expert_feed_forward_length", U(24)),
+        ],
+        parts: Parts {
+            n_experts: 6,
+            tied: true,
+            latent: Some(Latent {
+                query_rank: 0,
+                rank: 24,
+                rotated: 8,
+                key: 16,
+                value: 16,
+                one_tensor: false,
+            }),
+            ..PLAIN
+        },
+    },
+    Case {
         name: "chatglm",
         architecture: "chatglm",
         keys: &[("rope.dimension_count", U(8))],
@@ -1416,6 +1547,26 @@ impl Case {
                 add("ssm_d", &[1, n_heads]);
                 add("ssm_norm.weight", &[inner, 1]);
                 add("ssm_out.weight", &[inner, width]);
+            } else if let Some(latent) = parts.latent {
+                let n = parts.n_heads;
+                let (query, both) = (latent.key + latent.rotated, latent.key + latent.value);
+                if latent.query_rank > 0 {
+                    add("attn_q_a.weight", &[width, latent.query_rank]);
+                    add("attn_q_a_norm.weight", &[latent.query_rank]);
+                    add("attn_q_b.weight", &[latent.query_rank, n * query]);
+                } else {
+                    add("attn_q.weight", &[width, n * query]);
+                }
+                let stored = latent.rank + latent.rotated;
+                add("attn_kv_a_mqa.weight", &[width, stored]);
+                add("attn_kv_a_norm.weight", &[latent.rank]);
+                if latent.one_tensor {
+                    add("attn_kv_b.weight", &[latent.rank, n * both]);
+                } else {
+                    add("attn_k_b.weight", &[latent.key, latent.rank, n]);
+                    add("attn_v_b.weight", &[latent.rank, latent.value, n]);
+                }
+                add("attn_output.weight", &[n * latent.value, width]);
             } else if parts.convolves.get(layer) == Some(&true) {
                 add("shortconv.in_proj.weight", &[width, 3 * width]);
                 add("shortconv.conv.weight", &[taps.unwrap(), width]);
