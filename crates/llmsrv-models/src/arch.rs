@@ -146,6 +146,8 @@ pub(crate) enum Mixer {
     None,
     /// By keys and values that are stored.
     Attention,
+    /// By keys that are stored, of which values are made.
+    Latent(LatentConfig),
     /// By a convolution over the last rows, between two gates.
     ShortConv {
         /// Rows that a result is made of.
@@ -159,6 +161,34 @@ pub(crate) enum Mixer {
     Scan(ScanConfig),
     /// By keys and values, and by such a state: both read the same rows, and both are added.
     AttentionAndScan(ScanConfig),
+}
+
+/// The sizes of latent attention: all heads share one row of each position, from which each makes its keys
+/// and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LatentConfig {
+    /// Elements on the way to the queries; `None` = they are made at once.
+    pub query_rank: Option<usize>,
+    /// Elements of the shared row, without those that are rotated.
+    pub rank: usize,
+    /// Elements of a query, and of the shared row, that are rotated.
+    pub n_rotated: usize,
+    /// Elements of a query that are not.
+    pub key_dim: usize,
+    /// Elements that a head gives.
+    pub value_dim: usize,
+}
+
+impl LatentConfig {
+    /// Elements of what is stored for a position: the rotated ones, then the shared row.
+    pub(crate) fn stored_dim(&self) -> usize {
+        self.n_rotated + self.rank
+    }
+
+    /// Elements of a query.
+    pub(crate) fn query_dim(&self) -> usize {
+        self.key_dim + self.n_rotated
+    }
 }
 
 /// The sizes of a selective scan.
@@ -214,15 +244,18 @@ pub(crate) struct DeltaNetConfig {
 }
 
 impl Mixer {
-    /// Returns whether keys and values take part.
+    /// Returns whether a layer may store keys and values.
     pub(crate) fn attends(&self) -> bool {
-        matches!(self, Mixer::Attention | Mixer::AttentionAndScan(_))
+        matches!(
+            self,
+            Mixer::Attention | Mixer::Latent(_) | Mixer::AttentionAndScan(_)
+        )
     }
 
     /// Returns the elements of the state of a sequence in a layer.
     pub(crate) fn state_len(&self) -> usize {
         match self {
-            Mixer::None | Mixer::Attention => 0,
+            Mixer::None | Mixer::Attention | Mixer::Latent(_) => 0,
             Mixer::ShortConv { taps, width } => (taps - 1) * width,
             Mixer::DeltaNet(net) => net.conv_len() + net.rule_len(),
             Mixer::Scan(scan) | Mixer::AttentionAndScan(scan) => scan.conv_len() + scan.scan_len(),
@@ -331,6 +364,10 @@ pub(crate) struct ExpertsConfig {
     pub n_used: usize,
     /// Hidden elements of an expert.
     pub width: usize,
+    /// How scores become probabilities.
+    pub gating: Gating,
+    /// Experts come in groups, of which a row first chooses some.
+    pub groups: Option<ExpertGroups>,
     /// The weights of the experts of a row are made to sum to one.
     pub normalize: bool,
     /// Factor of the weights of the experts, after they were made to sum to one.
@@ -340,6 +377,24 @@ pub(crate) struct ExpertsConfig {
     /// Hidden elements of a network that runs beside the experts on the residual stream, with norms of
     /// its own.
     pub beside: Option<usize>,
+}
+
+/// How the scores of experts become probabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gating {
+    /// The softmax over all experts.
+    Softmax,
+    /// Each by itself.
+    Sigmoid,
+}
+
+/// Groups of experts that lie beside each other. A group is worth as much as its two best experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExpertGroups {
+    /// Number of groups; divides the number of experts.
+    pub n: usize,
+    /// Groups that a row chooses from; they hold at least as many experts as it takes.
+    pub n_used: usize,
 }
 
 /// The expert that every row takes.

@@ -496,6 +496,36 @@ impl FileMatrix {
         }
     }
 
+    /// Returns a copy with rows and columns exchanged: in f32 as in f32, else in f16.
+    pub(crate) fn transposed(&self) -> Result<FileMatrix, LoadError> {
+        let (n_rows, n_cols) = (self.n_rows, self.n_cols);
+        let mut values = vec![0.0; n_rows * n_cols];
+        let mut row = vec![0.0; n_cols];
+        for idx in 0..n_rows {
+            self.read_row(idx, &mut row);
+            for (value, place) in row.iter().zip(values.iter_mut().skip(idx).step_by(n_rows)) {
+                *place = *value;
+            }
+        }
+        let dtype = match self.dtype() {
+            TensorType::F32 => TensorType::F32,
+            _ => TensorType::F16,
+        };
+        let mut bytes = vec![0; values.len() * dtype.block_bytes()];
+        llmsrv_kernels::quantize(dtype, &values, &mut bytes)
+            .map_err(|error| invalid(format!("tensor {}: {error}", self.tensor.name)))?;
+        let mut tensor = TensorInfo::clone(&self.tensor);
+        tensor.dtype = dtype;
+        Ok(FileMatrix {
+            file: self.file.clone(),
+            tensor: Arc::new(tensor),
+            n_rows: n_cols,
+            n_cols: n_rows,
+            range: 0..bytes.len(),
+            gathered: Some(bytes.into()),
+        })
+    }
+
     /// Says that all values will be read soon, or not again for long.
     pub(crate) fn expect(&self, soon: bool) {
         if self.gathered.is_some() {

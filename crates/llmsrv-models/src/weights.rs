@@ -10,7 +10,7 @@ use llmsrv_engine::{LoadError, ModelError, Pooling};
 use crate::{
     adapter::Adapter,
     arch::{
-        ArchConfig, DeltaNetConfig, ExpertsConfig, FeedForwardConfig, LayerConfig,
+        ArchConfig, DeltaNetConfig, ExpertsConfig, FeedForwardConfig, LatentConfig, LayerConfig,
         Mixer as MixerConfig, NormKind, QkNorm, ScanConfig,
     },
     head::Head,
@@ -108,6 +108,8 @@ pub(crate) struct LayerWeights<O: Ops> {
 pub(crate) enum Mixer<O: Ops> {
     /// Attention.
     Attention(Box<AttentionWeights<O>>),
+    /// Latent attention.
+    Latent(Box<LatentWeights<O>>),
     /// A convolution over the last rows.
     ShortConv(ShortConvWeights<O>),
     /// A gated delta net.
@@ -134,6 +136,29 @@ pub(crate) struct AttentionWeights<O: Ops> {
     pub value_norm: Option<O::Vector>,
     /// The score of each head that has no key.
     pub sinks: Option<O::Vector>,
+}
+
+/// Latent attention, but for its output. What makes keys of the shared row is applied to the queries, and what
+/// makes values of it to the sum over positions.
+pub(crate) struct LatentWeights<O: Ops> {
+    /// Its sizes.
+    pub config: LatentConfig,
+    /// To few elements and their norm, of which queries are made.
+    pub query_down: Option<(Linear<O>, O::Vector)>,
+    /// To the elements of all queries that are not rotated.
+    pub query: Linear<O>,
+    /// To those that are.
+    pub query_rotated: Linear<O>,
+    /// To the shared row.
+    pub shared: Linear<O>,
+    /// To its elements that are rotated.
+    pub shared_rotated: Linear<O>,
+    /// Of the shared row.
+    pub norm: O::Vector,
+    /// For each head: from its query to one that meets the shared row.
+    pub keys: Vec<O::Matrix>,
+    /// For each head: from the shared row to what it gives.
+    pub values: Vec<O::Matrix>,
 }
 
 /// A convolution between two gates, but for its output.
@@ -212,6 +237,8 @@ pub(crate) struct Experts<O: Ops> {
     pub config: ExpertsConfig,
     /// To one score for each expert.
     pub router: Linear<O>,
+    /// Added to the probability of each expert where rows choose, not where they weigh.
+    pub selection_bias: Option<Vec<f32>>,
     /// One network for each expert.
     pub networks: Vec<GatedMlp<O>>,
     /// Multiplies what an expert gives.
@@ -328,7 +355,10 @@ impl<O: Ops> Loader<'_, O> {
             .get(idx)
             .ok_or_else(|| invalid(format!("layer {idx} is missing")))?;
         let mut mixers = Vec::new();
-        if config.mixer.attends() {
+        if matches!(
+            config.mixer,
+            MixerConfig::Attention | MixerConfig::AttentionAndScan(_)
+        ) {
             let weights = self.attention(config, &name)?;
             let width = config.query_width();
             let output = self.linear(&name("attn_output"), arch.width, width)?;
@@ -336,6 +366,12 @@ impl<O: Ops> Loader<'_, O> {
         }
         match &config.mixer {
             MixerConfig::None | MixerConfig::Attention => {}
+            MixerConfig::Latent(latent) => {
+                let weights = self.latent(config.n_heads, *latent, &name)?;
+                let width = config.n_heads.saturating_mul(latent.value_dim);
+                let output = self.linear(&name("attn_output"), arch.width, width)?;
+                mixers.push((Mixer::Latent(Box::new(weights)), output));
+            }
             MixerConfig::ShortConv { taps, width } => {
                 let weights = self.short_conv(*taps, *width, &name)?;
                 let output = self.linear(&name("shortconv.out_proj"), arch.width, *width)?;
@@ -413,6 +449,77 @@ impl<O: Ops> Loader<'_, O> {
                 .sinks
                 .then(|| self.norm(&name("attn_sinks.weight"), config.n_heads))
                 .transpose()?,
+        })
+    }
+
+    /// Loads latent attention, but for its output.
+    fn latent(
+        &mut self,
+        n_heads: usize,
+        config: LatentConfig,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<LatentWeights<O>, LoadError> {
+        let LatentConfig {
+            rank,
+            key_dim,
+            value_dim,
+            ..
+        } = config;
+        let width = self.arch.width;
+        let (query_down, query_name, query_input) = match config.query_rank {
+            None => (None, name("attn_q"), width),
+            Some(rank) => {
+                let down = self.linear(&name("attn_q_a"), rank, width)?;
+                let norm = self.norm(&name("attn_q_a_norm.weight"), rank)?;
+                (Some((down, norm)), name("attn_q_b"), rank)
+            }
+        };
+        // In each head first what is not rotated.
+        let dim = config.query_dim();
+        let of = |from: usize, to: usize| -> Vec<Range<usize>> {
+            let rows = |head: usize| head * dim + from..head * dim + to;
+            (0..n_heads).map(rows).collect()
+        };
+        // The file bounds the number of heads before rows are listed for each.
+        let n_rows = n_heads.saturating_mul(dim);
+        let full = format!("{query_name}.weight");
+        self.source.matrix(&full, n_rows, query_input)?;
+        let parts = [&of(0, key_dim)[..], &of(key_dim, dim)[..]];
+        let [query, query_rotated] = self.cut(&query_name, n_rows, query_input, parts)?;
+        let heights = [rank, config.n_rotated];
+        let [shared, shared_rotated] = self.stacked(&name("attn_kv_a_mqa"), heights)?;
+        let both = name("attn_kv_b.weight");
+        let (keys, values) = if self.source.has(&both) {
+            // In each head the rows of its keys, then those of its values.
+            let dim = key_dim + value_dim;
+            let n_rows = n_heads.saturating_mul(dim);
+            let all = self.source.matrix(&both, n_rows, rank)?;
+            let keys = (0..n_heads).map(|head| all.rows(head * dim..head * dim + key_dim));
+            let keys = keys.map(|rows| rows.transposed());
+            let values = (0..n_heads).map(|head| all.rows(head * dim + key_dim..(head + 1) * dim));
+            (keys.collect::<Result<Vec<_>, _>>()?, values.collect())
+        } else {
+            let keys = &name("attn_k_b.weight");
+            let values = &name("attn_v_b.weight");
+            (
+                self.source.matrices(keys, n_heads, rank, key_dim)?,
+                self.source.matrices(values, n_heads, value_dim, rank)?,
+            )
+        };
+        let mut upload = |matrices: Vec<FileMatrix>| {
+            let matrices = matrices.into_iter().map(|matrix| self.upload(matrix));
+            matrices.collect::<Result<Vec<_>, _>>()
+        };
+        Ok(LatentWeights {
+            config,
+            query_down,
+            query,
+            query_rotated,
+            shared,
+            shared_rotated,
+            keys: upload(keys)?,
+            values: upload(values)?,
+            norm: self.norm(&name("attn_kv_a_norm.weight"), rank)?,
         })
     }
 
@@ -559,12 +666,16 @@ impl<O: Ops> Loader<'_, O> {
         let (query, gate) = if self.arch.output_gate {
             // In each head the query, then its gate.
             let dim = config.head_dim;
+            // The file bounds the number of heads before rows are listed for each.
+            let full = name("attn_q.weight");
+            let n_rows = query_width.saturating_mul(2);
+            self.source.matrix(&full, n_rows, width)?;
             let of = |at: usize| -> Vec<Range<usize>> {
                 let rows = |head: usize| (2 * head + at) * dim..(2 * head + at + 1) * dim;
                 (0..config.n_heads).map(rows).collect()
             };
             let parts = [&of(0)[..], &of(1)[..]];
-            let [query, gate] = self.cut(&name("attn_q"), 2 * query_width, width, parts)?;
+            let [query, gate] = self.cut(&name("attn_q"), n_rows, width, parts)?;
             (query, Some(gate))
         } else {
             (self.linear(&name("attn_q"), query_width, width)?, None)
@@ -702,6 +813,7 @@ impl<O: Ops> Loader<'_, O> {
         Ok(FeedForward::Experts(Box::new(Experts {
             config,
             router,
+            selection_bias: self.source.optional_vector(&name("exp_probs_b.bias"), n)?,
             networks,
             scales: self
                 .source

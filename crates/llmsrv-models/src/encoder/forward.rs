@@ -142,7 +142,7 @@ fn moe<O: Ops>(
     let scores = ops.linear(x, router, None)?;
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
     ops.read(&scores, &mut host_scores)?;
-    let choices = Choices::new(&host_scores, config);
+    let choices = Choices::new(&host_scores, None, config);
     let mut sum = ops.zeros(n_rows, width)?;
     for (expert, network) in experts.iter().enumerate() {
         let (rows, factors) = choices.of(expert);

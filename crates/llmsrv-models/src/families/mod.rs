@@ -5,6 +5,7 @@
 //! the keys: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod classic;
+mod deepseek;
 mod exaone;
 mod falcon_h1;
 mod gemma;
@@ -15,6 +16,7 @@ mod granite;
 mod lfm2;
 mod llama;
 mod mamba;
+mod minimax;
 mod nemotron_h;
 mod olmo;
 mod phi;
@@ -28,7 +30,8 @@ use llmsrv_engine::LoadError;
 
 use crate::{
     arch::{
-        Activation, ArchConfig, ExpertsConfig, FeedForwardConfig, LayerConfig, Mixer, NormKind,
+        Activation, ArchConfig, ExpertGroups, ExpertsConfig, FeedForwardConfig, Gating,
+        LayerConfig, Mixer, NormKind, SharedExpert,
     },
     encoder,
     rope::{RopeSettings, RopeStyle, Scaling, Yarn},
@@ -39,9 +42,11 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 44] = [
+const FAMILIES: [(&str, Family); 48] = [
+    ("chatglm", glm::chatglm),
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
+    ("deepseek2", deepseek::deepseek2),
     ("ernie4_5", llama::llama),
     ("exaone", exaone::exaone),
     ("exaone4", exaone::exaone4),
@@ -52,6 +57,7 @@ const FAMILIES: [(&str, Family); 44] = [
     ("gemma3", gemma::gemma3),
     ("gemma4", gemma4::gemma4),
     ("glm4", glm::glm4),
+    ("glm4moe", glm::glm4moe),
     ("gpt-oss", gpt_oss::gpt_oss),
     ("gpt2", classic::gpt2),
     ("gptneox", classic::gptneox),
@@ -62,6 +68,7 @@ const FAMILIES: [(&str, Family); 44] = [
     ("lfm2", lfm2::lfm2),
     ("llama", llama::llama),
     ("mamba2", mamba::mamba2),
+    ("minimax-m2", minimax::minimax_m2),
     ("mistral3", llama::mistral3),
     ("nemotron", classic::nemotron),
     ("nemotron_h", nemotron_h::nemotron_h),
@@ -92,13 +99,9 @@ const BIDIRECTIONAL: [(&str, Family); 1] = [("gemma-embedding", gemma::embedding
 
 /// Architectures that are known and do not run yet, and why.
 const NOT_YET: &[(&str, &str)] = &[
-    ("chatglm", "fused matrices of its own order"),
-    ("deepseek2", "latent attention"),
     ("gemma3n", "four residual streams"),
-    ("glm4moe", "routing by sigmoids"),
     ("lfm2moe", "keeps a recurrent state"),
     ("llama4", "attention in chunks"),
-    ("minimax-m2", "routing by sigmoids"),
     ("mllama", "attention across to images"),
     ("modern-bert", "windows on both sides"),
     ("nemotron_h_moe", "keeps a recurrent state"),
@@ -196,7 +199,15 @@ fn base_with(
     if mixers.iter().any(Mixer::attends) {
         let n_heads = heads.iter().copied().max().unwrap_or(1).max(1);
         let default = (width >= n_heads).then(|| width / n_heads);
-        let keys = ["attention.key_length", "attention.value_length"];
+        let of_keys = "attention.key_length";
+        // Latent attention makes its values of what it stores as keys.
+        let is_latent = mixers.iter().any(|mixer| matches!(mixer, Mixer::Latent(_)));
+        let of_values = if is_latent {
+            of_keys
+        } else {
+            "attention.value_length"
+        };
+        let keys = [of_keys, of_values];
         let Some(found) = self::head_dim(source, keys, default)? else {
             let key = source.full("attention.head_count");
             return Err(invalid(format!("{key} is {n_heads}, more than {width}")));
@@ -307,12 +318,34 @@ fn small_count(
     Err(invalid(format!("{key} is {count}, not {least} to {most}")))
 }
 
-/// Reads the feed-forward parts of all layers: experts if the file has some, else one network each, where
-/// that has hidden elements.
+/// Reads the feed-forward parts of all layers: experts if the file has some, but for the first layers, else
+/// one network each.
 fn feed_forward(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>, LoadError> {
-    if let Some(experts) = experts(source)? {
-        return Ok(vec![FeedForwardConfig::Experts(experts); n_layers]);
+    let Some(experts) = experts(source)? else {
+        return dense(source, n_layers);
+    };
+    let n_dense = leading_dense(source)?;
+    if n_dense > n_layers {
+        let key = source.full("leading_dense_block_count");
+        return Err(invalid(format!("{key} is {n_dense} of {n_layers} layers")));
     }
+    let mut parts = match n_dense {
+        0 => Vec::new(),
+        _ => dense(source, n_layers)?,
+    };
+    parts.truncate(n_dense);
+    parts.resize(n_layers, FeedForwardConfig::Experts(experts));
+    Ok(parts)
+}
+
+/// Reads how many layers come before those with experts.
+fn leading_dense(source: &Source) -> Result<usize, LoadError> {
+    let n_dense = source.optional_count("leading_dense_block_count")?;
+    Ok(n_dense.unwrap_or(0))
+}
+
+/// Reads one network for each layer, where that has hidden elements.
+fn dense(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>, LoadError> {
     if !source.has_key("feed_forward_length") {
         let key = source.full("feed_forward_length");
         return Err(invalid(format!("{key} is missing")));
@@ -342,20 +375,84 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
     // Where the key is missing, `feed_forward_length` may be that of a dense sibling.
     let width = match source.optional_count("expert_feed_forward_length")? {
         Some(width) => width,
-        None => match source.n_rows("blk.0.ffn_up_exps.weight") {
-            Some(width) => width,
-            None => source.count("feed_forward_length")?,
-        },
+        None => {
+            let first = leading_dense(source)?;
+            match source.n_rows(&format!("blk.{first}.ffn_up_exps.weight")) {
+                Some(width) => width,
+                None => source.count("feed_forward_length")?,
+            }
+        }
     };
+    let normalize = source.flag("expert_weights_norm");
     Ok(Some(ExpertsConfig {
         n_experts,
         n_used,
         width,
-        normalize: source.flag("norm_top_k_prob").unwrap_or(true),
+        gating: gating(source, Gating::Softmax)?,
+        groups: groups(source, n_experts, n_used)?,
+        normalize: normalize.or(source.flag("norm_top_k_prob")).unwrap_or(true),
         weight_scale: source.positive("expert_weights_scale")?.unwrap_or(1.0),
         shared: None,
         beside: None,
     }))
+}
+
+/// Reads how the scores of experts become probabilities; `default` where the file does not say.
+fn gating(source: &Source, default: Gating) -> Result<Gating, LoadError> {
+    let key = "expert_gating_func";
+    match source.optional_count(key)? {
+        None => Ok(default),
+        // 3 is the softmax of the chosen scores alone: that of all scores, made to sum to one.
+        Some(1 | 3) => Ok(Gating::Softmax),
+        Some(2) => Ok(Gating::Sigmoid),
+        Some(other) => {
+            let key = source.full(key);
+            Err(LoadError::Unsupported(format!("{key} is {other}")))
+        }
+    }
+}
+
+/// Reads the groups of experts that a row chooses from before it chooses experts, if there are some.
+fn groups(
+    source: &Source,
+    n_experts: usize,
+    n_used: usize,
+) -> Result<Option<ExpertGroups>, LoadError> {
+    let key = "expert_group_count";
+    let Some(n) = source.optional_count(key)?.filter(|n| *n > 1) else {
+        return Ok(None);
+    };
+    if !n_experts.is_multiple_of(n) {
+        let key = source.full(key);
+        return Err(invalid(format!(
+            "{key} is {n}, which does not divide {n_experts} experts"
+        )));
+    }
+    let key = "expert_group_used_count";
+    let groups = ExpertGroups {
+        n,
+        n_used: source.count(key)?,
+    };
+    if groups.n_used > n || groups.n_used * (n_experts / n) < n_used {
+        let (key, taken) = (source.full(key), groups.n_used);
+        return Err(invalid(format!(
+            "{key} is {taken} of {n} groups for {n_used} of {n_experts} experts"
+        )));
+    }
+    Ok(Some(groups))
+}
+
+/// Gives all layers with experts a network that every row takes, as wide as some of them together.
+fn set_shared(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+    if let Some(n) = source.optional_count("expert_shared_count")? {
+        set_experts(arch, |experts| {
+            experts.shared = Some(SharedExpert {
+                width: experts.width.saturating_mul(n),
+                gated: false,
+            });
+        });
+    }
+    Ok(())
 }
 
 /// Changes the dense networks of all layers.

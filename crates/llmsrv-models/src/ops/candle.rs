@@ -737,6 +737,10 @@ impl Ops for CandleOps {
             .map_err(failed)
     }
 
+    fn join(&mut self, parts: &[Tensor]) -> Result<Tensor, ModelError> {
+        Tensor::cat(parts, 1).map_err(failed)
+    }
+
     fn gather_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {
         let rows = self.indices(rows);
         rows.and_then(|rows| x.index_select(&rows, 0))

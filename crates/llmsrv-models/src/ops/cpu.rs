@@ -758,6 +758,22 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
+    fn join(&mut self, parts: &[Buffer]) -> Result<Buffer, ModelError> {
+        let width = parts.iter().map(Buffer::width).sum();
+        let mut out = self
+            .buffers
+            .take(parts.first().map_or(0, Buffer::n_rows), width);
+        for row in 0..out.n_rows() {
+            let mut rest = out.row_mut(row);
+            for part in parts {
+                let (to, left) = rest.split_at_mut(part.width());
+                to.copy_from_slice(part.row(row));
+                rest = left;
+            }
+        }
+        Ok(out)
+    }
+
     fn gather_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer, ModelError> {
         let mut out = self.buffers.take(rows.len(), x.width());
         for (to, from) in rows.iter().enumerate() {

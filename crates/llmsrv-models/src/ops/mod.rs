@@ -316,6 +316,9 @@ pub(crate) trait Ops: Send + Sized {
         n: usize,
     ) -> Result<Self::Tensor, ModelError>;
 
+    /// Sets the rows of several tensors side by side.
+    fn join(&mut self, parts: &[Self::Tensor]) -> Result<Self::Tensor, ModelError>;
+
     /// Copies the rows with these indices.
     fn gather_rows(&mut self, x: &Self::Tensor, rows: &[u32]) -> Result<Self::Tensor, ModelError>;
 

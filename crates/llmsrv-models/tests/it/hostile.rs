@@ -290,6 +290,140 @@ const LIES: &[(&str, Lie, &str)] = &[
         "invalid model file: tensor blk.0.ssm_in.weight has shape [64, 256], not [64, 288]",
     ),
     (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_gating_func", 5u32),
+        "unsupported model: glm4moe.expert_gating_func is 5",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_gating_func", "sigmoid"),
+        "invalid model file: glm4moe.expert_gating_func is not a whole number",
+    ),
+    (
+        "glm4moe",
+        |file| {
+            file.metadata.set("glm4moe.leading_dense_block_count", 5u32);
+        },
+        "invalid model file: glm4moe.leading_dense_block_count is 5 of 4 layers",
+    ),
+    (
+        "glm4moe",
+        |file| {
+            file.metadata.set("glm4moe.leading_dense_block_count", 0u32);
+        },
+        "invalid model file: tensor blk.0.ffn_gate_inp.weight is missing",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_group_count", 4u32),
+        "invalid model file: glm4moe.expert_group_count is 4, which does not divide 6 experts",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_group_count", 3u32),
+        "invalid model file: glm4moe.expert_group_used_count is missing",
+    ),
+    (
+        "glm4moe_large",
+        |file| {
+            file.metadata.set("glm4moe.expert_group_count", 3u32);
+            file.metadata.set("glm4moe.expert_group_used_count", 1u32);
+        },
+        "invalid model file: glm4moe.expert_group_used_count is 1 of 3 groups for 3 of 6 experts",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_shared_count", 1u32 << 30),
+        "invalid model file: tensor blk.1.ffn_gate_shexp.weight has shape [64, 24], not \
+         [64, 25769803776]",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_weights_scale", f32::NAN),
+        "invalid model file: glm4moe.expert_weights_scale is not finite",
+    ),
+    (
+        "glm4moe",
+        |file| file.tensor("blk.1.exp_probs_b.bias").shape = vec![3, 2],
+        "invalid model file: tensor blk.1.exp_probs_b.bias has shape [3, 2], not [6]",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.kv_lora_rank", 0u32),
+        "invalid model file: deepseek2.attention.kv_lora_rank is missing",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.kv_lora_rank";
+            file.metadata.set(key, 1u32 << 30);
+        },
+        "invalid model file: deepseek2.attention.kv_lora_rank is 1073741824, not 1 to 16384",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.kv_lora_rank", 31u32),
+        "invalid model file: tensor blk.0.attn_kv_a_mqa.weight has shape [64, 40], not [64, 39]",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.q_lora_rank", 0u32),
+        "invalid model file: deepseek2.attention.q_lora_rank is missing",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.q_lora_rank", 47u32),
+        "invalid model file: tensor blk.0.attn_q_a.weight has shape [64, 48], not [64, 47]",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.key_length_mla";
+            file.metadata.set(key, 8u32);
+        },
+        "invalid model file: deepseek2.rope.dimension_count is 8 in heads of 8",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.value_length_mla";
+            file.metadata.set(key, 1u32 << 20);
+        },
+        "invalid model file: deepseek2.attention.value_length_mla is 1048576, not 1 to 16384",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.rope.dimension_count", 7u32),
+        "invalid model file: deepseek2.rope.dimension_count is 7 in heads of 40",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.head_count";
+            file.metadata.set(key, 1u32 << 30);
+            file.metadata.set("deepseek2.attention.key_length", 40u32);
+        },
+        "invalid model file: tensor blk.0.attn_q_b.weight has shape [48, 96], not [48, 25769803776]",
+    ),
+    (
+        "deepseek2",
+        |file| file.tensor("blk.2.attn_k_b.weight").shape = vec![32, 16, 4],
+        "invalid model file: tensor blk.2.attn_k_b.weight has shape [32, 16, 4], not [16, 32, 4]",
+    ),
+    (
+        "deepseek2_lite",
+        |file| file.tensor("blk.1.attn_kv_b.weight").shape.reverse(),
+        "invalid model file: tensor blk.1.attn_kv_b.weight has shape [128, 24], not [24, 128]",
+    ),
+    (
+        "deepseek2_temperature",
+        |file| {
+            let key = "deepseek2.attention.temperature_length";
+            file.metadata.set(key, 0u32);
+        },
+        "invalid model file: deepseek2.attention.temperature_length is missing",
+    ),
+    (
         "gpt_oss",
         |file| file.metadata.set("gpt-oss.attention.sliding_window", 0u32),
         "invalid model file: gpt-oss.attention.sliding_window is missing",

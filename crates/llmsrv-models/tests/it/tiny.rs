@@ -108,6 +108,8 @@ pub(crate) struct Parts {
     pub(crate) first_norm: &'static str,
     /// Attention has sinks.
     pub(crate) sinks: bool,
+    /// Experts are chosen by probabilities that have a bias.
+    pub(crate) selection_bias: bool,
     /// Router and experts have biases.
     pub(crate) expert_bias: bool,
     /// Gate and up of the experts are one tensor.
@@ -145,8 +147,23 @@ pub(crate) struct Parts {
     pub(crate) dense: usize,
     /// Scores that a classifier gives; 0 = none.
     pub(crate) scores: usize,
+    /// Heads share one row of each position.
+    pub(crate) latent: Option<Latent>,
     /// Type of the matrices.
     pub(crate) dtype: TensorType,
+}
+
+/// Latent attention: sizes, and the tensors that programs write.
+#[derive(Clone, Copy)]
+pub(crate) struct Latent {
+    /// Elements on the way to the queries; 0 = none.
+    pub(crate) query_rank: usize,
+    pub(crate) rank: usize,
+    pub(crate) rotated: usize,
+    pub(crate) key: usize,
+    pub(crate) value: usize,
+    /// What makes keys and values is one tensor.
+    pub(crate) one_tensor: bool,
 }
 
 /// Gated delta nets: sizes, and the tensors that programs write.
@@ -192,6 +209,7 @@ const PLAIN: Parts = Parts {
     positions: 0,
     first_norm: "attn_norm",
     sinks: false,
+    selection_bias: false,
     expert_bias: false,
     fused_experts: false,
     beside: 0,
@@ -210,6 +228,7 @@ const PLAIN: Parts = Parts {
     networks: &[],
     dense: 0,
     scores: 0,
+    latent: None,
     dtype: TensorType::F32,
 };
 
@@ -256,6 +275,26 @@ const DELTA_EXPERTS: Parts = Parts {
 };
 
 use Key::{B, Bools, F, S, Ss, U, Us};
+
+/// Of the layout that the first files of DeepSeek V2 have.
+const LITE: &[(&str, Key)] = &[
+    ("attention.head_count_kv", U(4)),
+    ("attention.key_length", U(24)),
+    ("attention.value_length", U(16)),
+    ("attention.q_lora_rank", U(0)),
+    ("attention.kv_lora_rank", U(24)),
+    ("rope.dimension_count", U(8)),
+    ("rope.scaling.type", S("yarn")),
+    ("rope.scaling.factor", F(40.0)),
+    ("rope.scaling.original_context_length", U(16)),
+    ("rope.scaling.yarn_log_multiplier", F(0.0707)),
+    ("feed_forward_length", U(80)),
+    ("leading_dense_block_count", U(1)),
+    ("expert_used_count", U(2)),
+    ("expert_feed_forward_length", U(24)),
+    ("expert_shared_count", U(2)),
+    ("expert_weights_scale", F(1.0)),
+];
 
 /// The tiny models that are compared with another program.
 pub(crate) const CASES: &[Case] = &[
@@ -899,6 +938,177 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "glm4moe",
+        architecture: "glm4moe",
+        keys: &[
+            ("rope.dimension_count", U(8)),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(1)),
+            ("expert_gating_func", U(2)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(1.5)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            qkv_bias: true,
+            second_norm: "post_attention_norm",
+            hidden: 24,
+            shared: 24,
+            selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "glm4moe_large",
+        architecture: "glm4moe",
+        keys: &[
+            ("rope.dimension_count", U(16)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(2)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(16)),
+            ("expert_shared_count", U(2)),
+            ("expert_weights_norm", B(false)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            head_dim: 32,
+            qkv_bias: true,
+            qk_norm: QkNorm::Head,
+            second_norm: "post_attention_norm",
+            hidden: 16,
+            shared: 32,
+            selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "minimax_m2",
+        architecture: "minimax-m2",
+        keys: &[
+            ("rope.dimension_count", U(8)),
+            ("rope.freq_base", F(5_000_000.0)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_gating_func", U(2)),
+        ],
+        parts: Parts {
+            qk_norm: QkNorm::Row,
+            selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "deepseek2",
+        architecture: "deepseek2",
+        keys: &[
+            ("attention.head_count_kv", U(1)),
+            ("attention.key_length", U(40)),
+            ("attention.value_length", U(32)),
+            ("attention.key_length_mla", U(24)),
+            ("attention.value_length_mla", U(20)),
+            ("attention.q_lora_rank", U(48)),
+            ("attention.kv_lora_rank", U(32)),
+            ("rope.dimension_count", U(8)),
+            ("rope.scaling.type", S("yarn")),
+            ("rope.scaling.factor", F(40.0)),
+            ("rope.scaling.original_context_length", U(16)),
+            ("rope.scaling.yarn_log_multiplier", F(0.1)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(1)),
+            ("expert_group_count", U(4)),
+            ("expert_group_used_count", U(2)),
+            ("expert_gating_func", U(2)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(2.5)),
+        ],
+        parts: Parts {
+            n_experts: 8,
+            hidden: 24,
+            shared: 24,
+            selection_bias: true,
+            latent: Some(Latent {
+                query_rank: 48,
+                rank: 32,
+                rotated: 8,
+                key: 16,
+                value: 20,
+                one_tensor: false,
+            }),
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "deepseek2_lite",
+        architecture: "deepseek2",
+        keys: LITE,
+        parts: Parts {
+            n_experts: 6,
+            hidden: 24,
+            shared: 48,
+            latent: Some(Latent {
+                query_rank: 0,
+                rank: 24,
+                rotated: 8,
+                key: 16,
+                value: 16,
+                one_tensor: true,
+            }),
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "deepseek2_temperature",
+        architecture: "deepseek2",
+        keys: &[
+            ("attention.head_count_kv", U(1)),
+            ("attention.key_length", U(32)),
+            ("attention.value_length", U(24)),
+            ("attention.key_length_mla", U(24)),
+            ("attention.value_length_mla", U(16)),
+            ("attention.q_lora_rank", U(0)),
+            ("attention.kv_lora_rank", U(24)),
+            ("attention.temperature_scale", F(0.3)),
+            ("attention.temperature_length", U(8)),
+            ("rope.dimension_count", U(8)),
+            ("leading_dense_block_count", U(3)),
+            ("expert_used_count", U(3)),
+            ("expert_shared_count", U(1)),
+            ("expert_feed_forward_length", U(24)),
+        ],
+        parts: Parts {
+            n_experts: 6,
+            tied: true,
+            latent: Some(Latent {
+                query_rank: 0,
+                rank: 24,
+                rotated: 8,
+                key: 16,
+                value: 16,
+                one_tensor: false,
+            }),
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "chatglm",
+        architecture: "chatglm",
+        keys: &[("rope.dimension_count", U(8))],
+        parts: Parts {
+            fused_qkv: true,
+            qkv_bias: true,
+            fused_gate_up: true,
+            ..PLAIN
+        },
+    },
+    Case {
         name: "cohere2",
         architecture: "cohere2",
         keys: &[
@@ -1490,12 +1700,34 @@ impl Case {
                 add("ssm_norm.weight", &[inner / groups, groups]);
                 add("ssm_out.weight", &[inner, width]);
             }
+            if let Some(latent) = parts.latent {
+                let n = parts.n_heads;
+                let (query, both) = (latent.key + latent.rotated, latent.key + latent.value);
+                if latent.query_rank > 0 {
+                    add("attn_q_a.weight", &[width, latent.query_rank]);
+                    add("attn_q_a_norm.weight", &[latent.query_rank]);
+                    add("attn_q_b.weight", &[latent.query_rank, n * query]);
+                } else {
+                    add("attn_q.weight", &[width, n * query]);
+                }
+                let stored = latent.rank + latent.rotated;
+                add("attn_kv_a_mqa.weight", &[width, stored]);
+                add("attn_kv_a_norm.weight", &[latent.rank]);
+                if latent.one_tensor {
+                    add("attn_kv_b.weight", &[latent.rank, n * both]);
+                } else {
+                    add("attn_k_b.weight", &[latent.key, latent.rank, n]);
+                    add("attn_v_b.weight", &[latent.rank, latent.value, n]);
+                }
+                add("attn_output.weight", &[n * latent.value, width]);
+            }
             if convolves {
                 add("shortconv.in_proj.weight", &[width, 3 * width]);
                 add("shortconv.conv.weight", &[taps.unwrap(), width]);
                 add("shortconv.out_proj.weight", &[width, width]);
             }
-            let something_else = is_network || has_net.is_some() || scans || convolves;
+            let something_else =
+                is_network || has_net.is_some() || scans || convolves || parts.latent.is_some();
             if parts.both || !something_else {
                 if parts.fused_qkv {
                     add("attn_qkv.weight", &[width, query + 2 * kv]);
@@ -1546,8 +1778,12 @@ impl Case {
             if hidden == 0 || !(parts.networks.is_empty() || is_network) {
                 continue;
             }
-            if parts.n_experts > 0 {
+            let n_dense = self.count("leading_dense_block_count").unwrap_or(0);
+            if parts.n_experts > 0 && layer >= n_dense {
                 let n = parts.n_experts;
+                if parts.selection_bias {
+                    add("exp_probs_b.bias", &[n]);
+                }
                 add("ffn_gate_inp.weight", &[width, n]);
                 if parts.fused_experts {
                     add("ffn_gate_up_exps.weight", &[width, 2 * hidden, n]);
@@ -1584,6 +1820,10 @@ impl Case {
                 add("ffn_up.weight", &[width, 2 * hidden]);
                 add("ffn_down.weight", &[hidden, width]);
             } else {
+                let hidden = match self.count("feed_forward_length") {
+                    Some(dense) if parts.n_experts > 0 => dense,
+                    _ => hidden,
+                };
                 for (name, shape) in [
                     ("ffn_gate", [width, if parts.plain { 0 } else { hidden }]),
                     ("ffn_up", [width, hidden]),
