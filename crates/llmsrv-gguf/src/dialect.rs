@@ -69,6 +69,12 @@ const DIALECTS: &[Dialect] = &[
         pre: Some("chatglm-bpe"),
     },
     Dialect {
+        written: "glm4moelite",
+        read: "deepseek2",
+        pre: Some("glm4"),
+        ..PLAIN
+    },
+    Dialect {
         written: "olmo3",
         read: "olmo2",
         ..PLAIN

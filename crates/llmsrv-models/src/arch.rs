@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use llmsrv_engine::Pooling;
+
 use crate::rope::Rope;
 
 /// The hyperparameters of a decoder-only transformer.
@@ -14,6 +16,11 @@ pub(crate) struct ArchConfig {
     pub context_length: usize,
     /// Elements of a row of the residual stream.
     pub width: usize,
+    /// Tokens see those after them, too: inputs are computed whole, nothing is stored, and there are no
+    /// logits.
+    pub bidirectional: bool,
+    /// How the rows of a text become one vector; `None` = the file does not say.
+    pub pooling: Option<Pooling>,
     /// What the norms of the residual stream do.
     pub norm: NormKind,
     /// Added to the mean square, or the variance, in every norm.
@@ -70,7 +77,8 @@ impl ArchConfig {
     /// Returns the layers that store keys and values, in the order of the cache: heads and elements of
     /// a head.
     pub(crate) fn kv_shapes(&self) -> Vec<(usize, usize)> {
-        let stores = self.layers.iter().filter(|layer| layer.stores_kv);
+        let stores = |layer: &&LayerConfig| layer.stores_kv && !self.bidirectional;
+        let stores = self.layers.iter().filter(stores);
         stores
             .map(|layer| (layer.n_kv_heads, layer.head_dim))
             .collect()
@@ -112,7 +120,8 @@ pub(crate) struct LayerConfig {
     pub stores_kv: bool,
     /// Index into [`ArchConfig::ropes`]; `None` = positions are not encoded.
     pub rope: Option<usize>,
-    /// A query sees this many positions, its own included; `None` = all before it.
+    /// A query sees this many positions, its own included; `None` = all before it. Where tokens see those
+    /// after them, it sees this many on either side.
     pub window: Option<usize>,
     /// The second part of the layer.
     pub feed_forward: FeedForwardConfig,
@@ -133,8 +142,12 @@ impl LayerConfig {
 /// How the rows of a sequence come to know of each other in a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mixer {
+    /// Not at all: the layer has the second part only.
+    None,
     /// By keys and values that are stored.
     Attention,
+    /// By keys that are stored, of which values are made.
+    Latent(LatentConfig),
     /// By a convolution over the last rows, between two gates.
     ShortConv {
         /// Rows that a result is made of.
@@ -146,6 +159,36 @@ pub(crate) enum Mixer {
     DeltaNet(DeltaNetConfig),
     /// By a state that a selective scan changes, behind a convolution (Mamba 2).
     Scan(ScanConfig),
+    /// By keys and values, and by such a state: both read the same rows, and both are added.
+    AttentionAndScan(ScanConfig),
+}
+
+/// The sizes of latent attention: all heads share one row of each position, from which each makes its keys
+/// and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LatentConfig {
+    /// Elements on the way to the queries; `None` = they are made at once.
+    pub query_rank: Option<usize>,
+    /// Elements of the shared row, without those that are rotated.
+    pub rank: usize,
+    /// Elements of a query, and of the shared row, that are rotated.
+    pub n_rotated: usize,
+    /// Elements of a query that are not.
+    pub key_dim: usize,
+    /// Elements that a head gives.
+    pub value_dim: usize,
+}
+
+impl LatentConfig {
+    /// Elements of what is stored for a position: the rotated ones, then the shared row.
+    pub(crate) fn stored_dim(&self) -> usize {
+        self.n_rotated + self.rank
+    }
+
+    /// Elements of a query.
+    pub(crate) fn query_dim(&self) -> usize {
+        self.key_dim + self.n_rotated
+    }
 }
 
 /// The sizes of a selective scan.
@@ -201,13 +244,21 @@ pub(crate) struct DeltaNetConfig {
 }
 
 impl Mixer {
+    /// Returns whether a layer may store keys and values.
+    pub(crate) fn attends(&self) -> bool {
+        matches!(
+            self,
+            Mixer::Attention | Mixer::Latent(_) | Mixer::AttentionAndScan(_)
+        )
+    }
+
     /// Returns the elements of the state of a sequence in a layer.
     pub(crate) fn state_len(&self) -> usize {
         match self {
-            Mixer::Attention => 0,
+            Mixer::None | Mixer::Attention | Mixer::Latent(_) => 0,
             Mixer::ShortConv { taps, width } => (taps - 1) * width,
             Mixer::DeltaNet(net) => net.conv_len() + net.rule_len(),
-            Mixer::Scan(scan) => scan.conv_len() + scan.scan_len(),
+            Mixer::Scan(scan) | Mixer::AttentionAndScan(scan) => scan.conv_len() + scan.scan_len(),
         }
     }
 }
@@ -286,6 +337,8 @@ pub(crate) enum Activation {
 /// The feed-forward part of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FeedForwardConfig {
+    /// There is none.
+    None,
     /// One gated network.
     Dense {
         /// Hidden elements.
@@ -311,6 +364,10 @@ pub(crate) struct ExpertsConfig {
     pub n_used: usize,
     /// Hidden elements of an expert.
     pub width: usize,
+    /// How scores become probabilities.
+    pub gating: Gating,
+    /// Experts come in groups, of which a row first chooses some.
+    pub groups: Option<ExpertGroups>,
     /// The weights of the experts of a row are made to sum to one.
     pub normalize: bool,
     /// Factor of the weights of the experts, after they were made to sum to one.
@@ -320,6 +377,24 @@ pub(crate) struct ExpertsConfig {
     /// Hidden elements of a network that runs beside the experts on the residual stream, with norms of
     /// its own.
     pub beside: Option<usize>,
+}
+
+/// How the scores of experts become probabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gating {
+    /// The softmax over all experts.
+    Softmax,
+    /// Each by itself.
+    Sigmoid,
+}
+
+/// Groups of experts that lie beside each other. A group is worth as much as its two best experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExpertGroups {
+    /// Number of groups; divides the number of experts.
+    pub n: usize,
+    /// Groups that a row chooses from; they hold at least as many experts as it takes.
+    pub n_used: usize,
 }
 
 /// The expert that every row takes.

@@ -8,12 +8,12 @@ use std::f32::consts::FRAC_1_SQRT_2;
 use llmsrv_engine::{ModelError, Span, StepPlan};
 
 use crate::{
-    arch::{Activation, ArchConfig, LayerConfig, NormKind},
-    ops::{Attention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
+    arch::{Activation, ArchConfig, LatentConfig, LayerConfig, NormKind},
+    ops::{Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
     routing::Choices,
     weights::{
-        AttentionWeights, DeltaNetWeights, Experts, FeedForward, GatedMlp, Linear, Mixer, Norm,
-        ScanWeights, ShortConvWeights, Weights,
+        AttentionWeights, DeltaNetWeights, Experts, FeedForward, GatedMlp, LatentWeights, Linear,
+        Mixer, Norm, ScanWeights, ShortConvWeights, Weights,
     },
 };
 
@@ -51,7 +51,8 @@ pub(crate) fn forward<O: Ops>(
     Ok(())
 }
 
-/// As [`forward`], but writes what the logits would be made of: `[wanted rows, w]`.
+/// As [`forward`], but writes what the logits would be made of, or what the head of the model makes of
+/// that: `[wanted rows, w]`, or as many elements as the head gives.
 pub(crate) fn embed<O: Ops>(
     arch: &ArchConfig,
     weights: &Weights<O>,
@@ -59,9 +60,10 @@ pub(crate) fn embed<O: Ops>(
     plan: &StepPlan,
     rows: &mut [f32],
 ) -> Result<(), ModelError> {
-    match hidden(arch, weights, ops, plan)? {
-        Some(x) => ops.read(&x, rows),
-        None => Ok(()),
+    match (hidden(arch, weights, ops, plan)?, &weights.head) {
+        (None, _) => Ok(()),
+        (Some(x), None) => ops.read(&x, rows),
+        (Some(x), Some(head)) => head.read(ops, x, rows),
     }
 }
 
@@ -100,24 +102,33 @@ fn hidden<O: Ops>(
         let is_last = idx == last_storing;
         // Nothing after the last keys and values, or the last state, matters for rows without logits.
         let ends = is_last && plan.logit_rows.is_empty();
-        let mixed = match &layer.mixer {
-            Mixer::Attention(weights) => {
-                let rows = (input, ends);
-                attention(arch, ops, rows, (config, weights), &rotations, now)?
-            }
-            Mixer::ShortConv(weights) => Some(short_conv(ops, input, idx, weights, now)?),
-            Mixer::DeltaNet(weights) => {
-                Some(delta_net(ops, arch.norm_eps, input, idx, weights, now)?)
-            }
-            Mixer::Scan(weights) => Some(scan(ops, arch.norm_eps, input, idx, weights, now)?),
-        };
+        let eps = arch.norm_eps;
+        let mut mixed = Vec::with_capacity(layer.mixers.len());
+        for (mixer, output) in &layer.mixers {
+            let rows = match mixer {
+                Mixer::Attention(weights) => {
+                    let rows = (input, ends);
+                    attention(arch, ops, rows, (config, weights), &rotations, now)?
+                }
+                Mixer::Latent(weights) => {
+                    let rows = (input, ends);
+                    latent(arch, ops, rows, (config, weights), &rotations, now)?
+                }
+                Mixer::ShortConv(weights) => Some(short_conv(ops, input, idx, weights, now)?),
+                Mixer::DeltaNet(weights) => Some(delta_net(ops, eps, input, idx, weights, now)?),
+                Mixer::Scan(weights) => Some(scan(ops, eps, input, idx, weights, now)?),
+            };
+            mixed.extend(rows.map(|rows| (rows, output)));
+        }
         drop(held);
-        let Some(mut attended) = mixed.filter(|_| !ends) else {
+        if ends {
             ops.end_step()?;
             return Ok(None);
-        };
+        }
         if is_last && plan.logit_rows.len() < plan.tokens.len() {
-            attended = ops.gather_rows(&attended, &plan.logit_rows)?;
+            for (rows, _) in &mut mixed {
+                *rows = ops.gather_rows(rows, &plan.logit_rows)?;
+            }
             x = ops.gather_rows(&x, &plan.logit_rows)?;
             if let Some(all) = &inputs {
                 inputs = Some(ops.gather_rows(all, &plan.logit_rows)?);
@@ -135,13 +146,15 @@ fn hidden<O: Ops>(
             let norm = layer.feed_forward_norm.as_ref();
             before = Some(normed_rows(arch, ops, &x, norm)?);
         }
-        let attended = Input::Rows(&attended);
         let post_norm = layer.attention_post_norm.as_ref();
-        x = residual_add(arch, ops, x, attended, &layer.mixer_output, post_norm)?;
+        for (rows, output) in mixed {
+            x = residual_add(arch, ops, x, Input::Rows(&rows), output, post_norm)?;
+        }
 
         // Feed-forward.
         let post_norm = layer.feed_forward_post_norm.as_ref();
         match &layer.feed_forward {
+            FeedForward::None => {}
             FeedForward::Dense(network) => {
                 let mut held = None;
                 let norm = layer.feed_forward_norm.as_ref();
@@ -309,8 +322,24 @@ fn attention<O: Ops>(
     if let Some(factors) = &rotations.temperatures {
         query = ops.scale_rows(query, factors)?;
     }
-    if let Some((key, value)) = stored {
-        ops.append_kv(config, key, angles, &value, plan)?;
+    match stored {
+        Some((mut key, value)) if arch.bidirectional => {
+            if let Some(angles) = angles {
+                key = ops.rotate(key, angles, config.head_dim)?;
+            }
+            let attention = BidirectionalAttention {
+                n_heads: config.n_heads,
+                n_kv_heads: config.n_kv_heads,
+                head_dim: config.head_dim,
+                scale: arch.attention_scale,
+                slopes: None,
+                reach: config.window,
+            };
+            let attended = ops.attend_bidirectional(&query, &key, &value, plan, &attention)?;
+            return Ok(Some(attended));
+        }
+        Some((key, value)) => ops.append_kv(config, key, angles, &value, plan)?,
+        None => {}
     }
     if ends {
         return Ok(None);
@@ -329,6 +358,81 @@ fn attention<O: Ops>(
         Some(gate) => ops.gated(gate, &attended, Activation::Sigmoid).map(Some),
         None => Ok(Some(attended)),
     }
+}
+
+/// As [`attention`], where all heads share one row of each position: queries are brought to meet it, and what
+/// they sum of it becomes the values of their heads, `[n, heads * value_dim]`.
+fn latent<O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    (input, ends): (Input<'_, O>, bool),
+    (config, weights): (&LayerConfig, &LatentWeights<O>),
+    rotations: &Rotations<O>,
+    plan: &StepPlan,
+) -> Result<Option<O::Tensor>, ModelError> {
+    let LatentConfig {
+        rank,
+        n_rotated,
+        key_dim,
+        ..
+    } = weights.config;
+    let (of_query, rotated) = (&weights.query, &weights.query_rotated);
+    let of_shared = [&weights.shared, &weights.shared_rotated];
+    // [n, heads * key_dim], [n, heads * n_rotated], [n, rank], [n, n_rotated]
+    let (query, rotated, shared, first) = match &weights.query_down {
+        Some((down, norm)) => {
+            let [low, shared, first] = linears(ops, input, [down, of_shared[0], of_shared[1]])?;
+            let low = Input::Normed {
+                x: &low,
+                weight: norm,
+                eps: arch.norm_eps,
+            };
+            let [query, rotated] = linears(ops, low, [of_query, rotated])?;
+            (query, rotated, shared, first)
+        }
+        None => {
+            let parts = [of_query, rotated, of_shared[0], of_shared[1]];
+            let [query, rotated, shared, first] = linears(ops, input, parts)?;
+            (query, rotated, shared, first)
+        }
+    };
+    let shared = ops.rms_norm(&shared, &weights.norm, arch.norm_eps)?;
+    let stored = [first, shared];
+    let angles = config.rope.and_then(|rope| rotations.angles.get(rope));
+    // Of the values, heads read what is behind the rotated elements.
+    let (key, value) = (ops.join(&stored)?, ops.join(&stored)?);
+    ops.append_kv(config, key, angles, &value, plan)?;
+    if ends {
+        return Ok(None);
+    }
+    let mut parts = Vec::with_capacity(2 * config.n_heads);
+    for (head, matrix) in weights.keys.iter().enumerate() {
+        parts.push(ops.columns(&rotated, head * n_rotated, n_rotated)?);
+        let query = ops.columns(&query, head * key_dim, key_dim)?;
+        parts.push(ops.linear(&query, matrix, None)?);
+    }
+    let mut query = ops.join(&parts)?; // [n, heads * (n_rotated + rank)]
+    if let Some(angles) = angles {
+        query = ops.rotate(query, angles, config.head_dim)?;
+    }
+    if let Some(factors) = &rotations.temperatures {
+        query = ops.scale_rows(query, factors)?;
+    }
+    let attention = Attention {
+        n_heads: config.n_heads,
+        n_kv_heads: config.n_kv_heads,
+        head_dim: config.head_dim,
+        scale: arch.attention_scale,
+        softcap: arch.attention_softcap,
+        window: config.window,
+    };
+    let summed = ops.attend(config.kv_layer, &query, None, plan, &attention)?;
+    let mut parts = Vec::with_capacity(config.n_heads);
+    for (head, matrix) in weights.values.iter().enumerate() {
+        let shared = ops.columns(&summed, head * config.head_dim + n_rotated, rank)?;
+        parts.push(ops.linear(&shared, matrix, None)?);
+    }
+    ops.join(&parts).map(Some)
 }
 
 /// Computes a convolution between two gates, `[n, w]`.
@@ -393,7 +497,11 @@ fn scan<O: Ops>(
     };
     let y = ops.selective_scan(layer, &x, &steps, &scan, plan)?;
     let y = ops.gated(gate, &y, Activation::Silu)?;
-    ops.rms_norm(&y, &weights.norm, eps)
+    match (&weights.norm, weights.config.n_groups) {
+        (None, _) => Ok(y),
+        (Some(norm), 1) => ops.rms_norm(&y, norm, eps),
+        (Some(norm), n_groups) => ops.grouped_norm(&y, norm, n_groups, eps),
+    }
 }
 
 /// What a layer multiplies its input to.
@@ -627,7 +735,7 @@ fn moe<O: Ops>(
     let n_rows = ops.n_rows(x);
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
     ops.read(scores, &mut host_scores)?;
-    let choices = Choices::new(&host_scores, config);
+    let choices = Choices::new(&host_scores, experts.selection_bias.as_deref(), config);
     let mut sum = ops.zeros(n_rows, arch.width)?;
     for (expert, network) in experts.networks.iter().enumerate() {
         let (rows, factors) = choices.of(expert);

@@ -13,6 +13,7 @@ mod arch;
 mod decoder;
 mod encoder;
 mod families;
+mod head;
 mod model;
 mod ops;
 mod rope;
@@ -35,6 +36,7 @@ use crate::{
     adapter::Adapter,
     arch::ArchConfig,
     encoder::Encoder,
+    head::Head,
     model::{BLOCK_SIZE, Decoder},
     ops::{
         Ops, candle,
@@ -46,8 +48,7 @@ use crate::{
     weights::Weights,
 };
 pub use crate::{
-    encoder::architectures as encoders,
-    families::{architectures, not_yet, refusal},
+    families::{architectures, encoders, not_yet, refusal},
     ops::gpu::gpu_memory,
 };
 
@@ -90,9 +91,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         let tokenizer = tokenizer()?;
         let model: Box<dyn Model> = match device(&options.device)? {
             Device::Gpu => {
-                return Err(LoadError::Gpu(format!(
-                    "encoders, such as {architecture}, are computed on the CPU alone; {ON_THE_CPU}"
-                )));
+                return Err(no_encoders(architecture));
             }
             Device::Cpu => {
                 let ops = CpuOps::without_cache(options.n_threads)
@@ -116,6 +115,8 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let n_vocab = tokenizer.vocab_size();
     let chosen = device(&options.device)?;
     let activation_precision = match options.activation_precision {
+        // Vectors are compared with those of other engines and days.
+        ActivationPrecision::Auto if arch.bidirectional => ActivationPrecision::Int16,
         ActivationPrecision::Auto if source.tensor_bytes() <= FEW_WEIGHTS => {
             ActivationPrecision::Int16
         }
@@ -147,6 +148,9 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
             build(&source, &adapters, arch, n_vocab, ops)?
         }
         Device::Gpu => {
+            if arch.bidirectional {
+                return Err(no_encoders(architecture));
+            }
             check_for_gpu(&source)?;
             if !matches!(options.kv_cache_type.as_str(), "auto" | "f16") {
                 warn!(
@@ -231,30 +235,41 @@ where
                 sum.saturating_add(adapter.bytes())
             })
             .saturating_add(ops.extra_weight_bytes()),
-        embedding: Some(embedding(source, &arch)?),
+        embedding: Some(embedding(source, &arch, weights.head.as_ref())?),
         place: ops.place(),
     };
     Ok(Box::new(Decoder::new(spec, arch, weights, ops)))
 }
 
 /// Returns how a decoder makes a vector of a text: the last token has seen all of it.
-fn embedding(source: &Source, arch: &ArchConfig) -> Result<EmbeddingSpec, LoadError> {
-    if source.flag("attention.causal") == Some(false) {
+fn embedding<O: Ops>(
+    source: &Source,
+    arch: &ArchConfig,
+    head: Option<&Head<O>>,
+) -> Result<EmbeddingSpec, LoadError> {
+    let bidirectional = arch.bidirectional;
+    if source.flag("attention.causal") == Some(false) && !bidirectional {
         return Err(LoadError::Unsupported(
             "a decoder whose tokens see those after them".into(),
         ));
     }
-    let pooling = match encoder::pooling(source)? {
-        Some(Pooling::Rank) => {
-            return Err(LoadError::Unsupported("a decoder that ranks pairs".into()));
-        }
-        pooling => pooling.unwrap_or(Pooling::Last),
+    // Where all tokens have seen all of it, it is their mean.
+    let usual = if bidirectional {
+        Pooling::Mean
+    } else {
+        Pooling::Last
     };
     Ok(EmbeddingSpec {
-        width: arch.width,
-        pooling,
-        bidirectional: false,
+        width: head.map_or(arch.width, |head| head.n_outputs),
+        pooling: arch.pooling.unwrap_or(usual),
+        bidirectional,
     })
+}
+
+fn no_encoders(architecture: &str) -> LoadError {
+    LoadError::Gpu(format!(
+        "encoders, such as {architecture}, are computed on the CPU alone; {ON_THE_CPU}"
+    ))
 }
 
 /// What computes.
@@ -296,6 +311,8 @@ fn check_for_gpu(source: &Source) -> Result<(), LoadError> {
         let is_table = looked_up.contains(&name) && !(tied && name == "token_embd.weight");
         let is_own = name.starts_with("blk.")
             || name.starts_with("output")
+            || name.starts_with("cls.")
+            || name.starts_with("dense_")
             || name.starts_with("token_embd");
         is_own && !is_table && tensor.shape.len() > 1 && !llmsrv_gpu::supports(tensor.dtype)
     });

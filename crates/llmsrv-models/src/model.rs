@@ -2,7 +2,7 @@
 
 use llmsrv_engine::{ImageRows, Model, ModelError, ModelSpec, Span, StepPlan};
 
-use crate::{arch::ArchConfig, decoder, ops::Ops, weights::Weights};
+use crate::{arch::ArchConfig, decoder, encoder, ops::Ops, weights::Weights};
 
 /// Positions in one KV block.
 pub(crate) const BLOCK_SIZE: usize = llmsrv_kernels::KV_BLOCK;
@@ -176,6 +176,9 @@ where
     }
 
     fn forward(&mut self, plan: &StepPlan, logits: &mut [f32]) -> Result<(), ModelError> {
+        if self.arch.bidirectional {
+            return Err(ModelError::NoText);
+        }
         let checked = self.check(plan, logits, self.spec.vocab_size);
         checked.map_err(|reason| ModelError::Compute(format!("invalid plan: {reason}")))?;
         if plan.tokens.is_empty() {
@@ -186,12 +189,18 @@ where
     }
 
     fn embed(&mut self, plan: &StepPlan, rows: &mut [f32]) -> Result<(), ModelError> {
-        let checked = self.check(plan, rows, self.arch.width);
+        let checked = if self.arch.bidirectional {
+            encoder::check(&self.spec, plan, rows)
+        } else {
+            self.check(plan, rows, self.spec.embedding.map_or(0, |spec| spec.width))
+        };
         checked.map_err(|reason| ModelError::Compute(format!("invalid plan: {reason}")))?;
         if plan.tokens.is_empty() {
             return Ok(());
         }
-        self.begin(plan)?;
+        if !self.arch.bidirectional {
+            self.begin(plan)?;
+        }
         decoder::embed(&self.arch, &self.weights, &mut self.ops, plan, rows)
     }
 }

@@ -189,6 +189,22 @@ impl Source {
         ids.filter_map(|id| id.try_into().ok()).collect()
     }
 
+    /// Returns the names of the scores that a classifier gives; none where the file does not say.
+    pub(crate) fn labels(&self) -> Vec<String> {
+        let key = self.full("classifier.output_labels");
+        let labels = self.file.metadata().strings(&key);
+        let labels = labels.iter().flat_map(|labels| labels.iter());
+        labels
+            .map(|label| String::from_utf8_lossy(label).into_owned())
+            .collect()
+    }
+
+    /// Returns the number of a token.
+    pub(crate) fn token(&self, text: &str) -> Option<usize> {
+        let tokens = self.file.metadata().strings("tokenizer.ggml.tokens")?;
+        tokens.iter().position(|token| token == text.as_bytes())
+    }
+
     /// Returns a list of numbers.
     pub(crate) fn numbers(&self, key: &str) -> Option<Vec<f32>> {
         self.file.metadata().f32s(&self.full(key))
@@ -478,6 +494,36 @@ impl FileMatrix {
             gathered: Some(bytes.into()),
             ..self.clone()
         }
+    }
+
+    /// Returns a copy with rows and columns exchanged: in f32 as in f32, else in f16.
+    pub(crate) fn transposed(&self) -> Result<FileMatrix, LoadError> {
+        let (n_rows, n_cols) = (self.n_rows, self.n_cols);
+        let mut values = vec![0.0; n_rows * n_cols];
+        let mut row = vec![0.0; n_cols];
+        for idx in 0..n_rows {
+            self.read_row(idx, &mut row);
+            for (value, place) in row.iter().zip(values.iter_mut().skip(idx).step_by(n_rows)) {
+                *place = *value;
+            }
+        }
+        let dtype = match self.dtype() {
+            TensorType::F32 => TensorType::F32,
+            _ => TensorType::F16,
+        };
+        let mut bytes = vec![0; values.len() * dtype.block_bytes()];
+        llmsrv_kernels::quantize(dtype, &values, &mut bytes)
+            .map_err(|error| invalid(format!("tensor {}: {error}", self.tensor.name)))?;
+        let mut tensor = TensorInfo::clone(&self.tensor);
+        tensor.dtype = dtype;
+        Ok(FileMatrix {
+            file: self.file.clone(),
+            tensor: Arc::new(tensor),
+            n_rows: n_cols,
+            n_cols: n_rows,
+            range: 0..bytes.len(),
+            gathered: Some(bytes.into()),
+        })
     }
 
     /// Says that all values will be read soon, or not again for long.

@@ -5,14 +5,15 @@
 
 use std::{ops::Range, slice::from_ref};
 
-use llmsrv_engine::{LoadError, ModelError};
+use llmsrv_engine::{LoadError, ModelError, Pooling};
 
 use crate::{
     adapter::Adapter,
     arch::{
-        ArchConfig, DeltaNetConfig, ExpertsConfig, FeedForwardConfig, LayerConfig,
+        ArchConfig, DeltaNetConfig, ExpertsConfig, FeedForwardConfig, LatentConfig, LayerConfig,
         Mixer as MixerConfig, NormKind, QkNorm, ScanConfig,
     },
+    head::Head,
     ops::Ops,
     source::{FileMatrix, Source, invalid},
 };
@@ -31,6 +32,8 @@ pub(crate) struct Weights<O: Ops> {
     pub output: Linear<O>,
     /// What every layer takes from the token by itself.
     pub per_layer: Option<PerLayer<O>>,
+    /// What vectors of texts are made with, beyond the last norm.
+    pub head: Option<Head<O>>,
 }
 
 /// The second embedding of a token: a part for each layer.
@@ -83,12 +86,10 @@ pub(crate) struct LowRank<O: Ops> {
 
 /// The weights of one layer.
 pub(crate) struct LayerWeights<O: Ops> {
-    /// Norm before attention.
+    /// Norm before the first part.
     pub attention_norm: Option<Norm<O>>,
-    /// The first part of the layer.
-    pub mixer: Mixer<O>,
-    /// From what that gives back to the residual stream.
-    pub mixer_output: Linear<O>,
+    /// The first part of the layer: mostly one, and how it gets back to the residual stream.
+    pub mixers: Vec<(Mixer<O>, Linear<O>)>,
     /// Weight of the norm after the mixer.
     pub attention_post_norm: Option<O::Vector>,
     /// Norm before the feed-forward part.
@@ -103,10 +104,12 @@ pub(crate) struct LayerWeights<O: Ops> {
     pub output_scale: Option<f32>,
 }
 
-/// The first part of a layer.
+/// A first part of a layer.
 pub(crate) enum Mixer<O: Ops> {
     /// Attention.
     Attention(Box<AttentionWeights<O>>),
+    /// Latent attention.
+    Latent(Box<LatentWeights<O>>),
     /// A convolution over the last rows.
     ShortConv(ShortConvWeights<O>),
     /// A gated delta net.
@@ -133,6 +136,29 @@ pub(crate) struct AttentionWeights<O: Ops> {
     pub value_norm: Option<O::Vector>,
     /// The score of each head that has no key.
     pub sinks: Option<O::Vector>,
+}
+
+/// Latent attention, but for its output. What makes keys of the shared row is applied to the queries, and what
+/// makes values of it to the sum over positions.
+pub(crate) struct LatentWeights<O: Ops> {
+    /// Its sizes.
+    pub config: LatentConfig,
+    /// To few elements and their norm, of which queries are made.
+    pub query_down: Option<(Linear<O>, O::Vector)>,
+    /// To the elements of all queries that are not rotated.
+    pub query: Linear<O>,
+    /// To those that are.
+    pub query_rotated: Linear<O>,
+    /// To the shared row.
+    pub shared: Linear<O>,
+    /// To its elements that are rotated.
+    pub shared_rotated: Linear<O>,
+    /// Of the shared row.
+    pub norm: O::Vector,
+    /// For each head: from its query to one that meets the shared row.
+    pub keys: Vec<O::Matrix>,
+    /// For each head: from the shared row to what it gives.
+    pub values: Vec<O::Matrix>,
 }
 
 /// A convolution between two gates, but for its output.
@@ -189,12 +215,14 @@ pub(crate) struct ScanWeights<O: Ops> {
     pub step_bias: O::Vector,
     /// How much of its input each head adds to its result.
     pub skip: O::Vector,
-    /// Of the results of all heads.
-    pub norm: O::Vector,
+    /// Of the results of the heads of each group.
+    pub norm: Option<O::Vector>,
 }
 
 /// The feed-forward part of a layer.
 pub(crate) enum FeedForward<O: Ops> {
+    /// There is none.
+    None,
     /// One network.
     Dense(GatedMlp<O>),
     /// One without a gate: up and down.
@@ -209,6 +237,8 @@ pub(crate) struct Experts<O: Ops> {
     pub config: ExpertsConfig,
     /// To one score for each expert.
     pub router: Linear<O>,
+    /// Added to the probability of each expert where rows choose, not where they weigh.
+    pub selection_bias: Option<Vec<f32>>,
     /// One network for each expert.
     pub networks: Vec<GatedMlp<O>>,
     /// Multiplies what an expert gives.
@@ -268,6 +298,10 @@ impl<O: Ops> Weights<O> {
         };
         let output_bias = source.optional_vector("output.bias", n_vocab)?;
         let per_layer = loader.per_layer(n_vocab)?;
+        let head = match arch.pooling {
+            Some(Pooling::Rank) => Some(Head::judge(source, &output, loader.ops)?),
+            _ => Head::projections(source, arch.width, loader.ops)?,
+        };
         let weights = Weights {
             embedding,
             layers,
@@ -287,6 +321,7 @@ impl<O: Ops> Weights<O> {
                 )?,
             },
             per_layer,
+            head,
         };
         source.check_all_used()?;
         for adapter in adapters {
@@ -319,37 +354,49 @@ impl<O: Ops> Loader<'_, O> {
             .layers
             .get(idx)
             .ok_or_else(|| invalid(format!("layer {idx} is missing")))?;
-        let (mixer, mixer_output) = match &config.mixer {
-            MixerConfig::Attention => {
-                let weights = self.attention(config, &name)?;
-                let width = config.query_width();
+        let mut mixers = Vec::new();
+        if matches!(
+            config.mixer,
+            MixerConfig::Attention | MixerConfig::AttentionAndScan(_)
+        ) {
+            let weights = self.attention(config, &name)?;
+            let width = config.query_width();
+            let output = self.linear(&name("attn_output"), arch.width, width)?;
+            mixers.push((Mixer::Attention(Box::new(weights)), output));
+        }
+        match &config.mixer {
+            MixerConfig::None | MixerConfig::Attention => {}
+            MixerConfig::Latent(latent) => {
+                let weights = self.latent(config.n_heads, *latent, &name)?;
+                let width = config.n_heads.saturating_mul(latent.value_dim);
                 let output = self.linear(&name("attn_output"), arch.width, width)?;
-                (Mixer::Attention(Box::new(weights)), output)
+                mixers.push((Mixer::Latent(Box::new(weights)), output));
             }
             MixerConfig::ShortConv { taps, width } => {
                 let weights = self.short_conv(*taps, *width, &name)?;
                 let output = self.linear(&name("shortconv.out_proj"), arch.width, *width)?;
-                (Mixer::ShortConv(weights), output)
+                mixers.push((Mixer::ShortConv(weights), output));
             }
             MixerConfig::DeltaNet(net) => {
                 let weights = self.delta_net(*net, &name)?;
                 let width = net.value_width();
                 let output = self.linear(&name("ssm_out"), arch.width, width)?;
-                (Mixer::DeltaNet(Box::new(weights)), output)
+                mixers.push((Mixer::DeltaNet(Box::new(weights)), output));
             }
-            MixerConfig::Scan(scan) => {
+            MixerConfig::Scan(scan) | MixerConfig::AttentionAndScan(scan) => {
                 let weights = self.scan(*scan, &name)?;
                 let output = self.linear(&name("ssm_out"), arch.width, scan.width())?;
-                (Mixer::Scan(Box::new(weights)), output)
+                mixers.push((Mixer::Scan(Box::new(weights)), output));
             }
-        };
+        }
+        let mixes = config.mixer != MixerConfig::None;
+        let feeds = config.feed_forward != FeedForwardConfig::None;
         Ok(LayerWeights {
-            attention_norm: self.pre_norm(&name(arch.attention_norm))?,
-            mixer,
-            mixer_output,
+            attention_norm: self.pre_norm(mixes, &name(arch.attention_norm))?,
+            mixers,
             attention_post_norm: self
                 .norm_if(arch.post_norm, &name("post_attention_norm.weight"))?,
-            feed_forward_norm: self.pre_norm(&name(arch.feed_forward_norm))?,
+            feed_forward_norm: self.pre_norm(feeds, &name(arch.feed_forward_norm))?,
             feed_forward: self.feed_forward(config, &name)?,
             feed_forward_post_norm: self.norm_if(arch.post_norm, &name("post_ffw_norm.weight"))?,
             input: self.layer_input(&name)?,
@@ -402,6 +449,77 @@ impl<O: Ops> Loader<'_, O> {
                 .sinks
                 .then(|| self.norm(&name("attn_sinks.weight"), config.n_heads))
                 .transpose()?,
+        })
+    }
+
+    /// Loads latent attention, but for its output.
+    fn latent(
+        &mut self,
+        n_heads: usize,
+        config: LatentConfig,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<LatentWeights<O>, LoadError> {
+        let LatentConfig {
+            rank,
+            key_dim,
+            value_dim,
+            ..
+        } = config;
+        let width = self.arch.width;
+        let (query_down, query_name, query_input) = match config.query_rank {
+            None => (None, name("attn_q"), width),
+            Some(rank) => {
+                let down = self.linear(&name("attn_q_a"), rank, width)?;
+                let norm = self.norm(&name("attn_q_a_norm.weight"), rank)?;
+                (Some((down, norm)), name("attn_q_b"), rank)
+            }
+        };
+        // In each head first what is not rotated.
+        let dim = config.query_dim();
+        let of = |from: usize, to: usize| -> Vec<Range<usize>> {
+            let rows = |head: usize| head * dim + from..head * dim + to;
+            (0..n_heads).map(rows).collect()
+        };
+        // The file bounds the number of heads before rows are listed for each.
+        let n_rows = n_heads.saturating_mul(dim);
+        let full = format!("{query_name}.weight");
+        self.source.matrix(&full, n_rows, query_input)?;
+        let parts = [&of(0, key_dim)[..], &of(key_dim, dim)[..]];
+        let [query, query_rotated] = self.cut(&query_name, n_rows, query_input, parts)?;
+        let heights = [rank, config.n_rotated];
+        let [shared, shared_rotated] = self.stacked(&name("attn_kv_a_mqa"), heights)?;
+        let both = name("attn_kv_b.weight");
+        let (keys, values) = if self.source.has(&both) {
+            // In each head the rows of its keys, then those of its values.
+            let dim = key_dim + value_dim;
+            let n_rows = n_heads.saturating_mul(dim);
+            let all = self.source.matrix(&both, n_rows, rank)?;
+            let keys = (0..n_heads).map(|head| all.rows(head * dim..head * dim + key_dim));
+            let keys = keys.map(|rows| rows.transposed());
+            let values = (0..n_heads).map(|head| all.rows(head * dim + key_dim..(head + 1) * dim));
+            (keys.collect::<Result<Vec<_>, _>>()?, values.collect())
+        } else {
+            let keys = &name("attn_k_b.weight");
+            let values = &name("attn_v_b.weight");
+            (
+                self.source.matrices(keys, n_heads, rank, key_dim)?,
+                self.source.matrices(values, n_heads, value_dim, rank)?,
+            )
+        };
+        let mut upload = |matrices: Vec<FileMatrix>| {
+            let matrices = matrices.into_iter().map(|matrix| self.upload(matrix));
+            matrices.collect::<Result<Vec<_>, _>>()
+        };
+        Ok(LatentWeights {
+            config,
+            query_down,
+            query,
+            query_rotated,
+            shared,
+            shared_rotated,
+            keys: upload(keys)?,
+            values: upload(values)?,
+            norm: self.norm(&name("attn_kv_a_norm.weight"), rank)?,
         })
     }
 
@@ -491,6 +609,12 @@ impl<O: Ops> Loader<'_, O> {
             .optional_vector(&name("ssm_conv1d.bias"), conv_width)?;
         let decay = self.source.grid(&name("ssm_a"), 1, config.n_heads)?;
         let skip = self.source.grid(&name("ssm_d"), 1, config.n_heads)?;
+        let norm = name("ssm_norm.weight");
+        let groups = config.n_groups;
+        let norm = self.source.has(&norm).then(|| {
+            let values = self.source.grid(&norm, width / groups, groups)?;
+            self.ops.vector(values).map_err(device)
+        });
         Ok(ScanWeights {
             config,
             gate,
@@ -501,7 +625,7 @@ impl<O: Ops> Loader<'_, O> {
             decay: self.ops.vector(decay).map_err(device)?,
             step_bias: self.norm(&name("ssm_dt.bias"), config.n_heads)?,
             skip: self.ops.vector(skip).map_err(device)?,
-            norm: self.norm(&name("ssm_norm.weight"), width)?,
+            norm: norm.transpose()?,
         })
     }
 
@@ -542,12 +666,16 @@ impl<O: Ops> Loader<'_, O> {
         let (query, gate) = if self.arch.output_gate {
             // In each head the query, then its gate.
             let dim = config.head_dim;
+            // The file bounds the number of heads before rows are listed for each.
+            let full = name("attn_q.weight");
+            let n_rows = query_width.saturating_mul(2);
+            self.source.matrix(&full, n_rows, width)?;
             let of = |at: usize| -> Vec<Range<usize>> {
                 let rows = |head: usize| (2 * head + at) * dim..(2 * head + at + 1) * dim;
                 (0..config.n_heads).map(rows).collect()
             };
             let parts = [&of(0)[..], &of(1)[..]];
-            let [query, gate] = self.cut(&name("attn_q"), 2 * query_width, width, parts)?;
+            let [query, gate] = self.cut(&name("attn_q"), n_rows, width, parts)?;
             (query, Some(gate))
         } else {
             (self.linear(&name("attn_q"), query_width, width)?, None)
@@ -620,6 +748,7 @@ impl<O: Ops> Loader<'_, O> {
     ) -> Result<FeedForward<O>, LoadError> {
         let arch = self.arch;
         let config = match layer.feed_forward {
+            FeedForwardConfig::None => return Ok(FeedForward::None),
             FeedForwardConfig::Dense {
                 width,
                 fused_gate_up: true,
@@ -684,6 +813,7 @@ impl<O: Ops> Loader<'_, O> {
         Ok(FeedForward::Experts(Box::new(Experts {
             config,
             router,
+            selection_bias: self.source.optional_vector(&name("exp_probs_b.bias"), n)?,
             networks,
             scales: self
                 .source
@@ -862,6 +992,13 @@ impl<O: Ops> Loader<'_, O> {
     /// Loads a norm of the residual stream.
     fn residual_norm(&mut self, name: &str) -> Result<Norm<O>, LoadError> {
         let width = self.arch.width;
+        // Files of Falcon H1 leave out the ending.
+        let full = format!("{name}.weight");
+        let full = if self.source.has(name) && !self.source.has(&full) {
+            name
+        } else {
+            &full
+        };
         let bias = match self.arch.norm {
             NormKind::Rms => None,
             NormKind::Layer => self
@@ -869,14 +1006,15 @@ impl<O: Ops> Loader<'_, O> {
                 .optional_vector(&format!("{name}.bias"), width)?,
         };
         Ok(Norm {
-            weight: self.norm(&format!("{name}.weight"), width)?,
+            weight: self.norm(full, width)?,
             bias: self.bias(bias)?,
         })
     }
 
-    /// Loads the norm before a part of a layer, where there is one.
-    fn pre_norm(&mut self, name: &str) -> Result<Option<Norm<O>>, LoadError> {
-        let norm = self.arch.pre_norm.then(|| self.residual_norm(name));
+    /// Loads the norm before a part of a layer, where there are both.
+    fn pre_norm(&mut self, has_part: bool, name: &str) -> Result<Option<Norm<O>>, LoadError> {
+        let wanted = has_part && self.arch.pre_norm;
+        let norm = wanted.then(|| self.residual_norm(name));
         norm.transpose()
     }
 

@@ -5,7 +5,7 @@
 use llmsrv_engine::{LoadError, Pooling};
 
 use crate::{
-    arch::{Activation, ExpertsConfig},
+    arch::{Activation, ExpertsConfig, Gating},
     families,
     rope::{Rope, RopeStyle},
     source::{Source, invalid},
@@ -79,7 +79,7 @@ const FAMILIES: [(&str, Family); 4] = [
 ];
 
 /// Returns the names of the known encoders, which make vectors of texts and nothing else, sorted.
-pub fn architectures() -> impl Iterator<Item = &'static str> {
+pub(crate) fn architectures() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
 }
 
@@ -194,6 +194,8 @@ fn nomic_bert_moe(source: &Source) -> Result<EncoderConfig, LoadError> {
             n_experts,
             n_used,
             width: config.hidden,
+            gating: Gating::Softmax,
+            groups: None,
             normalize: false,
             weight_scale: 1.0,
             shared: None,

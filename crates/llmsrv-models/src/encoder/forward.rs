@@ -6,7 +6,7 @@ use llmsrv_engine::{ModelError, StepPlan};
 
 use super::{
     config::{EncoderConfig, Positions},
-    weights::{EncoderWeights, Head, Network, Norm, Plain},
+    weights::{EncoderWeights, Network, Norm, Plain},
 };
 use crate::{
     arch::ExpertsConfig,
@@ -32,12 +32,14 @@ pub(crate) fn forward<O: Ops>(
     };
     let attention = BidirectionalAttention {
         n_heads: config.n_heads,
+        n_kv_heads: config.n_heads,
         head_dim: config.head_dim,
         scale: 1.0 / (config.head_dim as f32).sqrt(),
         slopes: match &config.positions {
             Positions::Slopes(slopes) => Some(slopes),
             Positions::Table | Positions::Rotation(_) => None,
         },
+        reach: None,
     };
 
     // [n, w]
@@ -105,16 +107,10 @@ pub(crate) fn forward<O: Ops>(
         x = norm(ops, &sum, &layer.output_norm, eps)?;
     }
 
-    if let Some(Head { dense, output, .. }) = &weights.head {
-        if let Some(dense) = dense {
-            let hidden = linear(ops, &x, dense)?;
-            x = ops.tanh(hidden)?;
-        }
-        if let Some(output) = output {
-            x = linear(ops, &x, output)?;
-        }
+    match &weights.head {
+        Some(head) => head.read(ops, x, out),
+        None => ops.read(&x, out),
     }
-    ops.read(&x, out)
 }
 
 fn norm<O: Ops>(
@@ -146,7 +142,7 @@ fn moe<O: Ops>(
     let scores = ops.linear(x, router, None)?;
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
     ops.read(&scores, &mut host_scores)?;
-    let choices = Choices::new(&host_scores, config);
+    let choices = Choices::new(&host_scores, None, config);
     let mut sum = ops.zeros(n_rows, width)?;
     for (expert, network) in experts.iter().enumerate() {
         let (rows, factors) = choices.of(expert);

@@ -12,7 +12,7 @@ use llmsrv_engine::{
 };
 use llmsrv_tokenizer::{Algorithm, Tokenizer};
 
-pub use self::config::architectures;
+pub(crate) use self::config::architectures;
 pub(crate) use self::config::{EncoderConfig, pooling, read};
 use self::weights::EncoderWeights;
 use crate::{model::BLOCK_SIZE, ops::Ops, source::Source};
@@ -37,7 +37,7 @@ impl<O: Ops> Encoder<O> {
     ) -> Result<Encoder<O>, LoadError> {
         let weights = EncoderWeights::load(source, &config, tokenizer.vocab_size(), &mut ops)?;
         let width = match (config.pooling, &weights.head) {
-            (Pooling::Rank, Some(head)) => head.n_scores,
+            (Pooling::Rank, Some(head)) => head.n_outputs,
             _ => config.width,
         };
         let spec = ModelSpec {
@@ -67,40 +67,40 @@ impl<O: Ops> Encoder<O> {
             ops,
         })
     }
+}
 
-    /// Checks everything that the arithmetic relies on.
-    fn check(&self, plan: &StepPlan, rows: &[f32]) -> Result<(), &'static str> {
-        let n_rows = plan.tokens.len();
-        let unknown = |token: &u32| *token as usize >= self.spec.vocab_size;
-        if plan.tokens.iter().any(unknown) {
-            return Err("a token is not in the vocabulary");
-        }
-        let mut next_row = 0;
-        for span in &plan.spans {
-            if span.rows.start != next_row || span.rows.is_empty() || span.rows.end > n_rows {
-                return Err("spans do not cover the rows in order");
-            }
-            next_row = span.rows.end;
-            let n_tokens = span.rows.len();
-            if n_tokens > self.spec.context_length {
-                return Err("an input is longer than the context");
-            }
-            let positions = plan.positions.get(span.rows.clone()).unwrap_or_default();
-            if span.start != 0 || !positions.iter().copied().eq(0..n_tokens as u32) {
-                return Err("an input is not whole");
-            }
-        }
-        let ascending = plan.logit_rows.is_sorted_by(|a, b| a < b);
-        let last = plan.logit_rows.last().map_or(0, |row| *row as usize + 1);
-        if next_row != n_rows || plan.positions.len() != n_rows || !ascending || last > n_rows {
-            return Err("rows without a span, or wanted rows that do not exist");
-        }
-        let width = self.spec.embedding.map_or(0, |spec| spec.width);
-        if rows.len() != plan.logit_rows.len() * width {
-            return Err("the result has another length than the plan asks for");
-        }
-        Ok(())
+/// Checks everything that the arithmetic of whole inputs relies on.
+pub(crate) fn check(spec: &ModelSpec, plan: &StepPlan, rows: &[f32]) -> Result<(), &'static str> {
+    let n_rows = plan.tokens.len();
+    let unknown = |token: &u32| *token as usize >= spec.vocab_size;
+    if plan.tokens.iter().any(unknown) {
+        return Err("a token is not in the vocabulary");
     }
+    let mut next_row = 0;
+    for span in &plan.spans {
+        if span.rows.start != next_row || span.rows.is_empty() || span.rows.end > n_rows {
+            return Err("spans do not cover the rows in order");
+        }
+        next_row = span.rows.end;
+        let n_tokens = span.rows.len();
+        if n_tokens > spec.context_length {
+            return Err("an input is longer than the context");
+        }
+        let positions = plan.positions.get(span.rows.clone()).unwrap_or_default();
+        if span.start != 0 || !positions.iter().copied().eq(0..n_tokens as u32) {
+            return Err("an input is not whole");
+        }
+    }
+    let ascending = plan.logit_rows.is_sorted_by(|a, b| a < b);
+    let last = plan.logit_rows.last().map_or(0, |row| *row as usize + 1);
+    if next_row != n_rows || plan.positions.len() != n_rows || !ascending || last > n_rows {
+        return Err("rows without a span, or wanted rows that do not exist");
+    }
+    let width = spec.embedding.map_or(0, |spec| spec.width);
+    if rows.len() != plan.logit_rows.len() * width {
+        return Err("the result has another length than the plan asks for");
+    }
+    Ok(())
 }
 
 impl<O> Model for Encoder<O>
@@ -123,7 +123,7 @@ where
     }
 
     fn embed(&mut self, plan: &StepPlan, rows: &mut [f32]) -> Result<(), ModelError> {
-        let checked = self.check(plan, rows);
+        let checked = check(&self.spec, plan, rows);
         checked.map_err(|reason| ModelError::Compute(format!("invalid plan: {reason}")))?;
         if plan.logit_rows.is_empty() {
             return Ok(());

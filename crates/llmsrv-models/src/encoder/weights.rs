@@ -5,6 +5,7 @@ use llmsrv_engine::{LoadError, Pooling};
 use super::config::{EncoderConfig, Positions};
 use crate::{
     arch::ExpertsConfig,
+    head::Head,
     ops::Ops,
     source::{FileMatrix, Source, invalid},
     weights::{Linear, device},
@@ -84,16 +85,6 @@ pub(crate) struct Plain<O: Ops> {
     pub down: Linear<O>,
 }
 
-/// A classifier: `output(tanh(dense(x)))`.
-pub(crate) struct Head<O: Ops> {
-    /// Before the hyperbolic tangent.
-    pub dense: Option<Linear<O>>,
-    /// From what the hyperbolic tangent gives to the scores.
-    pub output: Option<Linear<O>>,
-    /// Number of scores.
-    pub n_scores: usize,
-}
-
 impl<O: Ops> EncoderWeights<O> {
     /// Finds all weights that `config` needs. `n_vocab` is the number of tokens.
     pub(crate) fn load(
@@ -116,7 +107,7 @@ impl<O: Ops> EncoderWeights<O> {
             .then(|| source.matrix(types, source.n_rows(types).unwrap_or(1), width));
         let positions = (config.positions == Positions::Table)
             .then(|| source.table("position_embd.weight", config.context_length, width));
-        let head = loader.head()?;
+        let head = Head::classifier(source, width, loader.ops)?;
         if config.pooling == Pooling::Rank && head.is_none() {
             return Err(invalid("tensor cls.output.weight is missing".into()));
         }
@@ -209,27 +200,6 @@ impl<O: Ops> Loader<'_, O> {
         }
         let up = self.linear(&name("ffn_up"), hidden, width)?;
         Ok(Network::Plain(Plain { up, down }))
-    }
-
-    fn head(&mut self) -> Result<Option<Head<O>>, LoadError> {
-        let width = self.config.width;
-        let n_rows = |name: &str| {
-            let rows = || self.source.n_rows(name).unwrap_or(1);
-            self.source.has(name).then(rows)
-        };
-        let (n_dense, n_output) = (n_rows("cls.weight"), n_rows("cls.output.weight"));
-        let Some(n_scores) = n_output.or(n_dense) else {
-            return Ok(None);
-        };
-        let dense = n_dense.map(|n| self.linear("cls", n, width)).transpose()?;
-        let output = n_output
-            .map(|n| self.linear("cls.output", n, n_dense.unwrap_or(width)))
-            .transpose()?;
-        Ok(Some(Head {
-            dense,
-            output,
-            n_scores,
-        }))
     }
 
     /// Loads `name.weight` and, if there is one, `name.bias`.

@@ -1,4 +1,5 @@
-//! Gemma 1 to 3: scaled embeddings, GELU; from 2 on norms around every part and sliding windows.
+//! Gemma 1 to 3 and `EmbeddingGemma`: scaled embeddings, GELU; from 2 on norms around every part and
+//! sliding windows.
 //!
 //! The files store norm weights with the 1 of Gemma's `1 + w` added.
 
@@ -81,6 +82,21 @@ pub(crate) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
     arch.ropes = vec![global.build(), local.build()];
     for layer in &mut arch.layers {
         layer.rope = Some(usize::from(layer.window.is_some()));
+    }
+    Ok(arch)
+}
+
+/// `EmbeddingGemma`: Gemma 3 in which tokens see those after them, too, in windows as far as before them
+/// (<https://arxiv.org/abs/2509.20354>).
+pub(super) fn embedding(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = gemma3(source)?;
+    if source.flag("attention.causal") == Some(true) {
+        let message = "an encoder whose tokens see only what was before them".to_owned();
+        return Err(LoadError::Unsupported(message));
+    }
+    arch.bidirectional = true;
+    for layer in &mut arch.layers {
+        layer.window = layer.window.map(|window| window / 2);
     }
     Ok(arch)
 }

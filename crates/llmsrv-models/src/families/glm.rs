@@ -1,9 +1,21 @@
-//! GLM 4: Llama with norms on both sides of each part, and gate and up mostly in one tensor.
+//! GLM: the generation of 2024 with fused matrices, that of 2025 with norms on both sides of each part, and
+//! the one with experts.
 
 use llmsrv_engine::LoadError;
 
-use super::{base, set_fused};
-use crate::{arch::ArchConfig, rope::RopeStyle, source::Source};
+use super::{base, gating, set_experts, set_fused, set_shared};
+use crate::{
+    arch::{ArchConfig, Gating, QkNorm},
+    rope::RopeStyle,
+    source::Source,
+};
+
+/// GLM 4 of 2024 and ChatGLM 3: Llama with gate and up in one tensor.
+pub(super) fn chatglm(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = base(source, RopeStyle::Interleaved)?;
+    set_fused(&mut arch);
+    Ok(arch)
+}
 
 /// GLM 4, and the language part of models that see, whose rotation has an angle for time, height and
 /// width: for text the three are equal. Their matrices are ordered for halves.
@@ -18,5 +30,22 @@ pub(crate) fn glm4(source: &Source) -> Result<ArchConfig, LoadError> {
     if !source.has("blk.0.ffn_gate.weight") {
         set_fused(&mut arch);
     }
+    Ok(arch)
+}
+
+/// GLM 4.5 to 4.7: experts chosen by sigmoids behind some dense layers. The large ones norm queries and keys.
+pub(super) fn glm4moe(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
+    arch.feed_forward_norm = "post_attention_norm";
+    if source.has("blk.0.attn_q_norm.weight") {
+        arch.qk_norm = Some(QkNorm::Head);
+    }
+    let gating = gating(source, Gating::Sigmoid)?;
+    let normalize = source.flag("expert_weights_norm").unwrap_or(false);
+    set_shared(&mut arch, source)?;
+    set_experts(&mut arch, |experts| {
+        experts.gating = gating;
+        experts.normalize = normalize;
+    });
     Ok(arch)
 }

@@ -3,9 +3,9 @@
 
 use llmsrv_engine::LoadError;
 
-use super::{base, base_with, set_experts, small_count};
+use super::{base, base_with, mamba, set_experts};
 use crate::{
-    arch::{ArchConfig, Mixer, ScanConfig, SharedExpert},
+    arch::{ArchConfig, Mixer, SharedExpert},
     rope::RopeStyle,
     source::{Source, invalid},
 };
@@ -17,23 +17,7 @@ pub(super) fn granite(source: &Source) -> Result<ArchConfig, LoadError> {
 
 /// Granite 4 H: layers without key heads scan.
 pub(super) fn hybrid(source: &Source) -> Result<ArchConfig, LoadError> {
-    let n_heads = small_count(source, "ssm.time_step_rank", 1..=MOST_HEADS)?;
-    let width = source.count("ssm.inner_size")?;
-    if !width.is_multiple_of(n_heads) || width / n_heads > LARGEST_HEAD {
-        let key = source.full("ssm.inner_size");
-        return Err(invalid(format!("{key} is {width} for {n_heads} heads")));
-    }
-    let scan = ScanConfig {
-        taps: small_count(source, "ssm.conv_kernel", 2..=MOST_TAPS)?,
-        n_heads,
-        head_dim: width / n_heads,
-        state_dim: small_count(source, "ssm.state_size", 1..=LARGEST_HEAD)?,
-        n_groups: small_count(source, "ssm.group_count", 1..=n_heads)?,
-    };
-    if scan.n_groups > 1 {
-        let (key, n) = (source.full("ssm.group_count"), scan.n_groups);
-        return Err(LoadError::Unsupported(format!("{key} is {n}")));
-    }
+    let scan = mamba::scan(source)?;
     let style = RopeStyle::Interleaved;
     let arch = base_with(source, style, &|_, n_kv_heads| match n_kv_heads {
         0 => Mixer::Scan(scan),
@@ -68,8 +52,3 @@ fn with_multipliers(mut arch: ArchConfig, source: &Source) -> Result<ArchConfig,
     set_experts(&mut arch, |experts| experts.shared = shared);
     Ok(arch)
 }
-
-/// Far above every published model; they bound what a state takes before tensors are checked.
-const MOST_TAPS: usize = 64;
-const MOST_HEADS: usize = 1 << 10;
-const LARGEST_HEAD: usize = 1 << 10;

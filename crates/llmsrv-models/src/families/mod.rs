@@ -5,7 +5,9 @@
 //! the keys: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod classic;
+mod deepseek;
 mod exaone;
+mod falcon_h1;
 mod gemma;
 mod gemma4;
 mod glm;
@@ -13,6 +15,9 @@ mod gpt_oss;
 mod granite;
 mod lfm2;
 mod llama;
+mod mamba;
+mod minimax;
+mod nemotron_h;
 mod olmo;
 mod phi;
 mod qwen;
@@ -25,7 +30,8 @@ use llmsrv_engine::LoadError;
 
 use crate::{
     arch::{
-        Activation, ArchConfig, ExpertsConfig, FeedForwardConfig, LayerConfig, Mixer, NormKind,
+        Activation, ArchConfig, ExpertGroups, ExpertsConfig, FeedForwardConfig, Gating,
+        LayerConfig, Mixer, NormKind, SharedExpert,
     },
     encoder,
     rope::{RopeSettings, RopeStyle, Scaling, Yarn},
@@ -36,18 +42,22 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 41] = [
+const FAMILIES: [(&str, Family); 48] = [
+    ("chatglm", glm::chatglm),
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
+    ("deepseek2", deepseek::deepseek2),
     ("ernie4_5", llama::llama),
     ("exaone", exaone::exaone),
     ("exaone4", exaone::exaone4),
     ("falcon", classic::falcon),
+    ("falcon-h1", falcon_h1::falcon_h1),
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
     ("gemma3", gemma::gemma3),
     ("gemma4", gemma4::gemma4),
     ("glm4", glm::glm4),
+    ("glm4moe", glm::glm4moe),
     ("gpt-oss", gpt_oss::gpt_oss),
     ("gpt2", classic::gpt2),
     ("gptneox", classic::gptneox),
@@ -57,8 +67,11 @@ const FAMILIES: [(&str, Family); 41] = [
     ("internlm2", llama::llama),
     ("lfm2", lfm2::lfm2),
     ("llama", llama::llama),
+    ("mamba2", mamba::mamba2),
+    ("minimax-m2", minimax::minimax_m2),
     ("mistral3", llama::mistral3),
     ("nemotron", classic::nemotron),
+    ("nemotron_h", nemotron_h::nemotron_h),
     ("olmo2", olmo::olmo2),
     ("olmoe", olmo::olmoe),
     ("phi2", classic::phi2),
@@ -80,21 +93,17 @@ const FAMILIES: [(&str, Family); 41] = [
     ("starcoder2", classic::starcoder2),
 ];
 
+/// As [`FAMILIES`], of models whose tokens see those after them, too, and which make vectors of texts and
+/// nothing else.
+const BIDIRECTIONAL: [(&str, Family); 1] = [("gemma-embedding", gemma::embedding)];
+
 /// Architectures that are known and do not run yet, and why.
 const NOT_YET: &[(&str, &str)] = &[
-    ("chatglm", "fused matrices of its own order"),
-    ("deepseek2", "latent attention"),
-    ("falcon-h1", "keeps a recurrent state"),
-    ("gemma-embedding", "tokens see those after them"),
     ("gemma3n", "four residual streams"),
-    ("glm4moe", "routing by sigmoids"),
     ("lfm2moe", "keeps a recurrent state"),
     ("llama4", "attention in chunks"),
-    ("mamba2", "keeps a recurrent state"),
-    ("minimax-m2", "routing by sigmoids"),
     ("mllama", "attention across to images"),
     ("modern-bert", "windows on both sides"),
-    ("nemotron_h", "keeps a recurrent state"),
     ("nemotron_h_moe", "keeps a recurrent state"),
 ];
 
@@ -104,6 +113,14 @@ const LARGEST_HEAD: usize = 1 << 14;
 /// Returns the names of the known decoders, sorted.
 pub fn architectures() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
+}
+
+/// Returns the names of the known encoders, which make vectors of texts and nothing else, sorted.
+pub fn encoders() -> impl Iterator<Item = &'static str> {
+    let ours = BIDIRECTIONAL.iter().map(|(name, _)| *name);
+    let mut all: Vec<&str> = encoder::architectures().chain(ours).collect();
+    all.sort_unstable();
+    all.into_iter()
 }
 
 /// Returns the architectures that are known and do not run yet, sorted, and why.
@@ -121,11 +138,12 @@ pub fn refusal(architecture: &str) -> Option<String> {
 
 /// Reads the hyperparameters of a file of `architecture`.
 pub(crate) fn read(architecture: &str, source: &Source) -> Result<ArchConfig, LoadError> {
-    let Some((_, family)) = FAMILIES.iter().find(|(name, _)| *name == architecture) else {
+    let mut families = FAMILIES.iter().chain(&BIDIRECTIONAL);
+    let Some((_, family)) = families.find(|(name, _)| *name == architecture) else {
         if let Some(refusal) = refusal(architecture) {
             return Err(LoadError::Unsupported(refusal));
         }
-        let known: Vec<&str> = architectures().chain(encoder::architectures()).collect();
+        let known: Vec<&str> = architectures().chain(encoders()).collect();
         return Err(LoadError::Unsupported(format!(
             "architecture {architecture:?} (known: {})",
             known.join(", ")
@@ -146,28 +164,24 @@ fn base_with(
     style: RopeStyle,
     mixer: &dyn Fn(usize, usize) -> Mixer,
 ) -> Result<ArchConfig, LoadError> {
-    source.count("block_count")?;
-    let (n_layers, _) = source.n_layers()?;
-    // Each layer has tensors of its own, so a larger count is a lie that would cost memory.
-    if n_layers > source.n_tensors() {
-        let key = source.full("block_count");
-        return Err(invalid(format!(
-            "{key} is {n_layers}, more than the tensors of the file"
-        )));
-    }
+    let n_layers = n_layers(source)?;
     let width = source.count("embedding_length")?;
-    let heads = source.counts("attention.head_count", n_layers)?;
-    let Some(heads) = heads else {
-        let key = source.full("attention.head_count");
-        return Err(invalid(format!("{key} is missing")));
-    };
+    let listed = source.counts_or_none("attention.head_count", n_layers)?;
+    let heads = listed.clone().unwrap_or_else(|| vec![0; n_layers]);
     let kv_heads = source.counts_or_none("attention.head_count_kv", n_layers)?;
     let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
     let mixers = kv_heads.iter().enumerate().map(|(idx, n)| mixer(idx, *n));
     let mixers: Vec<Mixer> = mixers.collect();
     for (idx, (n_heads, n_kv_heads)) in heads.iter().zip(&kv_heads).enumerate() {
-        if mixers.get(idx) != Some(&Mixer::Attention) {
+        if !mixers.get(idx).is_some_and(Mixer::attends) {
             continue;
+        }
+        if *n_heads == 0 {
+            let key = source.full("attention.head_count");
+            return Err(invalid(match &listed {
+                None => format!("{key} is missing"),
+                Some(_) => format!("{key} is 0 in layer {idx}"),
+            }));
         }
         if *n_kv_heads == 0 {
             let key = source.full("attention.head_count_kv");
@@ -180,21 +194,33 @@ fn base_with(
             )));
         }
     }
-    let n_heads = heads.iter().copied().max().unwrap_or(1);
-    let default = (width >= n_heads).then(|| width / n_heads);
-    let keys = ["attention.key_length", "attention.value_length"];
-    let Some(head_dim) = head_dim(source, keys, default)? else {
-        let key = source.full("attention.head_count");
-        return Err(invalid(format!("{key} is {n_heads}, more than {width}")));
-    };
     let context_length = source.count("context_length")?;
-    let rope = rope(source, style, head_dim, context_length)?.build();
+    let (mut head_dim, mut ropes) = (0, Vec::new());
+    if mixers.iter().any(Mixer::attends) {
+        let n_heads = heads.iter().copied().max().unwrap_or(1).max(1);
+        let default = (width >= n_heads).then(|| width / n_heads);
+        let of_keys = "attention.key_length";
+        // Latent attention makes its values of what it stores as keys.
+        let is_latent = mixers.iter().any(|mixer| matches!(mixer, Mixer::Latent(_)));
+        let of_values = if is_latent {
+            of_keys
+        } else {
+            "attention.value_length"
+        };
+        let keys = [of_keys, of_values];
+        let Some(found) = self::head_dim(source, keys, default)? else {
+            let key = source.full("attention.head_count");
+            return Err(invalid(format!("{key} is {n_heads}, more than {width}")));
+        };
+        head_dim = found;
+        ropes.push(rope(source, style, head_dim, context_length)?.build());
+    }
     let feed_forward = feed_forward(source, n_layers)?;
     let layers = heads.iter().zip(&kv_heads).zip(mixers).zip(feed_forward);
     let mut n_storing = 0;
     let layers = layers
         .map(|(((n_heads, n_kv_heads), mixer), feed_forward)| {
-            let stores_kv = mixer == Mixer::Attention;
+            let stores_kv = mixer.attends();
             let kv_layer = n_storing;
             n_storing += usize::from(stores_kv);
             LayerConfig {
@@ -204,7 +230,7 @@ fn base_with(
                 head_dim,
                 kv_layer,
                 stores_kv,
-                rope: Some(0),
+                rope: stores_kv.then_some(0),
                 window: None,
                 feed_forward,
             }
@@ -213,6 +239,8 @@ fn base_with(
     Ok(ArchConfig {
         context_length,
         width,
+        bidirectional: false,
+        pooling: encoder::pooling(source)?,
         norm: NormKind::Rms,
         norm_eps: source
             .positive("attention.layer_norm_rms_epsilon")?
@@ -230,7 +258,7 @@ fn base_with(
         sinks: false,
         embedding_scale: 1.0,
         residual_scale: 1.0,
-        attention_scale: 1.0 / (head_dim as f32).sqrt(),
+        attention_scale: 1.0 / (head_dim.max(1) as f32).sqrt(),
         attention_softcap: None,
         query_temperature: None,
         logit_scale: 1.0,
@@ -238,9 +266,23 @@ fn base_with(
         activation: Activation::Silu,
         per_layer_input: None,
         suppressed: Vec::new(),
-        ropes: vec![rope],
+        ropes,
         layers,
     })
+}
+
+/// Reads the number of layers.
+fn n_layers(source: &Source) -> Result<usize, LoadError> {
+    source.count("block_count")?;
+    let (n_layers, _) = source.n_layers()?;
+    // Each layer has tensors of its own, so a larger count is a lie that would cost memory.
+    if n_layers > source.n_tensors() {
+        let key = source.full("block_count");
+        return Err(invalid(format!(
+            "{key} is {n_layers}, more than the tensors of the file"
+        )));
+    }
+    Ok(n_layers)
 }
 
 /// Reads the elements of a head, the same for keys and values; `default` where the file does not say.
@@ -276,18 +318,46 @@ fn small_count(
     Err(invalid(format!("{key} is {count}, not {least} to {most}")))
 }
 
-/// Reads the feed-forward parts of all layers: experts if the file has some, else one network each.
+/// Reads the feed-forward parts of all layers: experts if the file has some, but for the first layers, else
+/// one network each.
 fn feed_forward(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>, LoadError> {
-    if let Some(experts) = experts(source)? {
-        return Ok(vec![FeedForwardConfig::Experts(experts); n_layers]);
+    let Some(experts) = experts(source)? else {
+        return dense(source, n_layers);
+    };
+    let n_dense = leading_dense(source)?;
+    if n_dense > n_layers {
+        let key = source.full("leading_dense_block_count");
+        return Err(invalid(format!("{key} is {n_dense} of {n_layers} layers")));
     }
-    let Some(widths) = source.counts("feed_forward_length", n_layers)? else {
+    let mut parts = match n_dense {
+        0 => Vec::new(),
+        _ => dense(source, n_layers)?,
+    };
+    parts.truncate(n_dense);
+    parts.resize(n_layers, FeedForwardConfig::Experts(experts));
+    Ok(parts)
+}
+
+/// Reads how many layers come before those with experts.
+fn leading_dense(source: &Source) -> Result<usize, LoadError> {
+    let n_dense = source.optional_count("leading_dense_block_count")?;
+    Ok(n_dense.unwrap_or(0))
+}
+
+/// Reads one network for each layer, where that has hidden elements.
+fn dense(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>, LoadError> {
+    if !source.has_key("feed_forward_length") {
         let key = source.full("feed_forward_length");
         return Err(invalid(format!("{key} is missing")));
-    };
-    let dense = |width| FeedForwardConfig::Dense {
-        width,
-        fused_gate_up: false,
+    }
+    let widths = source.counts_or_none("feed_forward_length", n_layers)?;
+    let widths = widths.unwrap_or_else(|| vec![0; n_layers]);
+    let dense = |width| match width {
+        0 => FeedForwardConfig::None,
+        _ => FeedForwardConfig::Dense {
+            width,
+            fused_gate_up: false,
+        },
     };
     Ok(widths.into_iter().map(dense).collect())
 }
@@ -305,20 +375,84 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
     // Where the key is missing, `feed_forward_length` may be that of a dense sibling.
     let width = match source.optional_count("expert_feed_forward_length")? {
         Some(width) => width,
-        None => match source.n_rows("blk.0.ffn_up_exps.weight") {
-            Some(width) => width,
-            None => source.count("feed_forward_length")?,
-        },
+        None => {
+            let first = leading_dense(source)?;
+            match source.n_rows(&format!("blk.{first}.ffn_up_exps.weight")) {
+                Some(width) => width,
+                None => source.count("feed_forward_length")?,
+            }
+        }
     };
+    let normalize = source.flag("expert_weights_norm");
     Ok(Some(ExpertsConfig {
         n_experts,
         n_used,
         width,
-        normalize: source.flag("norm_top_k_prob").unwrap_or(true),
+        gating: gating(source, Gating::Softmax)?,
+        groups: groups(source, n_experts, n_used)?,
+        normalize: normalize.or(source.flag("norm_top_k_prob")).unwrap_or(true),
         weight_scale: source.positive("expert_weights_scale")?.unwrap_or(1.0),
         shared: None,
         beside: None,
     }))
+}
+
+/// Reads how the scores of experts become probabilities; `default` where the file does not say.
+fn gating(source: &Source, default: Gating) -> Result<Gating, LoadError> {
+    let key = "expert_gating_func";
+    match source.optional_count(key)? {
+        None => Ok(default),
+        // 3 is the softmax of the chosen scores alone: that of all scores, made to sum to one.
+        Some(1 | 3) => Ok(Gating::Softmax),
+        Some(2) => Ok(Gating::Sigmoid),
+        Some(other) => {
+            let key = source.full(key);
+            Err(LoadError::Unsupported(format!("{key} is {other}")))
+        }
+    }
+}
+
+/// Reads the groups of experts that a row chooses from before it chooses experts, if there are some.
+fn groups(
+    source: &Source,
+    n_experts: usize,
+    n_used: usize,
+) -> Result<Option<ExpertGroups>, LoadError> {
+    let key = "expert_group_count";
+    let Some(n) = source.optional_count(key)?.filter(|n| *n > 1) else {
+        return Ok(None);
+    };
+    if !n_experts.is_multiple_of(n) {
+        let key = source.full(key);
+        return Err(invalid(format!(
+            "{key} is {n}, which does not divide {n_experts} experts"
+        )));
+    }
+    let key = "expert_group_used_count";
+    let groups = ExpertGroups {
+        n,
+        n_used: source.count(key)?,
+    };
+    if groups.n_used > n || groups.n_used * (n_experts / n) < n_used {
+        let (key, taken) = (source.full(key), groups.n_used);
+        return Err(invalid(format!(
+            "{key} is {taken} of {n} groups for {n_used} of {n_experts} experts"
+        )));
+    }
+    Ok(Some(groups))
+}
+
+/// Gives all layers with experts a network that every row takes, as wide as some of them together.
+fn set_shared(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+    if let Some(n) = source.optional_count("expert_shared_count")? {
+        set_experts(arch, |experts| {
+            experts.shared = Some(SharedExpert {
+                width: experts.width.saturating_mul(n),
+                gated: false,
+            });
+        });
+    }
+    Ok(())
 }
 
 /// Changes the dense networks of all layers.

@@ -387,6 +387,24 @@ impl Ops for CandleOps {
         normed().map_err(failed)
     }
 
+    fn grouped_norm(
+        &mut self,
+        x: &Tensor,
+        weight: &Tensor,
+        n_groups: usize,
+        eps: f32,
+    ) -> Result<Tensor, ModelError> {
+        let normed = || {
+            let groups = x.reshape(((), n_groups, weight.elem_count() / n_groups))?;
+            let mean_square = groups.sqr()?.mean_keepdim(2)?;
+            groups
+                .broadcast_div(&(mean_square + f64::from(eps))?.sqrt()?)?
+                .reshape(x.shape())?
+                .broadcast_mul(weight)
+        };
+        normed().map_err(failed)
+    }
+
     fn layer_norm(
         &mut self,
         x: &Tensor,
@@ -611,31 +629,49 @@ impl Ops for CandleOps {
     ) -> Result<Tensor, ModelError> {
         let parts = plan.spans.iter().map(|span| {
             let (first, n) = (span.rows.start, span.rows.len());
+            let (n_heads, n_kv_heads, dim) =
+                (attention.n_heads, attention.n_kv_heads, attention.head_dim);
+            let group = n_heads / n_kv_heads;
             // [heads, rows, elements]
-            let heads = |x: &Tensor| {
+            let heads = |x: &Tensor, n_heads: usize| {
                 x.narrow(0, first, n)?
-                    .reshape((n, attention.n_heads, attention.head_dim))?
+                    .reshape((n, n_heads, dim))?
                     .transpose(0, 1)?
                     .contiguous()
             };
-            let scores = heads(query)?.matmul(&heads(key)?.t()?)?;
+            let of_keys = |x: &Tensor| {
+                heads(x, n_kv_heads)?
+                    .unsqueeze(1)?
+                    .broadcast_as((n_kv_heads, group, n, dim))?
+                    .contiguous()?
+                    .reshape((n_heads, n, dim))
+            };
+            let scores = heads(query, n_heads)?.matmul(&of_keys(key)?.t()?)?;
             let mut scores = (scores * f64::from(attention.scale))?;
+            if let Some(reach) = attention.reach {
+                let mask = (0..n * n).map(|i| match (i / n).abs_diff(i % n) > reach {
+                    true => f32::NEG_INFINITY,
+                    false => 0.0,
+                });
+                let mask = Tensor::from_vec(mask.collect(), (1, n, n), &self.device)?;
+                scores = scores.broadcast_add(&mask)?;
+            }
             if let Some(slopes) = attention.slopes {
                 let distance = |i: usize| (i / n).abs_diff(i % n) as f32;
                 let bias = slopes
                     .iter()
                     .flat_map(|slope| (0..n * n).map(move |i| -slope * distance(i)));
-                let shape = (attention.n_heads, n, n);
+                let shape = (n_heads, n, n);
                 scores = (scores + Tensor::from_vec(bias.collect(), shape, &self.device)?)?;
             }
             let exp = scores
                 .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
                 .exp()?;
             exp.broadcast_div(&exp.sum_keepdim(D::Minus1)?)?
-                .matmul(&heads(value)?)?
+                .matmul(&of_keys(value)?)?
                 .transpose(0, 1)?
                 .contiguous()?
-                .reshape((n, attention.n_heads * attention.head_dim))
+                .reshape((n, n_heads * dim))
         });
         let parts = parts.collect::<candle_core::Result<Vec<_>>>();
         parts
@@ -699,6 +735,10 @@ impl Ops for CandleOps {
         columns
             .and_then(|columns| columns.contiguous())
             .map_err(failed)
+    }
+
+    fn join(&mut self, parts: &[Tensor]) -> Result<Tensor, ModelError> {
+        Tensor::cat(parts, 1).map_err(failed)
     }
 
     fn gather_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {

@@ -292,6 +292,26 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
+    fn grouped_norm(
+        &mut self,
+        x: &Buffer,
+        weight: &Vec<f32>,
+        n_groups: usize,
+        eps: f32,
+    ) -> Result<Buffer, ModelError> {
+        let mut out = self.buffers.take(x.n_rows(), x.width());
+        let len = (weight.len() / n_groups.max(1)).max(1);
+        let x = x.values();
+        self.in_rows(&mut out, |at, out| {
+            let weights = weight.chunks_exact(len).cycle();
+            let parts = x[at].chunks_exact(len).zip(out.chunks_exact_mut(len));
+            for ((x, out), weight) in parts.zip(weights) {
+                kernels::rms_norm(x, weight, eps, out);
+            }
+        });
+        Ok(out)
+    }
+
     fn layer_norm(
         &mut self,
         x: &Buffer,
@@ -734,6 +754,22 @@ impl Ops for CpuOps {
             let from =
                 from.ok_or_else(|| ModelError::Compute("columns that are not there".into()))?;
             out.row_mut(row).copy_from_slice(from);
+        }
+        Ok(out)
+    }
+
+    fn join(&mut self, parts: &[Buffer]) -> Result<Buffer, ModelError> {
+        let width = parts.iter().map(Buffer::width).sum();
+        let mut out = self
+            .buffers
+            .take(parts.first().map_or(0, Buffer::n_rows), width);
+        for row in 0..out.n_rows() {
+            let mut rest = out.row_mut(row);
+            for part in parts {
+                let (to, left) = rest.split_at_mut(part.width());
+                to.copy_from_slice(part.row(row));
+                rest = left;
+            }
         }
         Ok(out)
     }

@@ -10,7 +10,7 @@ use llmsrv_gpu::{
 
 use super::{Attention, BidirectionalAttention, DeltaRule, Ops, SelectiveScan};
 use crate::{
-    arch::{Activation, ArchConfig, LayerConfig},
+    arch::{Activation, ArchConfig, LayerConfig, Mixer},
     model::BLOCK_SIZE,
     rope::{Rope, RopeStyle},
     source::FileMatrix,
@@ -39,6 +39,11 @@ impl GpuOps {
         arch: &ArchConfig,
         weight_bytes: u64,
     ) -> Result<GpuOps, LoadError> {
+        let is_latent = |layer: &LayerConfig| matches!(layer.mixer, Mixer::Latent(_));
+        if arch.layers.iter().any(is_latent) {
+            let message = format!("latent attention; {ON_THE_CPU}");
+            return Err(LoadError::Gpu(message));
+        }
         let odd = arch.layers.iter().map(|layer| layer.head_dim);
         let odd = odd
             .filter(|dim| !dim.is_multiple_of(2) || *dim > LARGEST_HEAD)
@@ -316,6 +321,16 @@ impl Ops for GpuOps {
         self.gpu.rms_norm(x, weight, eps).map_err(failed)
     }
 
+    fn grouped_norm(
+        &mut self,
+        _x: &Tensor,
+        _weight: &Vector,
+        _n_groups: usize,
+        _eps: f32,
+    ) -> Result<Tensor, ModelError> {
+        Err(no_states())
+    }
+
     fn layer_norm(
         &mut self,
         x: &Tensor,
@@ -479,6 +494,12 @@ impl Ops for GpuOps {
 
     fn columns(&mut self, x: &Tensor, first: usize, n: usize) -> Result<Tensor, ModelError> {
         self.gpu.columns(x, first, n).map_err(failed)
+    }
+
+    fn join(&mut self, _parts: &[Tensor]) -> Result<Tensor, ModelError> {
+        Err(ModelError::Compute(
+            "latent attention is not computed on a GPU".into(),
+        ))
     }
 
     fn gather_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {

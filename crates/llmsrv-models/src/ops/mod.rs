@@ -106,6 +106,16 @@ pub(crate) trait Ops: Send + Sized {
         eps: f32,
     ) -> Result<Self::Tensor, ModelError>;
 
+    /// As [`Ops::rms_norm`], where `weight` has an element for each of a row, and each of `n_groups` equal
+    /// stretches of a row is normed by itself.
+    fn grouped_norm(
+        &mut self,
+        x: &Self::Tensor,
+        weight: &Self::Vector,
+        n_groups: usize,
+        eps: f32,
+    ) -> Result<Self::Tensor, ModelError>;
+
     /// Moves each row to the mean 0 and the variance 1, multiplies it with `weight` and adds `bias`.
     fn layer_norm(
         &mut self,
@@ -305,6 +315,9 @@ pub(crate) trait Ops: Send + Sized {
         first: usize,
         n: usize,
     ) -> Result<Self::Tensor, ModelError>;
+
+    /// Sets the rows of several tensors side by side.
+    fn join(&mut self, parts: &[Self::Tensor]) -> Result<Self::Tensor, ModelError>;
 
     /// Copies the rows with these indices.
     fn gather_rows(&mut self, x: &Self::Tensor, rows: &[u32]) -> Result<Self::Tensor, ModelError>;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    tiny::{CASES, File, Random, difference, fingerprint},
+    tiny::{CASES, Case, EMBEDDERS, File, Random, difference, fingerprint},
     tiny_encoder::{ENCODERS, EncoderCase},
 };
 
@@ -62,7 +62,14 @@ fn files() -> Vec<(String, File, Vec<Vec<u32>>)> {
         }
         (format!("decoder_{name}"), file, case.prompts().to_vec())
     });
-    encoders.chain(decoders).collect()
+    let others = EMBEDDERS
+        .iter()
+        .map(|case| (case.name.to_owned(), case.file(), case.prompts().to_vec()));
+    encoders.chain(decoders).chain(others).collect()
+}
+
+fn embedder(name: &str) -> Case {
+    *EMBEDDERS.iter().find(|case| case.name == name).unwrap()
 }
 
 /// Computes all inputs together.
@@ -92,6 +99,7 @@ fn all_vectors_agree_with_llama_cpp() {
         for device in ["cpu", "candle"] {
             let loaded = load(&bytes, device).unwrap_or_else(|error| panic!("{name}: {error}"));
             for (found, expected) in vectors(loaded, &inputs, 512).iter().zip(&expected.vectors) {
+                let (found, expected) = (&as_theirs(found, expected), expected);
                 let difference = difference(found, expected);
                 assert!(
                     difference <= TOLERANCE,
@@ -106,14 +114,85 @@ fn all_vectors_agree_with_llama_cpp() {
     println!("largest difference: {worst:?}");
 }
 
+/// llama.cpp gives the probabilities of "yes" and "no"; here a judge gives the difference of their logits.
+fn as_theirs(found: &[f32], expected: &[f32]) -> Vec<f32> {
+    match (found, expected) {
+        ([score], [_, _]) => [*score, -score].map(|x| 1.0 / (1.0 + (-x).exp())).to_vec(),
+        _ => found.to_vec(),
+    }
+}
+
 #[test]
 fn every_encoder_has_a_case() {
+    let cases = ENCODERS.iter().map(|case| case.architecture);
+    let cases = cases.chain(EMBEDDERS.iter().map(|case| case.architecture));
+    let cases: Vec<&str> = cases.collect();
     for architecture in llmsrv_models::encoders() {
-        let case = ENCODERS
-            .iter()
-            .find(|case| case.architecture == architecture);
-        assert!(case.is_some(), "{architecture}");
+        assert!(cases.contains(&architecture), "{architecture}");
     }
+}
+
+/// Rows of the output stand in for a classifier that a file lacks, and labels say which score is which.
+#[test]
+fn a_judge_is_the_difference_of_yes_and_no() {
+    let score = |change: &dyn Fn(&mut File)| {
+        let mut file = embedder("qwen3_rank").file();
+        change(&mut file);
+        let loaded = load(&file.bytes(), "cpu").unwrap();
+        let spec = loaded.model.spec().embedding.unwrap();
+        assert_eq!(
+            (spec.width, spec.pooling, spec.bidirectional),
+            (1, Pooling::Rank, false)
+        );
+        vectors(loaded, &[vec![5, 7, 11, 2]], 512)[0][0]
+    };
+    let expected = score(&|_| {});
+    assert!(expected.abs() > 1e-3);
+    let labels = |labels: [&'static str; 2]| {
+        move |file: &mut File| {
+            let key = "qwen3.classifier.output_labels";
+            file.metadata.set(key, labels.to_vec());
+        }
+    };
+    assert_eq!(score(&labels(["no", "yes"])), -expected);
+    // Tokens 40 and 41 are "yes" and "no", with the rows of the classifier.
+    let lacking = score(&|file| {
+        let head = file.tensor("cls.output.weight").bytes.clone();
+        file.tensors
+            .retain(|tensor| tensor.name != "cls.output.weight");
+        let row = head.len() / 2;
+        file.tensor("token_embd.weight").bytes[40 * row..42 * row].copy_from_slice(&head);
+        let mut tokens: Vec<String> = ('!'..='~').map(|letter| letter.to_string()).collect();
+        tokens.extend(["ab".into(), "<end>".into()]);
+        (tokens[40], tokens[41]) = ("yes".into(), "no".into());
+        file.metadata.set("tokenizer.ggml.tokens", tokens);
+    });
+    assert_eq!(lacking, expected);
+    // One score is what it is.
+    let one = score(&|file| {
+        let head = file.tensor("cls.output.weight");
+        let row = head.bytes.len() / 2;
+        let second = head.bytes.split_off(row);
+        for (first, second) in head.bytes.chunks_exact_mut(4).zip(second.chunks_exact(4)) {
+            let [a, b] = [&*first, second].map(|x| f32::from_le_bytes(x.try_into().unwrap()));
+            first.copy_from_slice(&(a - b).to_le_bytes());
+        }
+        head.shape = vec![64, 1];
+    });
+    assert!((one - expected).abs() < 1e-4 * expected.abs().max(1.0));
+}
+
+/// A bidirectional decoder says that it makes no text.
+#[test]
+fn an_encoder_of_decoder_layers_says_what_it_is() {
+    let loaded = load(&embedder("gemma_embedding").file().bytes(), "cpu").unwrap();
+    let spec = loaded.model.spec().clone();
+    let embedding = spec.embedding.unwrap();
+    assert_eq!(
+        (embedding.width, embedding.pooling, embedding.bidirectional),
+        (64, Pooling::Mean, true)
+    );
+    assert!(!spec.generates() && spec.kv_block_bytes == 0 && spec.state_bytes == 0);
 }
 
 #[test]
@@ -191,6 +270,49 @@ fn an_encoder_says_what_it_is() {
 }
 
 #[test]
+fn embedders_that_lie_are_refused_in_one_line() {
+    let refuse = |name: &str, change: &dyn Fn(&mut File), expected: &str| {
+        let mut file = embedder(name).file();
+        change(&mut file);
+        let error = load(&file.bytes(), "cpu").map(|_| ()).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    };
+    refuse(
+        "gemma_embedding",
+        &|file| file.metadata.set("gemma-embedding.attention.causal", true),
+        "unsupported model: an encoder whose tokens see only what was before them",
+    );
+    refuse(
+        "gemma_embedding",
+        &|file| file.metadata.set("gemma-embedding.pooling_type", 7u32),
+        "unsupported model: gemma-embedding.pooling_type is 7",
+    );
+    refuse(
+        "gemma_embedding_dense",
+        &|file| file.tensor("dense_3.weight").shape.reverse(),
+        "invalid model file: tensor dense_3.weight has shape [64, 160], not [160, 160]",
+    );
+    refuse(
+        "gemma_embedding_dense",
+        &|file| file.tensor("dense_2.weight").name = "dense_4.weight".into(),
+        "invalid model file: tensor dense_3.weight has shape [160, 64], not [64, 64]",
+    );
+    refuse(
+        "qwen3_rank",
+        &|file| file.tensor("cls.output.weight").shape.reverse(),
+        "invalid model file: tensor cls.output.weight has shape [2, 64], not [64, 64]",
+    );
+    refuse(
+        "qwen3_rank",
+        &|file| {
+            file.tensors
+                .retain(|tensor| tensor.name != "cls.output.weight")
+        },
+        "invalid model file: tensor cls.output.weight is missing",
+    );
+}
+
+#[test]
 fn files_that_lie_are_refused_in_one_line() {
     let refuse = |change: &dyn Fn(&mut File), expected: &str| {
         let mut file = encoder("bert").file();
@@ -254,7 +376,7 @@ proptest! {
     /// A vector does not depend, by a single bit, on what it is computed beside, nor on the size of steps.
     #[test]
     fn a_vector_is_what_it_is_alone(
-        which in 0..ENCODERS.len() + DECODERS.len(),
+        which in 0..ENCODERS.len() + DECODERS.len() + EMBEDDERS.len(),
         lengths in prop::collection::vec(1usize..70, 1..6),
         step_tokens in 1usize..150,
         seed: u32,

@@ -272,6 +272,51 @@ fn other_spellings_give_the_same_model() {
             file.tensors.push(tensor);
         }
     });
+    check("deepseek2_lite", &|file| {
+        renamed(file, &[("deepseek2.", "glm4moelite.")]);
+        file.metadata.set("general.architecture", "glm4moelite");
+        file.metadata.set("tokenizer.ggml.pre", "gpt-2");
+    });
+    // What makes keys and values in two tensors, and the sizes of heads under names of their own.
+    check("deepseek2_lite", &|file| {
+        let (n_heads, rank, dim) = (4, 24, 16);
+        for layer in 0..3 {
+            let both = file.tensor(&format!("blk.{layer}.attn_kv_b.weight"));
+            let bytes = both.bytes.clone();
+            let row = |row: usize| &bytes[row * rank * 4..][..rank * 4];
+            let (mut keys, mut values) = (Vec::new(), Vec::new());
+            for first in (0..n_heads).map(|head| 2 * head * dim) {
+                for at in dim..2 * dim {
+                    values.extend_from_slice(row(first + at));
+                }
+                for column in 0..rank {
+                    for at in 0..dim {
+                        keys.extend_from_slice(&row(first + at)[column * 4..][..4]);
+                    }
+                }
+            }
+            let keys = FileTensor {
+                name: format!("blk.{layer}.attn_k_b.weight"),
+                shape: vec![dim as u64, rank as u64, n_heads as u64],
+                dtype: both.dtype,
+                bytes: keys,
+            };
+            both.name = format!("blk.{layer}.attn_v_b.weight");
+            both.shape = vec![rank as u64, dim as u64, n_heads as u64];
+            both.bytes = values;
+            file.tensors.push(keys);
+        }
+        for (key, value) in [
+            ("head_count_kv", 1u32),
+            ("key_length", 32),
+            ("value_length", 24),
+            ("key_length_mla", 24),
+            ("value_length_mla", 16),
+        ] {
+            let key = format!("deepseek2.attention.{key}");
+            file.metadata.set(key, value);
+        }
+    });
     check("lfm2", &|file| {
         file.tensor("token_embd_norm.weight").name = "output_norm.weight".into();
         file.metadata.set("lfm2.feed_forward_length", 144u32);

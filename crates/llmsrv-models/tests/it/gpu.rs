@@ -27,9 +27,10 @@ fn on_the_cpu(case: &Case) -> Box<dyn Model> {
         .model
 }
 
-/// The families that a GPU computes: those without a recurrent state.
+/// The families that a GPU computes: those without a recurrent state, and without latent attention.
 fn computed() -> impl Iterator<Item = &'static Case> {
-    CASES.iter().filter(|case| !keeps_state(case))
+    let cases = CASES.iter().filter(|case| case.parts.latent.is_none());
+    cases.filter(|case| !keeps_state(case))
 }
 
 fn keeps_state(case: &Case) -> bool {
@@ -144,6 +145,13 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
     let case = CASES.iter().find(|case| keeps_state(case)).unwrap();
     let reason = refusal(&case.write(folder.path()), SOFTWARE);
     assert!(reason.contains("recurrent state"), "{reason}");
+
+    let latent = CASES.iter().find(|case| case.parts.latent.is_some());
+    let reason = refusal(&latent.unwrap().write(folder.path()), SOFTWARE);
+    assert!(
+        reason.contains("latent attention") && reason.contains("LLMSRV_GPU=0"),
+        "{reason}"
+    );
 
     let path = wide(TensorType::IQ4_XS).write(folder.path());
     let reason = refusal(&path, SOFTWARE);

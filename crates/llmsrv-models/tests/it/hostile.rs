@@ -151,7 +151,89 @@ const LIES: &[(&str, Lie, &str)] = &[
     (
         "granitehybrid",
         |file| file.metadata.set("granitehybrid.ssm.group_count", 2u32),
-        "unsupported model: granitehybrid.ssm.group_count is 2",
+        "invalid model file: tensor blk.0.ssm_in.weight has shape [64, 292], not [64, 324]",
+    ),
+    (
+        "granitehybrid",
+        |file| file.metadata.set("granitehybrid.ssm.group_count", 3u32),
+        "invalid model file: granitehybrid.ssm.group_count is 3, which does not divide 4 heads",
+    ),
+    (
+        "mamba2",
+        |file| file.metadata.set("mamba2.ssm.group_count", 5u32),
+        "invalid model file: mamba2.ssm.group_count is 5, not 1 to 4",
+    ),
+    (
+        "mamba2",
+        |file| file.metadata.set("mamba2.ssm.group_count", 0u32),
+        "invalid model file: mamba2.ssm.group_count is missing",
+    ),
+    (
+        "mamba2",
+        |file| file.metadata.set("mamba2.ssm.inner_size", 1u32 << 30),
+        "invalid model file: mamba2.ssm.inner_size is 1073741824 for 4 heads",
+    ),
+    (
+        "mamba2",
+        |file| file.metadata.set("mamba2.ssm.conv_kernel", 65u32),
+        "invalid model file: mamba2.ssm.conv_kernel is 65, not 2 to 64",
+    ),
+    (
+        "mamba2",
+        |file| file.metadata.set("mamba2.feed_forward_length", 96u32),
+        "invalid model file: tensor blk.0.ffn_norm.weight is missing",
+    ),
+    (
+        "mamba2",
+        |file| file.tensor("blk.1.ssm_norm.weight").shape = vec![128],
+        "invalid model file: tensor blk.1.ssm_norm.weight has shape [128], not [64, 2]",
+    ),
+    (
+        "nemotron_h",
+        |file| {
+            let key = "nemotron_h.feed_forward_length";
+            file.metadata.set(key, vec![0i32, -96, 0, 0, 96]);
+        },
+        "invalid model file: nemotron_h.feed_forward_length is -96 in layer 1",
+    ),
+    (
+        "nemotron_h",
+        |file| {
+            let key = "nemotron_h.feed_forward_length";
+            file.metadata.set(key, vec![0u32, 96]);
+        },
+        "invalid model file: nemotron_h.feed_forward_length has 2 entries for 5 layers",
+    ),
+    (
+        "nemotron_h",
+        |file| {
+            let key = "nemotron_h.attention.head_count_kv";
+            file.metadata.set(key, vec![0u32, 0, 0, 0, 0]);
+        },
+        "invalid model file: tensor blk.2.ssm_in.weight is missing",
+    ),
+    (
+        "nemotron_h",
+        |file| file.metadata.set("nemotron_h.block_count", u32::MAX >> 1),
+        "invalid model file: nemotron_h.block_count is 2147483647, more than the tensors of the file",
+    ),
+    (
+        "falcon_h1",
+        |file| file.metadata.set("falcon-h1.attention.head_count", 0u32),
+        "invalid model file: falcon-h1.attention.head_count is missing",
+    ),
+    (
+        "falcon_h1",
+        |file| {
+            let key = "falcon-h1.attention.head_count";
+            file.metadata.set(key, vec![4u32, 0, 4]);
+        },
+        "invalid model file: falcon-h1.attention.head_count is 0 in layer 1",
+    ),
+    (
+        "falcon_h1",
+        |file| file.metadata.set("falcon-h1.ssm.time_step_rank", 3u32),
+        "invalid model file: falcon-h1.ssm.inner_size is 128 for 3 heads",
     ),
     (
         "granitehybrid",
@@ -206,6 +288,140 @@ const LIES: &[(&str, Lie, &str)] = &[
         "qwen3next_first",
         |file| file.metadata.set("qwen3next.ssm.group_count", 3u32),
         "invalid model file: tensor blk.0.ssm_in.weight has shape [64, 256], not [64, 288]",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_gating_func", 5u32),
+        "unsupported model: glm4moe.expert_gating_func is 5",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_gating_func", "sigmoid"),
+        "invalid model file: glm4moe.expert_gating_func is not a whole number",
+    ),
+    (
+        "glm4moe",
+        |file| {
+            file.metadata.set("glm4moe.leading_dense_block_count", 5u32);
+        },
+        "invalid model file: glm4moe.leading_dense_block_count is 5 of 4 layers",
+    ),
+    (
+        "glm4moe",
+        |file| {
+            file.metadata.set("glm4moe.leading_dense_block_count", 0u32);
+        },
+        "invalid model file: tensor blk.0.ffn_gate_inp.weight is missing",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_group_count", 4u32),
+        "invalid model file: glm4moe.expert_group_count is 4, which does not divide 6 experts",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_group_count", 3u32),
+        "invalid model file: glm4moe.expert_group_used_count is missing",
+    ),
+    (
+        "glm4moe_large",
+        |file| {
+            file.metadata.set("glm4moe.expert_group_count", 3u32);
+            file.metadata.set("glm4moe.expert_group_used_count", 1u32);
+        },
+        "invalid model file: glm4moe.expert_group_used_count is 1 of 3 groups for 3 of 6 experts",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_shared_count", 1u32 << 30),
+        "invalid model file: tensor blk.1.ffn_gate_shexp.weight has shape [64, 24], not \
+         [64, 25769803776]",
+    ),
+    (
+        "glm4moe",
+        |file| file.metadata.set("glm4moe.expert_weights_scale", f32::NAN),
+        "invalid model file: glm4moe.expert_weights_scale is not finite",
+    ),
+    (
+        "glm4moe",
+        |file| file.tensor("blk.1.exp_probs_b.bias").shape = vec![3, 2],
+        "invalid model file: tensor blk.1.exp_probs_b.bias has shape [3, 2], not [6]",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.kv_lora_rank", 0u32),
+        "invalid model file: deepseek2.attention.kv_lora_rank is missing",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.kv_lora_rank";
+            file.metadata.set(key, 1u32 << 30);
+        },
+        "invalid model file: deepseek2.attention.kv_lora_rank is 1073741824, not 1 to 16384",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.kv_lora_rank", 31u32),
+        "invalid model file: tensor blk.0.attn_kv_a_mqa.weight has shape [64, 40], not [64, 39]",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.q_lora_rank", 0u32),
+        "invalid model file: deepseek2.attention.q_lora_rank is missing",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.attention.q_lora_rank", 47u32),
+        "invalid model file: tensor blk.0.attn_q_a.weight has shape [64, 48], not [64, 47]",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.key_length_mla";
+            file.metadata.set(key, 8u32);
+        },
+        "invalid model file: deepseek2.rope.dimension_count is 8 in heads of 8",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.value_length_mla";
+            file.metadata.set(key, 1u32 << 20);
+        },
+        "invalid model file: deepseek2.attention.value_length_mla is 1048576, not 1 to 16384",
+    ),
+    (
+        "deepseek2",
+        |file| file.metadata.set("deepseek2.rope.dimension_count", 7u32),
+        "invalid model file: deepseek2.rope.dimension_count is 7 in heads of 40",
+    ),
+    (
+        "deepseek2",
+        |file| {
+            let key = "deepseek2.attention.head_count";
+            file.metadata.set(key, 1u32 << 30);
+            file.metadata.set("deepseek2.attention.key_length", 40u32);
+        },
+        "invalid model file: tensor blk.0.attn_q_b.weight has shape [48, 96], not [48, 25769803776]",
+    ),
+    (
+        "deepseek2",
+        |file| file.tensor("blk.2.attn_k_b.weight").shape = vec![32, 16, 4],
+        "invalid model file: tensor blk.2.attn_k_b.weight has shape [32, 16, 4], not [16, 32, 4]",
+    ),
+    (
+        "deepseek2_lite",
+        |file| file.tensor("blk.1.attn_kv_b.weight").shape.reverse(),
+        "invalid model file: tensor blk.1.attn_kv_b.weight has shape [128, 24], not [24, 128]",
+    ),
+    (
+        "deepseek2_temperature",
+        |file| {
+            let key = "deepseek2.attention.temperature_length";
+            file.metadata.set(key, 0u32);
+        },
+        "invalid model file: deepseek2.attention.temperature_length is missing",
     ),
     (
         "gpt_oss",
@@ -441,11 +657,11 @@ fn an_unknown_architecture_is_told_the_known_ones() {
 #[test]
 fn a_known_architecture_that_does_not_run_says_why() {
     let mut file = case("llama").file();
-    file.metadata.set("general.architecture", "mamba2");
+    file.metadata.set("general.architecture", "mllama");
     assert_eq!(
         load(&file.bytes()).err().unwrap().to_string(),
-        "unsupported model: models of architecture \"mamba2\" do not run here yet (keeps a recurrent \
-         state); docs/models.md lists those that do"
+        "unsupported model: models of architecture \"mllama\" do not run here yet (attention across to \
+         images); docs/models.md lists those that do"
     );
 }
 

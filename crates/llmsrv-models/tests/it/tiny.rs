@@ -69,6 +69,7 @@ pub(crate) enum Key {
     B(bool),
     Bools(&'static [bool]),
     Us(&'static [u32]),
+    Ss(&'static [&'static str]),
 }
 
 /// Sizes and the choice of tensors.
@@ -107,6 +108,8 @@ pub(crate) struct Parts {
     pub(crate) first_norm: &'static str,
     /// Attention has sinks.
     pub(crate) sinks: bool,
+    /// Experts are chosen by probabilities that have a bias.
+    pub(crate) selection_bias: bool,
     /// Router and experts have biases.
     pub(crate) expert_bias: bool,
     /// Gate and up of the experts are one tensor.
@@ -136,8 +139,31 @@ pub(crate) struct Parts {
     pub(crate) delta_nets: Option<DeltaNets>,
     /// Layers that scan in place of attention, with so many heads and elements kept of each.
     pub(crate) scans: (&'static [bool], usize, usize),
+    /// Layers that scan attend as well, and the norm before their second part has no ending.
+    pub(crate) both: bool,
+    /// Where there are some, layers have one part: these a network, others what is said above.
+    pub(crate) networks: &'static [bool],
+    /// Elements between the two projections of a vector; 0 = none.
+    pub(crate) dense: usize,
+    /// Scores that a classifier gives; 0 = none.
+    pub(crate) scores: usize,
+    /// Heads share one row of each position.
+    pub(crate) latent: Option<Latent>,
     /// Type of the matrices.
     pub(crate) dtype: TensorType,
+}
+
+/// Latent attention: sizes, and the tensors that programs write.
+#[derive(Clone, Copy)]
+pub(crate) struct Latent {
+    /// Elements on the way to the queries; 0 = none.
+    pub(crate) query_rank: usize,
+    pub(crate) rank: usize,
+    pub(crate) rotated: usize,
+    pub(crate) key: usize,
+    pub(crate) value: usize,
+    /// What makes keys and values is one tensor.
+    pub(crate) one_tensor: bool,
 }
 
 /// Gated delta nets: sizes, and the tensors that programs write.
@@ -183,6 +209,7 @@ const PLAIN: Parts = Parts {
     positions: 0,
     first_norm: "attn_norm",
     sinks: false,
+    selection_bias: false,
     expert_bias: false,
     fused_experts: false,
     beside: 0,
@@ -197,6 +224,11 @@ const PLAIN: Parts = Parts {
     convolves: &[],
     delta_nets: None,
     scans: (&[], 0, 0),
+    both: false,
+    networks: &[],
+    dense: 0,
+    scores: 0,
+    latent: None,
     dtype: TensorType::F32,
 };
 
@@ -242,7 +274,27 @@ const DELTA_EXPERTS: Parts = Parts {
     ..DELTA
 };
 
-use Key::{B, Bools, F, S, U, Us};
+use Key::{B, Bools, F, S, Ss, U, Us};
+
+/// Of the layout that the first files of DeepSeek V2 have.
+const LITE: &[(&str, Key)] = &[
+    ("attention.head_count_kv", U(4)),
+    ("attention.key_length", U(24)),
+    ("attention.value_length", U(16)),
+    ("attention.q_lora_rank", U(0)),
+    ("attention.kv_lora_rank", U(24)),
+    ("rope.dimension_count", U(8)),
+    ("rope.scaling.type", S("yarn")),
+    ("rope.scaling.factor", F(40.0)),
+    ("rope.scaling.original_context_length", U(16)),
+    ("rope.scaling.yarn_log_multiplier", F(0.0707)),
+    ("feed_forward_length", U(80)),
+    ("leading_dense_block_count", U(1)),
+    ("expert_used_count", U(2)),
+    ("expert_feed_forward_length", U(24)),
+    ("expert_shared_count", U(2)),
+    ("expert_weights_scale", F(1.0)),
+];
 
 /// The tiny models that are compared with another program.
 pub(crate) const CASES: &[Case] = &[
@@ -886,6 +938,177 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "glm4moe",
+        architecture: "glm4moe",
+        keys: &[
+            ("rope.dimension_count", U(8)),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(1)),
+            ("expert_gating_func", U(2)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(1.5)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            qkv_bias: true,
+            second_norm: "post_attention_norm",
+            hidden: 24,
+            shared: 24,
+            selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "glm4moe_large",
+        architecture: "glm4moe",
+        keys: &[
+            ("rope.dimension_count", U(16)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(2)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(16)),
+            ("expert_shared_count", U(2)),
+            ("expert_weights_norm", B(false)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            head_dim: 32,
+            qkv_bias: true,
+            qk_norm: QkNorm::Head,
+            second_norm: "post_attention_norm",
+            hidden: 16,
+            shared: 32,
+            selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "minimax_m2",
+        architecture: "minimax-m2",
+        keys: &[
+            ("rope.dimension_count", U(8)),
+            ("rope.freq_base", F(5_000_000.0)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_gating_func", U(2)),
+        ],
+        parts: Parts {
+            qk_norm: QkNorm::Row,
+            selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "deepseek2",
+        architecture: "deepseek2",
+        keys: &[
+            ("attention.head_count_kv", U(1)),
+            ("attention.key_length", U(40)),
+            ("attention.value_length", U(32)),
+            ("attention.key_length_mla", U(24)),
+            ("attention.value_length_mla", U(20)),
+            ("attention.q_lora_rank", U(48)),
+            ("attention.kv_lora_rank", U(32)),
+            ("rope.dimension_count", U(8)),
+            ("rope.scaling.type", S("yarn")),
+            ("rope.scaling.factor", F(40.0)),
+            ("rope.scaling.original_context_length", U(16)),
+            ("rope.scaling.yarn_log_multiplier", F(0.1)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(1)),
+            ("expert_group_count", U(4)),
+            ("expert_group_used_count", U(2)),
+            ("expert_gating_func", U(2)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(2.5)),
+        ],
+        parts: Parts {
+            n_experts: 8,
+            hidden: 24,
+            shared: 24,
+            selection_bias: true,
+            latent: Some(Latent {
+                query_rank: 48,
+                rank: 32,
+                rotated: 8,
+                key: 16,
+                value: 20,
+                one_tensor: false,
+            }),
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "deepseek2_lite",
+        architecture: "deepseek2",
+        keys: LITE,
+        parts: Parts {
+            n_experts: 6,
+            hidden: 24,
+            shared: 48,
+            latent: Some(Latent {
+                query_rank: 0,
+                rank: 24,
+                rotated: 8,
+                key: 16,
+                value: 16,
+                one_tensor: true,
+            }),
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "deepseek2_temperature",
+        architecture: "deepseek2",
+        keys: &[
+            ("attention.head_count_kv", U(1)),
+            ("attention.key_length", U(32)),
+            ("attention.value_length", U(24)),
+            ("attention.key_length_mla", U(24)),
+            ("attention.value_length_mla", U(16)),
+            ("attention.q_lora_rank", U(0)),
+            ("attention.kv_lora_rank", U(24)),
+            ("attention.temperature_scale", F(0.3)),
+            ("attention.temperature_length", U(8)),
+            ("rope.dimension_count", U(8)),
+            ("leading_dense_block_count", U(3)),
+            ("expert_used_count", U(3)),
+            ("expert_shared_count", U(1)),
+            ("expert_feed_forward_length", U(24)),
+        ],
+        parts: Parts {
+            n_experts: 6,
+            tied: true,
+            latent: Some(Latent {
+                query_rank: 0,
+                rank: 24,
+                rotated: 8,
+                key: 16,
+                value: 16,
+                one_tensor: false,
+            }),
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "chatglm",
+        architecture: "chatglm",
+        keys: &[("rope.dimension_count", U(8))],
+        parts: Parts {
+            fused_qkv: true,
+            qkv_bias: true,
+            fused_gate_up: true,
+            ..PLAIN
+        },
+    },
+    Case {
         name: "cohere2",
         architecture: "cohere2",
         keys: &[
@@ -984,6 +1207,69 @@ pub(crate) const CASES: &[Case] = &[
             shared: 40,
             scans: (&[true, false, true, true], 4, 16),
             ..EXPERTS
+        },
+    },
+    Case {
+        name: "mamba2",
+        architecture: "mamba2",
+        keys: &[
+            ("attention.head_count", U(0)),
+            ("attention.head_count_kv", U(0)),
+            ("feed_forward_length", U(0)),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(128)),
+        ],
+        parts: Parts {
+            hidden: 0,
+            tied: true,
+            second_norm: "attn_norm",
+            scans: (&[true; 3], 4, 16),
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "nemotron_h",
+        architecture: "nemotron_h",
+        keys: &[
+            ("attention.layer_norm_epsilon", F(1e-5)),
+            ("attention.head_count_kv", Us(&[0, 0, 2, 0, 0])),
+            ("feed_forward_length", Us(&[0, 96, 0, 0, 96])),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(128)),
+        ],
+        parts: Parts {
+            n_layers: 5,
+            head_dim: 32,
+            plain: true,
+            other_bias: true,
+            second_norm: "attn_norm",
+            scans: (&[true, false, false, true, false], 4, 16),
+            networks: &[false, true, false, false, true],
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "falcon_h1",
+        architecture: "falcon-h1",
+        keys: &[
+            ("rope.freq_base", F(1e11)),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(128)),
+        ],
+        parts: Parts {
+            head_dim: 32,
+            scans: (&[true; 3], 4, 16),
+            both: true,
+            ..PLAIN
         },
     },
     Case {
@@ -1097,6 +1383,65 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
+/// Models that make vectors or scores of texts, beside [`CASES`], which make them, too.
+pub(crate) const EMBEDDERS: &[Case] = &[
+    Case {
+        name: "gemma_embedding",
+        architecture: "gemma-embedding",
+        keys: &[
+            ("attention.sliding_window", U(12)),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+            ("pooling_type", U(1)),
+        ],
+        parts: Parts {
+            n_layers: 7,
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "gemma_embedding_dense",
+        architecture: "gemma-embedding",
+        keys: &[
+            ("attention.sliding_window", U(7)),
+            (
+                "attention.sliding_window_pattern",
+                Bools(&[true, false, true]),
+            ),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+            ("pooling_type", U(1)),
+            ("dense_2_feat_in", U(64)),
+            ("dense_2_feat_out", U(160)),
+            ("dense_3_feat_in", U(160)),
+            ("dense_3_feat_out", U(64)),
+        ],
+        parts: Parts {
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            dense: 160,
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "qwen3_rank",
+        architecture: "qwen3",
+        keys: &[
+            ("pooling_type", U(4)),
+            ("classifier.output_labels", Ss(&["yes", "no"])),
+        ],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            tied: true,
+            scores: 2,
+            ..PLAIN
+        },
+    },
+];
+
 /// A model whose rows are long enough for every quantised type.
 pub(crate) fn wide(dtype: TensorType) -> Case {
     Case {
@@ -1171,6 +1516,7 @@ impl Case {
                 Key::B(value) => metadata.set(&key, value),
                 Key::Bools(value) => metadata.set(&key, value.to_vec()),
                 Key::Us(value) => metadata.set(&key, value.to_vec()),
+                Key::Ss(value) => metadata.set(&key, value.to_vec()),
             }
         };
         set("block_count", U(parts.n_layers as u32));
@@ -1235,6 +1581,13 @@ impl Case {
         if has_bias {
             add("output_norm.bias", &[width]);
         }
+        if parts.dense > 0 {
+            add("dense_2.weight", &[width, parts.dense]);
+            add("dense_3.weight", &[parts.dense, width]);
+        }
+        if parts.scores > 0 {
+            add("cls.output.weight", &[width, parts.scores]);
+        }
         if parts.positions > 0 {
             add("position_embd.weight", &[width, parts.positions]);
         }
@@ -1281,7 +1634,11 @@ impl Case {
                 names.sort_unstable();
                 names.dedup();
                 for name in names {
-                    add(&format!("{name}.weight"), &[width]);
+                    let ending = match name {
+                        "ffn_norm" if parts.both => "",
+                        _ => ".weight",
+                    };
+                    add(&format!("{name}{ending}"), &[width]);
                     if has_bias {
                         add(&format!("{name}.bias"), &[width]);
                     }
@@ -1305,6 +1662,9 @@ impl Case {
             let taps = self
                 .count("ssm.conv_kernel")
                 .or(self.count("shortconv.l_cache"));
+            let is_network = parts.networks.get(layer) == Some(&true);
+            let scans = parts.scans.0.get(layer) == Some(&true);
+            let convolves = parts.convolves.get(layer) == Some(&true);
             let has_net = parts.delta_nets.filter(|_| (layer + 1) % 4 != 0);
             if let Some(net) = has_net {
                 let taps = taps.unwrap();
@@ -1326,22 +1686,49 @@ impl Case {
                 add("ssm_a", &[net.n_values]);
                 add("ssm_norm.weight", &[net.dim]);
                 add("ssm_out.weight", &[values, width]);
-            } else if parts.scans.0.get(layer) == Some(&true) {
+            }
+            if scans {
                 let (_, n_heads, n_kept) = parts.scans;
-                let (inner, conv) = (2 * width, 2 * width + 2 * n_kept);
+                let groups = self.count("ssm.group_count").unwrap();
+                let (inner, conv) = (2 * width, 2 * width + 2 * groups * n_kept);
                 add("ssm_in.weight", &[width, inner + conv + n_heads]);
                 add("ssm_conv1d.weight", &[taps.unwrap(), conv]);
                 add("ssm_conv1d.bias", &[conv]);
                 add("ssm_dt.bias", &[n_heads]);
                 add("ssm_a", &[1, n_heads]);
                 add("ssm_d", &[1, n_heads]);
-                add("ssm_norm.weight", &[inner, 1]);
+                add("ssm_norm.weight", &[inner / groups, groups]);
                 add("ssm_out.weight", &[inner, width]);
-            } else if parts.convolves.get(layer) == Some(&true) {
+            }
+            if let Some(latent) = parts.latent {
+                let n = parts.n_heads;
+                let (query, both) = (latent.key + latent.rotated, latent.key + latent.value);
+                if latent.query_rank > 0 {
+                    add("attn_q_a.weight", &[width, latent.query_rank]);
+                    add("attn_q_a_norm.weight", &[latent.query_rank]);
+                    add("attn_q_b.weight", &[latent.query_rank, n * query]);
+                } else {
+                    add("attn_q.weight", &[width, n * query]);
+                }
+                let stored = latent.rank + latent.rotated;
+                add("attn_kv_a_mqa.weight", &[width, stored]);
+                add("attn_kv_a_norm.weight", &[latent.rank]);
+                if latent.one_tensor {
+                    add("attn_kv_b.weight", &[latent.rank, n * both]);
+                } else {
+                    add("attn_k_b.weight", &[latent.key, latent.rank, n]);
+                    add("attn_v_b.weight", &[latent.rank, latent.value, n]);
+                }
+                add("attn_output.weight", &[n * latent.value, width]);
+            }
+            if convolves {
                 add("shortconv.in_proj.weight", &[width, 3 * width]);
                 add("shortconv.conv.weight", &[taps.unwrap(), width]);
                 add("shortconv.out_proj.weight", &[width, width]);
-            } else {
+            }
+            let something_else =
+                is_network || has_net.is_some() || scans || convolves || parts.latent.is_some();
+            if parts.both || !something_else {
                 if parts.fused_qkv {
                     add("attn_qkv.weight", &[width, query + 2 * kv]);
                     if parts.qkv_bias {
@@ -1388,8 +1775,15 @@ impl Case {
                     add("attn_output.bias", &[width]);
                 }
             }
-            if parts.n_experts > 0 {
+            if hidden == 0 || !(parts.networks.is_empty() || is_network) {
+                continue;
+            }
+            let n_dense = self.count("leading_dense_block_count").unwrap_or(0);
+            if parts.n_experts > 0 && layer >= n_dense {
                 let n = parts.n_experts;
+                if parts.selection_bias {
+                    add("exp_probs_b.bias", &[n]);
+                }
                 add("ffn_gate_inp.weight", &[width, n]);
                 if parts.fused_experts {
                     add("ffn_gate_up_exps.weight", &[width, 2 * hidden, n]);
@@ -1426,6 +1820,10 @@ impl Case {
                 add("ffn_up.weight", &[width, 2 * hidden]);
                 add("ffn_down.weight", &[hidden, width]);
             } else {
+                let hidden = match self.count("feed_forward_length") {
+                    Some(dense) if parts.n_experts > 0 => dense,
+                    _ => hidden,
+                };
                 for (name, shape) in [
                     ("ffn_gate", [width, if parts.plain { 0 } else { hidden }]),
                     ("ffn_up", [width, hidden]),

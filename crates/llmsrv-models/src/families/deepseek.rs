@@ -1,0 +1,95 @@
+//! DeepSeek V2, V3 and R1, and others of their build: latent attention and many small experts.
+//! <https://arxiv.org/abs/2405.04434>
+
+use llmsrv_engine::LoadError;
+
+use super::{LARGEST_HEAD, base_with, gating, rope, set_experts, set_shared, small_count};
+use crate::{
+    arch::{ArchConfig, Gating, LatentConfig, Mixer, Temperature},
+    rope::{RopeStyle, Scaling},
+    source::{Source, invalid},
+};
+
+/// DeepSeek 2. Newer files say the sizes of heads apart from those of what is stored (`_mla`); in older ones
+/// the usual keys are those of heads.
+pub(super) fn deepseek2(source: &Source) -> Result<ArchConfig, LoadError> {
+    let style = RopeStyle::Interleaved;
+    let n_rotated = small_count(source, "rope.dimension_count", 1..=LARGEST_HEAD)?;
+    let of_keys = ["attention.key_length_mla", "attention.key_length"];
+    let query_dim = first_count(source, of_keys)?;
+    if n_rotated >= query_dim {
+        let key = source.full("rope.dimension_count");
+        return Err(invalid(format!(
+            "{key} is {n_rotated} in heads of {query_dim}"
+        )));
+    }
+    let of_values = ["attention.value_length_mla", "attention.value_length"];
+    let latent = LatentConfig {
+        query_rank: if source.has("blk.0.attn_q_a.weight") {
+            Some(source.count("attention.q_lora_rank")?)
+        } else {
+            None
+        },
+        rank: small_count(source, "attention.kv_lora_rank", 1..=LARGEST_HEAD)?,
+        n_rotated,
+        key_dim: query_dim - n_rotated,
+        value_dim: first_count(source, of_values)?,
+    };
+    let mut arch = base_with(source, style, &|_, _| Mixer::Latent(latent))?;
+    for layer in &mut arch.layers {
+        layer.n_kv_heads = 1;
+        layer.head_dim = latent.stored_dim();
+    }
+    let mut rotation = rope(source, style, query_dim, arch.context_length)?;
+    let growth = match &mut rotation.scaling {
+        Scaling::Linear(_) => 1.0,
+        Scaling::Yarn(yarn) => {
+            // The file has a tenth of the multiplier of the logarithm.
+            let multiplier = yarn.log_multiplier * 10.0;
+            if multiplier > 0.0 {
+                // What grows are the scores; the rotated elements keep their magnitude.
+                yarn.log_multiplier = 1.0;
+            }
+            1.0 + 0.1 * multiplier * yarn.factor.max(1.0).ln()
+        }
+    };
+    let rotation = rotation.build();
+    let scale = rotation.magnitude * growth;
+    arch.attention_scale = scale * scale / (query_dim as f32).sqrt();
+    arch.ropes = vec![rotation];
+    if let Some(scale) = source.positive("attention.temperature_scale")? {
+        let span = source.count("attention.temperature_length")?;
+        arch.query_temperature = Some(Temperature { scale, span });
+    }
+    set_routing(&mut arch, source)?;
+    Ok(arch)
+}
+
+/// Files of DeepSeek V2 do not say how experts are chosen, and neither do the first of GLM 4.7 Flash.
+fn set_routing(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+    let n_tokens = source.n_rows("token_embd.weight");
+    let is_glm = matches!(arch.layers.len(), 47 | 48) && n_tokens == Some(TOKENS_OF_GLM);
+    let default = if is_glm {
+        Gating::Sigmoid
+    } else {
+        Gating::Softmax
+    };
+    let gating = gating(source, default)?;
+    let normalize = source.flag("expert_weights_norm").unwrap_or(false);
+    set_experts(arch, |experts| {
+        experts.gating = gating;
+        experts.normalize = normalize;
+    });
+    set_shared(arch, source)
+}
+
+/// Reads the elements of a head from the first of two keys that is there.
+fn first_count(source: &Source, [first, second]: [&str; 2]) -> Result<usize, LoadError> {
+    let key = match source.optional_count(first)? {
+        Some(_) => first,
+        None => second,
+    };
+    small_count(source, key, 1..=LARGEST_HEAD)
+}
+
+const TOKENS_OF_GLM: usize = 154_880;

@@ -1,0 +1,22 @@
+//! MiniMax M2: experts in every layer, chosen by sigmoids.
+
+use llmsrv_engine::LoadError;
+
+use super::{base, gating, set_experts};
+use crate::{
+    arch::{ArchConfig, Gating, QkNorm},
+    rope::RopeStyle,
+    source::Source,
+};
+
+/// MiniMax M2. Queries and keys are normed over all heads, and some elements of a head are rotated.
+pub(super) fn minimax_m2(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
+    arch.qk_norm = Some(QkNorm::Row);
+    let gating = gating(source, Gating::Sigmoid)?;
+    set_experts(&mut arch, |experts| {
+        experts.gating = gating;
+        experts.normalize = true;
+    });
+    Ok(arch)
+}
