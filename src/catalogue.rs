@@ -140,6 +140,11 @@ pub const MODELS: &[Entry] = entries! {
     "codegemma" "gemma" CODE &["insert"], 8192 GEMMA, [dense("2b", 1600), dense("7b", 5000)];
     "starcoder2" "starcoder2" CODE &[], 16384 "OpenRAIL-M", [dense("3b", 1700), dense("7b", 4000), dense("15b", 9100)];
     "deepseek-coder-v2" "deepseek2" CODE &[], 163_840 "DeepSeek", [sparse("16b", 8900, 17)];
+    "glm-4.7-flash" "deepseek2" CHAT THINKS, 202_752 MIT, [sparse("latest", 19000, 12)];
+    "nemotron-3-nano:4b" "nemotron_h" CHAT THINKS, 262_144 "NVIDIA", [dense("4b", 2800)];
+    "nemotron-3-nano" "nemotron_h_moe" CHAT THINKS, 1_048_576 "NVIDIA", [sparse("30b", 24000, 12)];
+    "gemma3n" "gemma3n" CHAT &[], 32768 GEMMA, [dense("e2b", 5600), dense("e4b", 7500)];
+    "llama3.2-vision" "mllama" CHAT SEES, 131_072 LLAMA, [dense("11b", 7800)];
     "nomic-embed-text" "nomic-bert" VECTORS EMBEDS, 2048 APACHE, [dense("v1.5", 274)];
     "mxbai-embed-large" "bert" VECTORS EMBEDS, 512 APACHE, [dense("335m", 670)];
     "all-minilm" "bert" VECTORS EMBEDS, 512 APACHE, [dense("22m", 46), dense("33m", 67)];
