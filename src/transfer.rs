@@ -31,24 +31,17 @@ pub async fn run(
     request: &Value,
     shown: &mut Steps,
 ) -> Result<(), Failure> {
-    let mut lines = client.stream::<Value>(path, request).await?;
+    let model = request["model"].as_str();
+    let failed = |error| failed(model, error);
+    let mut lines = client
+        .stream::<Value>(path, request)
+        .await
+        .map_err(failed)?;
     let mut last = Value::Null;
     while let Some(line) = lines.next().await {
         let step = line.map_err(|error| {
             shown.stop();
-            let unknown = error.to_string().ends_with("file does not exist");
-            let failure = Failure::from(error);
-            if unknown {
-                let meant = request["model"].as_str().and_then(catalogue::meant);
-                let near = meant.map_or_else(String::new, |meant| {
-                    format!("; did you mean {meant}? `llmsrv search {meant}` lists its sizes")
-                });
-                failure.hint(format!(
-                    "the registry has no model of this name and tag{near}"
-                ))
-            } else {
-                failure
-            }
+            failed(error)
         })?;
         shown.step(&step)?;
         last = step;
@@ -62,6 +55,23 @@ pub async fn run(
         "the server ended before it was done",
     ))
 }
+
+/// Says what went wrong, and which model was probably meant: whoever is offline learns of a slip, too.
+fn failed(model: Option<&str>, error: client::Error) -> Failure {
+    let is_unknown = error.to_string().ends_with("file does not exist");
+    let near = model
+        .and_then(catalogue::meant)
+        .map(|meant| format!("did you mean {meant}? `llmsrv search {meant}` lists its sizes"));
+    let failure = Failure::from(error);
+    match (is_unknown, near) {
+        (true, Some(near)) => failure.hint(format!("{NOT_THERE}; {near}")),
+        (true, None) => failure.hint(NOT_THERE),
+        (false, Some(near)) if failure.hint.is_none() => failure.hint(near),
+        (false, _) => failure,
+    }
+}
+
+const NOT_THERE: &str = "the registry has no model of this name and tag";
 
 /// Pulls a model that is asked for and not there.
 pub async fn pull_missing(context: &Context, client: &Client, model: &str) -> Result<(), Failure> {

@@ -67,3 +67,14 @@ fn words_are_looked_for_and_slips_are_told() {
     assert!(output.stderr.contains("did you mean qwen3?"), "{output:?}");
     assert_eq!(output.stdout, "");
 }
+
+#[test]
+fn a_slip_is_told_where_no_registry_answers() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.run(&["pull", "127.0.0.1:1/library/qwn3", "--insecure"]);
+    assert_ne!(output.code, 0);
+    assert!(!output.stderr.contains("did you mean"), "{output:?}");
+    let output = sandbox.run(&["run", "qwn3", "hi"]);
+    assert_ne!(output.code, 0);
+    assert!(output.stderr.contains("did you mean qwen3?"), "{output:?}");
+}
