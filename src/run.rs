@@ -1,13 +1,17 @@
 //! A conversation with a model: what `llmsrv run` keeps between answers.
 
 pub mod chat;
+pub mod files;
+mod highlight;
 pub mod images;
+mod markdown;
 pub mod options;
 pub mod slash;
 mod wrap;
 
 use std::{io, time::Duration};
 
+use anstyle::Style;
 use llmsrv_api::{
     client::{self, Client},
     native::{ChatResponse, Message, Metrics},
@@ -17,7 +21,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     failure::{Code, Failure},
     format,
-    run::wrap::Wrapper,
+    run::{markdown::Markdown, wrap::Wrapper},
     term,
 };
 
@@ -34,6 +38,10 @@ pub struct Session {
     pub verbose: bool,
     pub hide_thinking: bool,
     pub word_wrap: bool,
+    /// Markdown of answers becomes styles, where a terminal has some.
+    pub markdown: bool,
+    /// Tokens of the conversation after the last answer.
+    pub n_tokens: Option<u64>,
 }
 
 /// What is asked.
@@ -99,6 +107,8 @@ impl Session {
             verbose: false,
             hide_thinking: false,
             word_wrap: true,
+            markdown: true,
+            n_tokens: None,
         }
     }
 
@@ -123,20 +133,52 @@ impl Session {
             images: prompt.images,
             ..Message::default()
         });
-        match self.stream(stop).await {
-            Ok((answer, ended)) => {
-                self.messages.push(answer);
-                Ok(ended)
-            }
-            Err(failure) => {
-                // The next question must not carry one that was never answered.
-                self.messages.pop();
-                Err(failure)
-            }
+        let answered = self.go_on(stop).await;
+        if answered.is_err() {
+            // The next question must not carry one that was never answered.
+            self.messages.pop();
         }
+        answered
     }
 
-    async fn stream(&self, stop: impl Future<Output = ()>) -> Result<(Message, Ended), Failure> {
+    /// Answers the last question once more.
+    pub async fn retry(&mut self, stop: impl Future<Output = ()>) -> Result<Ended, Failure> {
+        let Some(before) = self.undo_answer() else {
+            return Err(Failure::new(Code::Failed, "there is no answer yet"));
+        };
+        let answered = self.go_on(stop).await;
+        if answered.is_err() {
+            self.messages.push(before);
+        }
+        answered
+    }
+
+    /// Takes back the last question and its answer; tells whether there was one.
+    pub fn undo(&mut self) -> bool {
+        let last = self
+            .messages
+            .iter()
+            .rposition(|message| message.role == "user");
+        self.messages.truncate(last.unwrap_or_default());
+        self.n_tokens = None;
+        last.is_some()
+    }
+
+    fn undo_answer(&mut self) -> Option<Message> {
+        self.messages.pop_if(|message| message.role == "assistant")
+    }
+
+    /// Asks for what follows the last message, and remembers it.
+    async fn go_on(&mut self, stop: impl Future<Output = ()>) -> Result<Ended, Failure> {
+        let (answer, ended) = self.stream(stop).await?;
+        self.messages.push(answer);
+        Ok(ended)
+    }
+
+    async fn stream(
+        &mut self,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(Message, Ended), Failure> {
         let mut printer = Printer::new(self);
         let mut answer = Message {
             role: "assistant".to_owned(),
@@ -188,6 +230,7 @@ impl Session {
         let Some(last) = last else {
             return Err(self.failure(client::Error::Stream("the answer was cut off".to_owned())));
         };
+        self.n_tokens = Some(last.metrics.prompt_eval_count + last.metrics.eval_count);
         if last.metrics.prompt_truncated > 0 {
             let tokens = last.metrics.prompt_truncated;
             term::warning(format_args!(
@@ -273,9 +316,11 @@ fn timings(metrics: &Metrics, reason: Option<&str>) -> String {
     lines.join("\n")
 }
 
-/// Prints an answer piece by piece: thinking faint, words wrapped, a line end at the end.
+/// Prints an answer piece by piece: thinking faint, Markdown as styles, words wrapped, a line end at
+/// the end.
 struct Printer {
     wrapper: Wrapper,
+    markdown: Option<Markdown>,
     hide_thinking: bool,
     part: Part,
     ends_with_line_end: bool,
@@ -290,10 +335,13 @@ enum Part {
 
 impl Printer {
     fn new(session: &Session) -> Printer {
+        // In a pipe only the answer itself is wanted, as it is.
+        let is_seen = term::stdout_is_terminal();
+        let has_styles = is_seen && term::stdout_has_color();
         Printer {
             wrapper: Wrapper::new(term::width().filter(|_| session.word_wrap)),
-            // In a pipe only the answer itself is wanted.
-            hide_thinking: session.hide_thinking || !term::stdout_is_terminal(),
+            markdown: (has_styles && session.markdown).then(Markdown::new),
+            hide_thinking: session.hide_thinking || !is_seen,
             part: Part::Nothing,
             ends_with_line_end: true,
         }
@@ -302,12 +350,12 @@ impl Printer {
     fn print(&mut self, message: &Message) -> io::Result<()> {
         if !message.thinking.is_empty() && !self.hide_thinking {
             self.change(Part::Thinking)?;
-            let text = self.wrapper.push(&message.thinking);
+            let text = self.wrapper.push(&message.thinking, term::FAINT);
             self.emit(&text)?;
         }
         if !message.content.is_empty() {
             self.change(Part::Content)?;
-            let text = self.wrapper.push(&message.content);
+            let text = self.content(&message.content);
             self.emit(&text)?;
         }
         for call in &message.tool_calls {
@@ -318,15 +366,33 @@ impl Printer {
         Ok(())
     }
 
+    fn content(&mut self, text: &str) -> String {
+        match &mut self.markdown {
+            // A style that the model writes itself would mix with those of Markdown.
+            Some(markdown) => {
+                let text = text.replace('\u{1b}', "");
+                wrapped(&mut self.wrapper, &markdown.push(&text))
+            }
+            None => self.wrapper.push(text, Style::new()),
+        }
+    }
+
     /// Ends the answer where it is.
     fn stop(&mut self) -> io::Result<()> {
         self.wrapper.forget();
+        if let Some(markdown) = &mut self.markdown {
+            markdown.forget();
+        }
         self.finish()
     }
 
     /// Ends the answer.
     fn finish(&mut self) -> io::Result<()> {
-        let rest = self.wrapper.finish();
+        let mut rest = match &mut self.markdown {
+            Some(markdown) => wrapped(&mut self.wrapper, &markdown.finish()),
+            None => String::new(),
+        };
+        rest += &self.wrapper.finish();
         self.emit(&rest)?;
         if !self.ends_with_line_end {
             self.ends_with_line_end = true;
@@ -347,15 +413,16 @@ impl Printer {
     }
 
     fn emit(&mut self, text: &str) -> io::Result<()> {
-        use term::FAINT;
         if text.is_empty() {
             return Ok(());
         }
-        self.ends_with_line_end = text.ends_with('\n');
-        if self.part == Part::Thinking {
-            term::piece(format_args!("{FAINT}{text}{FAINT:#}"))
-        } else {
-            term::piece(text)
-        }
+        let reset = format!("{:#}", term::FAINT);
+        self.ends_with_line_end = text.trim_end_matches(&reset).ends_with('\n');
+        term::piece(text)
     }
+}
+
+fn wrapped(wrapper: &mut Wrapper, spans: &[markdown::Span]) -> String {
+    let push = |span: &markdown::Span| wrapper.push(&span.text, span.style);
+    spans.iter().map(push).collect()
 }

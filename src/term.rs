@@ -16,6 +16,7 @@ use std::{
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{cli::ColorArg, failure::Failure};
@@ -61,6 +62,25 @@ pub fn piece(text: impl Display) -> io::Result<()> {
     }
     stdout.flush()
 }
+
+/// Puts a text on the clipboard of whoever sits at the terminal, also through ssh (OSC 52 of
+/// <https://invisible-island.net/xterm/ctlseqs/ctlseqs.html>). Terminals do not say whether they did.
+pub fn to_clipboard(text: &str) -> Result<(), String> {
+    if text.len() > MAX_COPIED {
+        return Err(format!(
+            "terminals take {MAX_COPIED} bytes, this has {}",
+            text.len()
+        ));
+    }
+    let encoded = BASE64_STANDARD.encode(text);
+    let mut stdout = io::stdout().lock();
+    write!(stdout, "\u{1b}]52;c;{encoded}\u{7}")
+        .and_then(|()| stdout.flush())
+        .map_err(|error| format!("cannot write to the terminal: {error}"))
+}
+
+/// Longest text that terminals copy, in bytes: 100,000 of base64.
+const MAX_COPIED: usize = 74_994;
 
 /// Writes JSON for a script: never coloured, one value.
 pub fn json(value: &serde_json::Value) -> io::Result<()> {

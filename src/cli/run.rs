@@ -46,6 +46,15 @@ pub struct RunArgs {
     #[arg(short, long = "option", value_name = "NAME=VALUE",
         add = ArgValueCandidates::new(complete::options))]
     pub options: Vec<String>,
+    /// Randomness of the answer: 0 always takes the most likely token; short for -o temperature=N
+    #[arg(long, value_name = "N")]
+    pub temperature: Option<f64>,
+    /// The same seed gives the same answer; short for -o seed=N
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Longest answer in tokens; short for -o num_predict=N
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub num_predict: Option<i64>,
     /// How long the model stays loaded afterwards, such as 30m; -1 = forever
     #[arg(long, alias = "keep-alive", value_name = "TIME", allow_hyphen_values = true,
         value_parser = time)]
@@ -62,6 +71,9 @@ pub struct RunArgs {
     /// Do not wrap lines at the width of the terminal
     #[arg(long)]
     pub nowordwrap: bool,
+    /// Show Markdown of answers as it is written
+    #[arg(long)]
+    pub nomarkdown: bool,
     /// Print timings after the answer
     #[arg(long)]
     pub verbose: bool,

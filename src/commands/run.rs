@@ -16,7 +16,7 @@ use crate::{
     known::Known,
     local::Access,
     logging,
-    run::{CUT, Ended, Prompt, Session, chat, images, options},
+    run::{CUT, Ended, Prompt, Session, chat, files, images, options},
     term,
     transfer::pull_missing,
 };
@@ -125,7 +125,9 @@ fn name_of(file: &Path) -> String {
 fn prompt(words: &[String]) -> Result<String, Failure> {
     let mut parts = Vec::new();
     if !words.is_empty() {
-        parts.push(words.join(" "));
+        // What is piped in is somebody else's text: it names no files.
+        let words = files::attach(&words.join(" "));
+        parts.push(words.map_err(|wrong| Failure::new(Code::Usage, wrong))?);
     }
     if !term::stdin_is_terminal() {
         let mut bytes = Vec::new();
@@ -172,6 +174,21 @@ impl Setup {
                 term::warning(remark);
             }
         }
+        for (name, value) in [
+            (
+                "temperature",
+                args.temperature.map(|value| value.to_string()),
+            ),
+            ("seed", args.seed.map(|value| value.to_string())),
+            (
+                "num_predict",
+                args.num_predict.map(|value| value.to_string()),
+            ),
+        ] {
+            if let Some(value) = value {
+                options::set(&mut set, name, &[value]).map_err(usage)?;
+            }
+        }
         let format = args
             .format
             .as_deref()
@@ -203,5 +220,6 @@ impl Setup {
         session.verbose = args.verbose;
         session.hide_thinking = args.hidethinking;
         session.word_wrap = !args.nowordwrap;
+        session.markdown = !args.nomarkdown;
     }
 }

@@ -1,8 +1,14 @@
 //! A chat in a terminal: reads lines, understands commands, prints answers.
 
-use std::path::PathBuf;
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::Context as _;
+use llmsrv_store::ModelName;
 use rustyline::{
     Cmd, Config, Editor, Helper, KeyCode, KeyEvent, Modifiers, completion::Completer,
     error::ReadlineError, highlight::Highlighter, hint::Hinter, history::FileHistory,
@@ -13,10 +19,10 @@ use serde_json::{Value, json};
 use crate::{
     commands::overview,
     context::Context,
-    failure::Failure,
+    failure::{Code, Failure},
     known::{self, Known},
     run::{
-        CUT, Ended, Prompt, Session, options,
+        CUT, Ended, Prompt, Session, files, options,
         slash::{COMMANDS, Input, Lines, Set, ShowPart, parse},
     },
     term,
@@ -35,17 +41,34 @@ pub async fn run(
     while let Some(input) = chat.read().await? {
         match parse(&input) {
             Input::Text(text) if text.trim().is_empty() => {}
-            Input::Text(text) => match Prompt::new(text, sees) {
-                Ok(mut prompt) => {
-                    prompt.images.splice(0..0, std::mem::take(&mut images));
-                    answer(session, prompt).await;
+            Input::Text(text) => say(session, text, sees, &mut images).await,
+            Input::Edit(text) => match edit(text).await {
+                Ok(text) if text.trim().is_empty() => term::note("Nothing was written."),
+                Ok(text) => {
+                    term::note(&text);
+                    chat.remember(&text);
+                    say(session, text, sees, &mut images).await;
                 }
                 Err(failure) => term::failure(&failure, false),
+            },
+            Input::Undo if session.undo() => {
+                term::note("The last question and its answer are taken back.");
+            }
+            Input::Undo => term::note("There is nothing to take back."),
+            Input::Retry => {
+                let answered = session.retry(interrupted()).await;
+                told(session, answered).await;
+            }
+            Input::Copy => match last_answer(session).map(term::to_clipboard) {
+                None => term::note("There is no answer yet."),
+                Some(Ok(())) => term::note("Copied, if this terminal allows it."),
+                Some(Err(error)) => term::note(error),
             },
             Input::Bye => break,
             Input::Help => help()?,
             Input::Clear => {
                 session.messages.clear();
+                session.n_tokens = None;
                 term::note("The conversation is forgotten.");
             }
             Input::Set(Set::History(keep)) => chat.keep_history = keep,
@@ -56,6 +79,18 @@ pub async fn run(
             Input::Show(part) => {
                 if let Err(failure) = show(session, part).await {
                     term::failure(&failure, false);
+                }
+            }
+            Input::Load(name) if files::is_conversation(&name) => {
+                match files::load(session, Path::new(&name)) {
+                    Ok(n) => term::note(format_args!("{n} messages of {name}; the chat goes on.")),
+                    Err(wrong) => term::note(wrong),
+                }
+            }
+            Input::Save(name) if files::is_conversation(&name) => {
+                match files::save(session, Path::new(&name)) {
+                    Ok(()) => term::note(format_args!("Saved as {name}.")),
+                    Err(wrong) => term::note(wrong),
                 }
             }
             Input::Load(model) => {
@@ -113,20 +148,106 @@ async fn save(session: &Session, name: &str) -> Result<(), Failure> {
         .with_context(|| format!("cannot save {name}"))?)
 }
 
-/// Answers; a failed answer does not end the chat.
-async fn answer(session: &mut Session, prompt: Prompt) {
-    let stop = async {
-        // Without the signal the answer cannot be stopped early, which is no reason to fail.
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
+/// Asks what was typed, with the files and images it names.
+async fn say(session: &mut Session, text: String, sees: bool, images: &mut Vec<String>) {
+    let attached = files::attach(&text).map_err(|wrong| Failure::new(Code::Failed, wrong));
+    match attached.and_then(|text| Prompt::new(text, sees)) {
+        Ok(mut prompt) => {
+            prompt.images.splice(0..0, std::mem::take(images));
+            let answered = session.answer(prompt, interrupted()).await;
+            told(session, answered).await;
         }
-    };
-    match session.answer(prompt, stop).await {
-        Ok(Ended::Whole | Ended::Stopped) => term::note(""),
+        Err(failure) => term::failure(&failure, false),
+    }
+}
+
+/// Ready when the user wants no more.
+async fn interrupted() {
+    // Without the signal the answer cannot be stopped early, which is no reason to fail.
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Ends an answer; a failed one does not end the chat.
+async fn told(session: &Session, answered: Result<Ended, Failure>) {
+    match answered {
+        Ok(Ended::Whole) => match context_used(session).await {
+            Some(used) => {
+                let faint = term::FAINT;
+                term::note(format_args!("{faint}{used}{faint:#}\n"));
+            }
+            None => term::note(""),
+        },
+        Ok(Ended::Stopped) => term::note(""),
         Ok(Ended::Cut) => term::note(CUT),
         Err(failure) => term::failure(&failure, false),
     }
 }
+
+/// Says how much of the context is used, once it is worth knowing.
+async fn context_used(session: &Session) -> Option<String> {
+    let used = session.n_tokens?;
+    let loaded: Value = session.client.get("/api/ps").await.ok()?;
+    let models = loaded["models"].as_array()?;
+    let name: Option<ModelName> = session.model.parse().ok();
+    let model = models
+        .iter()
+        .find(|model| model["name"].as_str().and_then(|it| it.parse().ok()) == name)?;
+    let total = model["context_length"]
+        .as_u64()
+        .filter(|total| *total > 0)?;
+    let percent = used * 100 / total;
+    (percent >= SHOWN_PERCENT).then(|| {
+        let hint = match percent {
+            90.. => "; /clear begins anew",
+            _ => "",
+        };
+        format!("{used} of {total} tokens of the context used{hint}")
+    })
+}
+
+/// From here on the use of the context is shown.
+const SHOWN_PERCENT: u64 = 10;
+
+fn last_answer(session: &Session) -> Option<&str> {
+    let mut answers = session.messages.iter().rev();
+    let last = answers.find(|message| message.role == "assistant")?;
+    Some(&last.content)
+}
+
+/// Lets the user write in an editor of their own; returns the text.
+async fn edit(text: String) -> Result<String, Failure> {
+    let named = ["VISUAL", "EDITOR"]
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .find(|value| !value.is_empty());
+    let editor = named.unwrap_or_else(|| "vi".into());
+    let written = tokio::task::spawn_blocking(move || -> anyhow::Result<String> {
+        let mut file = tempfile::Builder::new()
+            .prefix("llmsrv-")
+            .suffix(".md")
+            .tempfile()?;
+        file.write_all(text.as_bytes())?;
+        // As other programs do it: the variable may have options of the editor.
+        let status = Command::new("sh")
+            .args(["-c", r#"eval "$0 \"\$1\"""#])
+            .arg(&editor)
+            .arg(file.path())
+            .status()?;
+        anyhow::ensure!(status.success(), "the editor ended with {status}");
+        let file = File::open(file.path())?;
+        let mut text = String::new();
+        file.take(MAX_EDITED).read_to_string(&mut text)?;
+        Ok(text.trim_end().to_owned())
+    });
+    Ok(written
+        .await?
+        .context("cannot write a message in $EDITOR")?)
+}
+
+/// Longest text of an editor, in bytes.
+const MAX_EDITED: u64 = 16 << 20;
 
 /// Changes to another model; tells whether that worked.
 async fn load(session: &mut Session, model: String) -> bool {
@@ -198,6 +319,15 @@ fn apply(session: &mut Session, set: Set) -> Result<String, String> {
             }
             .to_owned()
         }
+        Set::Markdown(markdown) => {
+            session.markdown = markdown;
+            if markdown {
+                "Markdown is shown as styles."
+            } else {
+                "Markdown is shown as text."
+            }
+            .to_owned()
+        }
         Set::History(_) => String::new(),
     })
 }
@@ -246,7 +376,8 @@ fn help() -> Result<(), Failure> {
     term::line(
         "\nSeveral lines: Alt-Enter begins a new one, or begin with \"\"\" and end with \"\"\".\n\
          Ctrl-C stops an answer, Ctrl-R searches what was typed before.\n\
-         A model that sees takes the paths of images as parts of the text.",
+         @path puts the text of a file behind the message. A model that sees takes the paths\n\
+         of images as parts of the text.",
     )?;
     Ok(())
 }

@@ -15,10 +15,18 @@ pub enum Input {
     Set(Set),
     /// `/show WHAT`
     Show(ShowPart),
-    /// `/load MODEL`
+    /// `/load MODEL`, or a file with a conversation
     Load(String),
-    /// `/save MODEL`
+    /// `/save MODEL`, or a file for the conversation
     Save(String),
+    /// `/undo`
+    Undo,
+    /// `/retry`
+    Retry,
+    /// `/copy`
+    Copy,
+    /// `/edit [TEXT]`
+    Edit(String),
     /// A command that is wrong, and why.
     Wrong(String),
 }
@@ -38,6 +46,8 @@ pub enum Set {
     Verbose(bool),
     /// Wrapping of lines.
     WordWrap(bool),
+    /// Styles for Markdown.
+    Markdown(bool),
     /// Keeping what is typed.
     History(bool),
 }
@@ -78,6 +88,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
         "Print timings after answers (/set quiet: do not)",
     ),
     ("/set wordwrap", "Wrap lines (/set nowordwrap: do not)"),
+    ("/set markdown", "Style Markdown (/set nomarkdown: do not)"),
     (
         "/set history",
         "Keep what is typed (/set nohistory: do not)",
@@ -87,8 +98,15 @@ pub const COMMANDS: &[(&str, &str)] = &[
         "/show system",
         "Or license, modelfile, parameters, template",
     ),
-    ("/load MODEL", "Change to another model"),
-    ("/save MODEL", "Keep this chat as a model"),
+    ("/load MODEL", "Change model; FILE.json: go on with a chat"),
+    (
+        "/save MODEL",
+        "Keep the chat as a model, FILE.json or FILE.md",
+    ),
+    ("/undo", "Take back the last question and answer"),
+    ("/retry", "Answer the last question once more"),
+    ("/copy", "Copy the last answer to the clipboard"),
+    ("/edit [TEXT]", "Write the message in $EDITOR"),
     ("/clear", "Forget the conversation"),
     ("/help", "Show this help; also /?"),
     ("/bye", "End; also Ctrl-D"),
@@ -108,12 +126,16 @@ pub fn parse(input: &str) -> Input {
         "/bye" | "/exit" | "/quit" => Input::Bye,
         "/help" | "/?" => Input::Help,
         "/clear" => Input::Clear,
+        "/undo" => Input::Undo,
+        "/retry" => Input::Retry,
+        "/copy" => Input::Copy,
+        "/edit" => Input::Edit(rest.to_owned()),
         "/load" if rest.is_empty() || rest.contains(char::is_whitespace) => {
-            Input::Wrong("usage: /load MODEL".to_owned())
+            Input::Wrong("usage: /load MODEL or /load FILE.json".to_owned())
         }
         "/load" => Input::Load(rest.to_owned()),
         "/save" if rest.is_empty() || rest.contains(char::is_whitespace) => {
-            Input::Wrong("usage: /save MODEL".to_owned())
+            Input::Wrong("usage: /save MODEL, /save FILE.json or /save FILE.md".to_owned())
         }
         "/save" => Input::Save(rest.to_owned()),
         "/set" => set(rest),
@@ -160,6 +182,8 @@ fn set(rest: &str) -> Input {
         ("quiet", "") => Set::Verbose(false),
         ("wordwrap", "") => Set::WordWrap(true),
         ("nowordwrap", "") => Set::WordWrap(false),
+        ("markdown", "") => Set::Markdown(true),
+        ("nomarkdown", "") => Set::Markdown(false),
         ("history", "") => Set::History(true),
         ("nohistory", "") => Set::History(false),
         _ => {
@@ -276,6 +300,12 @@ mod tests {
             ("/show template", Input::Show(ShowPart::Template)),
             ("/load other:1b", Input::Load("other:1b".into())),
             ("/save mine", Input::Save("mine".into())),
+            ("/undo", Input::Undo),
+            ("/retry", Input::Retry),
+            ("/copy", Input::Copy),
+            ("/edit", Input::Edit(String::new())),
+            ("/edit a b", Input::Edit("a b".into())),
+            ("/set nomarkdown", Input::Set(Set::Markdown(false))),
             (
                 "/etc/passwd is what?",
                 Input::Text("/etc/passwd is what?".into()),

@@ -4,7 +4,8 @@
 //! stays as it is. Worked example, width 10: the pieces `hello wo`, `rld again` become
 //! `hello`, line end, `world`, line end, `again`.
 
-use unicode_width::UnicodeWidthStr;
+use anstyle::Style;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// State between two pieces.
 #[derive(Debug)]
@@ -13,8 +14,10 @@ pub struct Wrapper {
     width: Option<usize>,
     /// Column the cursor is at.
     column: usize,
-    /// A word that may not be complete.
+    /// A word that may not be complete, with its styles.
     word: String,
+    /// Its columns.
+    word_width: usize,
     /// Spaces before the word.
     spaces: String,
     /// Start of the current line, as far as needed to see a fence.
@@ -29,6 +32,7 @@ impl Wrapper {
             width: width.filter(|width| *width >= 20),
             column: 0,
             word: String::new(),
+            word_width: 0,
             spaces: String::new(),
             line_start: String::new(),
             in_code: false,
@@ -36,13 +40,16 @@ impl Wrapper {
     }
 
     /// Takes a piece of text and returns what can be printed.
-    pub fn push(&mut self, text: &str) -> String {
-        let Some(width) = self.width else {
-            return text.to_owned();
-        };
+    pub fn push(&mut self, text: &str, style: Style) -> String {
         let mut out = String::new();
-        for c in text.chars() {
-            match c {
+        let Some(width) = self.width else {
+            styled(text, style, &mut out);
+            return out;
+        };
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
+            let is_blank = |c| matches!(c, '\n' | ' ' | '\t');
+            let length = match c {
                 '\n' => {
                     self.flush_word(width, &mut out);
                     out.push('\n');
@@ -52,29 +59,46 @@ impl Wrapper {
                     self.line_start.clear();
                     self.spaces.clear();
                     self.column = 0;
+                    1
                 }
                 ' ' | '\t' => {
                     self.flush_word(width, &mut out);
                     self.spaces.push(c);
+                    1
                 }
-                c => {
-                    self.word.push(c);
-                    // Text without spaces (many scripts have none) must not wait for ever.
-                    if self.word.width() >= width {
-                        self.flush_word(width, &mut out);
-                    }
+                _ => {
+                    let end = rest.find(is_blank).unwrap_or(rest.len());
+                    self.word(&rest[..end], style, width, &mut out);
+                    end
                 }
-            }
+            };
             if c != '\n' && self.line_start.len() < 40 {
-                self.line_start.push(c);
+                self.line_start.push_str(&rest[..length]);
             }
+            rest = &rest[length..];
         }
         out
+    }
+
+    /// Takes a part of a word. Text without spaces (many scripts have none) must not wait for ever.
+    fn word(&mut self, part: &str, style: Style, width: usize, out: &mut String) {
+        let mut start = 0;
+        for (at, c) in part.char_indices() {
+            self.word_width += c.width().unwrap_or(0);
+            if self.word_width >= width {
+                let end = at + c.len_utf8();
+                styled(&part[start..end], style, &mut self.word);
+                self.flush_word(width, out);
+                start = end;
+            }
+        }
+        styled(&part[start..], style, &mut self.word);
     }
 
     /// Forgets what is held back.
     pub fn forget(&mut self) {
         self.word.clear();
+        self.word_width = 0;
         self.spaces.clear();
     }
 
@@ -93,7 +117,7 @@ impl Wrapper {
         if self.word.is_empty() {
             return;
         }
-        let word = self.word.width();
+        let word = std::mem::take(&mut self.word_width);
         let spaces = self.spaces.width();
         if !self.in_code && self.column > 0 && self.column + spaces + word > width {
             out.push('\n');
@@ -108,6 +132,15 @@ impl Wrapper {
     }
 }
 
+/// Appends a text with its style.
+fn styled(text: &str, style: Style, out: &mut String) {
+    if style.is_plain() || text.is_empty() {
+        out.push_str(text);
+    } else {
+        out.push_str(&format!("{style}{text}{style:#}"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -116,7 +149,10 @@ mod tests {
 
     fn wrap(width: usize, pieces: &[&str]) -> String {
         let mut wrapper = Wrapper::new(Some(width));
-        let mut out: String = pieces.iter().map(|piece| wrapper.push(piece)).collect();
+        let mut out: String = pieces
+            .iter()
+            .map(|piece| wrapper.push(piece, Style::new()))
+            .collect();
         out += &wrapper.finish();
         out
     }

@@ -6,8 +6,8 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-/// Numbers of the styles that this program uses: none, bold, faint, underlined, colours.
-const STYLES: &[&str] = &["0", "1", "2", "4", "31", "32", "33", "36"];
+/// Numbers of the styles that this program uses: none, bold, faint, italic, underlined, colours.
+const STYLES: &[&str] = &["0", "1", "2", "3", "4", "31", "32", "33", "36"];
 
 /// Removes what could take over a terminal, or show text in another order than it is in.
 pub fn clean(text: &str) -> Cow<'_, str> {
