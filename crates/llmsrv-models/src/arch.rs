@@ -351,7 +351,7 @@ pub(crate) enum FeedForwardConfig {
         /// Hidden elements.
         width: usize,
     },
-    /// Many gated networks, of which each row takes some.
+    /// Many networks, of which each row takes some.
     Experts(ExpertsConfig),
 }
 
@@ -364,6 +364,10 @@ pub(crate) struct ExpertsConfig {
     pub n_used: usize,
     /// Hidden elements of an expert.
     pub width: usize,
+    /// Experts, and the shared one, have gates.
+    pub gated: bool,
+    /// Elements that experts read and give, where those are fewer than of the residual stream.
+    pub latent: Option<usize>,
     /// How scores become probabilities.
     pub gating: Gating,
     /// Experts come in groups, of which a row first chooses some.

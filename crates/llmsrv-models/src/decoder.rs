@@ -12,8 +12,8 @@ use crate::{
     ops::{Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
     routing::Choices,
     weights::{
-        AttentionWeights, DeltaNetWeights, Experts, FeedForward, GatedMlp, LatentWeights, Linear,
-        Mixer, Norm, ScanWeights, ShortConvWeights, Weights,
+        AttentionWeights, DeltaNetWeights, Experts, FeedForward, LatentWeights, Linear, Mixer, Mlp,
+        Norm, ScanWeights, ShortConvWeights, Weights,
     },
 };
 
@@ -165,18 +165,6 @@ fn hidden<O: Ops>(
                 let hidden = hidden_of(arch, ops, input, network)?;
                 let hidden = Input::Rows(&hidden);
                 x = residual_add(arch, ops, x, hidden, &network.down, post_norm)?;
-            }
-            FeedForward::Plain(up, down) => {
-                let mut held = None;
-                let norm = layer.feed_forward_norm.as_ref();
-                let input = match &before {
-                    Some(before) => Input::Rows(before),
-                    None => normed(arch, ops, &x, norm, &mut held)?,
-                };
-                let [hidden] = linears(ops, input, [up])?;
-                let hidden = ops.activate(hidden, arch.activation)?;
-                let hidden = Input::Rows(&hidden);
-                x = residual_add(arch, ops, x, hidden, down, post_norm)?;
             }
             FeedForward::Experts(experts) => {
                 let input = match before {
@@ -664,24 +652,29 @@ fn add_low_rank<O: Ops>(
     Ok(y)
 }
 
-fn gated<O: Ops>(
+/// Computes a network.
+fn network<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
     x: &O::Tensor,
-    network: &GatedMlp<O>,
+    network: &Mlp<O>,
 ) -> Result<O::Tensor, ModelError> {
     let hidden = hidden_of(arch, ops, Input::Rows(x), network)?;
     linear(ops, &hidden, &network.down)
 }
 
-/// Computes what a gated network has between its matrices.
+/// Computes what a network has between its matrices.
 fn hidden_of<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
     input: Input<'_, O>,
-    network: &GatedMlp<O>,
+    network: &Mlp<O>,
 ) -> Result<O::Tensor, ModelError> {
-    let GatedMlp { gate, up, .. } = network;
+    let Mlp { gate, up, .. } = network;
+    let Some(gate) = gate else {
+        let [hidden] = linears(ops, input, [up])?;
+        return ops.activate(hidden, arch.activation);
+    };
     if gate.low_rank.is_empty() && up.low_rank.is_empty() {
         return ops.gated_linear(input, linear_ref(gate), linear_ref(up), arch.activation);
     }
@@ -700,7 +693,7 @@ fn experts_of<O: Ops>(
 ) -> Result<O::Tensor, ModelError> {
     let eps = arch.norm_eps;
     if let Some(beside) = &experts.beside {
-        let common = gated(arch, ops, input, &beside.network)?;
+        let common = network(arch, ops, input, &beside.network)?;
         let common = ops.rms_norm(&common, &beside.post_norm, eps)?;
         let routed = ops.rms_norm(x, &beside.router_norm, eps)?;
         let scores = linear(ops, &routed, &experts.router)?; // [n, experts]
@@ -710,9 +703,16 @@ fn experts_of<O: Ops>(
         return ops.add(delta, &common, 1.0);
     }
     let scores = linear(ops, input, &experts.router)?; // [n, experts]
-    let mut delta = moe(arch, ops, input, &scores, experts)?;
-    if let Some((network, gate)) = &experts.shared {
-        let mut common = gated(arch, ops, input, network)?;
+    let mut delta = match &experts.latent {
+        None => moe(arch, ops, input, &scores, experts)?,
+        Some((down, up)) => {
+            let narrow = linear(ops, input, down)?;
+            let sum = moe(arch, ops, &narrow, &scores, experts)?;
+            linear(ops, &sum, up)?
+        }
+    };
+    if let Some((weights, gate)) = &experts.shared {
+        let mut common = network(arch, ops, input, weights)?;
         if let Some(gate) = gate {
             let gate = ops.linear(input, gate, None)?; // [n, 1]
             common = ops.sigmoid_gate(common, &gate)?;
@@ -736,14 +736,14 @@ fn moe<O: Ops>(
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
     ops.read(scores, &mut host_scores)?;
     let choices = Choices::new(&host_scores, experts.selection_bias.as_deref(), config);
-    let mut sum = ops.zeros(n_rows, arch.width)?;
-    for (expert, network) in experts.networks.iter().enumerate() {
+    let mut sum = ops.zeros(n_rows, config.latent.unwrap_or(arch.width))?;
+    for (expert, weights) in experts.networks.iter().enumerate() {
         let (rows, factors) = choices.of(expert);
         if rows.is_empty() {
             continue;
         }
         let input = ops.gather_rows(x, rows)?;
-        let mut output = gated(arch, ops, &input, network)?;
+        let mut output = network(arch, ops, &input, weights)?;
         let scale = experts.scales.as_ref().and_then(|list| list.get(expert));
         if let Some(scale) = scale {
             output = scaled(ops, output, *scale)?;

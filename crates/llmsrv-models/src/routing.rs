@@ -124,6 +124,8 @@ mod tests {
             width: 1,
             gating: Gating::Softmax,
             groups: None,
+            gated: true,
+            latent: None,
             normalize,
             weight_scale: 1.0,
             shared: None,

@@ -3,7 +3,7 @@
 //! Everything is checked here, so that the forward pass cannot meet a wrong shape. Tensors that
 //! hold several matrices one above the other are cut into their rows, which copies nothing.
 
-use std::{ops::Range, slice::from_ref};
+use std::{iter::repeat_with, ops::Range, slice::from_ref};
 
 use llmsrv_engine::{LoadError, ModelError, Pooling};
 
@@ -224,9 +224,7 @@ pub(crate) enum FeedForward<O: Ops> {
     /// There is none.
     None,
     /// One network.
-    Dense(GatedMlp<O>),
-    /// One without a gate: up and down.
-    Plain(Linear<O>, Linear<O>),
+    Dense(Mlp<O>),
     /// Several, chosen for each row.
     Experts(Box<Experts<O>>),
 }
@@ -240,11 +238,14 @@ pub(crate) struct Experts<O: Ops> {
     /// Added to the probability of each expert where rows choose, not where they weigh.
     pub selection_bias: Option<Vec<f32>>,
     /// One network for each expert.
-    pub networks: Vec<GatedMlp<O>>,
+    pub networks: Vec<Mlp<O>>,
+    /// To what the networks read, and back from what they give, where that is narrower than the residual
+    /// stream.
+    pub latent: Option<(Linear<O>, Linear<O>)>,
     /// Multiplies what an expert gives.
     pub scales: Option<Vec<f32>>,
     /// The network of all rows, and its gate.
-    pub shared: Option<(GatedMlp<O>, Option<O::Matrix>)>,
+    pub shared: Option<(Mlp<O>, Option<O::Matrix>)>,
     /// What runs beside them.
     pub beside: Option<Beside<O>>,
 }
@@ -252,7 +253,7 @@ pub(crate) struct Experts<O: Ops> {
 /// A network on the residual stream, beside experts that then have norms of their own.
 pub(crate) struct Beside<O: Ops> {
     /// Reads what the layer's norm gives.
-    pub network: GatedMlp<O>,
+    pub network: Mlp<O>,
     /// Weight of the norm after the network.
     pub post_norm: O::Vector,
     /// Weight of the norm before the router.
@@ -263,10 +264,10 @@ pub(crate) struct Beside<O: Ops> {
     pub experts_post_norm: O::Vector,
 }
 
-/// `down(activation(gate(x)) * up(x))`.
-pub(crate) struct GatedMlp<O: Ops> {
-    /// To what is activated.
-    pub gate: Linear<O>,
+/// `down(activation(gate(x)) * up(x))`, or `down(activation(up(x)))`.
+pub(crate) struct Mlp<O: Ops> {
+    /// To what is activated, where that is not `up`.
+    pub gate: Option<Linear<O>>,
     /// To what it is multiplied with.
     pub up: Linear<O>,
     /// Back to the residual stream.
@@ -755,25 +756,34 @@ impl<O: Ops> Loader<'_, O> {
             } => {
                 let [gate, up] = self.stacked(&name("ffn_up"), [width, width])?;
                 let down = self.linear(&name("ffn_down"), arch.width, width)?;
-                return Ok(FeedForward::Dense(GatedMlp { gate, up, down }));
+                let gate = Some(gate);
+                return Ok(FeedForward::Dense(Mlp { gate, up, down }));
             }
             FeedForwardConfig::Plain { width } => {
-                let up = self.linear(&name("ffn_up"), width, arch.width)?;
-                let down = self.linear(&name("ffn_down"), arch.width, width)?;
-                return Ok(FeedForward::Plain(up, down));
+                return Ok(FeedForward::Dense(self.network(name, "", width, false)?));
             }
             FeedForwardConfig::Dense { width, .. } => {
-                return Ok(FeedForward::Dense(self.gated(name, "", width)?));
+                return Ok(FeedForward::Dense(self.network(name, "", width, true)?));
             }
             FeedForwardConfig::Experts(config) => config,
         };
         let (n, width) = (config.n_experts, config.width);
         let router = self.linear(&name("ffn_gate_inp"), n, arch.width)?;
+        // What the experts read and give.
+        let outer = config.latent.unwrap_or(arch.width);
+        let latent = match config.latent {
+            None => None,
+            Some(latent) => Some((
+                self.linear(&name("ffn_latent_down"), latent, arch.width)?,
+                self.linear(&name("ffn_latent_up"), arch.width, latent)?,
+            )),
+        };
         let both = "ffn_gate_up_exps.weight";
-        let (gates, ups) = if self.source.has(&name(both)) {
-            let all = self
-                .source
-                .matrices(&name(both), n, 2 * width, arch.width)?;
+        let (gates, ups) = if !config.gated {
+            let ups = self.stack(&name("ffn_up_exps"), n, width, outer)?;
+            (Vec::new(), ups)
+        } else if self.source.has(&name(both)) {
+            let all = self.source.matrices(&name(both), n, 2 * width, outer)?;
             let halves = |rows: Range<usize>| all.iter().map(move |both| both.rows(rows.clone()));
             let gates = halves(0..width).map(|gate| self.expert(gate, None));
             let gates = gates.collect::<Result<Vec<_>, _>>()?;
@@ -781,21 +791,22 @@ impl<O: Ops> Loader<'_, O> {
             (gates, ups.collect::<Result<Vec<_>, _>>()?)
         } else {
             (
-                self.stack(&name("ffn_gate_exps"), n, width, arch.width)?,
-                self.stack(&name("ffn_up_exps"), n, width, arch.width)?,
+                self.stack(&name("ffn_gate_exps"), n, width, outer)?,
+                self.stack(&name("ffn_up_exps"), n, width, outer)?,
             )
         };
-        let downs = self.stack(&name("ffn_down_exps"), n, arch.width, width)?;
-        let networks = gates
+        let downs = self.stack(&name("ffn_down_exps"), n, outer, width)?;
+        let gates = gates.into_iter().map(Some).chain(repeat_with(|| None));
+        let networks = ups
             .into_iter()
-            .zip(ups)
             .zip(downs)
-            .map(|((gate, up), down)| GatedMlp { gate, up, down })
+            .zip(gates)
+            .map(|((up, down), gate)| Mlp { gate, up, down })
             .collect();
         let shared = match config.shared {
             None => None,
             Some(shared) => {
-                let network = self.gated(name, "_shexp", shared.width)?;
+                let network = self.network(name, "_shexp", shared.width, config.gated)?;
                 let gate = if shared.gated {
                     let name = name("ffn_gate_inp_shexp.weight");
                     let gate = self.source.matrix(&name, 1, arch.width)?;
@@ -815,6 +826,7 @@ impl<O: Ops> Loader<'_, O> {
             router,
             selection_bias: self.source.optional_vector(&name("exp_probs_b.bias"), n)?,
             networks,
+            latent,
             scales: self
                 .source
                 .optional_vector(&name("ffn_down_exps.scale"), n)?,
@@ -836,7 +848,7 @@ impl<O: Ops> Loader<'_, O> {
             *weight /= (width as f32).sqrt();
         }
         Ok(Beside {
-            network: self.gated(name, "", hidden)?,
+            network: self.network(name, "", hidden, true)?,
             post_norm: self.norm(&name("post_ffw_norm_1.weight"), width)?,
             router_norm: self.ops.vector(router).map_err(device)?,
             experts_norm: self.norm(&name("pre_ffw_norm_2.weight"), width)?,
@@ -882,15 +894,17 @@ impl<O: Ops> Loader<'_, O> {
         self.source.ignore(name);
     }
 
-    fn gated(
+    fn network(
         &mut self,
         name: &dyn Fn(&str) -> String,
         suffix: &str,
         width: usize,
-    ) -> Result<GatedMlp<O>, LoadError> {
+        gated: bool,
+    ) -> Result<Mlp<O>, LoadError> {
         let part = |part: &str| name(&format!("ffn_{part}{suffix}"));
-        Ok(GatedMlp {
-            gate: self.linear(&part("gate"), width, self.arch.width)?,
+        let gate = gated.then(|| self.linear(&part("gate"), width, self.arch.width));
+        Ok(Mlp {
+            gate: gate.transpose()?,
             up: self.linear(&part("up"), width, self.arch.width)?,
             down: self.linear(&part("down"), self.arch.width, width)?,
         })

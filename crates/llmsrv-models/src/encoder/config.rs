@@ -196,6 +196,8 @@ fn nomic_bert_moe(source: &Source) -> Result<EncoderConfig, LoadError> {
             width: config.hidden,
             gating: Gating::Softmax,
             groups: None,
+            gated: true,
+            latent: None,
             normalize: false,
             weight_scale: 1.0,
             shared: None,

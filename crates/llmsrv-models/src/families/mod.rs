@@ -42,7 +42,7 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 48] = [
+const FAMILIES: [(&str, Family); 50] = [
     ("chatglm", glm::chatglm),
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
@@ -66,12 +66,14 @@ const FAMILIES: [(&str, Family); 48] = [
     ("granitemoe", granite::granite),
     ("internlm2", llama::llama),
     ("lfm2", lfm2::lfm2),
+    ("lfm2moe", lfm2::lfm2),
     ("llama", llama::llama),
     ("mamba2", mamba::mamba2),
     ("minimax-m2", minimax::minimax_m2),
     ("mistral3", llama::mistral3),
     ("nemotron", classic::nemotron),
     ("nemotron_h", nemotron_h::nemotron_h),
+    ("nemotron_h_moe", nemotron_h::nemotron_h),
     ("olmo2", olmo::olmo2),
     ("olmoe", olmo::olmoe),
     ("phi2", classic::phi2),
@@ -100,11 +102,9 @@ const BIDIRECTIONAL: [(&str, Family); 1] = [("gemma-embedding", gemma::embedding
 /// Architectures that are known and do not run yet, and why.
 const NOT_YET: &[(&str, &str)] = &[
     ("gemma3n", "four residual streams"),
-    ("lfm2moe", "keeps a recurrent state"),
     ("llama4", "attention in chunks"),
     ("mllama", "attention across to images"),
     ("modern-bert", "windows on both sides"),
-    ("nemotron_h_moe", "keeps a recurrent state"),
 ];
 
 /// Far above every published model; bounds what is computed before the tensors are checked.
@@ -390,6 +390,8 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
         width,
         gating: gating(source, Gating::Softmax)?,
         groups: groups(source, n_experts, n_used)?,
+        gated: true,
+        latent: None,
         normalize: normalize.or(source.flag("norm_top_k_prob")).unwrap_or(true),
         weight_scale: source.positive("expert_weights_scale")?.unwrap_or(1.0),
         shared: None,

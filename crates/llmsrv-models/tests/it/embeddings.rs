@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use llmsrv_engine::{EngineOptions, LoadError, LoadOptions, Loaded, Pooling, spawn};
+use llmsrv_gguf::Metadata;
 use llmsrv_tokenizer::Special;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -180,6 +181,35 @@ fn a_judge_is_the_difference_of_yes_and_no() {
         head.shape = vec![64, 1];
     });
     assert!((one - expected).abs() < 1e-4 * expected.abs().max(1.0));
+}
+
+/// The public library has the same model under the name of its sibling.
+#[test]
+fn the_library_calls_embedding_gemma_gemma3() {
+    let case = embedder("gemma_embedding_dense");
+    let inputs = case.prompts();
+    let expected = vectors(load(&case.bytes(), "cpu").unwrap(), &inputs, 512);
+    let mut file = case.file();
+    let keys = file.metadata.iter();
+    let keys = keys.map(|(key, value)| {
+        let key = key.replace("gemma-embedding.", "gemma3.");
+        (key.replace("dense_", "unknown_"), value.clone())
+    });
+    let keys: Vec<_> = keys.collect();
+    file.metadata = Metadata::new();
+    for (key, value) in keys {
+        file.metadata.set(key, value);
+    }
+    file.metadata.set("general.architecture", "gemma3");
+    for (ours, theirs) in [
+        ("dense_2.weight", "dense.0.weight"),
+        ("dense_3.weight", "dense.1.weight"),
+        ("output_norm.weight", "norm.weight"),
+    ] {
+        file.tensor(ours).name = theirs.into();
+    }
+    let found = vectors(load(&file.bytes(), "cpu").unwrap(), &inputs, 512);
+    assert_eq!(found, expected);
 }
 
 /// A bidirectional decoder says that it makes no text.

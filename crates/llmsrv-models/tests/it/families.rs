@@ -317,6 +317,30 @@ fn other_spellings_give_the_same_model() {
             file.metadata.set(key, value);
         }
     });
+    check("nemotron_h_moe_latent", &|file| {
+        renamed(
+            file,
+            &[
+                ("nemotron_h_moe.", "nemotron_h_omni."),
+                ("moe_latent_size", "unknown"),
+            ],
+        );
+        file.metadata.set("general.architecture", "nemotron_h_omni");
+        for (ours, theirs) in [("latent_down", "latent_in"), ("latent_up", "latent_out")] {
+            let tensor = file.tensor(&format!("blk.1.ffn_{ours}.weight"));
+            tensor.name = format!("blk.1.ffn_{theirs}.weight");
+        }
+        let mut draft = PLAIN_NORM.clone();
+        draft.name = "mtp.layers.0.norm.weight".into();
+        file.tensors.push(draft);
+    });
+    // With the ending that others have.
+    check("falcon_h1", &|file| {
+        for layer in 0..3 {
+            let name = format!("blk.{layer}.ffn_norm");
+            file.tensor(&name).name = format!("{name}.weight");
+        }
+    });
     check("lfm2", &|file| {
         file.tensor("token_embd_norm.weight").name = "output_norm.weight".into();
         file.metadata.set("lfm2.feed_forward_length", 144u32);

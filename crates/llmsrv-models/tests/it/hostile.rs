@@ -218,6 +218,44 @@ const LIES: &[(&str, Lie, &str)] = &[
         "invalid model file: nemotron_h.block_count is 2147483647, more than the tensors of the file",
     ),
     (
+        "nemotron_h_moe",
+        |file| file.metadata.set("nemotron_h_moe.expert_used_count", 7u32),
+        "invalid model file: nemotron_h_moe.expert_used_count is 7 of 6 experts",
+    ),
+    (
+        "nemotron_h_moe",
+        |file| {
+            let key = "nemotron_h_moe.expert_shared_feed_forward_length";
+            file.metadata.set(key, 1u32 << 30);
+        },
+        "invalid model file: tensor blk.1.ffn_up_shexp.weight has shape [64, 80], not [64, 1073741824]",
+    ),
+    (
+        "nemotron_h_moe",
+        |file| file.metadata.set("nemotron_h_moe.expert_group_count", 4u32),
+        "invalid model file: nemotron_h_moe.expert_group_count is 4, which does not divide 6 experts",
+    ),
+    (
+        "nemotron_h_moe_latent",
+        |file| file.tensor("blk.1.ffn_latent_up.weight").shape.reverse(),
+        "invalid model file: tensor blk.1.ffn_latent_up.weight has shape [64, 32], not [32, 64]",
+    ),
+    (
+        "nemotron_h_moe_latent",
+        |file| file.tensor("blk.1.ffn_latent_down.weight").shape = vec![128, 16],
+        "invalid model file: tensor blk.1.ffn_latent_down.weight has shape [128, 16], not [64, 16]",
+    ),
+    (
+        "lfm2moe",
+        |file| file.metadata.set("lfm2moe.leading_dense_block_count", 5u32),
+        "invalid model file: lfm2moe.leading_dense_block_count is 5 of 4 layers",
+    ),
+    (
+        "lfm2moe",
+        |file| file.metadata.set("lfm2moe.expert_gating_func", 4u32),
+        "unsupported model: lfm2moe.expert_gating_func is 4",
+    ),
+    (
         "falcon_h1",
         |file| file.metadata.set("falcon-h1.attention.head_count", 0u32),
         "invalid model file: falcon-h1.attention.head_count is missing",

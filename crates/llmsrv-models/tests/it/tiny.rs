@@ -143,6 +143,8 @@ pub(crate) struct Parts {
     pub(crate) both: bool,
     /// Where there are some, layers have one part: these a network, others what is said above.
     pub(crate) networks: &'static [bool],
+    /// Elements that experts read and give; 0 = those of the residual stream.
+    pub(crate) narrow_experts: usize,
     /// Elements between the two projections of a vector; 0 = none.
     pub(crate) dense: usize,
     /// Scores that a classifier gives; 0 = none.
@@ -226,6 +228,7 @@ const PLAIN: Parts = Parts {
     scans: (&[], 0, 0),
     both: false,
     networks: &[],
+    narrow_experts: 0,
     dense: 0,
     scores: 0,
     latent: None,
@@ -1255,6 +1258,69 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "nemotron_h_moe",
+        architecture: "nemotron_h_moe",
+        keys: &[
+            ("attention.layer_norm_epsilon", F(1e-5)),
+            ("attention.head_count_kv", Us(&[0, 0, 2, 0])),
+            ("feed_forward_length", Us(&[0, 48, 0, 48])),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(128)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_count", U(1)),
+            ("expert_shared_feed_forward_length", U(80)),
+            ("expert_group_count", U(1)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(2.5)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            head_dim: 32,
+            plain: true,
+            second_norm: "attn_norm",
+            shared: 80,
+            selection_bias: true,
+            scans: (&[true], 4, 16),
+            networks: &[false, true, false, true],
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "nemotron_h_moe_latent",
+        architecture: "nemotron_h_moe",
+        keys: &[
+            ("attention.layer_norm_epsilon", F(1e-5)),
+            ("attention.head_count_kv", Us(&[0, 0, 2])),
+            ("feed_forward_length", Us(&[0, 48, 0])),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(1)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(128)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_count", U(1)),
+            ("expert_shared_feed_forward_length", U(80)),
+            ("expert_weights_norm", B(false)),
+            ("expert_weights_scale", F(1.25)),
+            ("moe_latent_size", U(32)),
+        ],
+        parts: Parts {
+            plain: true,
+            second_norm: "attn_norm",
+            shared: 80,
+            selection_bias: true,
+            scans: (&[true], 4, 16),
+            networks: &[false, true, false],
+            narrow_experts: 32,
+            ..EXPERTS
+        },
+    },
+    Case {
         name: "falcon_h1",
         architecture: "falcon-h1",
         keys: &[
@@ -1286,6 +1352,28 @@ pub(crate) const CASES: &[Case] = &[
             qk_norm: QkNorm::Head,
             convolves: &[true, true, false, true, false, true],
             ..PLAIN
+        },
+    },
+    Case {
+        name: "lfm2moe",
+        architecture: "lfm2moe",
+        keys: &[
+            ("shortconv.l_cache", U(3)),
+            ("attention.head_count_kv", Us(&[0, 0, 2, 0])),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(2)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_gating_func", U(2)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            tied: true,
+            qk_norm: QkNorm::Head,
+            convolves: &[true, true, false, true],
+            selection_bias: true,
+            ..EXPERTS
         },
     },
     Case {
@@ -1785,13 +1873,23 @@ impl Case {
                     add("exp_probs_b.bias", &[n]);
                 }
                 add("ffn_gate_inp.weight", &[width, n]);
+                let outer = match parts.narrow_experts {
+                    0 => width,
+                    narrow => {
+                        add("ffn_latent_down.weight", &[width, narrow]);
+                        add("ffn_latent_up.weight", &[narrow, width]);
+                        narrow
+                    }
+                };
                 if parts.fused_experts {
                     add("ffn_gate_up_exps.weight", &[width, 2 * hidden, n]);
                 } else {
-                    add("ffn_gate_exps.weight", &[width, hidden, n]);
-                    add("ffn_up_exps.weight", &[width, hidden, n]);
+                    if !parts.plain {
+                        add("ffn_gate_exps.weight", &[outer, hidden, n]);
+                    }
+                    add("ffn_up_exps.weight", &[outer, hidden, n]);
                 }
-                add("ffn_down_exps.weight", &[hidden, width, n]);
+                add("ffn_down_exps.weight", &[hidden, outer, n]);
                 if parts.expert_bias {
                     add("ffn_gate_inp.bias", &[n]);
                     add("ffn_gate_exps.bias", &[hidden, n]);
@@ -1809,7 +1907,9 @@ impl Case {
                     }
                 }
                 if parts.shared > 0 {
-                    add("ffn_gate_shexp.weight", &[width, parts.shared]);
+                    if !parts.plain {
+                        add("ffn_gate_shexp.weight", &[width, parts.shared]);
+                    }
                     add("ffn_up_shexp.weight", &[width, parts.shared]);
                     add("ffn_down_shexp.weight", &[parts.shared, width]);
                 }
