@@ -31,6 +31,8 @@ pub(crate) struct ArchConfig {
     pub output_gate: bool,
     /// Name of the norm after the last layer.
     pub output_norm: &'static str,
+    /// Token embeddings are normed, and the first layer may have no norm of its own.
+    pub embedding_norm: bool,
     /// Positions are rows of a table, which are added to the token embeddings.
     pub position_table: bool,
     /// Name of the norm before attention.

@@ -29,7 +29,8 @@ pub(crate) fn forward<O: Ops>(
     let Some(x) = hidden(arch, weights, ops, plan)? else {
         return Ok(());
     };
-    let x = linear(ops, &x, &weights.output)?; // [logit rows, vocabulary]
+    let output = weights.output.as_ref().ok_or(ModelError::NoText)?;
+    let x = linear(ops, &x, output)?; // [logit rows, vocabulary]
     ops.read(&x, logits)?;
     let (scale, cap) = (arch.logit_scale, arch.logit_softcap);
     for logit in logits.iter_mut() {
@@ -84,6 +85,9 @@ fn hidden<O: Ops>(
         for (row, from) in rows.rows.clone().zip(rows.first..) {
             x = ops.scatter_rows(x, row, rows.image.row(from))?;
         }
+    }
+    if let Some(norm) = &weights.embedding_norm {
+        x = normed_rows(arch, ops, &x, Some(norm))?;
     }
     if let Some(table) = &weights.positions {
         let positions = ops.embed(table, &plan.positions, 1.0)?;

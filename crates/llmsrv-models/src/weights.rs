@@ -24,12 +24,14 @@ pub(crate) struct Weights<O: Ops> {
     pub embedding: FileMatrix,
     /// The layers, first to last.
     pub layers: Vec<LayerWeights<O>>,
+    /// Norm of the rows of `embedding`.
+    pub embedding_norm: Option<Norm<O>>,
     /// One row for each position.
     pub positions: Option<FileMatrix>,
     /// Norm of the rows that `output` reads.
     pub output_norm: Norm<O>,
-    /// From the last layer to logits; often the embedding again.
-    pub output: Linear<O>,
+    /// From the last layer to logits; often the embedding again. `None` where there are none.
+    pub output: Option<Linear<O>>,
     /// What every layer takes from the token by itself.
     pub per_layer: Option<PerLayer<O>>,
     /// What vectors of texts are made with, beyond the last norm.
@@ -303,15 +305,9 @@ impl<O: Ops> Weights<O> {
             Some(Pooling::Rank) => Some(Head::judge(source, &output, loader.ops)?),
             _ => Head::projections(source, arch.width, loader.ops)?,
         };
-        let weights = Weights {
-            embedding,
-            layers,
-            positions: arch
-                .position_table
-                .then(|| source.table("position_embd.weight", arch.context_length, arch.width))
-                .transpose()?,
-            output_norm: loader.residual_norm(arch.output_norm)?,
-            output: Linear {
+        let logits = !arch.bidirectional;
+        let output = logits.then(|| {
+            Ok::<_, LoadError>(Linear {
                 matrix: loader.upload(output)?,
                 bias: loader.bias(output_bias)?,
                 low_rank: loader.low_rank(
@@ -320,7 +316,22 @@ impl<O: Ops> Weights<O> {
                     arch.width,
                     from_ref(&(0..n_vocab)),
                 )?,
-            },
+            })
+        });
+        let output = output.transpose()?;
+        let weights = Weights {
+            embedding,
+            layers,
+            embedding_norm: arch
+                .embedding_norm
+                .then(|| loader.residual_norm("token_embd_norm"))
+                .transpose()?,
+            positions: arch
+                .position_table
+                .then(|| source.table("position_embd.weight", arch.context_length, arch.width))
+                .transpose()?,
+            output_norm: loader.residual_norm(arch.output_norm)?,
+            output,
             per_layer,
             head,
         };
@@ -390,10 +401,14 @@ impl<O: Ops> Loader<'_, O> {
                 mixers.push((Mixer::Scan(Box::new(weights)), output));
             }
         }
-        let mixes = config.mixer != MixerConfig::None;
+        let attention_norm = name(arch.attention_norm);
+        // The first layer reads rows that are normed already.
+        let bare = idx == 0 && arch.embedding_norm;
+        let bare = bare && !self.source.has(&format!("{attention_norm}.weight"));
+        let mixes = config.mixer != MixerConfig::None && !bare;
         let feeds = config.feed_forward != FeedForwardConfig::None;
         Ok(LayerWeights {
-            attention_norm: self.pre_norm(mixes, &name(arch.attention_norm))?,
+            attention_norm: self.pre_norm(mixes, &attention_norm)?,
             mixers,
             attention_post_norm: self
                 .norm_if(arch.post_norm, &name("post_attention_norm.weight"))?,

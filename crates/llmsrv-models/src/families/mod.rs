@@ -17,6 +17,7 @@ mod lfm2;
 mod llama;
 mod mamba;
 mod minimax;
+mod modern_bert;
 mod nemotron_h;
 mod olmo;
 mod phi;
@@ -26,7 +27,7 @@ mod smollm;
 
 use std::ops::RangeInclusive;
 
-use llmsrv_engine::LoadError;
+use llmsrv_engine::{LoadError, Pooling};
 
 use crate::{
     arch::{
@@ -97,14 +98,16 @@ const FAMILIES: [(&str, Family); 50] = [
 
 /// As [`FAMILIES`], of models whose tokens see those after them, too, and which make vectors of texts and
 /// nothing else.
-const BIDIRECTIONAL: [(&str, Family); 1] = [("gemma-embedding", gemma::embedding)];
+const BIDIRECTIONAL: [(&str, Family); 2] = [
+    ("gemma-embedding", gemma::embedding),
+    ("modern-bert", modern_bert::modern_bert),
+];
 
 /// Architectures that are known and do not run yet, and why.
 const NOT_YET: &[(&str, &str)] = &[
     ("gemma3n", "four residual streams"),
     ("llama4", "attention in chunks"),
     ("mllama", "attention across to images"),
-    ("modern-bert", "windows on both sides"),
 ];
 
 /// Far above every published model; bounds what is computed before the tensors are checked.
@@ -248,6 +251,7 @@ fn base_with(
         parallel: false,
         output_gate: false,
         output_norm: "output_norm",
+        embedding_norm: false,
         position_table: false,
         attention_norm: "attn_norm",
         pre_norm: true,
@@ -453,6 +457,23 @@ fn set_shared(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
                 gated: false,
             });
         });
+    }
+    Ok(())
+}
+
+/// Lets tokens see those after them, too. A window of the file reaches half as far to either side.
+fn see_both_sides(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+    if source.flag("attention.causal") == Some(true) {
+        let message = "an encoder whose tokens see only what was before them".to_owned();
+        return Err(LoadError::Unsupported(message));
+    }
+    if arch.pooling == Some(Pooling::Rank) {
+        let message = format!("{} models that rank pairs", source.architecture());
+        return Err(LoadError::Unsupported(message));
+    }
+    arch.bidirectional = true;
+    for layer in &mut arch.layers {
+        layer.window = layer.window.map(|window| window / 2);
     }
     Ok(())
 }

@@ -649,9 +649,12 @@ impl Ops for CandleOps {
             let scores = heads(query, n_heads)?.matmul(&of_keys(key)?.t()?)?;
             let mut scores = (scores * f64::from(attention.scale))?;
             if let Some(reach) = attention.reach {
-                let mask = (0..n * n).map(|i| match (i / n).abs_diff(i % n) > reach {
-                    true => f32::NEG_INFINITY,
-                    false => 0.0,
+                let mask = (0..n * n).map(|i| {
+                    if (i / n).abs_diff(i % n) > reach {
+                        f32::NEG_INFINITY
+                    } else {
+                        0.0
+                    }
                 });
                 let mask = Tensor::from_vec(mask.collect(), (1, n, n), &self.device)?;
                 scores = scores.broadcast_add(&mask)?;

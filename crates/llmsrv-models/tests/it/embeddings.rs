@@ -318,6 +318,34 @@ fn embedders_that_lie_are_refused_in_one_line() {
         "unsupported model: gemma-embedding.pooling_type is 7",
     );
     refuse(
+        "modern_bert",
+        &|file| file.metadata.set("modern-bert.pooling_type", 4u32),
+        "unsupported model: modern-bert models that rank pairs",
+    );
+    refuse(
+        "modern_bert",
+        &|file| {
+            file.metadata.set("modern-bert.hidden_activation", "swish");
+        },
+        "unsupported model: modern-bert.hidden_activation is \"swish\"",
+    );
+    refuse(
+        "modern_bert",
+        &|file| {
+            let name = "blk.1.attn_norm.weight";
+            file.tensors.retain(|tensor| tensor.name != name);
+        },
+        "invalid model file: tensor blk.1.attn_norm.weight is missing",
+    );
+    refuse(
+        "modern_bert_silu",
+        &|file| {
+            let key = "modern-bert.attention.sliding_window_pattern";
+            file.metadata.set(key, vec![true, false]);
+        },
+        "invalid model file: modern-bert.attention.sliding_window_pattern has 2 entries for 5 layers",
+    );
+    refuse(
         "gemma_embedding_dense",
         &|file| file.tensor("dense_3.weight").shape.reverse(),
         "invalid model file: tensor dense_3.weight has shape [64, 160], not [160, 160]",

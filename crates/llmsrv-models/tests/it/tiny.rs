@@ -145,6 +145,8 @@ pub(crate) struct Parts {
     pub(crate) networks: &'static [bool],
     /// Elements that experts read and give; 0 = those of the residual stream.
     pub(crate) narrow_experts: usize,
+    /// Token embeddings are normed; the first layer has no norm before attention.
+    pub(crate) embedding_norm: bool,
     /// Elements between the two projections of a vector; 0 = none.
     pub(crate) dense: usize,
     /// Scores that a classifier gives; 0 = none.
@@ -229,6 +231,7 @@ const PLAIN: Parts = Parts {
     both: false,
     networks: &[],
     narrow_experts: 0,
+    embedding_norm: false,
     dense: 0,
     scores: 0,
     latent: None,
@@ -251,6 +254,17 @@ const CLASSIC: Parts = Parts {
 const GEMMA: Parts = Parts {
     head_dim: 32,
     tied: true,
+    ..PLAIN
+};
+
+const MODERN_BERT: Parts = Parts {
+    n_layers: 5,
+    n_kv_heads: 4,
+    tied: true,
+    layer_norm: Some(false),
+    fused_qkv: true,
+    fused_gate_up: true,
+    embedding_norm: true,
     ..PLAIN
 };
 
@@ -1514,6 +1528,36 @@ pub(crate) const EMBEDDERS: &[Case] = &[
         },
     },
     Case {
+        name: "modern_bert",
+        architecture: "modern-bert",
+        keys: &[
+            ("attention.causal", B(false)),
+            ("attention.sliding_window", U(8)),
+            ("attention.sliding_window_pattern", U(3)),
+            ("rope.freq_base", F(160_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+            ("rope.scaling.type", S("none")),
+            ("pooling_type", U(2)),
+        ],
+        parts: MODERN_BERT,
+    },
+    Case {
+        name: "modern_bert_silu",
+        architecture: "modern-bert",
+        keys: &[
+            ("attention.causal", B(false)),
+            ("attention.sliding_window", U(9)),
+            (
+                "attention.sliding_window_pattern",
+                Bools(&[true, true, false, true, true]),
+            ),
+            ("rope.freq_base", F(80_000.0)),
+            ("hidden_activation", S("silu")),
+            ("pooling_type", U(1)),
+        ],
+        parts: MODERN_BERT,
+    },
+    Case {
         name: "qwen3_rank",
         architecture: "qwen3",
         keys: &[
@@ -1669,6 +1713,9 @@ impl Case {
         if has_bias {
             add("output_norm.bias", &[width]);
         }
+        if parts.embedding_norm {
+            add("token_embd_norm.weight", &[width]);
+        }
         if parts.dense > 0 {
             add("dense_2.weight", &[width, parts.dense]);
             add("dense_3.weight", &[parts.dense, width]);
@@ -1722,6 +1769,9 @@ impl Case {
                 names.sort_unstable();
                 names.dedup();
                 for name in names {
+                    if name == "attn_norm" && layer == 0 && parts.embedding_norm {
+                        continue;
+                    }
                     let ending = match name {
                         "ffn_norm" if parts.both => "",
                         _ => ".weight",
