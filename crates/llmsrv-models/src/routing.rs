@@ -126,6 +126,7 @@ mod tests {
             groups: None,
             normalize,
             weight_scale: 1.0,
+            weigh_input: false,
             shared: None,
             beside: None,
         }

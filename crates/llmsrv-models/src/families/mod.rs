@@ -8,12 +8,14 @@ mod classic;
 mod deepseek;
 mod exaone;
 mod gemma;
+mod gemma3n;
 mod gemma4;
 mod glm;
 mod gpt_oss;
 mod granite;
 mod lfm2;
 mod llama;
+mod llama4;
 mod minimax;
 mod olmo;
 mod phi;
@@ -39,7 +41,7 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 45] = [
+const FAMILIES: [(&str, Family); 47] = [
     ("chatglm", glm::chatglm),
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
@@ -51,6 +53,7 @@ const FAMILIES: [(&str, Family); 45] = [
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
     ("gemma3", gemma::gemma3),
+    ("gemma3n", gemma3n::gemma3n),
     ("gemma4", gemma4::gemma4),
     ("glm4", glm::glm4),
     ("glm4moe", glm::glm4moe),
@@ -63,6 +66,7 @@ const FAMILIES: [(&str, Family); 45] = [
     ("internlm2", llama::llama),
     ("lfm2", lfm2::lfm2),
     ("llama", llama::llama),
+    ("llama4", llama4::llama4),
     ("minimax-m2", minimax::minimax_m2),
     ("mistral3", llama::mistral3),
     ("nemotron", classic::nemotron),
@@ -91,9 +95,7 @@ const FAMILIES: [(&str, Family); 45] = [
 const NOT_YET: &[(&str, &str)] = &[
     ("falcon-h1", "keeps a recurrent state"),
     ("gemma-embedding", "tokens see those after them"),
-    ("gemma3n", "four residual streams"),
     ("lfm2moe", "keeps a recurrent state"),
-    ("llama4", "attention in chunks"),
     ("mamba2", "keeps a recurrent state"),
     ("mllama", "attention across to images"),
     ("modern-bert", "windows on both sides"),
@@ -217,7 +219,9 @@ fn base_with(
                 stores_kv,
                 rope: Some(0),
                 window: None,
+                chunk: None,
                 feed_forward,
+                gate_cutoff: None,
             }
         })
         .collect();
@@ -248,6 +252,7 @@ fn base_with(
         logit_softcap: None,
         activation: Activation::Silu,
         per_layer_input: None,
+        streams: None,
         suppressed: Vec::new(),
         ropes: vec![rope],
         layers,
@@ -337,15 +342,13 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
         return Err(invalid(format!("{key} is {n_used} of {n_experts} experts")));
     }
     // Where the key is missing, `feed_forward_length` may be that of a dense sibling.
+    let first = leading_dense(source)?;
     let width = match source.optional_count("expert_feed_forward_length")? {
         Some(width) => width,
-        None => {
-            let first = leading_dense(source)?;
-            match source.n_rows(&format!("blk.{first}.ffn_up_exps.weight")) {
-                Some(width) => width,
-                None => source.count("feed_forward_length")?,
-            }
-        }
+        None => match source.n_rows(&format!("blk.{first}.ffn_up_exps.weight")) {
+            Some(width) => width,
+            None => source.count("feed_forward_length")?,
+        },
     };
     let normalize = source.flag("expert_weights_norm");
     Ok(Some(ExpertsConfig {
@@ -356,6 +359,7 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
         groups: groups(source, n_experts, n_used)?,
         normalize: normalize.or(source.flag("norm_top_k_prob")).unwrap_or(true),
         weight_scale: source.positive("expert_weights_scale")?.unwrap_or(1.0),
+        weigh_input: false,
         shared: None,
         beside: None,
     }))

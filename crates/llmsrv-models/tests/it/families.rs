@@ -168,6 +168,39 @@ fn cpu_and_candle_agree() {
     }
 }
 
+/// Where all layers attend in chunks, a chunk knows nothing of those before it, and positions are encoded by
+/// their distance alone.
+#[test]
+fn a_chunk_has_the_logits_of_a_text_of_its_own() {
+    let mut case = *CASES.iter().find(|case| case.name == "llama4").unwrap();
+    case.parts.n_layers = 3;
+    let mut file = case.file();
+    file.metadata.set("llama4.attention.chunk_size", 11u32);
+    let bytes = file.bytes();
+    let [prompt, _] = case.prompts();
+    for device in ["cpu", "candle"] {
+        let load = || load_bytes(&bytes, device).unwrap().model;
+        let whole = all_logits(&mut *load(), &prompt);
+        let whole = whole.chunks(11);
+        assert_eq!(whole.len(), 4);
+        for (chunk, (tokens, expected)) in prompt.chunks(11).zip(whole).enumerate() {
+            let alone = all_logits(&mut *load(), tokens);
+            for (found, expected) in alone.iter().zip(expected) {
+                let difference = difference(found, expected);
+                assert!(difference < 1e-4, "{device} {chunk}: {difference}");
+            }
+        }
+        let unlike = difference(
+            &all_logits(
+                &mut *load_bytes(&case.bytes(), device).unwrap().model,
+                &prompt,
+            )[39],
+            &all_logits(&mut *load(), &prompt)[39],
+        );
+        assert!(unlike > 1e-2, "one chunk sees everything");
+    }
+}
+
 /// Programs that write model files do not agree on every key; what one leaves out or calls by
 /// another name gives the same model.
 #[test]
@@ -213,6 +246,12 @@ fn other_spellings_give_the_same_model() {
     case.parts.n_layers = 26;
     check_case(&case, &|file| {
         file.metadata.set("gemma3.final_logit_softcapping", 1.0f32);
+    });
+    // Without a fourth layer, and within one chunk, attention to everything is the same.
+    let mut case = named("llama4");
+    case.parts.n_layers = 3;
+    check_case(&case, &|file| {
+        file.metadata.set("llama4.attention.sliding_window", 0u32);
     });
     check("mistral3", &|file| {
         let from_to = [
@@ -282,19 +321,19 @@ fn other_spellings_give_the_same_model() {
         let (n_heads, rank, dim) = (4, 24, 16);
         for layer in 0..3 {
             let both = file.tensor(&format!("blk.{layer}.attn_kv_b.weight"));
-            let row = |row: usize| both.bytes[row * rank * 4..][..rank * 4].to_vec();
-            let heads = || (0..n_heads).map(|head| 2 * head * dim);
-            let values =
-                heads().flat_map(|first| (dim..2 * dim).flat_map(move |at| row(first + at)));
-            let values: Vec<u8> = values.collect();
-            let of_head = |first: usize| {
-                let bytes = |column: usize| {
-                    let at = move |row: usize| ((first + row) * rank + column) * 4;
-                    (0..dim).flat_map(move |row| both.bytes[at(row)..at(row) + 4].to_vec())
-                };
-                (0..rank).flat_map(bytes)
-            };
-            let keys: Vec<u8> = heads().flat_map(of_head).collect();
+            let bytes = both.bytes.clone();
+            let row = |row: usize| &bytes[row * rank * 4..][..rank * 4];
+            let (mut keys, mut values) = (Vec::new(), Vec::new());
+            for first in (0..n_heads).map(|head| 2 * head * dim) {
+                for at in dim..2 * dim {
+                    values.extend_from_slice(row(first + at));
+                }
+                for column in 0..rank {
+                    for at in 0..dim {
+                        keys.extend_from_slice(&row(first + at)[column * 4..][..4]);
+                    }
+                }
+            }
             let keys = FileTensor {
                 name: format!("blk.{layer}.attn_k_b.weight"),
                 shape: vec![dim as u64, rank as u64, n_heads as u64],

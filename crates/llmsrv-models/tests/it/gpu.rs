@@ -27,9 +27,11 @@ fn on_the_cpu(case: &Case) -> Box<dyn Model> {
         .model
 }
 
-/// The families that a GPU computes: those without a recurrent state, and without latent attention.
+/// The families that a GPU computes: those without a recurrent state, latent attention, several
+/// residual streams and attention in chunks.
 fn computed() -> impl Iterator<Item = &'static Case> {
     let cases = CASES.iter().filter(|case| case.parts.latent.is_none());
+    let cases = cases.filter(|case| case.parts.streams == 0 && case.name != "llama4");
     cases.filter(|case| !keeps_state(case))
 }
 
@@ -145,6 +147,14 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
     let case = CASES.iter().find(|case| keeps_state(case)).unwrap();
     let reason = refusal(&case.write(folder.path()), SOFTWARE);
     assert!(reason.contains("recurrent state"), "{reason}");
+
+    let streams = CASES.iter().find(|case| case.parts.streams > 0).unwrap();
+    let reason = refusal(&streams.write(folder.path()), SOFTWARE);
+    assert!(reason.contains("residual streams"), "{reason}");
+
+    let chunks = CASES.iter().find(|case| case.name == "llama4").unwrap();
+    let reason = refusal(&chunks.write(folder.path()), SOFTWARE);
+    assert!(reason.contains("attention in chunks"), "{reason}");
 
     let latent = CASES.iter().find(|case| case.parts.latent.is_some());
     let reason = refusal(&latent.unwrap().write(folder.path()), SOFTWARE);
