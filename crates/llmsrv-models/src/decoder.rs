@@ -3,12 +3,14 @@
 //! What differs between families is data in [`ArchConfig`]; what differs between devices is
 //! behind [`Ops`]. Shapes in comments: `n` rows of the step, `w` width of the residual stream.
 
+mod streams;
+
 use std::f32::consts::FRAC_1_SQRT_2;
 
 use llmsrv_engine::{ModelError, Span, StepPlan};
 
 use crate::{
-    arch::{Activation, ArchConfig, LatentConfig, LayerConfig, NormKind},
+    arch::{Activation, ArchConfig, LatentConfig, LayerConfig, NormKind, Temperature},
     ops::{Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
     routing::Choices,
     weights::{
@@ -76,7 +78,6 @@ fn hidden<O: Ops>(
     plan: &StepPlan,
 ) -> Result<Option<O::Tensor>, ModelError> {
     ops.begin_step(plan)?;
-    let mut rotations = Rotations::new(arch, ops, &plan.positions)?;
 
     // [n, w]
     let mut x = ops.embed(&weights.embedding, &plan.tokens, arch.embedding_scale)?;
@@ -94,6 +95,10 @@ fn hidden<O: Ops>(
         x = ops.add(x, &positions, 1.0)?;
     }
     let mut inputs = per_layer_inputs(arch, weights, ops, plan, &x)?; // [n, layers * part]
+    if let Some(streams) = &weights.streams {
+        return streams::hidden(arch, (weights, streams), ops, plan, (x, inputs));
+    }
+    let mut rotations = Rotations::new(arch, ops, &plan.positions)?;
 
     let last_storing = arch.last_storing();
     // The rows that are left once no keys and values are stored any more.
@@ -214,7 +219,8 @@ impl<O: Ops> Rotations<O> {
         let angles = arch.ropes.iter().map(|rope| ops.angles(rope, positions));
         let angles = angles.collect::<Result<Vec<_>, _>>()?;
         let temperatures = arch.query_temperature.map(|temperature| {
-            let steps = positions.iter().map(|p| *p as usize / temperature.span);
+            let Temperature { span, offset, .. } = temperature;
+            let steps = positions.iter().map(|p| (*p as usize + offset) / span);
             let factor = |step: usize| 1.0 + temperature.scale * (1.0 + step as f32).ln();
             steps.map(factor).collect()
         });
@@ -311,7 +317,10 @@ fn attention<O: Ops>(
     if let Some(angles) = angles {
         query = ops.rotate(query, angles, config.head_dim)?;
     }
-    if let Some(factors) = &rotations.temperatures {
+    let everywhere = arch.query_temperature.is_some_and(|t| !t.unrotated);
+    if let Some(factors) = &rotations.temperatures
+        && (everywhere || angles.is_none())
+    {
         query = ops.scale_rows(query, factors)?;
     }
     match stored {
@@ -343,6 +352,7 @@ fn attention<O: Ops>(
         scale: arch.attention_scale,
         softcap: arch.attention_softcap,
         window: config.window,
+        chunk: config.chunk,
     };
     let sinks = weights.sinks.as_ref();
     let attended = ops.attend(config.kv_layer, &query, sinks, plan, &attention)?;
@@ -371,22 +381,19 @@ fn latent<O: Ops>(
     let (of_query, rotated) = (&weights.query, &weights.query_rotated);
     let of_shared = [&weights.shared, &weights.shared_rotated];
     // [n, heads * key_dim], [n, heads * n_rotated], [n, rank], [n, n_rotated]
-    let (query, rotated, shared, first) = match &weights.query_down {
-        Some((down, norm)) => {
-            let [low, shared, first] = linears(ops, input, [down, of_shared[0], of_shared[1]])?;
-            let low = Input::Normed {
-                x: &low,
-                weight: norm,
-                eps: arch.norm_eps,
-            };
-            let [query, rotated] = linears(ops, low, [of_query, rotated])?;
-            (query, rotated, shared, first)
-        }
-        None => {
-            let parts = [of_query, rotated, of_shared[0], of_shared[1]];
-            let [query, rotated, shared, first] = linears(ops, input, parts)?;
-            (query, rotated, shared, first)
-        }
+    let (query, rotated, shared, first) = if let Some((down, norm)) = &weights.query_down {
+        let [low, shared, first] = linears(ops, input, [down, of_shared[0], of_shared[1]])?;
+        let low = Input::Normed {
+            x: &low,
+            weight: norm,
+            eps: arch.norm_eps,
+        };
+        let [query, rotated] = linears(ops, low, [of_query, rotated])?;
+        (query, rotated, shared, first)
+    } else {
+        let parts = [of_query, rotated, of_shared[0], of_shared[1]];
+        let [query, rotated, shared, first] = linears(ops, input, parts)?;
+        (query, rotated, shared, first)
     };
     let shared = ops.rms_norm(&shared, &weights.norm, arch.norm_eps)?;
     let stored = [first, shared];
@@ -417,6 +424,7 @@ fn latent<O: Ops>(
         scale: arch.attention_scale,
         softcap: arch.attention_softcap,
         window: config.window,
+        chunk: config.chunk,
     };
     let summed = ops.attend(config.kv_layer, &query, None, plan, &attention)?;
     let mut parts = Vec::with_capacity(config.n_heads);
@@ -746,13 +754,18 @@ fn moe<O: Ops>(
         if rows.is_empty() {
             continue;
         }
-        let input = ops.gather_rows(x, rows)?;
+        let mut input = ops.gather_rows(x, rows)?;
+        if config.weigh_input {
+            input = ops.scale_rows(input, factors)?;
+        }
         let mut output = network(arch, ops, &input, weights)?;
         let scale = experts.scales.as_ref().and_then(|list| list.get(expert));
         if let Some(scale) = scale {
             output = scaled(ops, output, *scale)?;
         }
-        let output = ops.scale_rows(output, factors)?;
+        if !config.weigh_input {
+            output = ops.scale_rows(output, factors)?;
+        }
         sum = ops.add_to_rows(sum, rows, &output)?;
     }
     Ok(sum)

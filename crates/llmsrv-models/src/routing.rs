@@ -128,6 +128,7 @@ mod tests {
             latent: None,
             normalize,
             weight_scale: 1.0,
+            weigh_input: false,
             shared: None,
             beside: None,
         }

@@ -34,8 +34,38 @@ pub(crate) struct Weights<O: Ops> {
     pub output: Option<Linear<O>>,
     /// What every layer takes from the token by itself.
     pub per_layer: Option<PerLayer<O>>,
+    /// Between one residual stream and several.
+    pub streams: Option<Streams<O>>,
     /// What vectors of texts are made with, beyond the last norm.
     pub head: Option<Head<O>>,
+}
+
+/// Between one residual stream and several.
+pub(crate) struct Streams<O: Ops> {
+    /// From the embedding to each stream but the first.
+    pub spread: Vec<O::Matrix>,
+    /// From each stream but the first to what is summed at the end.
+    pub gather: Vec<O::Matrix>,
+}
+
+/// How a layer works on several residual streams.
+pub(crate) struct LayerStreams<O: Ops> {
+    /// Weight of the norm before the router.
+    pub router_norm: O::Vector,
+    /// To one number for each stream.
+    pub router: O::Matrix,
+    /// `[stream][from stream][number]`: how streams are predicted from each other.
+    pub predict: Vec<f32>,
+    /// `[stream][number]`: how much streams are corrected.
+    pub correct: Vec<f32>,
+    /// Multiplies the columns of the first stream before it meets the second embedding.
+    pub scale: O::Vector,
+    /// To few elements, beside attention.
+    pub down: O::Matrix,
+    /// From those back.
+    pub up: O::Matrix,
+    /// Weight of the norm of that.
+    pub low_norm: O::Vector,
 }
 
 /// The second embedding of a token: a part for each layer.
@@ -102,6 +132,8 @@ pub(crate) struct LayerWeights<O: Ops> {
     pub feed_forward_post_norm: Option<O::Vector>,
     /// A part of the token's second embedding.
     pub input: Option<LayerInput<O>>,
+    /// How it works on several residual streams.
+    pub streams: Option<LayerStreams<O>>,
     /// Multiplies the residual stream at the end.
     pub output_scale: Option<f32>,
 }
@@ -301,6 +333,7 @@ impl<O: Ops> Weights<O> {
         };
         let output_bias = source.optional_vector("output.bias", n_vocab)?;
         let per_layer = loader.per_layer(n_vocab)?;
+        let streams = loader.streams()?;
         let head = match arch.pooling {
             Some(Pooling::Rank) => Some(Head::judge(source, &output, loader.ops)?),
             _ => Head::projections(source, arch.width, loader.ops)?,
@@ -334,6 +367,7 @@ impl<O: Ops> Weights<O> {
             output,
             per_layer,
             head,
+            streams,
         };
         source.check_all_used()?;
         for adapter in adapters {
@@ -416,6 +450,7 @@ impl<O: Ops> Loader<'_, O> {
             feed_forward: self.feed_forward(config, &name)?,
             feed_forward_post_norm: self.norm_if(arch.post_norm, &name("post_ffw_norm.weight"))?,
             input: self.layer_input(&name)?,
+            streams: self.layer_streams(&name)?,
             output_scale: self
                 .source
                 .optional_vector(&name("layer_output_scale.weight"), 1)?
@@ -431,7 +466,7 @@ impl<O: Ops> Loader<'_, O> {
     ) -> Result<AttentionWeights<O>, LoadError> {
         let arch = self.arch;
         let qk_norm = |heads_width| match arch.qk_norm {
-            None => None,
+            None | Some(QkNorm::Plain) => None,
             Some(QkNorm::Head) => Some(config.head_dim),
             Some(QkNorm::Row) => Some(heads_width),
         };
@@ -449,17 +484,22 @@ impl<O: Ops> Loader<'_, O> {
         };
         let ones = arch.value_norm && config.stores_kv;
         let ones = ones.then(|| self.ops.vector(vec![1.0; config.head_dim]));
+        let is_plain = arch.qk_norm == Some(QkNorm::Plain) && config.rope.is_some();
+        let mut norm = |part, len: Option<usize>| match len {
+            Some(len) => self.norm(&name(part), len).map(Some),
+            None if is_plain => {
+                let ones = self.ops.vector(vec![1.0; config.head_dim]);
+                ones.map(Some).map_err(device)
+            }
+            None => Ok(None),
+        };
         Ok(AttentionWeights {
             query,
             gate,
             key,
             value,
-            query_norm: qk_norm(config.query_width())
-                .map(|len| self.norm(&name("attn_q_norm.weight"), len))
-                .transpose()?,
-            key_norm: key_norm
-                .map(|len| self.norm(&name("attn_k_norm.weight"), len))
-                .transpose()?,
+            query_norm: norm("attn_q_norm.weight", qk_norm(config.query_width()))?,
+            key_norm: norm("attn_k_norm.weight", key_norm)?,
             value_norm: ones.transpose().map_err(device)?,
             sinks: arch
                 .sinks
@@ -736,6 +776,56 @@ impl<O: Ops> Loader<'_, O> {
             table,
             projection: self.upload(projection)?,
             norm: self.norm("per_layer_proj_norm.weight", part)?,
+        }))
+    }
+
+    /// Loads what is between one residual stream and several.
+    fn streams(&mut self) -> Result<Option<Streams<O>>, LoadError> {
+        let Some(streams) = self.arch.streams else {
+            return Ok(None);
+        };
+        let width = self.arch.width;
+        let mut matrices = |name| {
+            let all = self.source.matrices(name, streams.n - 1, width, width)?;
+            let all = all.into_iter().map(|matrix| self.upload(matrix));
+            all.collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Some(Streams {
+            spread: matrices("altup_proj.weight")?,
+            gather: matrices("altup_unembd_proj.weight")?,
+        }))
+    }
+
+    /// Loads how a layer works on several residual streams. The router reads what its norm gives divided by
+    /// the width.
+    fn layer_streams(
+        &mut self,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<Option<LayerStreams<O>>, LoadError> {
+        let Some(streams) = self.arch.streams else {
+            return Ok(None);
+        };
+        let (n, rank, width) = (streams.n, streams.rank, self.arch.width);
+        let mut router_norm = self
+            .source
+            .vector(&name("altup_router_norm.weight"), width)?;
+        for weight in &mut router_norm {
+            *weight /= width as f32;
+        }
+        let matrix = |part: &str, n_rows, n_cols| self.source.matrix(&name(part), n_rows, n_cols);
+        let router = matrix("altup_router.weight", n, width)?;
+        let down = matrix("laurel_l.weight", rank, width)?;
+        let up = matrix("laurel_r.weight", width, rank)?;
+        let grid = |part: &str, n_rows| self.source.grid(&name(part), n, n_rows);
+        Ok(Some(LayerStreams {
+            predict: grid("altup_predict_coef.weight", n * n)?,
+            correct: grid("altup_correct_coef.weight", n)?,
+            router_norm: self.ops.vector(router_norm).map_err(device)?,
+            router: self.upload(router)?,
+            scale: self.norm(&name("altup_correct_scale.weight"), width)?,
+            down: self.upload(down)?,
+            up: self.upload(up)?,
+            low_norm: self.norm(&name("laurel_post_norm.weight"), width)?,
         }))
     }
 

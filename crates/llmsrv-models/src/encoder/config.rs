@@ -200,6 +200,7 @@ fn nomic_bert_moe(source: &Source) -> Result<EncoderConfig, LoadError> {
             latent: None,
             normalize: false,
             weight_scale: 1.0,
+            weigh_input: false,
             shared: None,
         },
         every,

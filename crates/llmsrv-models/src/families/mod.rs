@@ -9,12 +9,14 @@ mod deepseek;
 mod exaone;
 mod falcon_h1;
 mod gemma;
+mod gemma3n;
 mod gemma4;
 mod glm;
 mod gpt_oss;
 mod granite;
 mod lfm2;
 mod llama;
+mod llama4;
 mod mamba;
 mod minimax;
 mod modern_bert;
@@ -43,7 +45,7 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 50] = [
+const FAMILIES: [(&str, Family); 52] = [
     ("chatglm", glm::chatglm),
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
@@ -56,6 +58,7 @@ const FAMILIES: [(&str, Family); 50] = [
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
     ("gemma3", gemma::gemma3),
+    ("gemma3n", gemma3n::gemma3n),
     ("gemma4", gemma4::gemma4),
     ("glm4", glm::glm4),
     ("glm4moe", glm::glm4moe),
@@ -69,6 +72,7 @@ const FAMILIES: [(&str, Family); 50] = [
     ("lfm2", lfm2::lfm2),
     ("lfm2moe", lfm2::lfm2),
     ("llama", llama::llama),
+    ("llama4", llama4::llama4),
     ("mamba2", mamba::mamba2),
     ("minimax-m2", minimax::minimax_m2),
     ("mistral3", llama::mistral3),
@@ -104,11 +108,7 @@ const BIDIRECTIONAL: [(&str, Family); 2] = [
 ];
 
 /// Architectures that are known and do not run yet, and why.
-const NOT_YET: &[(&str, &str)] = &[
-    ("gemma3n", "four residual streams"),
-    ("llama4", "attention in chunks"),
-    ("mllama", "attention across to images"),
-];
+const NOT_YET: &[(&str, &str)] = &[("mllama", "attention across to images")];
 
 /// Far above every published model; bounds what is computed before the tensors are checked.
 const LARGEST_HEAD: usize = 1 << 14;
@@ -235,7 +235,9 @@ fn base_with(
                 stores_kv,
                 rope: stores_kv.then_some(0),
                 window: None,
+                chunk: None,
                 feed_forward,
+                gate_cutoff: None,
             }
         })
         .collect();
@@ -269,6 +271,7 @@ fn base_with(
         logit_softcap: None,
         activation: Activation::Silu,
         per_layer_input: None,
+        streams: None,
         suppressed: Vec::new(),
         ropes,
         layers,
@@ -377,15 +380,13 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
         return Err(invalid(format!("{key} is {n_used} of {n_experts} experts")));
     }
     // Where the key is missing, `feed_forward_length` may be that of a dense sibling.
+    let first = leading_dense(source)?;
     let width = match source.optional_count("expert_feed_forward_length")? {
         Some(width) => width,
-        None => {
-            let first = leading_dense(source)?;
-            match source.n_rows(&format!("blk.{first}.ffn_up_exps.weight")) {
-                Some(width) => width,
-                None => source.count("feed_forward_length")?,
-            }
-        }
+        None => match source.n_rows(&format!("blk.{first}.ffn_up_exps.weight")) {
+            Some(width) => width,
+            None => source.count("feed_forward_length")?,
+        },
     };
     let normalize = source.flag("expert_weights_norm");
     Ok(Some(ExpertsConfig {
@@ -398,6 +399,7 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
         latent: None,
         normalize: normalize.or(source.flag("norm_top_k_prob")).unwrap_or(true),
         weight_scale: source.positive("expert_weights_scale")?.unwrap_or(1.0),
+        weigh_input: false,
         shared: None,
         beside: None,
     }))

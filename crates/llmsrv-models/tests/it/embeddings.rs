@@ -30,7 +30,14 @@ struct Inputs {
 const TOLERANCE: f32 = 2e-3;
 
 /// Decoders and their pooling; 0 = not in the file.
-const DECODERS: [(&str, u32); 4] = [("llama", 0), ("qwen3", 3), ("qwen2", 1), ("gemma3", 2)];
+const DECODERS: [(&str, u32); 5] = [
+    ("llama", 0),
+    ("qwen3", 3),
+    ("qwen2", 1),
+    ("gemma3", 2),
+    // Without keys and values.
+    ("mamba2", 1),
+];
 
 fn load(bytes: &[u8], device: &str) -> Result<Loaded, LoadError> {
     let folder = tempfile::tempdir().unwrap();

@@ -462,6 +462,79 @@ const LIES: &[(&str, Lie, &str)] = &[
         "invalid model file: deepseek2.attention.temperature_length is missing",
     ),
     (
+        "gemma3n",
+        |file| file.metadata.set("gemma3n.altup.num_inputs", 1u32),
+        "invalid model file: gemma3n.altup.num_inputs is 1, not 2 to 16",
+    ),
+    (
+        "gemma3n",
+        |file| file.metadata.set("gemma3n.altup.num_inputs", 5u32),
+        "invalid model file: tensor blk.0.altup_router.weight has shape [32, 4], not [32, 5]",
+    ),
+    (
+        "gemma3n",
+        |file| file.metadata.set("gemma3n.altup.active_idx", 1u32),
+        "unsupported model: gemma3n.altup.active_idx is not 0",
+    ),
+    (
+        "gemma3n",
+        |file| {
+            let key = "gemma3n.activation_sparsity_scale";
+            file.metadata.set(key, vec![1.5f32; 24]);
+        },
+        "invalid model file: gemma3n.activation_sparsity_scale has 24 entries for 25 layers",
+    ),
+    (
+        "gemma3n",
+        |file| {
+            let key = "gemma3n.attention.shared_kv_layers";
+            file.metadata.set(key, 24u32);
+        },
+        "invalid model file: gemma3n.attention.shared_kv_layers is 24 of 25 layers",
+    ),
+    (
+        "gemma3n",
+        |file| {
+            let name = "blk.0.laurel_l.weight";
+            file.tensors.retain(|tensor| tensor.name != name);
+        },
+        "invalid model file: tensor blk.0.laurel_l.weight is missing",
+    ),
+    (
+        "gemma3n",
+        |file| file.tensor("altup_unembd_proj.weight").shape = vec![32, 96],
+        "invalid model file: tensor altup_unembd_proj.weight has shape [32, 96], not [32, 32, 3]",
+    ),
+    (
+        "gemma3n",
+        |file| {
+            file.tensor("blk.3.altup_predict_coef.weight")
+                .shape
+                .reverse()
+        },
+        "invalid model file: tensor blk.3.altup_predict_coef.weight has shape [16, 4], not [4, 16]",
+    ),
+    (
+        "llama4",
+        |file| file.metadata.set("llama4.interleave_moe_layer_step", 0u32),
+        "invalid model file: llama4.interleave_moe_layer_step is missing",
+    ),
+    (
+        "llama4",
+        |file| file.metadata.set("llama4.interleave_moe_layer_step", 6u32),
+        "invalid model file: llama4.interleave_moe_layer_step is 6, not 1 to 5",
+    ),
+    (
+        "llama4",
+        |file| file.metadata.set("llama4.interleave_moe_layer_step", 3u32),
+        "invalid model file: tensor blk.1.ffn_gate.weight is missing",
+    ),
+    (
+        "llama4",
+        |file| file.metadata.set("llama4.attention.chunk_size", 1u64 << 40),
+        "invalid model file: llama4.attention.chunk_size is 1099511627776, which is too large",
+    ),
+    (
         "gpt_oss",
         |file| file.metadata.set("gpt-oss.attention.sliding_window", 0u32),
         "invalid model file: gpt-oss.attention.sliding_window is missing",

@@ -151,6 +151,8 @@ pub(crate) struct Parts {
     pub(crate) dense: usize,
     /// Scores that a classifier gives; 0 = none.
     pub(crate) scores: usize,
+    /// Four residual streams, and elements of the product of low rank beside attention; 0 = one stream.
+    pub(crate) streams: usize,
     /// Heads share one row of each position.
     pub(crate) latent: Option<Latent>,
     /// Type of the matrices.
@@ -234,6 +236,7 @@ const PLAIN: Parts = Parts {
     embedding_norm: false,
     dense: 0,
     scores: 0,
+    streams: 0,
     latent: None,
     dtype: TensorType::F32,
 };
@@ -320,6 +323,23 @@ pub(crate) const CASES: &[Case] = &[
         architecture: "llama",
         keys: &[],
         parts: PLAIN,
+    },
+    Case {
+        name: "llama4",
+        architecture: "llama4",
+        keys: &[
+            ("rope.freq_base", F(500_000.0)),
+            ("interleave_moe_layer_step", U(2)),
+            ("feed_forward_length", U(96)),
+            ("expert_used_count", U(1)),
+            ("expert_feed_forward_length", U(48)),
+        ],
+        parts: Parts {
+            n_layers: 5,
+            shared: 48,
+            divisors: &["rope_freqs.weight"],
+            ..EXPERTS
+        },
     },
     Case {
         name: "llama_tied_biased",
@@ -508,6 +528,33 @@ pub(crate) const CASES: &[Case] = &[
         parts: Parts {
             post_norm: true,
             qk_norm: QkNorm::Head,
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "gemma3n",
+        architecture: "gemma3n",
+        keys: &[
+            ("attention.sliding_window", U(6)),
+            ("attention.shared_kv_layers", U(5)),
+            ("embedding_length_per_layer_input", U(256)),
+            ("altup.num_inputs", U(4)),
+            ("altup.active_idx", U(0)),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+        ],
+        parts: Parts {
+            n_layers: 25,
+            width: 32,
+            n_heads: 2,
+            n_kv_heads: 1,
+            head_dim: 16,
+            hidden: 512,
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            n_shared: 5,
+            per_layer: 256,
+            streams: 64,
             ..GEMMA
         },
     },
@@ -1749,6 +1796,10 @@ impl Case {
             add("per_layer_model_proj.weight", &[width, all]);
             add("per_layer_proj_norm.weight", &[parts.per_layer]);
         }
+        if parts.streams > 0 {
+            add("altup_proj.weight", &[width, width, 3]);
+            add("altup_unembd_proj.weight", &[width, width, 3]);
+        }
         for layer in 0..parts.n_layers {
             let is_local = parts.local.0 > 0 && layer % 2 == 0;
             let (head_dim, n_kv_heads) = if is_local {
@@ -1758,6 +1809,8 @@ impl Case {
             };
             let (query, kv) = (parts.n_heads * head_dim, n_kv_heads * head_dim);
             let shares = layer + parts.n_shared >= parts.n_layers;
+            // Those of Gemma 3n have what makes keys and values, though nobody reads it.
+            let lacks_kv = parts.n_shared > 0 && shares && parts.streams == 0;
             let hidden = if shares && parts.wide_shared {
                 2 * hidden
             } else {
@@ -1789,6 +1842,17 @@ impl Case {
                 add("inp_gate.weight", &[width, parts.per_layer]);
                 add("proj.weight", &[parts.per_layer, width]);
                 add("post_norm.weight", &[width]);
+            }
+            if parts.streams > 0 {
+                let (n, rank) = (4, parts.streams);
+                add("altup_router.weight", &[width, n]);
+                add("altup_router_norm.weight", &[width]);
+                add("altup_predict_coef.weight", &[n, n * n]);
+                add("altup_correct_coef.weight", &[n, n]);
+                add("altup_correct_scale.weight", &[width]);
+                add("laurel_l.weight", &[width, rank]);
+                add("laurel_r.weight", &[rank, width]);
+                add("laurel_post_norm.weight", &[width]);
             }
             if parts.layer_scale {
                 add("layer_output_scale.weight", &[1]);
@@ -1886,7 +1950,7 @@ impl Case {
                         ("attn_v", kv),
                     ] {
                         let values = name == "attn_v" && parts.values_are_keys && !is_local;
-                        if values || shares && parts.n_shared > 0 && name != "attn_q" {
+                        if values || lacks_kv && name != "attn_q" {
                             continue;
                         }
                         add(&format!("{name}.weight"), &[width, rows]);
@@ -1899,7 +1963,7 @@ impl Case {
                     QkNorm::None => {}
                     QkNorm::Head => {
                         add("attn_q_norm.weight", &[head_dim]);
-                        if parts.n_shared == 0 || !shares {
+                        if !lacks_kv {
                             add("attn_k_norm.weight", &[head_dim]);
                         }
                     }
@@ -1917,7 +1981,9 @@ impl Case {
                 continue;
             }
             let n_dense = self.count("leading_dense_block_count").unwrap_or(0);
-            if parts.n_experts > 0 && layer >= n_dense {
+            let step = self.count("interleave_moe_layer_step").unwrap_or(1);
+            let is_dense = layer < n_dense || !(layer + 1).is_multiple_of(step);
+            if parts.n_experts > 0 && !is_dense {
                 let n = parts.n_experts;
                 if parts.selection_bias {
                     add("exp_probs_b.bias", &[n]);
@@ -2002,6 +2068,15 @@ impl Case {
         let (middle, spread) = match name {
             "token_embd.weight" => (0.0, 1.0),
             name if name.starts_with("rope_") => (3.0, 2.0),
+            // So many layers would make roundings large.
+            name if self.parts.streams > 0
+                && (name.contains("post_") || name.contains("attn_q_")) =>
+            {
+                (0.2, 0.15)
+            }
+            // Numbers of streams between -1 and 1, and streams that stay of one size.
+            name if name.contains("altup_router.") => (0.0, 3.0),
+            name if name.contains("altup_predict") => (0.0, 0.3),
             name if name.ends_with("ssm_a") => (-0.9, 0.8),
             name if name.ends_with("norm.bias") => (0.0, 0.3),
             name if name.contains("norm") || name.contains("scale") => (1.0, 0.4),
