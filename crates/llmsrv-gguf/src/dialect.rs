@@ -11,6 +11,8 @@ use crate::{Array, Header, Metadata, Value};
 struct Dialect {
     /// `general.architecture` of the file.
     written: &'static str,
+    /// A tensor that says which files of that architecture speak it; `None` = all.
+    marker: Option<&'static str>,
     /// What it is read as.
     read: &'static str,
     /// Keys behind the architecture, and their usual names.
@@ -19,6 +21,8 @@ struct Dialect {
     implied: &'static [(&'static str, Implied)],
     /// Tensors of a block, and their usual names.
     tensors: &'static [(&'static str, &'static str)],
+    /// Tensors outside of blocks, and their usual names.
+    globals: &'static [(&'static str, &'static str)],
     /// `tokenizer.ggml.pre`, which the files leave out.
     pre: Option<&'static str>,
 }
@@ -31,10 +35,12 @@ enum Implied {
 
 const PLAIN: Dialect = Dialect {
     written: "",
+    marker: None,
     read: "",
     keys: &[],
     implied: &[],
     tensors: &[],
+    globals: &[],
     pre: None,
 };
 
@@ -67,6 +73,7 @@ const DIALECTS: &[Dialect] = &[
             ("post_ffn_norm.weight", "post_ffw_norm.weight"),
         ],
         pre: Some("chatglm-bpe"),
+        ..PLAIN
     },
     Dialect {
         written: "glm4moelite",
@@ -86,11 +93,40 @@ const DIALECTS: &[Dialect] = &[
         ..PLAIN
     },
     Dialect {
+        written: "gemma3",
+        marker: Some("dense.0.weight"),
+        read: "gemma-embedding",
+        globals: &[
+            ("dense.0.weight", "dense_2.weight"),
+            ("dense.1.weight", "dense_3.weight"),
+            ("norm.weight", "output_norm.weight"),
+        ],
+        ..PLAIN
+    },
+    Dialect {
+        written: "nemotron_h_moe",
+        read: "nemotron_h_moe",
+        tensors: LATENT,
+        ..PLAIN
+    },
+    Dialect {
+        written: "nemotron_h_omni",
+        read: "nemotron_h_moe",
+        tensors: LATENT,
+        ..PLAIN
+    },
+    Dialect {
         written: "gemma4",
         read: "gemma4",
         tensors: &[("ffn_gate_inp.per_expert_scale", "ffn_down_exps.scale")],
         ..PLAIN
     },
+];
+
+/// How experts that are narrower than the residual stream reach it.
+const LATENT: &[(&str, &str)] = &[
+    ("ffn_latent_in.weight", "ffn_latent_down.weight"),
+    ("ffn_latent_out.weight", "ffn_latent_up.weight"),
 ];
 
 /// Architectures whose library files have more tokens than rows of the embedding.
@@ -101,7 +137,13 @@ impl Header {
     /// already stays as it is.
     pub fn translate(&mut self) {
         let written = self.metadata.architecture().unwrap_or_default().to_owned();
-        if let Some(dialect) = DIALECTS.iter().find(|dialect| dialect.written == written) {
+        let speaks = |dialect: &&Dialect| {
+            let marked = dialect
+                .marker
+                .is_none_or(|name| self.tensor(name).is_some());
+            dialect.written == written && marked
+        };
+        if let Some(dialect) = DIALECTS.iter().find(speaks) {
             self.apply(dialect);
         }
         if LONG_VOCABULARIES.contains(&written.as_str()) {
@@ -140,22 +182,28 @@ impl Header {
         {
             metadata.set(PRE, pre);
         }
-        self.rename_tensors(dialect.tensors);
+        self.rename_tensors(dialect);
     }
 
-    fn rename_tensors(&mut self, names: &[(&str, &str)]) {
-        if names.is_empty() {
+    fn rename_tensors(&mut self, dialect: &Dialect) {
+        if dialect.tensors.is_empty() && dialect.globals.is_empty() {
             return;
         }
         let mut taken: HashSet<String> = self.tensors.iter().map(|t| t.name.clone()).collect();
+        let usual = |names: &[(&'static str, &'static str)], name: &str| {
+            let found = names.iter().find(|(from, _)| *from == name);
+            found.map(|(_, to)| *to)
+        };
         for tensor in &mut self.tensors {
-            let Some((block, part)) = block_and_part(&tensor.name) else {
+            let renamed = match block_and_part(&tensor.name) {
+                Some((block, part)) => {
+                    usual(dialect.tensors, part).map(|to| format!("{block}.{to}"))
+                }
+                None => usual(dialect.globals, &tensor.name).map(str::to_owned),
+            };
+            let Some(renamed) = renamed else {
                 continue;
             };
-            let Some((_, to)) = names.iter().find(|(from, _)| *from == part) else {
-                continue;
-            };
-            let renamed = format!("{block}.{to}");
             if taken.insert(renamed.clone()) {
                 tensor.name = renamed;
             }

@@ -85,6 +85,46 @@ fn what_a_file_says_itself_is_kept() {
     assert_eq!(header, once);
 }
 
+/// Only files with projections are sentence encoders.
+#[test]
+fn a_tensor_may_say_which_dialect_a_file_speaks() {
+    let translated = |tensors: &[(&str, [u64; 2])]| {
+        let set = |metadata: &mut Metadata| {
+            metadata.set("general.architecture", "gemma3");
+            metadata.set("gemma3.block_count", 2u32);
+        };
+        let mut header = header(&set, tensors);
+        header.translate();
+        let names = header.tensors.iter().map(|tensor| tensor.name.clone());
+        let names: Vec<String> = names.collect();
+        let count = header.metadata.architecture().map(|name| {
+            let key = format!("{name}.block_count");
+            (name.to_owned(), header.metadata.u64(&key))
+        });
+        (count.unwrap(), names)
+    };
+    let all = [
+        "dense.0.weight",
+        "dense.1.weight",
+        "norm.weight",
+        "blk.0.norm.weight",
+    ];
+    let (count, names) = translated(&all.map(|name| (name, [1, 1])));
+    assert_eq!(count, ("gemma-embedding".to_owned(), Some(2)));
+    let usual = [
+        "dense_2.weight",
+        "dense_3.weight",
+        "output_norm.weight",
+        "blk.0.norm.weight",
+    ];
+    assert_eq!(names, usual);
+    let (count, names) = translated(&[("norm.weight", [1, 1])]);
+    assert_eq!(
+        (count.0.as_str(), names[0].as_str()),
+        ("gemma3", "norm.weight")
+    );
+}
+
 #[test]
 fn tokens_without_a_row_are_left_out() {
     let cut = |architecture: &'static str| {
@@ -158,7 +198,8 @@ proptest! {
     /// Whatever keys and tensors a file mixes, names stay unique and nothing is lost.
     #[test]
     fn names_stay_unique(
-        architecture in prop::sample::select(vec!["gptoss", "glmocr", "olmo3", "qwen25vl", "gemma4"]),
+        architecture in prop::sample::select(
+            vec!["gptoss", "glmocr", "olmo3", "qwen25vl", "gemma4", "nemotron_h_omni"]),
         keys in prop::collection::hash_set("(gptoss|gpt-oss|glmocr|glm4|olmo2|olmo3)\\.[ab]", 0..6),
         names in prop::collection::hash_set(
             "blk\\.[01]\\.(attn_out|attn_output|ffn_norm|post_attention_norm)\\.weight", 0..6),

@@ -31,6 +31,8 @@ pub(crate) struct ArchConfig {
     pub output_gate: bool,
     /// Name of the norm after the last layer.
     pub output_norm: &'static str,
+    /// Token embeddings are normed, and the first layer may have no norm of its own.
+    pub embedding_norm: bool,
     /// Positions are rows of a table, which are added to the token embeddings.
     pub position_table: bool,
     /// Name of the norm before attention.
@@ -65,6 +67,8 @@ pub(crate) struct ArchConfig {
     pub activation: Activation,
     /// Elements that each layer takes from a second embedding of the token.
     pub per_layer_input: Option<usize>,
+    /// Several residual streams, of which layers work on the first.
+    pub streams: Option<StreamsConfig>,
     /// Tokens that are never predicted.
     pub suppressed: Vec<u32>,
     /// The rotations that layers choose from.
@@ -103,6 +107,15 @@ impl ArchConfig {
     }
 }
 
+/// Residual streams beside each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamsConfig {
+    /// Number of streams.
+    pub n: usize,
+    /// Elements of the product of low rank beside attention.
+    pub rank: usize,
+}
+
 /// What differs between the layers of one model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LayerConfig {
@@ -123,8 +136,12 @@ pub(crate) struct LayerConfig {
     /// A query sees this many positions, its own included; `None` = all before it. Where tokens see those
     /// after them, it sees this many on either side.
     pub window: Option<usize>,
+    /// Positions are cut into stretches of this length, and a query sees those of its own only.
+    pub chunk: Option<usize>,
     /// The second part of the layer.
     pub feed_forward: FeedForwardConfig,
+    /// Its gate lets through what is more than so many standard deviations above the mean.
+    pub gate_cutoff: Option<f32>,
 }
 
 impl LayerConfig {
@@ -306,15 +323,21 @@ pub(crate) enum QkNorm {
     Head,
     /// All heads of a row together.
     Row,
+    /// Those of each head by themselves, without weights, in layers that encode positions.
+    Plain,
 }
 
-/// Multiplies the query of position `p` with `1 + scale * ln(1 + floor(p / span))`.
+/// Multiplies the query of position `p` with `1 + scale * ln(1 + floor((p + offset) / span))`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Temperature {
     /// How much the queries of far positions grow; 0 = not at all.
     pub scale: f32,
     /// Positions of equal temperature.
     pub span: usize,
+    /// Added to the position.
+    pub offset: usize,
+    /// Only in layers that do not encode positions.
+    pub unrotated: bool,
 }
 
 /// The non-linear function of a gated product.
@@ -351,7 +374,7 @@ pub(crate) enum FeedForwardConfig {
         /// Hidden elements.
         width: usize,
     },
-    /// Many gated networks, of which each row takes some.
+    /// Many networks, of which each row takes some.
     Experts(ExpertsConfig),
 }
 
@@ -364,6 +387,10 @@ pub(crate) struct ExpertsConfig {
     pub n_used: usize,
     /// Hidden elements of an expert.
     pub width: usize,
+    /// Experts, and the shared one, have gates.
+    pub gated: bool,
+    /// Elements that experts read and give, where those are fewer than of the residual stream.
+    pub latent: Option<usize>,
     /// How scores become probabilities.
     pub gating: Gating,
     /// Experts come in groups, of which a row first chooses some.
@@ -372,6 +399,8 @@ pub(crate) struct ExpertsConfig {
     pub normalize: bool,
     /// Factor of the weights of the experts, after they were made to sum to one.
     pub weight_scale: f32,
+    /// The weights multiply what experts read, not what they give.
+    pub weigh_input: bool,
     /// A network that every row takes.
     pub shared: Option<SharedExpert>,
     /// Hidden elements of a network that runs beside the experts on the residual stream, with norms of

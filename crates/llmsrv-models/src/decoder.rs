@@ -3,17 +3,19 @@
 //! What differs between families is data in [`ArchConfig`]; what differs between devices is
 //! behind [`Ops`]. Shapes in comments: `n` rows of the step, `w` width of the residual stream.
 
+mod streams;
+
 use std::f32::consts::FRAC_1_SQRT_2;
 
 use llmsrv_engine::{ModelError, Span, StepPlan};
 
 use crate::{
-    arch::{Activation, ArchConfig, LatentConfig, LayerConfig, NormKind},
+    arch::{Activation, ArchConfig, LatentConfig, LayerConfig, NormKind, Temperature},
     ops::{Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
     routing::Choices,
     weights::{
-        AttentionWeights, DeltaNetWeights, Experts, FeedForward, GatedMlp, LatentWeights, Linear,
-        Mixer, Norm, ScanWeights, ShortConvWeights, Weights,
+        AttentionWeights, DeltaNetWeights, Experts, FeedForward, LatentWeights, Linear, Mixer, Mlp,
+        Norm, ScanWeights, ShortConvWeights, Weights,
     },
 };
 
@@ -29,7 +31,8 @@ pub(crate) fn forward<O: Ops>(
     let Some(x) = hidden(arch, weights, ops, plan)? else {
         return Ok(());
     };
-    let x = linear(ops, &x, &weights.output)?; // [logit rows, vocabulary]
+    let output = weights.output.as_ref().ok_or(ModelError::NoText)?;
+    let x = linear(ops, &x, output)?; // [logit rows, vocabulary]
     ops.read(&x, logits)?;
     let (scale, cap) = (arch.logit_scale, arch.logit_softcap);
     for logit in logits.iter_mut() {
@@ -75,7 +78,6 @@ fn hidden<O: Ops>(
     plan: &StepPlan,
 ) -> Result<Option<O::Tensor>, ModelError> {
     ops.begin_step(plan)?;
-    let mut rotations = Rotations::new(arch, ops, &plan.positions)?;
 
     // [n, w]
     let mut x = ops.embed(&weights.embedding, &plan.tokens, arch.embedding_scale)?;
@@ -85,11 +87,18 @@ fn hidden<O: Ops>(
             x = ops.scatter_rows(x, row, rows.image.row(from))?;
         }
     }
+    if let Some(norm) = &weights.embedding_norm {
+        x = normed_rows(arch, ops, &x, Some(norm))?;
+    }
     if let Some(table) = &weights.positions {
         let positions = ops.embed(table, &plan.positions, 1.0)?;
         x = ops.add(x, &positions, 1.0)?;
     }
     let mut inputs = per_layer_inputs(arch, weights, ops, plan, &x)?; // [n, layers * part]
+    if let Some(streams) = &weights.streams {
+        return streams::hidden(arch, (weights, streams), ops, plan, (x, inputs));
+    }
+    let mut rotations = Rotations::new(arch, ops, &plan.positions)?;
 
     let last_storing = arch.last_storing();
     // The rows that are left once no keys and values are stored any more.
@@ -166,18 +175,6 @@ fn hidden<O: Ops>(
                 let hidden = Input::Rows(&hidden);
                 x = residual_add(arch, ops, x, hidden, &network.down, post_norm)?;
             }
-            FeedForward::Plain(up, down) => {
-                let mut held = None;
-                let norm = layer.feed_forward_norm.as_ref();
-                let input = match &before {
-                    Some(before) => Input::Rows(before),
-                    None => normed(arch, ops, &x, norm, &mut held)?,
-                };
-                let [hidden] = linears(ops, input, [up])?;
-                let hidden = ops.activate(hidden, arch.activation)?;
-                let hidden = Input::Rows(&hidden);
-                x = residual_add(arch, ops, x, hidden, down, post_norm)?;
-            }
             FeedForward::Experts(experts) => {
                 let input = match before {
                     Some(before) => before,
@@ -222,7 +219,8 @@ impl<O: Ops> Rotations<O> {
         let angles = arch.ropes.iter().map(|rope| ops.angles(rope, positions));
         let angles = angles.collect::<Result<Vec<_>, _>>()?;
         let temperatures = arch.query_temperature.map(|temperature| {
-            let steps = positions.iter().map(|p| *p as usize / temperature.span);
+            let Temperature { span, offset, .. } = temperature;
+            let steps = positions.iter().map(|p| (*p as usize + offset) / span);
             let factor = |step: usize| 1.0 + temperature.scale * (1.0 + step as f32).ln();
             steps.map(factor).collect()
         });
@@ -319,7 +317,10 @@ fn attention<O: Ops>(
     if let Some(angles) = angles {
         query = ops.rotate(query, angles, config.head_dim)?;
     }
-    if let Some(factors) = &rotations.temperatures {
+    let everywhere = arch.query_temperature.is_some_and(|t| !t.unrotated);
+    if let Some(factors) = &rotations.temperatures
+        && (everywhere || angles.is_none())
+    {
         query = ops.scale_rows(query, factors)?;
     }
     match stored {
@@ -351,6 +352,7 @@ fn attention<O: Ops>(
         scale: arch.attention_scale,
         softcap: arch.attention_softcap,
         window: config.window,
+        chunk: config.chunk,
     };
     let sinks = weights.sinks.as_ref();
     let attended = ops.attend(config.kv_layer, &query, sinks, plan, &attention)?;
@@ -379,22 +381,19 @@ fn latent<O: Ops>(
     let (of_query, rotated) = (&weights.query, &weights.query_rotated);
     let of_shared = [&weights.shared, &weights.shared_rotated];
     // [n, heads * key_dim], [n, heads * n_rotated], [n, rank], [n, n_rotated]
-    let (query, rotated, shared, first) = match &weights.query_down {
-        Some((down, norm)) => {
-            let [low, shared, first] = linears(ops, input, [down, of_shared[0], of_shared[1]])?;
-            let low = Input::Normed {
-                x: &low,
-                weight: norm,
-                eps: arch.norm_eps,
-            };
-            let [query, rotated] = linears(ops, low, [of_query, rotated])?;
-            (query, rotated, shared, first)
-        }
-        None => {
-            let parts = [of_query, rotated, of_shared[0], of_shared[1]];
-            let [query, rotated, shared, first] = linears(ops, input, parts)?;
-            (query, rotated, shared, first)
-        }
+    let (query, rotated, shared, first) = if let Some((down, norm)) = &weights.query_down {
+        let [low, shared, first] = linears(ops, input, [down, of_shared[0], of_shared[1]])?;
+        let low = Input::Normed {
+            x: &low,
+            weight: norm,
+            eps: arch.norm_eps,
+        };
+        let [query, rotated] = linears(ops, low, [of_query, rotated])?;
+        (query, rotated, shared, first)
+    } else {
+        let parts = [of_query, rotated, of_shared[0], of_shared[1]];
+        let [query, rotated, shared, first] = linears(ops, input, parts)?;
+        (query, rotated, shared, first)
     };
     let shared = ops.rms_norm(&shared, &weights.norm, arch.norm_eps)?;
     let stored = [first, shared];
@@ -425,6 +424,7 @@ fn latent<O: Ops>(
         scale: arch.attention_scale,
         softcap: arch.attention_softcap,
         window: config.window,
+        chunk: config.chunk,
     };
     let summed = ops.attend(config.kv_layer, &query, None, plan, &attention)?;
     let mut parts = Vec::with_capacity(config.n_heads);
@@ -664,24 +664,29 @@ fn add_low_rank<O: Ops>(
     Ok(y)
 }
 
-fn gated<O: Ops>(
+/// Computes a network.
+fn network<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
     x: &O::Tensor,
-    network: &GatedMlp<O>,
+    network: &Mlp<O>,
 ) -> Result<O::Tensor, ModelError> {
     let hidden = hidden_of(arch, ops, Input::Rows(x), network)?;
     linear(ops, &hidden, &network.down)
 }
 
-/// Computes what a gated network has between its matrices.
+/// Computes what a network has between its matrices.
 fn hidden_of<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
     input: Input<'_, O>,
-    network: &GatedMlp<O>,
+    network: &Mlp<O>,
 ) -> Result<O::Tensor, ModelError> {
-    let GatedMlp { gate, up, .. } = network;
+    let Mlp { gate, up, .. } = network;
+    let Some(gate) = gate else {
+        let [hidden] = linears(ops, input, [up])?;
+        return ops.activate(hidden, arch.activation);
+    };
     if gate.low_rank.is_empty() && up.low_rank.is_empty() {
         return ops.gated_linear(input, linear_ref(gate), linear_ref(up), arch.activation);
     }
@@ -700,7 +705,7 @@ fn experts_of<O: Ops>(
 ) -> Result<O::Tensor, ModelError> {
     let eps = arch.norm_eps;
     if let Some(beside) = &experts.beside {
-        let common = gated(arch, ops, input, &beside.network)?;
+        let common = network(arch, ops, input, &beside.network)?;
         let common = ops.rms_norm(&common, &beside.post_norm, eps)?;
         let routed = ops.rms_norm(x, &beside.router_norm, eps)?;
         let scores = linear(ops, &routed, &experts.router)?; // [n, experts]
@@ -710,9 +715,16 @@ fn experts_of<O: Ops>(
         return ops.add(delta, &common, 1.0);
     }
     let scores = linear(ops, input, &experts.router)?; // [n, experts]
-    let mut delta = moe(arch, ops, input, &scores, experts)?;
-    if let Some((network, gate)) = &experts.shared {
-        let mut common = gated(arch, ops, input, network)?;
+    let mut delta = match &experts.latent {
+        None => moe(arch, ops, input, &scores, experts)?,
+        Some((down, up)) => {
+            let narrow = linear(ops, input, down)?;
+            let sum = moe(arch, ops, &narrow, &scores, experts)?;
+            linear(ops, &sum, up)?
+        }
+    };
+    if let Some((weights, gate)) = &experts.shared {
+        let mut common = network(arch, ops, input, weights)?;
         if let Some(gate) = gate {
             let gate = ops.linear(input, gate, None)?; // [n, 1]
             common = ops.sigmoid_gate(common, &gate)?;
@@ -736,19 +748,24 @@ fn moe<O: Ops>(
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
     ops.read(scores, &mut host_scores)?;
     let choices = Choices::new(&host_scores, experts.selection_bias.as_deref(), config);
-    let mut sum = ops.zeros(n_rows, arch.width)?;
-    for (expert, network) in experts.networks.iter().enumerate() {
+    let mut sum = ops.zeros(n_rows, config.latent.unwrap_or(arch.width))?;
+    for (expert, weights) in experts.networks.iter().enumerate() {
         let (rows, factors) = choices.of(expert);
         if rows.is_empty() {
             continue;
         }
-        let input = ops.gather_rows(x, rows)?;
-        let mut output = gated(arch, ops, &input, network)?;
+        let mut input = ops.gather_rows(x, rows)?;
+        if config.weigh_input {
+            input = ops.scale_rows(input, factors)?;
+        }
+        let mut output = network(arch, ops, &input, weights)?;
         let scale = experts.scales.as_ref().and_then(|list| list.get(expert));
         if let Some(scale) = scale {
             output = scaled(ops, output, *scale)?;
         }
-        let output = ops.scale_rows(output, factors)?;
+        if !config.weigh_input {
+            output = ops.scale_rows(output, factors)?;
+        }
         sum = ops.add_to_rows(sum, rows, &output)?;
     }
     Ok(sum)

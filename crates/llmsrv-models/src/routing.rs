@@ -124,8 +124,11 @@ mod tests {
             width: 1,
             gating: Gating::Softmax,
             groups: None,
+            gated: true,
+            latent: None,
             normalize,
             weight_scale: 1.0,
+            weigh_input: false,
             shared: None,
             beside: None,
         }

@@ -3,7 +3,7 @@
 //! Everything is checked here, so that the forward pass cannot meet a wrong shape. Tensors that
 //! hold several matrices one above the other are cut into their rows, which copies nothing.
 
-use std::{ops::Range, slice::from_ref};
+use std::{iter::repeat_with, ops::Range, slice::from_ref};
 
 use llmsrv_engine::{LoadError, ModelError, Pooling};
 
@@ -24,16 +24,48 @@ pub(crate) struct Weights<O: Ops> {
     pub embedding: FileMatrix,
     /// The layers, first to last.
     pub layers: Vec<LayerWeights<O>>,
+    /// Norm of the rows of `embedding`.
+    pub embedding_norm: Option<Norm<O>>,
     /// One row for each position.
     pub positions: Option<FileMatrix>,
     /// Norm of the rows that `output` reads.
     pub output_norm: Norm<O>,
-    /// From the last layer to logits; often the embedding again.
-    pub output: Linear<O>,
+    /// From the last layer to logits; often the embedding again. `None` where there are none.
+    pub output: Option<Linear<O>>,
     /// What every layer takes from the token by itself.
     pub per_layer: Option<PerLayer<O>>,
+    /// Between one residual stream and several.
+    pub streams: Option<Streams<O>>,
     /// What vectors of texts are made with, beyond the last norm.
     pub head: Option<Head<O>>,
+}
+
+/// Between one residual stream and several.
+pub(crate) struct Streams<O: Ops> {
+    /// From the embedding to each stream but the first.
+    pub spread: Vec<O::Matrix>,
+    /// From each stream but the first to what is summed at the end.
+    pub gather: Vec<O::Matrix>,
+}
+
+/// How a layer works on several residual streams.
+pub(crate) struct LayerStreams<O: Ops> {
+    /// Weight of the norm before the router.
+    pub router_norm: O::Vector,
+    /// To one number for each stream.
+    pub router: O::Matrix,
+    /// `[stream][from stream][number]`: how streams are predicted from each other.
+    pub predict: Vec<f32>,
+    /// `[stream][number]`: how much streams are corrected.
+    pub correct: Vec<f32>,
+    /// Multiplies the columns of the first stream before it meets the second embedding.
+    pub scale: O::Vector,
+    /// To few elements, beside attention.
+    pub down: O::Matrix,
+    /// From those back.
+    pub up: O::Matrix,
+    /// Weight of the norm of that.
+    pub low_norm: O::Vector,
 }
 
 /// The second embedding of a token: a part for each layer.
@@ -100,6 +132,8 @@ pub(crate) struct LayerWeights<O: Ops> {
     pub feed_forward_post_norm: Option<O::Vector>,
     /// A part of the token's second embedding.
     pub input: Option<LayerInput<O>>,
+    /// How it works on several residual streams.
+    pub streams: Option<LayerStreams<O>>,
     /// Multiplies the residual stream at the end.
     pub output_scale: Option<f32>,
 }
@@ -224,9 +258,7 @@ pub(crate) enum FeedForward<O: Ops> {
     /// There is none.
     None,
     /// One network.
-    Dense(GatedMlp<O>),
-    /// One without a gate: up and down.
-    Plain(Linear<O>, Linear<O>),
+    Dense(Mlp<O>),
     /// Several, chosen for each row.
     Experts(Box<Experts<O>>),
 }
@@ -240,11 +272,14 @@ pub(crate) struct Experts<O: Ops> {
     /// Added to the probability of each expert where rows choose, not where they weigh.
     pub selection_bias: Option<Vec<f32>>,
     /// One network for each expert.
-    pub networks: Vec<GatedMlp<O>>,
+    pub networks: Vec<Mlp<O>>,
+    /// To what the networks read, and back from what they give, where that is narrower than the residual
+    /// stream.
+    pub latent: Option<(Linear<O>, Linear<O>)>,
     /// Multiplies what an expert gives.
     pub scales: Option<Vec<f32>>,
     /// The network of all rows, and its gate.
-    pub shared: Option<(GatedMlp<O>, Option<O::Matrix>)>,
+    pub shared: Option<(Mlp<O>, Option<O::Matrix>)>,
     /// What runs beside them.
     pub beside: Option<Beside<O>>,
 }
@@ -252,7 +287,7 @@ pub(crate) struct Experts<O: Ops> {
 /// A network on the residual stream, beside experts that then have norms of their own.
 pub(crate) struct Beside<O: Ops> {
     /// Reads what the layer's norm gives.
-    pub network: GatedMlp<O>,
+    pub network: Mlp<O>,
     /// Weight of the norm after the network.
     pub post_norm: O::Vector,
     /// Weight of the norm before the router.
@@ -263,10 +298,10 @@ pub(crate) struct Beside<O: Ops> {
     pub experts_post_norm: O::Vector,
 }
 
-/// `down(activation(gate(x)) * up(x))`.
-pub(crate) struct GatedMlp<O: Ops> {
-    /// To what is activated.
-    pub gate: Linear<O>,
+/// `down(activation(gate(x)) * up(x))`, or `down(activation(up(x)))`.
+pub(crate) struct Mlp<O: Ops> {
+    /// To what is activated, where that is not `up`.
+    pub gate: Option<Linear<O>>,
     /// To what it is multiplied with.
     pub up: Linear<O>,
     /// Back to the residual stream.
@@ -298,19 +333,14 @@ impl<O: Ops> Weights<O> {
         };
         let output_bias = source.optional_vector("output.bias", n_vocab)?;
         let per_layer = loader.per_layer(n_vocab)?;
+        let streams = loader.streams()?;
         let head = match arch.pooling {
             Some(Pooling::Rank) => Some(Head::judge(source, &output, loader.ops)?),
             _ => Head::projections(source, arch.width, loader.ops)?,
         };
-        let weights = Weights {
-            embedding,
-            layers,
-            positions: arch
-                .position_table
-                .then(|| source.table("position_embd.weight", arch.context_length, arch.width))
-                .transpose()?,
-            output_norm: loader.residual_norm(arch.output_norm)?,
-            output: Linear {
+        let logits = !arch.bidirectional;
+        let output = logits.then(|| {
+            Ok::<_, LoadError>(Linear {
                 matrix: loader.upload(output)?,
                 bias: loader.bias(output_bias)?,
                 low_rank: loader.low_rank(
@@ -319,9 +349,25 @@ impl<O: Ops> Weights<O> {
                     arch.width,
                     from_ref(&(0..n_vocab)),
                 )?,
-            },
+            })
+        });
+        let output = output.transpose()?;
+        let weights = Weights {
+            embedding,
+            layers,
+            embedding_norm: arch
+                .embedding_norm
+                .then(|| loader.residual_norm("token_embd_norm"))
+                .transpose()?,
+            positions: arch
+                .position_table
+                .then(|| source.table("position_embd.weight", arch.context_length, arch.width))
+                .transpose()?,
+            output_norm: loader.residual_norm(arch.output_norm)?,
+            output,
             per_layer,
             head,
+            streams,
         };
         source.check_all_used()?;
         for adapter in adapters {
@@ -389,10 +435,14 @@ impl<O: Ops> Loader<'_, O> {
                 mixers.push((Mixer::Scan(Box::new(weights)), output));
             }
         }
-        let mixes = config.mixer != MixerConfig::None;
+        let attention_norm = name(arch.attention_norm);
+        // The first layer reads rows that are normed already.
+        let bare = idx == 0 && arch.embedding_norm;
+        let bare = bare && !self.source.has(&format!("{attention_norm}.weight"));
+        let mixes = config.mixer != MixerConfig::None && !bare;
         let feeds = config.feed_forward != FeedForwardConfig::None;
         Ok(LayerWeights {
-            attention_norm: self.pre_norm(mixes, &name(arch.attention_norm))?,
+            attention_norm: self.pre_norm(mixes, &attention_norm)?,
             mixers,
             attention_post_norm: self
                 .norm_if(arch.post_norm, &name("post_attention_norm.weight"))?,
@@ -400,6 +450,7 @@ impl<O: Ops> Loader<'_, O> {
             feed_forward: self.feed_forward(config, &name)?,
             feed_forward_post_norm: self.norm_if(arch.post_norm, &name("post_ffw_norm.weight"))?,
             input: self.layer_input(&name)?,
+            streams: self.layer_streams(&name)?,
             output_scale: self
                 .source
                 .optional_vector(&name("layer_output_scale.weight"), 1)?
@@ -415,7 +466,7 @@ impl<O: Ops> Loader<'_, O> {
     ) -> Result<AttentionWeights<O>, LoadError> {
         let arch = self.arch;
         let qk_norm = |heads_width| match arch.qk_norm {
-            None => None,
+            None | Some(QkNorm::Plain) => None,
             Some(QkNorm::Head) => Some(config.head_dim),
             Some(QkNorm::Row) => Some(heads_width),
         };
@@ -433,17 +484,22 @@ impl<O: Ops> Loader<'_, O> {
         };
         let ones = arch.value_norm && config.stores_kv;
         let ones = ones.then(|| self.ops.vector(vec![1.0; config.head_dim]));
+        let is_plain = arch.qk_norm == Some(QkNorm::Plain) && config.rope.is_some();
+        let mut norm = |part, len: Option<usize>| match len {
+            Some(len) => self.norm(&name(part), len).map(Some),
+            None if is_plain => {
+                let ones = self.ops.vector(vec![1.0; config.head_dim]);
+                ones.map(Some).map_err(device)
+            }
+            None => Ok(None),
+        };
         Ok(AttentionWeights {
             query,
             gate,
             key,
             value,
-            query_norm: qk_norm(config.query_width())
-                .map(|len| self.norm(&name("attn_q_norm.weight"), len))
-                .transpose()?,
-            key_norm: key_norm
-                .map(|len| self.norm(&name("attn_k_norm.weight"), len))
-                .transpose()?,
+            query_norm: norm("attn_q_norm.weight", qk_norm(config.query_width()))?,
+            key_norm: norm("attn_k_norm.weight", key_norm)?,
             value_norm: ones.transpose().map_err(device)?,
             sinks: arch
                 .sinks
@@ -723,6 +779,56 @@ impl<O: Ops> Loader<'_, O> {
         }))
     }
 
+    /// Loads what is between one residual stream and several.
+    fn streams(&mut self) -> Result<Option<Streams<O>>, LoadError> {
+        let Some(streams) = self.arch.streams else {
+            return Ok(None);
+        };
+        let width = self.arch.width;
+        let mut matrices = |name| {
+            let all = self.source.matrices(name, streams.n - 1, width, width)?;
+            let all = all.into_iter().map(|matrix| self.upload(matrix));
+            all.collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Some(Streams {
+            spread: matrices("altup_proj.weight")?,
+            gather: matrices("altup_unembd_proj.weight")?,
+        }))
+    }
+
+    /// Loads how a layer works on several residual streams. The router reads what its norm gives divided by
+    /// the width.
+    fn layer_streams(
+        &mut self,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<Option<LayerStreams<O>>, LoadError> {
+        let Some(streams) = self.arch.streams else {
+            return Ok(None);
+        };
+        let (n, rank, width) = (streams.n, streams.rank, self.arch.width);
+        let mut router_norm = self
+            .source
+            .vector(&name("altup_router_norm.weight"), width)?;
+        for weight in &mut router_norm {
+            *weight /= width as f32;
+        }
+        let matrix = |part: &str, n_rows, n_cols| self.source.matrix(&name(part), n_rows, n_cols);
+        let router = matrix("altup_router.weight", n, width)?;
+        let down = matrix("laurel_l.weight", rank, width)?;
+        let up = matrix("laurel_r.weight", width, rank)?;
+        let grid = |part: &str, n_rows| self.source.grid(&name(part), n, n_rows);
+        Ok(Some(LayerStreams {
+            predict: grid("altup_predict_coef.weight", n * n)?,
+            correct: grid("altup_correct_coef.weight", n)?,
+            router_norm: self.ops.vector(router_norm).map_err(device)?,
+            router: self.upload(router)?,
+            scale: self.norm(&name("altup_correct_scale.weight"), width)?,
+            down: self.upload(down)?,
+            up: self.upload(up)?,
+            low_norm: self.norm(&name("laurel_post_norm.weight"), width)?,
+        }))
+    }
+
     /// Loads how a layer takes in its part of the second embedding.
     fn layer_input(
         &mut self,
@@ -755,25 +861,34 @@ impl<O: Ops> Loader<'_, O> {
             } => {
                 let [gate, up] = self.stacked(&name("ffn_up"), [width, width])?;
                 let down = self.linear(&name("ffn_down"), arch.width, width)?;
-                return Ok(FeedForward::Dense(GatedMlp { gate, up, down }));
+                let gate = Some(gate);
+                return Ok(FeedForward::Dense(Mlp { gate, up, down }));
             }
             FeedForwardConfig::Plain { width } => {
-                let up = self.linear(&name("ffn_up"), width, arch.width)?;
-                let down = self.linear(&name("ffn_down"), arch.width, width)?;
-                return Ok(FeedForward::Plain(up, down));
+                return Ok(FeedForward::Dense(self.network(name, "", width, false)?));
             }
             FeedForwardConfig::Dense { width, .. } => {
-                return Ok(FeedForward::Dense(self.gated(name, "", width)?));
+                return Ok(FeedForward::Dense(self.network(name, "", width, true)?));
             }
             FeedForwardConfig::Experts(config) => config,
         };
         let (n, width) = (config.n_experts, config.width);
         let router = self.linear(&name("ffn_gate_inp"), n, arch.width)?;
+        // What the experts read and give.
+        let outer = config.latent.unwrap_or(arch.width);
+        let latent = match config.latent {
+            None => None,
+            Some(latent) => Some((
+                self.linear(&name("ffn_latent_down"), latent, arch.width)?,
+                self.linear(&name("ffn_latent_up"), arch.width, latent)?,
+            )),
+        };
         let both = "ffn_gate_up_exps.weight";
-        let (gates, ups) = if self.source.has(&name(both)) {
-            let all = self
-                .source
-                .matrices(&name(both), n, 2 * width, arch.width)?;
+        let (gates, ups) = if !config.gated {
+            let ups = self.stack(&name("ffn_up_exps"), n, width, outer)?;
+            (Vec::new(), ups)
+        } else if self.source.has(&name(both)) {
+            let all = self.source.matrices(&name(both), n, 2 * width, outer)?;
             let halves = |rows: Range<usize>| all.iter().map(move |both| both.rows(rows.clone()));
             let gates = halves(0..width).map(|gate| self.expert(gate, None));
             let gates = gates.collect::<Result<Vec<_>, _>>()?;
@@ -781,21 +896,22 @@ impl<O: Ops> Loader<'_, O> {
             (gates, ups.collect::<Result<Vec<_>, _>>()?)
         } else {
             (
-                self.stack(&name("ffn_gate_exps"), n, width, arch.width)?,
-                self.stack(&name("ffn_up_exps"), n, width, arch.width)?,
+                self.stack(&name("ffn_gate_exps"), n, width, outer)?,
+                self.stack(&name("ffn_up_exps"), n, width, outer)?,
             )
         };
-        let downs = self.stack(&name("ffn_down_exps"), n, arch.width, width)?;
-        let networks = gates
+        let downs = self.stack(&name("ffn_down_exps"), n, outer, width)?;
+        let gates = gates.into_iter().map(Some).chain(repeat_with(|| None));
+        let networks = ups
             .into_iter()
-            .zip(ups)
             .zip(downs)
-            .map(|((gate, up), down)| GatedMlp { gate, up, down })
+            .zip(gates)
+            .map(|((up, down), gate)| Mlp { gate, up, down })
             .collect();
         let shared = match config.shared {
             None => None,
             Some(shared) => {
-                let network = self.gated(name, "_shexp", shared.width)?;
+                let network = self.network(name, "_shexp", shared.width, config.gated)?;
                 let gate = if shared.gated {
                     let name = name("ffn_gate_inp_shexp.weight");
                     let gate = self.source.matrix(&name, 1, arch.width)?;
@@ -815,6 +931,7 @@ impl<O: Ops> Loader<'_, O> {
             router,
             selection_bias: self.source.optional_vector(&name("exp_probs_b.bias"), n)?,
             networks,
+            latent,
             scales: self
                 .source
                 .optional_vector(&name("ffn_down_exps.scale"), n)?,
@@ -836,7 +953,7 @@ impl<O: Ops> Loader<'_, O> {
             *weight /= (width as f32).sqrt();
         }
         Ok(Beside {
-            network: self.gated(name, "", hidden)?,
+            network: self.network(name, "", hidden, true)?,
             post_norm: self.norm(&name("post_ffw_norm_1.weight"), width)?,
             router_norm: self.ops.vector(router).map_err(device)?,
             experts_norm: self.norm(&name("pre_ffw_norm_2.weight"), width)?,
@@ -882,15 +999,17 @@ impl<O: Ops> Loader<'_, O> {
         self.source.ignore(name);
     }
 
-    fn gated(
+    fn network(
         &mut self,
         name: &dyn Fn(&str) -> String,
         suffix: &str,
         width: usize,
-    ) -> Result<GatedMlp<O>, LoadError> {
+        gated: bool,
+    ) -> Result<Mlp<O>, LoadError> {
         let part = |part: &str| name(&format!("ffn_{part}{suffix}"));
-        Ok(GatedMlp {
-            gate: self.linear(&part("gate"), width, self.arch.width)?,
+        let gate = gated.then(|| self.linear(&part("gate"), width, self.arch.width));
+        Ok(Mlp {
+            gate: gate.transpose()?,
             up: self.linear(&part("up"), width, self.arch.width)?,
             down: self.linear(&part("down"), self.arch.width, width)?,
         })

@@ -12,7 +12,7 @@ use llmsrv_store::StoredModel;
 use llmsrv_tokenizer::{Algorithm, Special, Tokenizer};
 use serde_json::{Map, Value};
 
-use crate::{app::App, error::ApiError, manager::ReadyModel, prompt, tasks};
+use crate::{app::App, error::ApiError, judge::JudgePrompt, manager::ReadyModel, prompt, tasks};
 
 /// A request for vectors that is right in itself.
 #[derive(Debug)]
@@ -109,7 +109,9 @@ pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> 
     let n_ctx = context(app, &job, &model)?;
     let name = job.model.clone();
     let tokens = tasks::computing(move || {
-        encode(model.engine.tokenizer(), &job.inputs, n_ctx, job.truncate)
+        let judge = model.judge.as_ref();
+        let tokenizer = model.engine.tokenizer();
+        encode(tokenizer, judge, &job.inputs, n_ctx, job.truncate)
     });
     let (tokens, cut): (Vec<_>, Vec<usize>) = tokens.await??.into_iter().unzip();
     let n_truncated = cut.iter().sum();
@@ -199,6 +201,7 @@ fn context(app: &App, job: &EmbedJob, model: &ReadyModel) -> Result<usize, ApiEr
 /// Returns the tokens of each input, and how many were cut off.
 fn encode(
     tokenizer: &Tokenizer,
+    judge: Option<&JudgePrompt>,
     inputs: &Inputs,
     n_ctx: usize,
     truncate: bool,
@@ -209,6 +212,21 @@ fn encode(
             check(encoded, tokenizer, truncate)
         }
         Inputs::Pairs { query, documents } => {
+            if prompt::too_long(tokenizer, query.len(), n_ctx).is_some() {
+                return Err(no_room());
+            }
+            if let Some(judge) = judge {
+                let question = judge.with_query(tokenizer, query);
+                let n_asked = question.with(tokenizer, "").len();
+                let room = n_ctx.checked_sub(n_asked).filter(|room| *room > 0);
+                let room = room.ok_or_else(no_room)?;
+                let encoded = documents.iter().map(|text| {
+                    let (text, n_lost) = head(tokenizer, text, room);
+                    let (tokens, n_cut) = question.with_most_of(tokenizer, text, n_ctx);
+                    (tokens, n_cut + n_lost)
+                });
+                return check(encoded, tokenizer, truncate);
+            }
             let pairs = Pairs::new(tokenizer, query, n_ctx)?;
             let encoded = documents.iter().map(|text| pairs.with(tokenizer, text));
             check(encoded, tokenizer, truncate)
@@ -308,17 +326,11 @@ impl Pairs {
             .filter(|_| tokenizer.adds_bos())
             .into_iter()
             .collect();
-        let too_long = || {
-            ApiError::bad_request("the query leaves no room for a document in the context length")
-        };
-        if prompt::too_long(tokenizer, query.len(), n_ctx).is_some() {
-            return Err(too_long());
-        }
         head.extend(tokenizer.encode(query, Special::Plain));
         head.extend(end.filter(|_| !is_word_piece));
         head.extend(separator);
         let room = n_ctx.checked_sub(head.len() + usize::from(end.is_some()));
-        let room = room.filter(|room| *room > 0).ok_or_else(too_long)?;
+        let room = room.filter(|room| *room > 0).ok_or_else(no_room)?;
         Ok(Pairs { head, end, room })
     }
 
@@ -332,6 +344,10 @@ impl Pairs {
         tokens.extend(self.end);
         (tokens, n_cut)
     }
+}
+
+fn no_room() -> ApiError {
+    ApiError::bad_request("the query leaves no room for a document in the context length")
 }
 
 fn refused(error: SubmitError) -> ApiError {

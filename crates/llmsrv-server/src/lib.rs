@@ -17,6 +17,7 @@ mod generator;
 mod guard;
 mod images;
 pub mod job;
+mod judge;
 pub mod keys;
 mod manager;
 mod memory;

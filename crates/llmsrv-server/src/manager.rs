@@ -23,7 +23,7 @@ use std::{
 use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_chat::Template;
 use llmsrv_engine::{
-    Adapter, EngineOptions, Handle, LoadError, LoadOptions, Loaded, Loader, Vision,
+    Adapter, EngineOptions, Handle, LoadError, LoadOptions, Loaded, Loader, Pooling, Vision,
 };
 use llmsrv_store::{ModelName, Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
@@ -37,6 +37,7 @@ use self::{
 use crate::{
     app::{ReloadableSettings, Settings},
     error::ApiError,
+    judge::JudgePrompt,
     memory::{self, Account, Memory, MemoryEstimate},
     metrics::{Metrics, ModelFigures},
     rate::Client,
@@ -59,6 +60,8 @@ pub(crate) struct ReadyModel {
     /// Reads images, if the model can.
     pub(crate) vision: Option<Arc<dyn Vision>>,
     pub(crate) template: Template,
+    /// What a language model that ranks pairs is asked.
+    pub(crate) judge: Option<JudgePrompt>,
     /// Context in tokens where nobody says.
     pub(crate) context: usize,
     /// Size of the context of the last request.
@@ -698,7 +701,11 @@ async fn ready(
     let loaded = loaded.clone();
     let made = tasks::blocking(move || {
         let tokenizer = loaded.engine.tokenizer();
+        let embedding = loaded.engine.spec().embedding;
+        let judges =
+            embedding.is_some_and(|spec| spec.pooling == Pooling::Rank && !spec.bidirectional);
         Ok::<_, ApiError>(ReadyModel {
+            judge: judges.then(|| JudgePrompt::of(&stored)),
             template: template::choose(&stored, &|text| tokenizer.find(text).is_some())?,
             stored,
             engine: loaded.engine.clone(),

@@ -59,7 +59,12 @@ pub(super) fn deepseek2(source: &Source) -> Result<ArchConfig, LoadError> {
     arch.ropes = vec![rotation];
     if let Some(scale) = source.positive("attention.temperature_scale")? {
         let span = source.count("attention.temperature_length")?;
-        arch.query_temperature = Some(Temperature { scale, span });
+        arch.query_temperature = Some(Temperature {
+            scale,
+            span,
+            offset: 0,
+            unrotated: false,
+        });
     }
     set_routing(&mut arch, source)?;
     Ok(arch)

@@ -5,7 +5,7 @@
 
 use llmsrv_engine::LoadError;
 
-use super::{base, rope, set_windows};
+use super::{base, rope, see_both_sides, set_windows};
 use crate::{
     arch::{Activation, ArchConfig, QkNorm},
     rope::{RopeStyle, Scaling},
@@ -90,14 +90,7 @@ pub(crate) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
 /// (<https://arxiv.org/abs/2509.20354>).
 pub(super) fn embedding(source: &Source) -> Result<ArchConfig, LoadError> {
     let mut arch = gemma3(source)?;
-    if source.flag("attention.causal") == Some(true) {
-        let message = "an encoder whose tokens see only what was before them".to_owned();
-        return Err(LoadError::Unsupported(message));
-    }
-    arch.bidirectional = true;
-    for layer in &mut arch.layers {
-        layer.window = layer.window.map(|window| window / 2);
-    }
+    see_both_sides(&mut arch, source)?;
     Ok(arch)
 }
 

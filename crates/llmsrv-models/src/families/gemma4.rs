@@ -61,15 +61,23 @@ fn set_layers(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
 
 /// The last layers attend to what the last two layers before them stored: the one with a window to that
 /// of the first, the others to that of the second.
-pub(super) fn share_kv(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
-    let key = "attention.shared_kv_layers";
-    let Some(n_shared) = source.optional_count(key)? else {
-        return Ok(());
-    };
+fn share_kv(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+    match source.optional_count(SHARED_LAYERS)? {
+        Some(n_shared) => share_last(arch, source, n_shared),
+        None => Ok(()),
+    }
+}
+
+/// As [`share_kv`], where the number of those layers is known.
+pub(super) fn share_last(
+    arch: &mut ArchConfig,
+    source: &Source,
+    n_shared: usize,
+) -> Result<(), LoadError> {
     let n_layers = arch.layers.len();
     let n_storing = n_layers.saturating_sub(n_shared);
     if n_storing < 2 {
-        let key = source.full(key);
+        let key = source.full(SHARED_LAYERS);
         return Err(invalid(format!("{key} is {n_shared} of {n_layers} layers")));
     }
     for idx in n_storing..n_layers {
@@ -123,4 +131,5 @@ fn set_networks(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError>
     Ok(())
 }
 
+const SHARED_LAYERS: &str = "attention.shared_kv_layers";
 const LOGIT_CAP: f32 = 30.0;

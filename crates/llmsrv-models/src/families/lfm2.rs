@@ -1,10 +1,11 @@
-//! LFM 2: mostly convolutions over the last rows, and some attention.
+//! LFM 2: mostly convolutions over the last rows, and some attention; in some models experts behind the first
+//! layers.
 
 use llmsrv_engine::LoadError;
 
-use super::{base_with, small_count};
+use super::{base_with, gating, set_experts, small_count};
 use crate::{
-    arch::{ArchConfig, FeedForwardConfig, Mixer, QkNorm},
+    arch::{ArchConfig, FeedForwardConfig, Gating, Mixer, QkNorm},
     rope::RopeStyle,
     source::Source,
 };
@@ -25,6 +26,11 @@ pub(super) fn lfm2(source: &Source) -> Result<ArchConfig, LoadError> {
     if source.has("token_embd_norm.weight") {
         arch.output_norm = "token_embd_norm";
     }
+    let gating = gating(source, Gating::Sigmoid)?;
+    set_experts(&mut arch, |experts| {
+        experts.gating = gating;
+        experts.normalize = true;
+    });
     let window = source.optional_count("attention.sliding_window")?;
     // Some files name the width before it was rounded.
     let hidden = source.n_rows("blk.0.ffn_gate.weight");

@@ -26,7 +26,12 @@ pub(super) fn mistral3(source: &Source) -> Result<ArchConfig, LoadError> {
                 let key = source.full("rope.scaling.original_context_length");
                 invalid(format!("{key} is missing"))
             })?;
-        arch.query_temperature = Some(Temperature { scale, span });
+        arch.query_temperature = Some(Temperature {
+            scale,
+            span,
+            offset: 0,
+            unrotated: false,
+        });
     }
     Ok(arch)
 }

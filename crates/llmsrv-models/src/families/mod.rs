@@ -9,14 +9,17 @@ mod deepseek;
 mod exaone;
 mod falcon_h1;
 mod gemma;
+mod gemma3n;
 mod gemma4;
 mod glm;
 mod gpt_oss;
 mod granite;
 mod lfm2;
 mod llama;
+mod llama4;
 mod mamba;
 mod minimax;
+mod modern_bert;
 mod nemotron_h;
 mod olmo;
 mod phi;
@@ -26,7 +29,7 @@ mod smollm;
 
 use std::ops::RangeInclusive;
 
-use llmsrv_engine::LoadError;
+use llmsrv_engine::{LoadError, Pooling};
 
 use crate::{
     arch::{
@@ -42,7 +45,7 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 48] = [
+const FAMILIES: [(&str, Family); 52] = [
     ("chatglm", glm::chatglm),
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
@@ -55,6 +58,7 @@ const FAMILIES: [(&str, Family); 48] = [
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
     ("gemma3", gemma::gemma3),
+    ("gemma3n", gemma3n::gemma3n),
     ("gemma4", gemma4::gemma4),
     ("glm4", glm::glm4),
     ("glm4moe", glm::glm4moe),
@@ -66,12 +70,15 @@ const FAMILIES: [(&str, Family); 48] = [
     ("granitemoe", granite::granite),
     ("internlm2", llama::llama),
     ("lfm2", lfm2::lfm2),
+    ("lfm2moe", lfm2::lfm2),
     ("llama", llama::llama),
+    ("llama4", llama4::llama4),
     ("mamba2", mamba::mamba2),
     ("minimax-m2", minimax::minimax_m2),
     ("mistral3", llama::mistral3),
     ("nemotron", classic::nemotron),
     ("nemotron_h", nemotron_h::nemotron_h),
+    ("nemotron_h_moe", nemotron_h::nemotron_h),
     ("olmo2", olmo::olmo2),
     ("olmoe", olmo::olmoe),
     ("phi2", classic::phi2),
@@ -95,17 +102,13 @@ const FAMILIES: [(&str, Family); 48] = [
 
 /// As [`FAMILIES`], of models whose tokens see those after them, too, and which make vectors of texts and
 /// nothing else.
-const BIDIRECTIONAL: [(&str, Family); 1] = [("gemma-embedding", gemma::embedding)];
+const BIDIRECTIONAL: [(&str, Family); 2] = [
+    ("gemma-embedding", gemma::embedding),
+    ("modern-bert", modern_bert::modern_bert),
+];
 
 /// Architectures that are known and do not run yet, and why.
-const NOT_YET: &[(&str, &str)] = &[
-    ("gemma3n", "four residual streams"),
-    ("lfm2moe", "keeps a recurrent state"),
-    ("llama4", "attention in chunks"),
-    ("mllama", "attention across to images"),
-    ("modern-bert", "windows on both sides"),
-    ("nemotron_h_moe", "keeps a recurrent state"),
-];
+const NOT_YET: &[(&str, &str)] = &[("mllama", "attention across to images")];
 
 /// Far above every published model; bounds what is computed before the tensors are checked.
 const LARGEST_HEAD: usize = 1 << 14;
@@ -232,7 +235,9 @@ fn base_with(
                 stores_kv,
                 rope: stores_kv.then_some(0),
                 window: None,
+                chunk: None,
                 feed_forward,
+                gate_cutoff: None,
             }
         })
         .collect();
@@ -248,6 +253,7 @@ fn base_with(
         parallel: false,
         output_gate: false,
         output_norm: "output_norm",
+        embedding_norm: false,
         position_table: false,
         attention_norm: "attn_norm",
         pre_norm: true,
@@ -265,6 +271,7 @@ fn base_with(
         logit_softcap: None,
         activation: Activation::Silu,
         per_layer_input: None,
+        streams: None,
         suppressed: Vec::new(),
         ropes,
         layers,
@@ -373,15 +380,13 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
         return Err(invalid(format!("{key} is {n_used} of {n_experts} experts")));
     }
     // Where the key is missing, `feed_forward_length` may be that of a dense sibling.
+    let first = leading_dense(source)?;
     let width = match source.optional_count("expert_feed_forward_length")? {
         Some(width) => width,
-        None => {
-            let first = leading_dense(source)?;
-            match source.n_rows(&format!("blk.{first}.ffn_up_exps.weight")) {
-                Some(width) => width,
-                None => source.count("feed_forward_length")?,
-            }
-        }
+        None => match source.n_rows(&format!("blk.{first}.ffn_up_exps.weight")) {
+            Some(width) => width,
+            None => source.count("feed_forward_length")?,
+        },
     };
     let normalize = source.flag("expert_weights_norm");
     Ok(Some(ExpertsConfig {
@@ -390,8 +395,11 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
         width,
         gating: gating(source, Gating::Softmax)?,
         groups: groups(source, n_experts, n_used)?,
+        gated: true,
+        latent: None,
         normalize: normalize.or(source.flag("norm_top_k_prob")).unwrap_or(true),
         weight_scale: source.positive("expert_weights_scale")?.unwrap_or(1.0),
+        weigh_input: false,
         shared: None,
         beside: None,
     }))
@@ -451,6 +459,23 @@ fn set_shared(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
                 gated: false,
             });
         });
+    }
+    Ok(())
+}
+
+/// Lets tokens see those after them, too. A window of the file reaches half as far to either side.
+fn see_both_sides(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+    if source.flag("attention.causal") == Some(true) {
+        let message = "an encoder whose tokens see only what was before them".to_owned();
+        return Err(LoadError::Unsupported(message));
+    }
+    if arch.pooling == Some(Pooling::Rank) {
+        let message = format!("{} models that rank pairs", source.architecture());
+        return Err(LoadError::Unsupported(message));
+    }
+    arch.bidirectional = true;
+    for layer in &mut arch.layers {
+        layer.window = layer.window.map(|window| window / 2);
     }
     Ok(())
 }

@@ -1,16 +1,17 @@
-//! Nemotron H and Nemotron Nano 2: layers of one part, which is a selective scan, attention or a network
-//! (<https://arxiv.org/abs/2504.03624>). Positions are not encoded.
+//! Nemotron H, Nemotron Nano 2 and Nemotron 3: layers of one part, which is a selective scan, attention, or a
+//! network or experts (<https://arxiv.org/abs/2504.03624>). Positions are not encoded.
 
 use llmsrv_engine::LoadError;
 
-use super::{base_with, mamba, n_layers, set_plain};
+use super::{base_with, mamba, n_layers, set_experts, set_plain};
 use crate::{
-    arch::{Activation, ArchConfig, FeedForwardConfig, Mixer},
+    arch::{Activation, ArchConfig, FeedForwardConfig, Gating, Mixer, SharedExpert},
     rope::RopeStyle,
     source::Source,
 };
 
-/// Nemotron H. Layers with hidden elements are networks; of the others those without key heads scan.
+/// All of them. Layers with hidden elements are networks or experts; of the others those without key heads
+/// scan.
 pub(super) fn nemotron_h(source: &Source) -> Result<ArchConfig, LoadError> {
     let scan = mamba::scan(source)?;
     let hidden = source.counts_or_none("feed_forward_length", n_layers(source)?)?;
@@ -35,6 +36,22 @@ pub(super) fn nemotron_h(source: &Source) -> Result<ArchConfig, LoadError> {
         arch.attention_scale = scale;
     }
     set_plain(&mut arch);
+    let shared = source.optional_count("expert_shared_feed_forward_length")?;
+    let shared = shared.map(|width| SharedExpert {
+        width,
+        gated: false,
+    });
+    let normalize = source.flag("expert_weights_norm").unwrap_or(false);
+    // Files of the public library have no key for it.
+    let first = (0..arch.layers.len()).find(|idx| is_network(*idx));
+    let latent = first.and_then(|idx| source.n_rows(&format!("blk.{idx}.ffn_latent_down.weight")));
+    set_experts(&mut arch, |experts| {
+        experts.gating = Gating::Sigmoid;
+        experts.normalize = normalize;
+        experts.gated = false;
+        experts.shared = shared;
+        experts.latent = latent;
+    });
     for layer in &mut arch.layers {
         layer.rope = None;
         if layer.mixer != Mixer::None {

@@ -149,7 +149,10 @@ impl CandleOps {
         let start = span.start as usize;
         let window = attention.window.unwrap_or(usize::MAX);
         // Positions that at least one query of the span sees.
-        let first = (start + 1).saturating_sub(window);
+        let first = match attention.chunk {
+            Some(chunk) => start - start % chunk,
+            None => (start + 1).saturating_sub(window),
+        };
         let end = ends.iter().copied().max().unwrap_or(0) as usize;
         let seen: Vec<u32> = (first..end).map(|p| slot(span, p)).collect();
         let n_seen = seen.len();
@@ -178,7 +181,10 @@ impl CandleOps {
         let visible = |row: usize, idx: usize| {
             let (at, seen) = (start + row, first + idx);
             let end = ends.get(row).map_or(0, |end| *end as usize);
-            seen < end && at < seen.saturating_add(window)
+            let same_chunk = attention
+                .chunk
+                .is_none_or(|chunk| seen / chunk == at / chunk);
+            seen < end && at < seen.saturating_add(window) && same_chunk
         };
         let mask: Vec<f32> = (0..n * n_seen)
             .map(|i| {
@@ -649,9 +655,12 @@ impl Ops for CandleOps {
             let scores = heads(query, n_heads)?.matmul(&of_keys(key)?.t()?)?;
             let mut scores = (scores * f64::from(attention.scale))?;
             if let Some(reach) = attention.reach {
-                let mask = (0..n * n).map(|i| match (i / n).abs_diff(i % n) > reach {
-                    true => f32::NEG_INFINITY,
-                    false => 0.0,
+                let mask = (0..n * n).map(|i| {
+                    if (i / n).abs_diff(i % n) > reach {
+                        f32::NEG_INFINITY
+                    } else {
+                        0.0
+                    }
                 });
                 let mask = Tensor::from_vec(mask.collect(), (1, n, n), &self.device)?;
                 scores = scores.broadcast_add(&mask)?;
@@ -724,6 +733,32 @@ impl Ops for CandleOps {
         sigmoid(gate)
             .and_then(|open| x.broadcast_mul(&open))
             .map_err(failed)
+    }
+
+    fn scale_columns(&mut self, x: &Tensor, factors: &Tensor) -> Result<Tensor, ModelError> {
+        x.broadcast_mul(factors).map_err(failed)
+    }
+
+    fn weighted_sum(&mut self, parts: &[&Tensor], factors: &[f32]) -> Result<Tensor, ModelError> {
+        let sum = || {
+            let shape = (factors.len() / parts.len().max(1), parts.len());
+            let factors = Tensor::from_slice(factors, shape, &self.device)?.unsqueeze(1)?;
+            // [n, 1, parts] with [n, parts, w]
+            let parts = Tensor::stack(parts, 1)?;
+            factors.matmul(&parts)?.squeeze(1)
+        };
+        sum().map_err(failed)
+    }
+
+    fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {
+        let peaks = || {
+            let centred = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+            let n = (centred.dim(D::Minus1)? as f64 - 1.0).max(1.0);
+            let variance = (centred.sqr()?.sum_keepdim(D::Minus1)? / n)?;
+            let floor = (variance.sqrt()? * f64::from(deviations))?;
+            centred.broadcast_sub(&floor)?.relu()
+        };
+        peaks().map_err(failed)
     }
 
     fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Tensor, ModelError> {

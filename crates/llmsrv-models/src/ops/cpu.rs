@@ -532,6 +532,11 @@ impl Ops for CpuOps {
             .iter()
             .map(|span| span.blocks.iter().map(|block| block.0).collect())
             .collect();
+        // What sees its chunk from the first position on is as a query there with a window of one.
+        let first = |position: usize| match attention.chunk {
+            Some(chunk) => position - position % chunk,
+            None => position,
+        };
         let rows: Vec<Query<'_>> = plan
             .spans
             .iter()
@@ -540,7 +545,7 @@ impl Ops for CpuOps {
                 let positions = span.start as usize..;
                 let ends = plan.ends.get(span.rows.clone()).unwrap_or_default();
                 positions.zip(ends).map(move |(position, end)| Query {
-                    position,
+                    position: first(position),
                     end: *end as usize,
                     blocks,
                 })
@@ -552,7 +557,7 @@ impl Ops for CpuOps {
             head_dim: attention.head_dim,
             scale: attention.scale,
             softcap: attention.softcap,
-            window: attention.window,
+            window: attention.chunk.map(|_| 1).or(attention.window),
             sinks: sinks.map(Vec::as_slice),
         };
         let (query, result) = (query.values(), out.values_mut());
@@ -738,6 +743,50 @@ impl Ops for CpuOps {
                 *value *= factor;
             }
         }
+        Ok(x)
+    }
+
+    fn scale_columns(&mut self, x: &Buffer, factors: &Vec<f32>) -> Result<Buffer, ModelError> {
+        let mut out = self.buffers.take(x.n_rows(), x.width());
+        for row in 0..x.n_rows() {
+            let columns = x.row(row).iter().zip(factors);
+            for (out, (x, factor)) in out.row_mut(row).iter_mut().zip(columns) {
+                *out = x * factor;
+            }
+        }
+        Ok(out)
+    }
+
+    fn weighted_sum(&mut self, parts: &[&Buffer], factors: &[f32]) -> Result<Buffer, ModelError> {
+        let (n_rows, width) = parts.first().map_or((0, 0), |x| (x.n_rows(), x.width()));
+        let mut out = self.buffers.take(n_rows, width);
+        self.in_rows(&mut out, |at, rows| {
+            let first = at.start / width.max(1);
+            for (row, out) in (first..).zip(rows.chunks_exact_mut(width.max(1))) {
+                out.fill(0.0);
+                let factors = factors.iter().skip(row * parts.len());
+                for (part, factor) in parts.iter().zip(factors) {
+                    kernels::add_scaled(out, part.row(row), *factor);
+                }
+            }
+        });
+        Ok(out)
+    }
+
+    fn peaks(&mut self, mut x: Buffer, deviations: f32) -> Result<Buffer, ModelError> {
+        let width = x.width().max(1);
+        self.in_rows(&mut x, |_, rows| {
+            for row in rows.chunks_exact_mut(width) {
+                let sum: f64 = row.iter().map(|x| f64::from(*x)).sum();
+                let mean = sum / width as f64;
+                let squares = row.iter().map(|x| (f64::from(*x) - mean).powi(2));
+                let variance = squares.sum::<f64>() / (width as f64 - 1.0).max(1.0);
+                let floor = (mean + f64::from(deviations) * variance.sqrt()) as f32;
+                for value in row {
+                    *value = (*value - floor).max(0.0);
+                }
+            }
+        });
         Ok(x)
     }
 

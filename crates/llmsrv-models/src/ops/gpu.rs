@@ -44,6 +44,14 @@ impl GpuOps {
             let message = format!("latent attention; {ON_THE_CPU}");
             return Err(LoadError::Gpu(message));
         }
+        if arch.layers.iter().any(|layer| layer.chunk.is_some()) {
+            let message = format!("attention in chunks; {ON_THE_CPU}");
+            return Err(LoadError::Gpu(message));
+        }
+        if arch.streams.is_some() {
+            let message = format!("several residual streams; {ON_THE_CPU}");
+            return Err(LoadError::Gpu(message));
+        }
         let odd = arch.layers.iter().map(|layer| layer.head_dim);
         let odd = odd
             .filter(|dim| !dim.is_multiple_of(2) || *dim > LARGEST_HEAD)
@@ -130,6 +138,11 @@ impl GpuOps {
 /// Models with recurrent states are refused when they are opened.
 fn no_states() -> ModelError {
     ModelError::Compute("recurrent states are not kept on a GPU".into())
+}
+
+/// Models with several residual streams are refused when they are opened.
+fn no_streams() -> ModelError {
+    ModelError::Compute("several residual streams are not computed on a GPU".into())
 }
 
 /// Returns the free memory in bytes of the GPU that models would be loaded to.
@@ -494,6 +507,18 @@ impl Ops for GpuOps {
 
     fn columns(&mut self, x: &Tensor, first: usize, n: usize) -> Result<Tensor, ModelError> {
         self.gpu.columns(x, first, n).map_err(failed)
+    }
+
+    fn scale_columns(&mut self, _x: &Tensor, _factors: &Vector) -> Result<Tensor, ModelError> {
+        Err(no_streams())
+    }
+
+    fn weighted_sum(&mut self, _parts: &[&Tensor], _factors: &[f32]) -> Result<Tensor, ModelError> {
+        Err(no_streams())
+    }
+
+    fn peaks(&mut self, _x: Tensor, _deviations: f32) -> Result<Tensor, ModelError> {
+        Err(no_streams())
     }
 
     fn join(&mut self, _parts: &[Tensor]) -> Result<Tensor, ModelError> {

@@ -305,6 +305,25 @@ pub(crate) trait Ops: Send + Sized {
         gate: &Self::Tensor,
     ) -> Result<Self::Tensor, ModelError>;
 
+    /// Multiplies each column with its factor.
+    fn scale_columns(
+        &mut self,
+        x: &Self::Tensor,
+        factors: &Self::Vector,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Adds the rows of tensors of one shape, each times a factor: `factors` has a row for each row, an
+    /// element for each tensor.
+    fn weighted_sum(
+        &mut self,
+        parts: &[&Self::Tensor],
+        factors: &[f32],
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Subtracts from each row its mean and `deviations` times its standard deviation (of a sample), and
+    /// replaces what is then negative by 0.
+    fn peaks(&mut self, x: Self::Tensor, deviations: f32) -> Result<Self::Tensor, ModelError>;
+
     /// Makes `n_rows` rows of `width` zeros.
     fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Self::Tensor, ModelError>;
 
@@ -387,6 +406,8 @@ pub(crate) struct Attention {
     pub softcap: Option<f32>,
     /// Positions that a query sees, its own included.
     pub window: Option<usize>,
+    /// Length of the stretches of positions of which a query sees its own.
+    pub chunk: Option<usize>,
 }
 
 /// A gated delta rule: how its heads lie, and how they forget.

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use llmsrv_engine::{EngineOptions, LoadError, LoadOptions, Loaded, Pooling, spawn};
+use llmsrv_gguf::Metadata;
 use llmsrv_tokenizer::Special;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,14 @@ struct Inputs {
 const TOLERANCE: f32 = 2e-3;
 
 /// Decoders and their pooling; 0 = not in the file.
-const DECODERS: [(&str, u32); 4] = [("llama", 0), ("qwen3", 3), ("qwen2", 1), ("gemma3", 2)];
+const DECODERS: [(&str, u32); 5] = [
+    ("llama", 0),
+    ("qwen3", 3),
+    ("qwen2", 1),
+    ("gemma3", 2),
+    // Without keys and values.
+    ("mamba2", 1),
+];
 
 fn load(bytes: &[u8], device: &str) -> Result<Loaded, LoadError> {
     let folder = tempfile::tempdir().unwrap();
@@ -182,6 +190,35 @@ fn a_judge_is_the_difference_of_yes_and_no() {
     assert!((one - expected).abs() < 1e-4 * expected.abs().max(1.0));
 }
 
+/// The public library has the same model under the name of its sibling.
+#[test]
+fn the_library_calls_embedding_gemma_gemma3() {
+    let case = embedder("gemma_embedding_dense");
+    let inputs = case.prompts();
+    let expected = vectors(load(&case.bytes(), "cpu").unwrap(), &inputs, 512);
+    let mut file = case.file();
+    let keys = file.metadata.iter();
+    let keys = keys.map(|(key, value)| {
+        let key = key.replace("gemma-embedding.", "gemma3.");
+        (key.replace("dense_", "unknown_"), value.clone())
+    });
+    let keys: Vec<_> = keys.collect();
+    file.metadata = Metadata::new();
+    for (key, value) in keys {
+        file.metadata.set(key, value);
+    }
+    file.metadata.set("general.architecture", "gemma3");
+    for (ours, theirs) in [
+        ("dense_2.weight", "dense.0.weight"),
+        ("dense_3.weight", "dense.1.weight"),
+        ("output_norm.weight", "norm.weight"),
+    ] {
+        file.tensor(ours).name = theirs.into();
+    }
+    let found = vectors(load(&file.bytes(), "cpu").unwrap(), &inputs, 512);
+    assert_eq!(found, expected);
+}
+
 /// A bidirectional decoder says that it makes no text.
 #[test]
 fn an_encoder_of_decoder_layers_says_what_it_is() {
@@ -286,6 +323,34 @@ fn embedders_that_lie_are_refused_in_one_line() {
         "gemma_embedding",
         &|file| file.metadata.set("gemma-embedding.pooling_type", 7u32),
         "unsupported model: gemma-embedding.pooling_type is 7",
+    );
+    refuse(
+        "modern_bert",
+        &|file| file.metadata.set("modern-bert.pooling_type", 4u32),
+        "unsupported model: modern-bert models that rank pairs",
+    );
+    refuse(
+        "modern_bert",
+        &|file| {
+            file.metadata.set("modern-bert.hidden_activation", "swish");
+        },
+        "unsupported model: modern-bert.hidden_activation is \"swish\"",
+    );
+    refuse(
+        "modern_bert",
+        &|file| {
+            let name = "blk.1.attn_norm.weight";
+            file.tensors.retain(|tensor| tensor.name != name);
+        },
+        "invalid model file: tensor blk.1.attn_norm.weight is missing",
+    );
+    refuse(
+        "modern_bert_silu",
+        &|file| {
+            let key = "modern-bert.attention.sliding_window_pattern";
+            file.metadata.set(key, vec![true, false]);
+        },
+        "invalid model file: modern-bert.attention.sliding_window_pattern has 2 entries for 5 layers",
     );
     refuse(
         "gemma_embedding_dense",

@@ -3,7 +3,9 @@
 use std::{fs, path::Path, sync::LazyLock};
 
 use crate::tiny::{CASES, Case, File, FileTensor, all_logits, argmax, difference, fingerprint};
-use llmsrv_engine::{LoadError, LoadOptions, Loaded};
+use llmsrv_engine::{
+    EngineOptions, Event, GenRequest, LoadError, LoadOptions, Loaded, SamplingParams, spawn,
+};
 use llmsrv_gguf::{Metadata, TensorType};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +22,9 @@ struct ExpectedPrompt {
     argmax: Vec<usize>,
     columns: Vec<Vec<f32>>,
     last: Vec<f32>,
+    /// Files of before it was kept have none.
+    #[serde(default)]
+    greedy: Vec<u32>,
 }
 
 /// What `fixtures/make.py` reads.
@@ -43,6 +48,14 @@ const N_CTX: usize = 512;
 /// llama.cpp approximates exponentials and reads GELU from a table of f16 values.
 const TOLERANCE: f32 = 1e-3;
 
+fn expected(case: &Case) -> Expected {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/families")
+        .join(format!("{}.json", case.name));
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    serde_json::from_str(&text).unwrap()
+}
+
 fn load(case: &Case, device: &str) -> Loaded {
     load_bytes(&case.bytes(), device).unwrap_or_else(|error| panic!("{}: {error}", case.name))
 }
@@ -64,11 +77,7 @@ fn load_bytes(bytes: &[u8], device: &str) -> Result<Loaded, LoadError> {
 fn all_families_agree_with_llama_cpp() {
     let mut worst = (0.0, "", "");
     for case in CASES {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/fixtures/families")
-            .join(format!("{}.json", case.name));
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-        let expected: Expected = serde_json::from_str(&text).unwrap();
+        let expected = expected(case);
         let found = format!("{:016x}", fingerprint(&case.bytes()));
         assert_eq!(
             found, expected.fingerprint,
@@ -115,6 +124,54 @@ fn all_families_agree_with_llama_cpp() {
         }
     }
     println!("largest difference: {worst:?}");
+}
+
+/// Returns the most likely tokens after a prompt, at most as many as asked for, through the engine.
+fn continuation(loaded: Loaded, prompt: &[u32], n: usize) -> Vec<u32> {
+    let request = GenRequest {
+        tokens: prompt.to_vec(),
+        images: Vec::new(),
+        params: SamplingParams {
+            temperature: 0.0,
+            repeat_penalty: 1.0,
+            ..SamplingParams::default()
+        },
+        num_ctx: N_CTX,
+        max_tokens: Some(n),
+        stop: Vec::new(),
+        num_keep: 0,
+        shift: true,
+        grammar: None,
+        grammar_after: None,
+        grammar_unless: None,
+        logprobs: None,
+    };
+    let handle = spawn(loaded, EngineOptions::default());
+    let mut generation = handle.submit(request).unwrap();
+    loop {
+        match generation.blocking_next() {
+            Some(Event::Text { .. }) => {}
+            Some(Event::Done(finish)) => return finish.context[prompt.len()..].to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn greedy_continuations_are_those_of_llama_cpp() {
+    let mut n_compared = 0;
+    for case in CASES {
+        for prompt in expected(case).prompts {
+            // The end of a text is not kept.
+            let n = prompt.greedy.len();
+            if n > 0 {
+                let found = continuation(load(case, "cpu"), &prompt.tokens, n);
+                assert_eq!(found, prompt.greedy, "{}", case.name);
+                n_compared += n;
+            }
+        }
+    }
+    assert!(n_compared > 100);
 }
 
 #[test]
@@ -168,6 +225,39 @@ fn cpu_and_candle_agree() {
     }
 }
 
+/// Where all layers attend in chunks, a chunk knows nothing of those before it, and positions are encoded by
+/// their distance alone.
+#[test]
+fn a_chunk_has_the_logits_of_a_text_of_its_own() {
+    let mut case = *CASES.iter().find(|case| case.name == "llama4").unwrap();
+    case.parts.n_layers = 3;
+    let mut file = case.file();
+    file.metadata.set("llama4.attention.chunk_size", 11u32);
+    let bytes = file.bytes();
+    let [prompt, _] = case.prompts();
+    for device in ["cpu", "candle"] {
+        let load = || load_bytes(&bytes, device).unwrap().model;
+        let whole = all_logits(&mut *load(), &prompt);
+        let whole = whole.chunks(11);
+        assert_eq!(whole.len(), 4);
+        for (chunk, (tokens, expected)) in prompt.chunks(11).zip(whole).enumerate() {
+            let alone = all_logits(&mut *load(), tokens);
+            for (found, expected) in alone.iter().zip(expected) {
+                let difference = difference(found, expected);
+                assert!(difference < 1e-4, "{device} {chunk}: {difference}");
+            }
+        }
+        let unlike = difference(
+            &all_logits(
+                &mut *load_bytes(&case.bytes(), device).unwrap().model,
+                &prompt,
+            )[39],
+            &all_logits(&mut *load(), &prompt)[39],
+        );
+        assert!(unlike > 1e-2, "one chunk sees everything");
+    }
+}
+
 /// Programs that write model files do not agree on every key; what one leaves out or calls by
 /// another name gives the same model.
 #[test]
@@ -213,6 +303,12 @@ fn other_spellings_give_the_same_model() {
     case.parts.n_layers = 26;
     check_case(&case, &|file| {
         file.metadata.set("gemma3.final_logit_softcapping", 1.0f32);
+    });
+    // Without a fourth layer, and within one chunk, attention to everything is the same.
+    let mut case = named("llama4");
+    case.parts.n_layers = 3;
+    check_case(&case, &|file| {
+        file.metadata.set("llama4.attention.sliding_window", 0u32);
     });
     check("mistral3", &|file| {
         let from_to = [
@@ -315,6 +411,30 @@ fn other_spellings_give_the_same_model() {
         ] {
             let key = format!("deepseek2.attention.{key}");
             file.metadata.set(key, value);
+        }
+    });
+    check("nemotron_h_moe_latent", &|file| {
+        renamed(
+            file,
+            &[
+                ("nemotron_h_moe.", "nemotron_h_omni."),
+                ("moe_latent_size", "unknown"),
+            ],
+        );
+        file.metadata.set("general.architecture", "nemotron_h_omni");
+        for (ours, theirs) in [("latent_down", "latent_in"), ("latent_up", "latent_out")] {
+            let tensor = file.tensor(&format!("blk.1.ffn_{ours}.weight"));
+            tensor.name = format!("blk.1.ffn_{theirs}.weight");
+        }
+        let mut draft = PLAIN_NORM.clone();
+        draft.name = "mtp.layers.0.norm.weight".into();
+        file.tensors.push(draft);
+    });
+    // With the ending that others have.
+    check("falcon_h1", &|file| {
+        for layer in 0..3 {
+            let name = format!("blk.{layer}.ffn_norm");
+            file.tensor(&name).name = format!("{name}.weight");
         }
     });
     check("lfm2", &|file| {

@@ -5,7 +5,7 @@ use llmsrv_gguf::TensorType;
 
 use crate::{
     equivalence::{SOFTWARE, check_copy, check_last, check_model, load_on},
-    tiny::{CASES, Case, Parts, all_logits, argmax, difference, wide},
+    tiny::{CASES, Case, EMBEDDERS, Parts, all_logits, argmax, difference, wide},
     tiny_encoder::ENCODERS,
 };
 
@@ -27,9 +27,11 @@ fn on_the_cpu(case: &Case) -> Box<dyn Model> {
         .model
 }
 
-/// The families that a GPU computes: those without a recurrent state, and without latent attention.
+/// The families that a GPU computes: those without a recurrent state, latent attention, several
+/// residual streams and attention in chunks.
 fn computed() -> impl Iterator<Item = &'static Case> {
     let cases = CASES.iter().filter(|case| case.parts.latent.is_none());
+    let cases = cases.filter(|case| case.parts.streams == 0 && case.name != "llama4");
     cases.filter(|case| !keeps_state(case))
 }
 
@@ -146,6 +148,14 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
     let reason = refusal(&case.write(folder.path()), SOFTWARE);
     assert!(reason.contains("recurrent state"), "{reason}");
 
+    let streams = CASES.iter().find(|case| case.parts.streams > 0).unwrap();
+    let reason = refusal(&streams.write(folder.path()), SOFTWARE);
+    assert!(reason.contains("residual streams"), "{reason}");
+
+    let chunks = CASES.iter().find(|case| case.name == "llama4").unwrap();
+    let reason = refusal(&chunks.write(folder.path()), SOFTWARE);
+    assert!(reason.contains("attention in chunks"), "{reason}");
+
     let latent = CASES.iter().find(|case| case.parts.latent.is_some());
     let reason = refusal(&latent.unwrap().write(folder.path()), SOFTWARE);
     assert!(
@@ -156,6 +166,12 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
     let path = wide(TensorType::IQ4_XS).write(folder.path());
     let reason = refusal(&path, SOFTWARE);
     assert!(reason.contains("is of type IQ4_XS"), "{reason}");
+
+    let reason = refusal(&EMBEDDERS[0].write(folder.path()), SOFTWARE);
+    assert!(
+        reason.contains("encoders, such as gemma-embedding"),
+        "{reason}"
+    );
 
     let path = folder.path().join("encoder.gguf");
     std::fs::write(&path, ENCODERS[0].file().bytes()).unwrap();

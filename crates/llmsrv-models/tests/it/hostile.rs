@@ -218,6 +218,44 @@ const LIES: &[(&str, Lie, &str)] = &[
         "invalid model file: nemotron_h.block_count is 2147483647, more than the tensors of the file",
     ),
     (
+        "nemotron_h_moe",
+        |file| file.metadata.set("nemotron_h_moe.expert_used_count", 7u32),
+        "invalid model file: nemotron_h_moe.expert_used_count is 7 of 6 experts",
+    ),
+    (
+        "nemotron_h_moe",
+        |file| {
+            let key = "nemotron_h_moe.expert_shared_feed_forward_length";
+            file.metadata.set(key, 1u32 << 30);
+        },
+        "invalid model file: tensor blk.1.ffn_up_shexp.weight has shape [64, 80], not [64, 1073741824]",
+    ),
+    (
+        "nemotron_h_moe",
+        |file| file.metadata.set("nemotron_h_moe.expert_group_count", 4u32),
+        "invalid model file: nemotron_h_moe.expert_group_count is 4, which does not divide 6 experts",
+    ),
+    (
+        "nemotron_h_moe_latent",
+        |file| file.tensor("blk.1.ffn_latent_up.weight").shape.reverse(),
+        "invalid model file: tensor blk.1.ffn_latent_up.weight has shape [64, 32], not [32, 64]",
+    ),
+    (
+        "nemotron_h_moe_latent",
+        |file| file.tensor("blk.1.ffn_latent_down.weight").shape = vec![128, 16],
+        "invalid model file: tensor blk.1.ffn_latent_down.weight has shape [128, 16], not [64, 16]",
+    ),
+    (
+        "lfm2moe",
+        |file| file.metadata.set("lfm2moe.leading_dense_block_count", 5u32),
+        "invalid model file: lfm2moe.leading_dense_block_count is 5 of 4 layers",
+    ),
+    (
+        "lfm2moe",
+        |file| file.metadata.set("lfm2moe.expert_gating_func", 4u32),
+        "unsupported model: lfm2moe.expert_gating_func is 4",
+    ),
+    (
         "falcon_h1",
         |file| file.metadata.set("falcon-h1.attention.head_count", 0u32),
         "invalid model file: falcon-h1.attention.head_count is missing",
@@ -422,6 +460,79 @@ const LIES: &[(&str, Lie, &str)] = &[
             file.metadata.set(key, 0u32);
         },
         "invalid model file: deepseek2.attention.temperature_length is missing",
+    ),
+    (
+        "gemma3n",
+        |file| file.metadata.set("gemma3n.altup.num_inputs", 1u32),
+        "invalid model file: gemma3n.altup.num_inputs is 1, not 2 to 16",
+    ),
+    (
+        "gemma3n",
+        |file| file.metadata.set("gemma3n.altup.num_inputs", 5u32),
+        "invalid model file: tensor blk.0.altup_router.weight has shape [32, 4], not [32, 5]",
+    ),
+    (
+        "gemma3n",
+        |file| file.metadata.set("gemma3n.altup.active_idx", 1u32),
+        "unsupported model: gemma3n.altup.active_idx is not 0",
+    ),
+    (
+        "gemma3n",
+        |file| {
+            let key = "gemma3n.activation_sparsity_scale";
+            file.metadata.set(key, vec![1.5f32; 24]);
+        },
+        "invalid model file: gemma3n.activation_sparsity_scale has 24 entries for 25 layers",
+    ),
+    (
+        "gemma3n",
+        |file| {
+            let key = "gemma3n.attention.shared_kv_layers";
+            file.metadata.set(key, 24u32);
+        },
+        "invalid model file: gemma3n.attention.shared_kv_layers is 24 of 25 layers",
+    ),
+    (
+        "gemma3n",
+        |file| {
+            let name = "blk.0.laurel_l.weight";
+            file.tensors.retain(|tensor| tensor.name != name);
+        },
+        "invalid model file: tensor blk.0.laurel_l.weight is missing",
+    ),
+    (
+        "gemma3n",
+        |file| file.tensor("altup_unembd_proj.weight").shape = vec![32, 96],
+        "invalid model file: tensor altup_unembd_proj.weight has shape [32, 96], not [32, 32, 3]",
+    ),
+    (
+        "gemma3n",
+        |file| {
+            file.tensor("blk.3.altup_predict_coef.weight")
+                .shape
+                .reverse()
+        },
+        "invalid model file: tensor blk.3.altup_predict_coef.weight has shape [16, 4], not [4, 16]",
+    ),
+    (
+        "llama4",
+        |file| file.metadata.set("llama4.interleave_moe_layer_step", 0u32),
+        "invalid model file: llama4.interleave_moe_layer_step is missing",
+    ),
+    (
+        "llama4",
+        |file| file.metadata.set("llama4.interleave_moe_layer_step", 6u32),
+        "invalid model file: llama4.interleave_moe_layer_step is 6, not 1 to 5",
+    ),
+    (
+        "llama4",
+        |file| file.metadata.set("llama4.interleave_moe_layer_step", 3u32),
+        "invalid model file: tensor blk.1.ffn_gate.weight is missing",
+    ),
+    (
+        "llama4",
+        |file| file.metadata.set("llama4.attention.chunk_size", 1u64 << 40),
+        "invalid model file: llama4.attention.chunk_size is 1099511627776, which is too large",
     ),
     (
         "gpt_oss",

@@ -143,10 +143,16 @@ pub(crate) struct Parts {
     pub(crate) both: bool,
     /// Where there are some, layers have one part: these a network, others what is said above.
     pub(crate) networks: &'static [bool],
+    /// Elements that experts read and give; 0 = those of the residual stream.
+    pub(crate) narrow_experts: usize,
+    /// Token embeddings are normed; the first layer has no norm before attention.
+    pub(crate) embedding_norm: bool,
     /// Elements between the two projections of a vector; 0 = none.
     pub(crate) dense: usize,
     /// Scores that a classifier gives; 0 = none.
     pub(crate) scores: usize,
+    /// Four residual streams, and elements of the product of low rank beside attention; 0 = one stream.
+    pub(crate) streams: usize,
     /// Heads share one row of each position.
     pub(crate) latent: Option<Latent>,
     /// Type of the matrices.
@@ -226,8 +232,11 @@ const PLAIN: Parts = Parts {
     scans: (&[], 0, 0),
     both: false,
     networks: &[],
+    narrow_experts: 0,
+    embedding_norm: false,
     dense: 0,
     scores: 0,
+    streams: 0,
     latent: None,
     dtype: TensorType::F32,
 };
@@ -248,6 +257,17 @@ const CLASSIC: Parts = Parts {
 const GEMMA: Parts = Parts {
     head_dim: 32,
     tied: true,
+    ..PLAIN
+};
+
+const MODERN_BERT: Parts = Parts {
+    n_layers: 5,
+    n_kv_heads: 4,
+    tied: true,
+    layer_norm: Some(false),
+    fused_qkv: true,
+    fused_gate_up: true,
+    embedding_norm: true,
     ..PLAIN
 };
 
@@ -303,6 +323,23 @@ pub(crate) const CASES: &[Case] = &[
         architecture: "llama",
         keys: &[],
         parts: PLAIN,
+    },
+    Case {
+        name: "llama4",
+        architecture: "llama4",
+        keys: &[
+            ("rope.freq_base", F(500_000.0)),
+            ("interleave_moe_layer_step", U(2)),
+            ("feed_forward_length", U(96)),
+            ("expert_used_count", U(1)),
+            ("expert_feed_forward_length", U(48)),
+        ],
+        parts: Parts {
+            n_layers: 5,
+            shared: 48,
+            divisors: &["rope_freqs.weight"],
+            ..EXPERTS
+        },
     },
     Case {
         name: "llama_tied_biased",
@@ -491,6 +528,33 @@ pub(crate) const CASES: &[Case] = &[
         parts: Parts {
             post_norm: true,
             qk_norm: QkNorm::Head,
+            ..GEMMA
+        },
+    },
+    Case {
+        name: "gemma3n",
+        architecture: "gemma3n",
+        keys: &[
+            ("attention.sliding_window", U(6)),
+            ("attention.shared_kv_layers", U(5)),
+            ("embedding_length_per_layer_input", U(256)),
+            ("altup.num_inputs", U(4)),
+            ("altup.active_idx", U(0)),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+        ],
+        parts: Parts {
+            n_layers: 25,
+            width: 32,
+            n_heads: 2,
+            n_kv_heads: 1,
+            head_dim: 16,
+            hidden: 512,
+            post_norm: true,
+            qk_norm: QkNorm::Head,
+            n_shared: 5,
+            per_layer: 256,
+            streams: 64,
             ..GEMMA
         },
     },
@@ -1255,6 +1319,69 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "nemotron_h_moe",
+        architecture: "nemotron_h_moe",
+        keys: &[
+            ("attention.layer_norm_epsilon", F(1e-5)),
+            ("attention.head_count_kv", Us(&[0, 0, 2, 0])),
+            ("feed_forward_length", Us(&[0, 48, 0, 48])),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(2)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(128)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_count", U(1)),
+            ("expert_shared_feed_forward_length", U(80)),
+            ("expert_group_count", U(1)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(2.5)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            head_dim: 32,
+            plain: true,
+            second_norm: "attn_norm",
+            shared: 80,
+            selection_bias: true,
+            scans: (&[true], 4, 16),
+            networks: &[false, true, false, true],
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "nemotron_h_moe_latent",
+        architecture: "nemotron_h_moe",
+        keys: &[
+            ("attention.layer_norm_epsilon", F(1e-5)),
+            ("attention.head_count_kv", Us(&[0, 0, 2])),
+            ("feed_forward_length", Us(&[0, 48, 0])),
+            ("ssm.conv_kernel", U(4)),
+            ("ssm.state_size", U(16)),
+            ("ssm.group_count", U(1)),
+            ("ssm.time_step_rank", U(4)),
+            ("ssm.inner_size", U(128)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_count", U(1)),
+            ("expert_shared_feed_forward_length", U(80)),
+            ("expert_weights_norm", B(false)),
+            ("expert_weights_scale", F(1.25)),
+            ("moe_latent_size", U(32)),
+        ],
+        parts: Parts {
+            plain: true,
+            second_norm: "attn_norm",
+            shared: 80,
+            selection_bias: true,
+            scans: (&[true], 4, 16),
+            networks: &[false, true, false],
+            narrow_experts: 32,
+            ..EXPERTS
+        },
+    },
+    Case {
         name: "falcon_h1",
         architecture: "falcon-h1",
         keys: &[
@@ -1286,6 +1413,28 @@ pub(crate) const CASES: &[Case] = &[
             qk_norm: QkNorm::Head,
             convolves: &[true, true, false, true, false, true],
             ..PLAIN
+        },
+    },
+    Case {
+        name: "lfm2moe",
+        architecture: "lfm2moe",
+        keys: &[
+            ("shortconv.l_cache", U(3)),
+            ("attention.head_count_kv", Us(&[0, 0, 2, 0])),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(2)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_gating_func", U(2)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            tied: true,
+            qk_norm: QkNorm::Head,
+            convolves: &[true, true, false, true],
+            selection_bias: true,
+            ..EXPERTS
         },
     },
     Case {
@@ -1424,6 +1573,36 @@ pub(crate) const EMBEDDERS: &[Case] = &[
             dense: 160,
             ..GEMMA
         },
+    },
+    Case {
+        name: "modern_bert",
+        architecture: "modern-bert",
+        keys: &[
+            ("attention.causal", B(false)),
+            ("attention.sliding_window", U(8)),
+            ("attention.sliding_window_pattern", U(3)),
+            ("rope.freq_base", F(160_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+            ("rope.scaling.type", S("none")),
+            ("pooling_type", U(2)),
+        ],
+        parts: MODERN_BERT,
+    },
+    Case {
+        name: "modern_bert_silu",
+        architecture: "modern-bert",
+        keys: &[
+            ("attention.causal", B(false)),
+            ("attention.sliding_window", U(9)),
+            (
+                "attention.sliding_window_pattern",
+                Bools(&[true, true, false, true, true]),
+            ),
+            ("rope.freq_base", F(80_000.0)),
+            ("hidden_activation", S("silu")),
+            ("pooling_type", U(1)),
+        ],
+        parts: MODERN_BERT,
     },
     Case {
         name: "qwen3_rank",
@@ -1581,6 +1760,9 @@ impl Case {
         if has_bias {
             add("output_norm.bias", &[width]);
         }
+        if parts.embedding_norm {
+            add("token_embd_norm.weight", &[width]);
+        }
         if parts.dense > 0 {
             add("dense_2.weight", &[width, parts.dense]);
             add("dense_3.weight", &[parts.dense, width]);
@@ -1614,6 +1796,10 @@ impl Case {
             add("per_layer_model_proj.weight", &[width, all]);
             add("per_layer_proj_norm.weight", &[parts.per_layer]);
         }
+        if parts.streams > 0 {
+            add("altup_proj.weight", &[width, width, 3]);
+            add("altup_unembd_proj.weight", &[width, width, 3]);
+        }
         for layer in 0..parts.n_layers {
             let is_local = parts.local.0 > 0 && layer % 2 == 0;
             let (head_dim, n_kv_heads) = if is_local {
@@ -1623,6 +1809,8 @@ impl Case {
             };
             let (query, kv) = (parts.n_heads * head_dim, n_kv_heads * head_dim);
             let shares = layer + parts.n_shared >= parts.n_layers;
+            // Those of Gemma 3n have what makes keys and values, though nobody reads it.
+            let lacks_kv = parts.n_shared > 0 && shares && parts.streams == 0;
             let hidden = if shares && parts.wide_shared {
                 2 * hidden
             } else {
@@ -1634,6 +1822,9 @@ impl Case {
                 names.sort_unstable();
                 names.dedup();
                 for name in names {
+                    if name == "attn_norm" && layer == 0 && parts.embedding_norm {
+                        continue;
+                    }
                     let ending = match name {
                         "ffn_norm" if parts.both => "",
                         _ => ".weight",
@@ -1651,6 +1842,17 @@ impl Case {
                 add("inp_gate.weight", &[width, parts.per_layer]);
                 add("proj.weight", &[parts.per_layer, width]);
                 add("post_norm.weight", &[width]);
+            }
+            if parts.streams > 0 {
+                let (n, rank) = (4, parts.streams);
+                add("altup_router.weight", &[width, n]);
+                add("altup_router_norm.weight", &[width]);
+                add("altup_predict_coef.weight", &[n, n * n]);
+                add("altup_correct_coef.weight", &[n, n]);
+                add("altup_correct_scale.weight", &[width]);
+                add("laurel_l.weight", &[width, rank]);
+                add("laurel_r.weight", &[rank, width]);
+                add("laurel_post_norm.weight", &[width]);
             }
             if parts.layer_scale {
                 add("layer_output_scale.weight", &[1]);
@@ -1748,7 +1950,7 @@ impl Case {
                         ("attn_v", kv),
                     ] {
                         let values = name == "attn_v" && parts.values_are_keys && !is_local;
-                        if values || shares && parts.n_shared > 0 && name != "attn_q" {
+                        if values || lacks_kv && name != "attn_q" {
                             continue;
                         }
                         add(&format!("{name}.weight"), &[width, rows]);
@@ -1761,7 +1963,7 @@ impl Case {
                     QkNorm::None => {}
                     QkNorm::Head => {
                         add("attn_q_norm.weight", &[head_dim]);
-                        if parts.n_shared == 0 || !shares {
+                        if !lacks_kv {
                             add("attn_k_norm.weight", &[head_dim]);
                         }
                     }
@@ -1779,19 +1981,31 @@ impl Case {
                 continue;
             }
             let n_dense = self.count("leading_dense_block_count").unwrap_or(0);
-            if parts.n_experts > 0 && layer >= n_dense {
+            let step = self.count("interleave_moe_layer_step").unwrap_or(1);
+            let is_dense = layer < n_dense || !(layer + 1).is_multiple_of(step);
+            if parts.n_experts > 0 && !is_dense {
                 let n = parts.n_experts;
                 if parts.selection_bias {
                     add("exp_probs_b.bias", &[n]);
                 }
                 add("ffn_gate_inp.weight", &[width, n]);
+                let outer = match parts.narrow_experts {
+                    0 => width,
+                    narrow => {
+                        add("ffn_latent_down.weight", &[width, narrow]);
+                        add("ffn_latent_up.weight", &[narrow, width]);
+                        narrow
+                    }
+                };
                 if parts.fused_experts {
                     add("ffn_gate_up_exps.weight", &[width, 2 * hidden, n]);
                 } else {
-                    add("ffn_gate_exps.weight", &[width, hidden, n]);
-                    add("ffn_up_exps.weight", &[width, hidden, n]);
+                    if !parts.plain {
+                        add("ffn_gate_exps.weight", &[outer, hidden, n]);
+                    }
+                    add("ffn_up_exps.weight", &[outer, hidden, n]);
                 }
-                add("ffn_down_exps.weight", &[hidden, width, n]);
+                add("ffn_down_exps.weight", &[hidden, outer, n]);
                 if parts.expert_bias {
                     add("ffn_gate_inp.bias", &[n]);
                     add("ffn_gate_exps.bias", &[hidden, n]);
@@ -1809,7 +2023,9 @@ impl Case {
                     }
                 }
                 if parts.shared > 0 {
-                    add("ffn_gate_shexp.weight", &[width, parts.shared]);
+                    if !parts.plain {
+                        add("ffn_gate_shexp.weight", &[width, parts.shared]);
+                    }
                     add("ffn_up_shexp.weight", &[width, parts.shared]);
                     add("ffn_down_shexp.weight", &[parts.shared, width]);
                 }
@@ -1852,6 +2068,15 @@ impl Case {
         let (middle, spread) = match name {
             "token_embd.weight" => (0.0, 1.0),
             name if name.starts_with("rope_") => (3.0, 2.0),
+            // So many layers would make roundings large.
+            name if self.parts.streams > 0
+                && (name.contains("post_") || name.contains("attn_q_")) =>
+            {
+                (0.2, 0.15)
+            }
+            // Numbers of streams between -1 and 1, and streams that stay of one size.
+            name if name.contains("altup_router.") => (0.0, 3.0),
+            name if name.contains("altup_predict") => (0.0, 0.3),
             name if name.ends_with("ssm_a") => (-0.9, 0.8),
             name if name.ends_with("norm.bias") => (0.0, 0.3),
             name if name.contains("norm") || name.contains("scale") => (1.0, 0.4),

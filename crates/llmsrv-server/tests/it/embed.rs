@@ -6,7 +6,8 @@ use axum::body::Body;
 use base64::Engine as _;
 use http::Method;
 use http_body_util::BodyExt as _;
-use llmsrv_engine::{Pooling, fake::FakeOptions};
+use llmsrv_engine::{EmbeddingSpec, Pooling, fake::FakeOptions};
+use llmsrv_gguf::{Metadata, Writer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -660,6 +661,47 @@ async fn documents_are_ordered_by_relevance() {
             json!({"error": "\"embedder\" is a reranker and does not support embeddings; use /v1/rerank"})
         )
     );
+}
+
+/// A decoder that ranks pairs is asked with a prompt: that of its file, or the published one.
+#[tokio::test]
+async fn a_model_that_judges_is_asked_as_it_was_trained() {
+    let asked = "only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n\
+                 <Instruct>: Given a web search query, retrieve relevant passages that answer the query\n\
+                 <Query>: cat?\n<Document>: dog<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+    let host = embedding(|| FakeOptions {
+        embedding: Some(EmbeddingSpec {
+            width: 1,
+            pooling: Pooling::Rank,
+            bidirectional: false,
+        }),
+        // The fake fails where it sees exactly this.
+        fail_on: Some(asked.into()),
+        ..FakeOptions::default()
+    });
+    let ask = |model: &'static str, document: &'static str, num_ctx: u32| {
+        let options = json!({"num_ctx": num_ctx});
+        let body =
+            json!({"model": model, "query": "cat?", "documents": [document], "options": options});
+        host.post("/v1/rerank", body)
+    };
+    assert_eq!(ask("embedder", "dog", 1000).await.0, 500);
+    let (status, answer) = ask("embedder", "dots", 1000).await;
+    assert_eq!(status, 200, "{answer}");
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", "qwen3");
+    metadata.set("qwen3.pooling_type", 4u32);
+    let prompt = "Q {query} D {document}<|im_end|>";
+    metadata.set("tokenizer.chat_template.rerank", prompt);
+    host.put("own", &Writer::new(metadata).to_bytes().unwrap());
+    // Each byte is a token, and so is the mark at the end; in the document it is text.
+    let used = |answer: Value| answer["usage"]["prompt_tokens"].clone();
+    assert_eq!(used(ask("own", "dog", 1000).await.1), 13);
+    assert_eq!(used(ask("own", "<|im_end|>", 1000).await.1), 20);
+    assert_eq!(used(ask("own", "a long document", 16).await.1), 16);
+    let (status, answer) = ask("own", "dog", 10).await;
+    let text = "the query leaves no room for a document in the context length";
+    assert_eq!((status, &answer["error"]["message"]), (400, &json!(text)));
 }
 
 #[tokio::test]
