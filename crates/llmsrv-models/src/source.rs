@@ -25,8 +25,10 @@ pub(crate) struct FileMatrix {
     pub n_cols: usize,
     /// Where the rows are within the tensor.
     range: Range<usize>,
-    /// The rows, where they do not lie beside each other in the file.
+    /// The rows, where they do not lie beside each other in the file, or not in this form.
     gathered: Option<Arc<[u8]>>,
+    /// What a copy takes beyond the values in the file that it was made of.
+    extra_bytes: usize,
 }
 
 impl Source {
@@ -443,6 +445,7 @@ impl Source {
             n_cols,
             range: 0..n_bytes,
             gathered: None,
+            extra_bytes: 0,
         })
     }
 }
@@ -462,6 +465,11 @@ impl FileMatrix {
         bytes.get(self.range.clone()).unwrap_or_default()
     }
 
+    /// Returns the bytes of the values in the file.
+    pub(crate) fn file_bytes(&self) -> usize {
+        self.bytes().len().saturating_sub(self.extra_bytes)
+    }
+
     /// Returns some of the rows. Rows beyond the end do not exist.
     pub(crate) fn rows(&self, rows: Range<usize>) -> FileMatrix {
         debug_assert!(self.gathered.is_none(), "a copy is not cut");
@@ -475,6 +483,7 @@ impl FileMatrix {
             n_cols: self.n_cols,
             range: start..start + rows.len() * row_bytes,
             gathered: None,
+            extra_bytes: 0,
         }
     }
 
@@ -522,6 +531,7 @@ impl FileMatrix {
             n_rows: n_cols,
             n_cols: n_rows,
             range: 0..bytes.len(),
+            extra_bytes: bytes.len().saturating_sub(self.bytes().len()),
             gathered: Some(bytes.into()),
         })
     }

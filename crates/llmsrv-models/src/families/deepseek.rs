@@ -3,7 +3,7 @@
 
 use llmsrv_engine::LoadError;
 
-use super::{LARGEST_HEAD, base_with, gating, rope, set_experts, set_shared, small_count};
+use super::{LARGEST_HEAD, base_with, rope, set_gating, set_shared, small_count};
 use crate::{
     arch::{ArchConfig, Gating, LatentConfig, Mixer, Temperature},
     rope::{RopeStyle, Scaling},
@@ -79,12 +79,7 @@ fn set_routing(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> 
     } else {
         Gating::Softmax
     };
-    let gating = gating(source, default)?;
-    let normalize = source.flag("expert_weights_norm").unwrap_or(false);
-    set_experts(arch, |experts| {
-        experts.gating = gating;
-        experts.normalize = normalize;
-    });
+    set_gating(arch, source, default, false)?;
     set_shared(arch, source)
 }
 

@@ -3,7 +3,7 @@
 
 use llmsrv_engine::LoadError;
 
-use super::{base, gating, set_experts, set_fused, set_shared};
+use super::{base, set_fused, set_gating, set_shared};
 use crate::{
     arch::{ArchConfig, Gating, QkNorm},
     rope::RopeStyle,
@@ -40,12 +40,7 @@ pub(super) fn glm4moe(source: &Source) -> Result<ArchConfig, LoadError> {
     if source.has("blk.0.attn_q_norm.weight") {
         arch.qk_norm = Some(QkNorm::Head);
     }
-    let gating = gating(source, Gating::Sigmoid)?;
-    let normalize = source.flag("expert_weights_norm").unwrap_or(false);
+    set_gating(&mut arch, source, Gating::Sigmoid, false)?;
     set_shared(&mut arch, source)?;
-    set_experts(&mut arch, |experts| {
-        experts.gating = gating;
-        experts.normalize = normalize;
-    });
     Ok(arch)
 }

@@ -2,7 +2,7 @@
 
 use llmsrv_engine::LoadError;
 
-use super::{base, gating, set_experts};
+use super::{base, set_gating};
 use crate::{
     arch::{ArchConfig, Gating, QkNorm},
     rope::RopeStyle,
@@ -13,10 +13,6 @@ use crate::{
 pub(super) fn minimax_m2(source: &Source) -> Result<ArchConfig, LoadError> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.qk_norm = Some(QkNorm::Row);
-    let gating = gating(source, Gating::Sigmoid)?;
-    set_experts(&mut arch, |experts| {
-        experts.gating = gating;
-        experts.normalize = true;
-    });
+    set_gating(&mut arch, source, Gating::Sigmoid, true)?;
     Ok(arch)
 }

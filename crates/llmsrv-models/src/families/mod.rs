@@ -388,7 +388,7 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
             None => source.count("feed_forward_length")?,
         },
     };
-    let normalize = source.flag("expert_weights_norm");
+    let normalize = source.flag("norm_top_k_prob").unwrap_or(true);
     Ok(Some(ExpertsConfig {
         n_experts,
         n_used,
@@ -397,7 +397,7 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
         groups: groups(source, n_experts, n_used)?,
         gated: true,
         latent: None,
-        normalize: normalize.or(source.flag("norm_top_k_prob")).unwrap_or(true),
+        normalize: sums_to_one(source, normalize)?,
         weight_scale: source.positive("expert_weights_scale")?.unwrap_or(1.0),
         weigh_input: false,
         shared: None,
@@ -418,6 +418,30 @@ fn gating(source: &Source, default: Gating) -> Result<Gating, LoadError> {
             Err(LoadError::Unsupported(format!("{key} is {other}")))
         }
     }
+}
+
+/// Reads whether the weights of the experts of a row are made to sum to one; `default` where the file does
+/// not say.
+fn sums_to_one(source: &Source, default: bool) -> Result<bool, LoadError> {
+    let of_chosen = source.optional_count("expert_gating_func")? == Some(3);
+    Ok(of_chosen || source.flag("expert_weights_norm").unwrap_or(default))
+}
+
+/// Sets how all layers with experts choose and weigh them, where families differ in what their files leave
+/// out.
+fn set_gating(
+    arch: &mut ArchConfig,
+    source: &Source,
+    default: Gating,
+    normalize: bool,
+) -> Result<(), LoadError> {
+    let gating = gating(source, default)?;
+    let normalize = sums_to_one(source, normalize)?;
+    set_experts(arch, |experts| {
+        experts.gating = gating;
+        experts.normalize = normalize;
+    });
+    Ok(())
 }
 
 /// Reads the groups of experts that a row chooses from before it chooses experts, if there are some.

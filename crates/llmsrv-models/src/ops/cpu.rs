@@ -193,7 +193,7 @@ impl Ops for CpuOps {
         source.expect(true);
         let packed = Packed::new(&weight(&source), &mut self.arena, &self.pool).map_err(failed)?;
         source.expect(false);
-        let extra = packed.bytes().saturating_sub(source.bytes().len());
+        let extra = packed.bytes().saturating_sub(source.file_bytes());
         self.extra_weight_bytes += extra as u64;
         Ok(Matrix::Packed(packed))
     }

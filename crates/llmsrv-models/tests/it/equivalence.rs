@@ -1,6 +1,8 @@
 //! The same prefix gives bit-identical logits, however it was computed.
 
-use crate::tiny::{CASES, Case, Random, plan, wide, with_state};
+use crate::tiny::{
+    CASES, Case, Random, all_logits, difference, plan, wide, wide_latent, with_state,
+};
 use llmsrv_engine::{BlockId, GpuOptions, LoadOptions, Model, Span, SpanState, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
@@ -182,6 +184,22 @@ fn batches_and_pieces_change_no_bit_of_packed_weights() {
         TensorType::Q6_K,
     ] {
         check(&wide(dtype), "f16", &[40, 33, 1], &[7, 1, 16, 3]);
+    }
+}
+
+/// Keys of latent attention that are packed are unpacked to exchange rows and columns.
+#[test]
+fn packed_weights_of_latent_attention_stay_what_they_are() {
+    for dtype in [TensorType::F16, TensorType::Q8_0, TensorType::Q4_0] {
+        let case = wide_latent(dtype);
+        check(&case, "q8_0", &[40, 33, 1], &[7, 1, 16, 3]);
+        let [prompt, _] = case.prompts();
+        let cpu = all_logits(&mut *load(&case, "f32"), &prompt);
+        let candle = all_logits(&mut *load_on(&case, "f32", "candle"), &prompt);
+        for (cpu, candle) in cpu.iter().zip(&candle) {
+            let difference = difference(cpu, candle);
+            assert!(difference < 0.02, "{dtype}: {difference}");
+        }
     }
 }
 

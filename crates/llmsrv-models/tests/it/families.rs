@@ -373,6 +373,23 @@ fn other_spellings_give_the_same_model() {
         file.metadata.set("general.architecture", "glm4moelite");
         file.metadata.set("tokenizer.ggml.pre", "gpt-2");
     });
+    // A layer behind the others, which predicts the token after the next, is not used.
+    check("glm4moe", &|file| {
+        file.metadata.set("glm4moe.block_count", 5u32);
+        file.metadata.set("glm4moe.nextn_predict_layers", 1u32);
+        for name in ["blk.4.ffn_gate_inp.weight", "blk.4.nextn.eh_proj.weight"] {
+            let mut tensor = PLAIN_NORM.clone();
+            tensor.name = name.into();
+            file.tensors.push(tensor);
+        }
+    });
+    // The softmax of the chosen scores alone is that of all scores, made to sum to one.
+    let mut case = named("qwen3moe");
+    case.name = "chosen";
+    check_case(&case, &|file| {
+        file.metadata.set("qwen3moe.expert_gating_func", 3u32);
+        file.metadata.set("qwen3moe.expert_weights_norm", false);
+    });
     // What makes keys and values in two tensors, and the sizes of heads under names of their own.
     check("deepseek2_lite", &|file| {
         let (n_heads, rank, dim) = (4, 24, 16);

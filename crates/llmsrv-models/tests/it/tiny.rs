@@ -1639,6 +1639,42 @@ pub(crate) fn wide(dtype: TensorType) -> Case {
     }
 }
 
+/// A model with latent attention whose rows are long enough for types with blocks of 32.
+pub(crate) fn wide_latent(dtype: TensorType) -> Case {
+    let lite = CASES.iter().find(|case| case.name == "deepseek2_lite");
+    let lite = lite.unwrap();
+    Case {
+        name: "wide_latent",
+        keys: &[
+            ("attention.head_count_kv", U(4)),
+            ("attention.key_length", U(96)),
+            ("attention.value_length", U(32)),
+            ("attention.kv_lora_rank", U(64)),
+            ("rope.dimension_count", U(32)),
+            ("feed_forward_length", U(64)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(32)),
+            ("expert_shared_count", U(2)),
+        ],
+        parts: Parts {
+            hidden: 32,
+            shared: 64,
+            latent: Some(Latent {
+                query_rank: 0,
+                rank: 64,
+                rotated: 32,
+                key: 64,
+                value: 32,
+                one_tensor: true,
+            }),
+            dtype,
+            ..lite.parts
+        },
+        ..*lite
+    }
+}
+
 impl Case {
     /// Makes the file.
     pub(crate) fn bytes(&self) -> Vec<u8> {
