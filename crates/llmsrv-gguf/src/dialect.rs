@@ -78,6 +78,14 @@ const DIALECTS: &[Dialect] = &[
     Dialect {
         written: "glm4moelite",
         read: "deepseek2",
+        // These are the sizes of what is stored, and those without the ending the sizes of heads.
+        keys: &[
+            ("attention.key_length_mla", "attention.key_length_stored"),
+            (
+                "attention.value_length_mla",
+                "attention.value_length_stored",
+            ),
+        ],
         pre: Some("glm4"),
         ..PLAIN
     },

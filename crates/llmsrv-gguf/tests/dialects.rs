@@ -199,7 +199,7 @@ proptest! {
     #[test]
     fn names_stay_unique(
         architecture in prop::sample::select(
-            vec!["gptoss", "glmocr", "olmo3", "qwen25vl", "gemma4", "nemotron_h_omni"]),
+            vec!["gptoss", "glmocr", "glm4moelite", "olmo3", "qwen25vl", "gemma4", "nemotron_h_omni"]),
         keys in prop::collection::hash_set("(gptoss|gpt-oss|glmocr|glm4|olmo2|olmo3)\\.[ab]", 0..6),
         names in prop::collection::hash_set(
             "blk\\.[01]\\.(attn_out|attn_output|ffn_norm|post_attention_norm)\\.weight", 0..6),

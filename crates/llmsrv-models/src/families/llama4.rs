@@ -11,12 +11,14 @@ use crate::{
 };
 
 /// Llama 4 Scout and Maverick, their language part. The latter, with 128 experts, does not norm queries and
-/// keys. No key says what its chunks and temperatures are.
+/// keys, which files of the public library say. Few say what chunks are, and none what temperatures are.
 pub(super) fn llama4(source: &Source) -> Result<ArchConfig, LoadError> {
     let style = RopeStyle::Interleaved;
     let mut arch = base(source, style)?;
     let n_experts = source.optional_count("expert_count")?;
-    arch.qk_norm = (n_experts != Some(EXPERTS_OF_MAVERICK)).then_some(QkNorm::Plain);
+    let norms = source.flag("use_qk_norm");
+    let norms = norms.unwrap_or(n_experts != Some(EXPERTS_OF_MAVERICK));
+    arch.qk_norm = norms.then_some(QkNorm::Plain);
     let key = "attention.sliding_window";
     let chunk = match source.optional_count(key)? {
         None if source.has_key(key) => None,
@@ -56,7 +58,12 @@ fn set_networks(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError>
     let n_layers = arch.layers.len();
     let step = small_count(source, "interleave_moe_layer_step", 1..=n_layers)?;
     let networks = dense(source, n_layers)?;
-    for (idx, (layer, network)) in arch.layers.iter_mut().zip(networks).enumerate() {
+    for (idx, (layer, mut network)) in arch.layers.iter_mut().zip(networks).enumerate() {
+        // In files of the public library the key is that of experts.
+        let rows = source.n_rows(&format!("blk.{idx}.ffn_up.weight"));
+        if let (FeedForwardConfig::Dense { width, .. }, Some(rows)) = (&mut network, rows) {
+            *width = rows;
+        }
         let FeedForwardConfig::Experts(experts) = &mut layer.feed_forward else {
             continue;
         };

@@ -310,6 +310,14 @@ fn other_spellings_give_the_same_model() {
     check_case(&case, &|file| {
         file.metadata.set("llama4.attention.sliding_window", 0u32);
     });
+    check("llama4", &|file| {
+        renamed(
+            file,
+            &[("expert_feed_forward_length", "intermediate_size_moe")],
+        );
+        file.metadata.set("llama4.feed_forward_length", 48u32);
+        file.metadata.set("llama4.use_qk_norm", true);
+    });
     check("mistral3", &|file| {
         let from_to = [
             ("scaling.yarn_beta", "scaling.beta"),
@@ -371,6 +379,10 @@ fn other_spellings_give_the_same_model() {
     check("deepseek2_lite", &|file| {
         renamed(file, &[("deepseek2.", "glm4moelite.")]);
         file.metadata.set("general.architecture", "glm4moelite");
+        for (key, stored) in [("key_length_mla", 32u32), ("value_length_mla", 24)] {
+            let key = format!("glm4moelite.attention.{key}");
+            file.metadata.set(key, stored);
+        }
         file.metadata.set("tokenizer.ggml.pre", "gpt-2");
     });
     // A layer behind the others, which predicts the token after the next, is not used.
