@@ -31,9 +31,12 @@ pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
     }
     let n_found = found.models.len();
     if !args.all {
-        let is_wanted = |model: &CatalogueModel| match args.words.is_empty() {
-            true => model.suggested,
-            false => model.runs && model.fits,
+        let is_wanted = |model: &CatalogueModel| {
+            if args.words.is_empty() {
+                model.suggested
+            } else {
+                model.runs && model.fits
+            }
         };
         found.models.retain(is_wanted);
     }

@@ -218,11 +218,7 @@ fn last_answer(session: &Session) -> Option<&str> {
 
 /// Lets the user write in an editor of their own; returns the text.
 async fn edit(text: String) -> Result<String, Failure> {
-    let named = ["VISUAL", "EDITOR"]
-        .into_iter()
-        .filter_map(std::env::var_os)
-        .find(|value| !value.is_empty());
-    let editor = named.unwrap_or_else(|| "vi".into());
+    let editor = llmsrv_config::editor();
     let written = tokio::task::spawn_blocking(move || -> anyhow::Result<String> {
         let mut file = tempfile::Builder::new()
             .prefix("llmsrv-")

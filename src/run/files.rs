@@ -1,6 +1,7 @@
 //! Files in a chat: `@path` in a prompt, and conversations that are kept.
 
 use std::{
+    fmt::Write as _,
     fs::File,
     io::{Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
@@ -26,9 +27,12 @@ pub fn attach(prompt: &str) -> Result<String, String> {
         .split_whitespace()
         .filter_map(|word| word.strip_prefix('@'))
         .map(|path| path.trim_end_matches([',', ';', ':', '?', '!', ')']))
-        .map(|path| match Path::new(path).is_file() {
-            true => path,
-            false => path.trim_end_matches('.'),
+        .map(|path| {
+            if Path::new(path).is_file() {
+                path
+            } else {
+                path.trim_end_matches('.')
+            }
         });
     let mut seen = Vec::new();
     for path in paths.filter(|path| Path::new(path).is_file()) {
@@ -42,7 +46,7 @@ pub fn attach(prompt: &str) -> Result<String, String> {
         let content = read(Path::new(path), MAX_TEXT)?;
         let fence = fence(&content);
         let end = if content.ends_with('\n') { "" } else { "\n" };
-        text += &format!("\n\n{path}:\n{fence}\n{content}{end}{fence}");
+        let _ = write!(text, "\n\n{path}:\n{fence}\n{content}{end}{fence}");
     }
     Ok(text)
 }
@@ -122,7 +126,7 @@ fn markdown(session: &Session) -> String {
         (name, &message.content)
     });
     for (name, content) in system.chain(said) {
-        text += &format!("\n## {name}\n\n{}\n", content.trim_end());
+        let _ = write!(text, "\n## {name}\n\n{}\n", content.trim_end());
     }
     text
 }

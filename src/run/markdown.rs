@@ -116,7 +116,7 @@ impl Markdown {
         // The line may go on with more of the same.
         let is_open = after.is_none() && !is_end;
         match first {
-            '`' | '~' if is_open => false,
+            '`' | '~' | '#' | '-' | '*' | '+' if is_open => false,
             '`' | '~' if run >= 3 => {
                 let Some(line) = whole_line(&self.held, is_end) else {
                     return false;
@@ -130,9 +130,8 @@ impl Markdown {
                 self.held.drain(..line.len());
                 true
             }
-            '#' if is_open => false,
             '#' if run <= 6 && after == Some(' ') => {
-                self.held.drain(..indent + run + 1);
+                self.held.drain(..=indent + run);
                 self.line = Style::new().bold();
                 self.at_line_start = false;
                 true
@@ -146,7 +145,6 @@ impl Markdown {
                 self.held.drain(..indent + 1 + n_blanks);
                 true
             }
-            '-' | '*' | '+' if is_open => false,
             '-' | '*' if run >= 3 && after == Some('\n') => {
                 let line = self.held[..=indent + run].to_owned();
                 spans.push(faint(&line));

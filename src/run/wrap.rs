@@ -4,6 +4,8 @@
 //! stays as it is. Worked example, width 10: the pieces `hello wo`, `rld again` become
 //! `hello`, line end, `world`, line end, `again`.
 
+use std::fmt::Write as _;
+
 use anstyle::Style;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -137,7 +139,7 @@ fn styled(text: &str, style: Style, out: &mut String) {
     if style.is_plain() || text.is_empty() {
         out.push_str(text);
     } else {
-        out.push_str(&format!("{style}{text}{style:#}"));
+        let _ = write!(out, "{style}{text}{style:#}");
     }
 }
 

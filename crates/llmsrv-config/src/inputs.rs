@@ -166,6 +166,15 @@ pub fn has_ask_program() -> bool {
     std::env::var_os("SSH_ASKPASS").is_some_and(|program| !program.is_empty())
 }
 
+/// Returns the editor that the user has named (a command, maybe with options), or `vi`.
+pub fn editor() -> OsString {
+    ["VISUAL", "EDITOR"]
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .find(|command| !command.is_empty())
+        .unwrap_or_else(|| "vi".into())
+}
+
 fn process_environment() -> BTreeMap<String, OsString> {
     // Names that are not UTF-8 cannot be ours.
     std::env::vars_os()

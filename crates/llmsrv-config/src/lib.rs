@@ -31,7 +31,7 @@ pub use error::{Error, Errors, Warning};
 pub use folders::Folders;
 pub use host::HostConfig;
 pub use inputs::{
-    Flag, Inputs, Network, Request, TextFile, has_ask_program, search_path, sudo_user,
+    Flag, Inputs, Network, Request, TextFile, editor, has_ask_program, search_path, sudo_user,
 };
 pub use logkit::{Ambient, LogkitConfig, ModelServers};
 pub use nearest::nearest;

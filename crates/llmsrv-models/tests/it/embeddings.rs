@@ -371,7 +371,7 @@ fn embedders_that_lie_are_refused_in_one_line() {
         "qwen3_rank",
         &|file| {
             file.tensors
-                .retain(|tensor| tensor.name != "cls.output.weight")
+                .retain(|tensor| tensor.name != "cls.output.weight");
         },
         "invalid model file: tensor cls.output.weight is missing",
     );

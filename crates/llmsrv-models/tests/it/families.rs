@@ -52,7 +52,8 @@ fn expected(case: &Case) -> Expected {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/families")
         .join(format!("{}.json", case.name));
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let text =
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text).unwrap()
 }
 

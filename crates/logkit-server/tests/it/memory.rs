@@ -226,7 +226,7 @@ async fn no_body_takes_more_than_four_times_its_bytes() {
             // A large body in a debug build on a busy machine: what counts here is memory.
             let mut request = client
                 .post(format!("http://{address}{}", body.path))
-                .timeout(Duration::from_secs(300))
+                .timeout(Duration::from_mins(5))
                 .header("content-type", body.kind);
             if is_packed {
                 request = request
