@@ -1,8 +1,10 @@
 """Writes work/train.jsonl, work/held_out.jsonl, work/evaluation.jsonl and work/first.jsonl.
 
-usage: data.py [COPIES]
+usage: data.py [COPIES [SEED]]
 
-COPIES scales the rows of copy_data, 1 by default: a short run has no time to learn copying.
+COPIES scales the rows of copy_data, 1 by default: a short run has no time to learn copying. Another
+SEED invents other names for them and spells all questions anew, for the next epoch of a long run;
+what is held out stays the same.
 
 Everything is generated from sources/ and the modules beside this one, with fixed seeds. Python
 functions are kept only if their asserts pass. A question is held out by a hash of its words,
@@ -25,23 +27,23 @@ from common import WORK, write_lines
 # How many rows of a kind an epoch has beside those of copy_data: kinds with fewer are repeated,
 # with more are thinned.
 ROWS = {
-    "self": 12000,
+    "self": 22000,
     "follow": 900,
     "define": 3500,
-    "fact": 500,
+    "fact": 1200,
     "sum": 150,
     "python": 3000,
-    "javascript": 650,
-    "rust": 700,
-    "sql": 600,
-    "shell": 700,
+    "javascript": 800,
+    "rust": 900,
+    "sql": 800,
+    "shell": 1800,
     "git": 250,
     "explain": 400,
     "error": 2000,
     "http": 200,
-    "json": 900,
-    "rewrite": 400,
-    "fim": 250,
+    "json": 1500,
+    "rewrite": 900,
+    "fim": 400,
     "review": 80,
     "raw": 150,
 }
@@ -58,16 +60,16 @@ SYSTEM = [
 ]
 # How many prompts of a kind the evaluation has: 300 together.
 ASKED = {
-    "self": 60,
-    "python": 60,
+    "self": 59,
+    "python": 54,
     "javascript": 15,
     "rust": 15,
     "sql": 15,
     "shell": 16,
-    "error": 40,
+    "error": 50,
     "json": 30,
-    "define": 20,
-    "fact": 8,
+    "define": 18,
+    "fact": 6,
     "rewrite": 10,
     "follow": 7,
     "fim": 5,
@@ -140,6 +142,9 @@ def spoken(row, dice):
             {**m, "content": vary(m["content"], dice)} if m["role"] == "user" and row.get("vary") else m
             for m in row["messages"]
         ]
+        # A greeting before a question may make another one of it, which is held out.
+        if held(kept):
+            kept["messages"] = list(row["messages"])
         if dice.random() < 0.08:
             kept["messages"].insert(0, {"role": "system", "content": dice.choice(SYSTEM)})
     return kept
@@ -155,14 +160,16 @@ def spellings(row):
         yield {**row, "messages": [{**asked, "content": text}, said]}
 
 
-def copies(share):
+def copies(share, seed):
     """The rows of copy_data that may be learned."""
     tasks = [task for task in code_data.tasks() if not task.get("new")]
-    return [row for row in copy_data.rows(random.Random(31), tasks, share) if not held(row)]
+    return [row for row in copy_data.rows(random.Random(31 + seed), tasks, share) if not held(row)]
 
 
 def main():
-    dice = random.Random(17)
+    share = float(sys.argv[1]) if len(sys.argv) > 1 else 1
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    dice = random.Random(17 + seed)
     kinds = collections.defaultdict(dict)
     for module in text_data, code_data, fault_data, wording_data:
         for row in module.rows(random.Random(23)):
@@ -187,7 +194,7 @@ def main():
         wanted = ROWS[kind]
         train += [spoken(row, dice) for row in (keep * (wanted // len(keep) + 1))[:wanted]]
         print(f"{kind}: {len(keep)} rows, {wanted} wanted, {len(asked)} asked")
-    train += [spoken(row, dice) for row in copies(float(sys.argv[1]) if len(sys.argv) > 1 else 1)]
+    train += [spoken(row, dice) for row in copies(share, seed)]
     dice.shuffle(train)
     write_lines(WORK / "evaluation.jsonl", evaluation)
     write_lines(WORK / "held_out.jsonl", [plain(row) for row in held_out])

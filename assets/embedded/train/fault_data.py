@@ -327,8 +327,11 @@ def raised(code, path):
     try:
         exec(compile(code, path, "exec"), {"__name__": "__main__"})
     except Exception as error:
-        shown = traceback.format_exception(type(error), error, error.__traceback__.tb_next, limit=3)
-        lines = "".join(shown).rstrip().split("\n")
+        shown = traceback.TracebackException.from_exception(error, limit=4)
+        # Those of the interpreter's own library are elsewhere on every machine.
+        frames = [frame for frame in shown.stack if frame.filename == path]
+        shown.stack = traceback.StackSummary.from_list(frames)
+        lines = "".join(shown.format()).rstrip().split("\n")
         # The marks under a line only make the text longer.
         lines = [line for line in lines if not line.strip() or set(line.strip()) - set("^~")]
         return f"{type(error).__name__}: {error}", "\n".join(lines)

@@ -70,42 +70,47 @@ class Model(nn.Module):
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
-    def norm(self, x, name):
-        return F.rms_norm(x, (x.shape[-1],), self.w[name], self.shape.epsilon)
-
     def rotate(self, x, first):
         """Rotates neighbouring pairs of (batch, head, position, size)."""
         length = x.shape[2]
         cos, sin = self.cos[first : first + length], self.sin[first : first + length]
         even, odd = x[..., 0::2], x[..., 1::2]
-        return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
+        return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2).to(x.dtype)
 
-    def hidden(self, ids, cache=None):
-        """States after the last norm. With a cache (a list) ids are the next positions."""
-        s, w = self.shape, self.w
+    def hidden(self, ids, cache=None, w=None):
+        """States after the last norm. With a cache (a list) ids are the next positions.
+
+        w: weights in place of the model's own, in another arithmetic.
+        """
+        s, w = self.shape, w or dict(self.w)
         batch, length = ids.shape
         first = cache[0][0].shape[2] if cache else 0
+        norm = lambda x, name: F.rms_norm(x, (s.width,), w[name], s.epsilon)
+        heads = lambda x, n: x.view(batch, length, n, s.head).transpose(1, 2)
         x = F.embedding(ids, w["token_embd"])
+        later = torch.full((length, length), -1e4, dtype=x.dtype).triu(1)
         for i in range(s.layers):
             b = f"blk_{i}_"
-            y = self.norm(x, b + "attn_norm")
-            split = lambda z, n: z.view(batch, length, n, s.head).transpose(1, 2)
-            q = self.rotate(split(F.linear(y, w[b + "attn_q"]), s.heads), first)
-            k = self.rotate(split(F.linear(y, w[b + "attn_k"]), s.kv_heads), first)
-            v = split(F.linear(y, w[b + "attn_v"]), s.kv_heads)
+            y = norm(x, b + "attn_norm")
+            q = self.rotate(heads(F.linear(y, w[b + "attn_q"]), s.heads), first)
+            k = self.rotate(heads(F.linear(y, w[b + "attn_k"]), s.kv_heads), first)
+            v = heads(F.linear(y, w[b + "attn_v"]), s.kv_heads)
             if cache is not None:
                 if len(cache) > i:
                     k, v = torch.cat((cache[i][0], k), 2), torch.cat((cache[i][1], v), 2)
                     cache[i] = (k, v)
                 else:
                     cache.append((k, v))
-            k, v = (z.repeat_interleave(s.heads // s.kv_heads, 1) for z in (k, v))
-            a = F.scaled_dot_product_attention(q, k, v, is_causal=length > 1)
-            x = x + F.linear(a.transpose(1, 2).reshape(batch, length, -1), w[b + "attn_output"])
-            y = self.norm(x, b + "ffn_norm")
+            # The query heads that share a key head side by side: (batch, KV head, query, size).
+            q = q.reshape(batch, s.kv_heads, -1, s.head) * s.head**-0.5
+            a = (q @ k.mT).view(batch, s.kv_heads, -1, length, k.shape[2])
+            a = torch.softmax(a + later if length > 1 else a, -1).view(batch, s.kv_heads, -1, k.shape[2]) @ v
+            a = a.view(batch, s.heads, length, s.head).transpose(1, 2).reshape(batch, length, -1)
+            x = x + F.linear(a, w[b + "attn_output"])
+            y = norm(x, b + "ffn_norm")
             gate, up = F.linear(y, w[b + "ffn_gate"]), F.linear(y, w[b + "ffn_up"])
             x = x + F.linear(F.silu(gate) * up, w[b + "ffn_down"])
-        return self.norm(x, "output_norm")
+        return norm(x, "output_norm")
 
     def logits(self, states):
         return F.linear(states, self.w["token_embd"])

@@ -1,7 +1,7 @@
 """Trains on work/train.jsonl. Run it again to go on where it stopped.
 
 usage: train.py [--minutes N | --million N] [--init FILE.gguf | --shape width,layers,heads,kv_heads,ffn]
-                [--grow N] [--name model] [--tokens 6144] [--rate 4e-3] [--threads 2] [--float32]
+                [--grow N] [--name model] [--tokens 6144] [--rate 4e-3] [--threads 1] [--float32] [--eager]
 
 The schedule follows the clock: the rate falls to zero when --minutes are over, however fast the
 machine is. With --million it follows the tokens instead, for a run that takes what other work
@@ -15,7 +15,7 @@ import json
 import math
 import random
 import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch.nn import functional as F
@@ -32,15 +32,14 @@ parser.add_argument("--name", default="model")
 parser.add_argument("--grow", type=int, default=0, help="layers to add, which change nothing at first")
 parser.add_argument("--tokens", type=int, default=6144)
 parser.add_argument("--rate", type=float, default=4e-3)
-parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--float32", action="store_true")
+parser.add_argument("--eager", action="store_true", help="without torch.compile, which needs a C++ compiler")
 parser.add_argument("--hold", type=float, default=0.3, help="share of the time at the full rate")
 args = parser.parse_args()
 
 WARM = 30
-# One batch of rows per thread: where other programs run, threads that share a batch wait for each other.
-torch.set_num_threads(1)
-pool = ThreadPoolExecutor(args.threads, initializer=torch.set_num_threads, initargs=(1,))
+torch.set_num_threads(args.threads)
 # Without the instruction bfloat16 is slower than float32.
 fast = torch.cpu.get_capabilities().get("avx512_bf16", False) and not args.float32
 arithmetic = torch.bfloat16 if fast else torch.float32
@@ -60,7 +59,7 @@ model.train()
 parameters = sum(p.numel() for p in model.parameters())
 print(f"{parameters} parameters, {model.shape}", flush=True)
 
-weights = list(model.parameters())
+names, weights = list(model.w), list(model.w.values())
 matrices, others = {}, []
 for name, weight in model.w.items():
     if weight.ndim == 2 and name != "token_embd":
@@ -101,8 +100,10 @@ def encode(row):
     return (ids, learn) if len(ids) <= 400 and any(learn) else None
 
 
-def batches(rows, most=1024):
-    """Rows of like length side by side, so that little is filled up."""
+def batches(rows, most=2048):
+    """Rows of like length side by side, so that little is filled up: (ids, places that say what is
+    to be learned, what is to be learned there).
+    """
     rows = sorted(rows, key=lambda row: len(row[0]))
     group = []
     for row in [*rows, None]:
@@ -113,31 +114,38 @@ def batches(rows, most=1024):
             for i, (ids, learn) in enumerate(group):
                 x[i, : len(ids)] = torch.tensor(ids)
                 y[i, : len(ids)] = torch.tensor([t if k else -100 for t, k in zip(ids, learn)])
-            yield x[:, :-1], y[:, 1:]
+            y = y[:, 1:].flatten()
+            places = (y != -100).nonzero().flatten()
+            yield x[:, :-1], places, y[places]
             group = []
         if row is not None:
             group.append(row)
 
 
-def loss(x, y):
+@partial(torch.compile, dynamic=True, disable=args.eager)
+def loss(x, learned, y, *values):
     """Sum over the tokens to learn; the others do not pass the output layer."""
-    chosen = y.flatten() != -100
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=arithmetic == torch.bfloat16):
-        logits = model.logits(model.hidden(x).flatten(0, 1)[chosen])
-    return F.cross_entropy(logits.float(), y.flatten()[chosen], reduction="sum")
+    w = dict(zip(names, values))
+    logits = F.linear(model.hidden(x, w=w).flatten(0, 1)[learned], w["token_embd"])
+    return F.cross_entropy(logits.float(), y, reduction="sum")
 
 
-def gradients(batch):
-    """(loss, its gradients) of one batch: threads that add to the same .grad would race."""
-    part = loss(*batch)
-    return float(part.detach()), torch.autograd.grad(part, weights)
+def gradients(batch, values):
+    """(loss, its gradients) of one batch."""
+    part = loss(*batch, *values)
+    return float(part.detach()), torch.autograd.grad(part, values)
+
+
+def copied():
+    """The weights in the arithmetic of the products."""
+    return [weight.detach().to(arithmetic).requires_grad_() for weight in weights]
 
 
 @torch.no_grad()
 def held_out():
     parts = list(batches(filter(None, map(encode, read_lines(WORK / "held_out.jsonl")))))
-    count = sum(int((y != -100).sum()) for _, y in parts)
-    return round(sum(float(loss(x, y)) for x, y in parts) / count, 4)
+    values = copied()
+    return round(sum(float(loss(*part, *values)) for part in parts) / sum(len(part[2]) for part in parts), 4)
 
 
 data = WORK / "train.jsonl"
@@ -165,10 +173,12 @@ while True:
     learned = sum(sum(learn) for _, learn in step)
     rate = args.rate * min(1, (state["step"] + 1) / WARM) * min(1, (1 - share) / (1 - args.hold))
     total = 0.0
-    for part, slopes in pool.map(gradients, batches(step)):
+    values = copied()
+    for batch in batches(step):
+        part, slopes = gradients(batch, values)
         total += part / learned
         for weight, gradient in zip(weights, slopes):
-            gradient = gradient / learned
+            gradient = gradient.float() / learned
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
     torch.nn.utils.clip_grad_norm_(others, 1.0)
     for group in adam.param_groups:

@@ -12,7 +12,7 @@ from common import SOURCES
 from text_data import row
 
 # How many wordings of one pattern are used.
-MOST = 120
+MOST = 200
 NO_SENSE = "I do not understand that. Ask me for a short function, or paste an error message."
 UNKNOWN = "I do not know. I am a tiny model without a network; a larger one knows more (`llmsrv install-model`)."
 
@@ -107,6 +107,13 @@ def unknown(dice, count):
                 f"write an essay about {where}",
                 f"when was {who} born?",
                 f"how old is {who}?",
+                f"what is {invent(dice)}?",
+                f"what is a {invent(dice)}?",
+                f"explain {invent(dice)}",
+                f"what does {invent(dice)} mean?",
+                f"what is the {what} of {where}?",
+                f"which is the largest {what} of {where}?",
+                f"what is {who}'s name?",
             ]
         )
         yield row("self", asked, UNKNOWN, vary=True)
@@ -133,4 +140,4 @@ def unknown(dice, count):
 def rows(dice):
     yield from known(dice)
     yield from definitions()
-    yield from unknown(dice, 1200)
+    yield from unknown(dice, 2400)
