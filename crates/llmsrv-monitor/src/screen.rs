@@ -3,7 +3,10 @@
 use std::{
     io::{self, Write},
     panic,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver},
+    },
 };
 
 use ratatui::crossterm::{
@@ -47,15 +50,17 @@ impl<W: Write, F: Fn() -> W> Drop for Borrowed<W, F> {
     }
 }
 
-/// Lets panics of all threads give the terminal back before they are reported, and be told of then.
+/// Lets panics of all threads give the terminal back before they are reported, and be told of then:
+/// `tell` gets a receiver that is disconnected once the report is written.
 pub(crate) fn give_back_on_panic<W: Write>(
     open: impl Fn() -> W + Send + Sync + 'static,
-    tell: impl Fn() + Send + Sync + 'static,
+    tell: impl Fn(Receiver<()>) + Send + Sync + 'static,
 ) {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         let _ = give_back(&mut open());
-        tell();
+        let (_reported, report_end) = mpsc::channel();
+        tell(report_end);
         report(info);
     }));
 }

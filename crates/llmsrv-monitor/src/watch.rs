@@ -67,8 +67,8 @@ pub fn watch<W: Write + 'static>(
     let signals = signals.map_err(Error::Terminal)?;
 
     let panicked = events.clone();
-    screen::give_back_on_panic(open.clone(), move || {
-        let _ = panicked.send(Event::Panicked);
+    screen::give_back_on_panic(open.clone(), move |report_end| {
+        let _ = panicked.send(Event::Panicked(report_end));
     });
     style::force_color_output(options.color);
     let borrowed = screen::Borrowed(open.clone());
@@ -114,7 +114,8 @@ enum Event {
     Sample(Box<Sample>),
     Signal(i32),
     Failed(io::Error),
-    Panicked,
+    /// Disconnected once the panic has been reported.
+    Panicked(Receiver<()>),
 }
 
 struct Monitor<W: Write, F: Fn() -> W> {
@@ -155,7 +156,11 @@ impl<W: Write, F: Fn() -> W> Monitor<W, F> {
                     Event::Signal(SIGCONT) => self.resume().map_err(Error::Terminal)?,
                     Event::Signal(signal) => return Ok(Some(signal)),
                     Event::Failed(error) => return Err(Error::Terminal(error)),
-                    Event::Panicked => return Err(Error::Panicked),
+                    Event::Panicked(report_end) => {
+                        // The end of the process would cut the report off.
+                        let _ = report_end.recv();
+                        return Err(Error::Panicked);
+                    }
                 }
                 event = events.try_recv().ok();
             }
