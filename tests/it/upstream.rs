@@ -53,7 +53,9 @@ async fn servers_die_idle_and_in_mid_stream_and_the_client_hears_of_it() {
     assert_eq!(&answer["choices"][0]["message"]["content"], expected);
 
     // In mid-stream: the client gets a last line that says so, soon.
-    let endless = json!({"model": "long", "options": {"temperature": 2, "top_k": 0, "top_p": 1, "num_predict": 30000, "stop": ["\u{0}"]}, "messages": [{"role": "user", "content": "Count for ever"}]});
+    // Seconds of text, whatever the model would say.
+    let numbers = json!({"type": "array", "items": {"type": "integer"}, "minItems": 1000});
+    let endless = json!({"model": "long", "format": numbers, "options": {"num_predict": 30000}, "messages": [{"role": "user", "content": "Count for ever"}]});
     let response = front
         .http
         .post(format!("{}/api/chat", front.url))
