@@ -27,6 +27,7 @@ const MAX_PIPED: u64 = 64 << 20;
 /// Answers one prompt, or chats when there is none.
 pub fn run(context: &Context, args: RunArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
+    refuse_prompt_as_model(&args)?;
     let interactive = args.prompt.is_empty() && term::stdin_is_terminal();
     let prompt = if interactive {
         None
@@ -81,6 +82,18 @@ async fn converse(
         Ok(Ended::Cut) => Err(Failure::new(Code::Failed, CUT)),
         answered => answered.map(drop),
     }
+}
+
+/// Refuses a prompt in the place of the model, before anything tries to pull it.
+fn refuse_prompt_as_model(args: &RunArgs) -> Result<(), Failure> {
+    if !args.model.contains(char::is_whitespace) || Path::new(&args.model).exists() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::Usage,
+        "the name of a model comes before the prompt, and has no blanks",
+    )
+    .hint("`llmsrv run default PROMPT` asks the default model"))
 }
 
 /// Returns the file that is meant by a model's name, if it is that of one.

@@ -304,6 +304,11 @@ fn mistakes_are_told_with_what_was_meant() {
             "did you mean llmsrv-tiny-code?",
         ),
         (
+            &["run", "why is the sky blue?"],
+            2,
+            "llmsrv run default PROMPT",
+        ),
+        (
             &["--set", "server.keep_alive=abc", "list"],
             2,
             "--set server.keep_alive",
