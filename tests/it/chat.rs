@@ -47,9 +47,7 @@ async fn hesitating() -> (String, Receiver<Value>) {
 async fn lines_are_added_answers_stopped_and_help_fits() {
     let (host, questions) = hesitating().await;
     tokio::task::spawn_blocking(move || {
-        let Some(tmux) = Tmux::open(80, 40) else {
-            return;
-        };
+        let tmux = Tmux::open(80, 40);
         let sandbox = Sandbox::new();
         let home = sandbox.path().display();
         tmux.line(&format!("export HOME={home} XDG_STATE_HOME={home}/state"));
@@ -107,9 +105,7 @@ async fn a_chat_says_with_whom_and_a_saved_one_goes_on() {
     let shown = server.post("/api/show", &json!({"model": "default"})).await;
     assert_eq!(shown.status, 200);
     tokio::task::spawn_blocking(move || {
-        let Some(tmux) = Tmux::open(100, 40) else {
-            return;
-        };
+        let tmux = Tmux::open(100, 40);
         let home = sandbox.path().display();
         tmux.line(&format!("export HOME={home} XDG_STATE_HOME={home}/state"));
         let program = env!("CARGO_BIN_EXE_llmsrv");
@@ -182,9 +178,7 @@ async fn echoing() -> (String, Receiver<Value>) {
 async fn answers_are_shown_taken_back_tried_again_copied_and_kept() {
     let (host, questions) = echoing().await;
     tokio::task::spawn_blocking(move || {
-        let Some(tmux) = Tmux::open(80, 40) else {
-            return;
-        };
+        let tmux = Tmux::open(80, 40);
         let sandbox = Sandbox::new();
         let home = sandbox.path().display();
         let write = |name: &str, text: &str| std::fs::write(sandbox.path().join(name), text).unwrap();

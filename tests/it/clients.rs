@@ -1,7 +1,6 @@
 //! The clients that people use, unmodified: official ones of three APIs, frameworks, coding agents.
 //!
-//! `tests/run` installs them and names the folder in `TEST_CLIENTS`; without it these tests
-//! say loudly that they did nothing. Where it is named, a client that is missing is a failure.
+//! `tests/run` installs them and names the folder in `TEST_CLIENTS`; without it these tests fail.
 
 use std::{
     fs,
@@ -14,12 +13,10 @@ use serde_json::json;
 
 use crate::util::{Output, Sandbox, Server};
 
-fn clients() -> Option<PathBuf> {
-    let folder = std::env::var_os("TEST_CLIENTS").map(PathBuf::from);
-    if folder.is_none() {
-        eprintln!("SKIPPED: the client tests need TEST_CLIENTS; run `tests/run`");
-    }
-    folder
+fn clients() -> PathBuf {
+    std::env::var_os("TEST_CLIENTS")
+        .expect("the clients are missing, which `tests/run` installs")
+        .into()
 }
 
 fn script(name: &str) -> PathBuf {
@@ -30,7 +27,7 @@ fn script(name: &str) -> PathBuf {
 
 /// Runs a script of ours that drives a client of Python; its last part is called `last`.
 fn python(name: &str, last: &str) {
-    let Some(clients) = clients() else { return };
+    let clients = clients();
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
     let output = Output::of(
@@ -66,7 +63,7 @@ fn langchain_works_unmodified() {
 
 #[test]
 fn the_official_javascript_client_works_unmodified() {
-    let Some(clients) = clients() else { return };
+    let clients = clients();
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
     // Modules are looked for beside the script.
@@ -145,7 +142,7 @@ impl Drop for Scripted {
 }
 
 async fn framework_of_python(name: &str) {
-    let Some(clients) = clients() else { return };
+    let clients = clients();
     let scripted = Scripted::start().await;
     let output = Output::of(
         scripted
@@ -158,7 +155,7 @@ async fn framework_of_python(name: &str) {
 }
 
 async fn framework_of_javascript(name: &str) {
-    let Some(clients) = clients() else { return };
+    let clients = clients();
     let scripted = Scripted::start().await;
     // Modules are looked for beside the script.
     let copy = clients.join(format!("{name}.mjs"));
@@ -218,7 +215,7 @@ fn launched(scripted: &Scripted, clients: &Path, agent: &str) -> Command {
 
 #[tokio::test]
 async fn claude_code_works_unmodified() {
-    let Some(clients) = clients() else { return };
+    let clients = clients();
     let scripted = Scripted::start().await;
     let output = Output::of(
         launched(&scripted, &clients, "claude")
@@ -258,7 +255,7 @@ fn schema() -> String {
 
 #[tokio::test]
 async fn codex_works_unmodified() {
-    let Some(clients) = clients() else { return };
+    let clients = clients();
     let scripted = Scripted::start().await;
     let output = Output::of(
         launched(&scripted, &clients, "codex")

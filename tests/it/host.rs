@@ -184,13 +184,15 @@ fn every_example_runs_as_it_is() {
         } else {
             "-c"
         };
-        match command.args([flag, text]).stdin(Stdio::null()).output() {
-            Ok(output) => {
-                assert!(output.status.success(), "{name}: {text}\n{output:?}");
-                assert!(!output.stdout.is_empty(), "{name}: {text}\n{output:?}");
-            }
-            Err(error) => eprintln!("SKIPPED: {name}: {command:?}: {error}"),
-        }
+        let output = command
+            .args([flag, text])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap_or_else(|error| {
+                panic!("{name}: {error}; `tests/run` installs what is missing")
+            });
+        assert!(output.status.success(), "{name}: {text}\n{output:?}");
+        assert!(!output.stdout.is_empty(), "{name}: {text}\n{output:?}");
     }
 
     let few = sandbox

@@ -224,21 +224,19 @@ fn the_running_server_is_shown_with_its_tokens() {
 }
 
 /// A terminal with the command line of the monitor ready to be typed.
-fn terminal(width: u16, height: u16) -> Option<(Sandbox, Tmux, String)> {
-    let tmux = Tmux::open(width, height)?;
+fn terminal(width: u16, height: u16) -> (Sandbox, Tmux, String) {
+    let tmux = Tmux::open(width, height);
     let (sandbox, root) = machine();
     let home = sandbox.path().display();
     tmux.line(&format!("export HOME={home} XDG_CONFIG_HOME={home}/config"));
     let binary = env!("CARGO_BIN_EXE_llmsrv");
     let command = format!("{binary} monitor --root {}", root.display());
-    Some((sandbox, tmux, command))
+    (sandbox, tmux, command)
 }
 
 #[test]
 fn screens_of_three_sizes_are_drawn_and_follow_the_terminal() {
-    let Some((_sandbox, tmux, command)) = terminal(80, 24) else {
-        return;
-    };
+    let (_sandbox, tmux, command) = terminal(80, 24);
     tmux.line(&command);
     let screen = tmux.wait_for("4.1/16.4 GB");
     for text in [
@@ -282,9 +280,7 @@ fn screens_of_three_sizes_are_drawn_and_follow_the_terminal() {
 
 #[test]
 fn keys_work_at_once_and_q_leaves_the_terminal_as_it_was() {
-    let Some((sandbox, tmux, command)) = terminal(80, 24) else {
-        return;
-    };
+    let (sandbox, tmux, command) = terminal(80, 24);
     let file = |name: &str| sandbox.path().join(name);
     tmux.line("echo the line before");
     // No sample comes while keys are pressed.
@@ -330,9 +326,7 @@ fn keys_work_at_once_and_q_leaves_the_terminal_as_it_was() {
 
 #[test]
 fn signals_give_the_terminal_back() {
-    let Some((sandbox, tmux, command)) = terminal(80, 24) else {
-        return;
-    };
+    let (sandbox, tmux, command) = terminal(80, 24);
     let modes = |name: &str| {
         let path = sandbox.path().join(name);
         tmux.line(&format!("stty -g >{0}.new; mv {0}.new {0}", path.display()));
@@ -392,9 +386,7 @@ fn kill(signal: &str, tmux: &Tmux) {
 
 #[test]
 fn a_terminal_that_is_closed_ends_it() {
-    let Some((_sandbox, tmux, command)) = terminal(80, 24) else {
-        return;
-    };
+    let (_sandbox, tmux, command) = terminal(80, 24);
     tmux.line(&command);
     tmux.wait_for("4.1/16.4 GB");
     let process = PathBuf::from(format!("/proc/{}", tmux.child().unwrap()));
@@ -409,9 +401,7 @@ fn a_terminal_that_is_closed_ends_it() {
 
 #[test]
 fn colours_can_be_turned_off() {
-    let Some((_sandbox, tmux, command)) = terminal(80, 24) else {
-        return;
-    };
+    let (_sandbox, tmux, command) = terminal(80, 24);
     let is_colored = |command: &str| {
         tmux.line(command);
         tmux.wait_for("4.1/16.4 GB");
@@ -432,9 +422,7 @@ fn colours_can_be_turned_off() {
 
 #[test]
 fn it_does_not_stop_where_nobody_would_continue_it() {
-    let Some((_sandbox, tmux, command)) = terminal(80, 24) else {
-        return;
-    };
+    let (_sandbox, tmux, command) = terminal(80, 24);
     // Its parent is of another session.
     tmux.line(&format!("exec {command}"));
     tmux.wait_for("4.1/16.4 GB");

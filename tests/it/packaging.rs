@@ -17,68 +17,42 @@ fn root() -> &'static Path {
 }
 
 /// Tells whether a program is there; `tests/run` sees to that, and then its absence is a failure.
-fn has(program: &str) -> bool {
-    let found = Command::new("sh")
-        .args(["-c", &format!("command -v {program}")])
-        .output()
-        .unwrap();
-    if !found.status.success() {
-        missing(program);
-    }
-    found.status.success()
-}
-
-fn missing(what: &str) {
-    assert!(
-        std::env::var_os("TEST_CLIENTS").is_none(),
-        "{what} is missing"
-    );
-    eprintln!("SKIPPED: this test needs {what}; run `tests/run`");
-}
-
 /// The Debian package with the program under test in it, made once.
-fn package() -> Option<&'static Path> {
-    static PACKAGE: OnceLock<Option<PathBuf>> = OnceLock::new();
-    PACKAGE
-        .get_or_init(|| {
-            let target = std::env::var_os("CARGO_TARGET_DIR")
-                .map_or_else(|| root().join("target"), PathBuf::from);
-            if !target.join("tools/bin/cargo-deb").exists() {
-                missing("cargo-deb (packaging/deb --prepare)");
-                return None;
-            }
-            let built = Output::of(
-                Command::new(root().join("packaging/deb"))
-                    .args(["--binary", env!("CARGO_BIN_EXE_llmsrv")]),
-            )
-            .ok();
-            let path = PathBuf::from(built.stdout.lines().last().unwrap());
-            assert!(
-                path.extension().is_some_and(|it| it == "deb"),
-                "{}",
-                path.display()
-            );
-            Some(path)
-        })
-        .as_deref()
+fn package() -> &'static Path {
+    static PACKAGE: OnceLock<PathBuf> = OnceLock::new();
+    PACKAGE.get_or_init(|| {
+        let target = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| root().join("target"), PathBuf::from);
+        assert!(
+            target.join("tools/bin/cargo-deb").exists(),
+            "cargo-deb is missing; `packaging/deb --prepare` installs it"
+        );
+        let built = Output::of(
+            Command::new(root().join("packaging/deb"))
+                .args(["--binary", env!("CARGO_BIN_EXE_llmsrv")]),
+        )
+        .ok();
+        let path = PathBuf::from(built.stdout.lines().last().unwrap());
+        assert!(
+            path.extension().is_some_and(|it| it == "deb"),
+            "{}",
+            path.display()
+        );
+        path
+    })
 }
 
 #[test]
+#[ignore = "needs root: `tests/run` runs it"]
 fn the_debian_package_installs_in_a_clean_system_serves_and_is_purged() {
-    let Some(package) = package() else { return };
+    let package = package();
     let clients = std::env::var_os("TEST_CLIENTS").map(PathBuf::from);
     let clients = clients.unwrap_or_else(|| root().join("target/test-clients"));
     let system = clients.join("debian");
-    if !system.join("installed").exists() {
-        // Only root can make one and enter it.
-        let id = Output::of(Command::new("id").arg("-u")).ok();
-        if id.stdout.trim() == "0" {
-            missing("a clean Debian");
-        } else {
-            eprintln!("SKIPPED: this test needs the rights of root");
-        }
-        return;
-    }
+    assert!(
+        system.join("installed").exists(),
+        "a clean Debian is missing; `tests/run` makes it"
+    );
     let done = Output::of(
         Command::new(root().join("tests/packaging/chroot.sh"))
             .arg(package)
@@ -90,10 +64,7 @@ fn the_debian_package_installs_in_a_clean_system_serves_and_is_purged() {
 
 #[test]
 fn lintian_finds_no_error_in_the_debian_package() {
-    if !has("lintian") {
-        return;
-    }
-    let Some(package) = package() else { return };
+    let package = package();
     // Its exit status is 2 when there is an error that is not overridden with a reason.
     let checked = Output::of(
         Command::new("lintian")
@@ -112,9 +83,6 @@ fn lintian_finds_no_error_in_the_debian_package() {
 
 #[test]
 fn every_script_passes_shellcheck() {
-    if !has("shellcheck") {
-        return;
-    }
     let listed = Output::of(Command::new("git").args(["ls-files"]).current_dir(root())).ok();
     let scripts: Vec<&str> = listed
         .stdout
@@ -186,9 +154,6 @@ fn completions_know_the_models_in_real_shells() {
         ("zsh", "_llmsrv"),
         ("fish", "llmsrv.fish"),
     ] {
-        if !has(shell) {
-            continue;
-        }
         for (line, expected) in [
             ("llmsrv show mi", "mine"),
             ("llmsrv show qw", "2b"),

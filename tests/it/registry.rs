@@ -25,13 +25,12 @@ struct DockerRegistry {
 }
 
 impl DockerRegistry {
-    /// Starts it, if this machine has it; `tests/run` sees to that.
-    fn start() -> Option<DockerRegistry> {
+    fn start() -> DockerRegistry {
         DockerRegistry::start_with(None)
     }
 
     /// Starts it with a certificate and its key, both in one file.
-    fn start_with(pem: Option<&Path>) -> Option<DockerRegistry> {
+    fn start_with(pem: Option<&Path>) -> DockerRegistry {
         let folder = tempfile::tempdir().unwrap();
         let host = TcpListener::bind("127.0.0.1:0")
             .unwrap()
@@ -60,27 +59,18 @@ impl DockerRegistry {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        let child = match child {
-            Ok(child) => child,
-            Err(error) => {
-                assert!(
-                    std::env::var_os("TEST_CLIENTS").is_none(),
-                    "docker-registry: {error}"
-                );
-                eprintln!("SKIPPED: this test needs docker-registry; run `tests/run`");
-                return None;
-            }
-        };
+        let child = child
+            .expect("the tests of registries need docker-registry, which `tests/run` installs");
         let deadline = Instant::now() + TIMEOUT;
         while std::net::TcpStream::connect(&host).is_err() {
             assert!(Instant::now() < deadline, "docker-registry does not listen");
             std::thread::sleep(Duration::from_millis(20));
         }
-        Some(DockerRegistry {
+        DockerRegistry {
             child,
             host,
             _folder: folder,
-        })
+        }
     }
 }
 
@@ -107,9 +97,7 @@ fn digest(sandbox: &Sandbox, name: &str) -> Option<String> {
 
 #[test]
 fn a_model_goes_out_to_a_real_registry_and_comes_back_whole() {
-    let Some(registry) = DockerRegistry::start() else {
-        return;
-    };
+    let registry = DockerRegistry::start();
     let name = format!("{}/team/little:v1", registry.host);
     let sandbox = Sandbox::new();
     sandbox.run(&["cp", "default", &name]).ok();
@@ -159,9 +147,7 @@ fn a_model_goes_out_to_a_real_registry_and_comes_back_whole() {
 
 #[test]
 fn running_a_model_that_is_not_here_pulls_it() {
-    let Some(registry) = DockerRegistry::start() else {
-        return;
-    };
+    let registry = DockerRegistry::start();
     let name = format!("{}/team/little:v1", registry.host);
     let sandbox = Sandbox::new();
     sandbox.run(&["cp", "default", &name]).ok();
@@ -227,23 +213,11 @@ fn certificates_are_verified_unless_the_user_says_otherwise() {
             "-",
         ])
         .stderr(Stdio::null())
-        .output();
-    let made = match made {
-        Ok(made) => made,
-        Err(error) => {
-            assert!(
-                std::env::var_os("TEST_CLIENTS").is_none(),
-                "openssl: {error}"
-            );
-            eprintln!("SKIPPED: this test needs openssl; run `tests/run`");
-            return;
-        }
-    };
+        .output()
+        .expect("this test needs openssl, which `tests/run` installs");
     assert!(made.status.success());
     std::fs::write(&pem, made.stdout).unwrap();
-    let Some(registry) = DockerRegistry::start_with(Some(&pem)) else {
-        return;
-    };
+    let registry = DockerRegistry::start_with(Some(&pem));
     let name = format!("{}/team/little:v1", registry.host);
     let sandbox = Sandbox::new();
     sandbox.run(&["cp", "default", &name]).ok();

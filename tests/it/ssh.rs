@@ -203,10 +203,9 @@ impl Drop for Terminal {
 }
 
 #[test]
+#[ignore = "needs root: `tests/run` runs it"]
 fn one_password_copies_the_key_and_no_other_is_needed() {
-    let Some(sshd) = Sshd::with_user("") else {
-        return;
-    };
+    let sshd = Sshd::with_user("");
     let guest = Guest::of(sshd);
     let (code, text) = guest.log_in(&["--", "echo in-there; exit 7"]);
     assert_eq!(code, 7, "{text}");
@@ -245,7 +244,7 @@ fn one_password_copies_the_key_and_no_other_is_needed() {
 
 #[test]
 fn remote_commands_end_as_they_end_there() {
-    let Some(sshd) = Sshd::start("") else { return };
+    let sshd = Sshd::start("");
     let guest = Guest::known_to(sshd);
     for (line, code) in [
         ("true", 0),
@@ -288,7 +287,7 @@ fn remote_commands_end_as_they_end_there() {
 
 #[test]
 fn a_shell_there_has_our_terminal_and_follows_its_size() {
-    let Some(sshd) = Sshd::start("") else { return };
+    let sshd = Sshd::start("");
     let guest = Guest::known_to(sshd);
     let terminal = Terminal::start(guest.command(&[]));
     terminal.wait_for("$ ");
@@ -321,7 +320,7 @@ fn a_shell_there_has_our_terminal_and_follows_its_size() {
 
 #[test]
 fn a_command_gets_a_terminal_when_it_is_asked_for() {
-    let Some(sshd) = Sshd::start("") else { return };
+    let sshd = Sshd::start("");
     let guest = Guest::known_to(sshd);
     let line = "test -t 1 && echo terminal || echo none";
     let (_, text) = Terminal::start(guest.command(&["-t", "--", line])).end();
@@ -332,7 +331,7 @@ fn a_command_gets_a_terminal_when_it_is_asked_for() {
 
 #[test]
 fn unknown_hosts_are_asked_about_on_a_terminal_only() {
-    let Some(sshd) = Sshd::start("") else { return };
+    let sshd = Sshd::start("");
     let guest = Guest::known_to(sshd);
     fs::remove_file(guest.sshd.known_hosts()).unwrap();
     let refused = guest.run(&["--", "true"]);
@@ -360,7 +359,7 @@ fn unknown_hosts_are_asked_about_on_a_terminal_only() {
 
 #[test]
 fn a_changed_host_key_is_explained_and_nothing_is_deleted() {
-    let Some(sshd) = Sshd::start("") else { return };
+    let sshd = Sshd::start("");
     let guest = Guest::known_to(sshd);
     guest.sshd.introduce_wrongly();
     let before = fs::read(guest.sshd.known_hosts()).unwrap();
@@ -379,7 +378,7 @@ fn a_changed_host_key_is_explained_and_nothing_is_deleted() {
 
 #[test]
 fn a_passphrase_is_asked_for_once_and_nothing_is_copied() {
-    let Some(sshd) = Sshd::start("") else { return };
+    let sshd = Sshd::start("");
     let guest = Guest::of(sshd);
     guest.make_key("open sesame");
     let public = fs::read_to_string(guest.key().with_extension("pub")).unwrap();
@@ -396,10 +395,9 @@ fn a_passphrase_is_asked_for_once_and_nothing_is_copied() {
 }
 
 #[test]
+#[ignore = "needs root: `tests/run` runs it"]
 fn hosts_without_keys_let_in_with_a_password_and_nothing_is_copied() {
-    let Some(sshd) = Sshd::with_user("PubkeyAuthentication no") else {
-        return;
-    };
+    let sshd = Sshd::with_user("PubkeyAuthentication no");
     let guest = Guest::of(sshd);
     let (code, text) = guest.log_in(&["--", "echo in-there"]);
     assert_eq!(code, 0, "{text}");
@@ -412,10 +410,9 @@ fn hosts_without_keys_let_in_with_a_password_and_nothing_is_copied() {
 }
 
 #[test]
+#[ignore = "needs root: `tests/run` runs it"]
 fn a_host_that_still_refuses_the_key_lets_in_with_a_warning() {
-    let Some(sshd) = Sshd::with_user("") else {
-        return;
-    };
+    let sshd = Sshd::with_user("");
     chmod(&sshd.home(), 0o777);
     let guest = Guest::of(sshd);
     let (code, text) = guest.log_in(&["--", "echo in-there"]);
@@ -430,10 +427,9 @@ fn a_host_that_still_refuses_the_key_lets_in_with_a_warning() {
 }
 
 #[test]
+#[ignore = "needs root: `tests/run` runs it"]
 fn a_wrong_password_is_refused_by_the_host() {
-    let Some(sshd) = Sshd::with_user("") else {
-        return;
-    };
+    let sshd = Sshd::with_user("");
     let guest = Guest::of(sshd);
     let terminal = Terminal::start(guest.command(&[]));
     for asked in 1..=3 {
@@ -454,10 +450,9 @@ fn a_wrong_password_is_refused_by_the_host() {
 }
 
 #[test]
+#[ignore = "needs root: `tests/run` runs it"]
 fn ctrl_c_at_the_password_leaves_nothing_and_the_terminal_as_it_was() {
-    let Some(sshd) = Sshd::with_user("") else {
-        return;
-    };
+    let sshd = Sshd::with_user("");
     let guest = Guest::of(sshd);
     let terminal = Terminal::start(guest.command(&[]));
     terminal.wait_for("'s password:");
@@ -471,7 +466,7 @@ fn ctrl_c_at_the_password_leaves_nothing_and_the_terminal_as_it_was() {
 
 #[test]
 fn a_signal_at_any_time_leaves_nothing() {
-    let Some(sshd) = Sshd::start("") else { return };
+    let sshd = Sshd::start("");
     let guest = Guest::known_to(sshd);
     for step in 0..8 {
         // The public half is missing each time, so that it is written, too.
@@ -569,7 +564,7 @@ fn what_looks_like_an_option_never_reaches_ssh() {
 
 #[test]
 fn a_plan_and_the_checks_are_for_people_and_scripts() {
-    let Some(sshd) = Sshd::start("") else { return };
+    let sshd = Sshd::start("");
     let guest = Guest::of(sshd);
     let plan = guest.run(&["--dry-run", "--json"]).ok().json();
     assert_eq!(plan["key_would_be_made"], true);
@@ -603,7 +598,7 @@ fn a_plan_and_the_checks_are_for_people_and_scripts() {
 
 #[tokio::test]
 async fn a_tunnel_reaches_a_real_server() {
-    let Some(sshd) = Sshd::start("") else { return };
+    let sshd = Sshd::start("");
     let guest = Guest::known_to(sshd);
     let server = guest.sandbox.serve();
     let remote = server.url.rsplit(':').next().unwrap().to_owned();
@@ -663,10 +658,9 @@ async fn a_tunnel_reaches_a_real_server() {
 
 /// All as it is for users: `~` of the list of users, `~/.ssh/config`, `~/.ssh/known_hosts`.
 #[test]
+#[ignore = "needs root: `tests/run` runs it"]
 fn a_user_of_this_machine_logs_in_by_an_alias() {
-    let Some(sshd) = Sshd::with_user("") else {
-        return;
-    };
+    let sshd = Sshd::with_user("");
     let dir = tempfile::tempdir().unwrap();
     chmod(dir.path(), 0o755);
     let home = dir.path().join("home");

@@ -15,7 +15,7 @@ async fn the_first_visit_ends_with_an_answer() {
     );
     let url = server.url.clone();
     tokio::task::spawn_blocking(move || {
-        let Some(mut tab) = Tab::open() else { return };
+        let mut tab = Tab::open();
         tab.goto(&format!("{url}/"));
         tab.wait(
             "document.querySelector('.empty h2')?.textContent ?? ''",

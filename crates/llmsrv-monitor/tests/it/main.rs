@@ -4,11 +4,7 @@
     unreachable_pub,
     reason = "one test crate: everything in it is private"
 )]
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a test fails by panicking and says why"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking and says why")]
 
 mod figures;
 mod fixture;

@@ -16,9 +16,7 @@ fn example() -> PathBuf {
 
 #[test]
 fn after_a_panic() {
-    let Some(tmux) = Tmux::open(80, 24) else {
-        return;
-    };
+    let tmux = Tmux::open(80, 24);
     write(tmux.path(), BEFORE);
     let example = example();
     tmux.line(&format!(

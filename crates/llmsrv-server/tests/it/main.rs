@@ -1,6 +1,5 @@
 //! The server as its clients see it, over a fake model.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(clippy::print_stderr, reason = "a test that skips its part says so")]
 
 mod anthropic;
 mod blobs;

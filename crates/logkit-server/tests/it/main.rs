@@ -1,6 +1,5 @@
 //! The services over real sockets.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
-#![allow(clippy::print_stderr, reason = "a test that skips its part says so")]
 
 mod connections;
 mod crash;

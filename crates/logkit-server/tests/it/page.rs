@@ -20,7 +20,7 @@ const CHOSEN: &str = "document.querySelector('.row.chosen .name')?.textContent ?
 /// Runs a test that blocks beside a server.
 async fn with(server: Running, test: impl FnOnce(&mut Tab, &Running) + Send + 'static) {
     tokio::task::spawn_blocking(move || {
-        let Some(mut tab) = Tab::open() else { return };
+        let mut tab = Tab::open();
         test(&mut tab, &server);
         assert!(tab.errors.is_empty(), "{:#?}", tab.errors);
     })

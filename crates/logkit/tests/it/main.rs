@@ -1,6 +1,5 @@
 //! The logger from the outside.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![allow(clippy::print_stderr, reason = "a test that skips its part says so")]
 
 mod accounting;
 #[cfg(feature = "tracing")]
