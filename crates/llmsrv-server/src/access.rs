@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use http::{HeaderMap, StatusCode, header};
 
 use crate::{
-    app::{Security, Settings},
     error::ApiError,
     keys::{ApiKey, Role},
+    settings::{Security, Settings},
 };
 
 /// What a path asks of its caller.

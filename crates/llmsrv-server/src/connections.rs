@@ -21,7 +21,7 @@ use tokio::{
 };
 use tower::ServiceExt as _;
 
-use crate::{access::Peer, app::App, tls::Tls, upstream::Upstreams};
+use crate::{access::Peer, app::App, routes, tls::Tls, upstream::Upstreams};
 
 /// Serves connections until `shutdown`, then until the running requests have ended.
 pub async fn serve(
@@ -49,7 +49,7 @@ async fn accept(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let http = Http {
-        router: app.router(),
+        router: routes::router(&app),
         builder: builder(),
     };
     // Ends with this function.

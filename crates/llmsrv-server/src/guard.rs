@@ -17,7 +17,7 @@ use axum::{
 pub(crate) use crate::body::{BODY_BYTES, TEXT_BODY_BYTES, read};
 use crate::{
     access::{self, Caller, Peer, RequiredRole},
-    app::{App, Settings},
+    app::App,
     body::MinRateBody,
     dialect::Family,
     error::ApiError,
@@ -25,6 +25,7 @@ use crate::{
     rate::Client,
     refusal::Refusal,
     request_log::{Line, Record},
+    settings::Settings,
 };
 
 /// Lets a request through, or answers it; and logs it.

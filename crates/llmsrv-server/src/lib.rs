@@ -31,20 +31,22 @@ mod refusal;
 mod request_log;
 mod respond;
 mod routes;
+mod settings;
 mod tasks;
 mod template;
 mod tls;
 mod upstream;
 mod vocabularies;
 
-pub use app::{App, CatalogueSource, Security, Settings};
+pub use app::App;
 pub use connections::{serve, serve_tls};
 #[doc(hidden)]
 pub use dialect::parse_any;
 pub use error::ApiError;
 pub use keys::{ApiKey, Keys, Role};
-pub use manager::DraftModel;
 pub use memory::total as total_memory;
 pub use rate::Rate;
+pub use routes::router;
+pub use settings::{CatalogueSource, DraftModel, Security, Settings};
 pub use tls::{Tls, TlsError};
 pub use upstream::Upstream;

@@ -29,18 +29,17 @@ use llmsrv_store::{ModelName, Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
 use tokio::sync::watch;
 
-pub use self::draft::DraftModel;
 use self::{
     fair_semaphore::Permit,
     slot::{Key, Slot, State},
 };
 use crate::{
-    app::{ReloadableSettings, Settings},
     error::ApiError,
     judge::JudgePrompt,
     memory::{self, Account, Memory, MemoryEstimate},
     metrics::{Metrics, ModelFigures},
     rate::Client,
+    settings::{ReloadableSettings, Settings},
     tasks, template,
 };
 

@@ -14,12 +14,12 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
 use crate::{
-    app::Settings,
     dialect::native,
     error::ApiError,
     images::Layout,
     job::{Generate, Input, Job, ToolChoice},
     manager::{LoadedModel, ReadyModel},
+    settings::Settings,
     tasks,
 };
 

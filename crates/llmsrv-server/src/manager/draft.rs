@@ -1,44 +1,15 @@
 //! Draft models: which model drafts for which, and whether it can.
 
-use std::str::FromStr;
-
 use llmsrv_engine::{Adapter, LoadOptions, Loader, Model};
-use llmsrv_store::{ModelName, Store, StoredModel};
+use llmsrv_store::{Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
 
 use super::{need_of, refused};
-use crate::{app::Settings, error::ApiError, memory::MemoryEstimate};
-
-/// A draft model, written `DRAFT` or `MODEL=DRAFT`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DraftModel {
-    /// The model it drafts for; `None` = every one with the same vocabulary.
-    pub of: Option<ModelName>,
-    /// The small model.
-    pub name: ModelName,
-}
-
-impl FromStr for DraftModel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<DraftModel, String> {
-        let name = |name: &str| {
-            name.trim().parse::<ModelName>().map_err(|_| {
-                format!("'{name}' is no model name; write DRAFT, or MODEL=DRAFT for one model")
-            })
-        };
-        Ok(match text.split_once('=') {
-            Some((of, draft)) => DraftModel {
-                of: Some(name(of)?),
-                name: name(draft)?,
-            },
-            None => DraftModel {
-                of: None,
-                name: name(text)?,
-            },
-        })
-    }
-}
+use crate::{
+    error::ApiError,
+    memory::MemoryEstimate,
+    settings::{DraftModel, Settings},
+};
 
 /// The small model chosen for one that is to be loaded.
 pub(super) struct Chosen {
@@ -147,31 +118,3 @@ fn difference(small: &Tokenizer, big: &Tokenizer) -> Option<String> {
 
 /// Models of a family pad their vocabularies to different lengths.
 const MOST_MORE: usize = 256;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn drafts_are_named_for_all_or_for_one() {
-        let parse = |text: &str| text.parse::<DraftModel>();
-        let name = |text: &str| text.parse::<ModelName>().unwrap();
-        assert_eq!(
-            parse("small:1b").unwrap(),
-            DraftModel {
-                of: None,
-                name: name("small:1b")
-            }
-        );
-        assert_eq!(
-            parse("big = small").unwrap(),
-            DraftModel {
-                of: Some(name("big")),
-                name: name("small")
-            }
-        );
-        for wrong in ["", "=small", "big=", "a=b=c"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
-    }
-}

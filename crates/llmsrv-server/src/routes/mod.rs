@@ -14,6 +14,7 @@ use axum::{
     Extension, Router,
     extract::State,
     http::{HeaderMap, Method, Uri, header},
+    middleware,
     response::{IntoResponse, Redirect, Response},
     routing::{delete, get, head, post},
 };
@@ -21,18 +22,31 @@ use http::StatusCode;
 use llmsrv_api::requests::LatestRequests;
 use serde_json::json;
 use tower::util::MapRequestLayer;
-use tower_http::decompression::RequestDecompressionLayer;
+use tower_http::{catch_panic::CatchPanicLayer, decompression::RequestDecompressionLayer};
 
 use crate::{
     access::Caller,
     app::{App, Shared},
     body,
+    error::ApiError,
+    guard,
     metrics::Snapshot,
     openapi, respond,
 };
 
-/// Builds the table of paths.
-pub(crate) fn router(app: App) -> Router {
+/// Returns the service that answers the requests of a server.
+pub fn router(app: &App) -> Router {
+    let shared = Shared(app.clone());
+    paths(shared.clone())
+        .layer(middleware::from_fn_with_state(shared, guard::check))
+        .layer(CatchPanicLayer::custom(|_| {
+            tracing::error!("a request handler panicked");
+            ApiError::internal("internal error").into_response()
+        }))
+}
+
+/// The table of paths.
+fn paths(shared: Shared) -> Router {
     Router::new()
         .route("/", get(web::root))
         .route("/app/{version}/{file}", get(web::asset))
@@ -84,7 +98,7 @@ pub(crate) fn router(app: App) -> Router {
         .layer(MapRequestLayer::new(body::bound_decompressed))
         .layer(RequestDecompressionLayer::new())
         .layer(MapRequestLayer::new(body::count_compressed))
-        .with_state(Shared(app))
+        .with_state(shared)
 }
 
 /// For those who watch the server: 503 says that it should get no more work.

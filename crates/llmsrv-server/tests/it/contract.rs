@@ -605,7 +605,11 @@ async fn foreign_pages_hosts_and_strangers_are_refused() {
             .body(Body::empty())
             .unwrap();
         assert_eq!(
-            host.app.router().oneshot(request).await.unwrap().status(),
+            llmsrv_server::router(&host.app)
+                .oneshot(request)
+                .await
+                .unwrap()
+                .status(),
             status,
             "{name}"
         );

@@ -174,7 +174,11 @@ async fn only_names_of_this_machine_lead_here() {
                 request.header("host", name).body(Body::empty()).unwrap()
             };
             for (host, status) in [(&near, on_loopback), (&far, on_network)] {
-                let got = host.app.router().oneshot(request()).await.unwrap().status();
+                let got = llmsrv_server::router(&host.app)
+                    .oneshot(request())
+                    .await
+                    .unwrap()
+                    .status();
                 let expected = match (status, &method) {
                     (200, &Method::OPTIONS) => 204,
                     (status, _) => status,
@@ -188,7 +192,11 @@ async fn only_names_of_this_machine_lead_here() {
         .body(Body::empty())
         .unwrap();
     assert_eq!(
-        near.app.router().oneshot(nameless).await.unwrap().status(),
+        llmsrv_server::router(&near.app)
+            .oneshot(nameless)
+            .await
+            .unwrap()
+            .status(),
         200
     );
 }

@@ -206,8 +206,7 @@ impl Host {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.app
-            .router()
+        llmsrv_server::router(&self.app)
             .oneshot(request.body(body.into()).unwrap())
             .await
             .unwrap()

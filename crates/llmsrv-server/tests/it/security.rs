@@ -341,7 +341,10 @@ async fn a_name_that_was_bent_to_this_address_is_refused() {
             request = request.header("origin", origin);
         }
         let request = request.body(Body::empty()).unwrap();
-        let response = host.app.router().oneshot(request).await.unwrap();
+        let response = llmsrv_server::router(&host.app)
+            .oneshot(request)
+            .await
+            .unwrap();
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         assert!(status == 200 || !body.windows(5).any(|part| part == b"plain"));

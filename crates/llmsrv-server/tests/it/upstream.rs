@@ -128,7 +128,7 @@ async fn lines(host: &Host) -> Vec<Value> {
 #[tokio::test]
 async fn a_server_of_ours_answers_in_every_dialect() {
     let back = saying("<think>hm</think>Yes.");
-    let address = serve(back.app.router()).await;
+    let address = serve(llmsrv_server::router(&back.app)).await;
     let front = front(vec![upstream(address, "thinker")]);
     let (status, answer) = front.post("/api/chat", ask(false)).await;
     assert_eq!(status, 200, "{answer}");
@@ -422,7 +422,7 @@ async fn the_key_is_sent_and_images_and_options_arrive() {
 #[tokio::test]
 async fn vectors_come_from_other_servers_too() {
     let back = embedding(|| FakeOptions::embedding_only(Pooling::Mean));
-    let address = serve(back.app.router()).await;
+    let address = serve(llmsrv_server::router(&back.app)).await;
     let mut broken = upstream(peer(vec!["{\"data\":[]}"], Then::End).await, "x");
     broken.weight = 1000; // it is asked first
     let front = front(vec![broken, upstream(address, "embedder")]);
