@@ -154,7 +154,7 @@ pub struct LoadOptions {
     pub kv_cache_type: String,
     /// Threads for CPU arithmetic; 0 = one for each core the process may use.
     pub n_threads: usize,
-    /// Device: `auto`, `cpu`, `vulkan`, `cuda`, `metal` or `candle` (the portable tensor path on the CPU).
+    /// Device: `auto`, `cpu`, `vulkan` or `candle` (the portable tensor path on the CPU).
     pub device: String,
     /// Which GPUs `vulkan` may take.
     pub gpu: GpuOptions,

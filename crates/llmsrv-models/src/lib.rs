@@ -98,8 +98,8 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
                     .map_err(|error| LoadError::Unsupported(error.to_string()))?;
                 Box::new(Encoder::load(&source, config, &tokenizer, ops)?)
             }
-            Device::Candle(device) => {
-                let ops = CandleOps::without_cache(device);
+            Device::Candle => {
+                let ops = CandleOps::without_cache(candle::Device::Cpu);
                 Box::new(Encoder::load(&source, config, &tokenizer, ops)?)
             }
         };
@@ -134,12 +134,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         "auto" => TensorType::F16,
         name => kv_type(name, &arch)?,
     };
-    // Candle reads images; without a device of its own on the CPU.
-    let for_images = match &chosen {
-        Device::Candle(device) => device.clone(),
-        Device::Cpu | Device::Gpu => candle::Device::Cpu,
-    };
-    let vision = vision(options, &source, &arch, for_images)?;
+    let vision = vision(options, &source, &arch, candle::Device::Cpu)?;
 
     let model = match chosen {
         Device::Cpu => {
@@ -161,13 +156,13 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
             let ops = GpuOps::open(options.gpu, &arch, source.tensor_bytes())?;
             build(&source, &adapters, arch, n_vocab, ops)?
         }
-        Device::Candle(device) => {
+        Device::Candle => {
             // Candle has no arithmetic on quantised activations.
             let kv_type = match kv_type {
                 kept @ (TensorType::F32 | TensorType::BF16) => kept,
                 _ => TensorType::F16,
             };
-            let ops = CandleOps::new(device, &arch, kv_type);
+            let ops = CandleOps::new(candle::Device::Cpu, &arch, kv_type);
             build(&source, &adapters, arch, n_vocab, ops)?
         }
     };
@@ -278,21 +273,19 @@ enum Device {
     Cpu,
     /// This program's own kernels on a GPU.
     Gpu,
-    /// Candle, somewhere.
-    Candle(candle::Device),
+    /// The portable tensor library, on the CPU.
+    Candle,
 }
 
 /// Returns the device to compute on.
 fn device(name: &str) -> Result<Device, LoadError> {
     match name {
-        "cpu" => Ok(Device::Cpu),
+        "auto" | "cpu" => Ok(Device::Cpu),
         "vulkan" => Ok(Device::Gpu),
-        "auto" => {
-            let best = candle::best();
-            let best = best.and_then(|name| candle::open(name).inspect_err(no_gpu).ok());
-            Ok(best.map_or(Device::Cpu, Device::Candle))
-        }
-        name => candle::open(name).map(Device::Candle),
+        "candle" => Ok(Device::Candle),
+        other => Err(LoadError::Unsupported(format!(
+            "device {other:?} (known: auto, cpu, vulkan, candle)"
+        ))),
     }
 }
 
@@ -323,10 +316,6 @@ fn check_for_gpu(source: &Source) -> Result<(), LoadError> {
             tensor.name, tensor.dtype
         ))),
     }
-}
-
-fn no_gpu(error: &LoadError) {
-    warn!(%error, "computing on the CPU");
 }
 
 /// Returns how keys and values are stored. Heads that cannot be cut into whole blocks of a

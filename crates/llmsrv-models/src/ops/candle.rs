@@ -8,7 +8,7 @@ use candle_core::{
     D, DType, Module, Tensor,
     quantized::{GgmlDType, QMatMul, QStorage, QTensor},
 };
-use llmsrv_engine::{BlockId, LoadError, ModelError, Span, StateId, StepPlan};
+use llmsrv_engine::{BlockId, ModelError, Span, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 
 use super::{Attention, BidirectionalAttention, DeltaRule, Ops, SelectiveScan};
@@ -938,32 +938,6 @@ fn clamped_swiglu(gate: &Tensor, up: &Tensor) -> candle_core::Result<Tensor> {
     (gate * open)? * (up.clamp(-7.0, 7.0)? + 1.0)?
 }
 
-/// Opens the device that a configuration names: `candle`, `cuda` or `metal`.
-pub(crate) fn open(name: &str) -> Result<Device, LoadError> {
-    match name {
-        "candle" => Ok(Device::Cpu),
-        "cuda" if cfg!(feature = "cuda") => Device::new_cuda(0).map_err(no_device),
-        "metal" if cfg!(feature = "metal") => Device::new_metal(0).map_err(no_device),
-        "cuda" | "metal" => Err(LoadError::Unsupported(format!(
-            "this program was built without {name}"
-        ))),
-        other => Err(LoadError::Unsupported(format!(
-            "device {other:?} (known: auto, cpu, cuda, metal, candle)"
-        ))),
-    }
-}
-
-/// Returns the GPU that this build can use on this machine, if any.
-pub(crate) fn best() -> Option<&'static str> {
-    if candle_core::utils::cuda_is_available() {
-        Some("cuda")
-    } else if candle_core::utils::metal_is_available() {
-        Some("metal")
-    } else {
-        None
-    }
-}
-
 /// The types that candle multiplies without unpacking.
 fn block_type(dtype: TensorType) -> Option<GgmlDType> {
     Some(match dtype {
@@ -983,8 +957,4 @@ fn block_type(dtype: TensorType) -> Option<GgmlDType> {
 
 fn failed(error: candle_core::Error) -> ModelError {
     ModelError::Compute(error.to_string())
-}
-
-fn no_device(error: candle_core::Error) -> LoadError {
-    LoadError::Unsupported(format!("the device cannot be opened: {error}"))
 }

@@ -807,7 +807,7 @@ fn unknown_options_are_named() {
         (
             "abacus",
             "f16",
-            "unsupported model: device \"abacus\" (known: auto, cpu, cuda, metal, candle)",
+            "unsupported model: device \"abacus\" (known: auto, cpu, vulkan, candle)",
         ),
         (
             "cpu",
