@@ -252,14 +252,8 @@ pub fn gpu(config: &ServerConfig) -> GpuOptions {
     }
 }
 
-/// Gives models the memory of the GPU instead of that of the machine, where they are loaded to one, and says what
-/// accelerators that were asked for do not do.
-pub fn use_accelerators(config: &ServerConfig, settings: &mut Settings) {
-    if config.npu == Some(true) {
-        tracing::warn!(
-            "LLMSRV_NPU is set, but no model is computed on an NPU yet: the CPU or a GPU does it"
-        );
-    }
+/// Gives models the memory of the GPU instead of that of the machine, where they are loaded to one.
+pub fn use_accelerators(settings: &mut Settings) {
     if settings.load.device != "vulkan" {
         return;
     }
@@ -322,7 +316,7 @@ impl Local {
         };
         let mut settings = settings(context.config(), Keys::default())?;
         if matches!(access, Access::Use) {
-            use_accelerators(config, &mut settings);
+            use_accelerators(&mut settings);
         }
         let local = Local::over(settings, store).await?;
         Ok(Local {
@@ -343,7 +337,7 @@ impl Local {
             .map_err(|error| Failure::from(error).hint(hint))?;
         let store = lend(folder.path(), file, name).map_err(|failure| failure.hint(hint))?;
         let mut settings = settings(context.config(), Keys::default())?;
-        use_accelerators(&context.config().server, &mut settings);
+        use_accelerators(&mut settings);
         let local = Local::over(settings, store).await?;
         Ok(Local {
             _folder: Some(folder),

@@ -61,15 +61,14 @@ fn as_cells(row: &Resolved) -> Vec<String> {
     } else {
         value
     };
-    let reserved = if setting.status == Status::Reserved {
-        " (no effect yet)"
-    } else {
-        ""
+    let effect = match setting.status {
+        Status::Active => "",
+        Status::Ignored(_) => " (ignored)",
     };
     vec![
         setting.path().unwrap_or_else(|| setting.name.to_owned()),
         value,
-        format!("{}{reserved}", row.origin),
+        format!("{}{effect}", row.origin),
     ]
 }
 
@@ -91,7 +90,10 @@ fn as_json(row: &Resolved) -> serde_json::Value {
         "value": value,
         "default": render::default_text(setting),
         "origin": row.origin.to_string(),
-        "reserved": setting.status == Status::Reserved,
+        "ignored": match setting.status {
+            Status::Active => None,
+            Status::Ignored(why) => Some(why),
+        },
         "help": setting.help,
     })
 }

@@ -108,7 +108,7 @@ async fn serve(context: &Context, log: logging::Control, is_detached: bool) -> R
         warn_of_network(context, &instance);
     }
     let mut settings = local::settings(context.config(), keys.clone())?;
-    local::use_accelerators(config, &mut settings);
+    local::use_accelerators(&mut settings);
     let app = local::app(settings, store);
     let reloader = Reloader::new(context, app.clone(), tls.clone(), keys, log);
 

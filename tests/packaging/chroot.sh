@@ -44,7 +44,6 @@ unit=$root/usr/lib/systemd/system/llmsrv-network.service
 environment=()
 while IFS= read -r setting; do
     setting=${setting//%S//var/lib}
-    setting=${setting//%C//var/cache}
     setting=${setting//%t//run}
     environment+=("$setting")
 done < <(sed -n 's/^Environment=//p' "$unit")

@@ -122,6 +122,16 @@ pub enum Warning {
         /// What was done.
         remark: String,
     },
+    /// A setting without effect has another value than its default.
+    #[error("{}{name} is ignored: {why}", origin.place())]
+    Ignored {
+        /// Where it is set.
+        origin: Origin,
+        /// Its name.
+        name: String,
+        /// Why.
+        why: &'static str,
+    },
 }
 
 fn suggestion(nearest: Option<&str>) -> String {

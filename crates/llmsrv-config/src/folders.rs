@@ -15,8 +15,6 @@ pub struct Folders {
     pub data: PathBuf,
     /// `$XDG_STATE_HOME/llmsrv`
     pub state: PathBuf,
-    /// `$XDG_CACHE_HOME/llmsrv`
-    pub cache: PathBuf,
     /// `$XDG_RUNTIME_DIR/llmsrv`
     pub runtime: PathBuf,
     /// A store of the existing server, if this machine has one.
@@ -28,7 +26,6 @@ pub(crate) const PLACEHOLDERS: &[(&str, &str)] = &[
     ("{config}", "$XDG_CONFIG_HOME/llmsrv"),
     ("{data}", "$XDG_DATA_HOME/llmsrv"),
     ("{state}", "$XDG_STATE_HOME/llmsrv"),
-    ("{cache}", "$XDG_CACHE_HOME/llmsrv"),
     ("{runtime}", "$XDG_RUNTIME_DIR/llmsrv"),
 ];
 
@@ -42,7 +39,6 @@ impl Folders {
                 config: "/etc/llmsrv".into(),
                 data: base.clone(),
                 state: base.join("state"),
-                cache: base.join("cache"),
                 runtime: "/run/llmsrv".into(),
                 existing_store: existing(&[Path::new("/usr/share/ollama/.ollama/models")]),
             };
@@ -55,7 +51,6 @@ impl Folders {
         Folders {
             config: xdg.config_dir().join("llmsrv"),
             data: xdg.data_dir().join("llmsrv"),
-            cache: xdg.cache_dir().join("llmsrv"),
             runtime: xdg
                 .runtime_dir()
                 .map_or_else(|| state.join("run"), |dir| dir.join("llmsrv")),
@@ -75,13 +70,7 @@ impl Folders {
 
     /// Replaces a leading `~` or placeholder.
     pub fn expand(&self, text: &str) -> PathBuf {
-        let folders = [
-            &self.config,
-            &self.data,
-            &self.state,
-            &self.cache,
-            &self.runtime,
-        ];
+        let folders = [&self.config, &self.data, &self.state, &self.runtime];
         let named = PLACEHOLDERS
             .iter()
             .map(|(placeholder, _)| *placeholder)

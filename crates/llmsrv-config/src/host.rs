@@ -9,8 +9,6 @@ use crate::values::Values;
 pub struct HostConfig {
     /// History and logs.
     pub state_dir: PathBuf,
-    /// What can be made again.
-    pub cache_dir: PathBuf,
     /// Locks and sockets of the running service.
     pub runtime_dir: PathBuf,
     /// Log of a server in the background, if one is named.
@@ -31,7 +29,6 @@ impl HostConfig {
     pub(crate) fn new(values: &Values<'_>) -> HostConfig {
         HostConfig {
             state_dir: values.read("LLMSRV_STATE_DIR"),
-            cache_dir: values.read("LLMSRV_CACHE_DIR"),
             runtime_dir: values.read("LLMSRV_RUNTIME_DIR"),
             log_file: values.read("LLMSRV_LOG_FILE"),
             unit_dir: values.read("LLMSRV_UNIT_DIR"),

@@ -101,13 +101,14 @@ pub enum Redaction {
     Urls,
 }
 
-/// Whether this version of the program reads the setting.
+/// Whether the setting has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// It has an effect.
     Active,
-    /// It is known and checked, and has no effect yet.
-    Reserved,
+    /// None but a warning where it is set to another value than the default: it is known since programs that
+    /// this one replaces have it, or to say what cannot be done. The text says why.
+    Ignored(&'static str),
 }
 
 /// When a running server takes up a change.
@@ -178,9 +179,9 @@ impl Setting {
         }
     }
 
-    const fn reserved(self) -> Setting {
+    const fn ignored(self, why: &'static str) -> Setting {
         Setting {
-            status: Status::Reserved,
+            status: Status::Ignored(why),
             ..self
         }
     }
@@ -292,41 +293,39 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_KV_CACHE_TYPE", "kv_cache_type", Kind::Choice(&["auto", "f32", "f16", "bf16", "q8_0", "q4_0"]), "auto",
         "Number format of the KV cache; auto: bf16 where activations on the CPU have 8 bits, else f16")
         .alias(&["OLLAMA_KV_CACHE_TYPE"]),
-    row(Server, "LLMSRV_FLASH_ATTENTION", "flash_attention", Kind::Switch, "",
-        "Fused attention; unset = automatic")
-        .alias(&["OLLAMA_FLASH_ATTENTION"]).reserved(),
+    row(Server, "LLMSRV_FLASH_ATTENTION", "flash_attention", Kind::Switch, "true",
+        "Flash attention")
+        .alias(&["OLLAMA_FLASH_ATTENTION"]).ignored("there is no other attention"),
     row(Server, "LLMSRV_SPECULATION", "speculation", Kind::Choice(&["auto", "off"]), "auto",
         "Speculative decoding by prompt lookup where it is faster; answers stay the same"),
     row(Server, "LLMSRV_DRAFT_MODEL", "draft_models", Kind::List, "",
         "Draft models for speculative decoding: DRAFT for all with its vocabulary, MODEL=DRAFT for one"),
-    row(Server, "LLMSRV_DEVICE", "device", Kind::Choice(&["auto", "cpu", "vulkan", "cuda", "metal", "candle"]), "auto",
+    row(Server, "LLMSRV_DEVICE", "device", Kind::Choice(&["auto", "cpu", "vulkan", "candle"]), "auto",
         "What computes: what `gpu` says, the CPU, a GPU through Vulkan, or the portable tensor library"),
     row(Server, "LLMSRV_THREADS", "threads", Kind::Integer { min: 0, max: 4096 }, "0",
         "Threads for arithmetic; 0 = one for each core"),
     row(Server, "LLMSRV_CPU_ARITHMETIC", "cpu_arithmetic", Kind::Choice(&["auto", "fast", "fine", "exact"]), "auto",
         "Activation precision on the CPU: fast int8, fine int16, exact f32 (slow); auto: fine up to 64 MiB of weights"),
-    row(Server, "LLMSRV_CPU", "cpu", Kind::Choice(&["auto", "scalar", "avx2", "avx512", "neon"]), "auto",
-        "Instruction set to use at most, for tests").reserved(),
     row(Server, "LLMSRV_GPU", "gpu", Kind::Switch, "",
         "Compute on a GPU through Vulkan (experimental) or not at all; unset and false = on the CPU"),
     row(Server, "LLMSRV_VENDOR_GPU", "vendor_gpu", Kind::Switch, "",
         "Take integrated GPUs and those of Intel, too"),
     row(Server, "LLMSRV_GPU_ALLOW_SOFTWARE", "gpu_allow_software", Kind::Switch, "false",
         "Take drivers that compute on the CPU for GPUs, for tests"),
-    row(Server, "LLMSRV_NPU", "npu", Kind::Switch, "",
-        "Use an NPU: no model can be computed on one, and the server says so at its start").reserved(),
+    row(Server, "LLMSRV_NPU", "npu", Kind::Switch, "false",
+        "Compute models on an NPU").ignored("no model is computed on an NPU, but on the CPU or a GPU"),
     row(Server, "LLMSRV_GPU_OVERHEAD", "gpu_overhead", Kind::Bytes, "0",
         "Memory of the GPU to leave free")
         .alias(&["OLLAMA_GPU_OVERHEAD"]),
     row(Server, "LLMSRV_SCHED_SPREAD", "sched_spread", Kind::Switch, "false",
         "Spread a model over all GPUs")
-        .alias(&["OLLAMA_SCHED_SPREAD"]).reserved(),
+        .alias(&["OLLAMA_SCHED_SPREAD"]).ignored("a model is computed on one GPU"),
     row(Server, "LLMSRV_NOPRUNE", "noprune", Kind::Switch, "false",
         "Keep files in the store that no model uses")
         .alias(&["OLLAMA_NOPRUNE"]),
     row(Server, "LLMSRV_GO_TEMPLATE", "go_template", Kind::Switch, "true",
         "Use a model's Go template where it has one")
-        .alias(&["OLLAMA_GO_TEMPLATE"]).reserved(),
+        .alias(&["OLLAMA_GO_TEMPLATE"]).ignored("it is used in any case"),
     row(Server, "LLMSRV_GRACE", "grace", Kind::Duration, "10s",
         "How long running requests may go on after a signal to stop"),
     row(Server, "LLMSRV_VERSION_STRING", "version_string", Kind::Text, "",
@@ -357,8 +356,6 @@ pub const SETTINGS: &[Setting] = &[
 
     row(Host, "LLMSRV_STATE_DIR", "state_dir", Kind::Path, "{state}",
         "Folder of the history and of logs"),
-    row(Host, "LLMSRV_CACHE_DIR", "cache_dir", Kind::Path, "{cache}",
-        "Folder of what can be made again").reserved(),
     row(Host, "LLMSRV_RUNTIME_DIR", "runtime_dir", Kind::Path, "{runtime}",
         "Folder where running servers write themselves down"),
     row(Host, "LLMSRV_LOG_FILE", "log_file", Kind::Path, "",

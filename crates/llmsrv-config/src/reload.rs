@@ -27,7 +27,7 @@ impl Loaded {
                     changes.applied.push(setting);
                 }
                 (Status::Active, Change::Restart) => changes.waiting.push(setting),
-                (Status::Reserved, _) => {}
+                (Status::Ignored(_), _) => {}
             }
         }
         self.config.server = ServerConfig::new(&Values(&self.settings), folders);

@@ -99,16 +99,14 @@ fn markdown_row(setting: &Setting) -> String {
     } else {
         " Secret."
     };
-    let reserved = if setting.status == Status::Reserved {
-        " (no effect yet)"
-    } else if setting.change == Change::Reload {
-        " (live)"
-    } else {
-        ""
+    let effect = match (setting.status, setting.change) {
+        (Status::Ignored(why), _) => format!(" *Ignored*: {why}."),
+        (Status::Active, Change::Reload) => " (live)".to_owned(),
+        (Status::Active, Change::Restart) => String::new(),
     };
     let (kind, help) = (setting.kind.name(), setting.help);
     format!(
-        "| {key} | {} | {kind} | {default} | {help}.{secret}{reserved} |",
+        "| {key} | {} | {kind} | {default} | {help}.{secret}{effect} |",
         variables.join(", ")
     )
 }
@@ -143,7 +141,7 @@ keep_alive = \"30m\"
 origins = [\"https://chat.example.com\"]
 ```
 
-*Reserved* settings are known and checked, and have no effect in this version. A running server takes up changes of *live* settings when it gets the signal SIGHUP, and says which others wait for the next start.
+*Ignored* settings have no effect; where one has another value than its default, every command warns. A running server takes up changes of *live* settings when it gets the signal SIGHUP, and says which others wait for the next start.
 ";
 
 const KINDS: &str = "## Values

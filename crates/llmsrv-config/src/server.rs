@@ -65,35 +65,24 @@ pub struct ServerConfig {
     pub context_length: usize,
     /// `auto`, `f32`, `f16`, `bf16`, `q8_0` or `q4_0`.
     pub kv_cache_type: String,
-    /// Fused attention; `None` = automatic.
-    pub flash_attention: Option<bool>,
     /// Speculative decoding: `auto` or `off`.
     pub speculation: String,
     /// Draft models: `DRAFT` or `MODEL=DRAFT`.
     pub draft_models: Vec<String>,
-    /// `auto`, `cpu`, `vulkan`, `cuda`, `metal` or `candle`; a GPU that is switched on or off makes `auto` Vulkan or
-    /// the CPU.
+    /// `auto`, `cpu`, `vulkan` or `candle`; a GPU that is switched on or off makes `auto` Vulkan or the CPU.
     pub device: String,
     /// Threads for arithmetic; 0 = one for each core.
     pub threads: usize,
     /// `auto`, `fast`, `fine` or `exact`: precision of activations on the CPU.
     pub cpu_arithmetic: String,
-    /// Instruction set to use at most, or `auto`.
-    pub cpu: String,
     /// Take integrated GPUs and those of Intel, too; `None` = nobody said.
     pub vendor_gpu: Option<bool>,
     /// Take drivers that compute on the CPU for GPUs.
     pub gpu_allow_software: bool,
-    /// Use an NPU; `None` = nobody said.
-    pub npu: Option<bool>,
     /// Bytes of the GPU to leave free.
     pub gpu_overhead: u64,
-    /// Spread a model over all GPUs.
-    pub sched_spread: bool,
     /// Keep files in the store that no model uses.
     pub no_prune: bool,
-    /// Use a model's Go template where it has one.
-    pub go_template: bool,
     /// How long running requests may go on after a signal; `None` = until they end.
     pub grace: Option<Duration>,
     /// What `/api/version` reports; `None` = the built-in text.
@@ -177,7 +166,6 @@ impl ServerConfig {
             memory_limit: values.read("LLMSRV_MEMORY_LIMIT"),
             context_length: values.read("LLMSRV_CONTEXT_LENGTH"),
             kv_cache_type: values.read("LLMSRV_KV_CACHE_TYPE"),
-            flash_attention: values.read("LLMSRV_FLASH_ATTENTION"),
             speculation: values.read("LLMSRV_SPECULATION"),
             draft_models: values.read("LLMSRV_DRAFT_MODEL"),
             device: match (device.as_str(), gpu) {
@@ -187,14 +175,10 @@ impl ServerConfig {
             },
             threads: values.read("LLMSRV_THREADS"),
             cpu_arithmetic: values.read("LLMSRV_CPU_ARITHMETIC"),
-            cpu: values.read("LLMSRV_CPU"),
             vendor_gpu: values.read("LLMSRV_VENDOR_GPU"),
             gpu_allow_software: values.read("LLMSRV_GPU_ALLOW_SOFTWARE"),
-            npu: values.read("LLMSRV_NPU"),
             gpu_overhead: values.read("LLMSRV_GPU_OVERHEAD"),
-            sched_spread: values.read("LLMSRV_SCHED_SPREAD"),
             no_prune: values.read("LLMSRV_NOPRUNE"),
-            go_template: values.read("LLMSRV_GO_TEMPLATE"),
             grace: values.read::<Limit>("LLMSRV_GRACE").0,
             version_string: values.read("LLMSRV_VERSION_STRING"),
             verbosity: match values.read::<u8>("LLMSRV_DEBUG") {

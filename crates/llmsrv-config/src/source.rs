@@ -4,8 +4,9 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use crate::{
-    Ambient, ClientConfig, Config, Error, Errors, HostConfig, Inputs, LogkitConfig, Network,
-    SETTINGS, ServerConfig, Setting, Value, Warning, env_file, nearest, toml_file, upstream,
+    Ambient, ClientConfig, Config, Error, Errors, Folders, HostConfig, Inputs, LogkitConfig,
+    Network, SETTINGS, ServerConfig, Setting, Status, Value, Warning, env_file, nearest, toml_file,
+    upstream,
     value::{ParseMode, Raw, parse},
     values::Values,
 };
@@ -208,6 +209,12 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
         row.value = Value::Path(file.path.clone());
     }
 
+    warnings.extend(
+        settings
+            .iter()
+            .filter_map(|row| ignored(row, &inputs.folders)),
+    );
+
     let values = Values(&settings);
     let config = Config {
         server: ServerConfig::new(&values, &inputs.folders),
@@ -224,6 +231,21 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
         settings,
         warnings,
         file: inputs.file.as_ref().map(|file| file.path.clone()),
+    })
+}
+
+/// Warns of a setting without effect that has another value than its default.
+fn ignored(row: &Resolved, folders: &Folders) -> Option<Warning> {
+    let Status::Ignored(why) = row.setting.status else {
+        return None;
+    };
+    let default = Raw::Text(row.setting.default.to_owned());
+    let default = parse(row.setting.kind, &default, ParseMode::Strict, folders);
+    let is_default = default.is_ok_and(|(value, _)| value == row.value);
+    (!is_default).then(|| Warning::Ignored {
+        origin: row.origin.clone(),
+        name: row.setting.name.to_owned(),
+        why,
     })
 }
 
@@ -414,7 +436,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Flag, Folders, TextFile};
+    use crate::{Flag, TextFile};
 
     fn inputs(
         file: &str,
@@ -506,14 +528,7 @@ mod tests {
         let server = &loaded.config.server;
         assert_eq!(server.host.to_string(), "127.0.0.1:11434");
         assert_eq!(server.models, PathBuf::from("/data/models"));
-        assert_eq!(
-            (
-                server.max_queue,
-                server.num_parallel,
-                server.flash_attention
-            ),
-            (512, 0, None)
-        );
+        assert_eq!((server.max_queue, server.num_parallel), (512, 0));
         assert!(loaded.warnings.is_empty());
         assert!(
             loaded
@@ -521,6 +536,26 @@ mod tests {
                 .iter()
                 .all(|row| row.origin == Origin::Default)
         );
+    }
+
+    #[test]
+    fn settings_without_effect_warn_where_they_say_something_else() {
+        let warnings = |environment: &[(&str, &str)]| {
+            let loaded = load(&inputs("", "", environment, &[])).unwrap();
+            let texts = loaded.warnings.iter().map(ToString::to_string);
+            texts.collect::<Vec<_>>()
+        };
+        let defaults = [("OLLAMA_FLASH_ATTENTION", "1"), ("LLMSRV_NPU", "0")];
+        assert!(warnings(&defaults).is_empty());
+        let told = warnings(&[("OLLAMA_FLASH_ATTENTION", "0"), ("LLMSRV_NPU", "1")]);
+        let [attention, npu] = told.as_slice() else {
+            panic!("{told:?}")
+        };
+        assert!(
+            attention.contains("LLMSRV_FLASH_ATTENTION is ignored: "),
+            "{attention}"
+        );
+        assert!(npu.contains("LLMSRV_NPU is ignored: "), "{npu}");
     }
 
     #[test]
