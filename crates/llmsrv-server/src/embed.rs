@@ -1,73 +1,21 @@
 //! From texts to vectors: tokens, truncation, the engine, and checks of what comes back.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
 use http::StatusCode;
 use llmsrv_api::{keep_alive::KeepAlive, options::Options};
 use llmsrv_engine::{EmbeddingSpec, Pooling, SubmitError};
 use llmsrv_store::StoredModel;
 use llmsrv_tokenizer::{Algorithm, Special, Tokenizer};
-use serde_json::{Map, Value};
 
-use crate::{app::App, error::ApiError, judge::JudgePrompt, manager::ReadyModel, prompt, tasks};
-
-/// A request for vectors that is right in itself.
-#[derive(Debug)]
-pub(crate) struct EmbedJob {
-    /// Name as the client sent it.
-    pub(crate) model: String,
-    /// What is to be turned into vectors; nothing = only load the model.
-    pub(crate) inputs: Inputs,
-    /// Cut what is too long for the context.
-    pub(crate) truncate: bool,
-    /// Options, their types checked.
-    pub(crate) options: Map<String, Value>,
-    pub(crate) keep_alive: Option<KeepAlive>,
-}
-
-/// What becomes vectors.
-#[derive(Debug)]
-pub(crate) enum Inputs {
-    /// Texts whose vectors are to be compared.
-    Texts(Vec<EmbedText>),
-    /// A query and documents that may answer it; each pair becomes scores.
-    Pairs {
-        query: String,
-        documents: Arc<[String]>,
-    },
-}
-
-/// One text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EmbedText {
-    Text(String),
-    /// Taken as they are.
-    Tokens(Vec<u32>),
-}
-
-impl Inputs {
-    fn len(&self) -> usize {
-        match self {
-            Inputs::Texts(texts) => texts.len(),
-            Inputs::Pairs { documents, .. } => documents.len(),
-        }
-    }
-}
-
-/// What came of a request.
-#[derive(Debug, Default)]
-pub(crate) struct Embedded {
-    /// One for each input, as the model made it.
-    pub(crate) vectors: Vec<Vec<f32>>,
-    /// Tokens computed.
-    pub(crate) n_tokens: usize,
-    /// Tokens cut from inputs that were too long.
-    pub(crate) n_truncated: usize,
-    pub(crate) load_duration: Duration,
-}
+use crate::{
+    app::App,
+    error::ApiError,
+    job::{EmbedJob, EmbedText, Embedded, Inputs},
+    judge::JudgePrompt,
+    manager::ReadyModel,
+    prompt, tasks,
+};
 
 /// Loads the model and turns the inputs into vectors. Dropping the future cancels the work.
 pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> {

@@ -1,4 +1,6 @@
-//! A request for text that is right in itself, its dialect forgotten.
+//! Requests for text and for vectors that are right in themselves, their dialect forgotten.
+
+use std::{sync::Arc, time::Duration};
 
 use llmsrv_api::{
     keep_alive::KeepAlive,
@@ -166,4 +168,59 @@ impl Job {
             Input::Chat { .. } => "chat",
         }
     }
+}
+
+/// A request for vectors that is right in itself.
+#[derive(Debug)]
+pub(crate) struct EmbedJob {
+    /// Name as the client sent it.
+    pub(crate) model: String,
+    /// What is to be turned into vectors; nothing = only load the model.
+    pub(crate) inputs: Inputs,
+    /// Cut what is too long for the context.
+    pub(crate) truncate: bool,
+    /// Options, their types checked.
+    pub(crate) options: Map<String, Value>,
+    pub(crate) keep_alive: Option<KeepAlive>,
+}
+
+/// What becomes vectors.
+#[derive(Debug)]
+pub(crate) enum Inputs {
+    /// Texts whose vectors are to be compared.
+    Texts(Vec<EmbedText>),
+    /// A query and documents that may answer it; each pair becomes scores.
+    Pairs {
+        query: String,
+        documents: Arc<[String]>,
+    },
+}
+
+/// One text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EmbedText {
+    Text(String),
+    /// Taken as they are.
+    Tokens(Vec<u32>),
+}
+
+impl Inputs {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Inputs::Texts(texts) => texts.len(),
+            Inputs::Pairs { documents, .. } => documents.len(),
+        }
+    }
+}
+
+/// What came of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Embedded {
+    /// One for each input, as the model made it.
+    pub(crate) vectors: Vec<Vec<f32>>,
+    /// Tokens computed.
+    pub(crate) n_tokens: usize,
+    /// Tokens cut from inputs that were too long.
+    pub(crate) n_truncated: usize,
+    pub(crate) load_duration: Duration,
 }

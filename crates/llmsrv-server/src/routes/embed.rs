@@ -25,9 +25,10 @@ use crate::{
     app::App,
     body::Share,
     dialect::native::model_name,
-    embed::{self, EmbedJob, EmbedText, Embedded, Inputs},
+    embed,
     error::ApiError,
     guard::read,
+    job::{EmbedJob, EmbedText, Embedded, Inputs},
     tasks,
 };
 

@@ -12,8 +12,8 @@ use super::{
     answer::{Failed, broke_off, post, sick},
 };
 use crate::{
-    embed::{EmbedJob, EmbedText, Embedded, Inputs},
     error::ApiError,
+    job::{EmbedJob, EmbedText, Embedded, Inputs},
 };
 
 /// Asks a server for the vectors of all inputs.

@@ -22,9 +22,8 @@ use llmsrv_store::ModelName;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
-    embed::{EmbedJob, Embedded},
     error::ApiError,
-    job::Job,
+    job::{EmbedJob, Embedded, Job},
 };
 
 /// A server that answers for some models.
