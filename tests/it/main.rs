@@ -18,6 +18,7 @@ mod attack;
 mod background;
 mod bench;
 mod chat;
+mod circles;
 mod cli;
 mod clients;
 mod container;

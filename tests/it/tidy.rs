@@ -142,7 +142,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("tonic", &["logkit-proto", "logkit-server"]),
 ];
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -345,7 +345,7 @@ fn has_test(folder: &Path, module: &str, test: &str) -> bool {
 }
 
 /// Paths of our own Rust sources without tests and benches, relative to the root.
-fn sources() -> BTreeSet<String> {
+pub(crate) fn sources() -> BTreeSet<String> {
     let output = Command::new("git")
         .args(["ls-files", "*.rs"])
         .current_dir(root())
