@@ -2137,9 +2137,19 @@ pub(crate) fn encode(dtype: TensorType, values: &[f32]) -> Vec<u8> {
         let scales = BLOCK_SCALES.iter().find(|row| row.0 == dtype);
         let scales = scales.map_or(&[][..], |row| row.1);
         for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
-            if dtype == TensorType::MXFP4 {
+            match dtype {
                 // Its scale is a power of two: 2^(byte - 127).
-                block[0] = 122;
+                TensorType::MXFP4 => block[0] = 122,
+                // From 1/32 to 1/16: three bits of mantissa stay random.
+                TensorType::NVFP4 => block[..4].iter_mut().for_each(|d| *d = *d & 7 | 2 << 3),
+                // Four bits of a half-precision number in each of four words.
+                TensorType::IQ1_M => {
+                    for (at, four_bits) in [(51, 0), (53, 4), (55, 2)] {
+                        block[at] = block[at] & 15 | four_bits << 4;
+                    }
+                }
+                TensorType::Q8_K => block[..4].copy_from_slice(&1.4e-3_f32.to_le_bytes()),
+                _ => {}
             }
             for (at, scale) in scales {
                 // A half-precision number whose lower bits stay random.
@@ -2152,7 +2162,7 @@ pub(crate) fn encode(dtype: TensorType, values: &[f32]) -> Vec<u8> {
 }
 
 /// Where the scales of a block lie (offset in bytes), and what makes weights of about 0.1.
-const BLOCK_SCALES: [(TensorType, &[(usize, f32)]); 7] = [
+const BLOCK_SCALES: [(TensorType, &[(usize, f32)]); 17] = [
     (TensorType::Q2_K, &[(80, 4e-3), (82, 6e-3)]),
     (TensorType::Q3_K, &[(108, 1e-3)]),
     (TensorType::Q4_K, &[(0, 2e-4), (2, 1.5e-3)]),
@@ -2160,6 +2170,16 @@ const BLOCK_SCALES: [(TensorType, &[(usize, f32)]); 7] = [
     (TensorType::Q6_K, &[(208, 3e-5)]),
     (TensorType::IQ4_NL, &[(0, 1e-3)]),
     (TensorType::IQ4_XS, &[(0, 4e-5)]),
+    (TensorType::IQ1_S, &[(0, 1.5e-2)]),
+    (TensorType::IQ2_XXS, &[(0, 2e-3)]),
+    (TensorType::IQ2_XS, &[(0, 2e-3)]),
+    (TensorType::IQ2_S, &[(0, 2e-3)]),
+    (TensorType::IQ3_XXS, &[(0, 8e-4)]),
+    (TensorType::IQ3_S, &[(0, 7e-4)]),
+    (TensorType::TQ1_0, &[(52, 0.1)]),
+    (TensorType::TQ2_0, &[(64, 0.08)]),
+    (TensorType::Q1_0, &[(0, 0.1)]),
+    (TensorType::Q2_0, &[(0, 0.08)]),
 ];
 
 /// A xorshift generator: <https://www.jstatsoft.org/article/view/v008i14>.
