@@ -885,10 +885,12 @@ impl<O: Ops> Loader<'_, O> {
         };
         let both = "ffn_gate_up_exps.weight";
         let (gates, ups) = if !config.gated {
-            let ups = self.stack(&name("ffn_up_exps"), n, width, outer)?;
+            let ups = self.stack(&name("ffn_up_exps"), true, [n, width, outer])?;
             (Vec::new(), ups)
         } else if self.source.has(&name(both)) {
-            let all = self.source.matrices(&name(both), n, 2 * width, outer)?;
+            let all = self
+                .source
+                .scaled_matrices(&name(both), n, 2 * width, outer)?;
             let halves = |rows: Range<usize>| all.iter().map(move |both| both.rows(rows.clone()));
             let gates = halves(0..width).map(|gate| self.expert(gate, None));
             let gates = gates.collect::<Result<Vec<_>, _>>()?;
@@ -896,11 +898,12 @@ impl<O: Ops> Loader<'_, O> {
             (gates, ups.collect::<Result<Vec<_>, _>>()?)
         } else {
             (
-                self.stack(&name("ffn_gate_exps"), n, width, outer)?,
-                self.stack(&name("ffn_up_exps"), n, width, outer)?,
+                self.stack(&name("ffn_gate_exps"), true, [n, width, outer])?,
+                self.stack(&name("ffn_up_exps"), true, [n, width, outer])?,
             )
         };
-        let downs = self.stack(&name("ffn_down_exps"), n, outer, width)?;
+        // What they give is multiplied with their scale and weight at once.
+        let downs = self.stack(&name("ffn_down_exps"), false, [n, outer, width])?;
         let gates = gates.into_iter().map(Some).chain(repeat_with(|| None));
         let networks = ups
             .into_iter()
@@ -961,17 +964,20 @@ impl<O: Ops> Loader<'_, O> {
         })
     }
 
-    /// Loads `name.weight`, a matrix for each expert, and, if there are some, `name.bias`.
+    /// Loads `name.weight`, a matrix for each expert, and, if there are some, `name.bias` and, where that is
+    /// wanted, `name.scale`.
     fn stack(
         &mut self,
         name: &str,
-        n: usize,
-        n_rows: usize,
-        n_cols: usize,
+        scaled: bool,
+        [n, n_rows, n_cols]: [usize; 3],
     ) -> Result<Vec<Linear<O>>, LoadError> {
-        let matrices = self
-            .source
-            .matrices(&format!("{name}.weight"), n, n_rows, n_cols)?;
+        let full = format!("{name}.weight");
+        let matrices = if scaled {
+            self.source.scaled_matrices(&full, n, n_rows, n_cols)?
+        } else {
+            self.source.matrices(&full, n, n_rows, n_cols)?
+        };
         let biases = self
             .source
             .optional_rows(&format!("{name}.bias"), n, n_rows)?;

@@ -155,6 +155,8 @@ pub(crate) struct Parts {
     pub(crate) streams: usize,
     /// Heads share one row of each position.
     pub(crate) latent: Option<Latent>,
+    /// Matrices have scales beside them.
+    pub(crate) scales: bool,
     /// Type of the matrices.
     pub(crate) dtype: TensorType,
 }
@@ -238,6 +240,7 @@ const PLAIN: Parts = Parts {
     scores: 0,
     streams: 0,
     latent: None,
+    scales: false,
     dtype: TensorType::F32,
 };
 
@@ -818,6 +821,29 @@ pub(crate) const CASES: &[Case] = &[
         parts: Parts {
             tied: true,
             ..PLAIN
+        },
+    },
+    Case {
+        name: "llama_scales",
+        architecture: "llama",
+        keys: &[],
+        parts: Parts {
+            scales: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "qwen3moe_scales",
+        architecture: "qwen3moe",
+        keys: &[
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+        ],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            scales: true,
+            ..EXPERTS
         },
     },
     Case {
@@ -2090,6 +2116,19 @@ impl Case {
                     }
                 }
             }
+        }
+        if parts.scales {
+            let scales = list.iter().filter_map(|(name, shape)| {
+                let stem = name.strip_suffix(".weight")?;
+                let is_matrix = name.starts_with("blk.") && !name.contains("gate_inp");
+                match shape[..] {
+                    [_, _] if is_matrix => Some((format!("{stem}.scale"), vec![1])),
+                    [_, _, n] => Some((format!("{stem}.scale"), vec![n])),
+                    _ => None,
+                }
+            });
+            let scales: Vec<_> = scales.collect();
+            list.extend(scales);
         }
         let as_u64 = |(name, shape): (String, Vec<usize>)| {
             (name, shape.into_iter().map(|dim| dim as u64).collect())
