@@ -847,6 +847,105 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "arcee",
+        architecture: "arcee",
+        keys: &[("rope.freq_base", F(500_000.0))],
+        parts: Parts {
+            plain: true,
+            divisors: &["rope_freqs.weight"],
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "deepseek",
+        architecture: "deepseek",
+        keys: &[
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(2)),
+            ("expert_weights_scale", F(1.0)),
+        ],
+        parts: Parts {
+            n_kv_heads: 4,
+            hidden: 24,
+            shared: 48,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "dots1",
+        architecture: "dots1",
+        keys: &[
+            ("rope.freq_base", F(10_000_000.0)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(2)),
+            ("expert_gating_func", U(2)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(2.5)),
+        ],
+        parts: Parts {
+            n_kv_heads: 4,
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            hidden: 24,
+            shared: 48,
+            selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "ernie4_5_moe",
+        architecture: "ernie4_5-moe",
+        keys: &[
+            ("rope.freq_base", F(500_000.0)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("interleave_moe_layer_step", U(1)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_feed_forward_length", U(40)),
+            ("expert_shared_count", U(2)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            shared: 40,
+            selection_bias: true,
+            tied: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "hunyuan_dense",
+        architecture: "hunyuan-dense",
+        keys: &[("rope.freq_base", F(11_158_840.0))],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            tied: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "hunyuan_moe",
+        architecture: "hunyuan-moe",
+        keys: &[
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_feed_forward_length", U(40)),
+        ],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            shared: 40,
+            ..EXPERTS
+        },
+    },
+    Case {
         name: "qwen2vl",
         architecture: "qwen2vl",
         keys: &[("rope.dimension_sections", Us(&[2, 3, 3, 0]))],
