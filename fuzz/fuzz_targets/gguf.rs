@@ -14,6 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
             tensor.n_elements(),
             tensor.n_rows(),
             tensor.row_len(),
+            tensor.resident_bytes(),
             header.tensor(&tensor.name),
         );
     }

@@ -94,6 +94,22 @@ impl TensorType {
         (n_elements.is_multiple_of(len) && !matches!(self, TensorType::Unknown(_)))
             .then(|| (n_elements / len).checked_mul(self.block_bytes() as u64))?
     }
+
+    /// Returns the bytes that a block takes in memory, packed for the CPU's products. Indices of codebooks
+    /// become the values that they stand for, which are longer, and so do digits in base 3; other types take
+    /// what they do in the file.
+    pub fn resident_block_bytes(self) -> usize {
+        match self {
+            TensorType::IQ1_S => 70,
+            TensorType::IQ2_XXS => 102,
+            TensorType::IQ1_M | TensorType::IQ2_XS | TensorType::IQ2_S => 106,
+            TensorType::IQ3_XXS | TensorType::IQ3_S => 134,
+            TensorType::TQ1_0 => 66,
+            // Its exponent becomes a number of 16 bits.
+            TensorType::MXFP4 => 18,
+            as_in_file => as_in_file.block_bytes(),
+        }
+    }
 }
 
 impl std::fmt::Display for TensorType {
@@ -124,6 +140,17 @@ impl TensorInfo {
     /// Returns the number of elements.
     pub fn n_elements(&self) -> u64 {
         self.shape.iter().product()
+    }
+
+    /// Returns the bytes that it takes in memory as a matrix, packed: see
+    /// [`TensorType::resident_block_bytes`].
+    pub fn resident_bytes(&self) -> u64 {
+        match self.dtype.block_bytes() as u64 {
+            0 => self.bytes,
+            file_bytes => {
+                (self.bytes / file_bytes).saturating_mul(self.dtype.resident_block_bytes() as u64)
+            }
+        }
     }
 
     /// Returns the number of elements in a row.

@@ -19,7 +19,7 @@ use llmsrv_kernels::{
     probe,
 };
 
-const TYPES: [TensorType; 15] = [
+const TYPES: [TensorType; 24] = [
     TensorType::Q4_0,
     TensorType::Q4_1,
     TensorType::Q5_0,
@@ -33,6 +33,15 @@ const TYPES: [TensorType; 15] = [
     TensorType::Q5_K,
     TensorType::Q6_K,
     TensorType::IQ4_XS,
+    TensorType::IQ1_S,
+    TensorType::IQ1_M,
+    TensorType::IQ2_XXS,
+    TensorType::IQ2_XS,
+    TensorType::IQ2_S,
+    TensorType::IQ3_XXS,
+    TensorType::IQ3_S,
+    TensorType::TQ1_0,
+    TensorType::TQ2_0,
     TensorType::F16,
     TensorType::BF16,
 ];

@@ -199,12 +199,12 @@ mod tests {
         };
         assert!(matmul(&odd, &[0.0; 31], &mut [0.0; 2], &pool).is_err());
         let unknown = Weight {
-            ty: TensorType::IQ1_S,
+            ty: TensorType::Q8_1,
             ..weight(&good)
         };
         assert_eq!(
             matmul(&unknown, &[], &mut [], &pool),
-            Err(Error::Unsupported(TensorType::IQ1_S))
+            Err(Error::Unsupported(TensorType::Q8_1))
         );
     }
 }

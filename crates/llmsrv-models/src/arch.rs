@@ -43,7 +43,7 @@ pub(crate) struct ArchConfig {
     pub post_norm: bool,
     /// Name of the norm before the feed-forward part.
     pub feed_forward_norm: &'static str,
-    /// Norm of queries and keys before they are rotated.
+    /// Norm of queries and keys.
     pub qk_norm: Option<QkNorm>,
     /// The values of each head are normalised, without weights.
     pub value_norm: bool,
@@ -316,7 +316,7 @@ pub(crate) enum NormKind {
     Layer,
 }
 
-/// Over which elements queries and keys are normalised.
+/// Over which elements queries and keys are normalised, mostly before they are rotated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QkNorm {
     /// Those of each head by themselves.
@@ -325,6 +325,8 @@ pub(crate) enum QkNorm {
     Row,
     /// Those of each head by themselves, without weights, in layers that encode positions.
     Plain,
+    /// Those of each head by themselves, after they are rotated.
+    Rotated,
 }
 
 /// Multiplies the query of position `p` with `1 + scale * ln(1 + floor((p + offset) / span))`.

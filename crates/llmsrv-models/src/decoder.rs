@@ -10,7 +10,7 @@ use std::f32::consts::FRAC_1_SQRT_2;
 use llmsrv_engine::{ModelError, Span, StepPlan};
 
 use crate::{
-    arch::{Activation, ArchConfig, LatentConfig, LayerConfig, NormKind, Temperature},
+    arch::{Activation, ArchConfig, LatentConfig, LayerConfig, NormKind, QkNorm, Temperature},
     ops::{Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
     routing::Choices,
     weights::{
@@ -310,12 +310,16 @@ fn attention<O: Ops>(
         gate,
         stored,
     } = project(ops, arch.norm_eps, input, weights)?;
-    if let Some(weight) = &weights.query_norm {
+    let is_late = arch.qk_norm == Some(QkNorm::Rotated);
+    if let Some(weight) = weights.query_norm.as_ref().filter(|_| !is_late) {
         query = ops.rms_norm(&query, weight, arch.norm_eps)?;
     }
     let angles = config.rope.and_then(|rope| rotations.angles.get(rope));
     if let Some(angles) = angles {
         query = ops.rotate(query, angles, config.head_dim)?;
+    }
+    if let Some(weight) = weights.query_norm.as_ref().filter(|_| is_late) {
+        query = ops.rms_norm(&query, weight, arch.norm_eps)?;
     }
     let everywhere = arch.query_temperature.is_some_and(|t| !t.unrotated);
     if let Some(factors) = &rotations.temperatures

@@ -28,7 +28,7 @@ use llmsrv_engine::{
     ActivationPrecision, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Pooling,
     Vision,
 };
-use llmsrv_gguf::{GgufFile, TensorType};
+use llmsrv_gguf::{GgufFile, TensorInfo, TensorType};
 use llmsrv_tokenizer::Tokenizer;
 use tracing::warn;
 
@@ -309,11 +309,24 @@ fn check_for_gpu(source: &Source) -> Result<(), LoadError> {
             || name.starts_with("token_embd");
         is_own && !is_table && tensor.shape.len() > 1 && !llmsrv_gpu::supports(tensor.dtype)
     });
-    match without {
-        None => Ok(()),
-        Some(tensor) => Err(LoadError::Gpu(format!(
+    if let Some(tensor) = without {
+        return Err(LoadError::Gpu(format!(
             "tensor {} is of type {}, for which there is no kernel for GPUs; {ON_THE_CPU}",
             tensor.name, tensor.dtype
+        )));
+    }
+    // Those of what experts give are not part of a product.
+    let multiplies_products = |tensor: &&TensorInfo| {
+        let stem = tensor.name.strip_suffix(".scale");
+        let stem = stem.filter(|stem| stem.starts_with("blk.") || *stem == "output");
+        let of_experts = |stem: &str| stem.ends_with("_exps") && !stem.ends_with("ffn_down_exps");
+        stem.is_some_and(|stem| tensor.n_elements() == 1 || of_experts(stem))
+    };
+    match file.header().tensors.iter().find(multiplies_products) {
+        None => Ok(()),
+        Some(tensor) => Err(LoadError::Gpu(format!(
+            "tensor {} is a scale, which no kernel for GPUs applies; {ON_THE_CPU}",
+            tensor.name
         ))),
     }
 }

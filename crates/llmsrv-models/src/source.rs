@@ -29,6 +29,8 @@ pub(crate) struct FileMatrix {
     gathered: Option<Arc<[u8]>>,
     /// What a copy takes beyond the values in the file that it was made of.
     extra_bytes: usize,
+    /// Multiplies all values: types with small scales have files say another one beside a tensor.
+    pub scale: f32,
 }
 
 impl Source {
@@ -328,7 +330,16 @@ impl Source {
         } else {
             self.check(tensor, &[n_cols, n_rows])?;
         }
-        self.file_matrix(tensor, n_rows, n_cols)
+        let mut matrix = self.file_matrix(tensor, n_rows, n_cols)?;
+        let beside = scale_name(name);
+        if self
+            .file
+            .tensor(&beside)
+            .is_some_and(|scale| scale.n_elements() == 1)
+        {
+            matrix.scale = self.vector(&beside, 1)?.first().copied().unwrap_or(1.0);
+        }
+        Ok(matrix)
     }
 
     /// Returns a required tensor of this shape as a matrix: all dimensions but the last make a row.
@@ -353,6 +364,22 @@ impl Source {
         Ok((0..n)
             .map(|index| all.rows(index * n_rows..(index + 1) * n_rows))
             .collect())
+    }
+
+    /// As [`Source::matrices`], each times its scale, if the file has scales beside the stack.
+    pub(crate) fn scaled_matrices(
+        &self,
+        name: &str,
+        n: usize,
+        n_rows: usize,
+        n_cols: usize,
+    ) -> Result<Vec<FileMatrix>, LoadError> {
+        let mut matrices = self.matrices(name, n, n_rows, n_cols)?;
+        let scales = self.optional_vector(&scale_name(name), n)?;
+        for (matrix, scale) in matrices.iter_mut().zip(scales.into_iter().flatten()) {
+            matrix.scale = scale;
+        }
+        Ok(matrices)
     }
 
     /// Returns the embedding table: the first `n_rows` rows of a matrix that may have more.
@@ -446,6 +473,7 @@ impl Source {
             range: 0..n_bytes,
             gathered: None,
             extra_bytes: 0,
+            scale: 1.0,
         })
     }
 }
@@ -484,6 +512,7 @@ impl FileMatrix {
             range: start..start + rows.len() * row_bytes,
             gathered: None,
             extra_bytes: 0,
+            scale: self.scale,
         }
     }
 
@@ -533,6 +562,7 @@ impl FileMatrix {
             range: 0..bytes.len(),
             extra_bytes: bytes.len().saturating_sub(self.bytes().len()),
             gathered: Some(bytes.into()),
+            scale: 1.0,
         })
     }
 
@@ -552,6 +582,11 @@ impl FileMatrix {
         let read = bytes.map(|bytes| llmsrv_kernels::dequantize(self.dtype(), bytes, out));
         if !matches!(read, Some(Ok(()))) {
             out.fill(0.0);
+        }
+        if self.scale != 1.0 {
+            for value in out {
+                *value *= self.scale;
+            }
         }
     }
 }
@@ -585,6 +620,11 @@ fn is_draft(name: &str, (n_layers, n_drafts): (usize, usize)) -> bool {
     };
     let is_behind = |layer: usize| (n_layers..n_layers + n_drafts).contains(&layer);
     part.starts_with("nextn.") || layer.parse().is_ok_and(is_behind)
+}
+
+/// Returns the name of what multiplies a tensor, where files have it.
+fn scale_name(name: &str) -> String {
+    format!("{}.scale", name.strip_suffix(".weight").unwrap_or(name))
 }
 
 fn missing(name: &str) -> LoadError {

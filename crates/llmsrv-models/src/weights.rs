@@ -467,7 +467,7 @@ impl<O: Ops> Loader<'_, O> {
         let arch = self.arch;
         let qk_norm = |heads_width| match arch.qk_norm {
             None | Some(QkNorm::Plain) => None,
-            Some(QkNorm::Head) => Some(config.head_dim),
+            Some(QkNorm::Head | QkNorm::Rotated) => Some(config.head_dim),
             Some(QkNorm::Row) => Some(heads_width),
         };
         let Projections {
@@ -493,19 +493,46 @@ impl<O: Ops> Loader<'_, O> {
             }
             None => Ok(None),
         };
+        let (query_norm, key_norm) = if arch.qk_norm == Some(QkNorm::Rotated) {
+            let [of_query, of_key] = self.rotated_norms(config.head_dim, name)?;
+            (Some(of_query), Some(of_key))
+        } else {
+            (
+                norm("attn_q_norm.weight", qk_norm(config.query_width()))?,
+                norm("attn_k_norm.weight", key_norm)?,
+            )
+        };
         Ok(AttentionWeights {
             query,
             gate,
             key,
             value,
-            query_norm: norm("attn_q_norm.weight", qk_norm(config.query_width()))?,
-            key_norm: norm("attn_k_norm.weight", key_norm)?,
+            query_norm,
+            key_norm,
             value_norm: ones.transpose().map_err(device)?,
             sinks: arch
                 .sinks
                 .then(|| self.norm(&name("attn_sinks.weight"), config.n_heads))
                 .transpose()?,
         })
+    }
+
+    /// Loads the norms of queries and keys that are normed after they are rotated. A rotation changes no
+    /// root mean square, so keys are normed before it, without weights. In query times key each pair of
+    /// elements has the product of both weights, which the query gets after it is rotated.
+    fn rotated_norms(
+        &mut self,
+        head_dim: usize,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<[O::Vector; 2], LoadError> {
+        let mut weights = self.source.vector(&name("attn_q_norm.weight"), head_dim)?;
+        let of_keys = self.source.vector(&name("attn_k_norm.weight"), head_dim)?;
+        for (weight, of_key) in weights.iter_mut().zip(of_keys) {
+            *weight *= of_key;
+        }
+        let weights = self.ops.vector(weights).map_err(device)?;
+        let ones = self.ops.vector(vec![1.0; head_dim]).map_err(device)?;
+        Ok([weights, ones])
     }
 
     /// Loads latent attention, but for its output.
@@ -885,10 +912,12 @@ impl<O: Ops> Loader<'_, O> {
         };
         let both = "ffn_gate_up_exps.weight";
         let (gates, ups) = if !config.gated {
-            let ups = self.stack(&name("ffn_up_exps"), n, width, outer)?;
+            let ups = self.stack(&name("ffn_up_exps"), true, [n, width, outer])?;
             (Vec::new(), ups)
         } else if self.source.has(&name(both)) {
-            let all = self.source.matrices(&name(both), n, 2 * width, outer)?;
+            let all = self
+                .source
+                .scaled_matrices(&name(both), n, 2 * width, outer)?;
             let halves = |rows: Range<usize>| all.iter().map(move |both| both.rows(rows.clone()));
             let gates = halves(0..width).map(|gate| self.expert(gate, None));
             let gates = gates.collect::<Result<Vec<_>, _>>()?;
@@ -896,11 +925,12 @@ impl<O: Ops> Loader<'_, O> {
             (gates, ups.collect::<Result<Vec<_>, _>>()?)
         } else {
             (
-                self.stack(&name("ffn_gate_exps"), n, width, outer)?,
-                self.stack(&name("ffn_up_exps"), n, width, outer)?,
+                self.stack(&name("ffn_gate_exps"), true, [n, width, outer])?,
+                self.stack(&name("ffn_up_exps"), true, [n, width, outer])?,
             )
         };
-        let downs = self.stack(&name("ffn_down_exps"), n, outer, width)?;
+        // What they give is multiplied with their scale and weight at once.
+        let downs = self.stack(&name("ffn_down_exps"), false, [n, outer, width])?;
         let gates = gates.into_iter().map(Some).chain(repeat_with(|| None));
         let networks = ups
             .into_iter()
@@ -961,17 +991,20 @@ impl<O: Ops> Loader<'_, O> {
         })
     }
 
-    /// Loads `name.weight`, a matrix for each expert, and, if there are some, `name.bias`.
+    /// Loads `name.weight`, a matrix for each expert, and, if there are some, `name.bias` and, where that is
+    /// wanted, `name.scale`.
     fn stack(
         &mut self,
         name: &str,
-        n: usize,
-        n_rows: usize,
-        n_cols: usize,
+        scaled: bool,
+        [n, n_rows, n_cols]: [usize; 3],
     ) -> Result<Vec<Linear<O>>, LoadError> {
-        let matrices = self
-            .source
-            .matrices(&format!("{name}.weight"), n, n_rows, n_cols)?;
+        let full = format!("{name}.weight");
+        let matrices = if scaled {
+            self.source.scaled_matrices(&full, n, n_rows, n_cols)?
+        } else {
+            self.source.matrices(&full, n, n_rows, n_cols)?
+        };
         let biases = self
             .source
             .optional_rows(&format!("{name}.bias"), n, n_rows)?;

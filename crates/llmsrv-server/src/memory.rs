@@ -1,8 +1,9 @@
 //! How much memory loaded models may take, and how much they take.
 //!
 //! Each model has an [`Account`] from before it is loaded until its memory is really free: its
-//! weights, packed or in the mapped file (the same number of bytes up to padding), and its KV cache,
-//! which grows. Nothing grows without asking its account, so the sum keeps within the limit.
+//! weights, packed or in the mapped file (the same number of bytes up to padding, but for the types of
+//! the fewest bits), and its KV cache, which grows. Nothing grows without asking its account, so the sum
+//! keeps within the limit.
 
 use std::{
     path::{Path, PathBuf},
@@ -235,8 +236,9 @@ impl MemoryEstimate {
                 continue;
             };
             let tensors = file.header().tensors.iter();
-            need.weights =
-                tensors.fold(need.weights, |sum, tensor| sum.saturating_add(tensor.bytes));
+            need.weights = tensors.fold(need.weights, |sum, tensor| {
+                sum.saturating_add(tensor.resident_bytes())
+            });
             if idx == 0 {
                 need.kv = kv_bytes(&file, &context, kv_type).unwrap_or(0);
             }

@@ -3,7 +3,8 @@
 //! Sixteen rows of weights make a row panel; a row panel is a sequence of blocks of the type's own length, each
 //! with the blocks of all 16 rows. A vector of 64 bytes holds four bytes of every row: lane `r` belongs
 //! to row `r`. So a vector of quants meets four activations that are the same for all lanes, and sums
-//! need no shuffling: lanes are outputs. Nothing is expanded: a row panel is as long as its rows in the file.
+//! need no shuffling: lanes are outputs. Nothing is expanded: a row panel is as long as its rows in the file,
+//! except for the types of [`grids`], of TQ1_0, and zeros where the last row panel is not full.
 //!
 //! Row panels of numbers with a floating point have 32 rows, and each activation that is fetched meets two
 //! vectors: with one, fetching would take longer than multiplying.
@@ -24,6 +25,11 @@
 //! | Q5_K | scale, scale of minimums | 3 of sub-block scales, 8 times (4 of nibbles, 1 of fifth bits) |
 //! | Q6_K | scale | 4 of sub-block scales, 8 times (4 of nibbles, 2 of two high bits) |
 //! | IQ4_XS | scale, upper bits of sub-block scales | 1 of sub-block scales, 8 times 4 of nibbles |
+//! | IQ1_S | scale | 1 of sub-block scales, 8 times 2 of quants of two bits |
+//! | IQ2_XXS | scale | 1 of sub-block scales, 8 times 3 of quants of three bits |
+//! | IQ1_M, IQ2_XS, IQ2_S | scale | 2 of sub-block scales, 8 times 3 of quants of three bits |
+//! | IQ3_XXS, IQ3_S | scale | 1 of sub-block scales, 8 times 4 of nibbles |
+//! | TQ1_0, TQ2_0 | scale | 8 times 2 of quants of two bits |
 //! | F32, F16 | none | 32 times 32 numbers, one of each row |
 //! | BF16 | none | 16 times 32 pairs of numbers, one of each row |
 //!
@@ -39,6 +45,8 @@
 //! second for `28..32`, and in the third the upper bit of both. Sub-block scales that the file counts from -32
 //! are signed here.
 
+mod grids;
+
 use std::{
     array,
     hint::black_box,
@@ -47,6 +55,7 @@ use std::{
 
 use llmsrv_gguf::TensorType;
 
+pub(super) use self::grids::{IQ1M, IQ1S, IQ2S, IQ2XS, IQ2XXS, IQ3S, IQ3XXS};
 use super::{
     activations::{Bf16Block, F32Block, Q8Block32, Q8Block256},
     isa::{AHEAD, Isa},
@@ -143,6 +152,14 @@ pub(super) fn layout(ty: TensorType) -> Option<Layout> {
         TensorType::Q5_K => of::<Q5K>(),
         TensorType::Q6_K => of::<Q6K>(),
         TensorType::IQ4_XS => of::<IQ4XS>(),
+        TensorType::IQ1_S => of::<IQ1S>(),
+        TensorType::IQ1_M => of::<IQ1M>(),
+        TensorType::IQ2_XXS => of::<IQ2XXS>(),
+        TensorType::IQ2_XS => of::<IQ2XS>(),
+        TensorType::IQ2_S => of::<IQ2S>(),
+        TensorType::IQ3_XXS => of::<IQ3XXS>(),
+        TensorType::IQ3_S => of::<IQ3S>(),
+        TensorType::TQ1_0 | TensorType::TQ2_0 => of::<TQ>(),
         TensorType::F32 => of::<F32>(),
         TensorType::F16 => of::<F16>(),
         TensorType::BF16 => of::<BF16>(),
@@ -503,6 +520,8 @@ trait SuperBlockQuants: Quants {
     const SCALE_BITS: u32 = 8;
     /// What is to be taken away from the products.
     const EXCESS: Excess;
+    /// What the products count, as a share of the scale in the head: a power of two.
+    const UNIT: f32 = 1.0;
 
     /// Reads the sub-block scales of a quad, which is four stretches: signed numbers, each in the upper bits
     /// of its byte.
@@ -525,6 +544,8 @@ enum Excess {
     Offset(i32),
     /// The small minimums, whose scale is in the head.
     Minimums,
+    /// The small minimums, whose scale is that of the products.
+    SameMinimums,
 }
 
 macro_rules! long_formats {
@@ -550,7 +571,7 @@ macro_rules! long_formats {
     )*};
 }
 
-long_formats!(Q2K Q3K Q4K Q5K Q6K IQ4XS);
+long_formats!(Q2K Q3K Q4K Q5K Q6K IQ4XS IQ1S TQ);
 
 #[inline(always)]
 unsafe fn long_block<I: Isa, T: SuperBlockQuants, const C: usize>(
@@ -601,13 +622,20 @@ unsafe fn long_block<I: Isa, T: SuperBlockQuants, const C: usize>(
                 keep_order();
             }
         }
-        if let Excess::Offset(offset) = T::EXCESS {
+        if let Excess::Offset(_) | Excess::SameMinimums = T::EXCESS {
+            let offset = match T::EXCESS {
+                Excess::Offset(offset) => offset,
+                _ => 1,
+            };
             let excess = excess::<I, T, C>(head, body, x);
             for token in 0..C {
                 totals[token] = I::multiply_add(totals[token], excess[token], I::splat(-offset));
             }
         }
-        let scales = I::halves(head);
+        let mut scales = I::halves(head);
+        if T::UNIT != 1.0 {
+            scales = I::multiply(scales, I::splat_float(T::UNIT));
+        }
         for token in 0..C {
             let scale = I::multiply(scales, I::splat_float((*x.add(token)).scale));
             sums[0][token] = I::fused(sums[0][token], I::float(totals[token]), scale);
@@ -635,7 +663,7 @@ unsafe fn excess<I: Isa, T: SuperBlockQuants, const C: usize>(
         let mut excess = [I::splat(0); C];
         for quad in 0..64 / T::STRETCH {
             let (factors, bits) = match T::EXCESS {
-                Excess::Minimums => (T::minimums::<I>(body, quad), 8),
+                Excess::Minimums | Excess::SameMinimums => (T::minimums::<I>(body, quad), 8),
                 Excess::None | Excess::Offset(_) => {
                     (T::scales::<I>(head, body, quad), T::SCALE_BITS)
                 }
@@ -675,17 +703,7 @@ impl Quants for Q2K {
     #[inline(always)]
     unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe {
-            let (mask, by) = (I::splat(0x0303_0303), 2 * v as u32);
-            let (low, high) = (
-                once_ahead::<I>(quants, v),
-                once_ahead::<I>(quants.add(64), v),
-            );
-            [
-                I::and(I::shr(low, by), mask),
-                I::and(I::shr(high, by), mask),
-            ]
-        }
+        unsafe { two_bits::<I>(quants, v) }
     }
 }
 impl SuperBlockQuants for Q2K {
@@ -714,20 +732,7 @@ impl Quants for Q3K {
     #[inline(always)]
     unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
         // SAFETY: the caller's promise.
-        unsafe {
-            let mask = I::splat(0x0707_0707);
-            if v < 3 {
-                let both = I::load_ahead(quants.add(64 * v));
-                return [I::and(both, mask), I::and(I::shr(both, 3), mask)];
-            }
-            let (two, one) = (I::splat(0x0303_0303), I::splat(0x0404_0404));
-            let (low, high) = (I::load(quants), I::load(quants.add(64)));
-            let tops = I::load(quants.add(128));
-            [
-                I::or(I::and(I::shr(low, 6), two), I::and(I::shr(tops, 4), one)),
-                I::or(I::and(I::shr(high, 6), two), I::and(I::shr(tops, 5), one)),
-            ]
-        }
+        unsafe { three_bits::<I>(quants, v) }
     }
 }
 impl SuperBlockQuants for Q3K {
@@ -867,6 +872,70 @@ impl SuperBlockQuants for IQ4XS {
                 six_bit_scales::<I>(I::shr(four, 2), I::shl(two, 4))
             }
         }
+    }
+}
+
+/// TQ1_0 and TQ2_0: two bits, 1 = zero, and no sub-block scales.
+pub(super) struct TQ;
+impl Quants for TQ {
+    const QUANTS: usize = 128;
+    #[inline(always)]
+    unsafe fn read<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { two_bits::<I>(quants, v) }
+    }
+    #[inline(always)]
+    unsafe fn start<I: Isa>(minus_sum: i32) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::splat(minus_sum) }
+    }
+}
+impl SuperBlockQuants for TQ {
+    const HEAD: usize = 32;
+    const SMALL: usize = 0;
+    const STRETCH: usize = 32;
+    const EXCESS: Excess = Excess::None;
+    #[inline(always)]
+    unsafe fn scales<I: Isa>(_: *const u8, _: *const u8, _: usize) -> I::Int {
+        // SAFETY: the caller's promise.
+        unsafe { I::splat(0x0101_0101) }
+    }
+}
+
+/// Reads the quants of two bits of elements `4v..` and of `16 + 4v..`.
+#[inline(always)]
+unsafe fn two_bits<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (mask, by) = (I::splat(0x0303_0303), 2 * v as u32);
+        let (low, high) = (
+            once_ahead::<I>(quants, v),
+            once_ahead::<I>(quants.add(64), v),
+        );
+        [
+            I::and(I::shr(low, by), mask),
+            I::and(I::shr(high, by), mask),
+        ]
+    }
+}
+
+/// As [`two_bits`], of three bits.
+#[inline(always)]
+unsafe fn three_bits<I: Isa>(quants: *const u8, v: usize) -> [I::Int; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mask = I::splat(0x0707_0707);
+        if v < 3 {
+            let both = I::load_ahead(quants.add(64 * v));
+            return [I::and(both, mask), I::and(I::shr(both, 3), mask)];
+        }
+        let (two, one) = (I::splat(0x0303_0303), I::splat(0x0404_0404));
+        let (low, high) = (I::load(quants), I::load(quants.add(64)));
+        let tops = I::load(quants.add(128));
+        [
+            I::or(I::and(I::shr(low, 6), two), I::and(I::shr(tops, 4), one)),
+            I::or(I::and(I::shr(high, 6), two), I::and(I::shr(tops, 5), one)),
+        ]
     }
 }
 

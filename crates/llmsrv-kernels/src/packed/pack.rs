@@ -3,6 +3,7 @@
 use llmsrv_gguf::TensorType;
 
 use super::formats::Layout;
+use crate::quant::{Codes, GridFormat, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, trits};
 
 /// Writes one row's part of a packed block.
 pub(super) type PackRow = fn(block: &[u8], out: &mut Lane<'_>);
@@ -108,6 +109,37 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
             out.dword(0, lows.to_le_bytes());
             out.dwords(1, &block[8..]);
         },
+        TensorType::IQ1_S => |block, out| {
+            let mut codes = Iq1S::read(block);
+            let shifts = codes.elements.chunks(Iq1S::STRETCH);
+            for (n, elements) in codes.stretches.iter_mut().zip(shifts) {
+                *n |= (elements[0] >> 2) << 3;
+            }
+            out.scales(&codes.scale);
+            out.dword(0, stretches(&codes)[0]);
+            for (idx, elements) in sub_blocks(&codes.elements).enumerate() {
+                let elements = elements.map(|four| four & 0x0303_0303);
+                out.words(1 + 2 * idx, &fours(elements));
+            }
+        },
+        TensorType::IQ1_M => leveled::<Iq1M>,
+        TensorType::IQ2_XXS => leveled::<Iq2Xxs>,
+        TensorType::IQ2_XS => leveled::<Iq2Xs>,
+        TensorType::IQ2_S => leveled::<Iq2S>,
+        TensorType::IQ3_XXS => leveled::<Iq3Xxs>,
+        TensorType::IQ3_S => leveled::<Iq3S>,
+        TensorType::TQ1_0 => |block, out| {
+            out.scales(&block[52..54]);
+            for (idx, quants) in sub_blocks(&trits(block)).enumerate() {
+                out.words(2 * idx, &fours(quants));
+            }
+        },
+        TensorType::TQ2_0 => |block, out| {
+            out.scales(&block[64..66]);
+            for (idx, quants) in two_bits(&block[..64]).enumerate() {
+                out.words(2 * idx, &fours(quants));
+            }
+        },
         TensorType::F32 => |block, out| out.dwords(0, block),
         TensorType::F16 => |block, out| {
             for (idx, number) in block.as_chunks::<2>().0.iter().enumerate() {
@@ -123,6 +155,49 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
             }
         },
         _ => return None,
+    })
+}
+
+/// Packs a type whose elements are codes for levels.
+fn leveled<T: GridFormat>(block: &[u8], out: &mut Lane<'_>) {
+    let codes = T::read(block);
+    out.scales(&codes.scale);
+    let n_vectors = 32 / T::STRETCH;
+    for (idx, stretches) in stretches(&codes).into_iter().take(n_vectors).enumerate() {
+        out.dword(idx, stretches);
+    }
+    for (idx, elements) in sub_blocks(&codes.elements).enumerate() {
+        let first = n_vectors + T::CODE_BITS * idx;
+        if T::CODE_BITS == 3 {
+            out.words(first, &thirds(elements));
+            continue;
+        }
+        let [low @ .., a, b, c, d] = elements;
+        for (idx, (low, high)) in low.into_iter().zip([a, b, c, d]).enumerate() {
+            out.words(first + idx, &[low | high << 4]);
+        }
+    }
+}
+
+/// Puts the numbers of eight stretches into four bytes: byte `i` has those of `i` and of `4 + i`.
+fn stretches(codes: &Codes) -> [[u8; 4]; 2] {
+    let [low, high, third, last] = [0, 4, 8, 12].map(|first| {
+        let mut four = [0; 4];
+        four.copy_from_slice(&codes.stretches[first..first + 4]);
+        u32::from_le_bytes(four)
+    });
+    [low | high << 4, third | last << 4].map(u32::to_le_bytes)
+}
+
+/// Returns the elements of each 32 as eight times four.
+fn sub_blocks(elements: &[u8; 256]) -> impl Iterator<Item = [u32; 8]> {
+    let parts = elements.as_chunks::<32>().0.iter();
+    parts.map(|part| {
+        let mut fours = [0; 8];
+        for (four, bytes) in fours.iter_mut().zip(part.as_chunks().0) {
+            *four = u32::from_le_bytes(*bytes);
+        }
+        fours
     })
 }
 

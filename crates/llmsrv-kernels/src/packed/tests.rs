@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::{ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed, grouped_gemm};
 use crate::{Error, Pool, Weight, add_scaled, dequantize, gelu_mul, quantize, rms_norm, silu_mul};
 
-const TYPES: [TensorType; 16] = [
+const TYPES: [TensorType; 25] = [
     TensorType::Q4_0,
     TensorType::Q4_1,
     TensorType::Q5_0,
@@ -20,6 +20,15 @@ const TYPES: [TensorType; 16] = [
     TensorType::Q5_K,
     TensorType::Q6_K,
     TensorType::IQ4_XS,
+    TensorType::IQ1_S,
+    TensorType::IQ1_M,
+    TensorType::IQ2_XXS,
+    TensorType::IQ2_XS,
+    TensorType::IQ2_S,
+    TensorType::IQ3_XXS,
+    TensorType::IQ3_S,
+    TensorType::TQ1_0,
+    TensorType::TQ2_0,
     TensorType::F32,
     TensorType::F16,
     TensorType::BF16,
@@ -48,6 +57,11 @@ fn weights(ty: TensorType, rows: usize, cols: usize, seed: u64) -> Vec<u8> {
         TensorType::IQ4_XS => &[(0, 3e-4)],
         TensorType::Q2_K => &[(80, 3e-2), (82, 5e-2)],
         TensorType::Q3_K => &[(108, 8e-3)],
+        TensorType::IQ1_S => &[(0, 6e-2)],
+        TensorType::IQ2_XXS | TensorType::IQ2_XS | TensorType::IQ2_S => &[(0, 6e-3)],
+        TensorType::IQ3_XXS | TensorType::IQ3_S => &[(0, 2e-3)],
+        TensorType::TQ1_0 => &[(52, 0.5)],
+        TensorType::TQ2_0 => &[(64, 0.5)],
         _ => &[],
     };
     bytes = any_bytes(bytes.len(), seed);
@@ -55,6 +69,12 @@ fn weights(ty: TensorType, rows: usize, cols: usize, seed: u64) -> Vec<u8> {
         if ty == TensorType::MXFP4 {
             // Powers of two from 1/128 to 1/16, whose steps go up to 6.
             block[0] = 120 + block[0] % 4;
+        }
+        if ty == TensorType::IQ1_M {
+            // The scale is in the upper halves of four bytes: here 2^-4 and a little more.
+            for (byte, four_bits) in [(51, 0), (53, 12), (55, 2)] {
+                block[byte] = block[byte] & 15 | four_bits << 4;
+            }
         }
         for (at, scale) in scales {
             // Their lower bits stay as they are.
@@ -185,6 +205,10 @@ proptest! {
         // Scales that are infinite or not a number are for another test.
         for pair in bytes.chunks_exact_mut(2) {
             if pair[1] & 0x7c == 0x7c || ty.block_len() == 1 {
+                pair[1] &= !0x40;
+            }
+            // The scale of IQ1_M is in the upper halves of four such bytes.
+            if ty == TensorType::IQ1_M {
                 pair[1] &= !0x40;
             }
             // Nor is BF16 below the smallest normal number.
@@ -423,8 +447,8 @@ fn what_does_not_fit_is_an_error() {
     let packed = Packed::new(&weight(TensorType::Q4_0, 4, 64), &mut arena, &pool).unwrap();
     assert!(Packed::new(&weight(TensorType::Q4_0, 5, 64), &mut arena, &pool).is_err());
     assert!(Packed::new(&weight(TensorType::Q4_0, 4, 65), &mut arena, &pool).is_err());
-    let error = Packed::new(&weight(TensorType::IQ1_S, 4, 64), &mut arena, &pool).unwrap_err();
-    assert_eq!(error, Error::Unsupported(TensorType::IQ1_S));
+    let error = Packed::new(&weight(TensorType::Q8_K, 4, 64), &mut arena, &pool).unwrap_err();
+    assert_eq!(error, Error::Unsupported(TensorType::Q8_K));
     let mut x = Activations::default();
     assert!(
         x.quantize(&[1.0; 65], 65, ActivationFormat::Q8Block32, &pool)
@@ -493,8 +517,9 @@ fn activations_for_other_instructions_are_an_error() {
     }
 }
 
+/// What a model will take is computed from the header of its file, before anything is packed.
 #[test]
-fn packed_weights_take_no_more_memory_than_those_of_the_file() {
+fn packed_weights_take_the_memory_that_is_said() {
     for ty in TYPES {
         let (rows, cols) = (32, 512);
         let bytes = weights(ty, rows, cols, 2);
@@ -505,12 +530,7 @@ fn packed_weights_take_no_more_memory_than_those_of_the_file() {
             bytes: &bytes,
         };
         let packed = Packed::new(&weight, &mut Arena::default(), &Pool::new(1)).unwrap();
-        // A scale of MXFP4 is one byte in the file, and two here.
-        let longer = if ty == TensorType::MXFP4 {
-            bytes.len() / 17
-        } else {
-            0
-        };
-        assert_eq!(packed.bytes(), bytes.len() + longer, "{ty}");
+        let n_blocks = bytes.len() / ty.block_bytes();
+        assert_eq!(packed.bytes(), n_blocks * ty.resident_block_bytes(), "{ty}");
     }
 }

@@ -1,17 +1,23 @@
 //! Quantised formats: blocks of bytes to and from f32.
 //!
 //! The layouts are ggml's (`block_*` in its sources and the pages of the GGUF format): a block holds
-//! one or two scales in half precision and the small integers of 32 or 256 elements. One table row
-//! for each type; everything else works through the table.
+//! one or two scales in half precision and the small integers of 32 or 256 elements, or what stands for
+//! them. One table row for each type; everything else works through the table.
 
 mod blocks;
 mod encode;
 mod encode_k;
+mod grid_blocks;
+mod grids;
 mod super_blocks;
 
 use llmsrv_gguf::TensorType;
 
-pub(crate) use self::blocks::{IQ4_STEPS, MXFP4_DOUBLED};
+pub(crate) use self::{
+    blocks::{IQ4_STEPS, MXFP4_DOUBLED},
+    grid_blocks::{Codes, GridFormat, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs},
+    super_blocks::trits,
+};
 use crate::Error;
 
 /// Tells whether elements of this type can be computed with.
@@ -37,8 +43,8 @@ pub fn dequantize(ty: TensorType, bytes: &[u8], out: &mut [f32]) -> Result<(), E
 /// Packs f32 values into whole blocks of `ty`.
 ///
 /// F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 round to the nearest as the reference does; Q2_K to
-/// Q6_K, IQ4_NL and IQ4_XS search for the scales that lose least, which takes far longer. MXFP4 cannot
-/// be written. A block with values that are not finite is meaningless. `values.len()` must be a multiple
+/// Q6_K, IQ4_NL and IQ4_XS search for the scales that lose least, which takes far longer. The others can
+/// only be read. A block with values that are not finite is meaningless. `values.len()` must be a multiple
 /// of the type's block length and `out` as long as its blocks, in bytes.
 ///
 /// # Errors
@@ -113,6 +119,19 @@ const FORMATS: &[Format] = &[
     row(TensorType::Q4_K, super_blocks::q4_k, Some(encode_k::q4_k)),
     row(TensorType::Q5_K, super_blocks::q5_k, Some(encode_k::q5_k)),
     row(TensorType::Q6_K, super_blocks::q6_k, Some(encode_k::q6_k)),
+    row(TensorType::Q8_K, super_blocks::q8_k, None),
+    row(TensorType::IQ1_S, grid_blocks::unpack::<Iq1S>, None),
+    row(TensorType::IQ1_M, grid_blocks::unpack::<Iq1M>, None),
+    row(TensorType::IQ2_XXS, grid_blocks::unpack::<Iq2Xxs>, None),
+    row(TensorType::IQ2_XS, grid_blocks::unpack::<Iq2Xs>, None),
+    row(TensorType::IQ2_S, grid_blocks::unpack::<Iq2S>, None),
+    row(TensorType::IQ3_XXS, grid_blocks::unpack::<Iq3Xxs>, None),
+    row(TensorType::IQ3_S, grid_blocks::unpack::<Iq3S>, None),
+    row(TensorType::TQ1_0, super_blocks::tq1_0, None),
+    row(TensorType::TQ2_0, super_blocks::tq2_0, None),
+    row(TensorType::NVFP4, blocks::nvfp4, None),
+    row(TensorType::Q1_0, blocks::q1_0, None),
+    row(TensorType::Q2_0, blocks::q2_0, None),
 ];
 
 /// Reads a number of half precision.

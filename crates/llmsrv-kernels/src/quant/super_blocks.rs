@@ -143,6 +143,65 @@ pub(super) fn iq4_xs(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
+/// 240 elements of three values in 48 bytes, five to a byte, the last 16 in 4 bytes, four to a byte; scale.
+pub(super) fn tq1_0(bytes: &[u8], out: &mut [f32]) {
+    each::<54>(bytes, out, |block, out| {
+        let d = half([block[52], block[53]]);
+        for (value, step) in out.iter_mut().zip(trits(block)) {
+            *value = d * (f32::from(step) - 1.0);
+        }
+    });
+}
+
+/// Elements of two bits; scale.
+pub(super) fn tq2_0(bytes: &[u8], out: &mut [f32]) {
+    each::<66>(bytes, out, |block, out| {
+        let d = half([block[64], block[65]]);
+        for (sub_block, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            let shift = sub_block % 8 / 2 * 2;
+            for (value, byte) in out.iter_mut().zip(quarter(block, sub_block)) {
+                *value = d * (f32::from(byte >> shift & 3) - 1.0);
+            }
+        }
+    });
+}
+
+/// Scale of four bytes; signed bytes; their sums, which only products with other bytes would need.
+pub(super) fn q8_k(bytes: &[u8], out: &mut [f32]) {
+    each::<292>(bytes, out, |block, out| {
+        let d = f32::from_le_bytes([block[0], block[1], block[2], block[3]]);
+        for (value, q) in out.iter_mut().zip(&block[4..260]) {
+            *value = d * f32::from(q.cast_signed());
+        }
+    });
+}
+
+/// Reads the elements of a block of TQ1_0: 0, 1 or 2.
+///
+/// A byte `b` stands for the fraction `b / 256`, whose digits in base 3 are the elements. They lie a
+/// whole group of bytes apart:
+///
+/// ```text
+/// bytes  0..32     first digits: elements 0..32, second 32..64, ... fifth 128..160
+/// bytes 32..48     first digits: 160..176, ... fifth 224..240
+/// bytes 48..52     first digits: 240..244, ... fourth 252..256
+/// ```
+pub(crate) fn trits(block: &[u8]) -> [u8; 256] {
+    let groups = [(0..32, 5), (32..48, 5), (48..52, 4)];
+    let digits = groups.into_iter().flat_map(|(bytes, n_digits)| {
+        let powers = [1_u8, 3, 9, 27, 81].into_iter().take(n_digits);
+        powers.flat_map(move |power| {
+            let bytes = block[bytes.clone()].iter();
+            bytes.map(move |byte| ((u16::from(byte.wrapping_mul(power)) * 3) >> 8) as u8)
+        })
+    });
+    let mut out = [0; 256];
+    for (out, digit) in out.iter_mut().zip(digits) {
+        *out = digit;
+    }
+    out
+}
+
 fn each<const BYTES: usize>(
     bytes: &[u8],
     out: &mut [f32],

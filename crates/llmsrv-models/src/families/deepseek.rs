@@ -1,14 +1,24 @@
-//! DeepSeek V2, V3 and R1, and others of their build: latent attention and many small experts.
+//! DeepSeek: many small experts, and from V2 on latent attention; and others of their build.
 //! <https://arxiv.org/abs/2405.04434>
 
 use llmsrv_engine::LoadError;
 
-use super::{LARGEST_HEAD, base_with, rope, set_gating, set_shared, small_count};
+use super::{
+    LARGEST_HEAD, base, base_with, rope, set_experts, set_gating, set_shared, small_count,
+};
 use crate::{
     arch::{ArchConfig, Gating, LatentConfig, Mixer, Temperature},
     rope::{RopeStyle, Scaling},
     source::{Source, invalid},
 };
+
+/// DeepSeek MoE, the first of them: plain attention, and weights of experts that are left as they are.
+pub(super) fn deepseek(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = base(source, RopeStyle::Interleaved)?;
+    set_experts(&mut arch, |experts| experts.normalize = false);
+    set_shared(&mut arch, source)?;
+    Ok(arch)
+}
 
 /// DeepSeek 2. Newer files say the sizes of heads apart from those of what is stored (`_mla`); in older ones
 /// the usual keys are those of heads.

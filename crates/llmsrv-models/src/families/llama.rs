@@ -3,9 +3,9 @@
 
 use llmsrv_engine::LoadError;
 
-use super::base;
+use super::{base, set_plain};
 use crate::{
-    arch::{ArchConfig, Temperature},
+    arch::{Activation, ArchConfig, Temperature},
     rope::RopeStyle,
     source::{Source, invalid},
 };
@@ -40,5 +40,13 @@ pub(super) fn mistral3(source: &Source) -> Result<ArchConfig, LoadError> {
 pub(super) fn seed_oss(source: &Source) -> Result<ArchConfig, LoadError> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.feed_forward_norm = "post_attention_norm";
+    Ok(arch)
+}
+
+/// AFM of Arcee: networks have no gate.
+pub(super) fn arcee(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = base(source, RopeStyle::Interleaved)?;
+    set_plain(&mut arch);
+    arch.activation = Activation::ReluSquared;
     Ok(arch)
 }

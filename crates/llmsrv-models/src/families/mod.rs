@@ -6,6 +6,8 @@
 
 mod classic;
 mod deepseek;
+mod dots;
+mod ernie;
 mod exaone;
 mod falcon_h1;
 mod gemma;
@@ -14,6 +16,7 @@ mod gemma4;
 mod glm;
 mod gpt_oss;
 mod granite;
+mod hunyuan;
 mod lfm2;
 mod llama;
 mod llama4;
@@ -45,12 +48,16 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 52] = [
+const FAMILIES: [(&str, Family); 58] = [
+    ("arcee", llama::arcee),
     ("chatglm", glm::chatglm),
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
+    ("deepseek", deepseek::deepseek),
     ("deepseek2", deepseek::deepseek2),
+    ("dots1", dots::dots1),
     ("ernie4_5", llama::llama),
+    ("ernie4_5-moe", ernie::ernie_moe),
     ("exaone", exaone::exaone),
     ("exaone4", exaone::exaone4),
     ("falcon", classic::falcon),
@@ -68,6 +75,8 @@ const FAMILIES: [(&str, Family); 52] = [
     ("granite", granite::granite),
     ("granitehybrid", granite::hybrid),
     ("granitemoe", granite::granite),
+    ("hunyuan-dense", hunyuan::hunyuan_dense),
+    ("hunyuan-moe", hunyuan::hunyuan_moe),
     ("internlm2", llama::llama),
     ("lfm2", lfm2::lfm2),
     ("lfm2moe", lfm2::lfm2),

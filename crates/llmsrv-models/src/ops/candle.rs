@@ -237,7 +237,9 @@ impl Ops for CandleOps {
         let bytes = source.bytes();
         // Candle reads the blocks in place and insists on their alignment.
         let aligned = bytes.as_ptr().align_offset(4) == 0;
-        let plain = if let Some(dtype) = block_type(source.dtype()).filter(|_| aligned) {
+        let plain = if let Some(dtype) =
+            block_type(source.dtype()).filter(|_| aligned && source.scale == 1.0)
+        {
             let storage = QStorage::from_data(bytes.into(), &self.device, dtype);
             let packed = storage.and_then(|storage| QTensor::new(storage, shape));
             let packed = packed.map_err(failed)?;
@@ -250,6 +252,9 @@ impl Ops for CandleOps {
             let mut values = vec![0.0; source.n_rows * source.n_cols];
             llmsrv_kernels::dequantize(source.dtype(), bytes, &mut values)
                 .map_err(|error| ModelError::Compute(error.to_string()))?;
+            for value in &mut values {
+                *value *= source.scale;
+            }
             Tensor::from_vec(values, shape, &self.device)
         };
         let transposed = plain.and_then(|matrix| matrix.t());

@@ -37,8 +37,8 @@ pub(crate) struct CpuOps {
 
 /// A weight matrix, in the form that its type is multiplied in.
 pub(crate) enum Matrix {
-    /// As the kernels read it.
-    Packed(Packed),
+    /// As the kernels read it; products are to be multiplied with the number.
+    Packed(Packed, f32),
     /// As it lies in its file.
     File(FileMatrix),
 }
@@ -46,8 +46,16 @@ pub(crate) enum Matrix {
 impl Matrix {
     fn n_rows(&self) -> usize {
         match self {
-            Matrix::Packed(packed) => packed.n_rows(),
+            Matrix::Packed(packed, _) => packed.n_rows(),
             Matrix::File(file) => file.n_rows,
+        }
+    }
+
+    /// Returns what products are to be multiplied with.
+    fn scale(&self) -> f32 {
+        match self {
+            Matrix::Packed(_, scale) => *scale,
+            Matrix::File(file) => file.scale,
         }
     }
 }
@@ -107,7 +115,7 @@ impl CpuOps {
     /// Returns how many rounded rows an activation row is for these weights.
     fn n_parts(&self, weights: &Matrix) -> usize {
         match weights {
-            Matrix::Packed(packed) => self.n_parts_of(packed.kind()),
+            Matrix::Packed(packed, _) => self.n_parts_of(packed.kind()),
             Matrix::File(_) => 1,
         }
     }
@@ -152,11 +160,11 @@ impl CpuOps {
         quantized.map_err(failed)
     }
 
-    /// Returns weights whose products need no more than their own kernel: packed, and not met by two rows
-    /// for each row of activations.
+    /// Returns weights whose products need no more than their own kernel: packed, without a scale, and not
+    /// met by two rows for each row of activations.
     fn plain<'a>(&self, weights: &'a Matrix) -> Option<&'a Packed> {
         match weights {
-            Matrix::Packed(packed) if self.n_parts_of(packed.kind()) == 1 => Some(packed),
+            Matrix::Packed(packed, 1.0) if self.n_parts_of(packed.kind()) == 1 => Some(packed),
             _ => None,
         }
     }
@@ -195,7 +203,7 @@ impl Ops for CpuOps {
         source.expect(false);
         let extra = packed.bytes().saturating_sub(source.file_bytes());
         self.extra_weight_bytes += extra as u64;
-        Ok(Matrix::Packed(packed))
+        Ok(Matrix::Packed(packed, source.scale))
     }
 
     fn extra_weight_bytes(&self) -> u64 {
@@ -356,7 +364,7 @@ impl Ops for CpuOps {
         });
         for kind in ActivationFormat::ALL {
             let needed = matrices.iter().any(|(matrix, _)| match matrix {
-                Matrix::Packed(packed) => packed.kind() == kind,
+                Matrix::Packed(packed, _) => packed.kind() == kind,
                 Matrix::File(_) => false,
             });
             if needed {
@@ -367,7 +375,7 @@ impl Ops for CpuOps {
         for ((matrix, bias), out) in matrices.iter().zip(&mut results) {
             let out = out.values_mut();
             match matrix {
-                Matrix::Packed(weights) => {
+                Matrix::Packed(weights, _) => {
                     let x = &self.inputs[weights.kind() as usize];
                     let mut product = Gemm::new(weights, x, out);
                     if self.plain(matrix).is_some() {
@@ -388,6 +396,14 @@ impl Ops for CpuOps {
             }
             if self.n_parts(matrix) == 2 {
                 result.add_pairs();
+            }
+            let scale = matrix.scale();
+            if scale != 1.0 {
+                self.in_rows(result, |_, rows| {
+                    for value in rows {
+                        *value *= scale;
+                    }
+                });
             }
             if let Some(bias) = bias {
                 self.in_rows(result, |_, rows| {

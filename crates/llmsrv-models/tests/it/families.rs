@@ -213,6 +213,32 @@ fn the_list_of_models_is_that_of_the_program() {
     assert_eq!(llmsrv_models::refusal("clippy"), None);
 }
 
+/// So does its table of what people pull, whose rows name one architecture or several.
+#[test]
+fn what_people_pull_runs_if_its_architectures_do() {
+    let text = include_str!("../../../../docs/models.md");
+    let (_, section) = text.split_once("## What people pull\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let known: Vec<&str> = llmsrv_models::architectures()
+        .chain(llmsrv_models::encoders())
+        .collect();
+    let mut n_rows = 0;
+    for row in section.lines().filter(|line| line.contains("| `")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [_, architectures, state] = cells[..] else {
+            panic!("{row}");
+        };
+        let mut names = architectures.split(", ").map(|name| name.trim_matches('`'));
+        let expected = match names.all(|name| known.contains(&name)) {
+            true => "runs",
+            false => "not yet",
+        };
+        assert_eq!(state, expected, "{row}");
+        n_rows += 1;
+    }
+    assert_eq!(n_rows, 50 + 25);
+}
+
 #[test]
 fn cpu_and_candle_agree() {
     for case in CASES {

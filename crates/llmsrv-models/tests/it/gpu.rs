@@ -28,10 +28,11 @@ fn on_the_cpu(case: &Case) -> Box<dyn Model> {
 }
 
 /// The families that a GPU computes: those without a recurrent state, latent attention, several
-/// residual streams and attention in chunks.
+/// residual streams, attention in chunks and scales beside tensors.
 fn computed() -> impl Iterator<Item = &'static Case> {
     let cases = CASES.iter().filter(|case| case.parts.latent.is_none());
     let cases = cases.filter(|case| case.parts.streams == 0 && case.name != "llama4");
+    let cases = cases.filter(|case| !case.parts.scales);
     cases.filter(|case| !keeps_state(case))
 }
 
@@ -155,6 +156,11 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
     let chunks = CASES.iter().find(|case| case.name == "llama4").unwrap();
     let reason = refusal(&chunks.write(folder.path()), SOFTWARE);
     assert!(reason.contains("attention in chunks"), "{reason}");
+
+    for scaled in CASES.iter().filter(|case| case.parts.scales) {
+        let reason = refusal(&scaled.write(folder.path()), SOFTWARE);
+        assert!(reason.contains("is a scale"), "{reason}");
+    }
 
     let latent = CASES.iter().find(|case| case.parts.latent.is_some());
     let reason = refusal(&latent.unwrap().write(folder.path()), SOFTWARE);

@@ -6,7 +6,7 @@ use crate::tiny::{Case, all_logits, difference, wide};
 use llmsrv_engine::{ActivationPrecision, LoadOptions};
 use llmsrv_gguf::TensorType;
 
-const TYPES: [TensorType; 16] = [
+const TYPES: [TensorType; 29] = [
     TensorType::F32,
     TensorType::F16,
     TensorType::BF16,
@@ -23,6 +23,19 @@ const TYPES: [TensorType; 16] = [
     TensorType::MXFP4,
     TensorType::IQ4_NL,
     TensorType::IQ4_XS,
+    TensorType::IQ1_S,
+    TensorType::IQ1_M,
+    TensorType::IQ2_XXS,
+    TensorType::IQ2_XS,
+    TensorType::IQ2_S,
+    TensorType::IQ3_XXS,
+    TensorType::IQ3_S,
+    TensorType::TQ1_0,
+    TensorType::TQ2_0,
+    TensorType::NVFP4,
+    TensorType::Q8_K,
+    TensorType::Q1_0,
+    TensorType::Q2_0,
 ];
 
 #[test]

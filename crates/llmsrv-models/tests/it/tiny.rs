@@ -155,6 +155,8 @@ pub(crate) struct Parts {
     pub(crate) streams: usize,
     /// Heads share one row of each position.
     pub(crate) latent: Option<Latent>,
+    /// Matrices have scales beside them.
+    pub(crate) scales: bool,
     /// Type of the matrices.
     pub(crate) dtype: TensorType,
 }
@@ -238,6 +240,7 @@ const PLAIN: Parts = Parts {
     scores: 0,
     streams: 0,
     latent: None,
+    scales: false,
     dtype: TensorType::F32,
 };
 
@@ -818,6 +821,128 @@ pub(crate) const CASES: &[Case] = &[
         parts: Parts {
             tied: true,
             ..PLAIN
+        },
+    },
+    Case {
+        name: "llama_scales",
+        architecture: "llama",
+        keys: &[],
+        parts: Parts {
+            scales: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "qwen3moe_scales",
+        architecture: "qwen3moe",
+        keys: &[
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+        ],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            scales: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "arcee",
+        architecture: "arcee",
+        keys: &[("rope.freq_base", F(500_000.0))],
+        parts: Parts {
+            plain: true,
+            divisors: &["rope_freqs.weight"],
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "deepseek",
+        architecture: "deepseek",
+        keys: &[
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(2)),
+            ("expert_weights_scale", F(1.0)),
+        ],
+        parts: Parts {
+            n_kv_heads: 4,
+            hidden: 24,
+            shared: 48,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "dots1",
+        architecture: "dots1",
+        keys: &[
+            ("rope.freq_base", F(10_000_000.0)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(2)),
+            ("expert_gating_func", U(2)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(2.5)),
+        ],
+        parts: Parts {
+            n_kv_heads: 4,
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            hidden: 24,
+            shared: 48,
+            selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "ernie4_5_moe",
+        architecture: "ernie4_5-moe",
+        keys: &[
+            ("rope.freq_base", F(500_000.0)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("interleave_moe_layer_step", U(1)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_feed_forward_length", U(40)),
+            ("expert_shared_count", U(2)),
+        ],
+        parts: Parts {
+            n_layers: 4,
+            shared: 40,
+            selection_bias: true,
+            tied: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "hunyuan_dense",
+        architecture: "hunyuan-dense",
+        keys: &[("rope.freq_base", F(11_158_840.0))],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            tied: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "hunyuan_moe",
+        architecture: "hunyuan-moe",
+        keys: &[
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_shared_feed_forward_length", U(40)),
+        ],
+        parts: Parts {
+            head_dim: 32,
+            qk_norm: QkNorm::Head,
+            shared: 40,
+            ..EXPERTS
         },
     },
     Case {
@@ -2091,6 +2216,19 @@ impl Case {
                 }
             }
         }
+        if parts.scales {
+            let scales = list.iter().filter_map(|(name, shape)| {
+                let stem = name.strip_suffix(".weight")?;
+                let is_matrix = name.starts_with("blk.") && !name.contains("gate_inp");
+                match shape[..] {
+                    [_, _] if is_matrix => Some((format!("{stem}.scale"), vec![1])),
+                    [_, _, n] => Some((format!("{stem}.scale"), vec![n])),
+                    _ => None,
+                }
+            });
+            let scales: Vec<_> = scales.collect();
+            list.extend(scales);
+        }
         let as_u64 = |(name, shape): (String, Vec<usize>)| {
             (name, shape.into_iter().map(|dim| dim as u64).collect())
         };
@@ -2137,9 +2275,19 @@ pub(crate) fn encode(dtype: TensorType, values: &[f32]) -> Vec<u8> {
         let scales = BLOCK_SCALES.iter().find(|row| row.0 == dtype);
         let scales = scales.map_or(&[][..], |row| row.1);
         for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
-            if dtype == TensorType::MXFP4 {
+            match dtype {
                 // Its scale is a power of two: 2^(byte - 127).
-                block[0] = 122;
+                TensorType::MXFP4 => block[0] = 122,
+                // From 1/32 to 1/16: three bits of mantissa stay random.
+                TensorType::NVFP4 => block[..4].iter_mut().for_each(|d| *d = *d & 7 | 2 << 3),
+                // Four bits of a half-precision number in each of four words.
+                TensorType::IQ1_M => {
+                    for (at, four_bits) in [(51, 0), (53, 4), (55, 2)] {
+                        block[at] = block[at] & 15 | four_bits << 4;
+                    }
+                }
+                TensorType::Q8_K => block[..4].copy_from_slice(&1.4e-3_f32.to_le_bytes()),
+                _ => {}
             }
             for (at, scale) in scales {
                 // A half-precision number whose lower bits stay random.
@@ -2152,7 +2300,7 @@ pub(crate) fn encode(dtype: TensorType, values: &[f32]) -> Vec<u8> {
 }
 
 /// Where the scales of a block lie (offset in bytes), and what makes weights of about 0.1.
-const BLOCK_SCALES: [(TensorType, &[(usize, f32)]); 7] = [
+const BLOCK_SCALES: [(TensorType, &[(usize, f32)]); 17] = [
     (TensorType::Q2_K, &[(80, 4e-3), (82, 6e-3)]),
     (TensorType::Q3_K, &[(108, 1e-3)]),
     (TensorType::Q4_K, &[(0, 2e-4), (2, 1.5e-3)]),
@@ -2160,6 +2308,16 @@ const BLOCK_SCALES: [(TensorType, &[(usize, f32)]); 7] = [
     (TensorType::Q6_K, &[(208, 3e-5)]),
     (TensorType::IQ4_NL, &[(0, 1e-3)]),
     (TensorType::IQ4_XS, &[(0, 4e-5)]),
+    (TensorType::IQ1_S, &[(0, 1.5e-2)]),
+    (TensorType::IQ2_XXS, &[(0, 2e-3)]),
+    (TensorType::IQ2_XS, &[(0, 2e-3)]),
+    (TensorType::IQ2_S, &[(0, 2e-3)]),
+    (TensorType::IQ3_XXS, &[(0, 8e-4)]),
+    (TensorType::IQ3_S, &[(0, 7e-4)]),
+    (TensorType::TQ1_0, &[(52, 0.1)]),
+    (TensorType::TQ2_0, &[(64, 0.08)]),
+    (TensorType::Q1_0, &[(0, 0.1)]),
+    (TensorType::Q2_0, &[(0, 0.08)]),
 ];
 
 /// A xorshift generator: <https://www.jstatsoft.org/article/view/v008i14>.
