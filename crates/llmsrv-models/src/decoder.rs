@@ -12,6 +12,7 @@ use llmsrv_engine::{ModelError, Span, StepPlan};
 use crate::{
     arch::{Activation, ArchConfig, LatentConfig, LayerConfig, NormKind, Temperature},
     ops::{Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
+    rope::Places,
     routing::Choices,
     weights::{
         AttentionWeights, DeltaNetWeights, Experts, FeedForward, LatentWeights, Linear, Mixer, Mlp,
@@ -98,7 +99,7 @@ fn hidden<O: Ops>(
     if let Some(streams) = &weights.streams {
         return streams::hidden(arch, (weights, streams), ops, plan, (x, inputs));
     }
-    let mut rotations = Rotations::new(arch, ops, &plan.positions)?;
+    let mut rotations = Rotations::new(arch, ops, plan)?;
 
     let last_storing = arch.last_storing();
     // The rows that are left once no keys and values are stored any more.
@@ -145,7 +146,7 @@ fn hidden<O: Ops>(
             if idx + 1 < arch.layers.len() {
                 let left = wanted_rows(plan);
                 ops.begin_step(&left)?;
-                rotations = Rotations::new(arch, ops, &left.positions)?;
+                rotations = Rotations::new(arch, ops, &left)?;
                 wanted = Some(left);
             }
         }
@@ -215,12 +216,14 @@ struct Rotations<O: Ops> {
 }
 
 impl<O: Ops> Rotations<O> {
-    fn new(arch: &ArchConfig, ops: &mut O, positions: &[u32]) -> Result<Rotations<O>, ModelError> {
-        let angles = arch.ropes.iter().map(|rope| ops.angles(rope, positions));
+    fn new(arch: &ArchConfig, ops: &mut O, plan: &StepPlan) -> Result<Rotations<O>, ModelError> {
+        let places = Places::of(plan);
+        let angles = arch.ropes.iter().map(|rope| ops.angles(rope, places));
         let angles = angles.collect::<Result<Vec<_>, _>>()?;
         let temperatures = arch.query_temperature.map(|temperature| {
             let Temperature { span, offset, .. } = temperature;
-            let steps = positions.iter().map(|p| (*p as usize + offset) / span);
+            let positions = plan.positions.iter();
+            let steps = positions.map(|p| (*p as usize + offset) / span);
             let factor = |step: usize| 1.0 + temperature.scale * (1.0 + step as f32).ln();
             steps.map(factor).collect()
         });
@@ -249,6 +252,7 @@ fn wanted_rows(plan: &StepPlan) -> StepPlan {
                 left.tokens.extend(plan.tokens.get(row));
                 left.positions.extend(plan.positions.get(row));
                 left.ends.extend(plan.ends.get(row));
+                left.coordinates.extend(plan.coordinates.get(row));
             }
             left.spans.push(Span {
                 rows: at..left.tokens.len(),

@@ -48,6 +48,9 @@ impl<O: Ops> Decoder<O> {
         {
             return Err("a token is not in the vocabulary");
         }
+        if !plan.coordinates.is_empty() && plan.coordinates.len() != n_rows {
+            return Err("coordinates for each token are needed, or for none");
+        }
         let mut next_row = 0;
         for span in &plan.spans {
             if span.rows.start != next_row || span.rows.is_empty() || span.rows.end > n_rows {

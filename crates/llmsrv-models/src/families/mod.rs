@@ -85,7 +85,7 @@ const FAMILIES: [(&str, Family); 52] = [
     ("phi3", phi::phi3),
     ("qwen2", qwen::qwen2),
     ("qwen2moe", qwen::qwen2moe),
-    ("qwen2vl", qwen::qwen2),
+    ("qwen2vl", qwen::qwen2vl),
     ("qwen3", qwen::qwen3),
     ("qwen35", qwen_next::qwen35),
     ("qwen35moe", qwen_next::qwen35),

@@ -94,13 +94,14 @@ impl Vision for Reader {
             rows: self.config.n_rows(),
             embedding,
             whole: self.config.kind.is_whole(),
+            grid: None,
         });
         self.keep(image.clone());
         Ok(image)
     }
 
-    fn rows(&self) -> usize {
-        self.config.n_rows()
+    fn rows(&self, _bytes: &[u8]) -> Result<usize, ImageError> {
+        Ok(self.config.n_rows())
     }
 
     fn marks(&self) -> (&str, &str) {

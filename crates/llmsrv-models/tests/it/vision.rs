@@ -146,7 +146,7 @@ fn encoders_and_decoders_agree_with_other_implementations() {
             for (idx, (picture, expected)) in pictures().iter().zip(&expected.pictures).enumerate()
             {
                 let image = vision.encode(&picture.png()).unwrap();
-                assert_eq!(image.rows, vision.rows());
+                assert_eq!(image.rows, vision.rows(b"").unwrap());
                 assert_eq!(image.embedding.len(), image.rows * OUT);
                 let rows = difference(&image.embedding, &expected.embedding);
                 assert!(rows <= TOLERANCE, "{} {idx}: {rows}", eyes.name);
@@ -260,7 +260,7 @@ fn the_same_image_is_computed_once() {
         assert_eq!(other.1.cached_tokens, 20, "what is before the picture");
         assert_ne!(first.0, other.0, "{}", eyes.name);
         let again = ask(&one);
-        assert_eq!(again.1.cached_tokens, 20 + vision.rows() + 29);
+        assert_eq!(again.1.cached_tokens, 20 + vision.rows(b"").unwrap() + 29);
         assert_eq!(again.0, first.0, "{}", eyes.name);
     }
 }
