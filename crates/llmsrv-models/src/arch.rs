@@ -88,6 +88,12 @@ impl ArchConfig {
             .collect()
     }
 
+    /// Returns whether rows are rotated by their height and width, too.
+    pub(crate) fn rotates_by_place(&self) -> bool {
+        let mut axes = self.ropes.iter().flat_map(|rope| &rope.axes);
+        axes.any(|axis| *axis > 0)
+    }
+
     /// Returns the last layer that stores keys and values, or changes a state: behind it rows whose logits
     /// nobody wants do not matter.
     pub(crate) fn last_storing(&self) -> usize {

@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 use llmsrv_engine::LoadError;
 
-use super::config::{Config, Kind, Location};
+use super::config::{Config, Kind, Location, Sizing};
 use crate::source::{FileMatrix, Source, invalid};
 
 /// All weights of an encoder.
@@ -12,8 +12,8 @@ pub(super) struct Weights {
     pub patch: Linear,
     /// Goes before the patches, in encoders that were trained to classify.
     pub class: Option<Tensor>,
-    /// One row for each position, the class first.
-    pub positions: Tensor,
+    /// One row for each position, the class first; `None` = only rotations tell patches apart.
+    pub positions: Option<Tensor>,
     /// Norm before the layers.
     pub pre_norm: Option<Norm>,
     /// The layers, first to last.
@@ -32,6 +32,7 @@ pub(super) struct Layer {
     pub value: Linear,
     pub output: Linear,
     pub feed_forward_norm: Norm,
+    pub gate: Option<Linear>,
     pub up: Linear,
     pub down: Linear,
 }
@@ -40,6 +41,8 @@ pub(super) struct Layer {
 pub(super) enum Projector {
     /// One or two matrices, GELU after the first.
     Mlp(Linear, Option<Linear>),
+    /// Two matrices behind `merge` times `merge` patches side by side, GELU between.
+    Merger(Linear, Linear),
     /// The weight of an RMS norm, then a matrix that is stored transposed.
     Gemma3 {
         /// Weight of the norm of the averages.
@@ -49,7 +52,7 @@ pub(super) enum Projector {
     },
 }
 
-/// A norm to mean 0 and variance 1.
+/// The weights of a norm.
 pub(super) struct Norm {
     pub weight: Tensor,
     pub bias: Option<Tensor>,
@@ -134,7 +137,8 @@ impl Weights {
     ) -> Result<Weights, LoadError> {
         let names = match config.location {
             Location::Mmproj => &MMPROJ,
-            Location::Gemma3 => &WITHIN,
+            Location::Decoder if config.kind == Kind::Gemma3 => &WITHIN,
+            Location::Decoder => &MMPROJ,
         };
         let loader = Loader {
             names,
@@ -142,21 +146,26 @@ impl Weights {
             config,
             device,
         };
-        let (width, patch) = (config.width, config.patch_size);
-        let n_patches = config.side().pow(2);
+        let width = config.width;
+        let patch = Linear {
+            matrix: loader.patch_matrix()?,
+            bias: loader.optional(&format!("{}.bias", names.patch), width)?,
+        };
         let class = loader.optional("v.class_embd", width)?;
-        let n_positions = n_patches + usize::from(class.is_some());
-        let patch_name = format!("{}.weight", names.patch);
-        let patch_matrix = source.folded(&patch_name, &[patch, patch, 3, width])?;
-        let positions = source.matrix(names.positions, n_positions, width)?;
+        let positions = match config.sizing {
+            Sizing::Own { .. } => None,
+            Sizing::Square(side) => {
+                let n_patches = (side / config.patch_size).pow(2);
+                let n_positions = n_patches + usize::from(class.is_some());
+                let table = source.matrix(names.positions, n_positions, width)?;
+                Some(unpacked(&table, device).map_err(failed)?)
+            }
+        };
         let layers = (0..config.n_layers).map(|idx| loader.layer(idx));
         Ok(Weights {
-            patch: Linear {
-                matrix: loader.location(patch_matrix)?,
-                bias: loader.optional(&format!("{}.bias", names.patch), width)?,
-            },
+            patch,
             class,
-            positions: unpacked(&positions, device).map_err(failed)?,
+            positions,
             pre_norm: loader.optional_norm("v.pre_ln")?,
             layers: layers.collect::<Result<_, _>>()?,
             post_norm: loader.optional_norm(names.post_norm)?,
@@ -173,6 +182,23 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
+    /// Returns the matrix from the pixels of a patch. Models that read films have one for each of two
+    /// frames; both frames of a still image are the same, so their sum does.
+    fn patch_matrix(&self) -> Result<Matrix, LoadError> {
+        let (patch, width) = (self.config.patch_size, self.config.width);
+        let shape = [patch, patch, 3, width];
+        let name = format!("{}.weight", self.names.patch);
+        let first = self.source.folded(&name, &shape)?;
+        if !self.config.kind.has_grid() {
+            return self.location(first);
+        }
+        let second = self.source.folded(&format!("{name}.1"), &shape)?;
+        let both = [first, second].map(|frame| unpacked(&frame, self.device));
+        let [first, second] = both;
+        let sum = first.and_then(|first| first + second?);
+        sum.map(Matrix::Ready).map_err(failed)
+    }
+
     fn layer(&self, idx: usize) -> Result<Layer, LoadError> {
         let (names, width, hidden) = (self.names, self.config.width, self.config.hidden);
         let name = |part: &str| format!("v.blk.{idx}.{part}");
@@ -191,6 +217,10 @@ impl Loader<'_> {
             value: self.linear(&name("attn_v"), width, width)?,
             output: self.linear(&name(names.output), width, width)?,
             feed_forward_norm: self.norm(&name(names.feed_forward_norm))?,
+            gate: match self.config.kind {
+                Kind::Qwen25 => Some(self.linear(&name("ffn_gate"), hidden, width)?),
+                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 => None,
+            },
             up: self.linear(&name(up), hidden, width)?,
             down: self.linear(&name(down), width, hidden)?,
         })
@@ -203,6 +233,14 @@ impl Loader<'_> {
                 norm: self.vector(source.vector(self.names.pooled_norm, width)?)?,
                 matrix: self.location(source.matrix(self.names.projection, width, out_width)?)?,
             }),
+            Kind::Qwen2 | Kind::Qwen25 => {
+                let merged = self.config.merge.pow(2) * width;
+                let hidden = source.n_rows("mm.0.weight").unwrap_or(0);
+                Ok(Projector::Merger(
+                    self.linear("mm.0", hidden, merged)?,
+                    self.linear("mm.2", out_width, hidden)?,
+                ))
+            }
             // Only the projector of LLaVA has these two and nothing between.
             Kind::Mlp if source.has("mm.1.weight") || source.has("mm.3.weight") => {
                 let message = "a projector of more than two matrices";
