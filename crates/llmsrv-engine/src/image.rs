@@ -38,7 +38,8 @@ pub struct Image {
     pub digest: [u8; 32],
     /// Rows, i.e. positions in the prompt.
     pub rows: usize,
-    /// The rows, `[rows * width]` row-major, as wide as a token's embedding.
+    /// The rows, `[rows * width]` row-major, as wide as a token's embedding, or a whole number of times
+    /// as wide where further parts are for later layers.
     pub embedding: Vec<f32>,
     /// Every row sees all others, so all are computed in the same step.
     pub whole: bool,

@@ -65,6 +65,9 @@ pub(crate) struct ArchConfig {
     pub logit_softcap: Option<f32>,
     /// Applied to the gate of a feed-forward network.
     pub activation: Activation,
+    /// As many further parts of the rows of images are added to the residual stream, one after each of
+    /// the first layers.
+    pub deepstack: usize,
     /// Elements that each layer takes from a second embedding of the token.
     pub per_layer_input: Option<usize>,
     /// Several residual streams, of which layers work on the first.

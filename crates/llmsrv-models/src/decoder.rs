@@ -85,7 +85,8 @@ fn hidden<O: Ops>(
     // Images come in the decoder's own scale.
     for rows in &plan.images {
         for (row, from) in rows.rows.clone().zip(rows.first..) {
-            x = ops.scatter_rows(x, row, rows.image.row(from))?;
+            let own = rows.image.row(from).get(..arch.width);
+            x = ops.scatter_rows(x, row, own.unwrap_or_default())?;
         }
     }
     if let Some(norm) = &weights.embedding_norm {
@@ -202,9 +203,34 @@ fn hidden<O: Ops>(
         if let Some(scale) = layer.output_scale {
             x = scaled(ops, x, scale)?;
         }
+        // Those layers are before the last one, so all rows are still there.
+        if idx < arch.deepstack {
+            x = with_further_parts(arch, ops, x, idx + 1, plan)?;
+        }
     }
 
     normed_rows(arch, ops, &x, Some(&weights.output_norm)).map(Some)
+}
+
+/// Adds part number `part` of the rows of images to their rows of the residual stream.
+fn with_further_parts<O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    mut x: O::Tensor,
+    part: usize,
+    plan: &StepPlan,
+) -> Result<O::Tensor, ModelError> {
+    let columns = part * arch.width..(part + 1) * arch.width;
+    for rows in &plan.images {
+        let from = rows.first..rows.first + rows.rows.len();
+        let parts = from.filter_map(|row| rows.image.row(row).get(columns.clone()));
+        let values: Vec<f32> = parts.flatten().copied().collect();
+        let added = ops.zeros(rows.rows.len(), arch.width)?;
+        let added = ops.scatter_rows(added, 0, &values)?;
+        let places: Vec<u32> = rows.rows.clone().map(|row| row as u32).collect();
+        x = ops.add_to_rows(x, &places, &added)?;
+    }
+    Ok(x)
 }
 
 /// What the positions of rows do to them.

@@ -193,9 +193,7 @@ fn vision(
             (file, vision::Location::Mmproj)
         }
         None if !source.has_key("vision.block_count") => return Ok(None),
-        None if vision::may_be_within(source.architecture()) => {
-            (source.file(), vision::Location::Decoder)
-        }
+        None if vision::is_within(source) => (source.file(), vision::Location::Decoder),
         None => {
             warn!("the model cannot read images here: its encoder is not known");
             return Ok(None);

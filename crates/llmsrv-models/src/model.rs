@@ -85,7 +85,7 @@ impl<O: Ops> Decoder<O> {
         }
         for image in &plan.images {
             let ImageRows { rows, first, image } = image;
-            let width = self.arch.width;
+            let width = self.arch.width * (1 + self.arch.deepstack);
             let fits = rows.end <= n_rows && first.saturating_add(rows.len()) <= image.rows;
             if !fits || image.rows.checked_mul(width) != Some(image.embedding.len()) {
                 return Err("an image does not fit its rows");

@@ -325,7 +325,15 @@ fn meta_array(array: &Array) -> Value {
 
 const SHOWN_ELEMENTS: usize = 5;
 /// Architectures, as files name them, whose files may hold an encoder for images that is known.
-const SEEING: [&str; 3] = ["gemma3", "qwen2vl", "qwen25vl"];
+const SEEING: [&str; 7] = [
+    "gemma3",
+    "qwen2vl",
+    "qwen25vl",
+    "qwen3vl",
+    "qwen3vlmoe",
+    "qwen35",
+    "qwen35moe",
+];
 
 #[cfg(test)]
 mod tests {

@@ -42,6 +42,8 @@ pub(super) struct Config {
     pub eps: f32,
     /// Layers in which patches see those of their window only.
     pub windows: Option<Windows>,
+    /// Layers whose output becomes further elements of the rows, in this order.
+    pub deepstack: Vec<usize>,
     /// Between the two matrices of a feed-forward network.
     pub activation: Activation,
     /// Subtracted from red, green and blue in 0..1.
@@ -63,6 +65,9 @@ pub(super) enum Kind {
     Qwen2,
     /// The same behind layers with windows: Qwen2.5-VL (<https://arxiv.org/abs/2502.13923>).
     Qwen25,
+    /// The same, and as many again of what layers in between give: Qwen3-VL
+    /// (<https://arxiv.org/abs/2511.21631>).
+    Qwen3,
 }
 
 /// What size an image is brought to before it is cut into patches.
@@ -99,19 +104,36 @@ pub(super) enum Activation {
     Silu,
 }
 
-const KINDS: [(&str, Kind); 4] = [
+const KINDS: [(&str, Kind); 5] = [
     ("mlp", Kind::Mlp),
     ("gemma3", Kind::Gemma3),
     ("qwen2vl_merger", Kind::Qwen2),
     ("qwen2.5vl_merger", Kind::Qwen25),
+    ("qwen3vl_merger", Kind::Qwen3),
 ];
 
-/// Architectures of decoders whose files may hold an encoder that is known.
-const WITHIN: [(&str, Kind); 2] = [("gemma3", Kind::Gemma3), ("qwen2vl", Kind::Qwen25)];
+/// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
+const WITHIN: [(&str, Kind, &str); 6] = [
+    ("gemma3", Kind::Gemma3, "v.patch_embedding.weight"),
+    ("qwen2vl", Kind::Qwen25, "v.patch_embd.weight"),
+    ("qwen3vl", Kind::Qwen3, "v.patch_embed.weight"),
+    ("qwen3vlmoe", Kind::Qwen3, "v.patch_embed.weight"),
+    ("qwen35", Kind::Qwen3, "v.patch_embed.weight"),
+    ("qwen35moe", Kind::Qwen3, "v.patch_embed.weight"),
+];
 
-/// Returns whether the file of a decoder of `architecture` may hold an encoder that is known.
-pub(crate) fn may_be_within(architecture: &str) -> bool {
-    WITHIN.iter().any(|(name, _)| *name == architecture)
+/// Returns the kind of the encoder in the file of a decoder, if that is known.
+fn kind_within(source: &Source) -> Option<Kind> {
+    let architecture = source.architecture();
+    let mut known = WITHIN.iter();
+    let (_, kind, _) =
+        known.find(|(name, _, tensor)| *name == architecture && source.has(tensor))?;
+    Some(*kind)
+}
+
+/// Returns whether the file of a decoder holds an encoder that is known.
+pub(crate) fn is_within(source: &Source) -> bool {
+    kind_within(source).is_some()
 }
 
 impl Kind {
@@ -125,7 +147,7 @@ impl Kind {
         match self {
             Kind::Mlp => ("", ""),
             Kind::Gemma3 => ("\n\n<start_of_image>", "<end_of_image>\n\n"),
-            Kind::Qwen2 | Kind::Qwen25 => ("<|vision_start|>", "<|vision_end|>"),
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => ("<|vision_start|>", "<|vision_end|>"),
         }
     }
 
@@ -133,7 +155,7 @@ impl Kind {
     pub(super) fn has_grid(self) -> bool {
         match self {
             Kind::Mlp | Kind::Gemma3 => false,
-            Kind::Qwen2 | Kind::Qwen25 => true,
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => true,
         }
     }
 }
@@ -143,7 +165,9 @@ impl Config {
     pub(super) fn read(source: &Source, location: Location) -> Result<Config, LoadError> {
         let kind = match location {
             Location::Mmproj => kind(source)?,
-            Location::Decoder => kind_within(source)?,
+            Location::Decoder => {
+                kind_within(source).ok_or_else(|| unsupported("an encoder that is not known"))?
+            }
         };
         let bounded = |key: &str, most: usize| {
             let count = source.count(key)?;
@@ -182,7 +206,7 @@ impl Config {
         let side = image_size / patch_size;
         let merge = match (kind, location) {
             (Kind::Mlp, _) => 1,
-            (Kind::Qwen2 | Kind::Qwen25, _) => source
+            (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3, _) => source
                 .optional_count("vision.spatial_merge_size")?
                 .unwrap_or(2),
             (Kind::Gemma3, Location::Mmproj) => source
@@ -204,19 +228,29 @@ impl Config {
         };
         let windows = match kind {
             Kind::Qwen25 => Some(windows(source, location, n_layers, patch_size * merge)?),
-            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 => None,
+            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => None,
+        };
+        let deepstack = match kind {
+            Kind::Qwen3 => deepstack(source, location, n_layers)?,
+            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen25 => Vec::new(),
         };
         if source.has_key("vision.image_grid_pinpoints") {
             tracing::warn!("images are read in one view, not in tiles");
         }
         let activation = match (source.flag("use_gelu"), source.flag("use_silu")) {
             _ if kind == Kind::Qwen25 => Activation::Silu,
+            _ if kind == Kind::Qwen3 => Activation::Gelu,
             _ if location == Location::Decoder => Activation::Gelu,
             (Some(true), _) => Activation::Gelu,
             (_, Some(true)) => Activation::Silu,
             _ => Activation::QuickGelu,
         };
         let [mean, deviation] = match location {
+            // Of those within decoders only the files of this kind have them.
+            Location::Decoder if kind == Kind::Qwen3 && source.has_key("vision.image_mean") => [
+                colours(source, "vision.image_mean", f32::MIN)?,
+                colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
+            ],
             Location::Mmproj => [
                 colours(source, "vision.image_mean", f32::MIN)?,
                 colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
@@ -224,8 +258,12 @@ impl Config {
             Location::Decoder if kind == Kind::Qwen25 => CLIP_COLOURS,
             Location::Decoder => [[0.5; 3]; 2],
         };
+        let up = match (kind, location) {
+            (Kind::Qwen3, Location::Decoder) => "v.blk.0.mlp.linear_fc1.weight",
+            _ => "v.blk.0.ffn_up.weight",
+        };
         // Files of decoders may leave this out.
-        let hidden = match source.n_rows("v.blk.0.ffn_up.weight") {
+        let hidden = match source.n_rows(up) {
             Some(hidden) if !source.has_key("vision.feed_forward_length") => hidden,
             _ => source.count("vision.feed_forward_length")?,
         };
@@ -243,12 +281,13 @@ impl Config {
             n_layers,
             norm: match kind {
                 Kind::Qwen25 => NormKind::Rms,
-                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 => NormKind::Layer,
+                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => NormKind::Layer,
             },
             eps: source
                 .positive("vision.attention.layer_norm_epsilon")?
                 .unwrap_or(if kind.has_grid() { 1e-6 } else { 1e-5 }),
             windows,
+            deepstack,
             activation,
             mean,
             deviation,
@@ -363,12 +402,33 @@ fn windows(
     })
 }
 
-fn kind_within(source: &Source) -> Result<Kind, LoadError> {
-    let architecture = source.architecture();
-    let found = WITHIN.iter().find(|(name, _)| *name == architecture);
-    found
-        .map(|(_, kind)| *kind)
-        .ok_or_else(|| unsupported(&format!("an encoder in a file of {architecture}")))
+/// Reads which layers give further elements of the rows.
+fn deepstack(
+    source: &Source,
+    location: Location,
+    n_layers: usize,
+) -> Result<Vec<usize>, LoadError> {
+    let key = match location {
+        Location::Mmproj => "vision.is_deepstack_layers",
+        Location::Decoder => "vision.deepstack_visual_indexes",
+    };
+    let layers: Vec<i64> = match location {
+        Location::Mmproj => {
+            let flags = source.flags(key).unwrap_or_default();
+            let listed = (0..).zip(flags).filter(|(_, is_one)| *is_one);
+            listed.map(|(layer, _)| layer).collect()
+        }
+        Location::Decoder => source.integers(key).unwrap_or_default(),
+    };
+    let known = |layer: &i64| usize::try_from(*layer).ok().filter(|idx| *idx < n_layers);
+    let known: Option<Vec<usize>> = layers.iter().map(known).collect();
+    let known = known.filter(|list| list.is_sorted_by(|a, b| a < b));
+    known.ok_or_else(|| {
+        let key = source.full(key);
+        invalid(format!(
+            "{key} names layers that are not there, or not in order"
+        ))
+    })
 }
 
 fn kind(source: &Source) -> Result<Kind, LoadError> {

@@ -11,7 +11,7 @@ use rayon::{ThreadPool, prelude::*};
 use super::{
     config::{Activation, Config},
     tiling::Tiling,
-    weights::{Layer, Linear, Norm, Projector, Weights},
+    weights::{Layer, Linear, Merger, Norm, Positions, Projector, Weights},
 };
 use crate::arch::NormKind;
 
@@ -28,12 +28,17 @@ impl Encoder {
     /// Computes the rows of an image from its patches, `[n_rows * out_width]`.
     pub(super) fn encode(&self, patches: Vec<f32>, tiling: &Tiling) -> Result<Vec<f32>> {
         self.pool.install(|| {
-            let x = self.transform(patches, tiling)?;
-            self.project(&x, tiling)?.flatten_all()?.to_vec1()
+            let (x, further) = self.transform(patches, tiling)?;
+            let mut parts = vec![self.project(&x, tiling)?];
+            for rows in &further {
+                parts.push(self.in_order(rows, tiling)?);
+            }
+            Tensor::cat(&parts, 1)?.flatten_all()?.to_vec1()
         })
     }
 
-    fn transform(&self, patches: Vec<f32>, tiling: &Tiling) -> Result<Tensor> {
+    /// Runs all layers; returns the patches, and further elements of the rows by layers on the way.
+    fn transform(&self, patches: Vec<f32>, tiling: &Tiling) -> Result<(Tensor, Vec<Tensor>)> {
         let Encoder {
             config,
             weights,
@@ -47,8 +52,10 @@ impl Encoder {
         if let Some(class) = &weights.class {
             x = Tensor::cat(&[&class.unsqueeze(0)?, &x], 0)?;
         }
-        if let Some(positions) = &weights.positions {
-            x = (x + positions)?;
+        match &weights.positions {
+            Positions::No => {}
+            Positions::Each(positions) => x = (x + positions)?,
+            Positions::Stretched { table, side } => x = (x + stretched(table, *side, tiling)?)?,
         }
         if let Some(weights) = &weights.pre_norm {
             x = norm(&x, weights, config)?;
@@ -63,6 +70,7 @@ impl Encoder {
             None
         };
         let whole = 0..x.dim(0)?;
+        let mut further = Vec::new();
         for (idx, layer) in weights.layers.iter().enumerate() {
             let windows = match &config.windows {
                 Some(windows) if windows.layers.get(idx) == Some(&true) => &tiling.windows[..],
@@ -77,13 +85,16 @@ impl Encoder {
                 None => activate(&hidden, config.activation)?,
             };
             x = (x + linear(&hidden, &layer.down)?)?;
+            if let Some(merger) = &layer.deepstack {
+                further.push(self.merged(&x, merger)?);
+            }
         }
         if let Some(weights) = &weights.post_norm {
             x = norm(&x, weights, config)?;
         }
         // The class has done its work.
         let n_before = usize::from(weights.class.is_some());
-        x.narrow(0, n_before, n_patches)
+        Ok((x.narrow(0, n_before, n_patches)?, further))
     }
 
     /// Lets every row attend to all rows of its window.
@@ -163,13 +174,7 @@ impl Encoder {
         match &self.weights.projector {
             Projector::Mlp(first, None) => linear(x, first)?.gelu(),
             Projector::Mlp(first, Some(second)) => linear(&linear(x, first)?.gelu()?, second),
-            Projector::Merger(first, second) => {
-                let merged = x.reshape(((), self.config.merge.pow(2) * self.config.width))?;
-                let rows = linear(&linear(&merged, first)?.gelu_erf()?, second)?;
-                let n_rows = tiling.order.len();
-                let order = Tensor::from_slice(&tiling.order, n_rows, &self.device)?;
-                rows.index_select(&order, 0)
-            }
+            Projector::Merger(merger) => self.in_order(&self.merged(x, merger)?, tiling),
             Projector::Gemma3 {
                 norm: weight,
                 matrix,
@@ -185,6 +190,21 @@ impl Encoder {
         }
     }
 
+    /// Makes a row of each square of patches, which follow each other.
+    fn merged(&self, x: &Tensor, merger: &Merger) -> Result<Tensor> {
+        let mut rows = x.reshape(((), self.config.merge.pow(2) * self.config.width))?;
+        if let Some(weights) = &merger.norm {
+            rows = norm(&rows, weights, &self.config)?;
+        }
+        linear(&linear(&rows, &merger.first)?.gelu_erf()?, &merger.second)
+    }
+
+    /// Brings rows from the order of windows into that of lines.
+    fn in_order(&self, rows: &Tensor, tiling: &Tiling) -> Result<Tensor> {
+        let order = Tensor::from_slice(&tiling.order, tiling.order.len(), &self.device)?;
+        rows.index_select(&order, 0)
+    }
+
     /// Averages squares of `merge` times `merge` patches; patches beyond the last square are left.
     fn averages(&self, x: &Tensor, side: usize) -> Result<Tensor> {
         let (merge, width) = (self.config.merge, self.config.width);
@@ -197,6 +217,47 @@ impl Encoder {
             .mean((1, 3))?
             .reshape((n * n, width))
     }
+}
+
+/// Stretches a grid of `side` times `side` rows over an image, corner on corner, and returns what that
+/// gives for each patch: weights of the four rows around it.
+fn stretched(table: &Tensor, side: usize, tiling: &Tiling) -> Result<Tensor> {
+    let along = |at: usize, n: usize| {
+        let place = at as f64 * (side - 1) as f64 / (n.max(2) - 1) as f64;
+        let before = (place as usize).min(side - 1);
+        (before, (before + 1).min(side - 1), place - before as f64)
+    };
+    let n = tiling.patches.len();
+    let mut rows: [Vec<u32>; 4] = Default::default();
+    let mut weights: [Vec<f32>; 4] = Default::default();
+    for &(line, column) in &tiling.patches {
+        let (above, below, down) = along(line, tiling.sides.height);
+        let (left, right, over) = along(column, tiling.sides.width);
+        let around = [
+            (above, left, (1.0 - down) * (1.0 - over)),
+            (above, right, (1.0 - down) * over),
+            (below, left, down * (1.0 - over)),
+            (below, right, down * over),
+        ];
+        for (idx, (y, x, weight)) in around.into_iter().enumerate() {
+            rows[idx].push((y * side + x) as u32);
+            weights[idx].push(weight as f32);
+        }
+    }
+    let device = table.device();
+    let parts = rows.into_iter().zip(weights).map(|(rows, weights)| {
+        let rows = table.index_select(&Tensor::from_vec(rows, n, device)?, 0)?;
+        rows.broadcast_mul(&Tensor::from_vec(weights, (n, 1), device)?)
+    });
+    let mut sum: Option<Tensor> = None;
+    for part in parts {
+        let part = part?;
+        sum = Some(match sum {
+            Some(sum) => (sum + part)?,
+            None => part,
+        });
+    }
+    sum.ok_or_else(|| candle_core::Error::Msg("an image without patches".into()))
 }
 
 /// Turns pairs of elements of a head by the place of its patch: element `i` and the one half a head

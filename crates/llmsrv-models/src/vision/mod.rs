@@ -22,7 +22,7 @@ use llmsrv_gguf::GgufFile;
 use rayon::ThreadPoolBuilder;
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::config::{Location, may_be_within};
+pub(crate) use self::config::{Location, is_within};
 use self::{config::Config, forward::Encoder};
 use crate::{arch::ArchConfig, ops::candle::Device, source::Source};
 
@@ -48,6 +48,13 @@ pub(crate) fn load(
         let message =
             "an encoder whose rows have lines and columns, which the decoder does not know";
         return Err(LoadError::Unsupported(message.into()));
+    }
+    let n_further = config.deepstack.len();
+    if n_further != arch.deepstack {
+        let n = arch.deepstack;
+        return Err(crate::source::invalid(format!(
+            "an encoder whose rows have {n_further} further parts, for a decoder that reads {n}"
+        )));
     }
     let weights = weights::Weights::load(&source, &config, arch.width, &device)?;
     let named = |idx| format!("llmsrv-image-{idx}");

@@ -95,7 +95,9 @@ fn fitted(image: RgbImage, kind: Kind, (width, height): (u32, u32)) -> RgbImage 
     }
     let size = width;
     let (filter, around) = match kind {
-        Kind::Qwen2 | Kind::Qwen25 => return resample(&image, width, height, Filter::Bicubic),
+        Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
+            return resample(&image, width, height, Filter::Bicubic);
+        }
         Kind::Mlp => (Filter::Bicubic, Rgb([122, 116, 104])),
         Kind::Gemma3 => (Filter::Bilinear, Rgb([0, 0, 0])),
     };

@@ -53,7 +53,7 @@ const TOLERANCE: f32 = 1e-5;
 const LOGIT_TOLERANCE: f32 = 1e-3;
 
 fn load(eyes: &Eyes, device: &str) -> Loaded {
-    load_bytes(&eyes.decoder().bytes(), &eyes.bytes(), device).unwrap()
+    load_bytes(&eyes.decoder_file().bytes(), &eyes.bytes(), device).unwrap()
 }
 
 fn load_bytes(weights: &[u8], projector: &[u8], device: &str) -> Result<Loaded, LoadError> {
@@ -147,7 +147,7 @@ fn encoders_and_decoders_agree_with_other_implementations() {
             .join(format!("{}.json", eyes.name));
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         let expected: Expected = serde_json::from_str(&text).unwrap();
-        let both = [eyes.decoder().bytes(), eyes.bytes()].concat();
+        let both = [eyes.decoder_file().bytes(), eyes.bytes()].concat();
         assert_eq!(
             format!("{:016x}", fingerprint(&both)),
             expected.fingerprint,
@@ -161,7 +161,7 @@ fn encoders_and_decoders_agree_with_other_implementations() {
             {
                 let image = vision.encode(&picture.png()).unwrap();
                 assert_eq!(image.rows, vision.rows(&picture.png()).unwrap());
-                assert_eq!(image.embedding.len(), image.rows * OUT);
+                assert_eq!(image.embedding.len(), image.rows * eyes.n_parts() * OUT);
                 let rows = difference(&image.embedding, &expected.embedding);
                 assert!(rows <= TOLERANCE, "{} {idx}: {rows}", eyes.name);
                 let ours = logits(&mut loaded, &image, &[]);
@@ -185,7 +185,7 @@ fn encoders_and_decoders_agree_with_other_implementations() {
 fn a_gpu_takes_the_rows_of_images() {
     for eyes in EYES {
         let load =
-            |device| load_with(&eyes.decoder().bytes(), &eyes.bytes(), device, "f16").unwrap();
+            |device| load_with(&eyes.decoder_file().bytes(), &eyes.bytes(), device, "f16").unwrap();
         let (mut gpu, mut cpu) = (load("vulkan"), load("cpu"));
         for picture in pictures() {
             let image = gpu.vision.clone().unwrap().encode(&picture.png()).unwrap();
@@ -381,7 +381,7 @@ fn all_common_formats_are_read() {
 #[test]
 fn an_encoder_within_the_decoders_file_is_the_same() {
     let eyes = named("gemma3_eyes");
-    let (mut file, encoder) = (eyes.decoder().file(), eyes.file());
+    let (mut file, encoder) = (eyes.decoder_file(), eyes.file());
     for (key, value) in encoder.metadata.iter() {
         if let Some(key) = key.strip_prefix("clip.vision.")
             && !matches!(key, "image_mean" | "image_std" | "projector.scale_factor")
@@ -417,7 +417,7 @@ fn an_encoder_within_the_decoders_file_is_the_same() {
     for key in ["clip.vision.image_mean", "clip.vision.image_std"] {
         apart.metadata.set(key, vec![0.5f32; 3]);
     }
-    let apart = load_bytes(&eyes.decoder().bytes(), &apart.bytes(), "cpu").unwrap();
+    let apart = load_bytes(&eyes.decoder_file().bytes(), &apart.bytes(), "cpu").unwrap();
     let png = Picture::new("within", 30, 20).png();
     let encode = |loaded: Loaded| loaded.vision.unwrap().encode(&png).unwrap();
     let (within, apart) = (encode(within), encode(apart));
@@ -465,7 +465,7 @@ fn images_keep_about_their_size() {
 #[test]
 fn an_encoder_within_the_file_of_qwen25vl_is_the_same() {
     let eyes = named("qwen25vl_eyes");
-    let (mut file, encoder) = (eyes.decoder().file(), eyes.file());
+    let (mut file, encoder) = (eyes.decoder_file(), eyes.file());
     let keys: Vec<(String, llmsrv_gguf::Value)> = file
         .metadata
         .iter()
@@ -515,7 +515,7 @@ fn an_encoder_within_the_file_of_qwen25vl_is_the_same() {
     apart.metadata.set("clip.vision.image_mean", mean);
     let std = vec![0.268_629_54f32, 0.261_302_6, 0.275_777_1];
     apart.metadata.set("clip.vision.image_std", std);
-    let apart = load_bytes(&eyes.decoder().bytes(), &apart.bytes(), "cpu").unwrap();
+    let apart = load_bytes(&eyes.decoder_file().bytes(), &apart.bytes(), "cpu").unwrap();
     let png = Picture::new("within", 60, 45).png();
     let encode = |loaded: Loaded| loaded.vision.unwrap().encode(&png).unwrap();
     let (within, apart) = (encode(within), encode(apart));
@@ -653,7 +653,7 @@ fn told(eyes: &str, change: &dyn Fn(&mut crate::tiny::File)) -> String {
     let eyes = named(eyes);
     let mut file = eyes.file();
     change(&mut file);
-    match load_bytes(&eyes.decoder().bytes(), &file.bytes(), "cpu") {
+    match load_bytes(&eyes.decoder_file().bytes(), &file.bytes(), "cpu") {
         Ok(loaded) if loaded.vision.is_none() => "no vision".into(),
         Ok(_) => "none".into(),
         Err(error) => error.to_string(),
@@ -683,7 +683,7 @@ fn lies_of_a_projector_with_windows_are_named() {
     }
     // A decoder that does not say which pairs turn by lines and columns reads no such rows.
     let eyes = named("qwen25vl_eyes");
-    let mut decoder = eyes.decoder().file();
+    let mut decoder = eyes.decoder_file();
     let sections = |file: &mut crate::tiny::File, sections: &[i32]| {
         file.metadata
             .set("qwen2vl.rope.dimension_sections", sections.to_vec());
@@ -692,7 +692,7 @@ fn lies_of_a_projector_with_windows_are_named() {
     let loaded = load_bytes(&decoder.bytes(), &eyes.bytes(), "cpu").unwrap();
     assert!(loaded.vision.is_none());
     for wrong in [&[2, 3][..], &[2, 3, 4, 0], &[-1, 5, 4, 0], &[i32::MAX; 3]] {
-        let mut decoder = eyes.decoder().file();
+        let mut decoder = eyes.decoder_file();
         sections(&mut decoder, wrong);
         let error = load_bytes(&decoder.bytes(), &eyes.bytes(), "cpu")
             .err()
@@ -704,6 +704,107 @@ fn lies_of_a_projector_with_windows_are_named() {
 }
 
 #[test]
+fn lies_about_layers_on_the_way_are_named() {
+    let flags = |flags: &[bool]| -> String {
+        let flags = flags.to_vec();
+        told("qwen3vl_eyes", &move |file| {
+            file.metadata
+                .set("clip.vision.is_deepstack_layers", flags.clone());
+        })
+    };
+    assert_eq!(flags(&[true, true, false]), "none");
+    let found = flags(&[true, false, false]);
+    assert!(found.contains("1 further parts"), "{found}");
+    let found = flags(&[true, false, true]);
+    assert!(found.contains("v.deepstack.2"), "{found}");
+    let found = flags(&[false, true, false, true]);
+    assert!(
+        found.contains("is_deepstack_layers names layers"),
+        "{found}"
+    );
+    let found = told("qwen3vl_eyes", &|file| {
+        file.tensor("v.position_embd.weight").shape = vec![16, 32];
+    });
+    assert!(found.contains("no square grid: 32 rows"), "{found}");
+    // The decoder has three layers.
+    let eyes = named("qwen3vl_eyes");
+    let mut decoder = eyes.decoder_file();
+    decoder.metadata.set("qwen3vl.n_deepstack_layers", 3u32);
+    let error = load_bytes(&decoder.bytes(), &eyes.bytes(), "cpu").err();
+    let error = error.unwrap().to_string();
+    assert!(error.contains("n_deepstack_layers is 3 of 3"), "{error}");
+}
+
+/// The registry's Qwen3-VL has its encoder in the file of the decoder, under names of its own.
+#[test]
+fn an_encoder_within_the_file_of_qwen3vl_is_the_same() {
+    let eyes = named("qwen3vl_eyes");
+    let (mut file, encoder) = (eyes.decoder().file(), eyes.file());
+    for key in [
+        "patch_size",
+        "embedding_length",
+        "block_count",
+        "attention.head_count",
+        "attention.layer_norm_epsilon",
+        "image_mean",
+        "image_std",
+    ] {
+        let value = encoder.metadata.get(&format!("clip.vision.{key}")).unwrap();
+        file.metadata
+            .set(format!("qwen3vl.vision.{key}"), value.clone());
+    }
+    let key = "qwen3vl.vision.deepstack_visual_indexes";
+    file.metadata.set(key, vec![0i32, 1]);
+    // Both frames lie in one tensor, those of each colour beside each other.
+    let frame = |name: &str| {
+        let mut tensors = encoder.tensors.iter();
+        tensors.find(|tensor| tensor.name == name).unwrap()
+    };
+    let frames = [frame("v.patch_embd.weight"), frame("v.patch_embd.weight.1")];
+    let mut both = frames[0].clone();
+    both.name = "v.patch_embed.weight".into();
+    both.shape = vec![both.shape[0], both.shape[1], 2, 3 * both.shape[3]];
+    let colour = (4 * both.shape[0] * both.shape[1]) as usize;
+    let colours = frames[0]
+        .bytes
+        .chunks(colour)
+        .zip(frames[1].bytes.chunks(colour));
+    both.bytes = colours.flat_map(|(one, two)| [one, two].concat()).collect();
+    file.tensors.push(both);
+    for tensor in &encoder.tensors {
+        if tensor.name.starts_with("v.patch_embd.weight") {
+            continue;
+        }
+        let mut tensor = tensor.clone();
+        for (from, to) in [
+            ("v.patch_embd", "v.patch_embed"),
+            ("v.position_embd", "v.pos_embed"),
+            ("v.post_ln", "v.merger.norm"),
+            ("mm.0", "v.merger.linear_fc1"),
+            ("mm.2", "v.merger.linear_fc2"),
+            (".fc1", ".linear_fc1"),
+            (".fc2", ".linear_fc2"),
+            ("v.deepstack", "v.deepstack_merger"),
+            ("ln1", "norm1"),
+            ("ln2", "norm2"),
+            ("ffn_up", "mlp.linear_fc1"),
+            ("ffn_down", "mlp.linear_fc2"),
+        ] {
+            tensor.name = tensor.name.replace(from, to);
+        }
+        file.tensors.push(tensor);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, file.bytes()).unwrap();
+    let within = llmsrv_models::load(&path, &LoadOptions::default()).unwrap();
+    let png = Picture::new("within", 60, 45).png();
+    let encode = |loaded: Loaded| loaded.vision.unwrap().encode(&png).unwrap();
+    let (within, apart) = (encode(within), encode(load(eyes, "cpu")));
+    assert_eq!(within.embedding, apart.embedding);
+}
+
+#[test]
 #[ignore = "writes the input of fixtures/make_vision.py"]
 fn write_eyes() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tiny-eyes");
@@ -712,7 +813,7 @@ fn write_eyes() {
         let write = |end: &str, bytes: &[u8]| {
             fs::write(folder.join(format!("{}.{end}", eyes.name)), bytes).unwrap();
         };
-        write("gguf", &eyes.decoder().bytes());
+        write("gguf", &eyes.decoder_file().bytes());
         write("mmproj", &eyes.bytes());
         let pictures = pictures().into_iter().map(|picture| InputPicture {
             width: picture.width,

@@ -62,6 +62,14 @@ pub(crate) const EYES: &[Eyes] = &[
         exchanged: false,
         dtype: TensorType::F32,
     },
+    Eyes {
+        name: "qwen3vl_eyes",
+        decoder: "qwen3vl",
+        projector: "qwen3vl_merger",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
 ];
 
 const IMAGE: usize = 28;
@@ -85,6 +93,24 @@ impl Eyes {
 
     pub(crate) fn decoder(&self) -> &'static Case {
         CASES.iter().find(|case| case.name == self.decoder).unwrap()
+    }
+
+    pub(crate) fn decoder_file(&self) -> File {
+        let mut file = self.decoder().file();
+        if self.is_qwen3() {
+            file.metadata.set("qwen3vl.n_deepstack_layers", 2u32);
+        }
+        file
+    }
+
+    /// Parts of a row, each as wide as an embedding.
+    pub(crate) fn n_parts(&self) -> usize {
+        if self.is_qwen3() { 3 } else { 1 }
+    }
+
+    /// Layers on the way give parts of the rows, too.
+    fn is_qwen3(&self) -> bool {
+        self.projector == "qwen3vl_merger"
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
@@ -124,6 +150,11 @@ impl Eyes {
             metadata.set("clip.vision.n_wa_pattern", 2u32);
             // Three rows of 14 pixels.
             metadata.set("clip.vision.window_size", 42u32);
+        }
+        if self.is_qwen3() {
+            metadata.set("clip.use_gelu", true);
+            let layers = vec![true, true, false];
+            metadata.set("clip.vision.is_deepstack_layers", layers);
         }
         for (key, value) in [
             ("image_size", IMAGE),
@@ -219,14 +250,17 @@ impl Eyes {
                     add(&name(norm, "bias"), &[WIDTH]);
                 }
             }
-            let mut matrices = vec![
-                ("attn_q", WIDTH, WIDTH),
-                ("attn_k", WIDTH, WIDTH),
-                ("attn_v", WIDTH, WIDTH),
+            let mut matrices = if self.is_qwen3() {
+                vec![("attn_qkv", 3 * WIDTH, WIDTH)]
+            } else {
+                let parts = ["attn_q", "attn_k", "attn_v"];
+                parts.map(|part| (part, WIDTH, WIDTH)).to_vec()
+            };
+            matrices.extend([
                 ("attn_out", WIDTH, WIDTH),
                 ("ffn_up", HIDDEN, WIDTH),
                 ("ffn_down", WIDTH, HIDDEN),
-            ];
+            ]);
             if self.is_qwen25() {
                 matrices.push(("ffn_gate", HIDDEN, WIDTH));
             }
@@ -240,6 +274,19 @@ impl Eyes {
             add("v.post_ln.bias", &[WIDTH]);
         }
         let merged = 4 * WIDTH;
+        if self.is_qwen3() {
+            add("v.patch_embd.bias", &[WIDTH]);
+            add("v.position_embd.weight", &[WIDTH, (IMAGE / PATCH).pow(2)]);
+            for layer in 0..2 {
+                let name = |part: &str| format!("v.deepstack.{layer}.{part}");
+                add(&name("norm.weight"), &[merged]);
+                add(&name("norm.bias"), &[merged]);
+                add(&name("fc1.weight"), &[merged, merged]);
+                add(&name("fc1.bias"), &[merged]);
+                add(&name("fc2.weight"), &[merged, OUT]);
+                add(&name("fc2.bias"), &[OUT]);
+            }
+        }
         for (name, n_rows) in [("mm.0", merged), ("mm.2", OUT)] {
             add(&format!("{name}.weight"), &[merged, n_rows]);
             add(&format!("{name}.bias"), &[n_rows]);
@@ -253,7 +300,14 @@ impl Eyes {
             "v.position_embd.weight" | "v.class_embd" => (0.0, 1.0),
             "v.patch_embd.weight" | "v.patch_embd.weight.1" => (0.0, 0.2),
             name if name.ends_with("bias") => (0.0, 0.3),
-            name if shape.len() == 1 => (1.0, if name.contains("ln") { 0.4 } else { 0.2 }),
+            name if shape.len() == 1 => (
+                1.0,
+                if name.contains("ln") || name.starts_with("v.deepstack") {
+                    0.4
+                } else {
+                    0.2
+                },
+            ),
             name if name.contains("attn_q") || name.contains("attn_k") => (0.0, 0.6),
             _ => (0.0, 1.7 / (shape[0] as f32).sqrt()),
         };
