@@ -158,7 +158,7 @@ struct FakeVision {
 impl FakeVision {
     fn rows_of(&self, bytes: &[u8]) -> usize {
         let n_more = match bytes.strip_prefix(b"image") {
-            Some(rest) => rest.iter().filter(|byte| **byte == b'+').count(),
+            Some(rest) => rest.split(|byte| *byte == b'+').count() - 1,
             None => 0,
         };
         self.rows * (1 + n_more)
@@ -453,9 +453,13 @@ impl FakeModel {
                     (image.image.digest, image.first + row - image.rows.start).hash(&mut hasher);
                     hasher.finish()
                 });
-                // As a rotation would, by all three.
-                let place = plan.coordinate(row).into_iter();
-                let input = place.fold(input, |input, part| mix(input ^ u64::from(part)));
+                // As a rotation would, by all three, which for text say no more than the position.
+                let input = match plan.coordinate(row) {
+                    place if place == [tokens.len() as u32; 3] => input,
+                    place => place
+                        .into_iter()
+                        .fold(input, |input, part| mix(input ^ u64::from(part))),
+                };
                 let before = state.map_or(value, |state| mix(value ^ state.hash));
                 let stored = Slot {
                     token,

@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn without_windows_all_squares_are_in_one() {
         let tiling = Tiling::in_windows(2, 3, 2, None);
-        assert_eq!(tiling.windows, [0..24]);
+        assert_eq!(tiling.windows.len(), 1);
+        assert_eq!(tiling.windows[0], 0..24);
         assert_eq!(tiling.order, [0, 1, 2, 3, 4, 5]);
     }
 }
