@@ -220,6 +220,10 @@ pub(crate) fn split<'a>(
         to.plan
             .ends
             .extend_from_slice(&mixed.plan.ends[rows.clone()]);
+        let coordinates = mixed.plan.coordinates.get(rows.clone());
+        to.plan
+            .coordinates
+            .extend_from_slice(coordinates.unwrap_or_default());
         let moved_row = |row: usize| row - rows.start + first_row;
         let images = mixed.plan.images.iter();
         let images = images.filter(|image| rows.contains(&image.rows.start));

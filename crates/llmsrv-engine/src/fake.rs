@@ -14,7 +14,7 @@ use std::{
 use llmsrv_tokenizer::{Algorithm, Special, TokenKind, Tokenizer, Vocab};
 
 use crate::{
-    BlockId, EmbeddingSpec, Image, ImageError, Loaded, Model, ModelError, ModelSpec, Pooling,
+    BlockId, EmbeddingSpec, Grid, Image, ImageError, Loaded, Model, ModelError, ModelSpec, Pooling,
     StepPlan, TokenId, Vision,
 };
 
@@ -149,9 +149,20 @@ pub fn tokenizer() -> Tokenizer {
     Tokenizer::new(vocab).expect("the vocabulary above is sound")
 }
 
-/// Takes every text that begins with `image`, and every PNG file, for an image.
+/// Takes every text that begins with `image`, and every PNG file, for an image. Each `+` in the text makes
+/// it larger.
 struct FakeVision {
     rows: usize,
+}
+
+impl FakeVision {
+    fn rows_of(&self, bytes: &[u8]) -> usize {
+        let n_more = match bytes.strip_prefix(b"image") {
+            Some(rest) => rest.split(|byte| *byte == b'+').count() - 1,
+            None => 0,
+        };
+        self.rows * (1 + n_more)
+    }
 }
 
 impl Vision for FakeVision {
@@ -163,16 +174,21 @@ impl Vision for FakeVision {
         bytes.hash(&mut hasher);
         let mut digest = [0; 32];
         digest[..8].copy_from_slice(&hasher.finish().to_le_bytes());
+        let rows = self.rows_of(bytes);
         Ok(Arc::new(Image {
             digest,
-            rows: self.rows,
-            embedding: vec![0.0; self.rows],
+            rows,
+            embedding: vec![0.0; rows],
             whole: true,
+            grid: rows.is_multiple_of(2).then_some(Grid {
+                width: 2,
+                height: rows / 2,
+            }),
         }))
     }
 
-    fn rows(&self) -> usize {
-        self.rows
+    fn rows(&self, bytes: &[u8]) -> Result<usize, ImageError> {
+        Ok(self.rows_of(bytes))
     }
 
     fn marks(&self) -> (&str, &str) {
@@ -437,6 +453,13 @@ impl FakeModel {
                     (image.image.digest, image.first + row - image.rows.start).hash(&mut hasher);
                     hasher.finish()
                 });
+                // As a rotation would, by all three, which for text say no more than the position.
+                let input = match plan.coordinate(row) {
+                    place if place == [tokens.len() as u32; 3] => input,
+                    place => place
+                        .into_iter()
+                        .fold(input, |input, part| mix(input ^ u64::from(part))),
+                };
                 let before = state.map_or(value, |state| mix(value ^ state.hash));
                 let stored = Slot {
                     token,
@@ -520,6 +543,10 @@ fn check(plan: &StepPlan, block_size: usize, n_blocks: usize) {
         "one position for each token"
     );
     assert_eq!(plan.tokens.len(), plan.ends.len(), "one end for each token");
+    assert!(
+        plan.coordinates.is_empty() || plan.coordinates.len() == plan.tokens.len(),
+        "coordinates for each token, or for none"
+    );
     for image in &plan.images {
         assert!(
             !image.rows.is_empty()
@@ -704,6 +731,7 @@ mod tests {
                 tokens: tokens[start..].to_vec(),
                 positions: (start as u32..tokens.len() as u32).collect(),
                 ends: (start as u32 + 1..=tokens.len() as u32).collect(),
+                coordinates: Vec::new(),
                 images: Vec::new(),
                 spans: vec![crate::Span {
                     rows: 0..n_rows,

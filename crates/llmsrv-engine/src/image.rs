@@ -19,8 +19,13 @@ pub trait Vision: Send + Sync {
     /// the device fails.
     fn encode(&self, bytes: &[u8]) -> Result<Arc<Image>, ImageError>;
 
-    /// Returns how many positions one image takes in the prompt.
-    fn rows(&self) -> usize;
+    /// Returns how many positions an image takes in the prompt, from the head of its file: nothing is
+    /// decoded.
+    ///
+    /// # Errors
+    ///
+    /// [`ImageError::Invalid`] if that depends on the size of the image, and the bytes do not tell it.
+    fn rows(&self, bytes: &[u8]) -> Result<usize, ImageError>;
 
     /// Returns the texts before and after the rows of an image.
     fn marks(&self) -> (&str, &str);
@@ -33,13 +38,37 @@ pub struct Image {
     pub digest: [u8; 32],
     /// Rows, i.e. positions in the prompt.
     pub rows: usize,
-    /// The rows, `[rows * width]` row-major, as wide as a token's embedding.
+    /// The rows, `[rows * width]` row-major, as wide as a token's embedding, or a whole number of times
+    /// as wide where further parts are for later layers.
     pub embedding: Vec<f32>,
     /// Every row sees all others, so all are computed in the same step.
     pub whole: bool,
+    /// How the rows lie in the image, line by line, for models that rotate them by height and width.
+    pub grid: Option<Grid>,
+}
+
+/// Lines of rows: `width * height` of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Rows beside each other.
+    pub width: usize,
+    /// Rows above each other.
+    pub height: usize,
 }
 
 impl Image {
+    /// Returns how many positions fewer than rows the image takes for what comes after it: it goes on
+    /// after the larger side of the grid.
+    fn lag(&self) -> usize {
+        let side = self.grid.map(|grid| grid.width.max(grid.height));
+        self.rows.saturating_sub(side.unwrap_or(self.rows))
+    }
+
+    fn fits_its_grid(&self) -> bool {
+        let rows = self.grid.map(|grid| grid.width.checked_mul(grid.height));
+        rows.is_none_or(|rows| rows == Some(self.rows))
+    }
+
     /// Returns row number `row`, from 0; nothing if the image has no such row.
     pub fn row(&self, row: usize) -> &[f32] {
         let width = self.embedding.len() / self.rows.max(1);
@@ -93,14 +122,14 @@ pub struct ImagePart {
     rows: usize,
 }
 
-/// Returns whether spans ascend, do not overlap and lie within `n_tokens` tokens.
+/// Returns whether spans ascend, do not overlap and lie within `n_tokens` tokens, and fill their grids.
 pub fn are_sound(images: &[ImageSpan], n_tokens: usize) -> bool {
     let mut free_from = 0;
     images.iter().all(|span| {
         let end = span.at.saturating_add(span.image.rows);
         let sound = span.image.rows > 0 && span.at >= free_from && end <= n_tokens;
         free_from = end;
-        sound
+        sound && span.image.fits_its_grid()
     })
 }
 
@@ -139,6 +168,30 @@ pub fn text_tokens(tokens: &[TokenId], images: &[ImageSpan]) -> Vec<TokenId> {
     }
     text.extend_from_slice(tokens.get(from..).unwrap_or_default());
     text
+}
+
+/// Returns where each token of a range is in time, height and width: three times its position for
+/// text. The rows of an image with a grid share the time of the first one, and text goes on after the
+/// larger side of the grid, so it falls behind its index.
+///
+/// An image of 2 x 2 rows between tokens 0 and 5 gives `000 | 111 112 121 122 | 333`.
+pub fn coordinates(images: &[ImageSpan], range: Range<usize>) -> impl Iterator<Item = [u32; 3]> {
+    let mut spans = images.iter().peekable();
+    let mut lag = 0;
+    range.map(move |index| {
+        while let Some(span) = spans.next_if(|span| span.end() <= index) {
+            lag += span.image.lag();
+        }
+        let inside = spans.peek().filter(|span| span.at <= index);
+        let place = match inside.and_then(|span| Some((span, span.image.grid?))) {
+            None => [index - lag; 3],
+            Some((span, grid)) => {
+                let (first, row) = (span.at - lag, index - span.at);
+                [first, first + row / grid.width, first + row % grid.width]
+            }
+        };
+        place.map(|coordinate| coordinate as u32)
+    })
 }
 
 /// Returns what lies of images in a range of tokens, which is a KV block.
@@ -192,6 +245,7 @@ mod tests {
                 rows,
                 embedding: Vec::new(),
                 whole: true,
+                grid: None,
             };
             spans.push(ImageSpan {
                 at,
@@ -213,6 +267,52 @@ mod tests {
         assert!(!are_sound(&far, 6));
         let reversed: Vec<ImageSpan> = two.into_iter().rev().collect();
         assert!(!are_sound(&reversed, 6));
+    }
+
+    #[test]
+    fn a_grid_that_is_not_filled_is_noticed() {
+        for (width, height, sound) in [
+            (2, 3, true),
+            (2, 2, false),
+            (0, 6, false),
+            (usize::MAX, 2, false),
+        ] {
+            let mut one = spans(&[(1, 6)]);
+            Arc::get_mut(&mut one[0].image).unwrap().grid = Some(Grid { width, height });
+            assert_eq!(are_sound(&one, 9), sound, "{width} x {height}");
+        }
+    }
+
+    #[test]
+    fn text_goes_on_after_the_larger_side_of_an_image() {
+        let mut two = spans(&[(2, 6), (1, 3)]);
+        Arc::get_mut(&mut two[0].image).unwrap().grid = Some(Grid {
+            width: 3,
+            height: 2,
+        });
+        let all: Vec<[u32; 3]> = coordinates(&two, 0..13).collect();
+        let expected = [
+            [0; 3],
+            [1; 3],
+            [2, 2, 2],
+            [2, 2, 3],
+            [2, 2, 4],
+            [2, 3, 2],
+            [2, 3, 3],
+            [2, 3, 4],
+            [5; 3],
+            // An image without a grid is like text.
+            [6; 3],
+            [7; 3],
+            [8; 3],
+            [9; 3],
+        ];
+        assert_eq!(all, expected);
+        // Where a step begins does not matter.
+        for start in 0..13 {
+            let rest: Vec<[u32; 3]> = coordinates(&two, start..13).collect();
+            assert_eq!(rest, all[start..], "{start}");
+        }
     }
 
     proptest! {

@@ -22,6 +22,9 @@ pub struct StepPlan {
     /// Each row attends to the positions of its sequence before this one; same length as `tokens`.
     /// It is the row's own position plus one, but in an image whose rows see each other.
     pub ends: Vec<u32>,
+    /// Time, height and width of each row, by which some models rotate in place of its position. Empty
+    /// if all three are the position, in every row of the step.
+    pub coordinates: Vec<[u32; 3]>,
     /// Rows whose input is an image's in place of a token's; ascending.
     pub images: Vec<ImageRows>,
     /// One span for each sequence, in row order, covering all rows; never empty spans.
@@ -89,9 +92,16 @@ impl StepPlan {
         self.tokens.clear();
         self.positions.clear();
         self.ends.clear();
+        self.coordinates.clear();
         self.images.clear();
         self.spans.clear();
         self.logit_rows.clear();
+    }
+
+    /// Returns time, height and width of a row of the plan.
+    pub fn coordinate(&self, row: usize) -> [u32; 3] {
+        let known = self.coordinates.get(row).copied();
+        known.unwrap_or_else(|| [self.positions.get(row).copied().unwrap_or_default(); 3])
     }
 }
 

@@ -13,7 +13,9 @@
 
 use std::borrow::BorrowMut;
 
-use crate::{BlockId, ImageRows, ImageSpan, Span, StepPlan, blocks::Blocks, sequence::Sequence};
+use crate::{
+    BlockId, ImageRows, ImageSpan, Span, StepPlan, blocks::Blocks, image, sequence::Sequence,
+};
 
 /// The limits of a step.
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +124,7 @@ impl Step {
         self.plan.positions.extend(start as u32..last);
         self.plan.ends.extend(start as u32 + 1..=last);
         self.add_images(sequence, start, end, first_row);
+        self.add_coordinates(sequence, start, first_row);
         if end == sequence.tokens().len() {
             let next = first_row + n_rows;
             self.plan
@@ -156,6 +159,22 @@ impl Step {
                 image: span.image.clone(),
             });
         }
+    }
+
+    /// Notes the coordinates of the rows from `first_row` on, the first of which is token `start`, once
+    /// those of any row of the step are not its position.
+    fn add_coordinates(&mut self, sequence: &Sequence, start: usize, first_row: usize) {
+        let plan = &mut self.plan;
+        let with_grid = |span: &ImageSpan| span.image.grid.is_some();
+        if plan.coordinates.is_empty() && !sequence.images().iter().any(with_grid) {
+            return;
+        }
+        let before = plan.positions[plan.coordinates.len()..first_row].iter();
+        plan.coordinates
+            .extend(before.map(|position| [*position; 3]));
+        let end = start + plan.positions.len() - first_row;
+        let own = image::coordinates(sequence.images(), start..end);
+        plan.coordinates.extend(own);
     }
 }
 

@@ -98,6 +98,15 @@ const DIALECTS: &[Dialect] = &[
         written: "qwen25vl",
         read: "qwen2vl",
         keys: &[("rope.mrope_section", "rope.dimension_sections")],
+        globals: &[
+            ("v.patch_embd_0.weight", "v.patch_embd.weight"),
+            ("v.patch_embd_1.weight", "v.patch_embd.weight.1"),
+            ("v.merger.ln_q.weight", "v.post_ln.weight"),
+            ("v.merger.mlp.0.weight", "mm.0.weight"),
+            ("v.merger.mlp.0.bias", "mm.0.bias"),
+            ("v.merger.mlp.2.weight", "mm.2.weight"),
+            ("v.merger.mlp.2.bias", "mm.2.bias"),
+        ],
         ..PLAIN
     },
     Dialect {

@@ -65,6 +65,9 @@ pub(crate) struct ArchConfig {
     pub logit_softcap: Option<f32>,
     /// Applied to the gate of a feed-forward network.
     pub activation: Activation,
+    /// As many further parts of the rows of images are added to the residual stream, one after each of
+    /// the first layers.
+    pub deepstack: usize,
     /// Elements that each layer takes from a second embedding of the token.
     pub per_layer_input: Option<usize>,
     /// Several residual streams, of which layers work on the first.
@@ -86,6 +89,12 @@ impl ArchConfig {
         stores
             .map(|layer| (layer.n_kv_heads, layer.head_dim))
             .collect()
+    }
+
+    /// Returns whether rows are rotated by their height and width, too.
+    pub(crate) fn rotates_by_place(&self) -> bool {
+        let mut axes = self.ropes.iter().flat_map(|rope| &rope.axes);
+        axes.any(|axis| *axis > 0)
     }
 
     /// Returns the last layer that stores keys and values, or changes a state: behind it rows whose logits

@@ -12,6 +12,7 @@ use llmsrv_engine::{ModelError, Span, StepPlan};
 use crate::{
     arch::{Activation, ArchConfig, LatentConfig, LayerConfig, NormKind, QkNorm, Temperature},
     ops::{Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
+    rope::Places,
     routing::Choices,
     weights::{
         AttentionWeights, DeltaNetWeights, Experts, FeedForward, LatentWeights, Linear, Mixer, Mlp,
@@ -84,7 +85,8 @@ fn hidden<O: Ops>(
     // Images come in the decoder's own scale.
     for rows in &plan.images {
         for (row, from) in rows.rows.clone().zip(rows.first..) {
-            x = ops.scatter_rows(x, row, rows.image.row(from))?;
+            let own = rows.image.row(from).get(..arch.width);
+            x = ops.scatter_rows(x, row, own.unwrap_or_default())?;
         }
     }
     if let Some(norm) = &weights.embedding_norm {
@@ -98,7 +100,7 @@ fn hidden<O: Ops>(
     if let Some(streams) = &weights.streams {
         return streams::hidden(arch, (weights, streams), ops, plan, (x, inputs));
     }
-    let mut rotations = Rotations::new(arch, ops, &plan.positions)?;
+    let mut rotations = Rotations::new(arch, ops, plan)?;
 
     let last_storing = arch.last_storing();
     // The rows that are left once no keys and values are stored any more.
@@ -145,7 +147,7 @@ fn hidden<O: Ops>(
             if idx + 1 < arch.layers.len() {
                 let left = wanted_rows(plan);
                 ops.begin_step(&left)?;
-                rotations = Rotations::new(arch, ops, &left.positions)?;
+                rotations = Rotations::new(arch, ops, &left)?;
                 wanted = Some(left);
             }
         }
@@ -201,9 +203,34 @@ fn hidden<O: Ops>(
         if let Some(scale) = layer.output_scale {
             x = scaled(ops, x, scale)?;
         }
+        // Those layers are before the last one, so all rows are still there.
+        if idx < arch.deepstack {
+            x = with_further_parts(arch, ops, x, idx + 1, plan)?;
+        }
     }
 
     normed_rows(arch, ops, &x, Some(&weights.output_norm)).map(Some)
+}
+
+/// Adds part number `part` of the rows of images to their rows of the residual stream.
+fn with_further_parts<O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    mut x: O::Tensor,
+    part: usize,
+    plan: &StepPlan,
+) -> Result<O::Tensor, ModelError> {
+    let columns = part * arch.width..(part + 1) * arch.width;
+    for rows in &plan.images {
+        let from = rows.first..rows.first + rows.rows.len();
+        let parts = from.filter_map(|row| rows.image.row(row).get(columns.clone()));
+        let values: Vec<f32> = parts.flatten().copied().collect();
+        let added = ops.zeros(rows.rows.len(), arch.width)?;
+        let added = ops.scatter_rows(added, 0, &values)?;
+        let places: Vec<u32> = rows.rows.clone().map(|row| row as u32).collect();
+        x = ops.add_to_rows(x, &places, &added)?;
+    }
+    Ok(x)
 }
 
 /// What the positions of rows do to them.
@@ -215,12 +242,14 @@ struct Rotations<O: Ops> {
 }
 
 impl<O: Ops> Rotations<O> {
-    fn new(arch: &ArchConfig, ops: &mut O, positions: &[u32]) -> Result<Rotations<O>, ModelError> {
-        let angles = arch.ropes.iter().map(|rope| ops.angles(rope, positions));
+    fn new(arch: &ArchConfig, ops: &mut O, plan: &StepPlan) -> Result<Rotations<O>, ModelError> {
+        let places = Places::of(plan);
+        let angles = arch.ropes.iter().map(|rope| ops.angles(rope, places));
         let angles = angles.collect::<Result<Vec<_>, _>>()?;
         let temperatures = arch.query_temperature.map(|temperature| {
             let Temperature { span, offset, .. } = temperature;
-            let steps = positions.iter().map(|p| (*p as usize + offset) / span);
+            let positions = plan.positions.iter();
+            let steps = positions.map(|p| (*p as usize + offset) / span);
             let factor = |step: usize| 1.0 + temperature.scale * (1.0 + step as f32).ln();
             steps.map(factor).collect()
         });
@@ -249,6 +278,7 @@ fn wanted_rows(plan: &StepPlan) -> StepPlan {
                 left.tokens.extend(plan.tokens.get(row));
                 left.positions.extend(plan.positions.get(row));
                 left.ends.extend(plan.ends.get(row));
+                left.coordinates.extend(plan.coordinates.get(row));
             }
             left.spans.push(Span {
                 rows: at..left.tokens.len(),

@@ -188,13 +188,14 @@ fn vision(
             (file, vision::Location::Mmproj)
         }
         None if !source.has_key("vision.block_count") => return Ok(None),
-        None if source.architecture() == "gemma3" => (source.file(), vision::Location::Gemma3),
+        None if vision::is_within(source) => (source.file(), vision::Location::Decoder),
         None => {
             warn!("the model cannot read images here: its encoder is not known");
             return Ok(None);
         }
     };
-    match vision::load(file, location, arch.width, device, options.n_threads) {
+    let from = (location, source.architecture());
+    match vision::load(file, from, arch, device, options.n_threads) {
         Ok(vision) => Ok(Some(vision)),
         Err(LoadError::Unsupported(reason)) => {
             warn!(reason, "the model cannot read images here");

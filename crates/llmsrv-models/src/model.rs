@@ -48,6 +48,9 @@ impl<O: Ops> Decoder<O> {
         {
             return Err("a token is not in the vocabulary");
         }
+        if !plan.coordinates.is_empty() && plan.coordinates.len() != n_rows {
+            return Err("coordinates for each token are needed, or for none");
+        }
         let mut next_row = 0;
         for span in &plan.spans {
             if span.rows.start != next_row || span.rows.is_empty() || span.rows.end > n_rows {
@@ -82,7 +85,7 @@ impl<O: Ops> Decoder<O> {
         }
         for image in &plan.images {
             let ImageRows { rows, first, image } = image;
-            let width = self.arch.width;
+            let width = self.arch.width * (1 + self.arch.deepstack);
             let fits = rows.end <= n_rows && first.saturating_add(rows.len()) <= image.rows;
             if !fits || image.rows.checked_mul(width) != Some(image.embedding.len()) {
                 return Err("an image does not fit its rows");

@@ -4,6 +4,7 @@
 //! Linear scaling divides frequencies; YaRN (<https://arxiv.org/abs/2309.00071>) divides the slow
 //! ones only and raises the magnitude; LongRoPE and Llama 3 bring one divisor for each pair.
 
+use llmsrv_engine::StepPlan;
 pub(crate) use llmsrv_kernels::RopeStyle;
 
 /// One rotation.
@@ -14,8 +15,46 @@ pub(crate) struct Rope {
     /// Radians for each position of each pair; twice as many elements of a head are rotated, the
     /// rest stays as it is.
     pub frequencies: Vec<f32>,
+    /// Which coordinate of a row turns each pair: time, height or width. For text all three are the
+    /// position.
+    pub axes: Vec<usize>,
     /// Multiplies the rotated elements.
     pub magnitude: f32,
+}
+
+impl Rope {
+    /// Returns the angle of each pair of a row, in radians.
+    pub(crate) fn angles(&self, place: [u32; 3]) -> impl Iterator<Item = f64> {
+        let pairs = self.frequencies.iter().zip(&self.axes);
+        pairs.map(move |(frequency, axis)| {
+            let coordinate = place.get(*axis).copied().unwrap_or_default();
+            // In f64, because at position 100 000 an f32 angle is off by a hundredth.
+            f64::from(coordinate) * f64::from(*frequency)
+        })
+    }
+}
+
+/// Where the rows of a step are: in time, height and width.
+#[derive(Clone, Copy)]
+pub(crate) struct Places<'a> {
+    plan: &'a StepPlan,
+}
+
+impl<'a> Places<'a> {
+    /// Returns the places of all rows of a plan.
+    pub(crate) fn of(plan: &'a StepPlan) -> Places<'a> {
+        Places { plan }
+    }
+
+    /// Number of rows.
+    pub(crate) fn len(self) -> usize {
+        self.plan.positions.len()
+    }
+
+    /// Returns the place of each row.
+    pub(crate) fn iter(self) -> impl Iterator<Item = [u32; 3]> + use<'a> {
+        (0..self.len()).map(move |row| self.plan.coordinate(row))
+    }
 }
 
 /// What is common to the rotations of one model.
@@ -89,6 +128,7 @@ impl RopeSettings {
         };
         Rope {
             style: self.style,
+            axes: vec![0; n_pairs],
             frequencies,
             magnitude: magnitude * self.magnitude,
         }

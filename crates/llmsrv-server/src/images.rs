@@ -1,8 +1,8 @@
 //! Images of a request: from base64 to their places in the prompt.
 //!
-//! A rendered prompt has a tag `[img-N]` for each image. Here the tags become positions, then, once
-//! it is known that all of it fits the context, the images are decoded: a request with a thousand
-//! images is refused before the first one costs anything.
+//! A rendered prompt has a tag `[img-N]` for each image. Here the tags become positions, of which the
+//! heads of the image files say how many, then, once it is known that all of it fits the context, the
+//! images are decoded: a request with a thousand images is refused before the first one costs anything.
 
 use base64::Engine as _;
 use llmsrv_engine::{ImageError, ImageSpan, Vision, image};
@@ -13,10 +13,18 @@ use crate::error::ApiError;
 /// The tokens of a prompt and where its images are.
 pub(crate) struct Layout {
     pub(crate) tokens: Vec<u32>,
-    /// Index of the first token and number of each image, ascending.
-    places: Vec<(usize, usize)>,
-    /// Tokens that each image takes.
+    /// Where the images are, ascending.
+    places: Vec<Place>,
+}
+
+/// The place of an image.
+struct Place {
+    /// Index of its first token.
+    at: usize,
+    /// Tokens that it takes.
     rows: usize,
+    /// Which image it is.
+    number: usize,
 }
 
 /// Decodes the base64 of an image, with or without `data:` before it.
@@ -48,29 +56,32 @@ impl Layout {
         Layout {
             tokens,
             places: Vec::new(),
-            rows: 0,
         }
     }
 
-    /// As [`Layout::text`], with `n_images` images: each in the place of its first tag, or before
-    /// the text when it has none. A tag that comes again is text.
+    /// As [`Layout::text`], with images (base64): each in the place of its first tag, or before the
+    /// text when it has none. A tag that comes again is text.
     ///
     /// # Errors
-    /// If the images alone do not fit `n_ctx` tokens.
+    /// If an image cannot be read, or the images alone do not fit `n_ctx` tokens.
     pub(crate) fn with_images(
         tokenizer: &Tokenizer,
         context: Vec<u32>,
         text: &str,
-        n_images: usize,
+        images: &[String],
         vision: &dyn Vision,
         n_ctx: usize,
     ) -> Result<Layout, ApiError> {
-        let rows = vision.rows();
-        if n_images.saturating_mul(rows) >= n_ctx {
-            let n_tokens = n_images.saturating_mul(rows);
-            return Err(ApiError::prompt_too_long(n_tokens, n_ctx));
+        let (mut rows, mut n_rows) = (Vec::with_capacity(images.len()), 0_usize);
+        for image in images {
+            let n = vision.rows(&decode(image)?).map_err(refused)?;
+            rows.push(n);
+            n_rows = n_rows.saturating_add(n);
+            if n_rows >= n_ctx {
+                return Err(ApiError::prompt_too_long(n_rows, n_ctx));
+            }
         }
-        let mut tags: Vec<(usize, usize, usize)> = (0..n_images)
+        let mut tags: Vec<(usize, usize, usize)> = (0..images.len())
             .map(|number| {
                 let tag = format!("[img-{number}]");
                 text.find(&tag)
@@ -86,8 +97,9 @@ impl Layout {
             piece.push_str(before);
             let special = special(tokens.is_empty());
             tokens.extend(tokenizer.encode(&piece, special));
-            places.push((tokens.len(), number));
-            tokens.resize(tokens.len() + rows, PLACEHOLDER);
+            let (at, rows) = (tokens.len(), rows.get(number).copied().unwrap_or(0));
+            places.push(Place { at, rows, number });
+            tokens.resize(at + rows, PLACEHOLDER);
             piece.clear();
             piece.push_str(after);
             from = end;
@@ -95,11 +107,7 @@ impl Layout {
         piece.push_str(&text[from..]);
         let special = special(tokens.is_empty());
         tokens.extend(tokenizer.encode(&piece, special));
-        Ok(Layout {
-            tokens,
-            places,
-            rows,
-        })
+        Ok(Layout { tokens, places })
     }
 
     /// Removes tokens.
@@ -112,10 +120,10 @@ impl Layout {
         n_ctx: usize,
     ) -> Result<(), ApiError> {
         let n_tokens = self.tokens.len();
-        for (at, _) in &mut self.places {
-            if *at >= range.end {
-                *at -= range.len();
-            } else if *at + self.rows > range.start {
+        for place in &mut self.places {
+            if place.at >= range.end {
+                place.at -= range.len();
+            } else if place.at + place.rows > range.start {
                 return Err(ApiError::prompt_too_long(n_tokens, n_ctx));
             }
         }
@@ -132,10 +140,13 @@ impl Layout {
         let Some(vision) = vision else {
             return Ok(Vec::new());
         };
-        let spans = self.places.iter().map(|&(at, number)| {
-            let base64 = images.get(number).map_or("", String::as_str);
+        let spans = self.places.iter().map(|place| {
+            let base64 = images.get(place.number).map_or("", String::as_str);
             let image = vision.encode(&decode(base64)?).map_err(refused)?;
-            Ok(ImageSpan { at, image })
+            Ok(ImageSpan {
+                at: place.at,
+                image,
+            })
         });
         let spans: Vec<ImageSpan> = spans.collect::<Result<_, ApiError>>()?;
         debug_assert!(image::are_sound(&spans, self.tokens.len()));
@@ -172,6 +183,10 @@ mod tests {
 
     use super::*;
 
+    fn base64(text: &str) -> String {
+        base64::engine::general_purpose::STANDARD.encode(text)
+    }
+
     proptest! {
         /// Whatever the text holds, each image has one place, and the text around stays.
         #[test]
@@ -190,8 +205,13 @@ mod tests {
             let options = FakeOptions { image_rows: 3, ..FakeOptions::default() };
             let loaded = fake::loaded(options);
             let vision = loaded.vision.unwrap();
-            let layout = |n_ctx| Layout::with_images(&loaded.tokenizer, Vec::new(), &text, n_images, &*vision, n_ctx);
-            prop_assert_eq!(layout(3 * n_images).is_err(), true);
+            // The second one has three rows more than the first one.
+            let images = [base64("image"), base64("image+")];
+            let images = &images[..n_images];
+            let rows = |number: usize| 3 + 3 * number;
+            let n_rows: usize = (0..n_images).map(rows).sum();
+            let layout = |n_ctx| Layout::with_images(&loaded.tokenizer, Vec::new(), &text, images, &*vision, n_ctx);
+            prop_assert_eq!(layout(n_rows).is_err(), n_images > 0);
             let mut layout = layout(1000).unwrap();
 
             // The fake tokenizer has a token for each byte, the fake vision marks of one.
@@ -199,23 +219,29 @@ mod tests {
             for number in 0..n_images {
                 let tag = format!("[img-{number}]");
                 if expected.contains(&tag) {
-                    expected = expected.replacen(&tag, &format!("<{}>", "\u{1}".repeat(3)), 1);
-                } else {
-                    expected.insert_str(0, "<\u{1}\u{1}\u{1}>");
+                    let marked = format!("<{}>", "\u{1}".repeat(rows(number)));
+                    expected = expected.replacen(&tag, &marked, 1);
                 }
+            }
+            // Those without a place come first, in their order.
+            for number in (0..n_images).rev().filter(|number| !text.contains(&format!("[img-{number}]"))) {
+                expected.insert_str(0, &format!("<{}>", "\u{1}".repeat(rows(number))));
             }
             prop_assert_eq!(layout.tokens.len(), expected.len());
             let mut numbers = Vec::new();
-            for &(at, number) in &layout.places {
-                prop_assert!(layout.tokens[at..at + 3].iter().all(|token| *token == PLACEHOLDER));
-                prop_assert_eq!(&expected[at..at + 3], "\u{1}\u{1}\u{1}");
-                numbers.push(number);
+            for place in &layout.places {
+                let range = place.at..place.at + place.rows;
+                prop_assert_eq!(place.rows, rows(place.number));
+                prop_assert!(layout.tokens[range.clone()].iter().all(|token| *token == PLACEHOLDER));
+                prop_assert!(expected[range].bytes().all(|byte| byte == 1));
+                numbers.push(place.number);
             }
             numbers.sort_unstable();
             prop_assert_eq!(numbers, (0..n_images).collect::<Vec<_>>());
 
             let range = cut.min(layout.tokens.len())..(cut + 2).min(layout.tokens.len());
-            let hit = layout.places.iter().any(|(at, _)| at + 3 > range.start && *at < range.end);
+            let hit = |place: &Place| place.at + place.rows > range.start && place.at < range.end;
+            let hit = layout.places.iter().any(hit);
             prop_assert_eq!(layout.remove(range, 0).is_err(), hit);
         }
 

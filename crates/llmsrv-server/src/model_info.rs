@@ -112,9 +112,11 @@ fn capabilities(
 ) -> Vec<&'static str> {
     let embeds_only = stored.entry.config.embeds_only;
     // Beside the weights, or in the same file where the models can read that.
-    let sees = !stored.projectors.is_empty()
-        || (metadata.architecture() == Some("gemma3")
-            && metadata.get("gemma3.vision.block_count").is_some());
+    let within = metadata.architecture().is_some_and(|name| {
+        let key = format!("{name}.vision.block_count");
+        SEEING.contains(&name) && metadata.get(&key).is_some()
+    });
+    let sees = !stored.projectors.is_empty() || within;
     let all = [
         (embeds_only, "embedding"),
         (!embeds_only, "completion"),
@@ -322,6 +324,16 @@ fn meta_array(array: &Array) -> Value {
 }
 
 const SHOWN_ELEMENTS: usize = 5;
+/// Architectures, as files name them, whose files may hold an encoder for images that is known.
+const SEEING: [&str; 7] = [
+    "gemma3",
+    "qwen2vl",
+    "qwen25vl",
+    "qwen3vl",
+    "qwen3vlmoe",
+    "qwen35",
+    "qwen35moe",
+];
 
 #[cfg(test)]
 mod tests {

@@ -136,8 +136,8 @@ pub(crate) fn start(
     let n_keep = usize::try_from(options.num_keep.unwrap_or(4)).unwrap_or(0)
         + usize::from(tokenizer.adds_bos());
     rendered.shorten(tokenizer, n_ctx, n_keep, job)?;
-    let (context, n_images) = (rendered.context.clone(), rendered.images.len());
-    let mut layout = layout(model, context, &rendered.text, n_images, n_ctx)?;
+    let context = rendered.context.clone();
+    let mut layout = layout(model, context, &rendered.text, &rendered.images, n_ctx)?;
     if layout.tokens.is_empty() {
         layout
             .tokens
@@ -198,13 +198,13 @@ pub(crate) fn start(
     })
 }
 
-/// Renders the prompt of a job without running it; returns it with the number of its images.
+/// Renders the prompt of a job without running it; returns it with its images.
 pub(crate) fn rendered(
     job: &Job,
     model: &ReadyModel,
     settings: &Settings,
     stop: &Stop,
-) -> Result<(String, usize), ApiError> {
+) -> Result<(String, Vec<String>), ApiError> {
     let own = own_template(job)?;
     let template = own.as_ref().unwrap_or(&model.template);
     let think = check(job, model, template)?;
@@ -214,7 +214,7 @@ pub(crate) fn rendered(
         .engine
         .tokenizer()
         .decode_with_special(&rendered.context);
-    Ok((before + &rendered.text, rendered.images.len()))
+    Ok((before + &rendered.text, rendered.images))
 }
 
 /// Counts the tokens of a job's prompt, uncut.
@@ -228,23 +228,23 @@ pub(crate) fn count(
         truncate: false,
         ..job.clone()
     };
-    let (text, n_images) = rendered(&whole, model, settings, stop)?;
-    let layout = layout(model, Vec::new(), &text, n_images, usize::MAX)?;
+    let (text, images) = rendered(&whole, model, settings, stop)?;
+    let layout = layout(model, Vec::new(), &text, &images, usize::MAX)?;
     Ok(layout.tokens.len())
 }
 
-/// Tokens of a text with tags for `n_images` images, behind those of `context`.
+/// Tokens of a text with tags for images, behind those of `context`.
 fn layout(
     model: &ReadyModel,
     context: Vec<u32>,
     text: &str,
-    n_images: usize,
+    images: &[String],
     n_ctx: usize,
 ) -> Result<Layout, ApiError> {
     let tokenizer = model.engine.tokenizer();
     match model.vision.as_deref() {
-        Some(vision) if n_images > 0 => {
-            Layout::with_images(tokenizer, context, text, n_images, vision, n_ctx)
+        Some(vision) if !images.is_empty() => {
+            Layout::with_images(tokenizer, context, text, images, vision, n_ctx)
         }
         _ => Ok(Layout::text(tokenizer, context, text)),
     }
@@ -500,11 +500,12 @@ fn render_newest(
     let n_lost = if kept.n_dropped == 0 {
         0
     } else {
-        // An image counts more when it is decided what to drop than it takes afterwards.
+        // Images that are left out count what they did when that was decided: what they would have
+        // taken, nobody looked up.
         let n_kept = n_images(&kept.messages);
-        let rows = model.vision.as_ref().map_or(0, |vision| vision.rows());
         let text = kept.n_tokens - n_kept * llmsrv_chat::IMAGE_TOKENS;
-        whole.unwrap_or(0).saturating_sub(text) + (n_before - n_kept) * rows
+        let n_dropped = n_before - n_kept;
+        whole.unwrap_or(0).saturating_sub(text) + n_dropped * llmsrv_chat::IMAGE_TOKENS
     };
     let text = render(&kept.messages)?;
     Ok((text, n_lost, all_images(kept.messages)))

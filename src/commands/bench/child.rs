@@ -75,6 +75,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<(), Failure> {
         tokens: vec![1],
         positions: vec![0],
         ends: vec![1],
+        coordinates: Vec::new(),
         spans: vec![Span {
             rows: 0..1,
             start: 0,

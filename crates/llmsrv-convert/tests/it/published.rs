@@ -247,6 +247,7 @@ pub(crate) fn logits(loaded: &mut Loaded, tokens: &[u32]) -> Vec<f32> {
         tokens: tokens.to_vec(),
         positions: (0..tokens.len() as u32).collect(),
         ends: (1..=tokens.len() as u32).collect(),
+        coordinates: Vec::new(),
         images: Vec::new(),
         spans: vec![Span {
             rows: 0..tokens.len(),

@@ -40,6 +40,7 @@ fn every_target_and_family_runs_and_gives_finite_logits() {
             tokens: vec![5, 300, 2000],
             positions: vec![0, 1, 2],
             ends: vec![1, 2, 3],
+            coordinates: Vec::new(),
             spans: vec![Span {
                 rows: 0..3,
                 start: 0,

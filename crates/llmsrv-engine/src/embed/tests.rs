@@ -5,8 +5,8 @@ use std::{sync::Arc, thread, time::Duration};
 use proptest::prelude::*;
 
 use crate::{
-    EmbeddingSpec, EngineOptions, Event, GenRequest, Generation, Handle, Image, ImageSpan, Pooling,
-    SamplingParams, SubmitError, TokenId,
+    EmbeddingSpec, EngineOptions, Event, GenRequest, Generation, Grid, Handle, Image, ImageSpan,
+    Pooling, SamplingParams, SubmitError, TokenId,
     fake::{self, Answer, FakeOptions},
     spawn,
 };
@@ -225,6 +225,10 @@ fn about_an_image() -> GenRequest {
         rows: 5,
         embedding: vec![0.0; 5],
         whole: true,
+        grid: Some(Grid {
+            width: 5,
+            height: 1,
+        }),
     };
     GenRequest {
         images: vec![ImageSpan {

@@ -10,7 +10,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
 use crate::{
-    Event, Finish, GenRequest, GrammarSpec, Image, ImageSpan, SamplingParams, TokenId, TokenInfo,
+    Event, Finish, GenRequest, GrammarSpec, Grid, Image, ImageSpan, SamplingParams, TokenId,
+    TokenInfo,
     fake::{self, Answer, FakeOptions},
     grammar::Grammars,
     handle::Unlimited,
@@ -225,6 +226,14 @@ mod equivalence {
             rows,
             embedding: vec![0.0; rows],
             whole,
+            // Of one kind, and in two lines where that is possible.
+            grid: (kind == 1).then(|| {
+                let height = if rows.is_multiple_of(2) { 2 } else { 1 };
+                Grid {
+                    width: rows / height,
+                    height,
+                }
+            }),
         }
     }
 

@@ -23,7 +23,7 @@ pub(super) fn hidden<O: Ops>(
     plan: &StepPlan,
     (x, mut inputs): (O::Tensor, Option<O::Tensor>),
 ) -> Result<Option<O::Tensor>, ModelError> {
-    let mut rotations = Rotations::new(arch, ops, &plan.positions)?;
+    let mut rotations = Rotations::new(arch, ops, plan)?;
     let n_streams = streams.spread.len() + 1;
     let mut all = vec![x]; // each [n, w]
     for matrix in &streams.spread {
@@ -64,7 +64,7 @@ pub(super) fn hidden<O: Ops>(
             if idx + 1 < arch.layers.len() {
                 let left = wanted_rows(plan);
                 ops.begin_step(&left)?;
-                rotations = Rotations::new(arch, ops, &left.positions)?;
+                rotations = Rotations::new(arch, ops, &left)?;
                 wanted = Some(left);
             }
         }

@@ -12,6 +12,7 @@ use crate::{
     arch::ExpertsConfig,
     decoder::linear,
     ops::{BidirectionalAttention, Ops},
+    rope::Places,
     routing::Choices,
 };
 
@@ -27,7 +28,7 @@ pub(crate) fn forward<O: Ops>(
 ) -> Result<(), ModelError> {
     let eps = config.norm_eps;
     let angles = match &config.positions {
-        Positions::Rotation(rope) => Some(ops.angles(rope, &plan.positions)?),
+        Positions::Rotation(rope) => Some(ops.angles(rope, Places::of(plan))?),
         Positions::Table | Positions::Slopes(_) => None,
     };
     let attention = BidirectionalAttention {

@@ -2,7 +2,7 @@
 
 use llmsrv_engine::LoadError;
 
-use super::{base_with, set_experts, small_count};
+use super::{base_with, qwen::set_turning_axes, set_experts, small_count};
 use crate::{
     arch::{ArchConfig, DeltaNetConfig, Mixer, QkNorm, SharedExpert},
     rope::RopeStyle,
@@ -13,7 +13,9 @@ use crate::{
 /// an order in which key heads take turns, unless the file says otherwise.
 pub(super) fn qwen35(source: &Source) -> Result<ArchConfig, LoadError> {
     let interleaved = source.flag("ssm.v_head_reordered").unwrap_or(true);
-    with_delta_nets(source, interleaved)
+    let mut arch = with_delta_nets(source, interleaved)?;
+    set_turning_axes(&mut arch, source)?;
+    Ok(arch)
 }
 
 /// Qwen 3 Next and Qwen 3 Coder Next.

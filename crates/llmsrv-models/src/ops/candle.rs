@@ -15,7 +15,7 @@ use super::{Attention, BidirectionalAttention, DeltaRule, Ops, SelectiveScan};
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig},
     model::BLOCK_SIZE,
-    rope::{Rope, RopeStyle},
+    rope::{Places, Rope, RopeStyle},
     source::FileMatrix,
 };
 
@@ -369,13 +369,10 @@ impl Ops for CandleOps {
         Ok(x)
     }
 
-    fn angles(&mut self, rope: &Rope, positions: &[u32]) -> Result<Angles, ModelError> {
-        let shape = (positions.len(), 1, rope.frequencies.len());
+    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles, ModelError> {
+        let shape = (places.len(), 1, rope.frequencies.len());
         let of = |function: fn(f64) -> f64| {
-            let turns = positions.iter().flat_map(|position| {
-                let angle = move |frequency: &f32| f64::from(*position) * f64::from(*frequency);
-                rope.frequencies.iter().map(angle)
-            });
+            let turns = places.iter().flat_map(|place| rope.angles(place));
             let values = turns.map(|angle| function(angle) as f32 * rope.magnitude);
             Tensor::from_vec(values.collect(), shape, &self.device).map_err(failed)
         };

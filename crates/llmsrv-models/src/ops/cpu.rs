@@ -18,7 +18,7 @@ use super::{
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig},
     model::BLOCK_SIZE,
-    rope::Rope,
+    rope::{Places, Rope},
     source::FileMatrix,
 };
 
@@ -272,15 +272,14 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn angles(&mut self, rope: &Rope, positions: &[u32]) -> Result<Angles, ModelError> {
+    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles, ModelError> {
         let n_pairs = rope.frequencies.len();
-        let mut cos = self.buffers.take(positions.len(), n_pairs);
-        let mut sin = self.buffers.take(positions.len(), n_pairs);
-        for (row, position) in positions.iter().enumerate() {
+        let mut cos = self.buffers.take(places.len(), n_pairs);
+        let mut sin = self.buffers.take(places.len(), n_pairs);
+        for (row, place) in places.iter().enumerate() {
             let (cos, sin) = (cos.row_mut(row), sin.row_mut(row));
-            for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(&rope.frequencies) {
-                // In f64, because at position 100 000 an f32 angle is off by a hundredth.
-                let (s, c) = (f64::from(*position) * f64::from(*frequency)).sin_cos();
+            for ((cos, sin), angle) in cos.iter_mut().zip(sin).zip(rope.angles(place)) {
+                let (s, c) = angle.sin_cos();
                 (*cos, *sin) = (c as f32 * rope.magnitude, s as f32 * rope.magnitude);
             }
         }

@@ -12,7 +12,7 @@ use super::{Attention, BidirectionalAttention, DeltaRule, Ops, SelectiveScan};
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig, Mixer},
     model::BLOCK_SIZE,
-    rope::{Rope, RopeStyle},
+    rope::{Places, Rope, RopeStyle},
     source::FileMatrix,
 };
 
@@ -312,13 +312,9 @@ impl Ops for GpuOps {
         Ok(x)
     }
 
-    fn angles(&mut self, rope: &Rope, positions: &[u32]) -> Result<Angles, ModelError> {
-        let turns = positions.iter().flat_map(|position| {
-            let frequencies = rope.frequencies.iter();
-            // In f64, because at position 100 000 an f32 angle is off by a hundredth.
-            frequencies
-                .map(move |frequency| (f64::from(*position) * f64::from(*frequency)).sin_cos())
-        });
+    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles, ModelError> {
+        let turns = places.iter().flat_map(|place| rope.angles(place));
+        let turns = turns.map(f64::sin_cos);
         let turns = turns.map(|(s, c)| (c as f32 * rope.magnitude, s as f32 * rope.magnitude));
         let (cos, sin): (Vec<f32>, Vec<f32>) = turns.unzip();
         let pairs = match rope.style {

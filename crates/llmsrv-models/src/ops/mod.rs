@@ -15,7 +15,7 @@ pub(crate) use llmsrv_kernels::BidirectionalAttention;
 
 use crate::{
     arch::{Activation, DeltaNetConfig, LayerConfig, ScanConfig},
-    rope::Rope,
+    rope::{Places, Rope},
     source::FileMatrix,
 };
 
@@ -94,8 +94,8 @@ pub(crate) trait Ops: Send + Sized {
         values: &[f32],
     ) -> Result<Self::Tensor, ModelError>;
 
-    /// Computes the angles of `rope` at `positions`.
-    fn angles(&mut self, rope: &Rope, positions: &[u32]) -> Result<Self::Angles, ModelError>;
+    /// Computes the angles of `rope` for rows at these places.
+    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Self::Angles, ModelError>;
 
     /// Divides each stretch of `weight.len()` elements by its root mean square and multiplies it
     /// with `weight`.

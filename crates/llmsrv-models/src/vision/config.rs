@@ -1,16 +1,20 @@
 //! What a projector file says about its encoder.
 
-use llmsrv_engine::LoadError;
+use llmsrv_engine::{ImageError, LoadError};
 
-use crate::source::{Source, invalid};
+use super::tiling::Tiling;
+use crate::{
+    arch::NormKind,
+    source::{Source, invalid},
+};
 
 /// Where an encoder is stored, which decides the names of its keys and tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     /// In a projector file.
     Mmproj,
-    /// In the file of a decoder of this architecture.
-    Gemma3,
+    /// In the file of its decoder.
+    Decoder,
 }
 
 /// The hyperparameters of an encoder.
@@ -20,8 +24,8 @@ pub(super) struct Config {
     pub location: Location,
     /// What comes after the transformer.
     pub kind: Kind,
-    /// Pixels of a side of the square that every image is brought to.
-    pub image_size: usize,
+    /// What size images are brought to.
+    pub sizing: Sizing,
     /// Pixels of a side of a patch.
     pub patch_size: usize,
     /// Elements of a row.
@@ -32,8 +36,14 @@ pub(super) struct Config {
     pub hidden: usize,
     /// Layers that are computed.
     pub n_layers: usize,
-    /// Added to the variance in every norm.
+    /// What the norms do.
+    pub norm: NormKind,
+    /// Added to the variance, or the mean square, in every norm.
     pub eps: f32,
+    /// Layers in which patches see those of their window only.
+    pub windows: Option<Windows>,
+    /// Layers whose output becomes further elements of the rows, in this order.
+    pub deepstack: Vec<usize>,
     /// Between the two matrices of a feed-forward network.
     pub activation: Activation,
     /// Subtracted from red, green and blue in 0..1.
@@ -51,6 +61,36 @@ pub(super) enum Kind {
     Mlp,
     /// Averages of patches, a norm and a matrix: Gemma 3 (<https://arxiv.org/abs/2503.19786>).
     Gemma3,
+    /// Squares of patches side by side through two matrices: Qwen2-VL (<https://arxiv.org/abs/2409.12191>).
+    Qwen2,
+    /// The same behind layers with windows: Qwen2.5-VL (<https://arxiv.org/abs/2502.13923>).
+    Qwen25,
+    /// The same, and as many again of what layers in between give: Qwen3-VL
+    /// (<https://arxiv.org/abs/2511.21631>).
+    Qwen3,
+}
+
+/// What size an image is brought to before it is cut into patches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sizing {
+    /// A square with sides of so many pixels; what is left of it is filled.
+    Square(usize),
+    /// About its own size, stretched to whole rows.
+    Own {
+        /// Smaller images are enlarged to as many pixels.
+        least_pixels: usize,
+        /// Larger images are made smaller.
+        most_pixels: usize,
+    },
+}
+
+/// Windows of patches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Windows {
+    /// Rows of the result on a side of a window.
+    pub side: usize,
+    /// Whether each layer has them; in others every patch sees all.
+    pub layers: Vec<bool>,
 }
 
 /// A non-linear function.
@@ -64,7 +104,37 @@ pub(super) enum Activation {
     Silu,
 }
 
-const KINDS: [(&str, Kind); 2] = [("mlp", Kind::Mlp), ("gemma3", Kind::Gemma3)];
+const KINDS: [(&str, Kind); 5] = [
+    ("mlp", Kind::Mlp),
+    ("gemma3", Kind::Gemma3),
+    ("qwen2vl_merger", Kind::Qwen2),
+    ("qwen2.5vl_merger", Kind::Qwen25),
+    ("qwen3vl_merger", Kind::Qwen3),
+];
+
+/// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
+const WITHIN: [(&str, Kind, &str); 6] = [
+    ("gemma3", Kind::Gemma3, "v.patch_embedding.weight"),
+    ("qwen2vl", Kind::Qwen25, "v.patch_embd.weight"),
+    ("qwen3vl", Kind::Qwen3, "v.patch_embed.weight"),
+    ("qwen3vlmoe", Kind::Qwen3, "v.patch_embed.weight"),
+    ("qwen35", Kind::Qwen3, "v.patch_embed.weight"),
+    ("qwen35moe", Kind::Qwen3, "v.patch_embed.weight"),
+];
+
+/// Returns the kind of the encoder in the file of a decoder, if that is known.
+fn kind_within(source: &Source) -> Option<Kind> {
+    let architecture = source.architecture();
+    let mut known = WITHIN.iter();
+    let (_, kind, _) =
+        known.find(|(name, _, tensor)| *name == architecture && source.has(tensor))?;
+    Some(*kind)
+}
+
+/// Returns whether the file of a decoder holds an encoder that is known.
+pub(crate) fn is_within(source: &Source) -> bool {
+    kind_within(source).is_some()
+}
 
 impl Kind {
     /// Whether the decoder lets all rows of an image see each other.
@@ -77,6 +147,15 @@ impl Kind {
         match self {
             Kind::Mlp => ("", ""),
             Kind::Gemma3 => ("\n\n<start_of_image>", "<end_of_image>\n\n"),
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => ("<|vision_start|>", "<|vision_end|>"),
+        }
+    }
+
+    /// Whether rows are rotated by their place in the image: patches here, rows in the decoder.
+    pub(super) fn has_grid(self) -> bool {
+        match self {
+            Kind::Mlp | Kind::Gemma3 => false,
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => true,
         }
     }
 }
@@ -86,7 +165,9 @@ impl Config {
     pub(super) fn read(source: &Source, location: Location) -> Result<Config, LoadError> {
         let kind = match location {
             Location::Mmproj => kind(source)?,
-            Location::Gemma3 => Kind::Gemma3,
+            Location::Decoder => {
+                kind_within(source).ok_or_else(|| unsupported("an encoder that is not known"))?
+            }
         };
         let bounded = |key: &str, most: usize| {
             let count = source.count(key)?;
@@ -96,12 +177,21 @@ impl Config {
             }
             Ok(count)
         };
-        let image_size = bounded("vision.image_size", LARGEST_IMAGE)?;
+        let image_size = if kind.has_grid() {
+            LARGEST_PATCH
+        } else {
+            bounded("vision.image_size", LARGEST_IMAGE)?
+        };
         let patch_size = bounded("vision.patch_size", image_size)?;
         let width = bounded("vision.embedding_length", LARGEST_WIDTH)?;
         let n_heads = bounded("vision.attention.head_count", width)?;
         if !width.is_multiple_of(n_heads) {
             return Err(invalid(format!("{width} elements for {n_heads} heads")));
+        }
+        // A quarter of each head turns by the line of its patch and a quarter by the column.
+        if kind.has_grid() && !(width / n_heads).is_multiple_of(4) {
+            let head_dim = width / n_heads;
+            return Err(invalid(format!("heads of {head_dim} elements are rotated")));
         }
         let n_stored = bounded("vision.block_count", source.n_tensors())?;
         // The list names the layers that the projector reads, counted from the input, which is 0.
@@ -116,45 +206,88 @@ impl Config {
         let side = image_size / patch_size;
         let merge = match (kind, location) {
             (Kind::Mlp, _) => 1,
+            (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3, _) => source
+                .optional_count("vision.spatial_merge_size")?
+                .unwrap_or(2),
             (Kind::Gemma3, Location::Mmproj) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(4),
-            (Kind::Gemma3, Location::Gemma3) => {
+            (Kind::Gemma3, Location::Decoder) => {
                 let n_rows = source.optional_count("mm.tokens_per_image")?;
                 side / n_rows.unwrap_or(256).isqrt()
             }
         };
-        if merge == 0 || merge > side {
-            return Err(invalid(format!("{merge} of {side} patches become one row")));
+        let most = if kind.has_grid() { MOST_MERGED } else { side };
+        if !(1..=most).contains(&merge) {
+            return Err(invalid(format!("{merge} of {most} patches become one row")));
         }
+        let sizing = if kind.has_grid() {
+            own_size(source, patch_size * merge)?
+        } else {
+            Sizing::Square(image_size)
+        };
+        let windows = match kind {
+            Kind::Qwen25 => Some(windows(source, location, n_layers, patch_size * merge)?),
+            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => None,
+        };
+        let deepstack = match kind {
+            Kind::Qwen3 => deepstack(source, location, n_layers)?,
+            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen25 => Vec::new(),
+        };
         if source.has_key("vision.image_grid_pinpoints") {
             tracing::warn!("images are read in one view, not in tiles");
         }
         let activation = match (source.flag("use_gelu"), source.flag("use_silu")) {
-            _ if location == Location::Gemma3 => Activation::Gelu,
+            _ if kind == Kind::Qwen25 => Activation::Silu,
+            _ if kind == Kind::Qwen3 => Activation::Gelu,
+            _ if location == Location::Decoder => Activation::Gelu,
             (Some(true), _) => Activation::Gelu,
             (_, Some(true)) => Activation::Silu,
             _ => Activation::QuickGelu,
         };
         let [mean, deviation] = match location {
+            // Of those within decoders only the files of this kind have them.
+            Location::Decoder if kind == Kind::Qwen3 && source.has_key("vision.image_mean") => [
+                colours(source, "vision.image_mean", f32::MIN)?,
+                colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
+            ],
             Location::Mmproj => [
                 colours(source, "vision.image_mean", f32::MIN)?,
                 colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
             ],
-            Location::Gemma3 => [[0.5; 3]; 2],
+            Location::Decoder if kind == Kind::Qwen25 => CLIP_COLOURS,
+            Location::Decoder => [[0.5; 3]; 2],
         };
+        let up = match (kind, location) {
+            (Kind::Qwen3, Location::Decoder) => "v.blk.0.mlp.linear_fc1.weight",
+            _ => "v.blk.0.ffn_up.weight",
+        };
+        // Files of decoders may leave this out.
+        let hidden = match source.n_rows(up) {
+            Some(hidden) if !source.has_key("vision.feed_forward_length") => hidden,
+            _ => source.count("vision.feed_forward_length")?,
+        };
+        if hidden > LARGEST_WIDTH {
+            return Err(invalid(format!("hidden layers of {hidden} elements")));
+        }
         Ok(Config {
             location,
             kind,
-            image_size,
+            sizing,
             patch_size,
             width,
             n_heads,
-            hidden: bounded("vision.feed_forward_length", LARGEST_WIDTH)?,
+            hidden,
             n_layers,
+            norm: match kind {
+                Kind::Qwen25 => NormKind::Rms,
+                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => NormKind::Layer,
+            },
             eps: source
                 .positive("vision.attention.layer_norm_epsilon")?
-                .unwrap_or(1e-5),
+                .unwrap_or(if kind.has_grid() { 1e-6 } else { 1e-5 }),
+            windows,
+            deepstack,
             activation,
             mean,
             deviation,
@@ -162,15 +295,140 @@ impl Config {
         })
     }
 
-    /// Patches of a side.
-    pub(super) fn side(&self) -> usize {
-        self.image_size / self.patch_size
+    /// Returns the size that an image of a `size` is brought to, which is asked for only where it matters.
+    ///
+    /// # Errors
+    /// Those of `size`; [`ImageError::Invalid`] if the image is a line.
+    pub(super) fn fitted(
+        &self,
+        size: impl FnOnce() -> Result<(u32, u32), ImageError>,
+    ) -> Result<(u32, u32), ImageError> {
+        let (least, most) = match self.sizing {
+            Sizing::Square(side) => return Ok((side as u32, side as u32)),
+            Sizing::Own {
+                least_pixels,
+                most_pixels,
+            } => (least_pixels as f64, most_pixels as f64),
+        };
+        let (width, height) = size()?;
+        let sides = [width, height].map(f64::from);
+        let [shorter, longer] = [sides[0].min(sides[1]), sides[0].max(sides[1])];
+        if longer > MOST_STRETCHED * shorter {
+            return Err(ImageError::Invalid(format!(
+                "the image has {width} x {height} pixels: one side may be {MOST_STRETCHED} times \
+                 the other"
+            )));
+        }
+        let step = (self.patch_size * self.merge) as f64;
+        let mut fitted = sides.map(|side| (side / step).round_ties_even() * step);
+        let area = sides[0] * sides[1];
+        if fitted[0] * fitted[1] > most {
+            let shrink = (area / most).sqrt();
+            fitted = sides.map(|side| ((side / shrink / step).floor() * step).max(step));
+        } else if fitted[0] * fitted[1] < least {
+            let grow = (least / area).sqrt();
+            fitted = sides.map(|side| (side * grow / step).ceil() * step);
+        }
+        Ok((fitted[0] as u32, fitted[1] as u32))
     }
 
-    /// Rows that an image becomes.
-    pub(super) fn n_rows(&self) -> usize {
-        (self.side() / self.merge).pow(2)
+    /// Returns how an image of a size that [`Config::fitted`] gave is cut into patches.
+    pub(super) fn tiling(&self, (width, height): (u32, u32)) -> Tiling {
+        let [width, height] = [width, height].map(|side| side as usize / self.patch_size);
+        if !self.kind.has_grid() {
+            return Tiling::in_lines(width, height);
+        }
+        let (width, height) = (width / self.merge, height / self.merge);
+        let side = self.windows.as_ref().map(|windows| windows.side);
+        Tiling::in_windows(width, height, self.merge, side)
     }
+
+    /// Returns how many rows an image of that size becomes.
+    pub(super) fn n_rows(&self, (width, height): (u32, u32)) -> usize {
+        let side = self.patch_size * self.merge;
+        (width as usize / side) * (height as usize / side)
+    }
+}
+
+/// Reads how large images may be, in rows of `row` times `row` pixels.
+fn own_size(source: &Source, row: usize) -> Result<Sizing, LoadError> {
+    let limit = |keys: [&str; 2]| -> Result<Option<usize>, LoadError> {
+        for key in keys {
+            if let Some(pixels) = source.optional_count(key)? {
+                return Ok(Some(pixels));
+            }
+        }
+        Ok(None)
+    };
+    let least = limit(["vision.image_min_pixels", "vision.shortest_edge"])?;
+    let most = limit(["vision.image_max_pixels", "vision.longest_edge"])?;
+    let largest = (MOST_ROWS * row * row).min(MOST_PIXELS);
+    let most_pixels = most.unwrap_or(largest).min(largest);
+    Ok(Sizing::Own {
+        least_pixels: least.unwrap_or(LEAST_ROWS * row * row).min(most_pixels),
+        most_pixels,
+    })
+}
+
+/// Reads which layers have windows, and how large they are; a row of the result has `row` pixels on a
+/// side.
+fn windows(
+    source: &Source,
+    location: Location,
+    n_layers: usize,
+    row: usize,
+) -> Result<Windows, LoadError> {
+    let pixels = source.optional_count("vision.window_size")?.unwrap_or(112);
+    if pixels < row {
+        let key = source.full("vision.window_size");
+        return Err(invalid(format!("{key} is {pixels}, less than a row")));
+    }
+    let layers = match location {
+        Location::Mmproj => {
+            let period = source.count("vision.n_wa_pattern")?;
+            let has_windows = |idx: usize| !(idx + 1).is_multiple_of(period);
+            (0..n_layers).map(has_windows).collect()
+        }
+        Location::Decoder => {
+            let listed = source.integers("vision.fullatt_block_indexes");
+            let whole = listed.unwrap_or_else(|| vec![7, 15, 23, 31]);
+            let has_windows = |idx: usize| !whole.contains(&(idx as i64));
+            (0..n_layers).map(has_windows).collect()
+        }
+    };
+    Ok(Windows {
+        side: pixels / row,
+        layers,
+    })
+}
+
+/// Reads which layers give further elements of the rows.
+fn deepstack(
+    source: &Source,
+    location: Location,
+    n_layers: usize,
+) -> Result<Vec<usize>, LoadError> {
+    let key = match location {
+        Location::Mmproj => "vision.is_deepstack_layers",
+        Location::Decoder => "vision.deepstack_visual_indexes",
+    };
+    let layers: Vec<i64> = match location {
+        Location::Mmproj => {
+            let flags = source.flags(key).unwrap_or_default();
+            let listed = (0..).zip(flags).filter(|(_, is_one)| *is_one);
+            listed.map(|(layer, _)| layer).collect()
+        }
+        Location::Decoder => source.integers(key).unwrap_or_default(),
+    };
+    let known = |layer: &i64| usize::try_from(*layer).ok().filter(|idx| *idx < n_layers);
+    let known: Option<Vec<usize>> = layers.iter().map(known).collect();
+    let known = known.filter(|list| list.is_sorted_by(|a, b| a < b));
+    known.ok_or_else(|| {
+        let key = source.full(key);
+        invalid(format!(
+            "{key} names layers that are not there, or not in order"
+        ))
+    })
 }
 
 fn kind(source: &Source) -> Result<Kind, LoadError> {
@@ -201,4 +459,19 @@ fn unsupported(message: &str) -> LoadError {
 
 /// Far above every published encoder.
 const LARGEST_IMAGE: usize = 4096;
+const LARGEST_PATCH: usize = 64;
+const MOST_MERGED: usize = 8;
 const LARGEST_WIDTH: usize = 1 << 16;
+
+/// Rows that an image of its own size has, unless the file says otherwise. The models could read more,
+/// but 1024 rows, which are 4096 patches, are seconds of work for a CPU, and leave room in the context.
+const LEAST_ROWS: usize = 4;
+const MOST_ROWS: usize = 1024;
+const MOST_PIXELS: usize = 16 << 20;
+/// The models were not trained for longer images.
+const MOST_STRETCHED: f64 = 200.0;
+/// Mean and deviation of the images that CLIP was trained on.
+const CLIP_COLOURS: [[f32; 3]; 2] = [
+    [0.481_454_66, 0.457_827_5, 0.408_210_73],
+    [0.268_629_54, 0.261_302_6, 0.275_777_1],
+];

@@ -3,13 +3,17 @@
 //!
 //! Shapes in comments: `n` patches (and perhaps the class), `w` width of a row.
 
+use std::ops::Range;
+
 use candle_core::{D, Device, Result, Tensor};
 use rayon::{ThreadPool, prelude::*};
 
 use super::{
     config::{Activation, Config},
-    weights::{Layer, Linear, Norm, Projector, Weights},
+    tiling::Tiling,
+    weights::{Layer, Linear, Merger, Norm, Positions, Projector, Weights},
 };
+use crate::arch::NormKind;
 
 /// A loaded encoder.
 pub(super) struct Encoder {
@@ -22,48 +26,85 @@ pub(super) struct Encoder {
 
 impl Encoder {
     /// Computes the rows of an image from its patches, `[n_rows * out_width]`.
-    pub(super) fn encode(&self, patches: Vec<f32>) -> Result<Vec<f32>> {
+    pub(super) fn encode(&self, patches: Vec<f32>, tiling: &Tiling) -> Result<Vec<f32>> {
         self.pool.install(|| {
-            let x = self.transform(patches)?;
-            self.project(&x)?.flatten_all()?.to_vec1()
+            let (x, further) = self.transform(patches, tiling)?;
+            let mut parts = vec![self.project(&x, tiling)?];
+            for rows in &further {
+                parts.push(self.in_order(rows, tiling)?);
+            }
+            Tensor::cat(&parts, 1)?.flatten_all()?.to_vec1()
         })
     }
 
-    fn transform(&self, patches: Vec<f32>) -> Result<Tensor> {
+    /// Runs all layers; returns the patches, and further elements of the rows by layers on the way.
+    fn transform(&self, patches: Vec<f32>, tiling: &Tiling) -> Result<(Tensor, Vec<Tensor>)> {
         let Encoder {
             config,
             weights,
             device,
             ..
         } = self;
-        let n_patches = config.side().pow(2);
+        let n_patches = tiling.patches.len();
         let shape = (n_patches, 3 * config.patch_size.pow(2));
         let patches = Tensor::from_vec(patches, shape, device)?;
         let mut x = linear(&patches, &weights.patch)?; // [n, w]
         if let Some(class) = &weights.class {
             x = Tensor::cat(&[&class.unsqueeze(0)?, &x], 0)?;
         }
-        x = (x + &weights.positions)?;
-        if let Some(weights) = &weights.pre_norm {
-            x = norm(&x, weights, config.eps)?;
+        match &weights.positions {
+            Positions::No => {}
+            Positions::Each(positions) => x = (x + positions)?,
+            Positions::Stretched { table, side } => x = (x + stretched(table, *side, tiling)?)?,
         }
-        for layer in &weights.layers {
-            let input = norm(&x, &layer.attention_norm, config.eps)?;
-            x = (x + self.attention(&input, layer)?)?;
-            let input = norm(&x, &layer.feed_forward_norm, config.eps)?;
-            let hidden = activate(&linear(&input, &layer.up)?, config.activation)?;
+        if let Some(weights) = &weights.pre_norm {
+            x = norm(&x, weights, config)?;
+        }
+        let rotation = if config.kind.has_grid() {
+            Some(Rotation::new(
+                config.width / config.n_heads,
+                tiling,
+                device,
+            )?)
+        } else {
+            None
+        };
+        let whole = 0..x.dim(0)?;
+        let mut further = Vec::new();
+        for (idx, layer) in weights.layers.iter().enumerate() {
+            let windows = match &config.windows {
+                Some(windows) if windows.layers.get(idx) == Some(&true) => &tiling.windows[..],
+                _ => std::slice::from_ref(&whole),
+            };
+            let input = norm(&x, &layer.attention_norm, config)?;
+            x = (x + self.attention(&input, layer, rotation.as_ref(), windows)?)?;
+            let input = norm(&x, &layer.feed_forward_norm, config)?;
+            let mut hidden = linear(&input, &layer.up)?;
+            hidden = match &layer.gate {
+                Some(gate) => (activate(&linear(&input, gate)?, config.activation)? * hidden)?,
+                None => activate(&hidden, config.activation)?,
+            };
             x = (x + linear(&hidden, &layer.down)?)?;
+            if let Some(merger) = &layer.deepstack {
+                further.push(self.merged(&x, merger)?);
+            }
         }
         if let Some(weights) = &weights.post_norm {
-            x = norm(&x, weights, config.eps)?;
+            x = norm(&x, weights, config)?;
         }
         // The class has done its work.
         let n_before = usize::from(weights.class.is_some());
-        x.narrow(0, n_before, n_patches)
+        Ok((x.narrow(0, n_before, n_patches)?, further))
     }
 
-    /// Lets every row attend to all rows.
-    fn attention(&self, x: &Tensor, layer: &Layer) -> Result<Tensor> {
+    /// Lets every row attend to all rows of its window.
+    fn attention(
+        &self,
+        x: &Tensor,
+        layer: &Layer,
+        rotation: Option<&Rotation>,
+        windows: &[Range<usize>],
+    ) -> Result<Tensor> {
         let n_heads = self.config.n_heads;
         let (n, width) = x.dims2()?;
         let head_dim = width / n_heads;
@@ -72,12 +113,17 @@ impl Encoder {
             let heads = linear(x, weights)?.reshape((n, n_heads, head_dim))?;
             heads.transpose(0, 1)?.contiguous() // [heads, n, head_dim]
         };
-        let query = (heads(&layer.query)? * scale)?;
-        let (key, value) = (heads(&layer.key)?.transpose(1, 2)?, heads(&layer.value)?);
+        let rotated = |heads: Tensor| match rotation {
+            Some(rotation) => rotation.turn(&heads),
+            None => Ok(heads),
+        };
+        let query = (rotated(heads(&layer.query)?)? * scale)?;
+        let key = rotated(heads(&layer.key)?)?.transpose(1, 2)?;
+        let value = heads(&layer.value)?;
         let attended = if self.device.is_cpu() {
-            self.attend_by_head(&query, &key, &value)?
+            self.attend_by_head(&query, &key, &value, windows)?
         } else {
-            attend(&query, &key, &value)?
+            attend_within(&query, &key, &value, windows)?
         };
         let joined = attended
             .transpose(0, 1)?
@@ -87,7 +133,13 @@ impl Encoder {
     }
 
     /// One head for each thread: candle's softmax on the CPU uses one alone.
-    fn attend_by_head(&self, query: &Tensor, key: &Tensor, value: &Tensor) -> Result<Tensor> {
+    fn attend_by_head(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        windows: &[Range<usize>],
+    ) -> Result<Tensor> {
         let shape = query.dims3()?;
         let (n_heads, n, head_dim) = shape;
         let mut out = vec![0.0; n_heads * n * head_dim];
@@ -95,7 +147,10 @@ impl Encoder {
         let heads = out.par_chunks_mut((n * head_dim).max(1)).enumerate();
         heads.for_each(|(head, out)| {
             let one = |tensor: &Tensor| tensor.narrow(0, head, 1);
-            let attended = || attend(&one(query)?, &one(key)?, &one(value)?)?.flatten_all();
+            let attended = || {
+                let [query, key, value] = [one(query)?, one(key)?, one(value)?];
+                attend_within(&query, &key, &value, windows)?.flatten_all()
+            };
             match attended().and_then(|attended| attended.to_vec1::<f32>()) {
                 Ok(values) => out.copy_from_slice(&values),
                 Err(error) => {
@@ -115,15 +170,16 @@ impl Encoder {
         }
     }
 
-    fn project(&self, x: &Tensor) -> Result<Tensor> {
+    fn project(&self, x: &Tensor, tiling: &Tiling) -> Result<Tensor> {
         match &self.weights.projector {
             Projector::Mlp(first, None) => linear(x, first)?.gelu(),
             Projector::Mlp(first, Some(second)) => linear(&linear(x, first)?.gelu()?, second),
+            Projector::Merger(merger) => self.in_order(&self.merged(x, merger)?, tiling),
             Projector::Gemma3 {
                 norm: weight,
                 matrix,
             } => {
-                let pooled = self.averages(x)?;
+                let pooled = self.averages(x, tiling.sides.width)?;
                 let mean_square = pooled.sqr()?.mean_keepdim(D::Minus1)?;
                 let eps = f64::from(self.config.eps);
                 let normed = pooled
@@ -134,9 +190,24 @@ impl Encoder {
         }
     }
 
+    /// Makes a row of each square of patches, which follow each other.
+    fn merged(&self, x: &Tensor, merger: &Merger) -> Result<Tensor> {
+        let mut rows = x.reshape(((), self.config.merge.pow(2) * self.config.width))?;
+        if let Some(weights) = &merger.norm {
+            rows = norm(&rows, weights, &self.config)?;
+        }
+        linear(&linear(&rows, &merger.first)?.gelu_erf()?, &merger.second)
+    }
+
+    /// Brings rows from the order of windows into that of lines.
+    fn in_order(&self, rows: &Tensor, tiling: &Tiling) -> Result<Tensor> {
+        let order = Tensor::from_slice(&tiling.order, tiling.order.len(), &self.device)?;
+        rows.index_select(&order, 0)
+    }
+
     /// Averages squares of `merge` times `merge` patches; patches beyond the last square are left.
-    fn averages(&self, x: &Tensor) -> Result<Tensor> {
-        let (side, merge, width) = (self.config.side(), self.config.merge, self.config.width);
+    fn averages(&self, x: &Tensor, side: usize) -> Result<Tensor> {
+        let (merge, width) = (self.config.merge, self.config.width);
         let n = side / merge;
         x.reshape((side, side, width))?
             .narrow(0, 0, n * merge)?
@@ -146,6 +217,105 @@ impl Encoder {
             .mean((1, 3))?
             .reshape((n * n, width))
     }
+}
+
+/// Stretches a grid of `side` times `side` rows over an image, corner on corner, and returns what that
+/// gives for each patch: weights of the four rows around it.
+fn stretched(table: &Tensor, side: usize, tiling: &Tiling) -> Result<Tensor> {
+    let along = |at: usize, n: usize| {
+        let place = at as f64 * (side - 1) as f64 / (n.max(2) - 1) as f64;
+        let before = (place as usize).min(side - 1);
+        (before, (before + 1).min(side - 1), place - before as f64)
+    };
+    let n = tiling.patches.len();
+    let mut rows: [Vec<u32>; 4] = Default::default();
+    let mut weights: [Vec<f32>; 4] = Default::default();
+    for &(line, column) in &tiling.patches {
+        let (above, below, down) = along(line, tiling.sides.height);
+        let (left, right, over) = along(column, tiling.sides.width);
+        let around = [
+            (above, left, (1.0 - down) * (1.0 - over)),
+            (above, right, (1.0 - down) * over),
+            (below, left, down * (1.0 - over)),
+            (below, right, down * over),
+        ];
+        for (idx, (y, x, weight)) in around.into_iter().enumerate() {
+            rows[idx].push((y * side + x) as u32);
+            weights[idx].push(weight as f32);
+        }
+    }
+    let device = table.device();
+    let parts = rows.into_iter().zip(weights).map(|(rows, weights)| {
+        let rows = table.index_select(&Tensor::from_vec(rows, n, device)?, 0)?;
+        rows.broadcast_mul(&Tensor::from_vec(weights, (n, 1), device)?)
+    });
+    let mut sum: Option<Tensor> = None;
+    for part in parts {
+        let part = part?;
+        sum = Some(match sum {
+            Some(sum) => (sum + part)?,
+            None => part,
+        });
+    }
+    sum.ok_or_else(|| candle_core::Error::Msg("an image without patches".into()))
+}
+
+/// Turns pairs of elements of a head by the place of its patch: element `i` and the one half a head
+/// further. The first half of the pairs turns by the line, the second by the column.
+struct Rotation {
+    /// `[n, head_dim / 2]`.
+    cos: Tensor,
+    sin: Tensor,
+}
+
+impl Rotation {
+    fn new(head_dim: usize, tiling: &Tiling, device: &Device) -> Result<Rotation> {
+        let n_each = head_dim / 4;
+        let angles = |place: usize| {
+            let frequency =
+                move |pair: usize| ROTATION_BASE.powf(-(pair as f64) / n_each.max(1) as f64);
+            (0..n_each).map(move |pair| place as f64 * frequency(pair))
+        };
+        let patches = tiling.patches.iter();
+        let all: Vec<f64> = patches
+            .flat_map(|(line, column)| angles(*line).chain(angles(*column)))
+            .collect();
+        let table = |function: fn(f64) -> f64| {
+            let values: Vec<f32> = all.iter().map(|angle| function(*angle) as f32).collect();
+            Tensor::from_vec(values, (tiling.patches.len(), 2 * n_each), device)
+        };
+        Ok(Rotation {
+            cos: table(f64::cos)?,
+            sin: table(f64::sin)?,
+        })
+    }
+
+    /// Rotates heads, `[heads, n, head_dim]`.
+    fn turn(&self, heads: &Tensor) -> Result<Tensor> {
+        let half = heads.dim(2)? / 2;
+        let (first, second) = (heads.narrow(2, 0, half)?, heads.narrow(2, half, half)?);
+        let new_first = (first.broadcast_mul(&self.cos)? - second.broadcast_mul(&self.sin)?)?;
+        let new_second = (second.broadcast_mul(&self.cos)? + first.broadcast_mul(&self.sin)?)?;
+        Tensor::cat(&[new_first, new_second], 2)
+    }
+}
+
+/// Attends within windows, which follow each other.
+fn attend_within(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    windows: &[Range<usize>],
+) -> Result<Tensor> {
+    let parts = windows.iter().map(|window| {
+        let (start, n) = (window.start, window.len());
+        attend(
+            &query.narrow(1, start, n)?,
+            &key.narrow(2, start, n)?.contiguous()?,
+            &value.narrow(1, start, n)?.contiguous()?,
+        )
+    });
+    Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 1)
 }
 
 /// Attends from all rows of `query` to all of `key` (transposed), some at a time to bound memory.
@@ -171,11 +341,14 @@ fn linear(x: &Tensor, weights: &Linear) -> Result<Tensor> {
     }
 }
 
-fn norm(x: &Tensor, weights: &Norm, eps: f32) -> Result<Tensor> {
-    let centred = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+fn norm(x: &Tensor, weights: &Norm, config: &Config) -> Result<Tensor> {
+    let centred = match config.norm {
+        NormKind::Layer => x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?,
+        NormKind::Rms => x.clone(),
+    };
     let variance = centred.sqr()?.mean_keepdim(D::Minus1)?;
     let normed = centred
-        .broadcast_div(&(variance + f64::from(eps))?.sqrt()?)?
+        .broadcast_div(&(variance + f64::from(config.eps))?.sqrt()?)?
         .broadcast_mul(&weights.weight)?;
     match &weights.bias {
         Some(bias) => normed.broadcast_add(bias),
@@ -192,3 +365,5 @@ fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
 }
 
 const ROWS_AT_ONCE: usize = 256;
+/// The slowest pair of a rotation turns about so many times slower than the first.
+const ROTATION_BASE: f64 = 10_000.0;

@@ -1,8 +1,8 @@
 //! Encoders for images, read from a projector file (architecture `clip`) or from the file of the
 //! decoder itself.
 //!
-//! Read in this order: `config` (what the file says), `pixels` (bytes to normalised patches, scaled by
-//! `resample`),
+//! Read in this order: `config` (what the file says), `tiling` (how an image is cut into patches), `pixels`
+//! (bytes to normalised patches, scaled by `resample`),
 //! `weights` and `forward` (the transformer and the projector). The arithmetic runs on candle's
 //! tensors on every device: an image is one large batch, which its matrix product is made for, and no
 //! other request shares its rows. Weights stay in the mapped file on the CPU and are unpacked one
@@ -12,6 +12,7 @@ mod config;
 mod forward;
 mod pixels;
 mod resample;
+mod tiling;
 mod weights;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,29 +22,41 @@ use llmsrv_gguf::GgufFile;
 use rayon::ThreadPoolBuilder;
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::config::Location;
+pub(crate) use self::config::{Location, is_within};
 use self::{config::Config, forward::Encoder};
-use crate::{ops::candle::Device, source::Source};
+use crate::{arch::ArchConfig, ops::candle::Device, source::Source};
 
-/// Reads the encoder of a decoder whose embeddings have `width` elements.
+/// Reads the encoder of a decoder; `architecture` is that of its own file.
 ///
 /// # Errors
 /// [`LoadError::Invalid`] if the file contradicts itself or does not fit the decoder;
 /// [`LoadError::Unsupported`] if it is sound, but of a kind that is not known here.
 pub(crate) fn load(
     file: Arc<GgufFile>,
-    location: Location,
-    width: usize,
+    (location, architecture): (Location, &str),
+    arch: &ArchConfig,
     device: Device,
     n_threads: usize,
 ) -> Result<Arc<dyn Vision>, LoadError> {
     let prefix = match location {
         Location::Mmproj => "clip",
-        Location::Gemma3 => "gemma3",
+        Location::Decoder => architecture,
     };
     let source = Source::new(file, prefix);
     let config = Config::read(&source, location)?;
-    let weights = weights::Weights::load(&source, &config, width, &device)?;
+    if config.kind.has_grid() && !arch.rotates_by_place() {
+        let message =
+            "an encoder whose rows have lines and columns, which the decoder does not know";
+        return Err(LoadError::Unsupported(message.into()));
+    }
+    let n_further = config.deepstack.len();
+    if n_further != arch.deepstack {
+        let n = arch.deepstack;
+        return Err(crate::source::invalid(format!(
+            "an encoder whose rows have {n_further} further parts, for a decoder that reads {n}"
+        )));
+    }
+    let weights = weights::Weights::load(&source, &config, arch.width, &device)?;
     let named = |idx| format!("llmsrv-image-{idx}");
     let pool = ThreadPoolBuilder::new()
         .num_threads(n_threads)
@@ -82,25 +95,28 @@ impl Vision for Reader {
         if let Some(image) = self.find(&digest) {
             return Ok(image);
         }
-        let patches = pixels::patches(bytes, &self.config)?;
+        let size = self.fitted(bytes)?;
+        let tiling = self.config.tiling(size);
+        let patches = pixels::patches(bytes, &self.config, size, &tiling)?;
         let started = std::time::Instant::now();
         let embedding = encoder
-            .encode(patches)
+            .encode(patches, &tiling)
             .map_err(|error| ImageError::Compute(error.to_string()))?;
         drop(encoder);
         tracing::debug!(encode_ms = started.elapsed().as_millis() as u64, "image");
         let image = Arc::new(Image {
             digest,
-            rows: self.config.n_rows(),
+            rows: self.config.n_rows(size),
             embedding,
             whole: self.config.kind.is_whole(),
+            grid: tiling.grid,
         });
         self.keep(image.clone());
         Ok(image)
     }
 
-    fn rows(&self) -> usize {
-        self.config.n_rows()
+    fn rows(&self, bytes: &[u8]) -> Result<usize, ImageError> {
+        Ok(self.config.n_rows(self.fitted(bytes)?))
     }
 
     fn marks(&self) -> (&str, &str) {
@@ -109,6 +125,11 @@ impl Vision for Reader {
 }
 
 impl Reader {
+    /// Returns the size that an image is brought to.
+    fn fitted(&self, bytes: &[u8]) -> Result<(u32, u32), ImageError> {
+        self.config.fitted(|| pixels::size(bytes))
+    }
+
     fn find(&self, digest: &[u8; 32]) -> Option<Arc<Image>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let idx = known.iter().position(|image| image.digest == *digest)?;

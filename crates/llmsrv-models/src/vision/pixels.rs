@@ -1,23 +1,34 @@
-//! From the bytes of an image file to normalised patches.
+//! From the bytes of an image file to normalised patches, in the order of a [`Tiling`].
 //!
 //! The bytes come from anyone: size and pixels are checked before anything is decoded.
 
 use std::io::Cursor;
 
-use image::{DynamicImage, ImageDecoder as _, ImageReader, Limits, Rgb, RgbImage, imageops};
+use image::{DynamicImage, ImageDecoder, ImageReader, Limits, Rgb, RgbImage, imageops};
 use llmsrv_engine::ImageError;
 
 use super::{
     config::{Config, Kind},
     resample::{Filter, resample},
+    tiling::Tiling,
 };
 
-/// Decodes an image and cuts it into patches: `[patches][channel][y][x]`.
-pub(super) fn patches(bytes: &[u8], config: &Config) -> Result<Vec<f32>, ImageError> {
-    let image = fitted(decode(bytes)?, config);
-    let (patch, side) = (config.patch_size, config.side());
-    let mut values = Vec::with_capacity(side * side * 3 * patch * patch);
-    for (row, column) in (0..side).flat_map(|row| (0..side).map(move |column| (row, column))) {
+/// Returns width and height of an image in pixels; only its head is read.
+pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), ImageError> {
+    Ok(open(bytes)?.dimensions())
+}
+
+/// Decodes an image, brings it to `size` and cuts it into patches: `[patches][channel][y][x]`.
+pub(super) fn patches(
+    bytes: &[u8],
+    config: &Config,
+    size: (u32, u32),
+    tiling: &Tiling,
+) -> Result<Vec<f32>, ImageError> {
+    let image = fitted(decode(bytes)?, config.kind, size);
+    let patch = config.patch_size;
+    let mut values = Vec::with_capacity(tiling.patches.len() * 3 * patch * patch);
+    for &(row, column) in &tiling.patches {
         for channel in 0..3 {
             let (mean, deviation) = (config.mean[channel], config.deviation[channel]);
             for y in row * patch..(row + 1) * patch {
@@ -31,16 +42,8 @@ pub(super) fn patches(bytes: &[u8], config: &Config) -> Result<Vec<f32>, ImageEr
     Ok(values)
 }
 
-/// Decodes the first picture of a file; what shines through is white.
-fn decode(bytes: &[u8]) -> Result<RgbImage, ImageError> {
-    let damaged = |error: image::ImageError| {
-        invalid(match error {
-            image::ImageError::Unsupported(_) => {
-                "the image format is not supported (PNG, JPEG, WebP, GIF and BMP are)".into()
-            }
-            error => format!("the image cannot be decoded: {error}"),
-        })
-    };
+/// Reads the head of a file.
+fn open(bytes: &[u8]) -> Result<impl ImageDecoder + '_, ImageError> {
     let mut reader = ImageReader::new(Cursor::new(bytes))
         .with_guessed_format()
         .map_err(|error| damaged(error.into()))?;
@@ -56,6 +59,22 @@ fn decode(bytes: &[u8]) -> Result<RgbImage, ImageError> {
              {MAX_SIDE} on a side can be read"
         )));
     }
+    Ok(decoder)
+}
+
+fn damaged(error: image::ImageError) -> ImageError {
+    invalid(match error {
+        image::ImageError::Unsupported(_) => {
+            "the image format is not supported (PNG, JPEG, WebP, GIF and BMP are)".into()
+        }
+        error => format!("the image cannot be decoded: {error}"),
+    })
+}
+
+/// Decodes the first picture of a file; what shines through is white.
+fn decode(bytes: &[u8]) -> Result<RgbImage, ImageError> {
+    let decoder = open(bytes)?;
+    let (width, height) = decoder.dimensions();
     let image = DynamicImage::from_decoder(decoder).map_err(damaged)?;
     if !image.color().has_alpha() {
         return Ok(image.into_rgb8());
@@ -68,13 +87,17 @@ fn decode(bytes: &[u8]) -> Result<RgbImage, ImageError> {
     }))
 }
 
-/// Brings an image to the encoder's square: scaled as a whole, centred, the rest in one colour.
-fn fitted(image: RgbImage, config: &Config) -> RgbImage {
-    let size = config.image_size as u32;
-    if image.dimensions() == (size, size) {
+/// Brings an image to a size: stretched, or to a square, scaled as a whole, centred, the rest in one
+/// colour.
+fn fitted(image: RgbImage, kind: Kind, (width, height): (u32, u32)) -> RgbImage {
+    if image.dimensions() == (width, height) {
         return image;
     }
-    let (filter, around) = match config.kind {
+    let size = width;
+    let (filter, around) = match kind {
+        Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
+            return resample(&image, width, height, Filter::Bicubic);
+        }
         Kind::Mlp => (Filter::Bicubic, Rgb([122, 116, 104])),
         Kind::Gemma3 => (Filter::Bilinear, Rgb([0, 0, 0])),
     };

@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 use llmsrv_engine::LoadError;
 
-use super::config::{Config, Kind, Location};
+use super::config::{Config, Kind, Location, Sizing};
 use crate::source::{FileMatrix, Source, invalid};
 
 /// All weights of an encoder.
@@ -12,8 +12,8 @@ pub(super) struct Weights {
     pub patch: Linear,
     /// Goes before the patches, in encoders that were trained to classify.
     pub class: Option<Tensor>,
-    /// One row for each position, the class first.
-    pub positions: Tensor,
+    /// What tells patches apart, beside rotations.
+    pub positions: Positions,
     /// Norm before the layers.
     pub pre_norm: Option<Norm>,
     /// The layers, first to last.
@@ -24,6 +24,16 @@ pub(super) struct Weights {
     pub projector: Projector,
 }
 
+/// Rows that are added to those of patches.
+pub(super) enum Positions {
+    /// None.
+    No,
+    /// One for each position, the class first.
+    Each(Tensor),
+    /// Those of a square grid of `side` times `side`, stretched over the image.
+    Stretched { table: Tensor, side: usize },
+}
+
 /// The weights of one layer.
 pub(super) struct Layer {
     pub attention_norm: Norm,
@@ -32,14 +42,28 @@ pub(super) struct Layer {
     pub value: Linear,
     pub output: Linear,
     pub feed_forward_norm: Norm,
+    pub gate: Option<Linear>,
     pub up: Linear,
     pub down: Linear,
+    /// What makes further elements of the rows of its output.
+    pub deepstack: Option<Merger>,
+}
+
+/// Makes a row of `merge` times `merge` patches side by side.
+pub(super) struct Merger {
+    /// Norm of all that is side by side.
+    pub norm: Option<Norm>,
+    /// Two matrices, GELU between.
+    pub first: Linear,
+    pub second: Linear,
 }
 
 /// What comes after the transformer.
 pub(super) enum Projector {
     /// One or two matrices, GELU after the first.
     Mlp(Linear, Option<Linear>),
+    /// Patches side by side, normed by themselves before.
+    Merger(Merger),
     /// The weight of an RMS norm, then a matrix that is stored transposed.
     Gemma3 {
         /// Weight of the norm of the averages.
@@ -49,7 +73,7 @@ pub(super) enum Projector {
     },
 }
 
-/// A norm to mean 0 and variance 1.
+/// The weights of a norm.
 pub(super) struct Norm {
     pub weight: Tensor,
     pub bias: Option<Tensor>,
@@ -96,6 +120,8 @@ struct Names {
     down: &'static str,
     pooled_norm: &'static str,
     projection: &'static str,
+    /// The two matrices of a merger.
+    merger: [&'static str; 2],
 }
 
 const MMPROJ: Names = Names {
@@ -109,6 +135,7 @@ const MMPROJ: Names = Names {
     down: "ffn_down",
     pooled_norm: "mm.soft_emb_norm.weight",
     projection: "mm.input_projection.weight",
+    merger: ["mm.0", "mm.2"],
 };
 
 const WITHIN: Names = Names {
@@ -122,6 +149,20 @@ const WITHIN: Names = Names {
     down: "mlp.fc2",
     pooled_norm: "mm.mm_soft_emb_norm.weight",
     projection: "mm.mm_input_projection.weight",
+    ..MMPROJ
+};
+
+/// In the files of Qwen 3 VL and 3.5.
+const WITHIN_QWEN3: Names = Names {
+    patch: "v.patch_embed",
+    positions: "v.pos_embed.weight",
+    post_norm: "v.merger.norm",
+    attention_norm: "norm1",
+    feed_forward_norm: "norm2",
+    up: "mlp.linear_fc1",
+    down: "mlp.linear_fc2",
+    merger: ["v.merger.linear_fc1", "v.merger.linear_fc2"],
+    ..MMPROJ
 };
 
 impl Weights {
@@ -134,7 +175,11 @@ impl Weights {
     ) -> Result<Weights, LoadError> {
         let names = match config.location {
             Location::Mmproj => &MMPROJ,
-            Location::Gemma3 => &WITHIN,
+            Location::Decoder => match config.kind {
+                Kind::Gemma3 => &WITHIN,
+                Kind::Qwen3 => &WITHIN_QWEN3,
+                Kind::Mlp | Kind::Qwen2 | Kind::Qwen25 => &MMPROJ,
+            },
         };
         let loader = Loader {
             names,
@@ -142,21 +187,27 @@ impl Weights {
             config,
             device,
         };
-        let (width, patch) = (config.width, config.patch_size);
-        let n_patches = config.side().pow(2);
+        let width = config.width;
+        let patch = Linear {
+            matrix: loader.patch_matrix()?,
+            bias: loader.optional(&format!("{}.bias", names.patch), width)?,
+        };
         let class = loader.optional("v.class_embd", width)?;
-        let n_positions = n_patches + usize::from(class.is_some());
-        let patch_name = format!("{}.weight", names.patch);
-        let patch_matrix = source.folded(&patch_name, &[patch, patch, 3, width])?;
-        let positions = source.matrix(names.positions, n_positions, width)?;
-        let layers = (0..config.n_layers).map(|idx| loader.layer(idx));
+        let positions = match config.sizing {
+            Sizing::Own { .. } if config.kind == Kind::Qwen3 => loader.stretched()?,
+            Sizing::Own { .. } => Positions::No,
+            Sizing::Square(side) => {
+                let n_patches = (side / config.patch_size).pow(2);
+                let n_positions = n_patches + usize::from(class.is_some());
+                let table = source.matrix(names.positions, n_positions, width)?;
+                Positions::Each(unpacked(&table, device).map_err(failed)?)
+            }
+        };
+        let layers = (0..config.n_layers).map(|idx| loader.layer(idx, out_width));
         Ok(Weights {
-            patch: Linear {
-                matrix: loader.location(patch_matrix)?,
-                bias: loader.optional(&format!("{}.bias", names.patch), width)?,
-            },
+            patch,
             class,
-            positions: unpacked(&positions, device).map_err(failed)?,
+            positions,
             pre_norm: loader.optional_norm("v.pre_ln")?,
             layers: layers.collect::<Result<_, _>>()?,
             post_norm: loader.optional_norm(names.post_norm)?,
@@ -173,7 +224,109 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn layer(&self, idx: usize) -> Result<Layer, LoadError> {
+    /// Returns the matrix from the pixels of a patch. Models that read films have one for each of two
+    /// frames; both frames of a still image are the same, so their sum does.
+    fn patch_matrix(&self) -> Result<Matrix, LoadError> {
+        let (patch, width) = (self.config.patch_size, self.config.width);
+        let shape = [patch, patch, 3, width];
+        let name = format!("{}.weight", self.names.patch);
+        // Both frames may lie in one tensor, those of each colour beside each other.
+        if self.names.patch == WITHIN_QWEN3.patch {
+            let all = self.source.folded(&name, &[patch, patch, 2, 3 * width])?;
+            let sum = unpacked(&all, self.device).and_then(|all| {
+                let frames = all.reshape((3 * width, 2, patch * patch))?;
+                frames.sum(1)?.reshape((width, 3 * patch * patch))
+            });
+            return sum.map(Matrix::Ready).map_err(failed);
+        }
+        let first = self.source.folded(&name, &shape)?;
+        if !self.config.kind.has_grid() {
+            return self.location(first);
+        }
+        let second = self.source.folded(&format!("{name}.1"), &shape)?;
+        let both = [first, second].map(|frame| unpacked(&frame, self.device));
+        let [first, second] = both;
+        let sum = first.and_then(|first| first + second?);
+        sum.map(Matrix::Ready).map_err(failed)
+    }
+
+    /// Returns a square grid of positions.
+    fn stretched(&self) -> Result<Positions, LoadError> {
+        let name = self.names.positions;
+        let n_rows = self.source.n_rows(name).unwrap_or(0);
+        let side = n_rows.isqrt();
+        if side == 0 || side * side != n_rows {
+            return Err(invalid(format!(
+                "tensor {name} is no square grid: {n_rows} rows"
+            )));
+        }
+        let table = self.source.matrix(name, n_rows, self.config.width)?;
+        let table = unpacked(&table, self.device).map_err(failed)?;
+        Ok(Positions::Stretched { table, side })
+    }
+
+    /// Returns the matrices of queries, keys and values, which may be one.
+    fn query_key_value(&self, idx: usize) -> Result<[Linear; 3], LoadError> {
+        let width = self.config.width;
+        let name = format!("v.blk.{idx}.attn_qkv");
+        if !self.source.has(&format!("{name}.weight")) {
+            let part = |part: &str| self.linear(&format!("v.blk.{idx}.{part}"), width, width);
+            return Ok([part("attn_q")?, part("attn_k")?, part("attn_v")?]);
+        }
+        let all = self
+            .source
+            .matrix(&format!("{name}.weight"), 3 * width, width)?;
+        let bias = self
+            .source
+            .optional_vector(&format!("{name}.bias"), 3 * width)?;
+        let part = |number: usize| -> Result<Linear, LoadError> {
+            let rows = number * width..(number + 1) * width;
+            let bias = bias.as_ref().and_then(|bias| bias.get(rows.clone()));
+            Ok(Linear {
+                matrix: self.location(all.rows(rows))?,
+                bias: bias.map(|bias| self.vector(bias.to_vec())).transpose()?,
+            })
+        };
+        Ok([part(0)?, part(1)?, part(2)?])
+    }
+
+    /// Returns what makes further elements of the rows, if the layer does.
+    fn deepstack(&self, idx: usize, out_width: usize) -> Result<Option<Merger>, LoadError> {
+        let layers = &self.config.deepstack;
+        let Some(number) = layers.iter().position(|layer| *layer == idx) else {
+            return Ok(None);
+        };
+        let (name, [first, second]) = match self.config.location {
+            Location::Mmproj => (format!("v.deepstack.{idx}"), ["fc1", "fc2"]),
+            Location::Decoder => {
+                let name = format!("v.deepstack_merger.{number}");
+                (name, ["linear_fc1", "linear_fc2"])
+            }
+        };
+        let merged = self.config.merge.pow(2) * self.config.width;
+        let part = |part: &str| format!("{name}.{part}");
+        let norm = part("norm");
+        let matrices = [part(first), part(second)];
+        let weight = self.source.vector(&format!("{norm}.weight"), merged)?;
+        let mut merger = self.merger([&matrices[0], &matrices[1]], out_width)?;
+        merger.norm = Some(Norm {
+            weight: self.vector(weight)?,
+            bias: self.optional(&format!("{norm}.bias"), merged)?,
+        });
+        Ok(Some(merger))
+    }
+
+    fn merger(&self, [first, second]: [&str; 2], out_width: usize) -> Result<Merger, LoadError> {
+        let merged = self.config.merge.pow(2) * self.config.width;
+        let hidden = self.source.n_rows(&format!("{first}.weight")).unwrap_or(0);
+        Ok(Merger {
+            norm: None,
+            first: self.linear(first, hidden, merged)?,
+            second: self.linear(second, out_width, hidden)?,
+        })
+    }
+
+    fn layer(&self, idx: usize, out_width: usize) -> Result<Layer, LoadError> {
         let (names, width, hidden) = (self.names, self.config.width, self.config.hidden);
         let name = |part: &str| format!("v.blk.{idx}.{part}");
         // Files of the first converters have these two names exchanged.
@@ -184,15 +337,21 @@ impl Loader<'_> {
         } else {
             (names.up, names.down)
         };
+        let [query, key, value] = self.query_key_value(idx)?;
         Ok(Layer {
             attention_norm: self.norm(&name(names.attention_norm))?,
-            query: self.linear(&name("attn_q"), width, width)?,
-            key: self.linear(&name("attn_k"), width, width)?,
-            value: self.linear(&name("attn_v"), width, width)?,
+            query,
+            key,
+            value,
             output: self.linear(&name(names.output), width, width)?,
             feed_forward_norm: self.norm(&name(names.feed_forward_norm))?,
+            gate: match self.config.kind {
+                Kind::Qwen25 => Some(self.linear(&name("ffn_gate"), hidden, width)?),
+                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => None,
+            },
             up: self.linear(&name(up), hidden, width)?,
             down: self.linear(&name(down), width, hidden)?,
+            deepstack: self.deepstack(idx, out_width)?,
         })
     }
 
@@ -203,6 +362,10 @@ impl Loader<'_> {
                 norm: self.vector(source.vector(self.names.pooled_norm, width)?)?,
                 matrix: self.location(source.matrix(self.names.projection, width, out_width)?)?,
             }),
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
+                let merger = self.merger(self.names.merger, out_width)?;
+                Ok(Projector::Merger(merger))
+            }
             // Only the projector of LLaVA has these two and nothing between.
             Kind::Mlp if source.has("mm.1.weight") || source.has("mm.3.weight") => {
                 let message = "a projector of more than two matrices";

@@ -2355,6 +2355,7 @@ pub(crate) fn plan(tokens: &[u32], start: usize, blocks: &[BlockId], all_logits:
         tokens: tokens.to_vec(),
         positions: (start as u32..).take(tokens.len()).collect(),
         ends: (start as u32 + 1..).take(tokens.len()).collect(),
+        coordinates: Vec::new(),
         images: Vec::new(),
         spans: vec![Span {
             rows: 0..tokens.len(),

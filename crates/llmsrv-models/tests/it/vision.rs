@@ -3,8 +3,8 @@
 use std::{fs, path::Path, sync::Arc};
 
 use llmsrv_engine::{
-    BlockId, EngineOptions, Event, Finish, GenRequest, Image, ImageError, ImageRows, ImageSpan,
-    LoadError, LoadOptions, Loaded, SamplingParams, Vision,
+    BlockId, EngineOptions, Event, Finish, GenRequest, Grid, Image, ImageError, ImageRows,
+    ImageSpan, LoadError, LoadOptions, Loaded, SamplingParams, Span, StepPlan, Vision,
 };
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use crate::{
     vision_files::{EYES, Eyes, OUT, Picture, pictures},
 };
 
-/// What `fixtures/make_vision.py` writes.
+/// What `fixtures/make_vision.py` writes, and `fixtures/make_vision_qwen.py`.
 #[derive(Deserialize)]
 struct Expected {
     fingerprint: String,
@@ -24,9 +24,9 @@ struct Expected {
 
 #[derive(Deserialize)]
 struct ExpectedPicture {
-    /// Rows of the image, by numpy.
+    /// Rows of the image, by numpy or transformers.
     embedding: Vec<f32>,
-    /// Logits after the prompt, by llama.cpp from these rows.
+    /// Logits after the prompt, by llama.cpp or transformers from these rows.
     logits: Vec<f32>,
 }
 
@@ -47,13 +47,13 @@ struct InputPicture {
 
 const BEFORE: [u32; 5] = [7, 30, 2, 61, 18];
 const AFTER: [u32; 4] = [44, 3, 70, 9];
-/// Against numpy in f64, with Pillow's pixels.
+/// Against numpy (or transformers) in f64, with Pillow's pixels.
 const TOLERANCE: f32 = 1e-5;
 /// Against llama.cpp, which reads GELU from a table of f16 values.
 const LOGIT_TOLERANCE: f32 = 1e-3;
 
 fn load(eyes: &Eyes, device: &str) -> Loaded {
-    load_bytes(&eyes.decoder().bytes(), &eyes.bytes(), device).unwrap()
+    load_bytes(&eyes.decoder_file().bytes(), &eyes.bytes(), device).unwrap()
 }
 
 fn load_bytes(weights: &[u8], projector: &[u8], device: &str) -> Result<Loaded, LoadError> {
@@ -96,33 +96,47 @@ fn named(name: &str) -> &'static Eyes {
 fn logits(loaded: &mut Loaded, image: &Arc<Image>, steps: &[usize]) -> Vec<f32> {
     let model = &mut *loaded.model;
     model.reserve_blocks(4).unwrap();
-    let blocks: Vec<BlockId> = (0..4).map(BlockId).collect();
-    let tokens = [&BEFORE[..], &vec![0; image.rows], &AFTER].concat();
-    let (at, end) = (BEFORE.len(), BEFORE.len() + image.rows);
+    let n_tokens = BEFORE.len() + image.rows + AFTER.len();
     let mut logits = vec![0.0; model.spec().vocab_size];
     let mut start: usize = 0;
     for n in steps.iter().copied().chain([usize::MAX]) {
-        let stop = tokens.len().min(start.saturating_add(n));
-        let mut plan = plan(&tokens[start..stop], start, &blocks, false);
-        let (from, to) = (at.max(start), end.min(stop));
-        if from < to {
-            let rows = from - start..to - start;
-            if image.whole {
-                plan.ends[rows.clone()].fill(end as u32);
-            }
-            plan.images.push(ImageRows {
-                rows,
-                first: from - at,
-                image: image.clone(),
-            });
-        }
+        let stop = n_tokens.min(start.saturating_add(n));
+        let plan = plan_about(image, start, stop);
         model.forward(&plan, &mut logits).unwrap();
         start = stop;
-        if start == tokens.len() {
+        if start == n_tokens {
             break;
         }
     }
     logits
+}
+
+/// The step that computes tokens `start..stop` of `BEFORE`, the image and `AFTER` in blocks 0 to 3.
+fn plan_about(image: &Arc<Image>, start: usize, stop: usize) -> StepPlan {
+    let blocks: Vec<BlockId> = (0..4).map(BlockId).collect();
+    let tokens = [&BEFORE[..], &vec![0; image.rows], &AFTER].concat();
+    let (at, end) = (BEFORE.len(), BEFORE.len() + image.rows);
+    let mut plan = plan(&tokens[start..stop], start, &blocks, false);
+    if image.grid.is_some() {
+        let span = ImageSpan {
+            at,
+            image: image.clone(),
+        };
+        plan.coordinates = llmsrv_engine::image::coordinates(&[span], start..stop).collect();
+    }
+    let (from, to) = (at.max(start), end.min(stop));
+    if from < to {
+        let rows = from - start..to - start;
+        if image.whole {
+            plan.ends[rows.clone()].fill(end as u32);
+        }
+        plan.images.push(ImageRows {
+            rows,
+            first: from - at,
+            image: image.clone(),
+        });
+    }
+    plan
 }
 
 #[test]
@@ -133,7 +147,7 @@ fn encoders_and_decoders_agree_with_other_implementations() {
             .join(format!("{}.json", eyes.name));
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         let expected: Expected = serde_json::from_str(&text).unwrap();
-        let both = [eyes.decoder().bytes(), eyes.bytes()].concat();
+        let both = [eyes.decoder_file().bytes(), eyes.bytes()].concat();
         assert_eq!(
             format!("{:016x}", fingerprint(&both)),
             expected.fingerprint,
@@ -146,8 +160,8 @@ fn encoders_and_decoders_agree_with_other_implementations() {
             for (idx, (picture, expected)) in pictures().iter().zip(&expected.pictures).enumerate()
             {
                 let image = vision.encode(&picture.png()).unwrap();
-                assert_eq!(image.rows, vision.rows());
-                assert_eq!(image.embedding.len(), image.rows * OUT);
+                assert_eq!(image.rows, vision.rows(&picture.png()).unwrap());
+                assert_eq!(image.embedding.len(), image.rows * eyes.n_parts() * OUT);
                 let rows = difference(&image.embedding, &expected.embedding);
                 assert!(rows <= TOLERANCE, "{} {idx}: {rows}", eyes.name);
                 let ours = logits(&mut loaded, &image, &[]);
@@ -171,7 +185,7 @@ fn encoders_and_decoders_agree_with_other_implementations() {
 fn a_gpu_takes_the_rows_of_images() {
     for eyes in EYES {
         let load =
-            |device| load_with(&eyes.decoder().bytes(), &eyes.bytes(), device, "f16").unwrap();
+            |device| load_with(&eyes.decoder_file().bytes(), &eyes.bytes(), device, "f16").unwrap();
         let (mut gpu, mut cpu) = (load("vulkan"), load("cpu"));
         for picture in pictures() {
             let image = gpu.vision.clone().unwrap().encode(&picture.png()).unwrap();
@@ -199,12 +213,87 @@ fn steps_do_not_change_the_logits_and_images_do() {
         let mut cuts = vec![vec![5, rows], vec![2, 3, rows, 2], vec![1, rows + 4]];
         if !one.whole {
             cuts.push(vec![7, 3, 1, 2]);
+            cuts.push(vec![1; rows + 8]);
         }
         for steps in cuts {
             let found = logits(&mut loaded, &one, &steps);
             assert_eq!(found, expected, "{} {steps:?}", eyes.name);
         }
     }
+}
+
+/// A text beside it in the step, before or behind, changes no bit of the logits after an image, and the
+/// image none of those after the text.
+#[test]
+fn what_is_computed_beside_an_image_does_not_matter() {
+    for eyes in EYES {
+        let mut loaded = load(eyes, "cpu");
+        let picture = Picture::new("beside", 50, 33);
+        let image = loaded
+            .vision
+            .clone()
+            .unwrap()
+            .encode(&picture.png())
+            .unwrap();
+        let model = &mut *loaded.model;
+        model.reserve_blocks(6).unwrap();
+        let n_vocab = model.spec().vocab_size;
+        let mut compute = |plan: &StepPlan| {
+            let mut logits = vec![0.0; plan.logit_rows.len() * n_vocab];
+            model.forward(plan, &mut logits).unwrap();
+            logits
+        };
+        let seen = plan_about(&image, 0, BEFORE.len() + image.rows + AFTER.len());
+        let text = plan(
+            &[3, 1, 4, 1, 5, 9, 2, 6],
+            0,
+            &[BlockId(4), BlockId(5)],
+            false,
+        );
+        let alone = [compute(&seen), compute(&text)];
+        assert_eq!(
+            compute(&both(&seen, &text)),
+            alone.concat(),
+            "{}",
+            eyes.name
+        );
+        assert_eq!(
+            compute(&both(&text, &seen)),
+            [&alone[1][..], &alone[0]].concat(),
+            "{}",
+            eyes.name
+        );
+    }
+}
+
+/// The rows of two steps in one.
+fn both(first: &StepPlan, second: &StepPlan) -> StepPlan {
+    let n = first.tokens.len();
+    let mut plan = first.clone();
+    if !first.coordinates.is_empty() || !second.coordinates.is_empty() {
+        let all = |plan: &StepPlan| {
+            (0..plan.tokens.len())
+                .map(|row| plan.coordinate(row))
+                .collect()
+        };
+        let coordinates: [Vec<[u32; 3]>; 2] = [all(first), all(second)];
+        plan.coordinates = coordinates.concat();
+    }
+    plan.tokens.extend(&second.tokens);
+    plan.positions.extend(&second.positions);
+    plan.ends.extend(&second.ends);
+    plan.images
+        .extend(second.images.iter().map(|image| ImageRows {
+            rows: image.rows.start + n..image.rows.end + n,
+            ..image.clone()
+        }));
+    plan.spans.extend(second.spans.iter().map(|span| Span {
+        rows: span.rows.start + n..span.rows.end + n,
+        ..span.clone()
+    }));
+    let rows = second.logit_rows.iter().map(|row| row + n as u32);
+    plan.logit_rows.extend(rows);
+    plan
 }
 
 /// Over the engine: other images give other texts, the same image comes from the prefix cache.
@@ -260,7 +349,8 @@ fn the_same_image_is_computed_once() {
         assert_eq!(other.1.cached_tokens, 20, "what is before the picture");
         assert_ne!(first.0, other.0, "{}", eyes.name);
         let again = ask(&one);
-        assert_eq!(again.1.cached_tokens, 20 + vision.rows() + 29);
+        let rows = vision.rows(&one.png()).unwrap();
+        assert_eq!(again.1.cached_tokens, 20 + rows + 29);
         assert_eq!(again.0, first.0, "{}", eyes.name);
     }
 }
@@ -291,7 +381,7 @@ fn all_common_formats_are_read() {
 #[test]
 fn an_encoder_within_the_decoders_file_is_the_same() {
     let eyes = named("gemma3_eyes");
-    let (mut file, encoder) = (eyes.decoder().file(), eyes.file());
+    let (mut file, encoder) = (eyes.decoder_file(), eyes.file());
     for (key, value) in encoder.metadata.iter() {
         if let Some(key) = key.strip_prefix("clip.vision.")
             && !matches!(key, "image_mean" | "image_std" | "projector.scale_factor")
@@ -327,12 +417,110 @@ fn an_encoder_within_the_decoders_file_is_the_same() {
     for key in ["clip.vision.image_mean", "clip.vision.image_std"] {
         apart.metadata.set(key, vec![0.5f32; 3]);
     }
-    let apart = load_bytes(&eyes.decoder().bytes(), &apart.bytes(), "cpu").unwrap();
+    let apart = load_bytes(&eyes.decoder_file().bytes(), &apart.bytes(), "cpu").unwrap();
     let png = Picture::new("within", 30, 20).png();
     let encode = |loaded: Loaded| loaded.vision.unwrap().encode(&png).unwrap();
     let (within, apart) = (encode(within), encode(apart));
     assert_eq!(within.embedding, apart.embedding);
     assert!(within.whole && within.rows == 4);
+}
+
+/// As the image processor of transformers: sides of whole rows, within the least and most pixels. A row
+/// has 14 pixels a side, an image 4 to 1024 of them.
+#[test]
+fn images_keep_about_their_size() {
+    let vision = vision(named("qwen25vl_eyes"));
+    for (width, height, columns, lines) in [
+        (28, 28, 2, 2),
+        (50, 33, 4, 2),
+        (11, 61, 1, 4),
+        // Halves go to the even number: 1.5 and 2.5 rows.
+        (21, 35, 2, 2),
+        // Enlarged.
+        (1, 1, 2, 2),
+        (5, 40, 1, 6),
+        // Made smaller.
+        (1400, 700, 45, 22),
+        (3000, 20, 214, 1),
+        (4000, 400, 101, 10),
+    ] {
+        let png = Picture::new("size", width, height).png();
+        let rows = vision.rows(&png).unwrap();
+        assert_eq!(rows, columns * lines, "{width} x {height}");
+        if rows < 100 {
+            let grid = Grid {
+                width: columns,
+                height: lines,
+            };
+            assert_eq!(vision.encode(&png).unwrap().grid, Some(grid));
+        }
+    }
+    let line = Picture::new("line", 401, 2).png();
+    let found = refused(&*vision, &line);
+    assert!(found.starts_with("the image has 401 x 2 pixels"), "{found}");
+    assert!(vision.rows(&line).is_err() && vision.rows(b"hello").is_err());
+}
+
+/// The registry's Qwen2.5-VL has its encoder in the file of the decoder, under names of its own.
+#[test]
+fn an_encoder_within_the_file_of_qwen25vl_is_the_same() {
+    let eyes = named("qwen25vl_eyes");
+    let (mut file, encoder) = (eyes.decoder_file(), eyes.file());
+    let keys: Vec<(String, llmsrv_gguf::Value)> = file
+        .metadata
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix("qwen2vl.")?.to_owned(), value.clone())))
+        .collect();
+    for (key, value) in keys {
+        let key = key.replace("dimension_sections", "mrope_section");
+        file.metadata.set(format!("qwen25vl.{key}"), value);
+    }
+    file.metadata.set("general.architecture", "qwen25vl");
+    for key in [
+        "patch_size",
+        "embedding_length",
+        "block_count",
+        "window_size",
+        "attention.head_count",
+        "attention.layer_norm_epsilon",
+    ] {
+        let value = encoder.metadata.get(&format!("clip.vision.{key}")).unwrap();
+        file.metadata
+            .set(format!("qwen25vl.vision.{key}"), value.clone());
+    }
+    file.metadata
+        .set("qwen25vl.vision.fullatt_block_indexes", vec![1i32]);
+    for mut tensor in encoder.tensors {
+        for (from, to) in [
+            ("v.patch_embd.weight.1", "v.patch_embd_1.weight"),
+            ("v.patch_embd.weight", "v.patch_embd_0.weight"),
+            ("v.post_ln", "v.merger.ln_q"),
+            ("mm.", "v.merger.mlp."),
+        ] {
+            if let Some(rest) = tensor.name.strip_prefix(from) {
+                tensor.name = format!("{to}{rest}");
+                break;
+            }
+        }
+        file.tensors.push(tensor);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, file.bytes()).unwrap();
+    let within = llmsrv_models::load(&path, &LoadOptions::default()).unwrap();
+
+    // Its colours are not in the file but always these.
+    let mut apart = eyes.file();
+    let mean = vec![0.481_454_66f32, 0.457_827_5, 0.408_210_73];
+    apart.metadata.set("clip.vision.image_mean", mean);
+    let std = vec![0.268_629_54f32, 0.261_302_6, 0.275_777_1];
+    apart.metadata.set("clip.vision.image_std", std);
+    let apart = load_bytes(&eyes.decoder_file().bytes(), &apart.bytes(), "cpu").unwrap();
+    let png = Picture::new("within", 60, 45).png();
+    let encode = |loaded: Loaded| loaded.vision.unwrap().encode(&png).unwrap();
+    let (within, apart) = (encode(within), encode(apart));
+    assert_eq!(within.embedding, apart.embedding);
+    assert_eq!(within.grid, apart.grid);
 }
 
 fn refused(vision: &dyn Vision, bytes: &[u8]) -> String {
@@ -411,16 +599,7 @@ thread_local! {
 
 #[test]
 fn lies_of_a_projector_file_are_named() {
-    let error = |change: &dyn Fn(&mut crate::tiny::File)| {
-        let eyes = named("mlp_plain");
-        let mut file = eyes.file();
-        change(&mut file);
-        match load_bytes(&eyes.decoder().bytes(), &file.bytes(), "cpu") {
-            Ok(loaded) if loaded.vision.is_none() => "no vision".into(),
-            Ok(_) => "none".into(),
-            Err(error) => error.to_string(),
-        }
-    };
+    let error = |change: &dyn Fn(&mut crate::tiny::File)| told("mlp_plain", change);
     let set = |key: &'static str, value: u32| {
         move |file: &mut crate::tiny::File| file.metadata.set(key, value)
     };
@@ -469,6 +648,162 @@ fn lies_of_a_projector_file_are_named() {
     assert_eq!(found, "no vision");
 }
 
+/// What loading says of a projector file with a change.
+fn told(eyes: &str, change: &dyn Fn(&mut crate::tiny::File)) -> String {
+    let eyes = named(eyes);
+    let mut file = eyes.file();
+    change(&mut file);
+    match load_bytes(&eyes.decoder_file().bytes(), &file.bytes(), "cpu") {
+        Ok(loaded) if loaded.vision.is_none() => "no vision".into(),
+        Ok(_) => "none".into(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn lies_of_a_projector_with_windows_are_named() {
+    for (key, value, words) in [
+        ("patch_size", 65, "too large"),
+        ("patch_size", 14, "v.patch_embd.weight has shape"),
+        ("spatial_merge_size", 9, "9 of 8 patches"),
+        ("spatial_merge_size", 3, "mm.0.weight has shape"),
+        ("window_size", 13, "clip.vision.window_size is 13"),
+        ("n_wa_pattern", 0, "clip.vision.n_wa_pattern is missing"),
+        ("attention.head_count", 16, "heads of 2 elements"),
+        ("feed_forward_length", 47, "v.blk.0.ffn_"),
+        ("feed_forward_length", 1 << 20, "hidden layers of 1048576"),
+    ] {
+        let found = told("qwen25vl_eyes", &|file| {
+            file.metadata
+                .set(format!("clip.vision.{key}"), value as u32);
+        });
+        assert!(found.contains(words), "{key} {value}: {found}");
+        assert!(found.starts_with("invalid model file: "), "{found}");
+        assert!(!found.contains('\n'), "{found:?}");
+    }
+    // A decoder that does not say which pairs turn by lines and columns reads no such rows.
+    let eyes = named("qwen25vl_eyes");
+    let mut decoder = eyes.decoder_file();
+    let sections = |file: &mut crate::tiny::File, sections: &[i32]| {
+        file.metadata
+            .set("qwen2vl.rope.dimension_sections", sections.to_vec());
+    };
+    sections(&mut decoder, &[8, 0, 0, 0]);
+    let loaded = load_bytes(&decoder.bytes(), &eyes.bytes(), "cpu").unwrap();
+    assert!(loaded.vision.is_none());
+    for wrong in [&[2, 3][..], &[2, 3, 4, 0], &[-1, 5, 4, 0], &[i32::MAX; 3]] {
+        let mut decoder = eyes.decoder_file();
+        sections(&mut decoder, wrong);
+        let error = load_bytes(&decoder.bytes(), &eyes.bytes(), "cpu")
+            .err()
+            .unwrap();
+        let error = error.to_string();
+        let words = "qwen2vl.rope.dimension_sections is [";
+        assert!(error.contains(words) && !error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn lies_about_layers_on_the_way_are_named() {
+    let flags = |flags: &[bool]| -> String {
+        let flags = flags.to_vec();
+        told("qwen3vl_eyes", &move |file| {
+            file.metadata
+                .set("clip.vision.is_deepstack_layers", flags.clone());
+        })
+    };
+    assert_eq!(flags(&[true, true, false]), "none");
+    let found = flags(&[true, false, false]);
+    assert!(found.contains("1 further parts"), "{found}");
+    let found = flags(&[true, false, true]);
+    assert!(found.contains("v.deepstack.2"), "{found}");
+    let found = flags(&[false, true, false, true]);
+    assert!(
+        found.contains("is_deepstack_layers names layers"),
+        "{found}"
+    );
+    let found = told("qwen3vl_eyes", &|file| {
+        file.tensor("v.position_embd.weight").shape = vec![16, 32];
+    });
+    assert!(found.contains("no square grid: 32 rows"), "{found}");
+    // The decoder has three layers.
+    let eyes = named("qwen3vl_eyes");
+    let mut decoder = eyes.decoder_file();
+    decoder.metadata.set("qwen3vl.n_deepstack_layers", 3u32);
+    let error = load_bytes(&decoder.bytes(), &eyes.bytes(), "cpu").err();
+    let error = error.unwrap().to_string();
+    assert!(error.contains("n_deepstack_layers is 3 of 3"), "{error}");
+}
+
+/// The registry's Qwen3-VL has its encoder in the file of the decoder, under names of its own.
+#[test]
+fn an_encoder_within_the_file_of_qwen3vl_is_the_same() {
+    let eyes = named("qwen3vl_eyes");
+    let (mut file, encoder) = (eyes.decoder().file(), eyes.file());
+    for key in [
+        "patch_size",
+        "embedding_length",
+        "block_count",
+        "attention.head_count",
+        "attention.layer_norm_epsilon",
+        "image_mean",
+        "image_std",
+    ] {
+        let value = encoder.metadata.get(&format!("clip.vision.{key}")).unwrap();
+        file.metadata
+            .set(format!("qwen3vl.vision.{key}"), value.clone());
+    }
+    let key = "qwen3vl.vision.deepstack_visual_indexes";
+    file.metadata.set(key, vec![0i32, 1]);
+    // Both frames lie in one tensor, those of each colour beside each other.
+    let frame = |name: &str| {
+        let mut tensors = encoder.tensors.iter();
+        tensors.find(|tensor| tensor.name == name).unwrap()
+    };
+    let frames = [frame("v.patch_embd.weight"), frame("v.patch_embd.weight.1")];
+    let mut both = frames[0].clone();
+    both.name = "v.patch_embed.weight".into();
+    both.shape = vec![both.shape[0], both.shape[1], 2, 3 * both.shape[3]];
+    let colour = (4 * both.shape[0] * both.shape[1]) as usize;
+    let colours = frames[0]
+        .bytes
+        .chunks(colour)
+        .zip(frames[1].bytes.chunks(colour));
+    both.bytes = colours.flat_map(|(one, two)| [one, two].concat()).collect();
+    file.tensors.push(both);
+    for tensor in &encoder.tensors {
+        if tensor.name.starts_with("v.patch_embd.weight") {
+            continue;
+        }
+        let mut tensor = tensor.clone();
+        for (from, to) in [
+            ("v.patch_embd", "v.patch_embed"),
+            ("v.position_embd", "v.pos_embed"),
+            ("v.post_ln", "v.merger.norm"),
+            ("mm.0", "v.merger.linear_fc1"),
+            ("mm.2", "v.merger.linear_fc2"),
+            (".fc1", ".linear_fc1"),
+            (".fc2", ".linear_fc2"),
+            ("v.deepstack", "v.deepstack_merger"),
+            ("ln1", "norm1"),
+            ("ln2", "norm2"),
+            ("ffn_up", "mlp.linear_fc1"),
+            ("ffn_down", "mlp.linear_fc2"),
+        ] {
+            tensor.name = tensor.name.replace(from, to);
+        }
+        file.tensors.push(tensor);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, file.bytes()).unwrap();
+    let within = llmsrv_models::load(&path, &LoadOptions::default()).unwrap();
+    let png = Picture::new("within", 60, 45).png();
+    let encode = |loaded: Loaded| loaded.vision.unwrap().encode(&png).unwrap();
+    let (within, apart) = (encode(within), encode(load(eyes, "cpu")));
+    assert_eq!(within.embedding, apart.embedding);
+}
+
 #[test]
 #[ignore = "writes the input of fixtures/make_vision.py"]
 fn write_eyes() {
@@ -478,7 +813,7 @@ fn write_eyes() {
         let write = |end: &str, bytes: &[u8]| {
             fs::write(folder.join(format!("{}.{end}", eyes.name)), bytes).unwrap();
         };
-        write("gguf", &eyes.decoder().bytes());
+        write("gguf", &eyes.decoder_file().bytes());
         write("mmproj", &eyes.bytes());
         let pictures = pictures().into_iter().map(|picture| InputPicture {
             width: picture.width,

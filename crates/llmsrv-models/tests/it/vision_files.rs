@@ -46,6 +46,30 @@ pub(crate) const EYES: &[Eyes] = &[
         exchanged: false,
         dtype: TensorType::F32,
     },
+    Eyes {
+        name: "qwen2vl_eyes",
+        decoder: "qwen2vl",
+        projector: "qwen2vl_merger",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "qwen25vl_eyes",
+        decoder: "qwen2vl",
+        projector: "qwen2.5vl_merger",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "qwen3vl_eyes",
+        decoder: "qwen3vl",
+        projector: "qwen3vl_merger",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
 ];
 
 const IMAGE: usize = 28;
@@ -57,8 +81,36 @@ const LAYERS: usize = 3;
 pub(crate) const OUT: usize = 64;
 
 impl Eyes {
+    /// It reads images in their own size.
+    pub(crate) fn is_qwen(&self) -> bool {
+        self.projector.starts_with("qwen")
+    }
+
+    /// It has windows, and norms without biases.
+    fn is_qwen25(&self) -> bool {
+        self.projector == "qwen2.5vl_merger"
+    }
+
     pub(crate) fn decoder(&self) -> &'static Case {
         CASES.iter().find(|case| case.name == self.decoder).unwrap()
+    }
+
+    pub(crate) fn decoder_file(&self) -> File {
+        let mut file = self.decoder().file();
+        if self.is_qwen3() {
+            file.metadata.set("qwen3vl.n_deepstack_layers", 2u32);
+        }
+        file
+    }
+
+    /// Parts of a row, each as wide as an embedding.
+    pub(crate) fn n_parts(&self) -> usize {
+        if self.is_qwen3() { 3 } else { 1 }
+    }
+
+    /// Layers on the way give parts of the rows, too.
+    fn is_qwen3(&self) -> bool {
+        self.projector == "qwen3vl_merger"
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
@@ -90,7 +142,20 @@ impl Eyes {
         metadata.set("general.name", "tiny");
         metadata.set("clip.has_vision_encoder", true);
         metadata.set("clip.projector_type", self.projector);
-        metadata.set("clip.use_gelu", !self.class);
+        if !self.is_qwen() {
+            metadata.set("clip.use_gelu", !self.class);
+        }
+        if self.is_qwen25() {
+            metadata.set("clip.use_silu", true);
+            metadata.set("clip.vision.n_wa_pattern", 2u32);
+            // Three rows of 14 pixels.
+            metadata.set("clip.vision.window_size", 42u32);
+        }
+        if self.is_qwen3() {
+            metadata.set("clip.use_gelu", true);
+            let layers = vec![true, true, false];
+            metadata.set("clip.vision.is_deepstack_layers", layers);
+        }
         for (key, value) in [
             ("image_size", IMAGE),
             ("patch_size", PATCH),
@@ -103,7 +168,8 @@ impl Eyes {
         ] {
             metadata.set(format!("clip.vision.{key}"), value as u32);
         }
-        metadata.set("clip.vision.attention.layer_norm_epsilon", 1e-5f32);
+        let eps = if self.is_qwen() { 1e-6f32 } else { 1e-5 };
+        metadata.set("clip.vision.attention.layer_norm_epsilon", eps);
         metadata.set("clip.vision.image_mean", vec![0.48f32, 0.46, 0.41]);
         metadata.set("clip.vision.image_std", vec![0.27f32, 0.26, 0.28]);
         if self.projector == "mlp" {
@@ -118,6 +184,13 @@ impl Eyes {
         let mut add = |name: &str, shape: &[usize]| list.push((name.to_owned(), shape.to_vec()));
         let n_patches = (IMAGE / PATCH).pow(2);
         add("v.patch_embd.weight", &[PATCH, PATCH, 3, WIDTH]);
+        if self.is_qwen() {
+            self.add_qwen(&mut add);
+            let as_u64 = |(name, shape): (String, Vec<usize>)| {
+                (name, shape.into_iter().map(|dim| dim as u64).collect())
+            };
+            return list.into_iter().map(as_u64).collect();
+        }
         let n_positions = n_patches + usize::from(self.class);
         add("v.position_embd.weight", &[WIDTH, n_positions]);
         if self.class {
@@ -166,14 +239,75 @@ impl Eyes {
         list.into_iter().map(as_u64).collect()
     }
 
+    /// Adds the tensors of an encoder of the Qwen family behind the first one.
+    fn add_qwen(&self, add: &mut dyn FnMut(&str, &[usize])) {
+        add("v.patch_embd.weight.1", &[PATCH, PATCH, 3, WIDTH]);
+        for layer in 0..LAYERS {
+            let name = |part: &str, end: &str| format!("v.blk.{layer}.{part}.{end}");
+            for norm in ["ln1", "ln2"] {
+                add(&name(norm, "weight"), &[WIDTH]);
+                if !self.is_qwen25() {
+                    add(&name(norm, "bias"), &[WIDTH]);
+                }
+            }
+            let mut matrices = if self.is_qwen3() {
+                vec![("attn_qkv", 3 * WIDTH, WIDTH)]
+            } else {
+                let parts = ["attn_q", "attn_k", "attn_v"];
+                parts.map(|part| (part, WIDTH, WIDTH)).to_vec()
+            };
+            matrices.extend([
+                ("attn_out", WIDTH, WIDTH),
+                ("ffn_up", HIDDEN, WIDTH),
+                ("ffn_down", WIDTH, HIDDEN),
+            ]);
+            if self.is_qwen25() {
+                matrices.push(("ffn_gate", HIDDEN, WIDTH));
+            }
+            for (part, n_rows, n_cols) in matrices {
+                add(&name(part, "weight"), &[n_cols, n_rows]);
+                add(&name(part, "bias"), &[n_rows]);
+            }
+        }
+        add("v.post_ln.weight", &[WIDTH]);
+        if !self.is_qwen25() {
+            add("v.post_ln.bias", &[WIDTH]);
+        }
+        let merged = 4 * WIDTH;
+        if self.is_qwen3() {
+            add("v.patch_embd.bias", &[WIDTH]);
+            add("v.position_embd.weight", &[WIDTH, (IMAGE / PATCH).pow(2)]);
+            for layer in 0..2 {
+                let name = |part: &str| format!("v.deepstack.{layer}.{part}");
+                add(&name("norm.weight"), &[merged]);
+                add(&name("norm.bias"), &[merged]);
+                add(&name("fc1.weight"), &[merged, merged]);
+                add(&name("fc1.bias"), &[merged]);
+                add(&name("fc2.weight"), &[merged, OUT]);
+                add(&name("fc2.bias"), &[OUT]);
+            }
+        }
+        for (name, n_rows) in [("mm.0", merged), ("mm.2", OUT)] {
+            add(&format!("{name}.weight"), &[merged, n_rows]);
+            add(&format!("{name}.bias"), &[n_rows]);
+        }
+    }
+
     /// Random values of a size that keeps activations near one.
     fn values(&self, name: &str, shape: &[u64]) -> Vec<f32> {
         let mut random = Random::new(&format!("{} {name}", self.name));
         let (middle, spread) = match name {
             "v.position_embd.weight" | "v.class_embd" => (0.0, 1.0),
-            "v.patch_embd.weight" => (0.0, 0.2),
+            "v.patch_embd.weight" | "v.patch_embd.weight.1" => (0.0, 0.2),
             name if name.ends_with("bias") => (0.0, 0.3),
-            name if shape.len() == 1 => (1.0, if name.contains("ln") { 0.4 } else { 0.2 }),
+            name if shape.len() == 1 => (
+                1.0,
+                if name.contains("ln") || name.starts_with("v.deepstack") {
+                    0.4
+                } else {
+                    0.2
+                },
+            ),
             name if name.contains("attn_q") || name.contains("attn_k") => (0.0, 0.6),
             _ => (0.0, 1.7 / (shape[0] as f32).sqrt()),
         };

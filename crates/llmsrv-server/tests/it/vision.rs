@@ -51,6 +51,12 @@ async fn an_image_is_part_of_the_prompt() {
     assert_eq!(ask(&[image("a cat")]).await.0, cat);
     let data_url = format!("data:image/png;base64,{}", image("a cat"));
     assert_eq!(ask(&[data_url]).await.0, cat);
+    let (_, n_large) = ask(&[image("a cat++")]).await;
+    assert_eq!(
+        n_large,
+        n_without + 3 * 16 + 2,
+        "larger ones take more rows"
+    );
     let (both, n_both) = ask(&[image("a cat"), image("a dog")]).await;
     let (turned, _) = ask(&[image("a dog"), image("a cat")]).await;
     assert_eq!(n_both, n_without + 36);
