@@ -43,7 +43,7 @@ impl Output {
                     output.tokens.extend(tokens);
                 }
                 Event::Done(finish) => output.finish = Some(*finish),
-                Event::Error(message) => output.error = Some(message),
+                Event::Error(message) | Event::DeviceLost(message) => output.error = Some(message),
             }
         }
         output
@@ -167,6 +167,7 @@ fn answering(text: &str) -> Answer {
 
 mod choices;
 mod latency;
+mod loss;
 mod recurrent;
 mod speculation;
 
