@@ -88,6 +88,8 @@ pub struct ServerConfig {
     pub npu: Option<bool>,
     /// Bytes of the GPU to leave free.
     pub gpu_overhead: u64,
+    /// How long a GPU may take for one step; `None` = for ever.
+    pub gpu_timeout: Option<Duration>,
     /// Spread a model over all GPUs.
     pub sched_spread: bool,
     /// Keep files in the store that no model uses.
@@ -192,6 +194,7 @@ impl ServerConfig {
             gpu_allow_software: values.read("LLMSRV_GPU_ALLOW_SOFTWARE"),
             npu: values.read("LLMSRV_NPU"),
             gpu_overhead: values.read("LLMSRV_GPU_OVERHEAD"),
+            gpu_timeout: positive(values.read("LLMSRV_GPU_TIMEOUT")),
             sched_spread: values.read("LLMSRV_SCHED_SPREAD"),
             no_prune: values.read("LLMSRV_NOPRUNE"),
             go_template: values.read("LLMSRV_GO_TEMPLATE"),
