@@ -31,7 +31,7 @@ use crate::{complete, term};
 
 pub use bench::BenchArgs;
 pub use config::{ConfigAction, ConfigArgs};
-pub use devices::{DeviceArgs, DeviceWorkerArgs, TestgpuArgs, TestnpuArgs};
+pub use devices::{DeviceArgs, DeviceWorkerArgs, GpuWorkerArgs, TestgpuArgs, TestnpuArgs};
 pub use host::{ExamplesArgs, LanguageArg, StatusArgs, TestArgs};
 pub use install_model::InstallModelArgs;
 pub use key::{KeyAction, KeyArgs, RoleArg};
@@ -244,6 +244,9 @@ pub enum Command {
     /// Test a device in a process of its own
     #[command(hide = true)]
     DeviceWorker(DeviceWorkerArgs),
+    /// Compute a model on a GPU for the server that started this
+    #[command(hide = true)]
+    GpuWorker(GpuWorkerArgs),
 }
 
 impl Command {
@@ -283,7 +286,8 @@ impl Command {
             | Command::Net(_)
             | Command::Completions(_)
             | Command::Generate(_)
-            | Command::DeviceWorker(_) => false,
+            | Command::DeviceWorker(_)
+            | Command::GpuWorker(_) => false,
         }
     }
 }

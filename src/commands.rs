@@ -11,6 +11,7 @@ mod devices;
 mod examples;
 mod firewall;
 mod generate;
+mod gpu_worker;
 mod install_model;
 mod key;
 mod launch;
@@ -105,6 +106,7 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
         Command::Version(args) => version::run(&plain(global)?, &args),
         Command::Generate(args) => generate::run(&args),
         Command::DeviceWorker(args) => devices::work(&args),
+        Command::GpuWorker(args) => gpu_worker::run(&args),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,16 +1,20 @@
 //! Putting the server together from its parts, and a server for this process alone.
 
-use std::{path::Path, sync::Arc};
+use std::{ffi::OsString, path::Path, sync::Arc};
 
 use anyhow::Context as _;
 use llmsrv_config::{
     Config, Secret, ServerConfig, UpstreamConfig,
     keys::{self, KeyFile},
 };
-use llmsrv_engine::{ActivationPrecision, GpuOptions, LoadOptions, Loader, Speculation};
+use llmsrv_engine::{
+    ActivationPrecision, GpuOptions, LoadError, LoadOptions, Loaded, Loader, Speculation,
+};
+use llmsrv_models::Companions;
 use llmsrv_registry::Mirror;
 use llmsrv_server::{ApiKey, App, DraftModel, Keys, Rate, Role, Security, Settings, Upstream};
 use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName, OpenOptions, Store};
+use llmsrv_worker::{Launcher, Limits};
 use rand::TryRngCore as _;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
@@ -20,6 +24,7 @@ use crate::{
     context::Context,
     embedded,
     failure::{Code, Failure},
+    logging::{self, Style},
 };
 
 /// What a command does with the folder of the models.
@@ -120,9 +125,40 @@ pub enum Prune {
 }
 
 /// Builds the server over a store.
-pub fn app(settings: Settings, store: Store) -> App {
-    let loader: Loader = Arc::new(llmsrv_models::load);
+pub fn app(settings: Settings, store: Store, workers: Launcher) -> App {
+    let loader: Loader = Arc::new(move |path, options| load(&workers, path, options));
     App::new(settings, store, loader)
+}
+
+/// Loads a model: onto a GPU in a process of its own, because drivers crash and hang.
+fn load(workers: &Launcher, path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
+    if options.device != "vulkan" {
+        return llmsrv_models::load(path, options);
+    }
+    let model = workers.load(path, options)?;
+    let Companions { tokenizer, vision } = llmsrv_models::load_companions(path, options)?;
+    Ok(Loaded {
+        model,
+        draft: None,
+        tokenizer,
+        vision,
+    })
+}
+
+/// Returns what starts the processes that compute on a GPU.
+pub fn workers(config: &ServerConfig, style: Style) -> Launcher {
+    let mut arguments: Vec<OsString> = vec!["gpu-worker".into()];
+    if config.log_json {
+        arguments.push("--log-json".into());
+    }
+    arguments.push("--".into());
+    arguments.push(logging::filter_text(config, style).into());
+    let limits = Limits {
+        step: config.gpu_timeout,
+        load: config.load_timeout,
+    };
+    // Of the very program that runs, also where its file was replaced since.
+    Launcher::new("/proc/self/exe".into(), arguments, limits)
 }
 
 /// Collects the keys of the settings and of the keys file.
@@ -253,11 +289,11 @@ pub fn gpu(config: &ServerConfig) -> GpuOptions {
 }
 
 /// Gives models the memory of the GPU instead of that of the machine, where they are loaded to one.
-pub fn use_accelerators(settings: &mut Settings) {
+pub fn use_accelerators(settings: &mut Settings, workers: &Launcher) {
     if settings.load.device != "vulkan" {
         return;
     }
-    match llmsrv_models::gpu_memory(settings.load.gpu) {
+    match workers.free_bytes(settings.load.gpu) {
         Ok(free) => {
             let limit = settings.memory_limit.map_or(free, |limit| limit.min(free));
             settings.memory_limit = Some(limit);
@@ -315,10 +351,11 @@ impl Local {
             Access::Use | Access::Add => (open_store(config, Prune::No)?, None),
         };
         let mut settings = settings(context.config(), Keys::default())?;
+        let workers = workers(config, Style::Command);
         if matches!(access, Access::Use) {
-            use_accelerators(&mut settings);
+            use_accelerators(&mut settings, &workers);
         }
-        let local = Local::over(settings, store).await?;
+        let local = Local::over(settings, store, workers).await?;
         Ok(Local {
             _folder: folder,
             ..local
@@ -337,8 +374,10 @@ impl Local {
             .map_err(|error| Failure::from(error).hint(hint))?;
         let store = lend(folder.path(), file, name).map_err(|failure| failure.hint(hint))?;
         let mut settings = settings(context.config(), Keys::default())?;
-        use_accelerators(&mut settings);
-        let local = Local::over(settings, store).await?;
+        let config = &context.config().server;
+        let workers = workers(config, Style::Command);
+        use_accelerators(&mut settings, &workers);
+        let local = Local::over(settings, store, workers).await?;
         Ok(Local {
             _folder: Some(folder),
             ..local
@@ -346,14 +385,18 @@ impl Local {
     }
 
     /// Starts one over a store. Whatever keys the settings have, its own takes their place.
-    pub async fn over(mut settings: Settings, store: Store) -> Result<Local, Failure> {
+    pub async fn over(
+        mut settings: Settings,
+        store: Store,
+        workers: Launcher,
+    ) -> Result<Local, Failure> {
         let mut bytes = [0_u8; 16];
         rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
         let key = format!("{:032x}", u128::from_ne_bytes(bytes));
         settings.security.keys = Keys::plain([key.as_str()]);
         settings.listens_on_loopback = true;
         settings.security.rate_limit = None;
-        let app = app(settings, store);
+        let app = app(settings, store, workers);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);
         let (stop, stopped) = oneshot::channel::<()>();

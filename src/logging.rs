@@ -3,7 +3,8 @@
 use llmsrv_config::{Config, ServerConfig, Verbosity};
 use logkit::Logger;
 use tracing_subscriber::{
-    EnvFilter, Layer as _, layer::SubscriberExt as _, reload, util::SubscriberInitExt as _,
+    EnvFilter, Layer, layer::SubscriberExt as _, registry::LookupSpan, reload,
+    util::SubscriberInitExt as _,
 };
 
 use crate::{
@@ -43,16 +44,7 @@ impl Control {
 pub fn start(config: &Config, style: Style) -> Result<Control, Failure> {
     let server = &config.server;
     let (filter, handle) = reload::Layer::new(filter(server, style)?);
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        // A terminal that went away is no reason to panic.
-        .log_internal_errors(false)
-        .with_ansi(term::stderr_has_color());
-    let lines = if server.log_json {
-        lines.json().boxed()
-    } else {
-        lines.boxed()
-    };
+    let lines = lines(server.log_json);
     let requests = match style {
         Style::Server => request_log::open(config)?,
         Style::Command => None,
@@ -67,14 +59,46 @@ pub fn start(config: &Config, style: Style) -> Result<Control, Failure> {
     })
 }
 
+/// Starts logging in a worker of a process whose filter is given.
+pub fn start_worker(filter: &str, as_json: bool) -> Result<(), Failure> {
+    let lines = lines(as_json).with_filter(parse(filter)?);
+    tracing_subscriber::registry().with(lines).init();
+    Ok(())
+}
+
+/// Writes lines to stderr.
+fn lines<S>(as_json: bool) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+{
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        // A terminal that went away is no reason to panic.
+        .log_internal_errors(false)
+        .with_ansi(term::stderr_has_color());
+    if as_json {
+        lines.json().boxed()
+    } else {
+        lines.boxed()
+    }
+}
+
 fn filter(server: &ServerConfig, style: Style) -> Result<EnvFilter, Failure> {
-    let filter = match (&server.log, server.verbosity, style) {
+    parse(filter_text(server, style))
+}
+
+/// Returns the filter of log lines as text.
+pub fn filter_text(server: &ServerConfig, style: Style) -> &str {
+    match (&server.log, server.verbosity, style) {
         (Some(filter), _, _) => filter.as_str(),
         (None, Verbosity::Trace, _) => "info,llmsrv=trace",
         (None, Verbosity::Debug, _) => "info,llmsrv=debug",
         (None, Verbosity::Info, Style::Server) => "warn,llmsrv=info",
         (None, Verbosity::Info, Style::Command) => "off",
-    };
+    }
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, Failure> {
     EnvFilter::try_new(filter).map_err(|error| {
         Failure::new(
             Code::Config,

@@ -103,3 +103,13 @@ pub struct DeviceWorkerArgs {
     /// What to do, as JSON
     pub job: String,
 }
+
+/// Arguments of `gpu-worker`.
+#[derive(Args, Debug)]
+pub struct GpuWorkerArgs {
+    /// Which log lines to write
+    pub log: String,
+    /// Write them as JSON
+    #[arg(long)]
+    pub log_json: bool,
+}

@@ -108,8 +108,9 @@ async fn serve(context: &Context, log: logging::Control, is_detached: bool) -> R
         warn_of_network(context, &instance);
     }
     let mut settings = local::settings(context.config(), keys.clone())?;
-    local::use_accelerators(&mut settings);
-    let app = local::app(settings, store);
+    let workers = local::workers(config, logging::Style::Server);
+    local::use_accelerators(&mut settings, &workers);
+    let app = local::app(settings, store, workers);
     let reloader = Reloader::new(context, app.clone(), tls.clone(), keys, log);
 
     let (stop, stopped) = oneshot::channel::<()>();

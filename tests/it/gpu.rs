@@ -1,8 +1,14 @@
 //! Models on a GPU through the whole program; on a machine without one, on Mesa's lavapipe.
 
+use std::{
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
+
 use serde_json::{Value, json};
 
-use crate::util::{Sandbox, Server};
+use crate::util::{Sandbox, Server, TIMEOUT};
 
 /// Computes on whatever driver there is.
 const GPU: [(&str, &str); 3] = [
@@ -78,6 +84,173 @@ async fn without_a_gpu_a_model_is_refused_with_reason_and_cure() {
         error.contains("GPU") && error.contains("LLMSRV_GPU=0"),
         "{error}"
     );
+}
+
+/// Processes whose parent is this one and that compute on a GPU.
+fn workers(server: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let of_server = status.contains(&format!("PPid:\t{server}\n"));
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let is_worker = arguments
+            .split(|byte| *byte == 0)
+            .any(|word| word == b"gpu-worker");
+        of_server && is_worker && !status.contains("State:\tZ")
+    })
+    .collect()
+}
+
+fn signal(pid: u32, signal: &str) {
+    Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status()
+        .unwrap();
+}
+
+/// Waits until something is so.
+#[track_caller]
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Asks until there is an answer; all that may come before it is "not now".
+async fn answer_at_last(server: &Server, prompt: &str) -> String {
+    let request = json!({
+        "model": "default", "prompt": prompt, "stream": false,
+        "options": {"temperature": 0, "num_predict": 40},
+    });
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let url = format!("{}/api/generate", server.url);
+        let response = server.http.post(url).body(request.to_string()).send().await;
+        let response = response.unwrap();
+        if response.status() == 200 {
+            let answer: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+            return answer["response"].as_str().unwrap().to_owned();
+        }
+        assert_eq!(response.status(), 503, "{response:?}");
+        let wait = response.headers()["retry-after"].to_str().unwrap();
+        let wait = Duration::from_secs(wait.parse().unwrap());
+        let text = response.text().await.unwrap();
+        assert!(
+            text.contains("device that computed the model is lost")
+                || text.contains("stopped working"),
+            "{text}"
+        );
+        assert!(Instant::now() < deadline, "{text}");
+        tokio::time::sleep(wait).await;
+    }
+}
+
+fn libraries(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/maps")).unwrap()
+}
+
+/// Twenty times a worker is killed: while it loads, computes or waits, as chance has it.
+#[tokio::test]
+async fn whatever_kills_a_worker_the_server_goes_on() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve_with(&[], &GPU);
+    let prompt = "Hello! Who are you?";
+    let expected = text(&server, prompt).await;
+    assert!(
+        !libraries(server.pid()).contains("libvulkan"),
+        "no driver is in the server"
+    );
+    assert!(libraries(workers(server.pid())[0]).contains("libvulkan"));
+    let url = server.url.clone();
+    let killer = {
+        let pid = server.pid();
+        tokio::task::spawn_blocking(move || {
+            let mut seed = u64::from(std::process::id());
+            for n in 0..20 {
+                wait_until("there is a worker", || !workers(pid).is_empty());
+                // At a random moment of its life.
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                std::thread::sleep(Duration::from_millis((seed >> 33) % 300));
+                for worker in workers(pid) {
+                    signal(worker, if n % 2 == 0 { "-KILL" } else { "-SEGV" });
+                }
+            }
+        })
+    };
+    while !killer.is_finished() {
+        assert_eq!(answer_at_last(&server, prompt).await, expected);
+    }
+    killer.await.unwrap();
+    assert_eq!(answer_at_last(&server, prompt).await, expected, "{url}");
+
+    // One that is killed while nobody asks is noticed at once, and costs no request.
+    let idle = workers(server.pid());
+    idle.iter().for_each(|worker| signal(*worker, "-KILL"));
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let running: Value = server.get("/api/ps").await.ok();
+        if running["models"].as_array().unwrap().is_empty() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{running}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let metrics = server.get("/metrics").await.text;
+    assert!(
+        metrics
+            .lines()
+            .any(|line| line.starts_with("llmsrv_models_memory_bytes") && line.ends_with(" 0")),
+        "{metrics}"
+    );
+    assert_eq!(text(&server, prompt).await, expected);
+}
+
+#[tokio::test]
+async fn a_worker_that_hangs_is_ended_and_the_next_request_answered() {
+    let sandbox = Sandbox::new();
+    let limit = [GPU.as_slice(), &[("LLMSRV_GPU_TIMEOUT", "3s")]].concat();
+    let server = sandbox.serve_with(&[], &limit);
+    let expected = answer_at_last(&server, "Hello").await;
+    for worker in workers(server.pid()) {
+        signal(worker, "-STOP");
+    }
+    let request = json!({"model": "default", "prompt": "Hello", "stream": false});
+    let reply = server.post("/api/generate", &request).await;
+    assert_eq!(reply.status, 503, "{reply:?}");
+    assert!(reply.text.contains("no answer in time"), "{reply:?}");
+    assert_eq!(answer_at_last(&server, "Hello").await, expected);
+}
+
+#[tokio::test]
+async fn no_worker_outlives_its_server() {
+    for how in ["-KILL", "-TERM"] {
+        let sandbox = Sandbox::new();
+        let server = sandbox.serve_with(&[], &GPU);
+        answer_at_last(&server, "Hello").await;
+        let started = workers(server.pid());
+        assert_eq!(started.len(), 1);
+        server.end(how);
+        wait_until("the worker ends", || {
+            let is_gone = |pid: &u32| {
+                let status = fs::read_to_string(format!("/proc/{pid}/status"));
+                status.is_ok_and(|status| status.contains("State:\tZ"))
+                    || !fs::exists(format!("/proc/{pid}")).unwrap()
+            };
+            started.iter().all(is_gone)
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_computes_on_the_cpu_has_no_worker_and_no_driver() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve_with(&[], &CPU);
+    text(&server, "Hello").await;
+    assert!(workers(server.pid()).is_empty());
+    assert!(!libraries(server.pid()).contains("vulkan"));
 }
 
 #[test]

@@ -47,6 +47,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("llmsrv-kernels", &["llmsrv-gguf"]),
     ("llmsrv-tokenizer", &["llmsrv-gguf"]),
     ("llmsrv-engine", &["llmsrv-tokenizer"]),
+    ("llmsrv-worker", &["llmsrv-engine"]),
     (
         "llmsrv-models",
         &[
@@ -94,6 +95,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "llmsrv-ssh",
             "llmsrv-store",
             "llmsrv-tls",
+            "llmsrv-worker",
             "logkit",
             "logkit-cli",
         ],
@@ -199,7 +201,7 @@ fn only_the_config_crate_reads_the_environment_and_unsafe_stays_fenced() {
         "crates/llmsrv-devices/src/compute/opencl.rs",
         "crates/llmsrv-devices/src/compute/vulkan.rs",
         "crates/llmsrv-devices/src/onnx/session.rs",
-        // They call a driver within the server, because a model lives there.
+        // They call a driver within the worker of a model.
         "crates/llmsrv-gpu/src/device.rs",
         "crates/llmsrv-gpu/src/memory.rs",
         "crates/llmsrv-gpu/src/recorder.rs",

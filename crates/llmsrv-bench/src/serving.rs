@@ -80,7 +80,9 @@ fn generate(engine: &Handle, tokens: &[TokenId], n: usize) -> Result<Option<f64>
     let mut first = None;
     while let Some(event) = generation.blocking_next() {
         match event {
-            Event::Error(message) => return Err(Error::Invalid(message)),
+            Event::Error(message) | Event::DeviceLost(message) => {
+                return Err(Error::Invalid(message));
+            }
             Event::Done(finish) => {
                 let seconds = first.map_or(0.0, |first: Instant| first.elapsed().as_secs_f64());
                 let n_after = finish.eval_tokens.saturating_sub(1);

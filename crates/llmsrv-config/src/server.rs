@@ -81,6 +81,8 @@ pub struct ServerConfig {
     pub gpu_allow_software: bool,
     /// Bytes of the GPU to leave free.
     pub gpu_overhead: u64,
+    /// How long a GPU may take for one step; `None` = for ever.
+    pub gpu_timeout: Option<Duration>,
     /// Keep files in the store that no model uses.
     pub no_prune: bool,
     /// How long running requests may go on after a signal; `None` = until they end.
@@ -178,6 +180,7 @@ impl ServerConfig {
             vendor_gpu: values.read("LLMSRV_VENDOR_GPU"),
             gpu_allow_software: values.read("LLMSRV_GPU_ALLOW_SOFTWARE"),
             gpu_overhead: values.read("LLMSRV_GPU_OVERHEAD"),
+            gpu_timeout: positive(values.read("LLMSRV_GPU_TIMEOUT")),
             no_prune: values.read("LLMSRV_NOPRUNE"),
             grace: values.read::<Limit>("LLMSRV_GRACE").0,
             version_string: values.read("LLMSRV_VERSION_STRING"),

@@ -4,7 +4,10 @@
 //! into steps, in KV blocks, beside running generations. Where every token sees all others, an input
 //! is computed whole. Both give rows of hidden values, and pooling makes one vector of them.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use tokio::sync::oneshot;
 
@@ -16,12 +19,21 @@ use crate::{
 #[derive(Debug)]
 pub struct Embeddings {
     pub(crate) results: Vec<oneshot::Receiver<Result<Vec<f32>, String>>>,
+    /// Why the engine ended, if its device was lost.
+    pub(crate) lost: Arc<OnceLock<String>>,
 }
 
 /// An input that could not be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct EmbedError(String);
+#[non_exhaustive]
+pub enum EmbedError {
+    /// It failed, and would again.
+    #[error("{0}")]
+    Failed(String),
+    /// What computed the model is gone. The same inputs may be sent again: the model is loaded anew for them.
+    #[error("the device is lost: {0}")]
+    DeviceLost(String),
+}
 
 impl Embeddings {
     /// Waits for all vectors, in the order of the inputs: [`EmbeddingSpec::width`] elements each.
@@ -33,7 +45,7 @@ impl Embeddings {
     pub async fn wait(self) -> Result<Vec<Vec<f32>>, EmbedError> {
         let mut vectors = Vec::with_capacity(self.results.len());
         for result in self.results {
-            vectors.push(check(result.await)?);
+            vectors.push(check(result.await, &self.lost)?);
         }
         Ok(vectors)
     }
@@ -50,16 +62,21 @@ impl Embeddings {
     pub fn blocking_wait(self) -> Result<Vec<Vec<f32>>, EmbedError> {
         let results = self.results.into_iter();
         results
-            .map(|result| check(result.blocking_recv()))
+            .map(|result| check(result.blocking_recv(), &self.lost))
             .collect()
     }
 }
 
 /// A channel that closes without a result means that the engine's thread failed.
-fn check<E>(result: Result<Result<Vec<f32>, String>, E>) -> Result<Vec<f32>, EmbedError> {
-    result
-        .unwrap_or_else(|_| Err("the model stopped unexpectedly".into()))
-        .map_err(EmbedError)
+fn check<E>(
+    result: Result<Result<Vec<f32>, String>, E>,
+    lost: &OnceLock<String>,
+) -> Result<Vec<f32>, EmbedError> {
+    match (result, lost.get()) {
+        (Ok(result), _) => result.map_err(EmbedError::Failed),
+        (Err(_), Some(reason)) => Err(EmbedError::DeviceLost(reason.clone())),
+        (Err(_), None) => Err(EmbedError::Failed("the model stopped unexpectedly".into())),
+    }
 }
 
 /// A checked input on its way to the engine thread.

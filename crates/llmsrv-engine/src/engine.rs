@@ -15,7 +15,7 @@ use llmsrv_tokenizer::Tokenizer;
 
 use crate::{
     EmbeddingSpec, EngineOptions, FinishReason, Loaded, MemoryAccount, Model, ModelError,
-    Speculation, Stats,
+    Speculation, Stats, TokenId,
     blocks::Blocks,
     embed::{self, EmbedInput, Pooler},
     handle::{Submission, Work},
@@ -56,8 +56,21 @@ pub(crate) struct Engine {
     memory: Memory,
     stats: Stats,
     published: Arc<Mutex<Stats>>,
+    /// Why nothing can be computed any more.
+    lost: Option<String>,
+    /// Inputs that the device was lost with. They end with the engine, when others can know why.
+    unanswered: Vec<(Pooler, Vec<TokenId>)>,
     /// The last member: it is dropped when the model is gone.
     account: Box<dyn MemoryAccount>,
+}
+
+/// Why an engine serves no longer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Nobody can send a request any more, and all are answered.
+    Unused,
+    /// What computes the model is gone, and why. Its requests are not answered.
+    DeviceLost(String),
 }
 
 /// One request: its part of the plan and its part of the output.
@@ -148,6 +161,8 @@ impl Engine {
             memory: Memory::default(),
             stats: Stats::default(),
             published,
+            lost: None,
+            unanswered: Vec::new(),
             account,
         };
         // Who asks before the first step hears of the memory, too.
@@ -155,22 +170,35 @@ impl Engine {
         engine
     }
 
-    /// Serves requests until nobody can send one any more and all are answered.
-    pub(crate) fn serve(&mut self, submissions: &mpsc::Receiver<Work>) {
+    /// Serves requests until nobody can send one any more and all are answered, or the device is lost.
+    pub(crate) fn serve(&mut self, submissions: &mpsc::Receiver<Work>) -> Ended {
         if let Err(error) = self.reserve() {
             tracing::warn!(%error, "KV blocks cannot be reserved");
+            self.note_loss(error);
         }
         loop {
+            if let Some(reason) = self.lost.take() {
+                return Ended::DeviceLost(reason);
+            }
             if self.requests.is_empty() && self.inputs.is_empty() {
                 let Ok(work) = submissions.recv() else {
-                    return;
+                    return Ended::Unused;
                 };
                 self.take(work);
             }
             while let Ok(work) = submissions.try_recv() {
                 self.take(work);
             }
-            self.step();
+            if self.lost.is_none() {
+                self.step();
+            }
+        }
+    }
+
+    /// Remembers that nothing can be computed any more, if the error says so.
+    fn note_loss(&mut self, error: ModelError) {
+        if let ModelError::DeviceLost(reason) = error {
+            self.lost = Some(reason);
         }
     }
 
@@ -178,6 +206,7 @@ impl Engine {
         match work {
             Work::Generate(submission) => self.admit(*submission),
             Work::Embed(inputs) => self.admit_inputs(inputs),
+            Work::DeviceLost(reason) => self.lost = Some(reason),
         }
     }
 
@@ -257,6 +286,7 @@ impl Engine {
         if let Err(error) = self.reserve().and_then(|()| self.reserve_states()) {
             // Planned again with the blocks there are.
             tracing::warn!(%error, n_blocks = self.n_reserved, "the KV cache stays smaller");
+            self.note_loss(error);
             return;
         }
         let requests = &self.requests;
@@ -283,12 +313,15 @@ impl Engine {
             }
             match computed {
                 Ok(()) => self.commit(),
+                // All requests end with the engine.
+                Err(error @ ModelError::DeviceLost(_)) => return self.note_loss(error),
                 Err(error) => fail(&self.step, &mut self.requests, &error),
             }
         }
         if !self.embed_step.sequences.is_empty() {
             match self.forward_embeddings() {
                 Ok(()) => self.commit_embeddings(),
+                Err(error @ ModelError::DeviceLost(_)) => return self.note_loss(error),
                 Err(error) => fail(&self.embed_step, &mut self.requests, &error),
             }
         }
@@ -340,19 +373,24 @@ impl Engine {
             return;
         }
         let plan = embed::plan_whole(&batch);
-        let poolers = batch.iter_mut().map(|(pooler, _)| pooler);
         self.logits.resize(plan.logit_rows.len() * spec.width, 0.0);
         match self.model.embed(&plan, &mut self.logits) {
             Ok(()) => {
                 let mut rest = &self.logits[..];
-                for (span, pooler) in plan.spans.iter().zip(poolers) {
+                for (span, (pooler, _)) in plan.spans.iter().zip(&mut batch) {
                     rest = pooler.take(span, rest);
                 }
                 self.stats.embeddings += n_inputs as u64;
             }
+            Err(error @ ModelError::DeviceLost(_)) => {
+                self.note_loss(error);
+                self.unanswered = batch;
+            }
             Err(error) => {
                 tracing::error!(%error, "step failed");
-                poolers.for_each(|pooler| pooler.fail(error.to_string()));
+                for (pooler, _) in &mut batch {
+                    pooler.fail(error.to_string());
+                }
             }
         }
         self.stats.steps += 1;
@@ -379,6 +417,7 @@ impl Engine {
                     self.n_reserved += n_more;
                     break;
                 }
+                Err(error @ ModelError::DeviceLost(_)) => return Err(error),
                 Err(error) => outcome = Err(error),
             }
             n_more /= 2;
@@ -417,6 +456,7 @@ impl Engine {
                     self.n_reserved_states += n_more;
                     break;
                 }
+                Err(error @ ModelError::DeviceLost(_)) => return Err(error),
                 Err(error) => outcome = Err(error),
             }
             n_more /= 2;

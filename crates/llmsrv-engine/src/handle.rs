@@ -1,7 +1,7 @@
 //! The side of the engine that other threads hold: submit requests, read events, look at figures.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, OnceLock, PoisonError, mpsc},
     thread,
     time::Duration,
 };
@@ -15,7 +15,7 @@ use tokio::sync::{
 use crate::{
     Embeddings, Event, GenRequest, Loaded, ModelSpec, Speculation, SubmitError, TokenId,
     embed::EmbedInput,
-    engine::Engine,
+    engine::{Ended, Engine},
     grammar::{Constraint, Grammars},
     image,
 };
@@ -128,7 +128,7 @@ pub fn spawn(loaded: Loaded, options: EngineOptions) -> Handle {
 
 /// Like [`spawn`], for a model whose KV cache grows only as far as `memory` allows.
 pub fn spawn_within(
-    loaded: Loaded,
+    mut loaded: Loaded,
     options: EngineOptions,
     memory: Box<dyn MemoryAccount>,
 ) -> Handle {
@@ -138,16 +138,35 @@ pub fn spawn_within(
         .context_length
         .min(options.max_kv_blocks.saturating_mul(spec.block_size));
     let stats = Arc::new(Mutex::new(Stats::default()));
+    let lost = Arc::new(OnceLock::new());
     let (submissions, receiver) = mpsc::channel();
+    let submissions = Arc::new(submissions);
     let (life, alive) = watch::channel(Life::Running);
+    // Who tells of a lost device must not keep the engine running.
+    let to_engine = Arc::downgrade(&submissions);
+    loaded.model.on_loss(Box::new(move |reason| {
+        if let Some(submissions) = to_engine.upgrade() {
+            // An engine that has ended knows.
+            let _ = submissions.send(Work::DeviceLost(reason));
+        }
+    }));
 
     let mut engine = Engine::new(loaded, options, memory, stats.clone());
+    let why_lost = lost.clone();
     let started = thread::Builder::new()
         .name("llmsrv-engine".into())
         .stack_size(STACK_BYTES)
         .spawn(move || {
             let outcome =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| engine.serve(&receiver)));
+            if let Ok(Ended::DeviceLost(reason)) = &outcome {
+                tracing::error!(
+                    reason,
+                    "the device of the model is lost; its requests fail, and the next one loads it anew"
+                );
+                // It is the only one to write it.
+                let _ = why_lost.set(reason.clone());
+            }
             // Nobody may see an error event while `is_alive` still says yes.
             life.send_replace(Life::Ending);
             if outcome.is_err() {
@@ -165,6 +184,7 @@ pub fn spawn_within(
             context_limit,
             grammars: Grammars::new(tokenizer),
             stats,
+            lost,
         }),
         submissions,
         alive,
@@ -175,7 +195,7 @@ pub fn spawn_within(
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
-    submissions: mpsc::Sender<Work>,
+    submissions: Arc<mpsc::Sender<Work>>,
     alive: watch::Receiver<Life>,
 }
 
@@ -184,6 +204,8 @@ struct Shared {
     context_limit: usize,
     grammars: Grammars,
     stats: Arc<Mutex<Stats>>,
+    /// Why the engine ended, if its device was lost; written before anybody can notice the end.
+    lost: Arc<OnceLock<String>>,
 }
 
 impl Handle {
@@ -200,7 +222,7 @@ impl Handle {
     /// reach beyond the prompt; [`SubmitError::UnknownToken`] for an id of the prompt or of a bias
     /// that is not in the vocabulary; [`SubmitError::Grammar`] if the grammar cannot be compiled, or
     /// not within its limits; [`SubmitError::Closed`] once the engine's thread has ended. What goes
-    /// wrong later is an [`Event::Error`].
+    /// wrong later is an [`Event::Error`] or [`Event::DeviceLost`].
     pub fn submit(&self, mut request: GenRequest) -> Result<Generation, SubmitError> {
         if !self.shared.spec.generates() {
             return Err(SubmitError::NoText);
@@ -245,6 +267,7 @@ impl Handle {
             events: receiver,
             ended: false,
             unenforced: unenforced.unwrap_or_default(),
+            lost: self.shared.lost.clone(),
         })
     }
 
@@ -285,7 +308,10 @@ impl Handle {
         self.submissions
             .send(Work::Embed(work))
             .map_err(|_| SubmitError::Closed)?;
-        Ok(Embeddings { results })
+        Ok(Embeddings {
+            results,
+            lost: self.shared.lost.clone(),
+        })
     }
 
     fn check_vocabulary(&self, tokens: &[TokenId]) -> Result<(), SubmitError> {
@@ -351,6 +377,7 @@ pub struct Generation {
     events: UnboundedReceiver<Event>,
     ended: bool,
     unenforced: Arc<[String]>,
+    lost: Arc<OnceLock<String>>,
 }
 
 impl Generation {
@@ -359,7 +386,7 @@ impl Generation {
         &self.unenforced
     }
 
-    /// Waits for the next event; `None` after [`Event::Done`] or [`Event::Error`].
+    /// Waits for the next event; `None` after one that says that none follows.
     pub async fn next(&mut self) -> Option<Event> {
         if self.ended {
             return None;
@@ -379,7 +406,10 @@ impl Generation {
 
     /// A channel that closes before the last event means that the engine's thread failed.
     fn check(&mut self, event: Option<Event>) -> Event {
-        let event = event.unwrap_or_else(|| Event::Error("the model stopped unexpectedly".into()));
+        let event = event.unwrap_or_else(|| match self.lost.get() {
+            Some(reason) => Event::DeviceLost(reason.clone()),
+            None => Event::Error("the model stopped unexpectedly".into()),
+        });
         self.ended = !matches!(event, Event::Text { .. });
         event
     }
@@ -389,6 +419,8 @@ impl Generation {
 pub(crate) enum Work {
     Generate(Box<Submission>),
     Embed(Vec<EmbedInput>),
+    /// What computes the model is gone, and why.
+    DeviceLost(String),
 }
 
 /// A checked request on its way to the engine thread.
@@ -440,7 +472,7 @@ mod tests {
             match generation.blocking_next() {
                 Some(Event::Text { text: more, .. }) => text.push_str(&more),
                 Some(Event::Done(_)) => break,
-                Some(Event::Error(message)) => return Err(message),
+                Some(Event::Error(message) | Event::DeviceLost(message)) => return Err(message),
                 None => panic!("no last event"),
             }
         }

@@ -41,7 +41,7 @@ pub use handle::{
 pub use image::{Grid, Image, ImageError, ImageSpan, Vision};
 pub use model::{
     ActivationPrecision, Adapter, EmbeddingSpec, GpuOptions, LoadError, LoadOptions, Loaded,
-    Loader, Model, ModelError, ModelSpec, Place, Pooling,
+    Loader, Model, ModelError, ModelSpec, OnLoss, Place, Pooling,
 };
 pub use plan::{BlockId, ImageRows, Span, SpanState, StateId, StepPlan};
 pub use request::{

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use llmsrv_tokenizer::Tokenizer;
@@ -107,7 +108,7 @@ pub trait Model: Send {
     /// [`ModelError::Compute`] if the plan contradicts itself, `logits` has another length, or the
     /// device fails; [`ModelError::OutOfMemory`] if the step itself needs memory that there is not;
     /// [`ModelError::NoText`] of a model that makes nothing but vectors. The blocks that the plan
-    /// writes to hold anything then.
+    /// writes to hold anything then. [`ModelError::DeviceLost`]: nothing can be computed any more.
     fn forward(&mut self, plan: &StepPlan, logits: &mut [f32]) -> Result<(), ModelError>;
 
     /// As [`Model::forward`], but writes what [`ModelSpec::embedding`] speaks of for the wanted rows:
@@ -123,7 +124,17 @@ pub trait Model: Send {
         let _ = (plan, rows);
         Err(ModelError::NoEmbeddings)
     }
+
+    /// Takes what is to be called, on any thread, if the device is lost; it is told why. A model that waits for its
+    /// next step would not notice otherwise.
+    fn on_loss(&mut self, tell: OnLoss) {
+        // The CPU is not lost.
+        drop(tell);
+    }
 }
+
+/// What is told that the device of a model is lost, and why.
+pub type OnLoss = Box<dyn FnOnce(String) + Send>;
 
 /// A step that could not be computed.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +149,10 @@ pub enum ModelError {
     /// The device or tensor library failed.
     #[error("computation failed: {0}")]
     Compute(String),
+    /// The device, or the process that computes on it, is gone: every later call fails, too. The model must be
+    /// loaded anew.
+    #[error("the device is lost: {0}")]
+    DeviceLost(String),
     /// The model makes no vectors.
     #[error("the model does not support embeddings")]
     NoEmbeddings,
@@ -242,6 +257,14 @@ pub enum LoadError {
     /// The GPU that must be used cannot compute it: why, and what to do.
     #[error("the GPU cannot compute it: {0}")]
     Gpu(String),
+    /// The device, or the process that computes on it, was lost while the model was loaded. Another try may work.
+    #[error("the device is lost: {reason}")]
+    DeviceLost {
+        /// What happened.
+        reason: String,
+        /// How long no other try is made.
+        retry_after: Duration,
+    },
     /// The file could not be read.
     #[error("cannot read model file: {0}")]
     Io(#[from] std::io::Error),

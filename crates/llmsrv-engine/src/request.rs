@@ -111,7 +111,7 @@ impl Default for SamplingParams {
     }
 }
 
-/// What the engine says about a request, in this order: `Text`*, then one `Done` or `Error`.
+/// What the engine says about a request, in this order: `Text`*, then one `Done`, `Error` or `DeviceLost`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -126,6 +126,9 @@ pub enum Event {
     Done(Box<Finish>),
     /// The request failed; no event follows.
     Error(String),
+    /// What computed the model is gone, and why; no event follows. The same request may be sent again: the model is
+    /// loaded anew for it.
+    DeviceLost(String),
 }
 
 /// A generated token with its probability under the model (before sampling filters).
@@ -199,7 +202,7 @@ pub enum SubmitError {
     /// The model makes nothing but vectors.
     #[error("the model does not generate text")]
     NoText,
-    /// The engine thread has ended (a panic or an unload).
+    /// The engine thread has ended (a panic, a lost device or an unload).
     #[error("the model is not loaded any more")]
     Closed,
 }

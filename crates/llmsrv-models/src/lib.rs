@@ -174,6 +174,37 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     })
 }
 
+/// What of a model is not computed on its device.
+pub struct Companions {
+    /// The model's own tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Reads images, if the model can.
+    pub vision: Option<Arc<dyn Vision>>,
+}
+
+/// Reads what stands beside the model of a GGUF file where another process computes the model: that one calls
+/// [`load`], without a projector.
+///
+/// # Errors
+///
+/// As [`load`], for what is read here.
+pub fn load_companions(path: &Path, options: &LoadOptions) -> Result<Companions, LoadError> {
+    let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
+    let metadata = file.metadata();
+    let architecture = metadata
+        .architecture()
+        .ok_or_else(|| invalid("general.architecture is missing".into()))?;
+    let source = Source::new(file.clone(), architecture);
+    let tokenizer = Arc::new(Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?);
+    let vision = if encoder::read(architecture, &source)?.is_some() {
+        None
+    } else {
+        let arch = families::read(architecture, &source)?;
+        vision(options, &source, &arch, candle::Device::Cpu)?
+    };
+    Ok(Companions { tokenizer, vision })
+}
+
 /// Loads the encoder for images, if the model has one. With one that is not known the model is still
 /// good for text.
 fn vision(

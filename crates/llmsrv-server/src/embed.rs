@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use http::StatusCode;
 use llmsrv_api::{keep_alive::KeepAlive, options::Options};
-use llmsrv_engine::{EmbeddingSpec, Pooling, SubmitError};
+use llmsrv_engine::{EmbedError, EmbeddingSpec, Pooling, SubmitError};
 use llmsrv_store::StoredModel;
 use llmsrv_tokenizer::{Algorithm, Special, Tokenizer};
 
@@ -71,7 +71,10 @@ pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> 
     let vectors = lease.model.engine.embed(tokens).map_err(refused)?;
     let vectors = vectors.wait().await.map_err(|error| {
         tracing::error!(model = %name, %error, "embedding failed");
-        ApiError::internal(error.to_string())
+        match error {
+            EmbedError::DeviceLost(reason) => ApiError::device_lost(&reason),
+            error => ApiError::internal(error.to_string()),
+        }
     })?;
     if vectors.iter().flatten().any(|value| !value.is_finite()) {
         return Err(ApiError::bad_request(
@@ -300,7 +303,7 @@ fn no_room() -> ApiError {
 
 fn refused(error: SubmitError) -> ApiError {
     match error {
-        SubmitError::Closed => ApiError::internal("the model stopped working; try again"),
+        SubmitError::Closed => ApiError::model_stopped(),
         SubmitError::PromptLength { .. } => input_too_long(),
         error => ApiError::bad_request(error.to_string()),
     }

@@ -1,5 +1,7 @@
 //! The table of statuses and texts. Clients match on these texts: they are part of the interface.
 
+use std::time::Duration;
+
 use axum::{
     body::Body,
     response::{IntoResponse, Response},
@@ -16,6 +18,8 @@ pub struct ApiError {
     text: String,
     /// Tokens of a prompt that is too long, and of the context.
     prompt: Option<(usize, usize)>,
+    /// Seconds after which another try makes sense, where the service is not available.
+    retry_after: u32,
 }
 
 impl ApiError {
@@ -24,6 +28,7 @@ impl ApiError {
             status,
             text: text.into(),
             prompt: None,
+            retry_after: 1,
         }
     }
 
@@ -135,6 +140,30 @@ impl ApiError {
                 "no room for model '{name}': all loaded models are to stay for ever; unload one (keep_alive 0), or \
                  raise LLMSRV_MAX_LOADED_MODELS or LLMSRV_MEMORY_LIMIT"
             ),
+        )
+    }
+
+    /// What computed the model is gone; it is loaded anew for the next request.
+    pub(crate) fn device_lost(reason: &str) -> ApiError {
+        ApiError::device_lost_for(reason, Duration::ZERO)
+    }
+
+    /// The same, where no other try is made for a while.
+    pub(crate) fn device_lost_for(reason: &str, retry_after: Duration) -> ApiError {
+        ApiError {
+            retry_after: retry_after.as_secs_f64().ceil().max(1.0) as u32,
+            ..ApiError::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("the device that computed the model is lost: {reason}; try again"),
+            )
+        }
+    }
+
+    /// The engine of the model has just ended.
+    pub(crate) fn model_stopped() -> ApiError {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the model stopped working; try again",
         )
     }
 
@@ -260,7 +289,7 @@ impl IntoResponse for ApiError {
             HeaderValue::from_static("application/json; charset=utf-8"),
         );
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(self.retry_after));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -213,6 +213,7 @@ impl Engine {
                 Ok((said, Some(self.end(*finish))))
             }
             Some(Event::Error(text)) => Err(ApiError::internal(text)),
+            Some(Event::DeviceLost(reason)) => Err(ApiError::device_lost(&reason)),
             Some(_) => Ok((Delta::default(), None)),
             None => Err(ApiError::internal("the model stopped working; try again")),
         }

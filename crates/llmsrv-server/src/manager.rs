@@ -23,7 +23,7 @@ use std::{
 use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_chat::Template;
 use llmsrv_engine::{
-    Adapter, EngineOptions, Handle, LoadError, LoadOptions, Loaded, Loader, Pooling, Vision,
+    Adapter, Ending, EngineOptions, Handle, LoadError, LoadOptions, Loaded, Loader, Pooling, Vision,
 };
 use llmsrv_store::{ModelName, Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
@@ -340,7 +340,13 @@ impl Manager {
         };
         match result.await {
             Ok(model) => {
+                let ending = model.engine.ending();
                 state.send_replace(State::Ready(Arc::new(model)));
+                tokio::spawn(watch_end(
+                    Arc::downgrade(&self),
+                    Arc::downgrade(&slot),
+                    ending,
+                ));
                 tokio::spawn(watch_idle(Arc::downgrade(&self), slot));
             }
             Err(error) => {
@@ -495,6 +501,16 @@ async fn watch_idle(manager: Weak<Manager>, slot: Arc<Slot>) {
     }
 }
 
+/// Takes a model out of the list when its engine has ended by itself, also where nobody asks for it.
+async fn watch_end(manager: Weak<Manager>, slot: Weak<Slot>, ending: Ending) {
+    ending.wait().await;
+    if let (Some(manager), Some(slot)) = (manager.upgrade(), slot.upgrade())
+        && slot.is_news_that_it_leaves()
+    {
+        manager.remove(&slot);
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         self.turn = None;
@@ -590,6 +606,10 @@ fn refused(name: &str, error: LoadError) -> ApiError {
         LoadError::Io(error) => {
             ApiError::internal(format!("cannot read model '{name}': {}", error.kind()))
         }
+        LoadError::DeviceLost {
+            reason,
+            retry_after,
+        } => ApiError::device_lost_for(&reason, retry_after),
         error => ApiError::internal(format!("cannot load model '{name}': {error}")),
     }
 }

@@ -484,7 +484,7 @@ impl Answer {
         match event {
             Event::Text { .. } => self.spoke(),
             Event::Done(finish) => self.done(finish.eval_tokens as u64, finish.eval_duration),
-            Event::Error(_) => self.failed(),
+            Event::Error(_) | Event::DeviceLost(_) => self.failed(),
             _ => {}
         }
     }

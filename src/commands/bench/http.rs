@@ -13,6 +13,7 @@ use crate::{
     context::Context,
     failure::{Code, Failure},
     local::{self, Local, Prune},
+    logging::Style,
 };
 
 /// Measures both with a server of its own.
@@ -38,8 +39,9 @@ pub fn compare(
     };
     let mut settings = local::settings(config, Keys::default())?;
     settings.load.n_threads = options.load.n_threads;
+    let workers = local::workers(&config.server, Style::Command);
     let outcome = runtime()?.block_on(async {
-        let local = Local::over(settings, store).await?;
+        let local = Local::over(settings, store, workers).await?;
         let client = Client::new(local.url(), Some(local.key().to_owned()))?;
         let outcome = rounds(&client, &name, options.rounds, streamer).await;
         local.stop().await;

@@ -168,7 +168,7 @@ fn text_does_not_wait_for_a_long_list() {
         match event {
             Event::Text { text: more, .. } => text.push_str(&more),
             Event::Done(_) => break,
-            Event::Error(error) => panic!("{error}"),
+            Event::Error(error) | Event::DeviceLost(error) => panic!("{error}"),
         }
     }
     assert_eq!(text, "Hello! How can I help you?");
@@ -250,7 +250,7 @@ fn text(mut generation: Generation) -> String {
         match event {
             Event::Text { text: more, .. } => text.push_str(&more),
             Event::Done(_) => break,
-            Event::Error(error) => panic!("{error}"),
+            Event::Error(error) | Event::DeviceLost(error) => panic!("{error}"),
         }
     }
     text

@@ -44,7 +44,7 @@ impl Output {
                     output.tokens.extend(tokens);
                 }
                 Event::Done(finish) => output.finish = Some(*finish),
-                Event::Error(message) => output.error = Some(message),
+                Event::Error(message) | Event::DeviceLost(message) => output.error = Some(message),
             }
         }
         output
@@ -168,6 +168,7 @@ fn answering(text: &str) -> Answer {
 
 mod choices;
 mod latency;
+mod loss;
 mod recurrent;
 mod speculation;
 

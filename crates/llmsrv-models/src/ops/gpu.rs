@@ -566,7 +566,10 @@ fn no_step(step: Option<&Step>) -> Result<&Step, ModelError> {
 }
 
 fn failed(error: gpu::Error) -> ModelError {
-    ModelError::Compute(error.to_string())
+    match error {
+        gpu::Error::Lost { .. } => ModelError::DeviceLost(error.to_string()),
+        error => ModelError::Compute(error.to_string()),
+    }
 }
 
 /// Says why there is no GPU to compute on, and what helps.

@@ -143,7 +143,11 @@ impl Slot {
     ) -> bool {
         let dead = self.is_dead();
         let mut use_ = self.use_();
-        use_.leaving |= dead && use_.active() == 0;
+        if dead && use_.active() == 0 {
+            use_.leaving = true;
+            // Whoever waits for its idle time holds it.
+            self.idle.notify_one();
+        }
         if use_.leaving || dead {
             return false;
         }
@@ -204,6 +208,11 @@ impl Slot {
         let mut use_ = self.use_();
         use_.leaving |= use_.active() == 0;
         use_.leaving
+    }
+
+    /// Marks the model as leaving. Returns whether it was not yet.
+    pub(super) fn is_news_that_it_leaves(&self) -> bool {
+        !std::mem::replace(&mut self.use_().leaving, true)
     }
 
     /// Returns the model when it is loaded.
