@@ -229,9 +229,10 @@ fn what_people_pull_runs_if_its_architectures_do() {
             panic!("{row}");
         };
         let mut names = architectures.split(", ").map(|name| name.trim_matches('`'));
-        let expected = match names.all(|name| known.contains(&name)) {
-            true => "runs",
-            false => "not yet",
+        let expected = if names.all(|name| known.contains(&name)) {
+            "runs"
+        } else {
+            "not yet"
         };
         assert_eq!(state, expected, "{row}");
         n_rows += 1;
