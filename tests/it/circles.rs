@@ -161,7 +161,7 @@ fn graph(files: &[(String, String)]) -> Graph {
     let code = |text: &str| -> String {
         let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
         let lines = code.lines().filter(|line| !line.trim().starts_with("//"));
-        lines.map(|line| format!("{line}\n")).collect()
+        lines.collect::<Vec<_>>().join("\n")
     };
     let is_top = |path: &str| matches!(path, "lib.rs" | "main.rs");
     let (mut declared, mut exported) = (BTreeSet::new(), BTreeMap::new());

@@ -188,7 +188,9 @@ async fn whatever_kills_a_worker_the_server_goes_on() {
 
     // One that is killed while nobody asks is noticed at once, and costs no request.
     let idle = workers(server.pid());
-    idle.iter().for_each(|worker| signal(*worker, "-KILL"));
+    for worker in &idle {
+        signal(*worker, "-KILL");
+    }
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let running: Value = server.get("/api/ps").await.ok();

@@ -330,6 +330,8 @@ fn write_plan(to: &mut Vec<u8>, plan: &StepPlan) {
         number(to, words.len() as u64);
         to.extend_from_slice(bytemuck::cast_slice(words));
     }
+    number(to, plan.coordinates.len() as u64);
+    to.extend_from_slice(bytemuck::cast_slice(&plan.coordinates));
     number(to, plan.images.len() as u64);
     for ImageRows { rows, first, image } in &plan.images {
         range(to, rows);
@@ -370,6 +372,7 @@ fn read_plan(from: &mut Reader<'_>) -> Result<StepPlan, Malformed> {
         positions: from.words()?,
         ends: from.words()?,
         logit_rows: from.words()?,
+        coordinates: from.words()?,
         images: from.list(|from| {
             let rows = from.range()?;
             let image = Image {
@@ -377,6 +380,8 @@ fn read_plan(from: &mut Reader<'_>) -> Result<StepPlan, Malformed> {
                 whole: from.flag()?,
                 rows: rows.len(),
                 embedding: from.words()?,
+                // What it says is in the coordinates of the plan.
+                grid: None,
             };
             Ok(ImageRows {
                 rows,
@@ -484,7 +489,7 @@ impl<'a> Reader<'a> {
         Ok(String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// Reads numbers of 4 bytes.
+    /// Reads numbers, or groups of them, of one size.
     fn words<T: bytemuck::AnyBitPattern>(&mut self) -> Result<Vec<T>, Malformed> {
         let n_bytes = self.count()?.checked_mul(size_of::<T>());
         let bytes = self.take(n_bytes.ok_or(Malformed)?)?;

@@ -38,10 +38,19 @@ proptest! {
         positions in vec(any::<u32>(), 0..40),
         ends in vec(any::<u32>(), 0..40),
         logit_rows in vec(any::<u32>(), 0..40),
+        coordinates in vec(any::<[u32; 3]>(), 0..40),
         spans in spans(),
         embed in any::<bool>(),
     ) {
-        let plan = StepPlan { tokens, positions, ends, logit_rows, spans, images: Vec::new() };
+        let plan = StepPlan {
+            tokens,
+            positions,
+            ends,
+            coordinates,
+            logit_rows,
+            spans,
+            images: Vec::new(),
+        };
         let mut frame = Vec::new();
         Request::write_step(&mut frame, &plan, embed);
         let expected = if embed { Request::Embed(plan) } else { Request::Forward(plan) };
@@ -59,6 +68,7 @@ proptest! {
             rows: 8,
             embedding: (0..8 * width).map(|i| i as f32 - 3.5).collect(),
             whole: true,
+            grid: None,
         };
         let sent = ImageRows { rows: 5..5 + n, first, image: Arc::new(image) };
         let plan = StepPlan { images: vec![sent.clone()], ..StepPlan::default() };
