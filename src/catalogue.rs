@@ -114,6 +114,10 @@ pub const MODELS: &[Entry] = entries! {
     "llama3.3" "llama" CHAT TOOLS, 131_072 LLAMA, [dense("70b", 43000)];
     "gemma3" "gemma3" CHAT SEES, 131_072 GEMMA, [dense("4b", 3300), dense("12b", 8100), dense("27b", 17000)];
     "gemma3:1b" "gemma3" CHAT &[], 32768 GEMMA, [dense("270m", 292), dense("1b", 815)];
+    "qwen3-vl" "qwen3vl" CHAT &["vision", "tools", "thinking"], 262_144 APACHE,
+        [dense("2b", 1900), dense("4b", 3300), dense("8b", 6100), dense("32b", 21000)];
+    "qwen3-vl:30b" "qwen3vlmoe" CHAT &["vision", "tools", "thinking"], 262_144 APACHE, [sparse("30b", 20000, 12)];
+    "qwen2.5vl" "qwen2vl" CHAT SEES, 128_000 APACHE, [dense("7b", 6000), dense("32b", 21000)];
     "deepseek-r1" "qwen2" CHAT &["thinking"], 131_072 MIT,
         [dense("1.5b", 1100), dense("7b", 4700), dense("14b", 9000), dense("32b", 20000)];
     "deepseek-r1:8b" "qwen3" CHAT THINKS, 131_072 MIT, [dense("8b", 5200)];
