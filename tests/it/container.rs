@@ -85,7 +85,7 @@ fn status_finds_the_server_of_a_container() {
             (name.to_owned(), value.replace(":11434", ":0"))
         })
         .collect();
-    assert_eq!(settings.len(), 5, "{settings:?}");
+    assert_eq!(settings.len(), 4, "{settings:?}");
     let env: Vec<(&str, &str)> = settings
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))

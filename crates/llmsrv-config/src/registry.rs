@@ -318,7 +318,7 @@ pub const SETTINGS: &[Setting] = &[
         "Memory of the GPU to leave free")
         .alias(&["OLLAMA_GPU_OVERHEAD"]),
     row(Server, "LLMSRV_GPU_TIMEOUT", "gpu_timeout", Kind::Duration, "2m",
-        "How long a GPU may take for one step until it counts as hung and its process is ended; 0 or negative = no limit"),
+        "How long a step on a GPU may take before its worker is killed; 0 or negative = no limit"),
     row(Server, "LLMSRV_SCHED_SPREAD", "sched_spread", Kind::Switch, "false",
         "Spread a model over all GPUs")
         .alias(&["OLLAMA_SCHED_SPREAD"]).ignored("a model is computed on one GPU"),

@@ -233,7 +233,12 @@ fn send(tab: &mut Tab, text: &str) {
     tab.press("Enter");
 }
 
+/// Clicks what the page may still have to build.
 fn click(tab: &mut Tab, selector: &str) {
+    tab.wait(
+        &format!("document.querySelector({selector:?}) !== null"),
+        true,
+    );
     tab.eval(&format!("document.querySelector({selector:?}).click()"));
 }
 
