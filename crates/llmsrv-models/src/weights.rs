@@ -3,7 +3,7 @@
 //! Everything is checked here, so that the forward pass cannot meet a wrong shape. Tensors that
 //! hold several matrices one above the other are cut into their rows, which copies nothing.
 
-use std::{iter::repeat_with, ops::Range, slice::from_ref};
+use std::{iter::repeat_with, ops::Range, slice::from_ref, time::Duration};
 
 use llmsrv_engine::{LoadError, ModelError, Pooling};
 
@@ -1187,5 +1187,16 @@ impl<O: Ops> Loader<'_, O> {
 
 /// A device that cannot take the weights, which is no fault of the file.
 pub(crate) fn device(error: ModelError) -> LoadError {
-    LoadError::Unsupported(error.to_string())
+    match error {
+        ModelError::DeviceLost(reason) => lost(reason),
+        error => LoadError::Unsupported(error.to_string()),
+    }
+}
+
+/// The device went while the model was loaded. Who starts its process knows when to try again.
+pub(crate) fn lost(reason: String) -> LoadError {
+    LoadError::DeviceLost {
+        reason,
+        retry_after: Duration::ZERO,
+    }
 }

@@ -14,6 +14,7 @@ use crate::{
     model::BLOCK_SIZE,
     rope::{Places, Rope, RopeStyle},
     source::FileMatrix,
+    weights::lost,
 };
 
 /// A GPU with the KV cache of one model.
@@ -591,6 +592,7 @@ fn no_gpu(error: gpu::Error) -> LoadError {
             "install the Vulkan driver of the GPU, and see that the user may open /dev/dri"
         }
         gpu::Error::OutOfMemory { .. } => "take a smaller model, or end what uses the GPU",
+        gpu::Error::Lost { .. } => return lost(error.to_string()),
         _ => "llmsrv testgpu shows what works",
     };
     LoadError::Gpu(format!("{error}; {cure}, or {ON_THE_CPU}"))
@@ -601,7 +603,24 @@ pub(crate) const ON_THE_CPU: &str = "set LLMSRV_GPU=0 to compute on the CPU";
 
 #[cfg(test)]
 mod tests {
-    use super::is_wrong;
+    use llmsrv_engine::LoadError;
+
+    use super::{failed, gpu, is_wrong, no_gpu};
+    use crate::weights::device;
+
+    #[test]
+    fn a_device_lost_while_a_model_is_loaded_is_called_lost() {
+        let lost = || gpu::Error::Lost {
+            device: "card".into(),
+            reason: "no answer".into(),
+        };
+        for error in [no_gpu(lost()), device(failed(lost()))] {
+            let LoadError::DeviceLost { reason, .. } = &error else {
+                panic!("{error}")
+            };
+            assert!(reason.contains("card failed: no answer"), "{reason}");
+        }
+    }
 
     #[test]
     fn roundings_are_right_and_everything_else_is_wrong() {
