@@ -142,10 +142,7 @@ impl Task<'_> {
     ) -> Result<Option<ExitCode>, Stop> {
         let probe = forward::Probe::open(control, forward, interrupt).await?;
         let host = &self.ssh.destination;
-        let version = tokio::select! {
-            version = version(probe.port()) => version,
-            signal = interrupt.signal() => return Err(Error::Interrupted(signal).into()),
-        };
+        let version = interrupt.unless(version(probe.port())).await?;
         probe.close(control, interrupt).await?;
         let version = version.map_err(|why| {
             let text = format!(
@@ -166,13 +163,9 @@ impl Task<'_> {
         if !is_held {
             return Ok(None);
         }
-        tokio::select! {
-            () = control.closed() => Err(Failure::new(
-                Code::NoConnection,
-                format!("the connection to {host} ended"),
-            ).into()),
-            signal = interrupt.signal() => Ok(Some(ended_by(signal))),
-        }
+        interrupt.unless(control.closed()).await?;
+        let text = format!("the connection to {host} ended");
+        Err(Failure::new(Code::NoConnection, text).into())
     }
 
     async fn doctor(&self, interrupt: &mut Interrupt) -> Result<Next, Failure> {

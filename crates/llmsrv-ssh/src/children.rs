@@ -35,8 +35,22 @@ impl Interrupt {
         })
     }
 
+    /// Does some work, unless a signal comes. Where both are there the signal wins: Ctrl-C reaches the children
+    /// as well, and what they end with is not what went wrong.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interrupted`] if a signal came.
+    pub async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            signal = self.signal() => Err(Error::Interrupted(signal)),
+            done = work => Ok(done),
+        }
+    }
+
     /// Waits for a signal; returns its number.
-    pub async fn signal(&mut self) -> i32 {
+    async fn signal(&mut self) -> i32 {
         tokio::select! {
             _ = self.int.recv() => Signal::SIGINT as i32,
             _ = self.term.recv() => Signal::SIGTERM as i32,
@@ -62,11 +76,11 @@ pub(crate) async fn status(
         },
     };
     let mut child = command.spawn().map_err(&failed)?;
-    tokio::select! {
-        status = child.wait() => status.map_err(&failed),
-        signal = interrupt.signal() => {
+    match interrupt.unless(child.wait()).await {
+        Ok(status) => status.map_err(&failed),
+        Err(interrupted) => {
             end(&mut child).await;
-            Err(Error::Interrupted(signal))
+            Err(interrupted)
         }
     }
 }

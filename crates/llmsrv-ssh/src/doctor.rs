@@ -88,10 +88,7 @@ pub async fn examine(
     tell(agent(interrupt).await?);
 
     let network = network(&settings, &ssh);
-    let checks = tokio::select! {
-        checks = network => checks,
-        signal = interrupt.signal() => return Err(Error::Interrupted(signal)),
-    };
+    let checks = interrupt.unless(network).await?;
     let is_reached = checks.iter().all(|check| check.outcome != Outcome::Fail);
     checks.into_iter().for_each(&mut *tell);
     if !is_reached {

@@ -73,12 +73,8 @@ impl Probe {
         drop(listener);
         let remote = SocketAddr::from((Ipv4Addr::LOCALHOST, forward.remote));
         let steps = control.steps();
-        tokio::select! {
-            opened = steps.request_port_forward(ForwardType::Local, local, remote) => {
-                opened.map_err(no_tunnel)?;
-            }
-            signal = interrupt.signal() => return Err(Error::Interrupted(signal)),
-        }
+        let opened = steps.request_port_forward(ForwardType::Local, local, remote);
+        interrupt.unless(opened).await?.map_err(no_tunnel)?;
         Ok(Probe { local, remote })
     }
 
@@ -90,12 +86,8 @@ impl Probe {
     /// Closes it.
     pub async fn close(self, control: &Control, interrupt: &mut Interrupt) -> Result<(), Error> {
         let steps = control.steps();
-        tokio::select! {
-            closed = steps.close_port_forward(ForwardType::Local, self.local, self.remote) => {
-                closed.map_err(no_tunnel)
-            }
-            signal = interrupt.signal() => Err(Error::Interrupted(signal)),
-        }
+        let closed = steps.close_port_forward(ForwardType::Local, self.local, self.remote);
+        interrupt.unless(closed).await?.map_err(no_tunnel)
     }
 }
 
@@ -120,11 +112,8 @@ pub async fn open(
         }
         let remote = SocketAddr::from((Ipv4Addr::LOCALHOST, forward.remote));
         let steps = control.steps();
-        let opened = tokio::select! {
-            opened = steps.request_port_forward(ForwardType::Local, local, remote) => opened,
-            signal = interrupt.signal() => return Err(Error::Interrupted(signal)),
-        };
-        match opened {
+        let opened = steps.request_port_forward(ForwardType::Local, local, remote);
+        match interrupt.unless(opened).await? {
             Ok(()) => return Ok(port),
             Err(error) => refused = no_tunnel(error),
         }

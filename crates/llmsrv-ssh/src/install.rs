@@ -23,10 +23,7 @@ pub async fn install(
     let script = script(line)?;
     let steps = control.steps();
     let work = run(&steps, &script);
-    let output = tokio::select! {
-        output = work => output?,
-        signal = interrupt.signal() => return Err(Error::Interrupted(signal)),
-    };
+    let output = interrupt.unless(work).await??;
     // What the host's shell prints at its start does not matter.
     let said = |word: &str| output.lines().any(|line| line.trim() == word);
     if !said(DONE) {
