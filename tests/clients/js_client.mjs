@@ -29,7 +29,9 @@ const parts = {
     assert.ok(last.eval_count > 0)
   },
   async abort() {
-    const stream = await client.generate({ model, prompt: 'Count for ever', stream: true, options: { temperature: 2, top_k: 0, top_p: 1, num_predict: 5000, stop: ['\u0000'] } })
+    // Seconds of text, whatever the model would say.
+    const format = { type: 'array', items: { type: 'integer' }, minItems: 1000 }
+    const stream = await client.generate({ model, prompt: 'Count for ever', stream: true, format, options: { num_predict: 30000 } })
     await assert.rejects(async () => {
       for await (const _ of stream) client.abort()
     }, { name: 'AbortError' })

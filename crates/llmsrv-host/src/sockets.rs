@@ -70,15 +70,16 @@ mod tests {
 
     #[test]
     fn listeners_are_found_by_process_and_port() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // Others may listen on the same port, at addresses that people use.
+        let listener = TcpListener::bind("127.83.91.7:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mine = of_process(std::process::id() as i32).unwrap();
         assert!(mine.contains(&address), "{mine:?}");
-        assert_eq!(on_port(address.port()), [address]);
-        assert!(!hear_all(&on_port(address.port())));
+        assert!(on_port(address.port()).contains(&address));
+        assert!(!hear_all(&[address]));
         assert!(hear_all(&["[::]:80".parse().unwrap()]));
         drop(listener);
-        assert_eq!(on_port(address.port()), []);
+        assert!(!on_port(address.port()).contains(&address));
         assert_eq!(of_process(i32::MAX), None);
     }
 }
