@@ -114,10 +114,22 @@ async fn figures_are_told_under_a_name_that_is_still_there() {
             metric(&host, &of("plain")).await,
         )
     };
-    assert_eq!(host.ask(json!({"model": "pirate"})).await.0, 200);
-    assert_eq!(host.ask(json!({"model": "plain"})).await.0, 200);
+    let mut before = 0.0;
+    for model in ["pirate", "plain"] {
+        let (status, answer) = host.ask(json!({ "model": model })).await;
+        assert_eq!(status, 200);
+        before += answer["eval_count"].as_f64().unwrap();
+    }
     assert_eq!(figures("model_weights_bytes").await, (1000.0, 0.0));
-    let (before, _) = figures("generated_tokens_total").await;
+    // The last token is counted after its text has left.
+    let counted = async {
+        while figures("generated_tokens_total").await.0 < before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), counted)
+        .await
+        .expect("all tokens are counted");
     host.post("/api/generate", json!({"model": "pirate", "keep_alive": 0}))
         .await;
     assert_eq!(figures("model_weights_bytes").await, (0.0, 1000.0));
