@@ -30,6 +30,8 @@ pub(super) struct Ahead {
     parser: Option<TokenParser>,
     environment: TokEnv,
     required: Arc<[Box<[u8]>]>,
+    /// Of the text that the output is in: a state of the lexer, and the way to the end from there.
+    in_text: Option<(StateID, Way)>,
 }
 
 /// What is looked for.
@@ -59,6 +61,7 @@ impl Ahead {
             environment: parser.token_env.clone(),
             parser: Some(parser),
             required,
+            in_text: None,
         }
     }
 
@@ -74,6 +77,9 @@ impl Ahead {
         };
         if parser.stopped() {
             return;
+        }
+        if self.environment.tok_trie().token(token).contains(&b'"') {
+            self.in_text = None;
         }
         let pushed = panic_utils::catch_unwind(AssertUnwindSafe(|| {
             parser.consume_token(token)?;
@@ -96,7 +102,8 @@ impl Ahead {
             taken,
             at,
             goal,
-            way: Mutex::new(Way::Unknown),
+            in_text: self.in_text.as_ref(),
+            found: Mutex::new((None, Way::Unknown)),
         };
         // As a mask, a look has its bounds of work set anew.
         let looked = panic_utils::catch_unwind(AssertUnwindSafe(|| {
@@ -107,9 +114,12 @@ impl Ahead {
             self.parser = None;
             return Way::Unknown;
         }
-        look.way
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner)
+        let found = look.found.into_inner();
+        let (state, way) = found.unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = state {
+            self.in_text = Some((state, way.clone()));
+        }
+        way
     }
 
     /// Returns tokens that close all that is open behind `taken`; nothing if they are not found.
@@ -152,6 +162,11 @@ pub(super) fn required(spec: &GrammarSpec) -> Arc<[Box<[u8]>]> {
     inner.collect()
 }
 
+/// Whether the bytes go on with a text of which only the state of the lexer matters.
+fn is_same_text(taken: &[u8], at: &Position, goal: Goal) -> bool {
+    goal == Goal::End && matches!(at.place, Place::Text { .. }) && !taken.contains(&b'"')
+}
+
 /// A search in the place of a mask: the grammar engine lends its recognizer for masks only.
 struct Look<'a> {
     environment: &'a TokEnv,
@@ -159,7 +174,9 @@ struct Look<'a> {
     taken: &'a [u8],
     at: &'a Position,
     goal: Goal,
-    way: Mutex<Way>,
+    in_text: Option<&'a (StateID, Way)>,
+    /// The state of the lexer behind `taken`, if that is in the same text, and the way from there.
+    found: Mutex<(Option<StateID>, Way)>,
 }
 
 impl BiasComputer for Look<'_> {
@@ -177,7 +194,13 @@ impl BiasComputer for Look<'_> {
             most_items,
         };
         // What the grammar does not take is no part of it, such as the end of the output.
-        let way = if !self.taken.iter().all(|byte| search.push(*byte)) {
+        let is_taken = self.taken.iter().all(|byte| search.push(*byte));
+        let state = (is_taken && is_same_text(self.taken, self.at, self.goal))
+            .then(|| search.recognizer.lexer_state());
+        let known = self.in_text.filter(|(known, _)| state == Some(*known));
+        let way = if let Some((_, way)) = known {
+            way.clone()
+        } else if !is_taken {
             Way::Unknown
         } else if search.close(self.at) {
             Way::Found(search.path.split_off(self.taken.len()))
@@ -187,7 +210,7 @@ impl BiasComputer for Look<'_> {
             Way::Closed
         };
         recognizer.trie_finished();
-        *self.way.lock().unwrap_or_else(PoisonError::into_inner) = way;
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = (state, way);
         self.trie().alloc_token_set()
     }
 

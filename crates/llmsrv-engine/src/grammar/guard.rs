@@ -83,7 +83,7 @@ pub(super) struct Guard {
 struct End {
     /// A way to the end from here, if one is known.
     way: Vec<TokenId>,
-    /// Tokens left at which the way is looked for again, if nothing is opened before.
+    /// Tokens left at which a way is looked for again within a text, if none was found.
     look_at: usize,
     /// Whether there is no use in looking: not even the shortest answer fits.
     is_out_of_reach: bool,
@@ -238,19 +238,14 @@ impl Guard {
         if n_left > MOST_LEFT || self.end.is_out_of_reach {
             return Verdict::Take;
         }
-        // What is open changes the way to the end by much, the bytes of a text do so slowly.
+        // Where none was found, looking took long.
         let is_inside = self.at.is_inside_text() && !bytes.contains(&b'"');
         if is_inside && n_after > self.end.look_at {
             return Verdict::Take;
         }
         match ahead.tokens_to_end(&bytes, &next) {
             Some(way) if way.len() <= n_after => {
-                let n_spare = n_after - way.len();
-                self.end.look_at = if n_spare < 32 {
-                    n_after
-                } else {
-                    n_after - n_spare / 4
-                };
+                self.end.look_at = n_after;
                 self.end.way = way;
                 Verdict::Take
             }

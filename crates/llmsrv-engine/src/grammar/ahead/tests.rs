@@ -211,6 +211,8 @@ fn value() -> impl Strategy<Value = Value> {
         (0..200_u32).prop_map(|most| json!({"type": "integer", "minimum": 0, "maximum": most})),
         Just(json!({"type": "number", "exclusiveMinimum": 0.5})),
         Just(json!({"enum": ["a", "ab", "abc", "b"]})),
+        // One byte more makes the way to the end of the text much longer.
+        Just(json!({"enum": ["a", format!("ab{}", "cd".repeat(30))]})),
         (0..6_u32).prop_map(|n| json!({"type": "string", "minLength": n, "maxLength": n + 3})),
         Just(json!({"type": "string", "pattern": "^[a-c]{2,4}-(x|yy)$"})),
         Just(json!({"type": "string"})),

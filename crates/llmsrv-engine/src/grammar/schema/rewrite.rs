@@ -130,7 +130,8 @@ pub(super) fn format(_: &mut Walk<'_>, site: &Site<'_>, output: &mut Output) -> 
 }
 
 /// `minimum` and the like. Integers that a double cannot hold are moved inwards, to the next one
-/// that it can; limits of integers that are out of reach become the outermost ones.
+/// that it can; limits of integers that are out of reach become the outermost ones. A limit that is
+/// exclusive becomes the next double: of 0.5, readers of JSON cannot tell 0.50000000000000001.
 pub(super) fn limit(_: &mut Walk<'_>, site: &Site<'_>, output: &mut Output) -> Outcome {
     let is_lower = site.keyword.ends_with("inimum");
     let of_integers = match site.schema.get("type") {
@@ -138,6 +139,20 @@ pub(super) fn limit(_: &mut Walk<'_>, site: &Site<'_>, output: &mut Output) -> O
         Some(name) => name == "integer",
         None => false,
     };
+    let is_exclusive = site.keyword.starts_with("exclusive") && !of_integers;
+    let limit = site.value.as_f64().filter(|limit| *limit != 0.0);
+    if let Some(limit) = limit.filter(|_| is_exclusive && is_exact(site.value)) {
+        let next = if is_lower {
+            limit.next_up()
+        } else {
+            limit.next_down()
+        };
+        if next.is_finite() {
+            let keyword = if is_lower { "minimum" } else { "maximum" };
+            output.all.push(json!({ keyword: next }));
+            return Ok(());
+        }
+    }
     let reached = |limit: &f64| of_integers && limit.abs() > formats::MAX_INTEGER;
     let value = match (site.value.as_f64().filter(reached), site.value) {
         (Some(limit), _) if is_lower == (limit > 0.0) => {

@@ -318,6 +318,18 @@ pub(super) fn enforced() -> Vec<Row> {
             json!(3),
         ),
         Row(
+            "exclusiveMinimum",
+            json!({"type": "number", "exclusiveMinimum": -1000.5, "exclusiveMaximum": -1.5}),
+            json!(-1000.499_999_999_999_9),
+            json!(-1000.5),
+        ),
+        Row(
+            "exclusiveMaximum",
+            json!({"type": ["number", "null"], "exclusiveMaximum": 0.25, "minimum": 0}),
+            json!(0.249_999_999_999_999_97),
+            json!(0.25),
+        ),
+        Row(
             "multipleOf",
             json!({"type": "integer", "multipleOf": 7}),
             json!(21),
