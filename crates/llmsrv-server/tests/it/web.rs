@@ -1041,10 +1041,11 @@ async fn axe_finds_nothing_to_mend() {
         tab.wait("document.querySelectorAll('.found li').length", 2);
         check(tab, "find");
         tab.eval("[...document.querySelectorAll('.models button')].find((it) => it.textContent === 'Variant').click()");
+        tab.wait(&format!("({DIALOG}).startsWith('Variant of ')"), true);
         check(tab, "variant");
         tab.press("Escape");
         tab.wait(DIALOG, "");
-        tab.press("?");
+        click(tab, "[aria-label='Keyboard (?)']");
         tab.wait(DIALOG, "Keyboard");
         check(tab, "keys");
         tab.press("Escape");
