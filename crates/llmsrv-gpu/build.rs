@@ -12,7 +12,7 @@ use naga::{
 
 /// Formats of blocks: name in the shaders, the function that says which inputs belong to a unit, weights and
 /// bytes of a block.
-const BLOCKS: [(&str, &str, u32, u32); 8] = [
+const BLOCKS: [(&str, &str, u32, u32); 14] = [
     ("q4_0", "in_halves", 32, 18),
     ("q4_1", "in_halves", 32, 20),
     ("q5_0", "in_halves", 32, 22),
@@ -21,6 +21,12 @@ const BLOCKS: [(&str, &str, u32, u32); 8] = [
     ("q4_k", "in_pairs_of_32", 256, 144),
     ("q5_k", "in_pairs_of_32", 256, 176),
     ("q6_k", "in_pairs_of_64", 256, 210),
+    ("q2_k", "in_pairs_of_32", 256, 84),
+    ("q3_k", "in_pairs_of_32", 256, 110),
+    ("iq4_nl", "in_halves", 32, 18),
+    ("iq4_xs", "in_halves", 256, 136),
+    ("mxfp4", "in_halves", 32, 17),
+    ("tq2_0", "in_pairs_of_32", 256, 66),
 ];
 /// Formats of single values, with their bytes.
 const VALUES: [(&str, u32); 3] = [("f32", 4), ("f16", 2), ("bf16", 2)];

@@ -1,5 +1,6 @@
 // Weights as they lie in model files. Each format has a function that unpacks eight of them, of unit `u` of the row
-// that begins at byte `row`, and one that says which vectors of four inputs belong to them. Blocks begin at even bytes.
+// that begins at byte `row`, and one that says which vectors of four inputs belong to them. Blocks begin at even bytes,
+// but for those of MXFP4.
 
 struct Eight { a: vec4<f32>, b: vec4<f32> }
 
@@ -85,6 +86,40 @@ fn q5_1(row: u32, u: u32) -> Eight {
     );
 }
 
+// Sixteen signed steps in four words: those of the four bytes of `indices`.
+fn steps(table: vec4<u32>, indices: u32) -> vec4<f32> {
+    let i = unpack_bytes(indices);
+    let words = vec4<u32>(table[i.x >> 2u], table[i.y >> 2u], table[i.z >> 2u], table[i.w >> 2u]);
+    let up = vec4<u32>(24u) - (i & vec4<u32>(3u)) * 8u;
+    return vec4<f32>((vec4<i32>(words << up)) >> vec4<u32>(24u));
+}
+// -127 -104 -83 -65, -49 -35 -22 -10, 1 13 25 38, 53 69 89 113.
+const IQ4_STEPS = vec4<u32>(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+fn iq4_nl(row: u32, u: u32) -> Eight {
+    let block = row + (u / 4u) * 18u;
+    let d = f16_at(block);
+    let word = word_at(block + 2u + (u % 4u) * 4u);
+    return Eight(
+        d * steps(IQ4_STEPS, word & 0x0f0f0f0fu),
+        d * steps(IQ4_STEPS, (word >> 4u) & 0x0f0f0f0fu),
+    );
+}
+// 0 1 2 3, 4 6 8 12, and their negatives: the numbers of E2M1, doubled so that they are whole.
+const E2M1_DOUBLED = vec4<u32>(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+fn mxfp4(row: u32, u: u32) -> Eight {
+    let block = row + (u / 4u) * 17u;
+    let exponent = byte_at(block);
+    // Half the power. The two smallest are subnormal.
+    let d = bitcast<f32>(select((exponent - 1u) << 23u, 0x00200000u << exponent, exponent < 2u));
+    let at = block + 1u + (u % 4u) * 4u;
+    let low = byte_at(at) | (byte_at(at + 1u) << 8u);
+    let word = low | (byte_at(at + 2u) << 16u) | (byte_at(at + 3u) << 24u);
+    return Eight(
+        d * steps(E2M1_DOUBLED, word & 0x0f0f0f0fu),
+        d * steps(E2M1_DOUBLED, (word >> 4u) & 0x0f0f0f0fu),
+    );
+}
+
 // Blocks of 256 weights, 32 units each. In the formats of four and five bits a unit has its first weights in the low
 // halves of bytes and the second ones, 32 weights on, in the high halves.
 fn in_pairs_of_32(u: u32) -> vec2<u32> {
@@ -151,6 +186,70 @@ fn q6_k(row: u32, u: u32) -> Eight {
     return Eight(
         d * signed_byte(scale) * (bytes_of((word & 0x0f0f0f0fu) | ((high & 0x03030303u) << 4u)) - 32.0),
         d * signed_byte(scale + 4u) * (bytes_of(((word >> 4u) & 0x0f0f0f0fu) | (high & 0x30303030u)) - 32.0),
+    );
+}
+
+// Two bits: two halves of 128 weights; a byte has four of them, 32 weights apart, and a unit two of these.
+fn pairs_at(packed: u32, j: u32) -> u32 {
+    return word_at(packed + (j / 16u) * 32u + (j % 8u) * 4u) >> (4u * ((j % 16u) / 8u));
+}
+// The stretch of 16 weights that the first weights of unit `j` are in; the second ones are two stretches on.
+fn stretch(j: u32) -> u32 {
+    return (j / 8u) * 4u + (j % 8u) / 4u;
+}
+fn q2_k(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 84u;
+    let j = u % 32u;
+    let word = pairs_at(block + 16u, j);
+    let first = byte_at(block + stretch(j));
+    let second = byte_at(block + stretch(j) + 2u);
+    let d = f16_at(block + 80u);
+    let d_min = f16_at(block + 82u);
+    return Eight(
+        d * f32(first & 15u) * bytes_of(word & 0x03030303u) - d_min * f32(first >> 4u),
+        d * f32(second & 15u) * bytes_of((word >> 2u) & 0x03030303u) - d_min * f32(second >> 4u),
+    );
+}
+fn tq2_0(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 66u;
+    let word = pairs_at(block, u % 32u);
+    let d = f16_at(block + 64u);
+    return Eight(
+        d * (bytes_of(word & 0x03030303u) - 1.0),
+        d * (bytes_of((word >> 2u) & 0x03030303u) - 1.0),
+    );
+}
+// The scale of stretch `n`: four low bits, and above them two of another byte.
+fn q3_scale(scales: u32, n: u32) -> f32 {
+    let low = (byte_at(scales + n % 8u) >> (4u * (n / 8u))) & 15u;
+    let top = (byte_at(scales + 8u + n % 4u) >> (2u * (n / 4u))) & 3u;
+    return f32(low | (top << 4u)) - 32.0;
+}
+fn q3_k(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 110u;
+    let j = u % 32u;
+    let word = pairs_at(block + 32u, j);
+    // The third bits, one of a byte for each 32 weights.
+    let high = word_at(block + (j % 8u) * 4u) >> (2u * (j / 8u));
+    let n = stretch(j);
+    let d = f16_at(block + 108u);
+    return Eight(
+        d * q3_scale(block + 96u, n) * (bytes_of((word & 0x03030303u) | ((high & 0x01010101u) << 2u)) - 4.0),
+        d * q3_scale(block + 96u, n + 2u) * (bytes_of(((word >> 2u) & 0x03030303u) | ((high & 0x02020202u) << 1u)) - 4.0),
+    );
+}
+fn iq4_xs(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 136u;
+    let j = u % 32u;
+    // Stretches of 32 weights, with a scale of six bits each.
+    let n = j / 4u;
+    let low = (byte_at(block + 4u + n / 2u) >> (4u * (n % 2u))) & 15u;
+    let top = (half_at(block + 2u) >> (2u * n)) & 3u;
+    let scale = f16_at(block) * (f32(low | (top << 4u)) - 32.0);
+    let word = word_at(block + 8u + j * 4u);
+    return Eight(
+        scale * steps(IQ4_STEPS, word & 0x0f0f0f0fu),
+        scale * steps(IQ4_STEPS, (word >> 4u) & 0x0f0f0f0fu),
     );
 }
 

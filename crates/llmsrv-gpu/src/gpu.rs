@@ -960,6 +960,12 @@ fn kernels_of(dtype: TensorType) -> Option<[&'static str; 2]> {
         TensorType::Q4_K => ["q4_k_1", "q4_k_8"],
         TensorType::Q5_K => ["q5_k_1", "q5_k_8"],
         TensorType::Q6_K => ["q6_k_1", "q6_k_8"],
+        TensorType::Q2_K => ["q2_k_1", "q2_k_8"],
+        TensorType::Q3_K => ["q3_k_1", "q3_k_8"],
+        TensorType::IQ4_NL => ["iq4_nl_1", "iq4_nl_8"],
+        TensorType::IQ4_XS => ["iq4_xs_1", "iq4_xs_8"],
+        TensorType::MXFP4 => ["mxfp4_1", "mxfp4_8"],
+        TensorType::TQ2_0 => ["tq2_0_1", "tq2_0_8"],
         _ => return None,
     })
 }

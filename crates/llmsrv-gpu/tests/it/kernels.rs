@@ -66,7 +66,7 @@ fn config(cases: u32) -> Config {
 type Stored = (Vec<Vec<f32>>, Vec<Vec<f32>>);
 
 /// The types with kernels, and the order in which these take weights.
-const TYPES: [(TensorType, Layout); 11] = [
+const TYPES: [(TensorType, Layout); 17] = [
     (TensorType::F32, Layout::Values),
     (TensorType::F16, Layout::Values),
     (TensorType::BF16, Layout::Values),
@@ -78,6 +78,12 @@ const TYPES: [(TensorType, Layout); 11] = [
     (TensorType::Q4_K, Layout::Units(in_pairs_of_32)),
     (TensorType::Q5_K, Layout::Units(in_pairs_of_32)),
     (TensorType::Q6_K, Layout::Units(in_pairs_of_64)),
+    (TensorType::Q2_K, Layout::Units(in_pairs_of_32)),
+    (TensorType::Q3_K, Layout::Units(in_pairs_of_32)),
+    (TensorType::IQ4_NL, Layout::Units(in_halves)),
+    (TensorType::IQ4_XS, Layout::Units(in_halves)),
+    (TensorType::MXFP4, Layout::Units(in_halves)),
+    (TensorType::TQ2_0, Layout::Units(in_pairs_of_32)),
 ];
 
 fn in_halves(u: usize) -> [usize; 2] {
@@ -95,18 +101,38 @@ fn in_pairs_of_64(u: usize) -> [usize; 2] {
     [first, first + 16]
 }
 
+/// Weights in blocks of a type; of one that nobody writes here, any bytes with scales around 1.
+fn packed(dtype: TensorType, weights: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; weights.len() / dtype.block_len() * dtype.block_bytes()];
+    let scale: (usize, &[u8]) = match dtype {
+        TensorType::MXFP4 => (0, &[124]),
+        TensorType::TQ2_0 => (64, &[0x12, 0x35]),
+        _ => {
+            llmsrv_kernels::quantize(dtype, weights, &mut bytes).unwrap();
+            return bytes;
+        }
+    };
+    for (byte, weight) in bytes.iter_mut().zip(weights) {
+        *byte =
+            weight.to_bits().to_le_bytes()[2].wrapping_mul(37) ^ weight.to_bits().to_le_bytes()[1];
+    }
+    for (n, block) in bytes.chunks_mut(dtype.block_bytes()).enumerate() {
+        block[scale.0..][..scale.1.len()].copy_from_slice(scale.1);
+        block[scale.0] += n as u8 % 8;
+    }
+    bytes
+}
+
 proptest! {
-    #![proptest_config(config(48))]
+    #![proptest_config(config(160))]
 
     #[test]
     fn products(kind in 0..TYPES.len(), n_rows in 1_usize..20, n_out in 1_usize..24, blocks in 1_usize..5, seed in any::<u64>(), with_bias in any::<bool>()) {
         let (dtype, layout) = TYPES[kind];
         // Odd lengths where a block is one weight.
         let n_in = if dtype.block_len() == 1 { blocks * 37 } else { blocks * dtype.block_len() };
-        let weights = numbers(seed, n_out * n_in);
-        let mut bytes = vec![0; weights.len() / dtype.block_len() * dtype.block_bytes()];
-        llmsrv_kernels::quantize(dtype, &weights, &mut bytes).unwrap();
-        let mut weights = weights;
+        let mut weights = numbers(seed, n_out * n_in);
+        let bytes = packed(dtype, &weights);
         llmsrv_kernels::dequantize(dtype, &bytes, &mut weights).unwrap();
         let x = numbers(seed ^ 1, n_rows * n_in);
         let bias = numbers(seed ^ 2, n_out);

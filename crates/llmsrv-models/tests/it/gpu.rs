@@ -169,9 +169,9 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
         "{reason}"
     );
 
-    let path = wide(TensorType::IQ4_XS).write(folder.path());
+    let path = wide(TensorType::IQ3_XXS).write(folder.path());
     let reason = refusal(&path, SOFTWARE);
-    assert!(reason.contains("is of type IQ4_XS"), "{reason}");
+    assert!(reason.contains("is of type IQ3_XXS"), "{reason}");
 
     let reason = refusal(&EMBEDDERS[0].write(folder.path()), SOFTWARE);
     assert!(
@@ -186,7 +186,7 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
 }
 
 /// The types for which there are kernels.
-const TYPES: [TensorType; 11] = [
+const TYPES: [TensorType; 17] = [
     TensorType::F32,
     TensorType::F16,
     TensorType::BF16,
@@ -198,4 +198,10 @@ const TYPES: [TensorType; 11] = [
     TensorType::Q4_K,
     TensorType::Q5_K,
     TensorType::Q6_K,
+    TensorType::Q2_K,
+    TensorType::Q3_K,
+    TensorType::IQ4_NL,
+    TensorType::IQ4_XS,
+    TensorType::MXFP4,
+    TensorType::TQ2_0,
 ];
