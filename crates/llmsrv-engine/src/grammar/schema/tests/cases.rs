@@ -320,7 +320,7 @@ pub(super) fn enforced() -> Vec<Row> {
         Row(
             "exclusiveMinimum",
             json!({"type": "number", "exclusiveMinimum": -1000.5, "exclusiveMaximum": -1.5}),
-            json!(-1000.499_999_999_999_9),
+            json!(-1_000.499_999_999_999_9),
             json!(-1000.5),
         ),
         Row(
