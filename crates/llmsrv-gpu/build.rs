@@ -12,7 +12,7 @@ use naga::{
 
 /// Formats of blocks: name in the shaders, the function that says which inputs belong to a unit, weights and
 /// bytes of a block.
-const BLOCKS: [(&str, &str, u32, u32); 14] = [
+const BLOCKS: [(&str, &str, u32, u32); 22] = [
     ("q4_0", "in_halves", 32, 18),
     ("q4_1", "in_halves", 32, 20),
     ("q5_0", "in_halves", 32, 22),
@@ -27,6 +27,14 @@ const BLOCKS: [(&str, &str, u32, u32); 14] = [
     ("iq4_xs", "in_halves", 256, 136),
     ("mxfp4", "in_halves", 32, 17),
     ("tq2_0", "in_pairs_of_32", 256, 66),
+    ("tq1_0", "in_order", 256, 54),
+    ("iq1_s", "in_order", 256, 50),
+    ("iq1_m", "in_order", 256, 56),
+    ("iq2_xxs", "in_order", 256, 66),
+    ("iq2_xs", "in_order", 256, 74),
+    ("iq2_s", "in_order", 256, 82),
+    ("iq3_xxs", "in_order", 256, 98),
+    ("iq3_s", "in_order", 256, 110),
 ];
 /// Formats of single values, with their bytes.
 const VALUES: [(&str, u32); 3] = [("f32", 4), ("f16", 2), ("bf16", 2)];
@@ -61,6 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (format, bytes) in VALUES {
             let source = product
                 .replace("UNPACK", &format!("{format}_value"))
+                .replace("BLOCK_LEN", "1u")
                 .replace("BLOCK_BYTES", &format!("{bytes}u"));
             let words = compile(&parse(&without(&source, "blocks"))?, "values")?;
             modules.insert(format!("{format}_{n_rows}"), words);

@@ -253,6 +253,141 @@ fn iq4_xs(row: u32, u: u32) -> Eight {
     );
 }
 
+// Codebooks: an index stands for eight weights (or four), whose levels the point of that index has. The points lie behind
+// the rows of the matrix, 16 bits each, from a whole word on: two bits a level, or three.
+fn point(index: u32) -> u32 {
+    let n_bytes = p.n_out * (p.n_in / BLOCK_LEN * BLOCK_BYTES);
+    return half_at(((n_bytes + 3u) & 0xfffffffcu) + 2u * index);
+}
+fn of_three(point: u32) -> vec4<u32> {
+    return (vec4<u32>(point) >> vec4<u32>(0u, 2u, 4u, 6u)) & vec4<u32>(3u);
+}
+fn of_eight(point: u32) -> vec4<u32> {
+    return (vec4<u32>(point) >> vec4<u32>(0u, 3u, 6u, 9u)) & vec4<u32>(7u);
+}
+// Values that are negative where a bit is set.
+fn with_signs(values: vec4<u32>, signs: u32) -> vec4<f32> {
+    let bits = (vec4<u32>(signs) >> vec4<u32>(0u, 1u, 2u, 3u)) & vec4<u32>(1u);
+    return vec4<f32>(values) * (1.0 - 2.0 * vec4<f32>(bits));
+}
+// Eight signs from seven: the number of negative weights is even.
+fn eighth_sign(signs: u32) -> u32 {
+    let seven = signs & 127u;
+    return seven | ((countOneBits(seven) & 1u) << 7u);
+}
+fn odd(n: u32) -> f32 { return f32(2u * n + 1u); }
+// The number of a stretch of weights, of which a byte has two.
+fn nibble_at(bytes: u32, n: u32) -> u32 { return (byte_at(bytes + n / 2u) >> (4u * (n % 2u))) & 15u; }
+
+// Levels 8, 25 and 43.
+fn iq2_eight(scale: f32, point: u32, signs: u32) -> Eight {
+    let first = of_three(point);
+    let second = of_three(point >> 8u);
+    return Eight(
+        scale * with_signs(8u + 17u * first + (first >> vec4<u32>(1u)), signs),
+        scale * with_signs(8u + 17u * second + (second >> vec4<u32>(1u)), signs >> 4u),
+    );
+}
+fn iq2_xxs(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 66u;
+    let e = u % 32u;
+    let part = block + 2u + (e / 4u) * 8u;
+    let word = word_at(part + 4u);
+    let scale = f16_at(block) * 0.125 * odd(word >> 28u);
+    return iq2_eight(scale, point(byte_at(part + e % 4u)), eighth_sign(word >> (7u * (e % 4u))));
+}
+fn iq2_xs(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 74u;
+    let e = u % 32u;
+    let half = half_at(block + 2u + 2u * e);
+    let scale = f16_at(block) * 0.125 * odd(nibble_at(block + 66u, e / 2u));
+    return iq2_eight(scale, point(half & 511u), eighth_sign(half >> 9u));
+}
+fn iq2_s(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 82u;
+    let e = u % 32u;
+    let high = (byte_at(block + 66u + e / 4u) >> (2u * (e % 4u))) & 3u;
+    let scale = f16_at(block) * 0.125 * odd(nibble_at(block + 74u, e / 2u));
+    return iq2_eight(scale, point(byte_at(block + 2u + e) | (high << 8u)), byte_at(block + 34u + e));
+}
+fn iq3_xxs(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 98u;
+    let e = u % 32u;
+    let word = word_at(block + 66u + (e / 4u) * 4u);
+    let signs = eighth_sign(word >> (7u * (e % 4u)));
+    let scale = f16_at(block) * 0.25 * odd(word >> 28u);
+    // Levels 4, 12, ... 52 and 62.
+    let first = of_eight(point(byte_at(block + 2u + 2u * e)));
+    let second = of_eight(point(byte_at(block + 3u + 2u * e)));
+    let last = vec4<u32>(7u);
+    return Eight(
+        scale * with_signs(4u + 8u * first + select(vec4<u32>(), vec4<u32>(2u), first == last), signs),
+        scale * with_signs(4u + 8u * second + select(vec4<u32>(), vec4<u32>(2u), second == last), signs >> 4u),
+    );
+}
+fn iq3_s(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 110u;
+    let e = u % 32u;
+    let ninths = byte_at(block + 66u + e / 4u) >> (2u * (e % 4u));
+    let signs = byte_at(block + 74u + e);
+    let scale = f16_at(block) * odd(nibble_at(block + 106u, e / 4u));
+    let first = of_eight(point(byte_at(block + 2u + 2u * e) | ((ninths & 1u) << 8u)));
+    let second = of_eight(point(byte_at(block + 3u + 2u * e) | ((ninths & 2u) << 7u)));
+    return Eight(
+        scale * with_signs(1u + 2u * first, signs),
+        scale * with_signs(1u + 2u * second, signs >> 4u),
+    );
+}
+// -1, 0 and 1, shifted up or down by an eighth, in eighths.
+fn iq1_eight(scale: f32, point: u32, is_down: bool) -> Eight {
+    let shift = select(-7.0, -9.0, is_down);
+    return Eight(
+        scale * (8.0 * vec4<f32>(of_three(point)) + shift),
+        scale * (8.0 * vec4<f32>(of_three(point >> 8u)) + shift),
+    );
+}
+fn iq1_s(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 50u;
+    let e = u % 32u;
+    let half = half_at(block + 34u + (e / 4u) * 2u);
+    let high = (half >> (3u * (e % 4u))) & 7u;
+    let scale = f16_at(block) * 0.125 * odd((half >> 12u) & 7u);
+    return iq1_eight(scale, point(byte_at(block + 2u + e) | (high << 8u)), half >= 0x8000u);
+}
+fn iq1_m(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 56u;
+    let e = u % 32u;
+    // The scale lies in the upper bits of four numbers of 16 bits.
+    let low = word_at(block + 48u);
+    let high = word_at(block + 52u);
+    let d = ((low >> 12u) & 0xfu) | ((low >> 24u) & 0xf0u) | ((high >> 4u) & 0xf00u) | ((high >> 16u) & 0xf000u);
+    let n = (half_at(block + 48u + (e / 8u) * 2u) >> (3u * ((e / 2u) % 4u))) & 7u;
+    let four = nibble_at(block + 32u, e);
+    let scale = unpack2x16float(d).x * 0.125 * odd(n);
+    return iq1_eight(scale, point(byte_at(block + e) | ((four & 7u) << 8u)), four >= 8u);
+}
+
+// Digits in base 3: a byte `b` stands for the fraction `b / 256`. Digit `n` of each of four bytes.
+fn digits(word: u32, n: u32) -> vec4<f32> {
+    var power = 1u;
+    for (var i = 0u; i < n; i++) { power *= 3u; }
+    return vec4<f32>((((unpack_bytes(word) * power) & vec4<u32>(0xffu)) * 3u) >> vec4<u32>(8u));
+}
+fn tq1_0(row: u32, u: u32) -> Eight {
+    let block = row + (u / 32u) * 54u;
+    let e = u % 32u;
+    let d = f16_at(block + 52u);
+    // Five digits of 32 bytes, five of 16, then four of 4.
+    if e >= 30u {
+        let word = word_at(block + 48u);
+        return Eight(d * (digits(word, 2u * (e - 30u)) - 1.0), d * (digits(word, 2u * (e - 30u) + 1u) - 1.0));
+    }
+    let k = e - 20u;
+    let at = block + select(8u * (e % 4u), 32u + 8u * (k % 2u), e >= 20u);
+    let n = select(e / 4u, k / 2u, e >= 20u);
+    return Eight(d * (digits(word_at(at), n) - 1.0), d * (digits(word_at(at + 4u), n) - 1.0));
+}
+
 // Single values, of element `i` of a row.
 fn f32_value(row: u32, i: u32) -> f32 { return bitcast<f32>(weights[(row >> 2u) + i]); }
 fn f16_value(row: u32, i: u32) -> f32 { return f16_at(row + 2u * i); }

@@ -177,6 +177,9 @@ impl Gpu {
 
     /// Puts a matrix of `n_rows` times `n_cols` weights, stored as in a model file, onto the device.
     ///
+    /// `codebook` has the points that indices of the types IQ1, IQ2 and IQ3 stand for: of each the levels of its
+    /// elements from the lowest bits on, eight of two bits or four of three bits. Of other types it is empty.
+    ///
     /// # Errors
     /// [`Error::Unsupported`] for a type without kernels, [`Error::OutOfMemory`].
     pub fn matrix(
@@ -185,10 +188,16 @@ impl Gpu {
         n_rows: usize,
         n_cols: usize,
         bytes: &[u8],
+        codebook: &[u16],
     ) -> Result<Matrix, Error> {
         let Some(kernels) = kernels_of(dtype) else {
             return Err(unsupported(format!("weights of type {dtype}")));
         };
+        if codebook.len() != points_of(dtype) {
+            return Err(unsupported(format!(
+                "weights of type {dtype} without their codebook"
+            )));
+        }
         let is_whole = n_cols.is_multiple_of(dtype.block_len()) && n_rows > 0 && n_cols > 0;
         let row_bytes = n_cols / dtype.block_len().max(1) * dtype.block_bytes();
         if !is_whole || row_bytes.checked_mul(n_rows) != Some(bytes.len()) {
@@ -197,10 +206,12 @@ impl Gpu {
             ));
         }
         // Of whole words, so that a last half word belongs to the same part.
-        let rows = (self.recorder.max_binding().saturating_sub(4) as usize / row_bytes).max(1);
+        let most = self.recorder.max_binding().saturating_sub(4) as usize;
+        let rows = (most.saturating_sub(2 * codebook.len()) / row_bytes).max(1);
         let mut parts = Vec::new();
         for part in bytes.chunks(rows * row_bytes) {
-            parts.push((part.len() / row_bytes, self.place(part)?));
+            let region = self.place(part, bytemuck::cast_slice(codebook))?;
+            parts.push((part.len() / row_bytes, region));
         }
         Ok(Matrix {
             kernels,
@@ -215,7 +226,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn vector(&mut self, values: &[f32]) -> Result<Vector, Error> {
-        let region = self.place(bytemuck::cast_slice(values))?;
+        let region = self.place(bytemuck::cast_slice(values), &[])?;
         Ok(Vector {
             len: values.len(),
             region,
@@ -845,8 +856,10 @@ impl Gpu {
     }
 
     /// Puts weights behind others.
-    fn place(&mut self, bytes: &[u8]) -> Result<Region, Error> {
-        let needed = (bytes.len().max(4) as u64).next_multiple_of(ALIGNMENT);
+    fn place(&mut self, bytes: &[u8], more: &[u8]) -> Result<Region, Error> {
+        let n_first = bytes.len().next_multiple_of(4) as u64;
+        let n_bytes = (n_first + more.len() as u64).max(4);
+        let needed = n_bytes.next_multiple_of(ALIGNMENT);
         if self.weights.as_ref().is_none_or(|(_, left)| *left < needed) {
             let size = needed.max(BLOCK_BYTES);
             let buffer = self.recorder.allocate(size).or_else(|error| match error {
@@ -867,12 +880,20 @@ impl Gpu {
             return Err(mismatch("weights"));
         };
         let region = Region {
-            bytes: (bytes.len().max(4) as u64).next_multiple_of(4),
+            bytes: n_bytes.next_multiple_of(4),
             ..*next
         };
         next.start += needed;
         *left = left.saturating_sub(needed);
         self.recorder.upload(bytes, region)?;
+        if !more.is_empty() {
+            let rest = Region {
+                start: region.start + n_first,
+                bytes: region.bytes - n_first,
+                ..region
+            };
+            self.recorder.upload(more, rest)?;
+        }
         Ok(region)
     }
 }
@@ -966,8 +987,27 @@ fn kernels_of(dtype: TensorType) -> Option<[&'static str; 2]> {
         TensorType::IQ4_XS => ["iq4_xs_1", "iq4_xs_8"],
         TensorType::MXFP4 => ["mxfp4_1", "mxfp4_8"],
         TensorType::TQ2_0 => ["tq2_0_1", "tq2_0_8"],
+        TensorType::TQ1_0 => ["tq1_0_1", "tq1_0_8"],
+        TensorType::IQ1_S => ["iq1_s_1", "iq1_s_8"],
+        TensorType::IQ1_M => ["iq1_m_1", "iq1_m_8"],
+        TensorType::IQ2_XXS => ["iq2_xxs_1", "iq2_xxs_8"],
+        TensorType::IQ2_XS => ["iq2_xs_1", "iq2_xs_8"],
+        TensorType::IQ2_S => ["iq2_s_1", "iq2_s_8"],
+        TensorType::IQ3_XXS => ["iq3_xxs_1", "iq3_xxs_8"],
+        TensorType::IQ3_S => ["iq3_s_1", "iq3_s_8"],
         _ => return None,
     })
+}
+
+/// How many points the codebook of a type has.
+fn points_of(dtype: TensorType) -> usize {
+    match dtype {
+        TensorType::IQ1_S | TensorType::IQ1_M => 2048,
+        TensorType::IQ2_S => 1024,
+        TensorType::IQ2_XS | TensorType::IQ3_S => 512,
+        TensorType::IQ2_XXS | TensorType::IQ3_XXS => 256,
+        _ => 0,
+    }
 }
 
 /// Splits a number of workgroups into two dimensions that every device takes.

@@ -41,7 +41,7 @@ pub use packed::{
     ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed, grouped_gemm,
 };
 pub use pool::Pool;
-pub use quant::{dequantize, quantize, supported};
+pub use quant::{codebook, dequantize, quantize, supported};
 pub use recurrence::{
     DeltaRule, SelectiveScan, ShortConv, Stretch, delta_rule, selective_scan, short_conv,
 };

@@ -66,11 +66,11 @@ fn config(cases: u32) -> Config {
 type Stored = (Vec<Vec<f32>>, Vec<Vec<f32>>);
 
 /// The types with kernels, and the order in which these take weights.
-const TYPES: [(TensorType, Layout); 17] = [
+const TYPES: [(TensorType, Layout); 25] = [
     (TensorType::F32, Layout::Values),
     (TensorType::F16, Layout::Values),
     (TensorType::BF16, Layout::Values),
-    (TensorType::Q8_0, Layout::Units(|u| [2 * u, 2 * u + 1])),
+    (TensorType::Q8_0, Layout::Units(in_order)),
     (TensorType::Q4_0, Layout::Units(in_halves)),
     (TensorType::Q4_1, Layout::Units(in_halves)),
     (TensorType::Q5_0, Layout::Units(in_halves)),
@@ -84,7 +84,19 @@ const TYPES: [(TensorType, Layout); 17] = [
     (TensorType::IQ4_XS, Layout::Units(in_halves)),
     (TensorType::MXFP4, Layout::Units(in_halves)),
     (TensorType::TQ2_0, Layout::Units(in_pairs_of_32)),
+    (TensorType::TQ1_0, Layout::Units(in_order)),
+    (TensorType::IQ1_S, Layout::Units(in_order)),
+    (TensorType::IQ1_M, Layout::Units(in_order)),
+    (TensorType::IQ2_XXS, Layout::Units(in_order)),
+    (TensorType::IQ2_XS, Layout::Units(in_order)),
+    (TensorType::IQ2_S, Layout::Units(in_order)),
+    (TensorType::IQ3_XXS, Layout::Units(in_order)),
+    (TensorType::IQ3_S, Layout::Units(in_order)),
 ];
+
+fn in_order(u: usize) -> [usize; 2] {
+    [2 * u, 2 * u + 1]
+}
 
 fn in_halves(u: usize) -> [usize; 2] {
     let first = u / 4 * 8 + u % 4;
@@ -104,21 +116,26 @@ fn in_pairs_of_64(u: usize) -> [usize; 2] {
 /// Weights in blocks of a type; of one that nobody writes here, any bytes with scales around 1.
 fn packed(dtype: TensorType, weights: &[f32]) -> Vec<u8> {
     let mut bytes = vec![0; weights.len() / dtype.block_len() * dtype.block_bytes()];
-    let scale: (usize, &[u8]) = match dtype {
-        TensorType::MXFP4 => (0, &[124]),
-        TensorType::TQ2_0 => (64, &[0x12, 0x35]),
-        _ => {
-            llmsrv_kernels::quantize(dtype, weights, &mut bytes).unwrap();
-            return bytes;
-        }
-    };
+    if llmsrv_kernels::quantize(dtype, weights, &mut bytes).is_ok() {
+        return bytes;
+    }
     for (byte, weight) in bytes.iter_mut().zip(weights) {
         *byte =
             weight.to_bits().to_le_bytes()[2].wrapping_mul(37) ^ weight.to_bits().to_le_bytes()[1];
     }
     for (n, block) in bytes.chunks_mut(dtype.block_bytes()).enumerate() {
-        block[scale.0..][..scale.1.len()].copy_from_slice(scale.1);
-        block[scale.0] += n as u8 % 8;
+        let n = n as u8 % 8;
+        // The upper byte of a scale of half precision, between a quarter and one.
+        match dtype {
+            TensorType::MXFP4 => block[0] = 120 + n,
+            TensorType::TQ1_0 => block[53] = 0x34 + n % 4,
+            TensorType::TQ2_0 => block[65] = 0x34 + n % 4,
+            TensorType::IQ1_M => {
+                block[53] = (4 + n % 4) << 4;
+                block[55] = 0x30;
+            }
+            _ => block[1] = 0x34 + n % 4,
+        }
     }
     bytes
 }
@@ -139,7 +156,7 @@ proptest! {
         let before = numbers(seed ^ 3, n_rows * n_out);
 
         let gpu = &mut *gpu();
-        let matrix = gpu.matrix(dtype, n_out, n_in, &bytes).unwrap();
+        let matrix = gpu.matrix(dtype, n_out, n_in, &bytes, &llmsrv_kernels::codebook(dtype)).unwrap();
         let on_device = gpu.rows(&x, n_in).unwrap();
         let bias_vector = gpu.vector(&bias).unwrap();
         let bias_vector = with_bias.then_some(&bias_vector);
@@ -393,7 +410,7 @@ fn blocks_are_copied_in_all_layers() {
 #[test]
 fn barriers_stand_only_where_something_waits() {
     let gpu = &mut *gpu();
-    let matrix = gpu.matrix(TensorType::F32, 2, 2, &[0; 16]).unwrap();
+    let matrix = gpu.matrix(TensorType::F32, 2, 2, &[0; 16], &[]).unwrap();
     let weight = gpu.vector(&[1.0; 2]).unwrap();
     let x = gpu.rows(&[1.0; 4], 2).unwrap();
     gpu.finish().unwrap();
@@ -415,7 +432,7 @@ fn what_does_not_fit_is_refused() {
     let gpu = &mut *gpu();
     let x = gpu.rows(&[1.0; 6], 3).unwrap();
     let y = gpu.rows(&[1.0; 6], 2).unwrap();
-    let matrix = gpu.matrix(TensorType::F32, 2, 2, &[0; 16]).unwrap();
+    let matrix = gpu.matrix(TensorType::F32, 2, 2, &[0; 16], &[]).unwrap();
     let short = gpu.vector(&[1.0]).unwrap();
     let is_refused = |error: Error| matches!(error, Error::Unsupported(_));
     assert!(is_refused(gpu.linear(&x, &matrix, None).unwrap_err()));
@@ -423,10 +440,12 @@ fn what_does_not_fit_is_refused() {
         gpu.linear(&y, &matrix, Some(&short)).unwrap_err()
     ));
     assert!(is_refused(
-        gpu.matrix(TensorType::F32, 2, 2, &[0; 15]).unwrap_err()
+        gpu.matrix(TensorType::F32, 2, 2, &[0; 15], &[])
+            .unwrap_err()
     ));
     assert!(is_refused(
-        gpu.matrix(TensorType::IQ1_S, 1, 256, &[0; 50]).unwrap_err()
+        gpu.matrix(TensorType::IQ1_S, 1, 256, &[0; 50], &[])
+            .unwrap_err()
     ));
     assert!(is_refused(gpu.gather_rows(&x, &[2]).unwrap_err()));
     assert!(is_refused(gpu.columns(&x, 2, 2).unwrap_err()));

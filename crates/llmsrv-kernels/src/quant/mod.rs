@@ -60,6 +60,28 @@ pub fn quantize(ty: TensorType, values: &[f32], out: &mut [u8]) -> Result<(), Er
     Ok(())
 }
 
+/// Returns the points that the indices of a type stand for, in the order of the indices; nothing for a type without a
+/// codebook. A point has the levels of its elements from the lowest bits on: eight of two bits (IQ1, IQ2) or four of
+/// three bits (IQ3).
+pub fn codebook(ty: TensorType) -> Vec<u16> {
+    fn packed<const LEN: usize>(points: &[[u8; LEN]], bits: usize) -> Vec<u16> {
+        let pack = |point: &[u8; LEN]| {
+            let levels = point.iter().rev();
+            levels.fold(0, |packed, level| packed << bits | u16::from(*level))
+        };
+        points.iter().map(pack).collect()
+    }
+    match ty {
+        TensorType::IQ1_S | TensorType::IQ1_M => packed(&grids::IQ1, 2),
+        TensorType::IQ2_XXS => packed(&grids::IQ2_XXS, 2),
+        TensorType::IQ2_XS => packed(&grids::IQ2_XS, 2),
+        TensorType::IQ2_S => packed(&grids::IQ2_S, 2),
+        TensorType::IQ3_XXS => packed(&grids::IQ3_XXS, 3),
+        TensorType::IQ3_S => packed(&grids::IQ3_S, 3),
+        _ => Vec::new(),
+    }
+}
+
 fn check(ty: TensorType, n_bytes: usize, n_values: usize) -> Result<(), Error> {
     if !n_values.is_multiple_of(ty.block_len()) {
         let expected = n_values.next_multiple_of(ty.block_len());

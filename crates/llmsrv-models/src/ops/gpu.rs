@@ -163,9 +163,14 @@ impl Ops for GpuOps {
     type Angles = Angles;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
-        let made = self
-            .gpu
-            .matrix(source.dtype(), source.n_rows, source.n_cols, source.bytes());
+        let codebook = llmsrv_kernels::codebook(source.dtype());
+        let made = self.gpu.matrix(
+            source.dtype(),
+            source.n_rows,
+            source.n_cols,
+            source.bytes(),
+            &codebook,
+        );
         let made = made.map_err(failed)?;
         if !self.checked.contains(&source.dtype()) {
             self.checked.push(source.dtype());
