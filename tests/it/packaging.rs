@@ -16,7 +16,6 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Tells whether a program is there; `tests/run` sees to that, and then its absence is a failure.
 /// The Debian package with the program under test in it, made once.
 fn package() -> &'static Path {
     static PACKAGE: OnceLock<PathBuf> = OnceLock::new();
@@ -114,6 +113,96 @@ fn every_script_passes_shellcheck() {
     let rpm = fs::read_dir(root().join("packaging/rpm")).unwrap();
     let rpm = rpm.map(|entry| entry.unwrap().path());
     Output::of(Command::new("shellcheck").args(["-s", "sh"]).args(rpm)).ok();
+}
+
+/// The program under test without what only debuggers read, which would be most of a package.
+fn stripped(sandbox: &Sandbox) -> PathBuf {
+    let path = sandbox.path().join("llmsrv");
+    Output::of(
+        Command::new("strip")
+            .arg("-o")
+            .arg(&path)
+            .arg(env!("CARGO_BIN_EXE_llmsrv")),
+    )
+    .ok();
+    path
+}
+
+/// Makes a package of the program with a script, and returns its file.
+fn packed(sandbox: &Sandbox, script: &str, binary: &Path, out: &str) -> PathBuf {
+    let mut command = Command::new(root().join("packaging").join(script));
+    command.arg("--binary").arg(binary).arg("--out");
+    let done = Output::of(command.arg(sandbox.path().join(out))).ok();
+    PathBuf::from(done.stdout.lines().last().unwrap())
+}
+
+/// Asks an installed program for its version and an answer.
+fn assert_answers(sandbox: &Sandbox, program: &Path) {
+    let ask = |args: &[&str]| {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .envs(
+                sandbox
+                    .command()
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .args(args);
+        Output::of(&mut command).ok().stdout
+    };
+    assert!(ask(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
+    let answer = ask(&["run", "default", "hi"]);
+    assert!(answer.len() > 10, "{answer:?}");
+}
+
+#[test]
+fn the_wheel_puts_the_program_into_an_environment_and_takes_it_out() {
+    let sandbox = Sandbox::new();
+    let binary = stripped(&sandbox);
+    let wheel = packed(&sandbox, "wheel", &binary, "one");
+    let again = packed(&sandbox, "wheel", &binary, "two");
+    assert!(fs::read(&wheel).unwrap() == fs::read(again).unwrap());
+
+    let environment = sandbox.path().join("environment");
+    Output::of(
+        Command::new("python3")
+            .args(["-m", "venv"])
+            .arg(&environment),
+    )
+    .ok();
+    let pip = |args: &[&str]| {
+        let mut command = Command::new(environment.join("bin/pip"));
+        command.args(["--disable-pip-version-check", "--no-input"]);
+        Output::of(command.args(args)).ok()
+    };
+    pip(&["install", "--no-index", wheel.to_str().unwrap()]);
+    let program = environment.join("bin/llmsrv");
+    assert_answers(&sandbox, &program);
+    pip(&["uninstall", "--yes", "llmsrv"]);
+    assert!(!program.exists());
+}
+
+#[test]
+fn the_npm_package_puts_the_program_into_a_folder() {
+    let sandbox = Sandbox::new();
+    let package = packed(&sandbox, "npm", &stripped(&sandbox), "out");
+    let folder = sandbox.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    let npm = |args: &[&str]| {
+        let mut command = Command::new("npm");
+        command
+            .args(["--offline", "--no-audit", "--no-fund"])
+            .args(args);
+        Output::of(command.current_dir(&folder).env("HOME", sandbox.path())).ok()
+    };
+    npm(&["install", package.to_str().unwrap()]);
+    let program = folder.join("node_modules/.bin/llmsrv");
+    assert_answers(&sandbox, &program);
+    let file = package.file_stem().unwrap().to_str().unwrap();
+    let (name, _) = file.rsplit_once('-').unwrap();
+    npm(&["uninstall", name]);
+    assert!(!program.exists());
 }
 
 #[test]
