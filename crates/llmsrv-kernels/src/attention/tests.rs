@@ -173,9 +173,11 @@ proptest! {
         for tier in Tier::VECTORS.into_iter().filter(|tier| tier.is_available()) {
             prop_assert_eq!(&together, &run(tier, first..n, 0), "{:?}", tier);
         }
+        // Without fused products a score differs in its last bit, and a weight that bf16 rounds may go the other way.
+        let tolerance = if ty == TensorType::BF16 { 2e-3 } else { 1e-4 };
         for (plain, best) in run(Tier::Scalar, n - 1..n, 0).iter().zip(&together[(n - 1 - first) * width..]) {
             let (plain, best) = (f32::from_bits(*plain), f32::from_bits(*best));
-            prop_assert!((plain - best).abs() < 1e-4, "{plain} {best}");
+            prop_assert!((plain - best).abs() < tolerance, "{plain} {best}");
         }
     }
 }
