@@ -12,7 +12,7 @@ use naga::{
 
 /// Formats of blocks: name in the shaders, the function that says which inputs belong to a unit, weights and
 /// bytes of a block.
-const BLOCKS: [(&str, &str, u32, u32); 22] = [
+const BLOCKS: [(&str, &str, u32, u32); 25] = [
     ("q4_0", "in_halves", 32, 18),
     ("q4_1", "in_halves", 32, 20),
     ("q5_0", "in_halves", 32, 22),
@@ -35,6 +35,9 @@ const BLOCKS: [(&str, &str, u32, u32); 22] = [
     ("iq2_s", "in_order", 256, 82),
     ("iq3_xxs", "in_order", 256, 98),
     ("iq3_s", "in_order", 256, 110),
+    ("q1_0", "in_order", 128, 18),
+    ("q2_0", "in_order", 64, 18),
+    ("nvfp4", "in_pairs_of_8", 64, 36),
 ];
 /// Formats of single values, with their bytes.
 const VALUES: [(&str, u32); 3] = [("f32", 4), ("f16", 2), ("bf16", 2)];

@@ -388,6 +388,41 @@ fn tq1_0(row: u32, u: u32) -> Eight {
     return Eight(d * (digits(word_at(at), n) - 1.0), d * (digits(word_at(at + 4u), n) - 1.0));
 }
 
+// Blocks of 128 weights of one bit: is it positive?
+fn q1_0(row: u32, u: u32) -> Eight {
+    let block = row + (u / 16u) * 18u;
+    let d = f16_at(block);
+    let negative = ~byte_at(block + 2u + u % 16u);
+    return Eight(d * with_signs(vec4<u32>(1u), negative), d * with_signs(vec4<u32>(1u), negative >> 4u));
+}
+// Blocks of 64 weights: of two bits side by side, or of four with a scale of eight bits for 16 of them.
+fn q2_0(row: u32, u: u32) -> Eight {
+    let block = row + (u / 8u) * 18u;
+    let d = f16_at(block);
+    let half = half_at(block + 2u + 2u * (u % 8u));
+    return Eight(d * (vec4<f32>(of_three(half)) - 1.0), d * (vec4<f32>(of_three(half >> 8u)) - 1.0));
+}
+fn in_pairs_of_8(u: u32) -> vec2<u32> {
+    let first = (u / 2u) * 4u + u % 2u;
+    return vec2<u32>(first, first + 2u);
+}
+// A number of four bits of exponent and three of mantissa; what would not be a number is 0.
+fn e4m3(bits: u32) -> f32 {
+    let exponent = (bits >> 3u) & 15u;
+    let mantissa = f32(bits & 7u);
+    let normal = (1.0 + mantissa / 8.0) * bitcast<f32>((exponent + 120u) << 23u);
+    return select(select(normal, mantissa / 512.0, exponent == 0u), 0.0, bits == 0x7fu);
+}
+fn nvfp4(row: u32, u: u32) -> Eight {
+    let block = row + (u / 8u) * 36u;
+    let d = 0.5 * e4m3(byte_at(block + (u % 8u) / 2u));
+    let word = word_at(block + 4u + 4u * (u % 8u));
+    return Eight(
+        d * steps(E2M1_DOUBLED, word & 0x0f0f0f0fu),
+        d * steps(E2M1_DOUBLED, (word >> 4u) & 0x0f0f0f0fu),
+    );
+}
+
 // Single values, of element `i` of a row.
 fn f32_value(row: u32, i: u32) -> f32 { return bitcast<f32>(weights[(row >> 2u) + i]); }
 fn f16_value(row: u32, i: u32) -> f32 { return f16_at(row + 2u * i); }

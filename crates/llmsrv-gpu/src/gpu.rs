@@ -995,6 +995,9 @@ fn kernels_of(dtype: TensorType) -> Option<[&'static str; 2]> {
         TensorType::IQ2_S => ["iq2_s_1", "iq2_s_8"],
         TensorType::IQ3_XXS => ["iq3_xxs_1", "iq3_xxs_8"],
         TensorType::IQ3_S => ["iq3_s_1", "iq3_s_8"],
+        TensorType::Q1_0 => ["q1_0_1", "q1_0_8"],
+        TensorType::Q2_0 => ["q2_0_1", "q2_0_8"],
+        TensorType::NVFP4 => ["nvfp4_1", "nvfp4_8"],
         _ => return None,
     })
 }

@@ -66,7 +66,7 @@ fn config(cases: u32) -> Config {
 type Stored = (Vec<Vec<f32>>, Vec<Vec<f32>>);
 
 /// The types with kernels, and the order in which these take weights.
-const TYPES: [(TensorType, Layout); 25] = [
+const TYPES: [(TensorType, Layout); 28] = [
     (TensorType::F32, Layout::Values),
     (TensorType::F16, Layout::Values),
     (TensorType::BF16, Layout::Values),
@@ -92,6 +92,9 @@ const TYPES: [(TensorType, Layout); 25] = [
     (TensorType::IQ2_S, Layout::Units(in_order)),
     (TensorType::IQ3_XXS, Layout::Units(in_order)),
     (TensorType::IQ3_S, Layout::Units(in_order)),
+    (TensorType::Q1_0, Layout::Units(in_order)),
+    (TensorType::Q2_0, Layout::Units(in_order)),
+    (TensorType::NVFP4, Layout::Units(in_pairs_of_8)),
 ];
 
 fn in_order(u: usize) -> [usize; 2] {
@@ -101,6 +104,11 @@ fn in_order(u: usize) -> [usize; 2] {
 fn in_halves(u: usize) -> [usize; 2] {
     let first = u / 4 * 8 + u % 4;
     [first, first + 4]
+}
+
+fn in_pairs_of_8(u: usize) -> [usize; 2] {
+    let first = u / 2 * 4 + u % 2;
+    [first, first + 2]
 }
 
 fn in_pairs_of_32(u: usize) -> [usize; 2] {
@@ -128,6 +136,8 @@ fn packed(dtype: TensorType, weights: &[f32]) -> Vec<u8> {
         // The upper byte of a scale of half precision, between a quarter and one.
         match dtype {
             TensorType::MXFP4 => block[0] = 120 + n,
+            // Scales of four.
+            TensorType::NVFP4 => block[..4].copy_from_slice(&[0x30 + n, 0x41, 0x07, 0x7f]),
             TensorType::TQ1_0 => block[53] = 0x34 + n % 4,
             TensorType::TQ2_0 => block[65] = 0x34 + n % 4,
             TensorType::IQ1_M => {
