@@ -1,16 +1,21 @@
-"""More wordings of the questions of sources/talk.txt, and of definitions; questions nobody can answer.
+"""More wordings of the questions of sources/talk.txt, of definitions and of usual functions, lines of
+code explained, and questions nobody can answer.
 
 None of these rows is asked by the evaluation, and those that its hash holds out are not learned.
 """
 
 import itertools
 import re
+from string import Template
 
+import code_data
 import text_data
-from copy_data import city, invent, name, noun, number
+from copy_data import LISTS, THINGS, city, file, invent, name, noun, number, variable
 from common import SOURCES
 from text_data import row
 
+BEASTS = "spider ant bee elephant whale shark octopus penguin lion tiger bear wolf frog bat crab eagle".split()
+SUPERLATIVES = [*"largest smallest tallest oldest fastest longest best".split(), "most expensive", "most famous"]
 # How many wordings of one pattern are used.
 MOST = 200
 NO_SENSE = "I do not understand that. Ask me for a short function, or paste an error message."
@@ -117,6 +122,81 @@ def unknown(dice, count):
             ]
         )
         yield row("self", asked, UNKNOWN, vary=True)
+    parts = "legs eyes wings teeth ears bones hearts feet toes tails horns arms fins".split()
+    colour = LISTS["colours"]
+    for _ in range(3 * count):
+        who, where, what, thing = name(dice), city(dice), noun(dice), dice.choice(THINGS)
+        beast, part = dice.choice(LISTS["animals"] + BEASTS), dice.choice(parts)
+        year = dice.randint(900, 2020)
+        asked = dice.choice(
+            [
+                f"how many {part} does a {beast} have?",
+                f"how many {part} do {beast}s have?",
+                f"does a {beast} have {part}?",
+                f"do {beast}s have {part}?",
+                f"what do {beast}s eat?",
+                f"where do {beast}s live?",
+                f"how long does a {beast} live?",
+                f"how fast is a {beast}?",
+                f"how heavy is a {beast}?",
+                f"how tall is a {beast}?",
+                f"why do {beast}s sleep?",
+                f"can {beast}s swim?",
+                f"can a {beast} fly?",
+                f"is a {beast} a mammal?",
+                f"what colour is a {beast}?",
+                f"what is the {dice.choice(SUPERLATIVES)} {beast}?",
+                f"what is the {dice.choice(SUPERLATIVES)} {what} in the world?",
+                f"which {beast} is the {dice.choice(SUPERLATIVES)}?",
+                f"how big is {where}?",
+                f"how old is {where}?",
+                f"how tall is {who}?",
+                f"what time is it in {where}?",
+                f"what is the weather in {where}?",
+                f"will it rain in {where} tomorrow?",
+                f"what happened in {year}?",
+                f"what happened in {where} in {year}?",
+                f"who was king in {year}?",
+                f"who is the mayor of {where}?",
+                f"who is the president of {where}?",
+                f"which river flows through {where}?",
+                f"what language do people speak in {where}?",
+                f"how do I get from {where} to {city(dice)}?",
+                f"what should I see in {where}?",
+                f"who painted the {what}?",
+                f"who wrote {invent(dice)}?",
+                f"who sings {invent(dice)}?",
+                f"who discovered {thing}?",
+                f"write a haiku about {thing}",
+                f"write a poem about a {beast}",
+                f"write a song about {where}",
+                f"write a story about a {beast}",
+                f"write a letter to {who}",
+                f"tell me a story about {who}",
+                f"are {thing} healthy?",
+                f"how are {thing} made?",
+                f"how do I clean {thing}?",
+                f"how do I draw a {beast}?",
+                f"where can I buy {thing}?",
+                f"what are {thing} made of?",
+                f"what is {what} in Spanish?",
+                f"how do you say {what} in German?",
+                f"translate to Italian: the {what} is {dice.choice(colour)}",
+                f"how many {thing} are there?",
+                f"how many {thing} fit into a {what}?",
+                f"which is better, {what} or {noun(dice)}?",
+                f"what rhymes with {what}?",
+                f"why is {what} so {dice.choice(['loud', 'slow', 'hard', 'expensive', 'popular'])}?",
+                f"what does {who} do?",
+                f"who is {who}'s wife?",
+                f"did {who} win?",
+                f"what is the square root of {number(dice) + 1000}?",
+                f"what is {number(dice)} / {number(dice) + 1000}?",
+                f"how many kilometres are {number(dice)} miles?",
+                f"what day was it on {dice.randint(1, 28)} May {year}?",
+            ]
+        )
+        yield row("self", asked, UNKNOWN, vary=True)
     letters = "abcdefghijklmnopqrstuvwxyz"
     keys = "asdfghjklqwertyuiopzxcvbnm"
     for _ in range(count // 2):
@@ -137,7 +217,104 @@ def unknown(dice, count):
         yield row("self", asked.strip(), NO_SENSE)
 
 
+# What people call the usual functions: the name of the task, then words for what it computes.
+FUNCTIONS = {
+    "fibonacci": ["the nth Fibonacci number", "the n-th Fibonacci number", "Fibonacci numbers", "fibonacci"],
+    "factorial": ["the factorial of a number", "factorials", "n!"],
+    "is_prime": ["prime numbers", "checking whether a number is prime", "a primality test"],
+    "gcd": ["the greatest common divisor", "the gcd of two numbers"],
+    "is_palindrome": ["palindromes", "checking a palindrome"],
+    "reverse_string": ["reversing a string", "a reversed string"],
+}
+
+
+def functions():
+    """The usual functions, asked for by what they compute."""
+    asks = (
+        "Write a Python function for {x}.",
+        "python function for {x}",
+        "Python code for {x}",
+        "{x} in Python",
+        "Give me a function for {x}.",
+        "How do I compute {x} in Python?",
+        "implement {x}",
+    )
+    for task in code_data.tasks():
+        answer = code_data.fenced("python", task["code"], f"`{task['name']}` {task['what']}.")
+        for what, ask in itertools.product(FUNCTIONS.get(task["name"], ()), asks):
+            yield row("python", ask.format(x=what), answer, vary=True)
+
+
+# Code | what it does; $x, $y, $z are variables, $n a number, $f a file.
+LINES = """
+for i in range($n): print(i) | It prints the numbers from 0 up to $n, without $n itself.
+for $x in $y: print($x) | It prints each item of `$y` on a line of its own.
+for i, $x in enumerate($y): print(i, $x) | It prints each item of `$y` after its index.
+for $x, $z in $y.items(): print($x, $z) | It prints each key of the dictionary `$y` with its value.
+while $x > 0: $x -= 1 | It counts `$x` down to 0.
+$x = [$z * $n for $z in $y] | It makes a list `$x` of the items of `$y`, each times $n.
+$x = [$z for $z in $y if $z > $n] | It makes a list `$x` of the items of `$y` that are greater than $n.
+$x = {$z: len($z) for $z in $y} | It makes a dictionary `$x` of the items of `$y` with their lengths.
+if not $x: return | It ends the function if `$x` is empty, zero, False or None.
+if $x is None: $x = $n | It gives `$x` the value $n if it is None.
+$x = $y or $z | `$x` becomes `$y`, or `$z` if `$y` is empty, zero, False or None.
+$x = $y if $z else $n | `$x` becomes `$y` if `$z` is true, else $n.
+$x, $y = $y, $x | It swaps the values of `$x` and `$y`.
+$x += $n | It adds $n to `$x`.
+$x.append($y) | It adds `$y` at the end of the list `$x`.
+$x.sort() | It sorts the list `$x` in place.
+$x = sorted($y) | It makes a sorted copy of `$y` and calls it `$x`.
+$x = sorted($y, reverse=True) | It makes a copy of `$y`, sorted from the greatest to the least, and calls it `$x`.
+$x = $y[::-1] | It makes a reversed copy of `$y` and calls it `$x`.
+$x = $y[:$n] | It takes the first $n items of `$y` and calls them `$x`.
+$x = len($y) | It stores the length of `$y` in `$x`.
+$x = sum($y) / len($y) | It stores the average of `$y` in `$x`.
+$x = max($y) | It stores the greatest item of `$y` in `$x`.
+$x = set($y) | It makes a set of the items of `$y`, each once, and calls it `$x`.
+$x = $y.split(",") | It splits the text `$y` at its commas and calls the list `$x`.
+$x = ", ".join($y) | It joins the texts of `$y` with commas and calls the result `$x`.
+$x = $y.strip() | It removes blanks from both ends of `$y` and calls the result `$x`.
+$x = int($y) | It converts `$y` to a whole number and calls it `$x`.
+$x = $y.get($z, $n) | It looks up `$z` in the dictionary `$y`; `$x` is $n if it is not there.
+del $x[$y] | It removes the entry `$y` from `$x`.
+print($x) | It prints `$x`.
+print(len($x)) | It prints the length of `$x`.
+assert $x > $n | It raises an AssertionError unless `$x` is greater than $n.
+raise ValueError("$x") | It ends with a ValueError whose text is "$x".
+import $x | It loads the module `$x`.
+with open("$f") as file: $x = file.read() | It reads the whole file `$f` into `$x` and closes it.
+return $x * $y | It returns the product of `$x` and `$y`.
+return $x + $y | It returns the sum of `$x` and `$y`.
+$x = lambda $y: $y * $n | It makes a function `$x` that returns its argument times $n.
+"""
+
+
+def lines(dice, count):
+    """Single lines of Python with names that are invented, and what they do."""
+    asks = (
+        "Explain this: {x}",
+        "explain this code: {x}",
+        "What does this do? {x}",
+        "What does `{x}` do?",
+        "Explain {x}",
+        "what is this: {x}",
+        "What does this code do?\n\n```python\n{x}\n```",
+        "Explain this line:\n\n{x}",
+    )
+    known = [line.split(" | ") for line in LINES.strip().splitlines()]
+    for i in range(count):
+        code, said = known[i % len(known)]
+        values = {"x": variable(dice), "y": variable(dice), "z": variable(dice), "n": dice.randint(2, 20)}
+        if len({values["x"], values["y"], values["z"]}) < 3:
+            continue
+        values["f"] = file(dice)
+        code, said = (Template(text).substitute(values) for text in (code, said))
+        yield row("explain", dice.choice(asks).format(x=code), said)
+
+
 def rows(dice):
     yield from known(dice)
     yield from definitions()
+    yield from functions()
+    yield from lines(dice, 4000)
     yield from unknown(dice, 2400)
