@@ -14,13 +14,15 @@ pub(crate) fn start() {
     set(libc::M_MMAP_THRESHOLD, WORTH_AT_ONCE);
     set(libc::M_ARENA_MAX, MOST_ARENAS);
     let watch = || {
-        let mut last = (0, 0);
+        let mut kept = 0;
         loop {
             thread::sleep(EVERY);
-            let now = (free_bytes(), resident_bytes());
-            if is_worth_it(last, now) {
+            let now = held_bytes();
+            if is_worth_it(kept, now) {
                 trim();
-                last = (free_bytes(), resident_bytes());
+                kept = held_bytes();
+            } else {
+                kept = kept.min(now);
             }
         }
     };
@@ -30,18 +32,23 @@ pub(crate) fn start() {
         .spawn(watch);
 }
 
-/// Tells whether much is free that was not when it was given back last. What was given back still
-/// counts as free; so nothing has to be done while both figures stay what they were then.
-fn is_worth_it((old_free, old_resident): (usize, usize), (free, resident): (usize, usize)) -> bool {
-    free >= WORTH && (free.abs_diff(old_free) >= WORTH || resident >= old_resident + WORTH)
+/// Tells whether much more is held for nothing than what stayed when memory was given back last: single free
+/// blocks between others in use stay.
+fn is_worth_it(kept: usize, held: usize) -> bool {
+    held >= kept + WORTH
 }
 
-/// Returns the bytes that are free within the allocator, in the memory of all threads.
-fn free_bytes() -> usize {
+/// Returns the bytes of memory that the process has to itself beyond those in use by the allocator's callers.
+/// Other mappings count, too; they only grow or shrink what stays.
+fn held_bytes() -> usize {
+    own_bytes().saturating_sub(used_bytes())
+}
+
+/// Returns the bytes that the allocator's callers have, in the memory of all threads.
+fn used_bytes() -> usize {
     // SAFETY: It takes the allocator's own locks and returns a structure of integers.
-    let info = unsafe { libc::mallinfo() };
-    // The field wraps at 4 GiB; only its changes matter.
-    info.fordblks.cast_unsigned() as usize
+    let info = unsafe { libc::mallinfo2() };
+    info.uordblks + info.hblkhd
 }
 
 /// Sets a parameter of the allocator; one that is refused stays as it was.
@@ -56,10 +63,14 @@ fn trim() {
     unsafe { libc::malloc_trim(0) };
 }
 
-fn resident_bytes() -> usize {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split_whitespace().nth(1).and_then(|n| n.parse().ok());
-    pages.unwrap_or(0) * PAGE
+/// Returns the bytes of resident memory that are no copy of a file.
+fn own_bytes() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or(0) << 10
 }
 
 const EVERY: Duration = Duration::from_secs(2);
@@ -69,8 +80,6 @@ const WORTH: usize = 2 << 20;
 const WORTH_AT_ONCE: libc::c_int = 1 << 20;
 /// Threads share memory in so many groups; each may keep what is not worth the work.
 const MOST_ARENAS: libc::c_int = 8;
-/// Of a page, at least; it only scales what is compared with itself.
-const PAGE: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -80,29 +89,28 @@ mod tests {
     fn what_was_freed_goes_back_once() {
         // Small blocks, one in a hundred of them kept: they come from the heap, and it cannot shrink.
         let mut blocks: Vec<Vec<u8>> = (0..400_000).map(|_| vec![1; 300]).collect();
-        let full = resident_bytes();
+        let full = own_bytes();
         let mut n = 0;
         blocks.retain(|_| {
             n += 1;
             n % 100 == 0
         });
-        assert!(free_bytes() > 64 << 20, "{}", free_bytes());
+        assert!(held_bytes() > 64 << 20, "{}", held_bytes());
         trim();
-        let kept = resident_bytes();
+        let kept = own_bytes();
         assert!(kept + (64 << 20) < full, "{full} {kept}");
         assert_eq!(blocks.iter().map(Vec::len).sum::<usize>(), 4000 * 300);
     }
 
     #[test]
-    fn only_changes_are_worth_it() {
+    fn only_what_came_since_is_worth_it() {
         const MIB: usize = 1 << 20;
-        assert!(!is_worth_it((0, 0), (MIB, 100 * MIB)));
-        assert!(is_worth_it((0, 0), (200 * MIB, 300 * MIB)));
-        let after = (200 * MIB, 100 * MIB);
-        assert!(!is_worth_it(after, after));
-        assert!(!is_worth_it(after, (201 * MIB, 101 * MIB)));
-        assert!(is_worth_it(after, (200 * MIB, 300 * MIB)), "freed again");
-        assert!(is_worth_it(after, (300 * MIB, 100 * MIB)));
-        assert!(!is_worth_it(after, (MIB, 300 * MIB)), "in use");
+        assert!(!is_worth_it(0, MIB));
+        assert!(is_worth_it(0, 200 * MIB));
+        assert!(
+            !is_worth_it(100 * MIB, 101 * MIB),
+            "it stayed the last time"
+        );
+        assert!(is_worth_it(100 * MIB, 140 * MIB), "freed again");
     }
 }
