@@ -78,6 +78,7 @@ const VECTORS: &str = "search";
 const TOOLS: &[&str] = &["tools"];
 const THINKS: &[&str] = &["tools", "thinking"];
 const SEES: &[&str] = &["vision"];
+const THINKS_SEES: &[&str] = &["tools", "thinking", "vision"];
 const EMBEDS: &[&str] = &["embedding"];
 const APACHE: &str = "Apache-2.0";
 const MIT: &str = "MIT";
@@ -103,10 +104,10 @@ pub const MODELS: &[Entry] = entries! {
     "qwen3" "qwen3" CHAT THINKS, 40960 APACHE,
         [dense("0.6b", 523), dense("1.7b", 1400), dense("4b", 2500), dense("8b", 5200), dense("14b", 9300), dense("32b", 20000)];
     "qwen3:30b" "qwen3moe" CHAT THINKS, 262_144 APACHE, [sparse("30b", 19000, 11)];
-    "qwen3.5" "qwen35" CHAT THINKS, 262_144 APACHE,
+    "qwen3.5" "qwen35" CHAT THINKS_SEES, 262_144 APACHE,
         [dense("0.8b", 1000), dense("2b", 2700), dense("4b", 3400), dense("9b", 6600), dense("27b", 17000)];
-    "qwen3.5:35b" "qwen35moe" CHAT THINKS, 262_144 APACHE, [sparse("35b", 24000, 10)];
-    "gemma4" "gemma4" CHAT THINKS, 131_072 APACHE,
+    "qwen3.5:35b" "qwen35moe" CHAT THINKS_SEES, 262_144 APACHE, [sparse("35b", 24000, 10)];
+    "gemma4" "gemma4" CHAT THINKS_SEES, 131_072 APACHE,
         [dense("e2b", 7200), dense("e4b", 9600), sparse("26b", 18000, 16), dense("31b", 20000)];
     "gpt-oss" "gpt-oss" CHAT THINKS, 131_072 APACHE, [sparse("20b", 14000, 18), sparse("120b", 65000, 5)];
     "llama3.2" "llama" CHAT TOOLS, 131_072 LLAMA, [dense("1b", 1300), dense("3b", 2000)];

@@ -26,6 +26,7 @@ var<immediate> p: Params;
 const INTERLEAVED = 1u;
 const ROTATED = 2u;
 const SINKS = 4u;
+const CAUSAL = 8u;
 
 @compute @workgroup_size(64)
 fn rotate(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
@@ -97,7 +98,8 @@ fn attend(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) 
     let head = g.x;
     let row = g.y;
     let position = step[row * 4u];
-    let end = step[row * 4u + 1u];
+    var end = step[row * 4u + 1u];
+    if (p.flags & CAUSAL) != 0u { end = min(end, position + 1u); }
     let table = step[row * 4u + 2u];
     let pairs = p.head_dim / 2u;
     let width = p.n_kv_heads * pairs;

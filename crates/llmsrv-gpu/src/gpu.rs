@@ -132,6 +132,8 @@ pub struct Attention {
     pub softcap: Option<f32>,
     /// Positions that a query sees, its own included.
     pub window: Option<usize>,
+    /// A query sees nothing behind itself, whatever end its row has.
+    pub causal: bool,
 }
 
 /// The most elements that a head may have.
@@ -662,7 +664,7 @@ impl Gpu {
             shape.n_kv_heads as u32,
             shape.head_dim as u32,
             0,
-            if sinks.is_some() { 4 } else { 0 },
+            u32::from(sinks.is_some()) * 4 + u32::from(shape.causal) * 8,
             shape
                 .window
                 .map_or(0, |window| u32::try_from(window).unwrap_or(0)),

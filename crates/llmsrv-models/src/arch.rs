@@ -97,6 +97,11 @@ impl ArchConfig {
         axes.any(|axis| *axis > 0)
     }
 
+    /// Returns whether rows of an image see those behind them in any layer.
+    pub(crate) fn sees_whole_images(&self) -> bool {
+        self.layers.iter().any(|layer| layer.whole_images)
+    }
+
     /// Returns the last layer that stores keys and values, or changes a state: behind it rows whose logits
     /// nobody wants do not matter.
     pub(crate) fn last_storing(&self) -> usize {
@@ -147,6 +152,8 @@ pub(crate) struct LayerConfig {
     pub window: Option<usize>,
     /// Positions are cut into stretches of this length, and a query sees those of its own only.
     pub chunk: Option<usize>,
+    /// Rows of an image see all rows of it, those behind them too.
+    pub whole_images: bool,
     /// The second part of the layer.
     pub feed_forward: FeedForwardConfig,
     /// Its gate lets through what is more than so many standard deviations above the mean.

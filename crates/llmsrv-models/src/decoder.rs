@@ -387,6 +387,7 @@ fn attention<O: Ops>(
         softcap: arch.attention_softcap,
         window: config.window,
         chunk: config.chunk,
+        causal: !config.whole_images,
     };
     let sinks = weights.sinks.as_ref();
     let attended = ops.attend(config.kv_layer, &query, sinks, plan, &attention)?;
@@ -459,6 +460,7 @@ fn latent<O: Ops>(
         softcap: arch.attention_softcap,
         window: config.window,
         chunk: config.chunk,
+        causal: !config.whole_images,
     };
     let summed = ops.attend(config.kv_layer, &query, None, plan, &attention)?;
     let mut parts = Vec::with_capacity(config.n_heads);

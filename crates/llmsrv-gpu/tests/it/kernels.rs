@@ -279,7 +279,8 @@ proptest! {
     fn attention(
         (n_kv_heads, group, half_dim, n_pairs) in (1_usize..4, 1_usize..5, 1_usize..40, 0_usize..40),
         contexts in prop::collection::vec((1_usize..150, 1_usize..6), 1..4),
-        (windowed, capped, with_sinks, interleaved) in any::<(bool, bool, bool, bool)>(),
+        (windowed, capped, with_sinks, interleaved, causal) in
+            any::<(bool, bool, bool, bool, bool)>(),
         seed in any::<u64>(),
     ) {
         let shape = Attention {
@@ -289,6 +290,7 @@ proptest! {
             scale: 0.7,
             softcap: capped.then_some(3.0),
             window: windowed.then_some(70),
+            causal,
         };
         let n_pairs = n_pairs.min(half_dim);
         let (width, query_width) = (n_kv_heads * shape.head_dim, shape.n_heads * shape.head_dim);
@@ -384,6 +386,7 @@ fn blocks_are_copied_in_all_layers() {
         scale: 1.0,
         softcap: None,
         window: None,
+        causal: false,
     };
     let mut cache = gpu.cache(4, &[2, 2]).unwrap();
     assert_eq!(cache.block_bytes(), 4 * 2 * 2 * 2 * 2);

@@ -136,6 +136,11 @@ pub(crate) fn attend(
     shape: &Attention,
 ) -> Vec<f32> {
     let rounded = |x: f32| f16::from_f32(x).to_f32();
+    let end = if shape.causal {
+        end.min(position + 1)
+    } else {
+        end
+    };
     let (mut most, mut total) = sink.map_or((-3.4e38, 0.0), |sink| (sink, 1.0));
     let mut sum = vec![0.0; query.len()];
     let first = shape

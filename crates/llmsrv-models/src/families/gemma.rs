@@ -45,6 +45,9 @@ pub(crate) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
     arch.qk_norm = Some(QkNorm::Head);
     arch.logit_softcap = source.positive("final_logit_softcapping")?;
     scale_by_width(&mut arch, LAYERS_OF_GEMMA3_27B);
+    for layer in &mut arch.layers {
+        layer.whole_images = true;
+    }
     let Some(window) = source.optional_count("attention.sliding_window")? else {
         return Ok(arch);
     };

@@ -55,6 +55,10 @@ fn set_layers(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
         let slides = layer.window.is_some();
         layer.rope = Some(usize::from(slides));
         layer.head_dim = if slides { local } else { full };
+        // Files do not say so. The published configurations have `use_bidirectional_attention` =
+        // "vision" where layers have no input of their own, and null where they do; it is about
+        // layers with a window.
+        layer.whole_images = slides && arch.per_layer_input.is_none();
     }
     Ok(())
 }

@@ -245,6 +245,7 @@ fn base_with(
                 rope: stores_kv.then_some(0),
                 window: None,
                 chunk: None,
+                whole_images: false,
                 feed_forward,
                 gate_cutoff: None,
             }

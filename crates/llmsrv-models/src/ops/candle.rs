@@ -539,7 +539,9 @@ impl Ops for CandleOps {
         let spans = plan.spans.iter();
         let parts = spans.map(|span| {
             let ends = plan.ends.get(span.rows.clone()).unwrap_or_default();
-            self.attend_span(stored, (query, sinks), span, ends, attention)
+            let ends = (span.start..).zip(ends);
+            let ends: Vec<u32> = ends.map(|(at, end)| attention.end(at, *end)).collect();
+            self.attend_span(stored, (query, sinks), span, &ends, attention)
         });
         let parts = parts.collect::<candle_core::Result<Vec<_>>>();
         parts

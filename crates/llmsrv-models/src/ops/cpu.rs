@@ -557,11 +557,11 @@ impl Ops for CpuOps {
             .iter()
             .zip(&blocks)
             .flat_map(|(span, blocks)| {
-                let positions = span.start as usize..;
+                let positions = span.start..;
                 let ends = plan.ends.get(span.rows.clone()).unwrap_or_default();
                 positions.zip(ends).map(move |(position, end)| Query {
-                    position: first(position),
-                    end: *end as usize,
+                    position: first(position as usize),
+                    end: attention.end(position, *end) as usize,
                     blocks,
                 })
             })

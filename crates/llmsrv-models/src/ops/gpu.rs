@@ -405,6 +405,7 @@ impl Ops for GpuOps {
             scale: 1.0,
             softcap: None,
             window: None,
+            causal: true,
         };
         let step = no_step(self.step.as_ref())?;
         let stored = self.gpu.store(
@@ -433,6 +434,7 @@ impl Ops for GpuOps {
             scale: attention.scale,
             softcap: attention.softcap,
             window: attention.window,
+            causal: attention.causal,
         };
         let step = no_step(self.step.as_ref())?;
         self.gpu

@@ -408,6 +408,19 @@ pub(crate) struct Attention {
     pub window: Option<usize>,
     /// Length of the stretches of positions of which a query sees its own.
     pub chunk: Option<usize>,
+    /// A query sees nothing behind itself, whatever end the plan gives its row.
+    pub causal: bool,
+}
+
+impl Attention {
+    /// Returns the end of the positions that a query sees; `end` is that of the plan.
+    pub(crate) fn end(&self, position: u32, end: u32) -> u32 {
+        if self.causal {
+            end.min(position + 1)
+        } else {
+            end
+        }
+    }
 }
 
 /// A gated delta rule: how its heads lie, and how they forget.

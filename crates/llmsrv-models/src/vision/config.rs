@@ -40,6 +40,10 @@ pub(super) struct Config {
     pub norm: NormKind,
     /// Added to the variance, or the mean square, in every norm.
     pub eps: f32,
+    /// How queries and keys turn by the place of their patch.
+    pub rotation: Option<Rotation>,
+    /// Factor of the scores before the softmax.
+    pub scale: f64,
     /// Layers in which patches see those of their window only.
     pub windows: Option<Windows>,
     /// Layers whose output becomes further elements of the rows, in this order.
@@ -68,6 +72,20 @@ pub(super) enum Kind {
     /// The same, and as many again of what layers in between give: Qwen3-VL
     /// (<https://arxiv.org/abs/2511.21631>).
     Qwen3,
+    /// Averages of patches, a norm without weights and a matrix: Gemma 4
+    /// (<https://ai.google.dev/gemma/docs/core/model_card_4>).
+    Gemma4,
+}
+
+/// How a head turns. Half of its pairs turn by the line of the patch and half by its column; the
+/// frequencies of each half are `base^(-i / n)` for pair `i` of `n`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rotation {
+    /// The slowest pair turns about so many times slower than the first.
+    pub base: f64,
+    /// Each half of a head is rotated by itself, the first one by columns; else pairs reach over the
+    /// whole head, and the first of them turn by lines.
+    pub by_halves: bool,
 }
 
 /// What size an image is brought to before it is cut into patches.
@@ -81,6 +99,11 @@ pub(super) enum Sizing {
         least_pixels: usize,
         /// Larger images are made smaller.
         most_pixels: usize,
+    },
+    /// As large as a number of rows allows, smaller images enlarged, stretched to whole rows.
+    Filled {
+        /// Rows of the result.
+        most_rows: usize,
     },
 }
 
@@ -104,17 +127,19 @@ pub(super) enum Activation {
     Silu,
 }
 
-const KINDS: [(&str, Kind); 5] = [
+const KINDS: [(&str, Kind); 6] = [
     ("mlp", Kind::Mlp),
     ("gemma3", Kind::Gemma3),
     ("qwen2vl_merger", Kind::Qwen2),
     ("qwen2.5vl_merger", Kind::Qwen25),
     ("qwen3vl_merger", Kind::Qwen3),
+    ("gemma4v", Kind::Gemma4),
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
-const WITHIN: [(&str, Kind, &str); 6] = [
+const WITHIN: [(&str, Kind, &str); 7] = [
     ("gemma3", Kind::Gemma3, "v.patch_embedding.weight"),
+    ("gemma4", Kind::Gemma4, "v.blk.0.ln1.weight"),
     ("qwen2vl", Kind::Qwen25, "v.patch_embd.weight"),
     ("qwen3vl", Kind::Qwen3, "v.patch_embed.weight"),
     ("qwen3vlmoe", Kind::Qwen3, "v.patch_embed.weight"),
@@ -137,25 +162,41 @@ pub(crate) fn is_within(source: &Source) -> bool {
 }
 
 impl Kind {
-    /// Whether the decoder lets all rows of an image see each other.
-    pub(super) fn is_whole(self) -> bool {
-        self == Kind::Gemma3
-    }
-
     /// Text around an image in the prompt, as in training.
     pub(super) fn marks(self) -> (&'static str, &'static str) {
         match self {
             Kind::Mlp => ("", ""),
             Kind::Gemma3 => ("\n\n<start_of_image>", "<end_of_image>\n\n"),
+            Kind::Gemma4 => ("<|image>", "<image|>"),
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => ("<|vision_start|>", "<|vision_end|>"),
         }
     }
 
-    /// Whether rows are rotated by their place in the image: patches here, rows in the decoder.
+    /// Whether the decoder rotates rows by their place in the image. Patches of a row follow each other
+    /// then, and there are two matrices from pixels.
     pub(super) fn has_grid(self) -> bool {
         match self {
-            Kind::Mlp | Kind::Gemma3 => false,
+            Kind::Mlp | Kind::Gemma3 | Kind::Gemma4 => false,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => true,
+        }
+    }
+
+    /// Whether images keep about their shape; others are brought to a square.
+    fn keeps_shape(self) -> bool {
+        self.has_grid() || self == Kind::Gemma4
+    }
+
+    fn rotation(self) -> Option<Rotation> {
+        match self {
+            Kind::Mlp | Kind::Gemma3 => None,
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => Some(Rotation {
+                base: 10_000.0,
+                by_halves: false,
+            }),
+            Kind::Gemma4 => Some(Rotation {
+                base: 100.0,
+                by_halves: true,
+            }),
         }
     }
 }
@@ -177,7 +218,7 @@ impl Config {
             }
             Ok(count)
         };
-        let image_size = if kind.has_grid() {
+        let image_size = if kind.keeps_shape() {
             LARGEST_PATCH
         } else {
             bounded("vision.image_size", LARGEST_IMAGE)?
@@ -189,7 +230,8 @@ impl Config {
             return Err(invalid(format!("{width} elements for {n_heads} heads")));
         }
         // A quarter of each head turns by the line of its patch and a quarter by the column.
-        if kind.has_grid() && !(width / n_heads).is_multiple_of(4) {
+        let rotation = kind.rotation();
+        if rotation.is_some() && !(width / n_heads).is_multiple_of(4) {
             let head_dim = width / n_heads;
             return Err(invalid(format!("heads of {head_dim} elements are rotated")));
         }
@@ -212,40 +254,48 @@ impl Config {
             (Kind::Gemma3, Location::Mmproj) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(4),
+            (Kind::Gemma4, _) => source
+                .optional_count("vision.projector.scale_factor")?
+                .unwrap_or(3),
             (Kind::Gemma3, Location::Decoder) => {
                 let n_rows = source.optional_count("mm.tokens_per_image")?;
                 side / n_rows.unwrap_or(256).isqrt()
             }
         };
-        let most = if kind.has_grid() { MOST_MERGED } else { side };
+        let most = if kind.keeps_shape() {
+            MOST_MERGED
+        } else {
+            side
+        };
         if !(1..=most).contains(&merge) {
             return Err(invalid(format!("{merge} of {most} patches become one row")));
         }
-        let sizing = if kind.has_grid() {
-            own_size(source, patch_size * merge)?
-        } else {
-            Sizing::Square(image_size)
+        let sizing = match kind {
+            Kind::Gemma4 => filled(source, patch_size * merge)?,
+            _ if kind.keeps_shape() => own_size(source, patch_size * merge)?,
+            _ => Sizing::Square(image_size),
         };
         let windows = match kind {
             Kind::Qwen25 => Some(windows(source, location, n_layers, patch_size * merge)?),
-            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => None,
+            Kind::Mlp | Kind::Gemma3 | Kind::Gemma4 | Kind::Qwen2 | Kind::Qwen3 => None,
         };
         let deepstack = match kind {
             Kind::Qwen3 => deepstack(source, location, n_layers)?,
-            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen25 => Vec::new(),
+            Kind::Mlp | Kind::Gemma3 | Kind::Gemma4 | Kind::Qwen2 | Kind::Qwen25 => Vec::new(),
         };
         if source.has_key("vision.image_grid_pinpoints") {
             tracing::warn!("images are read in one view, not in tiles");
         }
         let activation = match (source.flag("use_gelu"), source.flag("use_silu")) {
             _ if kind == Kind::Qwen25 => Activation::Silu,
-            _ if kind == Kind::Qwen3 => Activation::Gelu,
+            // The projector files of Gemma 4 say nothing; its configuration does.
+            _ if matches!(kind, Kind::Qwen3 | Kind::Gemma4) => Activation::Gelu,
             _ if location == Location::Decoder => Activation::Gelu,
             (Some(true), _) => Activation::Gelu,
             (_, Some(true)) => Activation::Silu,
             _ => Activation::QuickGelu,
         };
-        let [mean, deviation] = match location {
+        let [mut mean, mut deviation] = match location {
             // Of those within decoders only the files of this kind have them.
             Location::Decoder if kind == Kind::Qwen3 && source.has_key("vision.image_mean") => [
                 colours(source, "vision.image_mean", f32::MIN)?,
@@ -256,8 +306,16 @@ impl Config {
                 colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
             ],
             Location::Decoder if kind == Kind::Qwen25 => CLIP_COLOURS,
+            Location::Decoder if kind == Kind::Gemma4 => [[0.0; 3], [1.0; 3]],
             Location::Decoder => [[0.5; 3]; 2],
         };
+        if kind == Kind::Gemma4 {
+            // The encoder itself takes `2 x - 1` of what the file makes of the colours.
+            for (mean, deviation) in mean.iter_mut().zip(&mut deviation) {
+                *deviation /= 2.0;
+                *mean += *deviation;
+            }
+        }
         let up = match (kind, location) {
             (Kind::Qwen3, Location::Decoder) => "v.blk.0.mlp.linear_fc1.weight",
             _ => "v.blk.0.ffn_up.weight",
@@ -280,12 +338,18 @@ impl Config {
             hidden,
             n_layers,
             norm: match kind {
-                Kind::Qwen25 => NormKind::Rms,
+                Kind::Qwen25 | Kind::Gemma4 => NormKind::Rms,
                 Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => NormKind::Layer,
+            },
+            rotation,
+            scale: match kind {
+                // Its queries and keys are normed.
+                Kind::Gemma4 => 1.0,
+                _ => 1.0 / ((width / n_heads) as f64).sqrt(),
             },
             eps: source
                 .positive("vision.attention.layer_norm_epsilon")?
-                .unwrap_or(if kind.has_grid() { 1e-6 } else { 1e-5 }),
+                .unwrap_or(if kind.keeps_shape() { 1e-6 } else { 1e-5 }),
             windows,
             deepstack,
             activation,
@@ -303,13 +367,9 @@ impl Config {
         &self,
         size: impl FnOnce() -> Result<(u32, u32), ImageError>,
     ) -> Result<(u32, u32), ImageError> {
-        let (least, most) = match self.sizing {
-            Sizing::Square(side) => return Ok((side as u32, side as u32)),
-            Sizing::Own {
-                least_pixels,
-                most_pixels,
-            } => (least_pixels as f64, most_pixels as f64),
-        };
+        if let Sizing::Square(side) = self.sizing {
+            return Ok((side as u32, side as u32));
+        }
         let (width, height) = size()?;
         let sides = [width, height].map(f64::from);
         let [shorter, longer] = [sides[0].min(sides[1]), sides[0].max(sides[1])];
@@ -320,6 +380,25 @@ impl Config {
             )));
         }
         let step = (self.patch_size * self.merge) as f64;
+        let (least, most) = match self.sizing {
+            Sizing::Square(_) => (0.0, 0.0),
+            Sizing::Own {
+                least_pixels,
+                most_pixels,
+            } => (least_pixels as f64, most_pixels as f64),
+            Sizing::Filled { most_rows } => {
+                let factor = (most_rows as f64 * step * step / (sides[0] * sides[1])).sqrt();
+                let rows = sides.map(|side| (factor * side / step).floor());
+                let along = (longer / shorter).floor().min(most_rows as f64);
+                let rows = match rows {
+                    [_, 0.0] => [along, 1.0],
+                    [0.0, _] => [1.0, along],
+                    rows => rows,
+                };
+                let [width, height] = rows.map(|rows| (rows * step) as u32);
+                return Ok((width, height));
+            }
+        };
         let mut fitted = sides.map(|side| (side / step).round_ties_even() * step);
         let area = sides[0] * sides[1];
         if fitted[0] * fitted[1] > most {
@@ -367,6 +446,15 @@ fn own_size(source: &Source, row: usize) -> Result<Sizing, LoadError> {
     Ok(Sizing::Own {
         least_pixels: least.unwrap_or(LEAST_ROWS * row * row).min(most_pixels),
         most_pixels,
+    })
+}
+
+/// Reads how many rows an image has, each of `row` times `row` pixels.
+fn filled(source: &Source, row: usize) -> Result<Sizing, LoadError> {
+    let most = source.optional_count("vision.image_max_pixels")?;
+    let most_rows = most.map_or(ROWS_OF_GEMMA4, |pixels| pixels / (row * row));
+    Ok(Sizing::Filled {
+        most_rows: most_rows.clamp(1, MOST_ROWS),
     })
 }
 
@@ -468,6 +556,8 @@ const LARGEST_WIDTH: usize = 1 << 16;
 const LEAST_ROWS: usize = 4;
 const MOST_ROWS: usize = 1024;
 const MOST_PIXELS: usize = 16 << 20;
+/// What the model reads unless it is told otherwise, of 70, 140, 280, 560 and 1,120.
+const ROWS_OF_GEMMA4: usize = 280;
 /// The models were not trained for longer images.
 const MOST_STRETCHED: f64 = 200.0;
 /// Mean and deviation of the images that CLIP was trained on.

@@ -6,10 +6,11 @@
 use std::ops::Range;
 
 use candle_core::{D, Device, Result, Tensor};
+use llmsrv_engine::Grid;
 use rayon::{ThreadPool, prelude::*};
 
 use super::{
-    config::{Activation, Config},
+    config::{Activation, Config, Rotation},
     tiling::Tiling,
     weights::{Layer, Linear, Merger, Norm, Positions, Projector, Weights},
 };
@@ -56,19 +57,24 @@ impl Encoder {
             Positions::No => {}
             Positions::Each(positions) => x = (x + positions)?,
             Positions::Stretched { table, side } => x = (x + stretched(table, *side, tiling)?)?,
+            Positions::ByAxis { columns, lines } => {
+                let places = tiling.patches.iter();
+                let (y, at_x): (Vec<u32>, Vec<u32>) =
+                    places.map(|(y, x)| (*y as u32, *x as u32)).unzip();
+                let rows = |table: &Tensor, at: Vec<u32>| {
+                    table.index_select(&Tensor::from_vec(at, n_patches, device)?, 0)
+                };
+                x = ((x + rows(columns, at_x)?)? + rows(lines, y)?)?;
+            }
         }
         if let Some(weights) = &weights.pre_norm {
             x = norm(&x, weights, config)?;
         }
-        let rotation = if config.kind.has_grid() {
-            Some(Rotation::new(
-                config.width / config.n_heads,
-                tiling,
-                device,
-            )?)
-        } else {
-            None
-        };
+        let head_dim = config.width / config.n_heads;
+        let turns = config
+            .rotation
+            .map(|rotation| Turns::new(rotation, head_dim, tiling, device));
+        let turns = turns.transpose()?;
         let whole = 0..x.dim(0)?;
         let mut further = Vec::new();
         for (idx, layer) in weights.layers.iter().enumerate() {
@@ -77,14 +83,22 @@ impl Encoder {
                 _ => std::slice::from_ref(&whole),
             };
             let input = norm(&x, &layer.attention_norm, config)?;
-            x = (x + self.attention(&input, layer, rotation.as_ref(), windows)?)?;
+            let mut attended = self.attention(&input, layer, turns.as_ref(), windows)?;
+            if let Some(weights) = &layer.attention_post_norm {
+                attended = norm(&attended, weights, config)?;
+            }
+            x = (x + attended)?;
             let input = norm(&x, &layer.feed_forward_norm, config)?;
             let mut hidden = linear(&input, &layer.up)?;
             hidden = match &layer.gate {
                 Some(gate) => (activate(&linear(&input, gate)?, config.activation)? * hidden)?,
                 None => activate(&hidden, config.activation)?,
             };
-            x = (x + linear(&hidden, &layer.down)?)?;
+            let mut delta = linear(&hidden, &layer.down)?;
+            if let Some(weights) = &layer.feed_forward_post_norm {
+                delta = norm(&delta, weights, config)?;
+            }
+            x = (x + delta)?;
             if let Some(merger) = &layer.deepstack {
                 further.push(self.merged(&x, merger)?);
             }
@@ -102,24 +116,32 @@ impl Encoder {
         &self,
         x: &Tensor,
         layer: &Layer,
-        rotation: Option<&Rotation>,
+        turns: Option<&Turns>,
         windows: &[Range<usize>],
     ) -> Result<Tensor> {
         let n_heads = self.config.n_heads;
         let (n, width) = x.dims2()?;
         let head_dim = width / n_heads;
-        let scale = 1.0 / (head_dim as f64).sqrt();
         let heads = |weights: &Linear| -> Result<Tensor> {
             let heads = linear(x, weights)?.reshape((n, n_heads, head_dim))?;
             heads.transpose(0, 1)?.contiguous() // [heads, n, head_dim]
         };
-        let rotated = |heads: Tensor| match rotation {
-            Some(rotation) => rotation.turn(&heads),
+        let rotated = |heads: Tensor| match turns {
+            Some(turns) => turns.turn(&heads),
             None => Ok(heads),
         };
-        let query = (rotated(heads(&layer.query)?)? * scale)?;
-        let key = rotated(heads(&layer.key)?)?.transpose(1, 2)?;
-        let value = heads(&layer.value)?;
+        let [mut query, mut key, mut value] = [
+            heads(&layer.query)?,
+            heads(&layer.key)?,
+            heads(&layer.value)?,
+        ];
+        if let Some([of_queries, of_keys]) = &layer.head_norms {
+            query = norm(&query, of_queries, &self.config)?;
+            key = norm(&key, of_keys, &self.config)?;
+            value = over_root_mean_square(&value, self.config.eps)?;
+        }
+        let query = (rotated(query)? * self.config.scale)?;
+        let key = rotated(key)?.transpose(1, 2)?;
         let attended = if self.device.is_cpu() {
             self.attend_by_head(&query, &key, &value, windows)?
         } else {
@@ -179,13 +201,17 @@ impl Encoder {
                 norm: weight,
                 matrix,
             } => {
-                let pooled = self.averages(x, tiling.sides.width)?;
-                let mean_square = pooled.sqr()?.mean_keepdim(D::Minus1)?;
-                let eps = f64::from(self.config.eps);
-                let normed = pooled
-                    .broadcast_div(&(mean_square + eps)?.sqrt()?)?
-                    .broadcast_mul(weight)?;
-                normed.matmul(&matrix.values()?)
+                let pooled = self.averages(x, tiling.sides)?;
+                let normed = over_root_mean_square(&pooled, self.config.eps)?;
+                normed.broadcast_mul(weight)?.matmul(&matrix.values()?)
+            }
+            Projector::Gemma4 { standard, matrix } => {
+                let mut rows = self.averages(x, tiling.sides)?;
+                rows = (rows * (self.config.width as f64).sqrt())?;
+                if let Some([bias, scale]) = standard {
+                    rows = rows.broadcast_sub(bias)?.broadcast_mul(scale)?;
+                }
+                linear(&over_root_mean_square(&rows, self.config.eps)?, matrix)
             }
         }
     }
@@ -206,16 +232,16 @@ impl Encoder {
     }
 
     /// Averages squares of `merge` times `merge` patches; patches beyond the last square are left.
-    fn averages(&self, x: &Tensor, side: usize) -> Result<Tensor> {
+    fn averages(&self, x: &Tensor, sides: Grid) -> Result<Tensor> {
         let (merge, width) = (self.config.merge, self.config.width);
-        let n = side / merge;
-        x.reshape((side, side, width))?
-            .narrow(0, 0, n * merge)?
-            .narrow(1, 0, n * merge)?
+        let (lines, columns) = (sides.height / merge, sides.width / merge);
+        x.reshape((sides.height, sides.width, width))?
+            .narrow(0, 0, lines * merge)?
+            .narrow(1, 0, columns * merge)?
             .contiguous()?
-            .reshape((n, merge, n, merge, width))?
+            .reshape((lines, merge, columns, merge, width))?
             .mean((1, 3))?
-            .reshape((n * n, width))
+            .reshape((lines * columns, width))
     }
 }
 
@@ -260,43 +286,68 @@ fn stretched(table: &Tensor, side: usize, tiling: &Tiling) -> Result<Tensor> {
     sum.ok_or_else(|| candle_core::Error::Msg("an image without patches".into()))
 }
 
-/// Turns pairs of elements of a head by the place of its patch: element `i` and the one half a head
-/// further. The first half of the pairs turns by the line, the second by the column.
-struct Rotation {
+/// Turns pairs of elements of a head by the place of its patch.
+struct Turns {
     /// `[n, head_dim / 2]`.
     cos: Tensor,
     sin: Tensor,
+    by_halves: bool,
 }
 
-impl Rotation {
-    fn new(head_dim: usize, tiling: &Tiling, device: &Device) -> Result<Rotation> {
+impl Turns {
+    fn new(rotation: Rotation, head_dim: usize, tiling: &Tiling, device: &Device) -> Result<Turns> {
         let n_each = head_dim / 4;
+        let Rotation { base, by_halves } = rotation;
         let angles = |place: usize| {
-            let frequency =
-                move |pair: usize| ROTATION_BASE.powf(-(pair as f64) / n_each.max(1) as f64);
+            let frequency = move |pair: usize| base.powf(-(pair as f64) / n_each.max(1) as f64);
             (0..n_each).map(move |pair| place as f64 * frequency(pair))
         };
         let patches = tiling.patches.iter();
         let all: Vec<f64> = patches
-            .flat_map(|(line, column)| angles(*line).chain(angles(*column)))
+            .flat_map(|(line, column)| {
+                let [first, second] = if by_halves {
+                    [column, line]
+                } else {
+                    [line, column]
+                };
+                angles(*first).chain(angles(*second))
+            })
             .collect();
         let table = |function: fn(f64) -> f64| {
             let values: Vec<f32> = all.iter().map(|angle| function(*angle) as f32).collect();
             Tensor::from_vec(values, (tiling.patches.len(), 2 * n_each), device)
         };
-        Ok(Rotation {
+        Ok(Turns {
             cos: table(f64::cos)?,
             sin: table(f64::sin)?,
+            by_halves,
         })
     }
 
     /// Rotates heads, `[heads, n, head_dim]`.
     fn turn(&self, heads: &Tensor) -> Result<Tensor> {
-        let half = heads.dim(2)? / 2;
-        let (first, second) = (heads.narrow(2, 0, half)?, heads.narrow(2, half, half)?);
+        let n = heads.dim(2)? / 4;
+        let mut quarters = [0, 1, 2, 3].map(|idx| heads.narrow(2, idx * n, n));
+        if self.by_halves {
+            // Pairs are a quarter of a head apart.
+            quarters.swap(1, 2);
+        }
+        let [a, b, c, d] = quarters;
+        let (first, second) = (Tensor::cat(&[a?, b?], 2)?, Tensor::cat(&[c?, d?], 2)?);
         let new_first = (first.broadcast_mul(&self.cos)? - second.broadcast_mul(&self.sin)?)?;
         let new_second = (second.broadcast_mul(&self.cos)? + first.broadcast_mul(&self.sin)?)?;
-        Tensor::cat(&[new_first, new_second], 2)
+        if !self.by_halves {
+            return Tensor::cat(&[new_first, new_second], 2);
+        }
+        let quarter = |half: &Tensor, idx: usize| half.narrow(2, idx * n, n);
+        let (first, second) = (&new_first, &new_second);
+        let parts = [
+            quarter(first, 0)?,
+            quarter(second, 0)?,
+            quarter(first, 1)?,
+            quarter(second, 1)?,
+        ];
+        Tensor::cat(&parts, 2)
     }
 }
 
@@ -334,11 +385,24 @@ fn attend(query: &Tensor, key: &Tensor, value: &Tensor) -> Result<Tensor> {
 }
 
 fn linear(x: &Tensor, weights: &Linear) -> Result<Tensor> {
-    let product = x.matmul(&weights.matrix.values()?.t()?)?;
-    match &weights.bias {
-        Some(bias) => product.broadcast_add(bias),
+    let bounded = |x: &Tensor, [least, most]: [f32; 2]| x.clamp(least, most);
+    let input = weights.bounds.map(|bounds| bounded(x, bounds.input));
+    let input = input.transpose()?;
+    let x = input.as_ref().unwrap_or(x);
+    let mut product = x.matmul(&weights.matrix.values()?.t()?)?;
+    if let Some(bias) = &weights.bias {
+        product = product.broadcast_add(bias)?;
+    }
+    match weights.bounds {
+        Some(bounds) => bounded(&product, bounds.output),
         None => Ok(product),
     }
+}
+
+/// Divides each row by its root mean square.
+fn over_root_mean_square(x: &Tensor, eps: f32) -> Result<Tensor> {
+    let mean_square = x.sqr()?.mean_keepdim(D::Minus1)?;
+    x.broadcast_div(&(mean_square + f64::from(eps))?.sqrt()?)
 }
 
 fn norm(x: &Tensor, weights: &Norm, config: &Config) -> Result<Tensor> {
@@ -365,5 +429,3 @@ fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
 }
 
 const ROWS_AT_ONCE: usize = 256;
-/// The slowest pair of a rotation turns about so many times slower than the first.
-const ROTATION_BASE: f64 = 10_000.0;

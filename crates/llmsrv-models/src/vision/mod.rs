@@ -71,6 +71,7 @@ pub(crate) fn load(
             pool,
         }),
         config,
+        whole: arch.sees_whole_images(),
         known: Mutex::default(),
     }))
 }
@@ -78,6 +79,8 @@ pub(crate) fn load(
 /// What the server asks for embeddings.
 struct Reader {
     config: Config,
+    /// The decoder lets all rows of an image see each other in some layers.
+    whole: bool,
     /// One image at a time, which bounds memory.
     encoder: Mutex<Encoder>,
     /// Images of the last requests, the newest last: each turn of a conversation sends them again.
@@ -108,7 +111,7 @@ impl Vision for Reader {
             digest,
             rows: self.config.n_rows(size),
             embedding,
-            whole: self.config.kind.is_whole(),
+            whole: self.whole,
             grid: tiling.grid,
         });
         self.keep(image.clone());

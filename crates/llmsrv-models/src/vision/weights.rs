@@ -32,6 +32,8 @@ pub(super) enum Positions {
     Each(Tensor),
     /// Those of a square grid of `side` times `side`, stretched over the image.
     Stretched { table: Tensor, side: usize },
+    /// One for each column, and one for each line.
+    ByAxis { columns: Tensor, lines: Tensor },
 }
 
 /// The weights of one layer.
@@ -40,11 +42,17 @@ pub(super) struct Layer {
     pub query: Linear,
     pub key: Linear,
     pub value: Linear,
+    /// Norms of each head of queries and keys, beside which values have one without weights.
+    pub head_norms: Option<[Norm; 2]>,
     pub output: Linear,
+    /// Norm of what attention gives.
+    pub attention_post_norm: Option<Norm>,
     pub feed_forward_norm: Norm,
     pub gate: Option<Linear>,
     pub up: Linear,
     pub down: Linear,
+    /// Norm of what the feed-forward network gives.
+    pub feed_forward_post_norm: Option<Norm>,
     /// What makes further elements of the rows of its output.
     pub deepstack: Option<Merger>,
 }
@@ -71,6 +79,12 @@ pub(super) enum Projector {
         /// One row for each input.
         matrix: Matrix,
     },
+    /// An RMS norm without weights, then a matrix; before it perhaps what is subtracted from the averages,
+    /// and what they are multiplied with.
+    Gemma4 {
+        standard: Option<[Tensor; 2]>,
+        matrix: Linear,
+    },
 }
 
 /// The weights of a norm.
@@ -83,6 +97,14 @@ pub(super) struct Norm {
 pub(super) struct Linear {
     pub matrix: Matrix,
     pub bias: Option<Tensor>,
+    pub bounds: Option<Bounds>,
+}
+
+/// Least and most of the elements that a matrix is multiplied with, and of those of the product.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bounds {
+    pub input: [f32; 2],
+    pub output: [f32; 2],
 }
 
 /// A matrix on its device or, for the CPU, in the file.
@@ -178,7 +200,7 @@ impl Weights {
             Location::Decoder => match config.kind {
                 Kind::Gemma3 => &WITHIN,
                 Kind::Qwen3 => &WITHIN_QWEN3,
-                Kind::Mlp | Kind::Qwen2 | Kind::Qwen25 => &MMPROJ,
+                Kind::Mlp | Kind::Qwen2 | Kind::Qwen25 | Kind::Gemma4 => &MMPROJ,
             },
         };
         let loader = Loader {
@@ -191,11 +213,13 @@ impl Weights {
         let patch = Linear {
             matrix: loader.patch_matrix()?,
             bias: loader.optional(&format!("{}.bias", names.patch), width)?,
+            bounds: None,
         };
         let class = loader.optional("v.class_embd", width)?;
         let positions = match config.sizing {
             Sizing::Own { .. } if config.kind == Kind::Qwen3 => loader.stretched()?,
             Sizing::Own { .. } => Positions::No,
+            Sizing::Filled { most_rows } => loader.by_axis(most_rows * config.merge)?,
             Sizing::Square(side) => {
                 let n_patches = (side / config.patch_size).pow(2);
                 let n_positions = n_patches + usize::from(class.is_some());
@@ -265,6 +289,104 @@ impl Loader<'_> {
         Ok(Positions::Stretched { table, side })
     }
 
+    /// Returns the rows of at least `n` columns and as many lines.
+    fn by_axis(&self, n: usize) -> Result<Positions, LoadError> {
+        let name = self.names.positions;
+        let n_rows = self.source.n_rows(name).unwrap_or(0);
+        if n_rows < n {
+            return Err(invalid(format!(
+                "tensor {name} has {n_rows} rows, and an image may have {n} columns"
+            )));
+        }
+        let tables = self.source.matrices(name, 2, n_rows, self.config.width)?;
+        let [columns, lines] = tables.as_slice() else {
+            return Err(invalid(format!("tensor {name} is not one of two matrices")));
+        };
+        // What images cannot reach stays in the file.
+        let table = |table: &FileMatrix| unpacked(&table.rows(0..n), self.device).map_err(failed);
+        Ok(Positions::ByAxis {
+            columns: table(columns)?,
+            lines: table(lines)?,
+        })
+    }
+
+    /// Returns the norms of the heads of queries and keys.
+    fn head_norms(&self, idx: usize) -> Result<Option<[Norm; 2]>, LoadError> {
+        if self.config.kind != Kind::Gemma4 {
+            return Ok(None);
+        }
+        let head_dim = self.config.width / self.config.n_heads;
+        let norm = |part: &str| -> Result<Norm, LoadError> {
+            let name = format!("v.blk.{idx}.{part}.weight");
+            Ok(Norm {
+                weight: self.vector(self.source.vector(&name, head_dim)?)?,
+                bias: None,
+            })
+        };
+        Ok(Some([norm("attn_q_norm")?, norm("attn_k_norm")?]))
+    }
+
+    /// Reads what bounds the elements before and after a matrix: numbers beside it, or those of all
+    /// matrices in one tensor, seven for each layer and that of the projector.
+    fn bounds(&self, name: &str) -> Result<Option<Bounds>, LoadError> {
+        if self.config.kind != Kind::Gemma4 {
+            return Ok(None);
+        }
+        let mut numbers = [
+            f32::NEG_INFINITY,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::INFINITY,
+        ];
+        let mut found = false;
+        let parts = ["input_min", "input_max", "output_min", "output_max"];
+        for (part, number) in parts.iter().zip(&mut numbers) {
+            let beside = self.source.optional_vector(&format!("{name}.{part}"), 1)?;
+            if let Some([value]) = beside.as_deref() {
+                (*number, found) = (*value, true);
+            }
+        }
+        if !found && let Some(packed) = self.packed_bounds(name)? {
+            (numbers, found) = (packed, true);
+        }
+        let [from, to, least, most] = numbers;
+        if !(from <= to && least <= most) {
+            return Err(invalid(format!(
+                "{name} takes {from} to {to} and gives {least} to {most}"
+            )));
+        }
+        Ok(found.then_some(Bounds {
+            input: [from, to],
+            output: [least, most],
+        }))
+    }
+
+    fn packed_bounds(&self, name: &str) -> Result<Option<[f32; 4]>, LoadError> {
+        let parts = [
+            "attn_q", "attn_k", "attn_v", "attn_out", "ffn_gate", "ffn_up", "ffn_down",
+        ];
+        let n = parts.len();
+        let len = (self.config.n_layers * n + 1) * 4;
+        let Some(all) = self.source.optional_vector("v.clamp_data", len)? else {
+            return Ok(None);
+        };
+        let place = match name
+            .strip_prefix("v.blk.")
+            .and_then(|name| name.split_once('.'))
+        {
+            None => Some(self.config.n_layers * n),
+            Some((layer, part)) => {
+                let part = parts.iter().position(|known| *known == part);
+                layer
+                    .parse::<usize>()
+                    .ok()
+                    .zip(part)
+                    .map(|(layer, part)| layer * n + part)
+            }
+        };
+        Ok(place.and_then(|place| all.as_chunks::<4>().0.get(place).copied()))
+    }
+
     /// Returns the matrices of queries, keys and values, which may be one.
     fn query_key_value(&self, idx: usize) -> Result<[Linear; 3], LoadError> {
         let width = self.config.width;
@@ -285,6 +407,7 @@ impl Loader<'_> {
             Ok(Linear {
                 matrix: self.location(all.rows(rows))?,
                 bias: bias.map(|bias| self.vector(bias.to_vec())).transpose()?,
+                bounds: None,
             })
         };
         Ok([part(0)?, part(1)?, part(2)?])
@@ -343,14 +466,19 @@ impl Loader<'_> {
             query,
             key,
             value,
+            head_norms: self.head_norms(idx)?,
+            attention_post_norm: self.optional_norm(&name("attn_post_norm"))?,
             output: self.linear(&name(names.output), width, width)?,
             feed_forward_norm: self.norm(&name(names.feed_forward_norm))?,
             gate: match self.config.kind {
-                Kind::Qwen25 => Some(self.linear(&name("ffn_gate"), hidden, width)?),
+                Kind::Qwen25 | Kind::Gemma4 => {
+                    Some(self.linear(&name("ffn_gate"), hidden, width)?)
+                }
                 Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => None,
             },
             up: self.linear(&name(up), hidden, width)?,
             down: self.linear(&name(down), width, hidden)?,
+            feed_forward_post_norm: self.optional_norm(&name("ffn_post_norm"))?,
             deepstack: self.deepstack(idx, out_width)?,
         })
     }
@@ -362,6 +490,14 @@ impl Loader<'_> {
                 norm: self.vector(source.vector(self.names.pooled_norm, width)?)?,
                 matrix: self.location(source.matrix(self.names.projection, width, out_width)?)?,
             }),
+            Kind::Gemma4 => {
+                let bias = self.optional("v.std_bias", width)?;
+                let scale = self.optional("v.std_scale", width)?;
+                Ok(Projector::Gemma4 {
+                    standard: bias.zip(scale).map(<[Tensor; 2]>::from),
+                    matrix: self.linear("mm.input_projection", out_width, width)?,
+                })
+            }
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
                 let merger = self.merger(self.names.merger, out_width)?;
                 Ok(Projector::Merger(merger))
@@ -388,6 +524,7 @@ impl Loader<'_> {
         Ok(Linear {
             matrix: self.location(matrix)?,
             bias: self.optional(&format!("{name}.bias"), n_rows)?,
+            bounds: self.bounds(name)?,
         })
     }
 

@@ -461,6 +461,125 @@ fn images_keep_about_their_size() {
     assert!(vision.rows(&line).is_err() && vision.rows(b"hello").is_err());
 }
 
+/// As the image processor of transformers: as large as twelve rows allow, of 21 pixels a side, sides down to
+/// whole rows.
+#[test]
+fn images_fill_their_rows() {
+    let vision = vision(named("gemma4_eyes"));
+    for (width, height, rows) in [
+        (28, 28, 9),
+        (50, 33, 8),
+        (11, 61, 8),
+        // 3.46 and 3.46, 4.9 and 2.4.
+        (1, 1, 9),
+        (2000, 1000, 8),
+        // A side that would be less than a row has one; the other is the ratio, and no more than fits.
+        (700, 20, 12),
+        (20, 500, 12),
+        (130, 20, 8),
+    ] {
+        let png = Picture::new("size", width, height).png();
+        assert_eq!(vision.rows(&png).unwrap(), rows, "{width} x {height}");
+        let image = vision.encode(&png).unwrap();
+        assert_eq!((image.rows, image.grid), (rows, None));
+        assert_eq!(image.embedding.len(), rows * OUT);
+    }
+    let line = Picture::new("line", 401, 2).png();
+    let found = refused(&*vision, &line);
+    assert!(found.starts_with("the image has 401 x 2 pixels"), "{found}");
+}
+
+/// The registry's Gemma 4 has its encoder in the file of the decoder, and all bounds in one tensor.
+#[test]
+fn an_encoder_within_the_file_of_gemma4_is_the_same() {
+    let eyes = named("gemma4_eyes");
+    let (mut file, encoder) = (eyes.decoder_file(), eyes.file());
+    for (key, value) in encoder.metadata.iter() {
+        if let Some(key) = key.strip_prefix("clip.vision.")
+            && !matches!(key, "image_mean" | "image_std" | "image_size")
+        {
+            file.metadata
+                .set(format!("gemma4.vision.{key}"), value.clone());
+        }
+    }
+    let mut packed = Vec::new();
+    for tensor in encoder.tensors {
+        if tensor.name.ends_with("_min") || tensor.name.ends_with("_max") {
+            let part = tensor.name.rsplit_once('.').unwrap().1.to_owned();
+            packed.push((tensor.name, part, tensor.bytes));
+        } else {
+            file.tensors.push(tensor);
+        }
+    }
+    let infinite = [-f32::INFINITY, f32::INFINITY].map(f32::to_le_bytes);
+    let mut bytes = Vec::new();
+    for layer in 0..3 {
+        for matrix in "attn_q attn_k attn_v attn_out ffn_gate ffn_up ffn_down".split(' ') {
+            for part in ["input_min", "input_max", "output_min", "output_max"] {
+                let name = format!("v.blk.{layer}.{matrix}.{part}");
+                let (_, _, value) = packed.iter().find(|(found, ..)| *found == name).unwrap();
+                bytes.extend(value);
+            }
+        }
+    }
+    // The projector has none.
+    bytes.extend(infinite.concat().repeat(2));
+    file.tensors.push(crate::tiny::FileTensor {
+        shape: vec![bytes.len() as u64 / 4],
+        name: "v.clamp_data".into(),
+        dtype: llmsrv_gguf::TensorType::F32,
+        bytes,
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, file.bytes()).unwrap();
+    let within = llmsrv_models::load(&path, &LoadOptions::default()).unwrap();
+    let apart = load(eyes, "cpu");
+    let png = Picture::new("within", 60, 45).png();
+    let encode = |loaded: Loaded| loaded.vision.unwrap().encode(&png).unwrap();
+    assert_eq!(encode(within).embedding, encode(apart).embedding);
+}
+
+#[test]
+fn lies_of_a_projector_of_gemma4_are_named() {
+    let told = |change: &dyn Fn(&mut crate::tiny::File)| told("gemma4_eyes", change);
+    assert_eq!(told(&|_| {}), "none");
+    let found = told(&|file| {
+        file.tensor("v.position_embd.weight").shape = vec![32, 20, 4];
+    });
+    assert!(
+        found.contains("20 rows, and an image may have 36"),
+        "{found}"
+    );
+    let found = told(&|file| {
+        file.tensor("v.position_embd.weight").shape = vec![32, 80];
+    });
+    assert!(found.contains("v.position_embd.weight"), "{found}");
+    let found = told(&|file| {
+        file.tensor("v.blk.1.attn_k.input_min").bytes = 9f32.to_le_bytes().to_vec();
+    });
+    assert!(found.contains("v.blk.1.attn_k takes 9 to"), "{found}");
+    let found = told(&|file| {
+        file.tensor("v.blk.1.ffn_down.output_max").bytes = f32::NAN.to_le_bytes().to_vec();
+    });
+    assert!(found.contains("v.blk.1.ffn_down takes"), "{found}");
+    let found = told(&|file| {
+        file.tensor("v.blk.2.attn_q_norm.weight").shape = vec![4, 2];
+    });
+    assert!(found.contains("v.blk.2.attn_q_norm.weight"), "{found}");
+    let found = told(&|file| {
+        file.metadata
+            .set("clip.vision.projector.scale_factor", 9u32);
+    });
+    assert!(found.contains("9 of 8 patches become one row"), "{found}");
+    // More rows than an image may ever have: the table is too short for them.
+    let found = told(&|file| {
+        file.metadata
+            .set("clip.vision.image_max_pixels", 1u32 << 24)
+    });
+    assert!(found.contains("an image may have 3072"), "{found}");
+}
+
 /// The registry's Qwen2.5-VL has its encoder in the file of the decoder, under names of its own.
 #[test]
 fn an_encoder_within_the_file_of_qwen25vl_is_the_same() {

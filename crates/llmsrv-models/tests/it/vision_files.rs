@@ -70,6 +70,22 @@ pub(crate) const EYES: &[Eyes] = &[
         exchanged: false,
         dtype: TensorType::F32,
     },
+    Eyes {
+        name: "gemma4_eyes",
+        decoder: "gemma4",
+        projector: "gemma4v",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "gemma4_whole_eyes",
+        decoder: "gemma4_experts",
+        projector: "gemma4v",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
 ];
 
 const IMAGE: usize = 28;
@@ -77,6 +93,9 @@ const PATCH: usize = 7;
 const WIDTH: usize = 32;
 const HIDDEN: usize = 48;
 const LAYERS: usize = 3;
+/// Rows that an image for Gemma 4 has at the most, and patches on a side of one.
+pub(crate) const ROWS: usize = 12;
+const MERGE: usize = 3;
 /// Elements of an embedding of every tiny decoder.
 pub(crate) const OUT: usize = 64;
 
@@ -84,6 +103,16 @@ impl Eyes {
     /// It reads images in their own size.
     pub(crate) fn is_qwen(&self) -> bool {
         self.projector.starts_with("qwen")
+    }
+
+    /// It fills a number of rows.
+    fn is_gemma4(&self) -> bool {
+        self.projector == "gemma4v"
+    }
+
+    /// Its rows are moved to a standard, and what its matrices take and give is bounded.
+    fn is_bounded(&self) -> bool {
+        self.name == "gemma4_eyes"
     }
 
     /// It has windows, and norms without biases.
@@ -142,8 +171,12 @@ impl Eyes {
         metadata.set("general.name", "tiny");
         metadata.set("clip.has_vision_encoder", true);
         metadata.set("clip.projector_type", self.projector);
-        if !self.is_qwen() {
+        if !self.is_qwen() && !self.is_gemma4() {
             metadata.set("clip.use_gelu", !self.class);
+        }
+        if self.is_gemma4() {
+            let pixels = ROWS * (MERGE * PATCH).pow(2);
+            metadata.set("clip.vision.image_max_pixels", pixels as u32);
         }
         if self.is_qwen25() {
             metadata.set("clip.use_silu", true);
@@ -164,14 +197,23 @@ impl Eyes {
             ("block_count", LAYERS),
             ("projection_dim", OUT),
             ("attention.head_count", 4),
-            ("projector.scale_factor", 2),
+            (
+                "projector.scale_factor",
+                if self.is_gemma4() { MERGE } else { 2 },
+            ),
         ] {
             metadata.set(format!("clip.vision.{key}"), value as u32);
         }
-        let eps = if self.is_qwen() { 1e-6f32 } else { 1e-5 };
+        let own_size = self.is_qwen() || self.is_gemma4();
+        let eps = if own_size { 1e-6f32 } else { 1e-5 };
         metadata.set("clip.vision.attention.layer_norm_epsilon", eps);
-        metadata.set("clip.vision.image_mean", vec![0.48f32, 0.46, 0.41]);
-        metadata.set("clip.vision.image_std", vec![0.27f32, 0.26, 0.28]);
+        let (mean, deviation) = if self.is_gemma4() {
+            ([0.0; 3], [1.0; 3])
+        } else {
+            ([0.48f32, 0.46, 0.41], [0.27f32, 0.26, 0.28])
+        };
+        metadata.set("clip.vision.image_mean", mean.to_vec());
+        metadata.set("clip.vision.image_std", deviation.to_vec());
         if self.projector == "mlp" {
             metadata.set("clip.vision.feature_layer", vec![LAYERS as i32]);
         }
@@ -184,8 +226,12 @@ impl Eyes {
         let mut add = |name: &str, shape: &[usize]| list.push((name.to_owned(), shape.to_vec()));
         let n_patches = (IMAGE / PATCH).pow(2);
         add("v.patch_embd.weight", &[PATCH, PATCH, 3, WIDTH]);
-        if self.is_qwen() {
-            self.add_qwen(&mut add);
+        if self.is_qwen() || self.is_gemma4() {
+            if self.is_gemma4() {
+                self.add_gemma4(&mut add);
+            } else {
+                self.add_qwen(&mut add);
+            }
             let as_u64 = |(name, shape): (String, Vec<usize>)| {
                 (name, shape.into_iter().map(|dim| dim as u64).collect())
             };
@@ -237,6 +283,40 @@ impl Eyes {
             (name, shape.into_iter().map(|dim| dim as u64).collect())
         };
         list.into_iter().map(as_u64).collect()
+    }
+
+    /// Adds the tensors of an encoder of Gemma 4 behind the first one.
+    fn add_gemma4(&self, add: &mut dyn FnMut(&str, &[usize])) {
+        add("v.position_embd.weight", &[WIDTH, ROWS * MERGE + 4, 2]);
+        let bounds = ["input_min", "input_max", "output_min", "output_max"];
+        let mut matrices = vec![("mm.input_projection".to_owned(), OUT, WIDTH)];
+        for layer in 0..LAYERS {
+            let name = |part: &str| format!("v.blk.{layer}.{part}");
+            for norm in ["ln1", "ln2", "attn_post_norm", "ffn_post_norm"] {
+                add(&format!("{}.weight", name(norm)), &[WIDTH]);
+            }
+            for norm in ["attn_q_norm", "attn_k_norm"] {
+                add(&format!("{}.weight", name(norm)), &[WIDTH / 4]);
+            }
+            for part in ["attn_q", "attn_k", "attn_v", "attn_out"] {
+                matrices.push((name(part), WIDTH, WIDTH));
+            }
+            matrices.push((name("ffn_gate"), HIDDEN, WIDTH));
+            matrices.push((name("ffn_up"), HIDDEN, WIDTH));
+            matrices.push((name("ffn_down"), WIDTH, HIDDEN));
+        }
+        for (name, n_rows, n_cols) in matrices {
+            add(&format!("{name}.weight"), &[n_cols, n_rows]);
+            // transformers bounds nothing at the projector.
+            let is_bounded = self.is_bounded() && name.starts_with("v.");
+            for bound in bounds.iter().filter(|_| is_bounded) {
+                add(&format!("{name}.{bound}"), &[1]);
+            }
+        }
+        if self.is_bounded() {
+            add("v.std_bias", &[WIDTH]);
+            add("v.std_scale", &[WIDTH]);
+        }
     }
 
     /// Adds the tensors of an encoder of the Qwen family behind the first one.
@@ -299,6 +379,9 @@ impl Eyes {
         let (middle, spread) = match name {
             "v.position_embd.weight" | "v.class_embd" => (0.0, 1.0),
             "v.patch_embd.weight" | "v.patch_embd.weight.1" => (0.0, 0.2),
+            // Some elements are beyond them.
+            name if name.ends_with("_min") => (-1.2, 0.2),
+            name if name.ends_with("_max") => (1.2, 0.2),
             name if name.ends_with("bias") => (0.0, 0.3),
             name if shape.len() == 1 => (
                 1.0,
