@@ -52,6 +52,10 @@ pub(super) struct Config {
     pub deviation: [f32; 3],
     /// Patches of a side that become one row.
     pub merge: usize,
+    /// How heads turn by the place of their patch, if they do.
+    pub turn: Option<Turn>,
+    /// Whether a row of its own ends each line of rows but the last.
+    pub has_breaks: bool,
 }
 
 /// The kinds of projectors, by `clip.projector_type`.
@@ -68,6 +72,9 @@ pub(super) enum Kind {
     /// The same, and as many again of what layers in between give: Qwen3-VL
     /// (<https://arxiv.org/abs/2511.21631>).
     Qwen3,
+    /// Squares of patches through a matrix, then two more, and breaks between lines: Pixtral
+    /// (<https://arxiv.org/abs/2410.07073>), Mistral Small 3.1.
+    Pixtral,
 }
 
 /// What size an image is brought to before it is cut into patches.
@@ -82,6 +89,22 @@ pub(super) enum Sizing {
         /// Larger images are made smaller.
         most_pixels: usize,
     },
+    /// Its own size, filled up to whole rows.
+    Longest {
+        /// Images with longer sides are made smaller.
+        side: usize,
+        /// And so are those of more pixels.
+        most_pixels: usize,
+    },
+}
+
+/// Which elements of a head turn together, and how fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// Pairs are neighbours; else the elements of a pair are half a head apart.
+    pub neighbours: bool,
+    /// Pairs that turn by the column are between those that turn by the line; else they are as fast.
+    pub between: bool,
 }
 
 /// Windows of patches.
@@ -98,18 +121,21 @@ pub(super) struct Windows {
 pub(super) enum Activation {
     /// The tanh approximation of GELU.
     Gelu,
+    /// GELU itself.
+    ExactGelu,
     /// `x * sigmoid(1.702 x)`.
     QuickGelu,
     /// `x * sigmoid(x)`.
     Silu,
 }
 
-const KINDS: [(&str, Kind); 5] = [
+const KINDS: [(&str, Kind); 6] = [
     ("mlp", Kind::Mlp),
     ("gemma3", Kind::Gemma3),
     ("qwen2vl_merger", Kind::Qwen2),
     ("qwen2.5vl_merger", Kind::Qwen25),
     ("qwen3vl_merger", Kind::Qwen3),
+    ("pixtral", Kind::Pixtral),
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
@@ -148,14 +174,31 @@ impl Kind {
             Kind::Mlp => ("", ""),
             Kind::Gemma3 => ("\n\n<start_of_image>", "<end_of_image>\n\n"),
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => ("<|vision_start|>", "<|vision_end|>"),
+            Kind::Pixtral => ("", "[IMG_END]"),
         }
     }
 
-    /// Whether rows are rotated by their place in the image: patches here, rows in the decoder.
+    /// Whether the decoder rotates rows by their place in the image.
     pub(super) fn has_grid(self) -> bool {
         match self {
-            Kind::Mlp | Kind::Gemma3 => false,
+            Kind::Mlp | Kind::Gemma3 | Kind::Pixtral => false,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => true,
+        }
+    }
+
+    /// How heads turn by the place of their patch. The converter of projector files brings the pairs of
+    /// Pixtral together.
+    fn turn(self) -> Option<Turn> {
+        match self {
+            Kind::Mlp | Kind::Gemma3 => None,
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => Some(Turn {
+                neighbours: false,
+                between: false,
+            }),
+            Kind::Pixtral => Some(Turn {
+                neighbours: true,
+                between: true,
+            }),
         }
     }
 }
@@ -189,7 +232,8 @@ impl Config {
             return Err(invalid(format!("{width} elements for {n_heads} heads")));
         }
         // A quarter of each head turns by the line of its patch and a quarter by the column.
-        if kind.has_grid() && !(width / n_heads).is_multiple_of(4) {
+        let turn = kind.turn();
+        if turn.is_some() && !(width / n_heads).is_multiple_of(4) {
             let head_dim = width / n_heads;
             return Err(invalid(format!("heads of {head_dim} elements are rotated")));
         }
@@ -209,6 +253,9 @@ impl Config {
             (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3, _) => source
                 .optional_count("vision.spatial_merge_size")?
                 .unwrap_or(2),
+            (Kind::Pixtral, _) => source
+                .optional_count("vision.spatial_merge_size")?
+                .unwrap_or(1),
             (Kind::Gemma3, Location::Mmproj) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(4),
@@ -217,22 +264,34 @@ impl Config {
                 side / n_rows.unwrap_or(256).isqrt()
             }
         };
-        let most = if kind.has_grid() { MOST_MERGED } else { side };
+        let most = match turn {
+            Some(_) => MOST_MERGED,
+            None => side,
+        };
         if !(1..=most).contains(&merge) {
             return Err(invalid(format!("{merge} of {most} patches become one row")));
         }
-        let sizing = if kind.has_grid() {
-            own_size(source, patch_size * merge)?
-        } else {
-            Sizing::Square(image_size)
+        let sizing = match kind {
+            Kind::Mlp | Kind::Gemma3 => Sizing::Square(image_size),
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
+                let (least_pixels, most_pixels) = own_size(source, patch_size * merge)?;
+                Sizing::Own {
+                    least_pixels,
+                    most_pixels,
+                }
+            }
+            Kind::Pixtral => Sizing::Longest {
+                side: image_size,
+                most_pixels: own_size(source, patch_size * merge)?.1,
+            },
         };
         let windows = match kind {
             Kind::Qwen25 => Some(windows(source, location, n_layers, patch_size * merge)?),
-            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => None,
+            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 | Kind::Pixtral => None,
         };
         let deepstack = match kind {
             Kind::Qwen3 => deepstack(source, location, n_layers)?,
-            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen25 => Vec::new(),
+            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen25 | Kind::Pixtral => Vec::new(),
         };
         if source.has_key("vision.image_grid_pinpoints") {
             tracing::warn!("images are read in one view, not in tiles");
@@ -240,6 +299,8 @@ impl Config {
         let activation = match (source.flag("use_gelu"), source.flag("use_silu")) {
             _ if kind == Kind::Qwen25 => Activation::Silu,
             _ if kind == Kind::Qwen3 => Activation::Gelu,
+            (Some(true), _) if kind == Kind::Pixtral => Activation::ExactGelu,
+            _ if kind == Kind::Pixtral => Activation::Silu,
             _ if location == Location::Decoder => Activation::Gelu,
             (Some(true), _) => Activation::Gelu,
             (_, Some(true)) => Activation::Silu,
@@ -280,7 +341,7 @@ impl Config {
             hidden,
             n_layers,
             norm: match kind {
-                Kind::Qwen25 => NormKind::Rms,
+                Kind::Qwen25 | Kind::Pixtral => NormKind::Rms,
                 Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => NormKind::Layer,
             },
             eps: source
@@ -292,6 +353,8 @@ impl Config {
             mean,
             deviation,
             merge,
+            turn,
+            has_breaks: kind == Kind::Pixtral && source.has(BREAK),
         })
     }
 
@@ -303,13 +366,9 @@ impl Config {
         &self,
         size: impl FnOnce() -> Result<(u32, u32), ImageError>,
     ) -> Result<(u32, u32), ImageError> {
-        let (least, most) = match self.sizing {
-            Sizing::Square(side) => return Ok((side as u32, side as u32)),
-            Sizing::Own {
-                least_pixels,
-                most_pixels,
-            } => (least_pixels as f64, most_pixels as f64),
-        };
+        if let Sizing::Square(side) = self.sizing {
+            return Ok((side as u32, side as u32));
+        }
         let (width, height) = size()?;
         let sides = [width, height].map(f64::from);
         let [shorter, longer] = [sides[0].min(sides[1]), sides[0].max(sides[1])];
@@ -320,7 +379,23 @@ impl Config {
             )));
         }
         let step = (self.patch_size * self.merge) as f64;
-        let mut fitted = sides.map(|side| (side / step).round_ties_even() * step);
+        let (mut fitted, least, most) = match self.sizing {
+            Sizing::Square(side) => ([side as f64; 2], 0, usize::MAX),
+            Sizing::Own {
+                least_pixels,
+                most_pixels,
+            } => {
+                let fitted = sides.map(|side| (side / step).round_ties_even() * step);
+                (fitted, least_pixels, most_pixels)
+            }
+            Sizing::Longest { side, most_pixels } => {
+                let shrink = (longer / side as f64).max(1.0);
+                let within = sides.map(|side| (side / shrink).floor());
+                let fitted = within.map(|side| (side / step).ceil().max(1.0) * step);
+                (fitted, 0, most_pixels)
+            }
+        };
+        let (least, most) = (least as f64, most as f64);
         let area = sides[0] * sides[1];
         if fitted[0] * fitted[1] > most {
             let shrink = (area / most).sqrt();
@@ -335,23 +410,33 @@ impl Config {
     /// Returns how an image of a size that [`Config::fitted`] gave is cut into patches.
     pub(super) fn tiling(&self, (width, height): (u32, u32)) -> Tiling {
         let [width, height] = [width, height].map(|side| side as usize / self.patch_size);
-        if !self.kind.has_grid() {
+        if self.turn.is_none() {
             return Tiling::in_lines(width, height);
         }
         let (width, height) = (width / self.merge, height / self.merge);
         let side = self.windows.as_ref().map(|windows| windows.side);
-        Tiling::in_windows(width, height, self.merge, side)
+        let mut tiling = Tiling::in_windows(width, height, self.merge, side);
+        if !self.kind.has_grid() {
+            tiling.grid = None;
+        }
+        tiling
     }
 
     /// Returns how many rows an image of that size becomes.
     pub(super) fn n_rows(&self, (width, height): (u32, u32)) -> usize {
         let side = self.patch_size * self.merge;
-        (width as usize / side) * (height as usize / side)
+        let (width, height) = (width as usize / side, height as usize / side);
+        let n_breaks = if self.has_breaks {
+            height.saturating_sub(1)
+        } else {
+            0
+        };
+        width * height + n_breaks
     }
 }
 
-/// Reads how large images may be, in rows of `row` times `row` pixels.
-fn own_size(source: &Source, row: usize) -> Result<Sizing, LoadError> {
+/// Reads how many pixels images may have, at least and at most, in rows of `row` times `row` pixels.
+fn own_size(source: &Source, row: usize) -> Result<(usize, usize), LoadError> {
     let limit = |keys: [&str; 2]| -> Result<Option<usize>, LoadError> {
         for key in keys {
             if let Some(pixels) = source.optional_count(key)? {
@@ -364,10 +449,8 @@ fn own_size(source: &Source, row: usize) -> Result<Sizing, LoadError> {
     let most = limit(["vision.image_max_pixels", "vision.longest_edge"])?;
     let largest = (MOST_ROWS * row * row).min(MOST_PIXELS);
     let most_pixels = most.unwrap_or(largest).min(largest);
-    Ok(Sizing::Own {
-        least_pixels: least.unwrap_or(LEAST_ROWS * row * row).min(most_pixels),
-        most_pixels,
-    })
+    let least_pixels = least.unwrap_or(LEAST_ROWS * row * row).min(most_pixels);
+    Ok((least_pixels, most_pixels))
 }
 
 /// Reads which layers have windows, and how large they are; a row of the result has `row` pixels on a
@@ -456,6 +539,9 @@ fn colours(source: &Source, key: &str, least: f32) -> Result<[f32; 3], LoadError
 fn unsupported(message: &str) -> LoadError {
     LoadError::Unsupported(message.into())
 }
+
+/// Tensor of the row between lines.
+pub(super) const BREAK: &str = "v.token_embd.img_break";
 
 /// Far above every published encoder.
 const LARGEST_IMAGE: usize = 4096;

@@ -9,7 +9,7 @@ use candle_core::{D, Device, Result, Tensor};
 use rayon::{ThreadPool, prelude::*};
 
 use super::{
-    config::{Activation, Config},
+    config::{Activation, Config, Turn},
     tiling::Tiling,
     weights::{Layer, Linear, Merger, Norm, Positions, Projector, Weights},
 };
@@ -33,7 +33,8 @@ impl Encoder {
             for rows in &further {
                 parts.push(self.in_order(rows, tiling)?);
             }
-            Tensor::cat(&parts, 1)?.flatten_all()?.to_vec1()
+            let rows = self.in_lines(&Tensor::cat(&parts, 1)?, tiling)?;
+            rows.flatten_all()?.to_vec1()
         })
     }
 
@@ -60,15 +61,11 @@ impl Encoder {
         if let Some(weights) = &weights.pre_norm {
             x = norm(&x, weights, config)?;
         }
-        let rotation = if config.kind.has_grid() {
-            Some(Rotation::new(
-                config.width / config.n_heads,
-                tiling,
-                device,
-            )?)
-        } else {
-            None
-        };
+        let head_dim = config.width / config.n_heads;
+        let rotation = config
+            .turn
+            .map(|turn| Rotation::new(turn, head_dim, tiling, device));
+        let rotation = rotation.transpose()?;
         let whole = 0..x.dim(0)?;
         let mut further = Vec::new();
         for (idx, layer) in weights.layers.iter().enumerate() {
@@ -175,6 +172,21 @@ impl Encoder {
             Projector::Mlp(first, None) => linear(x, first)?.gelu(),
             Projector::Mlp(first, Some(second)) => linear(&linear(x, first)?.gelu()?, second),
             Projector::Merger(merger) => self.in_order(&self.merged(x, merger)?, tiling),
+            Projector::Pixtral {
+                merger,
+                first,
+                second,
+            } => {
+                let rows = match merger {
+                    Some((weights, matrix)) => {
+                        let x = norm(x, weights, &self.config)?;
+                        linear(&self.unfolded(&x)?, matrix)?
+                    }
+                    None => x.clone(),
+                };
+                let rows = linear(&linear(&rows, first)?.gelu_erf()?, second)?;
+                self.in_order(&rows, tiling)
+            }
             Projector::Gemma3 {
                 norm: weight,
                 matrix,
@@ -197,6 +209,31 @@ impl Encoder {
             rows = norm(&rows, weights, &self.config)?;
         }
         linear(&linear(&rows, &merger.first)?.gelu_erf()?, &merger.second)
+    }
+
+    /// Makes a row of each square of patches, element by element: the first of all patches, then the
+    /// second of all.
+    fn unfolded(&self, x: &Tensor) -> Result<Tensor> {
+        let (width, n_merged) = (self.config.width, self.config.merge.pow(2));
+        let squares = x.reshape(((), n_merged, width))?.transpose(1, 2)?;
+        squares.contiguous()?.reshape(((), n_merged * width))
+    }
+
+    /// Ends each line of rows but the last with a break, if the encoder has one.
+    fn in_lines(&self, rows: &Tensor, tiling: &Tiling) -> Result<Tensor> {
+        let Some(line_break) = &self.weights.line_break else {
+            return Ok(rows.clone());
+        };
+        let width = tiling.sides.width / self.config.merge;
+        let n_lines = tiling.sides.height / self.config.merge;
+        let mut parts = Vec::with_capacity(2 * n_lines);
+        for line in 0..n_lines {
+            if line > 0 {
+                parts.push(line_break.unsqueeze(0)?);
+            }
+            parts.push(rows.narrow(0, line * width, width)?);
+        }
+        Tensor::cat(&parts, 0)
     }
 
     /// Brings rows from the order of windows into that of lines.
@@ -260,31 +297,35 @@ fn stretched(table: &Tensor, side: usize, tiling: &Tiling) -> Result<Tensor> {
     sum.ok_or_else(|| candle_core::Error::Msg("an image without patches".into()))
 }
 
-/// Turns pairs of elements of a head by the place of its patch: element `i` and the one half a head
-/// further. The first half of the pairs turns by the line, the second by the column.
+/// Turns pairs of elements of a head by the place of its patch. The first half of the pairs turns by the
+/// line, the second by the column.
 struct Rotation {
+    turn: Turn,
     /// `[n, head_dim / 2]`.
     cos: Tensor,
     sin: Tensor,
 }
 
 impl Rotation {
-    fn new(head_dim: usize, tiling: &Tiling, device: &Device) -> Result<Rotation> {
+    fn new(turn: Turn, head_dim: usize, tiling: &Tiling, device: &Device) -> Result<Rotation> {
         let n_each = head_dim / 4;
-        let angles = |place: usize| {
-            let frequency =
-                move |pair: usize| ROTATION_BASE.powf(-(pair as f64) / n_each.max(1) as f64);
+        let angles = |place: usize, offset: f64| {
+            let frequency = move |pair: usize| {
+                ROTATION_BASE.powf(-(pair as f64 + offset) / n_each.max(1) as f64)
+            };
             (0..n_each).map(move |pair| place as f64 * frequency(pair))
         };
+        let offset = if turn.between { 0.5 } else { 0.0 };
         let patches = tiling.patches.iter();
         let all: Vec<f64> = patches
-            .flat_map(|(line, column)| angles(*line).chain(angles(*column)))
+            .flat_map(|(line, column)| angles(*line, 0.0).chain(angles(*column, offset)))
             .collect();
         let table = |function: fn(f64) -> f64| {
             let values: Vec<f32> = all.iter().map(|angle| function(*angle) as f32).collect();
             Tensor::from_vec(values, (tiling.patches.len(), 2 * n_each), device)
         };
         Ok(Rotation {
+            turn,
             cos: table(f64::cos)?,
             sin: table(f64::sin)?,
         })
@@ -292,10 +333,23 @@ impl Rotation {
 
     /// Rotates heads, `[heads, n, head_dim]`.
     fn turn(&self, heads: &Tensor) -> Result<Tensor> {
-        let half = heads.dim(2)? / 2;
-        let (first, second) = (heads.narrow(2, 0, half)?, heads.narrow(2, half, half)?);
+        let (n_heads, n, head_dim) = heads.dims3()?;
+        let half = head_dim / 2;
+        let (first, second) = if self.turn.neighbours {
+            let pairs = heads.reshape((n_heads, n, half, 2))?;
+            (
+                pairs.narrow(3, 0, 1)?.squeeze(3)?,
+                pairs.narrow(3, 1, 1)?.squeeze(3)?,
+            )
+        } else {
+            (heads.narrow(2, 0, half)?, heads.narrow(2, half, half)?)
+        };
         let new_first = (first.broadcast_mul(&self.cos)? - second.broadcast_mul(&self.sin)?)?;
         let new_second = (second.broadcast_mul(&self.cos)? + first.broadcast_mul(&self.sin)?)?;
+        if self.turn.neighbours {
+            let pairs = Tensor::stack(&[new_first, new_second], 3)?;
+            return pairs.reshape((n_heads, n, head_dim));
+        }
         Tensor::cat(&[new_first, new_second], 2)
     }
 }
@@ -359,6 +413,7 @@ fn norm(x: &Tensor, weights: &Norm, config: &Config) -> Result<Tensor> {
 fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
     match activation {
         Activation::Gelu => x.gelu(),
+        Activation::ExactGelu => x.gelu_erf(),
         Activation::Silu => x.silu(),
         Activation::QuickGelu => x / ((x * -1.702)?.exp()? + 1.0)?,
     }

@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 use llmsrv_engine::LoadError;
 
-use super::config::{Config, Kind, Location, Sizing};
+use super::config::{BREAK, Config, Kind, Location, Sizing};
 use crate::source::{FileMatrix, Source, invalid};
 
 /// All weights of an encoder.
@@ -22,6 +22,8 @@ pub(super) struct Weights {
     pub post_norm: Option<Norm>,
     /// To the decoder's embeddings.
     pub projector: Projector,
+    /// Row between lines of rows.
+    pub line_break: Option<Tensor>,
 }
 
 /// Rows that are added to those of patches.
@@ -64,6 +66,16 @@ pub(super) enum Projector {
     Mlp(Linear, Option<Linear>),
     /// Patches side by side, normed by themselves before.
     Merger(Merger),
+    /// A norm of patches and a matrix from a square of them, if there are squares; then two matrices,
+    /// GELU between.
+    Pixtral {
+        /// The norm and the matrix.
+        merger: Option<(Norm, Linear)>,
+        /// To the width of the decoder.
+        first: Linear,
+        /// From there.
+        second: Linear,
+    },
     /// The weight of an RMS norm, then a matrix that is stored transposed.
     Gemma3 {
         /// Weight of the norm of the averages.
@@ -178,7 +190,7 @@ impl Weights {
             Location::Decoder => match config.kind {
                 Kind::Gemma3 => &WITHIN,
                 Kind::Qwen3 => &WITHIN_QWEN3,
-                Kind::Mlp | Kind::Qwen2 | Kind::Qwen25 => &MMPROJ,
+                Kind::Mlp | Kind::Qwen2 | Kind::Qwen25 | Kind::Pixtral => &MMPROJ,
             },
         };
         let loader = Loader {
@@ -195,7 +207,7 @@ impl Weights {
         let class = loader.optional("v.class_embd", width)?;
         let positions = match config.sizing {
             Sizing::Own { .. } if config.kind == Kind::Qwen3 => loader.stretched()?,
-            Sizing::Own { .. } => Positions::No,
+            Sizing::Own { .. } | Sizing::Longest { .. } => Positions::No,
             Sizing::Square(side) => {
                 let n_patches = (side / config.patch_size).pow(2);
                 let n_positions = n_patches + usize::from(class.is_some());
@@ -208,10 +220,18 @@ impl Weights {
             patch,
             class,
             positions,
-            pre_norm: loader.optional_norm("v.pre_ln")?,
+            pre_norm: match config.kind {
+                Kind::Pixtral => Some(loader.norm("v.pre_ln")?),
+                _ => loader.optional_norm("v.pre_ln")?,
+            },
             layers: layers.collect::<Result<_, _>>()?,
             post_norm: loader.optional_norm(names.post_norm)?,
             projector: loader.projector(out_width)?,
+            line_break: if config.has_breaks {
+                Some(loader.vector(source.vector(BREAK, out_width)?)?)
+            } else {
+                None
+            },
         })
     }
 }
@@ -346,7 +366,9 @@ impl Loader<'_> {
             output: self.linear(&name(names.output), width, width)?,
             feed_forward_norm: self.norm(&name(names.feed_forward_norm))?,
             gate: match self.config.kind {
-                Kind::Qwen25 => Some(self.linear(&name("ffn_gate"), hidden, width)?),
+                Kind::Qwen25 | Kind::Pixtral => {
+                    Some(self.linear(&name("ffn_gate"), hidden, width)?)
+                }
                 Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => None,
             },
             up: self.linear(&name(up), hidden, width)?,
@@ -365,6 +387,20 @@ impl Loader<'_> {
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
                 let merger = self.merger(self.names.merger, out_width)?;
                 Ok(Projector::Merger(merger))
+            }
+            Kind::Pixtral => {
+                let n_merged = self.config.merge.pow(2);
+                let merger = if n_merged > 1 || source.has("mm.patch_merger.weight") {
+                    let matrix = self.linear("mm.patch_merger", width, n_merged * width)?;
+                    Some((self.norm("mm.input_norm")?, matrix))
+                } else {
+                    None
+                };
+                Ok(Projector::Pixtral {
+                    merger,
+                    first: self.linear("mm.1", out_width, width)?,
+                    second: self.linear("mm.2", out_width, out_width)?,
+                })
             }
             // Only the projector of LLaVA has these two and nothing between.
             Kind::Mlp if source.has("mm.1.weight") || source.has("mm.3.weight") => {

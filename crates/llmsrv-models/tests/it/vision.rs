@@ -15,7 +15,7 @@ use crate::{
     vision_files::{EYES, Eyes, OUT, Picture, pictures},
 };
 
-/// What `fixtures/make_vision.py` writes, and `fixtures/make_vision_qwen.py`.
+/// What `fixtures/make_vision.py` writes, and the scripts for other kinds beside it.
 #[derive(Deserialize)]
 struct Expected {
     fingerprint: String,
@@ -701,6 +701,116 @@ fn lies_of_a_projector_with_windows_are_named() {
         let words = "qwen2vl.rope.dimension_sections is [";
         assert!(error.contains(words) && !error.contains('\n'), "{error}");
     }
+}
+
+/// Sides are filled up to whole rows, a longest side and a number of rows are not exceeded, and each line
+/// of rows but the last ends in a break, if the file has one.
+#[test]
+fn lines_of_rows_end_in_breaks() {
+    let loaded = |change: &dyn Fn(&mut crate::tiny::File)| {
+        let eyes = named("mistral3_eyes");
+        let mut file = eyes.file();
+        change(&mut file);
+        let loaded = load_bytes(&eyes.decoder_file().bytes(), &file.bytes(), "cpu").unwrap();
+        loaded.vision.unwrap()
+    };
+    let larger = |file: &mut crate::tiny::File| {
+        file.metadata.set("clip.vision.image_size", 1540u32);
+    };
+    let vision = loaded(&larger);
+    assert_eq!(vision.marks(), ("", "[IMG_END]"));
+    for (width, height, columns, lines) in [
+        (28, 28, 2, 2),
+        (29, 28, 3, 2),
+        (1, 1, 1, 1),
+        (60, 6000, 2, 110),
+        // A row is 14 pixels wide: of 110 x 110 rows no more than 1024 are made.
+        (1540, 1540, 32, 32),
+        (3000, 1500, 45, 22),
+    ] {
+        let png = Picture::new("size", width, height).png();
+        let rows = vision.rows(&png).unwrap();
+        assert_eq!(rows, (columns + 1) * lines - 1, "{width} x {height}");
+        if rows < 300 {
+            let image = vision.encode(&png).unwrap();
+            assert_eq!((image.rows, image.grid), (rows, None));
+            assert_eq!(image.embedding.len(), rows * OUT);
+        }
+    }
+    let png = Picture::new("lines", 42, 40).png();
+    let with = vision.encode(&png).unwrap();
+    let without = loaded(&|file| {
+        larger(file);
+        let name = "v.token_embd.img_break";
+        file.tensors.retain(|tensor| tensor.name != name);
+    });
+    let without = without.encode(&png).unwrap();
+    assert_eq!((with.rows, without.rows), (11, 9));
+    let lines: Vec<&[f32]> = [0, 1, 2, 4, 5, 6, 8, 9, 10].map(|row| with.row(row)).into();
+    assert_eq!(lines.concat(), without.embedding);
+    assert_eq!(with.row(3), with.row(7));
+    // Fewer pixels, if the file wants it.
+    let fewer = loaded(&|file| {
+        larger(file);
+        file.metadata
+            .set("clip.vision.image_max_pixels", 14u32 * 14 * 4);
+    });
+    let png = Picture::new("fewer", 45, 45).png();
+    assert_eq!(fewer.rows(&png).unwrap(), 2 * 2 + 1);
+    let line = Picture::new("line", 401, 2).png();
+    let found = refused(&*vision, &line);
+    assert!(found.starts_with("the image has 401 x 2 pixels"), "{found}");
+}
+
+#[test]
+fn lies_of_a_pixtral_projector_are_named() {
+    let key = |eyes: &str, key: &str, value: u32| {
+        let key = format!("clip.vision.{key}");
+        told(eyes, &|file| file.metadata.set(key.clone(), value))
+    };
+    assert_eq!(told("mistral3_eyes", &|_| {}), "none");
+    for (name, value, words) in [
+        ("image_size", 0, "clip.vision.image_size is missing"),
+        ("image_size", 1 << 20, "too large"),
+        ("patch_size", 43, "too large"),
+        ("patch_size", 14, "v.patch_embd.weight has shape"),
+        ("spatial_merge_size", 9, "9 of 8 patches"),
+        // Nothing is merged, as if the key were not there.
+        ("spatial_merge_size", 0, "mm.patch_merger.weight has shape"),
+        ("spatial_merge_size", 1, "mm.patch_merger.weight has shape"),
+        ("attention.head_count", 16, "heads of 2 elements"),
+        ("feed_forward_length", 47, "v.blk.0.ffn_"),
+        ("block_count", 4, "v.blk.3"),
+    ] {
+        let found = key("mistral3_eyes", name, value);
+        assert!(found.contains(words), "{name} {value}: {found}");
+        assert!(found.starts_with("invalid model file: "), "{found}");
+        assert!(!found.contains('\n'), "{found:?}");
+    }
+    let found = key("pixtral_eyes", "spatial_merge_size", 2);
+    assert!(found.contains("mm.patch_merger.weight"), "{found}");
+    for name in [
+        "v.pre_ln.weight",
+        "mm.1.weight",
+        "mm.2.weight",
+        "mm.input_norm.weight",
+        "mm.patch_merger.weight",
+        "v.blk.2.ffn_gate.weight",
+        "v.blk.1.ln2.weight",
+    ] {
+        let found = told("mistral3_eyes", &|file| {
+            file.tensors.retain(|tensor| tensor.name != name);
+        });
+        let missing = format!("tensor {name} is missing");
+        assert!(found.contains(&missing), "{name}: {found}");
+    }
+    let found = told("mistral3_eyes", &|file| {
+        file.tensor("v.token_embd.img_break").shape = vec![16, 4];
+    });
+    assert!(
+        found.contains("v.token_embd.img_break has shape"),
+        "{found}"
+    );
 }
 
 #[test]

@@ -70,6 +70,22 @@ pub(crate) const EYES: &[Eyes] = &[
         exchanged: false,
         dtype: TensorType::F32,
     },
+    Eyes {
+        name: "pixtral_eyes",
+        decoder: "llama",
+        projector: "pixtral",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "mistral3_eyes",
+        decoder: "mistral3",
+        projector: "pixtral",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
 ];
 
 const IMAGE: usize = 28;
@@ -77,6 +93,10 @@ const PATCH: usize = 7;
 const WIDTH: usize = 32;
 const HIDDEN: usize = 48;
 const LAYERS: usize = 3;
+/// The longest side of an image for a pixtral projector.
+const LONGEST: usize = 42;
+/// The token whose embedding ends a line of rows.
+const BREAK: usize = 12;
 /// Elements of an embedding of every tiny decoder.
 pub(crate) const OUT: usize = 64;
 
@@ -106,6 +126,16 @@ impl Eyes {
     /// Parts of a row, each as wide as an embedding.
     pub(crate) fn n_parts(&self) -> usize {
         if self.is_qwen3() { 3 } else { 1 }
+    }
+
+    /// Its rows are lines with breaks between.
+    pub(crate) fn is_pixtral(&self) -> bool {
+        self.projector == "pixtral"
+    }
+
+    /// Squares of patches become a row of its pixtral projector, as in Mistral Small 3.1.
+    fn merges(&self) -> bool {
+        self.is_pixtral() && self.decoder == "mistral3"
     }
 
     /// Layers on the way give parts of the rows, too.
@@ -142,7 +172,9 @@ impl Eyes {
         metadata.set("general.name", "tiny");
         metadata.set("clip.has_vision_encoder", true);
         metadata.set("clip.projector_type", self.projector);
-        if !self.is_qwen() {
+        if self.merges() {
+            metadata.set("clip.use_silu", true);
+        } else if !self.is_qwen() {
             metadata.set("clip.use_gelu", !self.class);
         }
         if self.is_qwen25() {
@@ -168,6 +200,12 @@ impl Eyes {
         ] {
             metadata.set(format!("clip.vision.{key}"), value as u32);
         }
+        if self.is_pixtral() {
+            metadata.set("clip.vision.image_size", LONGEST as u32);
+        }
+        if self.merges() {
+            metadata.set("clip.vision.spatial_merge_size", 2u32);
+        }
         let eps = if self.is_qwen() { 1e-6f32 } else { 1e-5 };
         metadata.set("clip.vision.attention.layer_norm_epsilon", eps);
         metadata.set("clip.vision.image_mean", vec![0.48f32, 0.46, 0.41]);
@@ -186,6 +224,13 @@ impl Eyes {
         add("v.patch_embd.weight", &[PATCH, PATCH, 3, WIDTH]);
         if self.is_qwen() {
             self.add_qwen(&mut add);
+            let as_u64 = |(name, shape): (String, Vec<usize>)| {
+                (name, shape.into_iter().map(|dim| dim as u64).collect())
+            };
+            return list.into_iter().map(as_u64).collect();
+        }
+        if self.is_pixtral() {
+            self.add_pixtral(&mut add);
             let as_u64 = |(name, shape): (String, Vec<usize>)| {
                 (name, shape.into_iter().map(|dim| dim as u64).collect())
             };
@@ -293,8 +338,42 @@ impl Eyes {
         }
     }
 
+    /// Adds the tensors of a pixtral encoder behind the first one.
+    fn add_pixtral(&self, add: &mut dyn FnMut(&str, &[usize])) {
+        add("v.pre_ln.weight", &[WIDTH]);
+        for layer in 0..LAYERS {
+            let name = |part: &str| format!("v.blk.{layer}.{part}.weight");
+            add(&name("ln1"), &[WIDTH]);
+            add(&name("ln2"), &[WIDTH]);
+            for part in ["attn_q", "attn_k", "attn_v", "attn_out"] {
+                add(&name(part), &[WIDTH, WIDTH]);
+            }
+            add(&name("ffn_gate"), &[WIDTH, HIDDEN]);
+            add(&name("ffn_up"), &[WIDTH, HIDDEN]);
+            add(&name("ffn_down"), &[HIDDEN, WIDTH]);
+        }
+        add("mm.1.weight", &[WIDTH, OUT]);
+        add("mm.2.weight", &[OUT, OUT]);
+        if self.merges() {
+            add("mm.input_norm.weight", &[WIDTH]);
+            add("mm.patch_merger.weight", &[4 * WIDTH, WIDTH]);
+        } else {
+            add("mm.1.bias", &[OUT]);
+            add("mm.2.bias", &[OUT]);
+        }
+        add("v.token_embd.img_break", &[OUT]);
+    }
+
     /// Random values of a size that keeps activations near one.
     fn values(&self, name: &str, shape: &[u64]) -> Vec<f32> {
+        if name == "v.token_embd.img_break" {
+            let mut decoder = self.decoder_file();
+            let embeddings = decoder.tensor("token_embd.weight").bytes.chunks_exact(4);
+            let row = embeddings.skip(BREAK * OUT).take(OUT);
+            return row
+                .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+                .collect();
+        }
         let mut random = Random::new(&format!("{} {name}", self.name));
         let (middle, spread) = match name {
             "v.position_embd.weight" | "v.class_embd" => (0.0, 1.0),
