@@ -75,6 +75,9 @@ pub(super) enum Kind {
     /// Squares of patches through a matrix, then two more, and breaks between lines: Pixtral
     /// (<https://arxiv.org/abs/2410.07073>), Mistral Small 3.1.
     Pixtral,
+    /// Squares of patches through a matrix, a norm and a gated network: GLM-OCR
+    /// (<https://arxiv.org/abs/2603.10910>).
+    Glm,
 }
 
 /// What size an image is brought to before it is cut into patches.
@@ -84,6 +87,8 @@ pub(super) enum Sizing {
     Square(usize),
     /// About its own size, stretched to whole rows.
     Own {
+        /// Images with a side of less than a row are first enlarged to one.
+        from_row: bool,
         /// Smaller images are enlarged to as many pixels.
         least_pixels: usize,
         /// Larger images are made smaller.
@@ -129,23 +134,25 @@ pub(super) enum Activation {
     Silu,
 }
 
-const KINDS: [(&str, Kind); 6] = [
+const KINDS: [(&str, Kind); 7] = [
     ("mlp", Kind::Mlp),
     ("gemma3", Kind::Gemma3),
     ("qwen2vl_merger", Kind::Qwen2),
     ("qwen2.5vl_merger", Kind::Qwen25),
     ("qwen3vl_merger", Kind::Qwen3),
     ("pixtral", Kind::Pixtral),
+    ("glm4v", Kind::Glm),
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
-const WITHIN: [(&str, Kind, &str); 6] = [
+const WITHIN: [(&str, Kind, &str); 7] = [
     ("gemma3", Kind::Gemma3, "v.patch_embedding.weight"),
     ("qwen2vl", Kind::Qwen25, "v.patch_embd.weight"),
     ("qwen3vl", Kind::Qwen3, "v.patch_embed.weight"),
     ("qwen3vlmoe", Kind::Qwen3, "v.patch_embed.weight"),
     ("qwen35", Kind::Qwen3, "v.patch_embed.weight"),
     ("qwen35moe", Kind::Qwen3, "v.patch_embed.weight"),
+    ("glm4", Kind::Glm, "v.patch_embd.weight"),
 ];
 
 /// Returns the kind of the encoder in the file of a decoder, if that is known.
@@ -175,6 +182,7 @@ impl Kind {
             Kind::Gemma3 => ("\n\n<start_of_image>", "<end_of_image>\n\n"),
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => ("<|vision_start|>", "<|vision_end|>"),
             Kind::Pixtral => ("", "[IMG_END]"),
+            Kind::Glm => ("<|begin_of_image|>", "<|end_of_image|>"),
         }
     }
 
@@ -182,7 +190,7 @@ impl Kind {
     pub(super) fn has_grid(self) -> bool {
         match self {
             Kind::Mlp | Kind::Gemma3 | Kind::Pixtral => false,
-            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => true,
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => true,
         }
     }
 
@@ -191,7 +199,7 @@ impl Kind {
     fn turn(self) -> Option<Turn> {
         match self {
             Kind::Mlp | Kind::Gemma3 => None,
-            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => Some(Turn {
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => Some(Turn {
                 neighbours: false,
                 between: false,
             }),
@@ -250,7 +258,7 @@ impl Config {
         let side = image_size / patch_size;
         let merge = match (kind, location) {
             (Kind::Mlp, _) => 1,
-            (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3, _) => source
+            (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm, _) => source
                 .optional_count("vision.spatial_merge_size")?
                 .unwrap_or(2),
             (Kind::Pixtral, _) => source
@@ -273,31 +281,32 @@ impl Config {
         }
         let sizing = match kind {
             Kind::Mlp | Kind::Gemma3 => Sizing::Square(image_size),
-            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
-                let (least_pixels, most_pixels) = own_size(source, patch_size * merge)?;
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => {
+                let (least_pixels, most_pixels) = own_size(source, kind, patch_size * merge)?;
                 Sizing::Own {
+                    from_row: kind == Kind::Glm,
                     least_pixels,
                     most_pixels,
                 }
             }
             Kind::Pixtral => Sizing::Longest {
                 side: image_size,
-                most_pixels: own_size(source, patch_size * merge)?.1,
+                most_pixels: own_size(source, kind, patch_size * merge)?.1,
             },
         };
         let windows = match kind {
             Kind::Qwen25 => Some(windows(source, location, n_layers, patch_size * merge)?),
-            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 | Kind::Pixtral => None,
+            _ => None,
         };
         let deepstack = match kind {
             Kind::Qwen3 => deepstack(source, location, n_layers)?,
-            Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen25 | Kind::Pixtral => Vec::new(),
+            _ => Vec::new(),
         };
         if source.has_key("vision.image_grid_pinpoints") {
             tracing::warn!("images are read in one view, not in tiles");
         }
         let activation = match (source.flag("use_gelu"), source.flag("use_silu")) {
-            _ if kind == Kind::Qwen25 => Activation::Silu,
+            _ if matches!(kind, Kind::Qwen25 | Kind::Glm) => Activation::Silu,
             _ if kind == Kind::Qwen3 => Activation::Gelu,
             (Some(true), _) if kind == Kind::Pixtral => Activation::ExactGelu,
             _ if kind == Kind::Pixtral => Activation::Silu,
@@ -307,16 +316,21 @@ impl Config {
             _ => Activation::QuickGelu,
         };
         let [mean, deviation] = match location {
-            // Of those within decoders only the files of this kind have them.
-            Location::Decoder if kind == Kind::Qwen3 && source.has_key("vision.image_mean") => [
-                colours(source, "vision.image_mean", f32::MIN)?,
-                colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
-            ],
+            // Of those within decoders only the files of these kinds have them.
+            Location::Decoder
+                if matches!(kind, Kind::Qwen3 | Kind::Glm)
+                    && source.has_key("vision.image_mean") =>
+            {
+                [
+                    colours(source, "vision.image_mean", f32::MIN)?,
+                    colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
+                ]
+            }
             Location::Mmproj => [
                 colours(source, "vision.image_mean", f32::MIN)?,
                 colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
             ],
-            Location::Decoder if kind == Kind::Qwen25 => CLIP_COLOURS,
+            Location::Decoder if matches!(kind, Kind::Qwen25 | Kind::Glm) => CLIP_COLOURS,
             Location::Decoder => [[0.5; 3]; 2],
         };
         let up = match (kind, location) {
@@ -341,12 +355,18 @@ impl Config {
             hidden,
             n_layers,
             norm: match kind {
-                Kind::Qwen25 | Kind::Pixtral => NormKind::Rms,
+                Kind::Qwen25 | Kind::Pixtral | Kind::Glm => NormKind::Rms,
                 Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => NormKind::Layer,
             },
             eps: source
-                .positive("vision.attention.layer_norm_epsilon")?
-                .unwrap_or(if kind.has_grid() { 1e-6 } else { 1e-5 }),
+                .first_positive(&[
+                    "vision.attention.layer_norm_epsilon",
+                    "vision.attention.layer_norm_rms_epsilon",
+                ])?
+                .unwrap_or(match kind {
+                    Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => 1e-6,
+                    Kind::Mlp | Kind::Gemma3 | Kind::Pixtral | Kind::Glm => 1e-5,
+                }),
             windows,
             deepstack,
             activation,
@@ -370,7 +390,7 @@ impl Config {
             return Ok((side as u32, side as u32));
         }
         let (width, height) = size()?;
-        let sides = [width, height].map(f64::from);
+        let mut sides = [width, height].map(f64::from);
         let [shorter, longer] = [sides[0].min(sides[1]), sides[0].max(sides[1])];
         if longer > MOST_STRETCHED * shorter {
             return Err(ImageError::Invalid(format!(
@@ -382,9 +402,13 @@ impl Config {
         let (mut fitted, least, most) = match self.sizing {
             Sizing::Square(side) => ([side as f64; 2], 0, usize::MAX),
             Sizing::Own {
+                from_row,
                 least_pixels,
                 most_pixels,
             } => {
+                if from_row && shorter < step {
+                    sides = sides.map(|side| (side * (step / shorter)).floor());
+                }
                 let fitted = sides.map(|side| (side / step).round_ties_even() * step);
                 (fitted, least_pixels, most_pixels)
             }
@@ -436,7 +460,7 @@ impl Config {
 }
 
 /// Reads how many pixels images may have, at least and at most, in rows of `row` times `row` pixels.
-fn own_size(source: &Source, row: usize) -> Result<(usize, usize), LoadError> {
+fn own_size(source: &Source, kind: Kind, row: usize) -> Result<(usize, usize), LoadError> {
     let limit = |keys: [&str; 2]| -> Result<Option<usize>, LoadError> {
         for key in keys {
             if let Some(pixels) = source.optional_count(key)? {
@@ -447,9 +471,23 @@ fn own_size(source: &Source, row: usize) -> Result<(usize, usize), LoadError> {
     };
     let least = limit(["vision.image_min_pixels", "vision.shortest_edge"])?;
     let most = limit(["vision.image_max_pixels", "vision.longest_edge"])?;
+    // These count both frames of a still image.
+    let [both_least, both_most] = match kind {
+        Kind::Glm => [
+            source.optional_count("vision.min_pixels")?,
+            source.optional_count("vision.max_pixels")?,
+        ],
+        _ => [None, None],
+    };
+    let least = least.or(both_least.map(|pixels| pixels / 2));
+    let most = most.or(both_most.map(|pixels| pixels / 2));
+    let least_rows = match kind {
+        Kind::Glm => 2 * LEAST_ROWS,
+        _ => LEAST_ROWS,
+    };
     let largest = (MOST_ROWS * row * row).min(MOST_PIXELS);
     let most_pixels = most.unwrap_or(largest).min(largest);
-    let least_pixels = least.unwrap_or(LEAST_ROWS * row * row).min(most_pixels);
+    let least_pixels = least.unwrap_or(least_rows * row * row).min(most_pixels);
     Ok((least_pixels, most_pixels))
 }
 

@@ -106,17 +106,22 @@ impl Encoder {
         let (n, width) = x.dims2()?;
         let head_dim = width / n_heads;
         let scale = 1.0 / (head_dim as f64).sqrt();
-        let heads = |weights: &Linear| -> Result<Tensor> {
-            let heads = linear(x, weights)?.reshape((n, n_heads, head_dim))?;
+        let heads = |weights: &Linear, weights_of_norm: Option<&Norm>| -> Result<Tensor> {
+            let mut heads = linear(x, weights)?.reshape((n, n_heads, head_dim))?;
+            if let Some(weights) = weights_of_norm {
+                heads = norm(&heads, weights, &self.config)?;
+            }
             heads.transpose(0, 1)?.contiguous() // [heads, n, head_dim]
         };
         let rotated = |heads: Tensor| match rotation {
             Some(rotation) => rotation.turn(&heads),
             None => Ok(heads),
         };
-        let query = (rotated(heads(&layer.query)?)? * scale)?;
-        let key = rotated(heads(&layer.key)?)?.transpose(1, 2)?;
-        let value = heads(&layer.value)?;
+        let query = heads(&layer.query, layer.query_norm.as_ref())?;
+        let query = (rotated(query)? * scale)?;
+        let key = heads(&layer.key, layer.key_norm.as_ref())?;
+        let key = rotated(key)?.transpose(1, 2)?;
+        let value = heads(&layer.value, None)?;
         let attended = if self.device.is_cpu() {
             self.attend_by_head(&query, &key, &value, windows)?
         } else {
@@ -186,6 +191,19 @@ impl Encoder {
                 };
                 let rows = linear(&linear(&rows, first)?.gelu_erf()?, second)?;
                 self.in_order(&rows, tiling)
+            }
+            Projector::Glm {
+                merger,
+                matrix,
+                norm: weights,
+                gate,
+                up,
+                down,
+            } => {
+                let rows = linear(&linear(&self.unfolded(x)?, merger)?, matrix)?;
+                let rows = normed(&rows, weights, NormKind::Layer, GLM_EPS)?.gelu_erf()?;
+                let hidden = (linear(&rows, gate)?.silu()? * linear(&rows, up)?)?;
+                self.in_order(&linear(&hidden, down)?, tiling)
             }
             Projector::Gemma3 {
                 norm: weight,
@@ -396,13 +414,17 @@ fn linear(x: &Tensor, weights: &Linear) -> Result<Tensor> {
 }
 
 fn norm(x: &Tensor, weights: &Norm, config: &Config) -> Result<Tensor> {
-    let centred = match config.norm {
+    normed(x, weights, config.norm, config.eps)
+}
+
+fn normed(x: &Tensor, weights: &Norm, kind: NormKind, eps: f32) -> Result<Tensor> {
+    let centred = match kind {
         NormKind::Layer => x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?,
         NormKind::Rms => x.clone(),
     };
     let variance = centred.sqr()?.mean_keepdim(D::Minus1)?;
     let normed = centred
-        .broadcast_div(&(variance + f64::from(config.eps))?.sqrt()?)?
+        .broadcast_div(&(variance + f64::from(eps))?.sqrt()?)?
         .broadcast_mul(&weights.weight)?;
     match &weights.bias {
         Some(bias) => normed.broadcast_add(bias),
@@ -422,3 +444,5 @@ fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
 const ROWS_AT_ONCE: usize = 256;
 /// The slowest pair of a rotation turns about so many times slower than the first.
 const ROTATION_BASE: f64 = 10_000.0;
+/// Added to the variance in the norm of its projector, which no file says.
+const GLM_EPS: f32 = 1e-5;

@@ -42,6 +42,9 @@ pub(super) struct Layer {
     pub query: Linear,
     pub key: Linear,
     pub value: Linear,
+    /// Norms of each head of queries and keys.
+    pub query_norm: Option<Norm>,
+    pub key_norm: Option<Norm>,
     pub output: Linear,
     pub feed_forward_norm: Norm,
     pub gate: Option<Linear>,
@@ -75,6 +78,19 @@ pub(super) enum Projector {
         first: Linear,
         /// From there.
         second: Linear,
+    },
+    /// A matrix from a square of patches and another, a norm, GELU, and a gated network.
+    Glm {
+        /// From a square of patches, element by element.
+        merger: Linear,
+        /// From there.
+        matrix: Linear,
+        /// Before GELU.
+        norm: Norm,
+        /// The network.
+        gate: Linear,
+        up: Linear,
+        down: Linear,
     },
     /// The weight of an RMS norm, then a matrix that is stored transposed.
     Gemma3 {
@@ -190,7 +206,7 @@ impl Weights {
             Location::Decoder => match config.kind {
                 Kind::Gemma3 => &WITHIN,
                 Kind::Qwen3 => &WITHIN_QWEN3,
-                Kind::Mlp | Kind::Qwen2 | Kind::Qwen25 | Kind::Pixtral => &MMPROJ,
+                Kind::Mlp | Kind::Qwen2 | Kind::Qwen25 | Kind::Pixtral | Kind::Glm => &MMPROJ,
             },
         };
         let loader = Loader {
@@ -204,6 +220,10 @@ impl Weights {
             matrix: loader.patch_matrix()?,
             bias: loader.optional(&format!("{}.bias", names.patch), width)?,
         };
+        if config.kind == Kind::Glm && source.has(names.positions) {
+            let message = "an encoder with a grid of positions that is stretched by cubics";
+            return Err(LoadError::Unsupported(message.into()));
+        }
         let class = loader.optional("v.class_embd", width)?;
         let positions = match config.sizing {
             Sizing::Own { .. } if config.kind == Kind::Qwen3 => loader.stretched()?,
@@ -225,7 +245,10 @@ impl Weights {
                 _ => loader.optional_norm("v.pre_ln")?,
             },
             layers: layers.collect::<Result<_, _>>()?,
-            post_norm: loader.optional_norm(names.post_norm)?,
+            post_norm: match config.kind {
+                Kind::Glm => Some(loader.norm(names.post_norm)?),
+                _ => loader.optional_norm(names.post_norm)?,
+            },
             projector: loader.projector(out_width)?,
             line_break: if config.has_breaks {
                 Some(loader.vector(source.vector(BREAK, out_width)?)?)
@@ -363,10 +386,12 @@ impl Loader<'_> {
             query,
             key,
             value,
+            query_norm: self.head_norm(&name("attn_q_norm"))?,
+            key_norm: self.head_norm(&name("attn_k_norm"))?,
             output: self.linear(&name(names.output), width, width)?,
             feed_forward_norm: self.norm(&name(names.feed_forward_norm))?,
             gate: match self.config.kind {
-                Kind::Qwen25 | Kind::Pixtral => {
+                Kind::Qwen25 | Kind::Pixtral | Kind::Glm => {
                     Some(self.linear(&name("ffn_gate"), hidden, width)?)
                 }
                 Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => None,
@@ -387,6 +412,24 @@ impl Loader<'_> {
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
                 let merger = self.merger(self.names.merger, out_width)?;
                 Ok(Projector::Merger(merger))
+            }
+            Kind::Glm => {
+                let merge = self.config.merge;
+                let name = "mm.patch_merger";
+                let shape = [merge, merge, width, out_width];
+                let squares = source.folded(&format!("{name}.weight"), &shape)?;
+                let hidden = source.n_rows("mm.gate.weight").unwrap_or(0);
+                Ok(Projector::Glm {
+                    merger: Linear {
+                        matrix: self.location(squares)?,
+                        bias: self.optional(&format!("{name}.bias"), out_width)?,
+                    },
+                    matrix: self.linear("mm.model.fc", out_width, out_width)?,
+                    norm: self.norm_of("mm.post_norm", out_width)?,
+                    gate: self.linear("mm.gate", hidden, out_width)?,
+                    up: self.linear("mm.up", hidden, out_width)?,
+                    down: self.linear("mm.down", out_width, hidden)?,
+                })
             }
             Kind::Pixtral => {
                 let n_merged = self.config.merge.pow(2);
@@ -428,12 +471,28 @@ impl Loader<'_> {
     }
 
     fn norm(&self, name: &str) -> Result<Norm, LoadError> {
-        let norm = self.optional_norm(name)?;
+        self.norm_of(name, self.config.width)
+    }
+
+    fn norm_of(&self, name: &str, width: usize) -> Result<Norm, LoadError> {
+        let norm = self.optional_norm_of(name, width)?;
         norm.ok_or_else(|| invalid(format!("tensor {name}.weight is missing")))
     }
 
+    /// Returns a norm of queries or keys, which the encoder of GLM has.
+    fn head_norm(&self, name: &str) -> Result<Option<Norm>, LoadError> {
+        let head_dim = self.config.width / self.config.n_heads;
+        match self.config.kind {
+            Kind::Glm => self.norm_of(name, head_dim).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     fn optional_norm(&self, name: &str) -> Result<Option<Norm>, LoadError> {
-        let width = self.config.width;
+        self.optional_norm_of(name, self.config.width)
+    }
+
+    fn optional_norm_of(&self, name: &str, width: usize) -> Result<Option<Norm>, LoadError> {
         let Some(weight) = self.optional(&format!("{name}.weight"), width)? else {
             return Ok(None);
         };

@@ -86,6 +86,14 @@ pub(crate) const EYES: &[Eyes] = &[
         exchanged: false,
         dtype: TensorType::F32,
     },
+    Eyes {
+        name: "glmocr_eyes",
+        decoder: "glm4_sections",
+        projector: "glm4v",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
 ];
 
 const IMAGE: usize = 28;
@@ -120,6 +128,12 @@ impl Eyes {
         if self.is_qwen3() {
             file.metadata.set("qwen3vl.n_deepstack_layers", 2u32);
         }
+        if self.is_glm() {
+            // The language part of GLM-OCR has none.
+            let biases = ["attn_q.bias", "attn_k.bias", "attn_v.bias"];
+            let is_bias = |name: &str| biases.iter().any(|bias| name.ends_with(bias));
+            file.tensors.retain(|tensor| !is_bias(&tensor.name));
+        }
         file
     }
 
@@ -131,6 +145,11 @@ impl Eyes {
     /// Its rows are lines with breaks between.
     pub(crate) fn is_pixtral(&self) -> bool {
         self.projector == "pixtral"
+    }
+
+    /// It is one of GLM-OCR.
+    fn is_glm(&self) -> bool {
+        self.projector == "glm4v"
     }
 
     /// Squares of patches become a row of its pixtral projector, as in Mistral Small 3.1.
@@ -172,7 +191,7 @@ impl Eyes {
         metadata.set("general.name", "tiny");
         metadata.set("clip.has_vision_encoder", true);
         metadata.set("clip.projector_type", self.projector);
-        if self.merges() {
+        if self.merges() || self.is_glm() {
             metadata.set("clip.use_silu", true);
         } else if !self.is_qwen() {
             metadata.set("clip.use_gelu", !self.class);
@@ -229,8 +248,12 @@ impl Eyes {
             };
             return list.into_iter().map(as_u64).collect();
         }
-        if self.is_pixtral() {
-            self.add_pixtral(&mut add);
+        if self.is_pixtral() || self.is_glm() {
+            if self.is_glm() {
+                Self::add_glm(&mut add);
+            } else {
+                self.add_pixtral(&mut add);
+            }
             let as_u64 = |(name, shape): (String, Vec<usize>)| {
                 (name, shape.into_iter().map(|dim| dim as u64).collect())
             };
@@ -364,6 +387,42 @@ impl Eyes {
         add("v.token_embd.img_break", &[OUT]);
     }
 
+    /// Adds the tensors of an encoder of GLM-OCR behind the first one.
+    fn add_glm(add: &mut dyn FnMut(&str, &[usize])) {
+        add("v.patch_embd.weight.1", &[PATCH, PATCH, 3, WIDTH]);
+        add("v.patch_embd.bias", &[WIDTH]);
+        for layer in 0..LAYERS {
+            let name = |part: &str, end: &str| format!("v.blk.{layer}.{part}.{end}");
+            for (norm, width) in [
+                ("ln1", WIDTH),
+                ("ln2", WIDTH),
+                ("attn_q_norm", WIDTH / 4),
+                ("attn_k_norm", WIDTH / 4),
+            ] {
+                add(&name(norm, "weight"), &[width]);
+            }
+            for (part, n_rows, n_cols) in [
+                ("attn_qkv", 3 * WIDTH, WIDTH),
+                ("attn_out", WIDTH, WIDTH),
+                ("ffn_gate", HIDDEN, WIDTH),
+                ("ffn_up", HIDDEN, WIDTH),
+                ("ffn_down", WIDTH, HIDDEN),
+            ] {
+                add(&name(part, "weight"), &[n_cols, n_rows]);
+                add(&name(part, "bias"), &[n_rows]);
+            }
+        }
+        add("v.post_ln.weight", &[WIDTH]);
+        add("mm.patch_merger.weight", &[2, 2, WIDTH, OUT]);
+        add("mm.patch_merger.bias", &[OUT]);
+        add("mm.model.fc.weight", &[OUT, OUT]);
+        add("mm.post_norm.weight", &[OUT]);
+        add("mm.post_norm.bias", &[OUT]);
+        add("mm.gate.weight", &[OUT, 3 * OUT]);
+        add("mm.up.weight", &[OUT, 3 * OUT]);
+        add("mm.down.weight", &[3 * OUT, OUT]);
+    }
+
     /// Random values of a size that keeps activations near one.
     fn values(&self, name: &str, shape: &[u64]) -> Vec<f32> {
         if name == "v.token_embd.img_break" {
@@ -378,6 +437,7 @@ impl Eyes {
         let (middle, spread) = match name {
             "v.position_embd.weight" | "v.class_embd" => (0.0, 1.0),
             "v.patch_embd.weight" | "v.patch_embd.weight.1" => (0.0, 0.2),
+            "mm.patch_merger.weight" if shape.len() == 4 => (0.0, 0.15),
             name if name.ends_with("bias") => (0.0, 0.3),
             name if shape.len() == 1 => (
                 1.0,
