@@ -72,6 +72,10 @@ const DIALECTS: &[Dialect] = &[
             ("post_attn_norm.weight", "post_attention_norm.weight"),
             ("post_ffn_norm.weight", "post_ffw_norm.weight"),
         ],
+        globals: &[
+            ("v.patch_embd_0.weight", "v.patch_embd.weight"),
+            ("v.patch_embd_1.weight", "v.patch_embd.weight.1"),
+        ],
         pre: Some("chatglm-bpe"),
         ..PLAIN
     },

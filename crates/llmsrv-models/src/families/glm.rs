@@ -3,7 +3,7 @@
 
 use llmsrv_engine::LoadError;
 
-use super::{base, set_fused, set_gating, set_shared};
+use super::{base, qwen::set_axes_behind, set_fused, set_gating, set_shared};
 use crate::{
     arch::{ArchConfig, Gating, QkNorm},
     rope::RopeStyle,
@@ -17,8 +17,8 @@ pub(super) fn chatglm(source: &Source) -> Result<ArchConfig, LoadError> {
     Ok(arch)
 }
 
-/// GLM 4, and the language part of models that see, whose rotation has an angle for time, height and
-/// width: for text the three are equal. Their matrices are ordered for halves.
+/// GLM 4, and the language part of models that see. Of the pairs of a head of those the first ones turn by
+/// time, those behind by height, the last by width; their matrices are ordered for halves.
 pub(crate) fn glm4(source: &Source) -> Result<ArchConfig, LoadError> {
     let style = if source.has_key("rope.dimension_sections") {
         RopeStyle::HalfSplit
@@ -26,6 +26,7 @@ pub(crate) fn glm4(source: &Source) -> Result<ArchConfig, LoadError> {
         RopeStyle::Interleaved
     };
     let mut arch = base(source, style)?;
+    set_axes_behind(&mut arch, source)?;
     arch.post_norm = true;
     if !source.has("blk.0.ffn_gate.weight") {
         set_fused(&mut arch);

@@ -21,10 +21,15 @@ pub(super) fn qwen2(source: &Source) -> Result<ArchConfig, LoadError> {
 /// last by width.
 pub(super) fn qwen2vl(source: &Source) -> Result<ArchConfig, LoadError> {
     let mut arch = qwen2(source)?;
-    set_axes(&mut arch, source, None, |pair, [time, height, _]| {
-        usize::from(pair >= time) + usize::from(pair >= time + height)
-    })?;
+    set_axes_behind(&mut arch, source)?;
     Ok(arch)
+}
+
+/// As [`set_axes`], where the pairs of a coordinate are behind those of the one before.
+pub(super) fn set_axes_behind(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+    set_axes(arch, source, None, |pair, [time, height, _]| {
+        usize::from(pair >= time) + usize::from(pair >= time + height)
+    })
 }
 
 /// Qwen 3 VL, dense or with experts. What its encoder saw on the way is added behind the first layers.

@@ -40,10 +40,6 @@ pub(super) struct Config {
     pub norm: NormKind,
     /// Added to the variance, or the mean square, in every norm.
     pub eps: f32,
-    /// How queries and keys turn by the place of their patch.
-    pub rotation: Option<Rotation>,
-    /// Factor of the scores before the softmax.
-    pub scale: f64,
     /// Layers in which patches see those of their window only.
     pub windows: Option<Windows>,
     /// Layers whose output becomes further elements of the rows, in this order.
@@ -56,6 +52,12 @@ pub(super) struct Config {
     pub deviation: [f32; 3],
     /// Patches of a side that become one row.
     pub merge: usize,
+    /// How heads turn by the place of their patch, if they do.
+    pub turn: Option<Turn>,
+    /// Factor of the scores before the softmax.
+    pub scale: f64,
+    /// Whether a row of its own ends each line of rows but the last.
+    pub has_breaks: bool,
 }
 
 /// The kinds of projectors, by `clip.projector_type`.
@@ -75,17 +77,12 @@ pub(super) enum Kind {
     /// Averages of patches, a norm without weights and a matrix: Gemma 4
     /// (<https://ai.google.dev/gemma/docs/core/model_card_4>).
     Gemma4,
-}
-
-/// How a head turns. Half of its pairs turn by the line of the patch and half by its column; the
-/// frequencies of each half are `base^(-i / n)` for pair `i` of `n`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Rotation {
-    /// The slowest pair turns about so many times slower than the first.
-    pub base: f64,
-    /// Each half of a head is rotated by itself, the first one by columns; else pairs reach over the
-    /// whole head, and the first of them turn by lines.
-    pub by_halves: bool,
+    /// Squares of patches through a matrix, then two more, and breaks between lines: Pixtral
+    /// (<https://arxiv.org/abs/2410.07073>), Mistral Small 3.1.
+    Pixtral,
+    /// Squares of patches through a matrix, a norm and a gated network: GLM-OCR
+    /// (<https://arxiv.org/abs/2603.10910>).
+    Glm,
 }
 
 /// What size an image is brought to before it is cut into patches.
@@ -95,9 +92,18 @@ pub(super) enum Sizing {
     Square(usize),
     /// About its own size, stretched to whole rows.
     Own {
+        /// Images with a side of less than a row are first enlarged to one.
+        from_row: bool,
         /// Smaller images are enlarged to as many pixels.
         least_pixels: usize,
         /// Larger images are made smaller.
+        most_pixels: usize,
+    },
+    /// Its own size, filled up to whole rows.
+    Longest {
+        /// Images with longer sides are made smaller.
+        side: usize,
+        /// And so are those of more pixels.
         most_pixels: usize,
     },
     /// As large as a number of rows allows, smaller images enlarged, stretched to whole rows.
@@ -105,6 +111,29 @@ pub(super) enum Sizing {
         /// Rows of the result.
         most_rows: usize,
     },
+}
+
+/// Which elements of a head turn together, and how fast.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Turn {
+    /// The slowest pair turns about so many times slower than the first.
+    pub base: f64,
+    /// Where the elements of a pair lie.
+    pub pairs: Pairs,
+    /// Pairs that turn by the column are between those that turn by the line; else they are as fast.
+    pub between: bool,
+}
+
+/// Where the two elements lie that turn together. Half of the pairs turn by the line of their patch and half
+/// by its column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pairs {
+    /// Half a head apart, lines first.
+    HalfApart,
+    /// Beside each other, lines first.
+    Neighbours,
+    /// A quarter of a head apart, columns in the first half and lines in the second.
+    QuarterApart,
 }
 
 /// Windows of patches.
@@ -121,30 +150,35 @@ pub(super) struct Windows {
 pub(super) enum Activation {
     /// The tanh approximation of GELU.
     Gelu,
+    /// GELU itself.
+    ExactGelu,
     /// `x * sigmoid(1.702 x)`.
     QuickGelu,
     /// `x * sigmoid(x)`.
     Silu,
 }
 
-const KINDS: [(&str, Kind); 6] = [
+const KINDS: [(&str, Kind); 8] = [
     ("mlp", Kind::Mlp),
     ("gemma3", Kind::Gemma3),
     ("qwen2vl_merger", Kind::Qwen2),
     ("qwen2.5vl_merger", Kind::Qwen25),
     ("qwen3vl_merger", Kind::Qwen3),
     ("gemma4v", Kind::Gemma4),
+    ("pixtral", Kind::Pixtral),
+    ("glm4v", Kind::Glm),
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
-const WITHIN: [(&str, Kind, &str); 7] = [
-    ("gemma3", Kind::Gemma3, "v.patch_embedding.weight"),
+const WITHIN: [(&str, Kind, &str); 8] = [
     ("gemma4", Kind::Gemma4, "v.blk.0.ln1.weight"),
+    ("gemma3", Kind::Gemma3, "v.patch_embedding.weight"),
     ("qwen2vl", Kind::Qwen25, "v.patch_embd.weight"),
     ("qwen3vl", Kind::Qwen3, "v.patch_embed.weight"),
     ("qwen3vlmoe", Kind::Qwen3, "v.patch_embed.weight"),
     ("qwen35", Kind::Qwen3, "v.patch_embed.weight"),
     ("qwen35moe", Kind::Qwen3, "v.patch_embed.weight"),
+    ("glm4", Kind::Glm, "v.patch_embd.weight"),
 ];
 
 /// Returns the kind of the encoder in the file of a decoder, if that is known.
@@ -169,33 +203,38 @@ impl Kind {
             Kind::Gemma3 => ("\n\n<start_of_image>", "<end_of_image>\n\n"),
             Kind::Gemma4 => ("<|image>", "<image|>"),
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => ("<|vision_start|>", "<|vision_end|>"),
+            Kind::Pixtral => ("", "[IMG_END]"),
+            Kind::Glm => ("<|begin_of_image|>", "<|end_of_image|>"),
         }
     }
 
-    /// Whether the decoder rotates rows by their place in the image. Patches of a row follow each other
-    /// then, and there are two matrices from pixels.
+    /// Whether the decoder rotates rows by their place in the image.
     pub(super) fn has_grid(self) -> bool {
         match self {
-            Kind::Mlp | Kind::Gemma3 | Kind::Gemma4 => false,
-            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => true,
+            Kind::Mlp | Kind::Gemma3 | Kind::Gemma4 | Kind::Pixtral => false,
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => true,
         }
     }
 
-    /// Whether images keep about their shape; others are brought to a square.
-    fn keeps_shape(self) -> bool {
-        self.has_grid() || self == Kind::Gemma4
-    }
-
-    fn rotation(self) -> Option<Rotation> {
+    /// How heads turn by the place of their patch. The converter of projector files brings the pairs of
+    /// Pixtral together.
+    fn turn(self) -> Option<Turn> {
         match self {
             Kind::Mlp | Kind::Gemma3 => None,
-            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => Some(Rotation {
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => Some(Turn {
                 base: 10_000.0,
-                by_halves: false,
+                pairs: Pairs::HalfApart,
+                between: false,
             }),
-            Kind::Gemma4 => Some(Rotation {
+            Kind::Gemma4 => Some(Turn {
                 base: 100.0,
-                by_halves: true,
+                pairs: Pairs::QuarterApart,
+                between: false,
+            }),
+            Kind::Pixtral => Some(Turn {
+                base: 10_000.0,
+                pairs: Pairs::Neighbours,
+                between: true,
             }),
         }
     }
@@ -218,7 +257,7 @@ impl Config {
             }
             Ok(count)
         };
-        let image_size = if kind.keeps_shape() {
+        let image_size = if kind.has_grid() || kind == Kind::Gemma4 {
             LARGEST_PATCH
         } else {
             bounded("vision.image_size", LARGEST_IMAGE)?
@@ -230,8 +269,8 @@ impl Config {
             return Err(invalid(format!("{width} elements for {n_heads} heads")));
         }
         // A quarter of each head turns by the line of its patch and a quarter by the column.
-        let rotation = kind.rotation();
-        if rotation.is_some() && !(width / n_heads).is_multiple_of(4) {
+        let turn = kind.turn();
+        if turn.is_some() && !(width / n_heads).is_multiple_of(4) {
             let head_dim = width / n_heads;
             return Err(invalid(format!("heads of {head_dim} elements are rotated")));
         }
@@ -248,9 +287,12 @@ impl Config {
         let side = image_size / patch_size;
         let merge = match (kind, location) {
             (Kind::Mlp, _) => 1,
-            (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3, _) => source
+            (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm, _) => source
                 .optional_count("vision.spatial_merge_size")?
                 .unwrap_or(2),
+            (Kind::Pixtral, _) => source
+                .optional_count("vision.spatial_merge_size")?
+                .unwrap_or(1),
             (Kind::Gemma3, Location::Mmproj) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(4),
@@ -262,50 +304,67 @@ impl Config {
                 side / n_rows.unwrap_or(256).isqrt()
             }
         };
-        let most = if kind.keeps_shape() {
-            MOST_MERGED
-        } else {
-            side
+        let most = match turn {
+            Some(_) => MOST_MERGED,
+            None => side,
         };
         if !(1..=most).contains(&merge) {
             return Err(invalid(format!("{merge} of {most} patches become one row")));
         }
         let sizing = match kind {
+            Kind::Mlp | Kind::Gemma3 => Sizing::Square(image_size),
+            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => {
+                let (least_pixels, most_pixels) = own_size(source, kind, patch_size * merge)?;
+                Sizing::Own {
+                    from_row: kind == Kind::Glm,
+                    least_pixels,
+                    most_pixels,
+                }
+            }
             Kind::Gemma4 => filled(source, patch_size * merge)?,
-            _ if kind.keeps_shape() => own_size(source, patch_size * merge)?,
-            _ => Sizing::Square(image_size),
+            Kind::Pixtral => Sizing::Longest {
+                side: image_size,
+                most_pixels: own_size(source, kind, patch_size * merge)?.1,
+            },
         };
         let windows = match kind {
             Kind::Qwen25 => Some(windows(source, location, n_layers, patch_size * merge)?),
-            Kind::Mlp | Kind::Gemma3 | Kind::Gemma4 | Kind::Qwen2 | Kind::Qwen3 => None,
+            _ => None,
         };
         let deepstack = match kind {
             Kind::Qwen3 => deepstack(source, location, n_layers)?,
-            Kind::Mlp | Kind::Gemma3 | Kind::Gemma4 | Kind::Qwen2 | Kind::Qwen25 => Vec::new(),
+            _ => Vec::new(),
         };
         if source.has_key("vision.image_grid_pinpoints") {
             tracing::warn!("images are read in one view, not in tiles");
         }
         let activation = match (source.flag("use_gelu"), source.flag("use_silu")) {
-            _ if kind == Kind::Qwen25 => Activation::Silu,
+            _ if matches!(kind, Kind::Qwen25 | Kind::Glm) => Activation::Silu,
             // The projector files of Gemma 4 say nothing; its configuration does.
             _ if matches!(kind, Kind::Qwen3 | Kind::Gemma4) => Activation::Gelu,
+            (Some(true), _) if kind == Kind::Pixtral => Activation::ExactGelu,
+            _ if kind == Kind::Pixtral => Activation::Silu,
             _ if location == Location::Decoder => Activation::Gelu,
             (Some(true), _) => Activation::Gelu,
             (_, Some(true)) => Activation::Silu,
             _ => Activation::QuickGelu,
         };
         let [mut mean, mut deviation] = match location {
-            // Of those within decoders only the files of this kind have them.
-            Location::Decoder if kind == Kind::Qwen3 && source.has_key("vision.image_mean") => [
-                colours(source, "vision.image_mean", f32::MIN)?,
-                colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
-            ],
+            // Of those within decoders only the files of these kinds have them.
+            Location::Decoder
+                if matches!(kind, Kind::Qwen3 | Kind::Glm)
+                    && source.has_key("vision.image_mean") =>
+            {
+                [
+                    colours(source, "vision.image_mean", f32::MIN)?,
+                    colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
+                ]
+            }
             Location::Mmproj => [
                 colours(source, "vision.image_mean", f32::MIN)?,
                 colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
             ],
-            Location::Decoder if kind == Kind::Qwen25 => CLIP_COLOURS,
+            Location::Decoder if matches!(kind, Kind::Qwen25 | Kind::Glm) => CLIP_COLOURS,
             Location::Decoder if kind == Kind::Gemma4 => [[0.0; 3], [1.0; 3]],
             Location::Decoder => [[0.5; 3]; 2],
         };
@@ -338,24 +397,31 @@ impl Config {
             hidden,
             n_layers,
             norm: match kind {
-                Kind::Qwen25 | Kind::Gemma4 => NormKind::Rms,
+                Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => NormKind::Rms,
                 Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => NormKind::Layer,
             },
-            rotation,
-            scale: match kind {
-                // Its queries and keys are normed.
-                Kind::Gemma4 => 1.0,
-                _ => 1.0 / ((width / n_heads) as f64).sqrt(),
-            },
             eps: source
-                .positive("vision.attention.layer_norm_epsilon")?
-                .unwrap_or(if kind.keeps_shape() { 1e-6 } else { 1e-5 }),
+                .first_positive(&[
+                    "vision.attention.layer_norm_epsilon",
+                    "vision.attention.layer_norm_rms_epsilon",
+                ])?
+                .unwrap_or(match kind {
+                    Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Gemma4 => 1e-6,
+                    Kind::Mlp | Kind::Gemma3 | Kind::Pixtral | Kind::Glm => 1e-5,
+                }),
             windows,
             deepstack,
             activation,
             mean,
             deviation,
             merge,
+            turn,
+            scale: match kind {
+                // Its queries and keys are normed.
+                Kind::Gemma4 => 1.0,
+                _ => 1.0 / ((width / n_heads) as f64).sqrt(),
+            },
+            has_breaks: kind == Kind::Pixtral && source.has(BREAK),
         })
     }
 
@@ -371,7 +437,7 @@ impl Config {
             return Ok((side as u32, side as u32));
         }
         let (width, height) = size()?;
-        let sides = [width, height].map(f64::from);
+        let mut sides = [width, height].map(f64::from);
         let [shorter, longer] = [sides[0].min(sides[1]), sides[0].max(sides[1])];
         if longer > MOST_STRETCHED * shorter {
             return Err(ImageError::Invalid(format!(
@@ -380,12 +446,7 @@ impl Config {
             )));
         }
         let step = (self.patch_size * self.merge) as f64;
-        let (least, most) = match self.sizing {
-            Sizing::Square(_) => (0.0, 0.0),
-            Sizing::Own {
-                least_pixels,
-                most_pixels,
-            } => (least_pixels as f64, most_pixels as f64),
+        let (mut fitted, least, most) = match self.sizing {
             Sizing::Filled { most_rows } => {
                 let factor = (most_rows as f64 * step * step / (sides[0] * sides[1])).sqrt();
                 let rows = sides.map(|side| (factor * side / step).floor());
@@ -395,11 +456,28 @@ impl Config {
                     [0.0, _] => [1.0, along],
                     rows => rows,
                 };
-                let [width, height] = rows.map(|rows| (rows * step) as u32);
-                return Ok((width, height));
+                (rows.map(|rows| rows * step), 0, usize::MAX)
+            }
+            Sizing::Square(side) => ([side as f64; 2], 0, usize::MAX),
+            Sizing::Own {
+                from_row,
+                least_pixels,
+                most_pixels,
+            } => {
+                if from_row && shorter < step {
+                    sides = sides.map(|side| (side * (step / shorter)).floor());
+                }
+                let fitted = sides.map(|side| (side / step).round_ties_even() * step);
+                (fitted, least_pixels, most_pixels)
+            }
+            Sizing::Longest { side, most_pixels } => {
+                let shrink = (longer / side as f64).max(1.0);
+                let within = sides.map(|side| (side / shrink).floor());
+                let fitted = within.map(|side| (side / step).ceil().max(1.0) * step);
+                (fitted, 0, most_pixels)
             }
         };
-        let mut fitted = sides.map(|side| (side / step).round_ties_even() * step);
+        let (least, most) = (least as f64, most as f64);
         let area = sides[0] * sides[1];
         if fitted[0] * fitted[1] > most {
             let shrink = (area / most).sqrt();
@@ -414,23 +492,33 @@ impl Config {
     /// Returns how an image of a size that [`Config::fitted`] gave is cut into patches.
     pub(super) fn tiling(&self, (width, height): (u32, u32)) -> Tiling {
         let [width, height] = [width, height].map(|side| side as usize / self.patch_size);
-        if !self.kind.has_grid() {
+        if self.turn.is_none() {
             return Tiling::in_lines(width, height);
         }
         let (width, height) = (width / self.merge, height / self.merge);
         let side = self.windows.as_ref().map(|windows| windows.side);
-        Tiling::in_windows(width, height, self.merge, side)
+        let mut tiling = Tiling::in_windows(width, height, self.merge, side);
+        if !self.kind.has_grid() {
+            tiling.grid = None;
+        }
+        tiling
     }
 
     /// Returns how many rows an image of that size becomes.
     pub(super) fn n_rows(&self, (width, height): (u32, u32)) -> usize {
         let side = self.patch_size * self.merge;
-        (width as usize / side) * (height as usize / side)
+        let (width, height) = (width as usize / side, height as usize / side);
+        let n_breaks = if self.has_breaks {
+            height.saturating_sub(1)
+        } else {
+            0
+        };
+        width * height + n_breaks
     }
 }
 
-/// Reads how large images may be, in rows of `row` times `row` pixels.
-fn own_size(source: &Source, row: usize) -> Result<Sizing, LoadError> {
+/// Reads how many pixels images may have, at least and at most, in rows of `row` times `row` pixels.
+fn own_size(source: &Source, kind: Kind, row: usize) -> Result<(usize, usize), LoadError> {
     let limit = |keys: [&str; 2]| -> Result<Option<usize>, LoadError> {
         for key in keys {
             if let Some(pixels) = source.optional_count(key)? {
@@ -441,12 +529,24 @@ fn own_size(source: &Source, row: usize) -> Result<Sizing, LoadError> {
     };
     let least = limit(["vision.image_min_pixels", "vision.shortest_edge"])?;
     let most = limit(["vision.image_max_pixels", "vision.longest_edge"])?;
+    // These count both frames of a still image.
+    let [both_least, both_most] = match kind {
+        Kind::Glm => [
+            source.optional_count("vision.min_pixels")?,
+            source.optional_count("vision.max_pixels")?,
+        ],
+        _ => [None, None],
+    };
+    let least = least.or(both_least.map(|pixels| pixels / 2));
+    let most = most.or(both_most.map(|pixels| pixels / 2));
+    let least_rows = match kind {
+        Kind::Glm => 2 * LEAST_ROWS,
+        _ => LEAST_ROWS,
+    };
     let largest = (MOST_ROWS * row * row).min(MOST_PIXELS);
     let most_pixels = most.unwrap_or(largest).min(largest);
-    Ok(Sizing::Own {
-        least_pixels: least.unwrap_or(LEAST_ROWS * row * row).min(most_pixels),
-        most_pixels,
-    })
+    let least_pixels = least.unwrap_or(least_rows * row * row).min(most_pixels);
+    Ok((least_pixels, most_pixels))
 }
 
 /// Reads how many rows an image has, each of `row` times `row` pixels.
@@ -544,6 +644,9 @@ fn colours(source: &Source, key: &str, least: f32) -> Result<[f32; 3], LoadError
 fn unsupported(message: &str) -> LoadError {
     LoadError::Unsupported(message.into())
 }
+
+/// Tensor of the row between lines.
+pub(super) const BREAK: &str = "v.token_embd.img_break";
 
 /// Far above every published encoder.
 const LARGEST_IMAGE: usize = 4096;

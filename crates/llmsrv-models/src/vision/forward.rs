@@ -6,11 +6,10 @@
 use std::ops::Range;
 
 use candle_core::{D, Device, Result, Tensor};
-use llmsrv_engine::Grid;
 use rayon::{ThreadPool, prelude::*};
 
 use super::{
-    config::{Activation, Config, Rotation},
+    config::{Activation, Config, Kind, Pairs, Turn},
     tiling::Tiling,
     weights::{Layer, Linear, Merger, Norm, Positions, Projector, Weights},
 };
@@ -34,7 +33,8 @@ impl Encoder {
             for rows in &further {
                 parts.push(self.in_order(rows, tiling)?);
             }
-            Tensor::cat(&parts, 1)?.flatten_all()?.to_vec1()
+            let rows = self.in_lines(&Tensor::cat(&parts, 1)?, tiling)?;
+            rows.flatten_all()?.to_vec1()
         })
     }
 
@@ -59,22 +59,22 @@ impl Encoder {
             Positions::Stretched { table, side } => x = (x + stretched(table, *side, tiling)?)?,
             Positions::ByAxis { columns, lines } => {
                 let places = tiling.patches.iter();
-                let (y, at_x): (Vec<u32>, Vec<u32>) =
+                let (line, column): (Vec<u32>, Vec<u32>) =
                     places.map(|(y, x)| (*y as u32, *x as u32)).unzip();
                 let rows = |table: &Tensor, at: Vec<u32>| {
                     table.index_select(&Tensor::from_vec(at, n_patches, device)?, 0)
                 };
-                x = ((x + rows(columns, at_x)?)? + rows(lines, y)?)?;
+                x = ((x + rows(columns, column)?)? + rows(lines, line)?)?;
             }
         }
         if let Some(weights) = &weights.pre_norm {
             x = norm(&x, weights, config)?;
         }
         let head_dim = config.width / config.n_heads;
-        let turns = config
-            .rotation
-            .map(|rotation| Turns::new(rotation, head_dim, tiling, device));
-        let turns = turns.transpose()?;
+        let rotation = config
+            .turn
+            .map(|turn| Rotation::new(turn, head_dim, tiling, device));
+        let rotation = rotation.transpose()?;
         let whole = 0..x.dim(0)?;
         let mut further = Vec::new();
         for (idx, layer) in weights.layers.iter().enumerate() {
@@ -83,7 +83,7 @@ impl Encoder {
                 _ => std::slice::from_ref(&whole),
             };
             let input = norm(&x, &layer.attention_norm, config)?;
-            let mut attended = self.attention(&input, layer, turns.as_ref(), windows)?;
+            let mut attended = self.attention(&input, layer, rotation.as_ref(), windows)?;
             if let Some(weights) = &layer.attention_post_norm {
                 attended = norm(&attended, weights, config)?;
             }
@@ -116,32 +116,31 @@ impl Encoder {
         &self,
         x: &Tensor,
         layer: &Layer,
-        turns: Option<&Turns>,
+        rotation: Option<&Rotation>,
         windows: &[Range<usize>],
     ) -> Result<Tensor> {
         let n_heads = self.config.n_heads;
         let (n, width) = x.dims2()?;
         let head_dim = width / n_heads;
-        let heads = |weights: &Linear| -> Result<Tensor> {
-            let heads = linear(x, weights)?.reshape((n, n_heads, head_dim))?;
+        let heads = |weights: &Linear, weights_of_norm: Option<&Norm>| -> Result<Tensor> {
+            let mut heads = linear(x, weights)?.reshape((n, n_heads, head_dim))?;
+            if let Some(weights) = weights_of_norm {
+                heads = norm(&heads, weights, &self.config)?;
+            }
             heads.transpose(0, 1)?.contiguous() // [heads, n, head_dim]
         };
-        let rotated = |heads: Tensor| match turns {
-            Some(turns) => turns.turn(&heads),
+        let rotated = |heads: Tensor| match rotation {
+            Some(rotation) => rotation.turn(&heads),
             None => Ok(heads),
         };
-        let [mut query, mut key, mut value] = [
-            heads(&layer.query)?,
-            heads(&layer.key)?,
-            heads(&layer.value)?,
-        ];
-        if let Some([of_queries, of_keys]) = &layer.head_norms {
-            query = norm(&query, of_queries, &self.config)?;
-            key = norm(&key, of_keys, &self.config)?;
+        let query = heads(&layer.query, layer.query_norm.as_ref())?;
+        let query = (rotated(query)? * self.config.scale)?;
+        let key = heads(&layer.key, layer.key_norm.as_ref())?;
+        let key = rotated(key)?.transpose(1, 2)?;
+        let mut value = heads(&layer.value, None)?;
+        if self.config.kind == Kind::Gemma4 {
             value = over_root_mean_square(&value, self.config.eps)?;
         }
-        let query = (rotated(query)? * self.config.scale)?;
-        let key = rotated(key)?.transpose(1, 2)?;
         let attended = if self.device.is_cpu() {
             self.attend_by_head(&query, &key, &value, windows)?
         } else {
@@ -197,21 +196,52 @@ impl Encoder {
             Projector::Mlp(first, None) => linear(x, first)?.gelu(),
             Projector::Mlp(first, Some(second)) => linear(&linear(x, first)?.gelu()?, second),
             Projector::Merger(merger) => self.in_order(&self.merged(x, merger)?, tiling),
+            Projector::Pixtral {
+                merger,
+                first,
+                second,
+            } => {
+                let rows = match merger {
+                    Some((weights, matrix)) => {
+                        let x = norm(x, weights, &self.config)?;
+                        linear(&self.unfolded(&x)?, matrix)?
+                    }
+                    None => x.clone(),
+                };
+                let rows = linear(&linear(&rows, first)?.gelu_erf()?, second)?;
+                self.in_order(&rows, tiling)
+            }
+            Projector::Glm {
+                merger,
+                matrix,
+                norm: weights,
+                gate,
+                up,
+                down,
+            } => {
+                let rows = linear(&linear(&self.unfolded(x)?, merger)?, matrix)?;
+                let rows = normed(&rows, weights, NormKind::Layer, GLM_EPS)?.gelu_erf()?;
+                let hidden = (linear(&rows, gate)?.silu()? * linear(&rows, up)?)?;
+                self.in_order(&linear(&hidden, down)?, tiling)
+            }
             Projector::Gemma3 {
                 norm: weight,
                 matrix,
             } => {
-                let pooled = self.averages(x, tiling.sides)?;
+                let pooled = self.averages(x, tiling.sides.width)?;
                 let normed = over_root_mean_square(&pooled, self.config.eps)?;
                 normed.broadcast_mul(weight)?.matmul(&matrix.values()?)
             }
             Projector::Gemma4 { standard, matrix } => {
-                let mut rows = self.averages(x, tiling.sides)?;
-                rows = (rows * (self.config.width as f64).sqrt())?;
+                // The patches of a row follow each other.
+                let (merge, width) = (self.config.merge, self.config.width);
+                let mut rows = x.reshape(((), merge * merge, width))?.mean(1)?;
+                rows = (rows * (width as f64).sqrt())?;
                 if let Some([bias, scale]) = standard {
                     rows = rows.broadcast_sub(bias)?.broadcast_mul(scale)?;
                 }
-                linear(&over_root_mean_square(&rows, self.config.eps)?, matrix)
+                let rows = over_root_mean_square(&rows, self.config.eps)?;
+                self.in_order(&linear(&rows, matrix)?, tiling)
             }
         }
     }
@@ -225,6 +255,31 @@ impl Encoder {
         linear(&linear(&rows, &merger.first)?.gelu_erf()?, &merger.second)
     }
 
+    /// Makes a row of each square of patches, element by element: the first of all patches, then the
+    /// second of all.
+    fn unfolded(&self, x: &Tensor) -> Result<Tensor> {
+        let (width, n_merged) = (self.config.width, self.config.merge.pow(2));
+        let squares = x.reshape(((), n_merged, width))?.transpose(1, 2)?;
+        squares.contiguous()?.reshape(((), n_merged * width))
+    }
+
+    /// Ends each line of rows but the last with a break, if the encoder has one.
+    fn in_lines(&self, rows: &Tensor, tiling: &Tiling) -> Result<Tensor> {
+        let Some(line_break) = &self.weights.line_break else {
+            return Ok(rows.clone());
+        };
+        let width = tiling.sides.width / self.config.merge;
+        let n_lines = tiling.sides.height / self.config.merge;
+        let mut parts = Vec::with_capacity(2 * n_lines);
+        for line in 0..n_lines {
+            if line > 0 {
+                parts.push(line_break.unsqueeze(0)?);
+            }
+            parts.push(rows.narrow(0, line * width, width)?);
+        }
+        Tensor::cat(&parts, 0)
+    }
+
     /// Brings rows from the order of windows into that of lines.
     fn in_order(&self, rows: &Tensor, tiling: &Tiling) -> Result<Tensor> {
         let order = Tensor::from_slice(&tiling.order, tiling.order.len(), &self.device)?;
@@ -232,16 +287,16 @@ impl Encoder {
     }
 
     /// Averages squares of `merge` times `merge` patches; patches beyond the last square are left.
-    fn averages(&self, x: &Tensor, sides: Grid) -> Result<Tensor> {
+    fn averages(&self, x: &Tensor, side: usize) -> Result<Tensor> {
         let (merge, width) = (self.config.merge, self.config.width);
-        let (lines, columns) = (sides.height / merge, sides.width / merge);
-        x.reshape((sides.height, sides.width, width))?
-            .narrow(0, 0, lines * merge)?
-            .narrow(1, 0, columns * merge)?
+        let n = side / merge;
+        x.reshape((side, side, width))?
+            .narrow(0, 0, n * merge)?
+            .narrow(1, 0, n * merge)?
             .contiguous()?
-            .reshape((lines, merge, columns, merge, width))?
+            .reshape((n, merge, n, merge, width))?
             .mean((1, 3))?
-            .reshape((lines * columns, width))
+            .reshape((n * n, width))
     }
 }
 
@@ -286,68 +341,70 @@ fn stretched(table: &Tensor, side: usize, tiling: &Tiling) -> Result<Tensor> {
     sum.ok_or_else(|| candle_core::Error::Msg("an image without patches".into()))
 }
 
-/// Turns pairs of elements of a head by the place of its patch.
-struct Turns {
+/// Turns pairs of elements of a head by the place of its patch. The first half of the pairs turns by the
+/// line, the second by the column.
+struct Rotation {
+    turn: Turn,
     /// `[n, head_dim / 2]`.
     cos: Tensor,
     sin: Tensor,
-    by_halves: bool,
 }
 
-impl Turns {
-    fn new(rotation: Rotation, head_dim: usize, tiling: &Tiling, device: &Device) -> Result<Turns> {
+impl Rotation {
+    fn new(turn: Turn, head_dim: usize, tiling: &Tiling, device: &Device) -> Result<Rotation> {
         let n_each = head_dim / 4;
-        let Rotation { base, by_halves } = rotation;
-        let angles = |place: usize| {
-            let frequency = move |pair: usize| base.powf(-(pair as f64) / n_each.max(1) as f64);
+        let angles = |place: usize, offset: f64| {
+            let frequency = move |pair: usize| {
+                turn.base
+                    .powf(-(pair as f64 + offset) / n_each.max(1) as f64)
+            };
             (0..n_each).map(move |pair| place as f64 * frequency(pair))
         };
+        let offset = if turn.between { 0.5 } else { 0.0 };
         let patches = tiling.patches.iter();
         let all: Vec<f64> = patches
             .flat_map(|(line, column)| {
-                let [first, second] = if by_halves {
-                    [column, line]
-                } else {
-                    [line, column]
+                let [first, second] = match turn.pairs {
+                    Pairs::HalfApart | Pairs::Neighbours => [line, column],
+                    Pairs::QuarterApart => [column, line],
                 };
-                angles(*first).chain(angles(*second))
+                angles(*first, 0.0).chain(angles(*second, offset))
             })
             .collect();
         let table = |function: fn(f64) -> f64| {
             let values: Vec<f32> = all.iter().map(|angle| function(*angle) as f32).collect();
             Tensor::from_vec(values, (tiling.patches.len(), 2 * n_each), device)
         };
-        Ok(Turns {
+        Ok(Rotation {
+            turn,
             cos: table(f64::cos)?,
             sin: table(f64::sin)?,
-            by_halves,
         })
     }
 
     /// Rotates heads, `[heads, n, head_dim]`.
     fn turn(&self, heads: &Tensor) -> Result<Tensor> {
-        let n = heads.dim(2)? / 4;
-        let mut quarters = [0, 1, 2, 3].map(|idx| heads.narrow(2, idx * n, n));
-        if self.by_halves {
-            // Pairs are a quarter of a head apart.
-            quarters.swap(1, 2);
-        }
-        let [a, b, c, d] = quarters;
-        let (first, second) = (Tensor::cat(&[a?, b?], 2)?, Tensor::cat(&[c?, d?], 2)?);
+        let (n_heads, n, head_dim) = heads.dims3()?;
+        // Both elements of all pairs along an axis of their own.
+        let (shape, axis) = match self.turn.pairs {
+            Pairs::HalfApart => ((n_heads, n, 1, 2, head_dim / 2), 3),
+            Pairs::Neighbours => ((n_heads, n, 1, head_dim / 2, 2), 4),
+            Pairs::QuarterApart => ((n_heads, n, 2, 2, head_dim / 4), 3),
+        };
+        let pairs = heads.reshape(shape)?;
+        let half = |idx: usize| {
+            let half = pairs.narrow(axis, idx, 1)?;
+            half.reshape((n_heads, n, head_dim / 2))
+        };
+        let (first, second) = (half(0)?, half(1)?);
         let new_first = (first.broadcast_mul(&self.cos)? - second.broadcast_mul(&self.sin)?)?;
         let new_second = (second.broadcast_mul(&self.cos)? + first.broadcast_mul(&self.sin)?)?;
-        if !self.by_halves {
-            return Tensor::cat(&[new_first, new_second], 2);
-        }
-        let quarter = |half: &Tensor, idx: usize| half.narrow(2, idx * n, n);
-        let (first, second) = (&new_first, &new_second);
-        let parts = [
-            quarter(first, 0)?,
-            quarter(second, 0)?,
-            quarter(first, 1)?,
-            quarter(second, 1)?,
+        let shape = pairs.narrow(axis, 0, 1)?;
+        let halves = [
+            new_first.reshape(shape.shape())?,
+            new_second.reshape(shape.shape())?,
         ];
-        Tensor::cat(&parts, 2)
+        Tensor::cat(&halves, axis)?.reshape((n_heads, n, head_dim))
     }
 }
 
@@ -406,13 +463,17 @@ fn over_root_mean_square(x: &Tensor, eps: f32) -> Result<Tensor> {
 }
 
 fn norm(x: &Tensor, weights: &Norm, config: &Config) -> Result<Tensor> {
-    let centred = match config.norm {
+    normed(x, weights, config.norm, config.eps)
+}
+
+fn normed(x: &Tensor, weights: &Norm, kind: NormKind, eps: f32) -> Result<Tensor> {
+    let centred = match kind {
         NormKind::Layer => x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?,
         NormKind::Rms => x.clone(),
     };
     let variance = centred.sqr()?.mean_keepdim(D::Minus1)?;
     let normed = centred
-        .broadcast_div(&(variance + f64::from(config.eps))?.sqrt()?)?
+        .broadcast_div(&(variance + f64::from(eps))?.sqrt()?)?
         .broadcast_mul(&weights.weight)?;
     match &weights.bias {
         Some(bias) => normed.broadcast_add(bias),
@@ -423,9 +484,12 @@ fn norm(x: &Tensor, weights: &Norm, config: &Config) -> Result<Tensor> {
 fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
     match activation {
         Activation::Gelu => x.gelu(),
+        Activation::ExactGelu => x.gelu_erf(),
         Activation::Silu => x.silu(),
         Activation::QuickGelu => x / ((x * -1.702)?.exp()? + 1.0)?,
     }
 }
 
 const ROWS_AT_ONCE: usize = 256;
+/// Added to the variance in the norm of its projector, which no file says.
+const GLM_EPS: f32 = 1e-5;

@@ -95,7 +95,7 @@ fn fitted(image: RgbImage, kind: Kind, (width, height): (u32, u32)) -> RgbImage 
     }
     let size = width;
     let (filter, around) = match kind {
-        Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Gemma4 => {
+        Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => {
             return resample(&image, width, height, Filter::Bicubic);
         }
         Kind::Mlp => (Filter::Bicubic, Rgb([122, 116, 104])),

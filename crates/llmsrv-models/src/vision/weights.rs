@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 use llmsrv_engine::LoadError;
 
-use super::config::{Config, Kind, Location, Sizing};
+use super::config::{BREAK, Config, Kind, Location, Sizing};
 use crate::source::{FileMatrix, Source, invalid};
 
 /// All weights of an encoder.
@@ -22,6 +22,8 @@ pub(super) struct Weights {
     pub post_norm: Option<Norm>,
     /// To the decoder's embeddings.
     pub projector: Projector,
+    /// Row between lines of rows.
+    pub line_break: Option<Tensor>,
 }
 
 /// Rows that are added to those of patches.
@@ -42,8 +44,9 @@ pub(super) struct Layer {
     pub query: Linear,
     pub key: Linear,
     pub value: Linear,
-    /// Norms of each head of queries and keys, beside which values have one without weights.
-    pub head_norms: Option<[Norm; 2]>,
+    /// Norms of each head of queries and keys.
+    pub query_norm: Option<Norm>,
+    pub key_norm: Option<Norm>,
     pub output: Linear,
     /// Norm of what attention gives.
     pub attention_post_norm: Option<Norm>,
@@ -72,6 +75,29 @@ pub(super) enum Projector {
     Mlp(Linear, Option<Linear>),
     /// Patches side by side, normed by themselves before.
     Merger(Merger),
+    /// A norm of patches and a matrix from a square of them, if there are squares; then two matrices,
+    /// GELU between.
+    Pixtral {
+        /// The norm and the matrix.
+        merger: Option<(Norm, Linear)>,
+        /// To the width of the decoder.
+        first: Linear,
+        /// From there.
+        second: Linear,
+    },
+    /// A matrix from a square of patches and another, a norm, GELU, and a gated network.
+    Glm {
+        /// From a square of patches, element by element.
+        merger: Linear,
+        /// From there.
+        matrix: Linear,
+        /// Before GELU.
+        norm: Norm,
+        /// The network.
+        gate: Linear,
+        up: Linear,
+        down: Linear,
+    },
     /// The weight of an RMS norm, then a matrix that is stored transposed.
     Gemma3 {
         /// Weight of the norm of the averages.
@@ -200,7 +226,12 @@ impl Weights {
             Location::Decoder => match config.kind {
                 Kind::Gemma3 => &WITHIN,
                 Kind::Qwen3 => &WITHIN_QWEN3,
-                Kind::Mlp | Kind::Qwen2 | Kind::Qwen25 | Kind::Gemma4 => &MMPROJ,
+                Kind::Mlp
+                | Kind::Qwen2
+                | Kind::Qwen25
+                | Kind::Gemma4
+                | Kind::Pixtral
+                | Kind::Glm => &MMPROJ,
             },
         };
         let loader = Loader {
@@ -215,10 +246,14 @@ impl Weights {
             bias: loader.optional(&format!("{}.bias", names.patch), width)?,
             bounds: None,
         };
+        if config.kind == Kind::Glm && source.has(names.positions) {
+            let message = "an encoder with a grid of positions that is stretched by cubics";
+            return Err(LoadError::Unsupported(message.into()));
+        }
         let class = loader.optional("v.class_embd", width)?;
         let positions = match config.sizing {
             Sizing::Own { .. } if config.kind == Kind::Qwen3 => loader.stretched()?,
-            Sizing::Own { .. } => Positions::No,
+            Sizing::Own { .. } | Sizing::Longest { .. } => Positions::No,
             Sizing::Filled { most_rows } => loader.by_axis(most_rows * config.merge)?,
             Sizing::Square(side) => {
                 let n_patches = (side / config.patch_size).pow(2);
@@ -232,10 +267,21 @@ impl Weights {
             patch,
             class,
             positions,
-            pre_norm: loader.optional_norm("v.pre_ln")?,
+            pre_norm: match config.kind {
+                Kind::Pixtral => Some(loader.norm("v.pre_ln")?),
+                _ => loader.optional_norm("v.pre_ln")?,
+            },
             layers: layers.collect::<Result<_, _>>()?,
-            post_norm: loader.optional_norm(names.post_norm)?,
+            post_norm: match config.kind {
+                Kind::Glm => Some(loader.norm(names.post_norm)?),
+                _ => loader.optional_norm(names.post_norm)?,
+            },
             projector: loader.projector(out_width)?,
+            line_break: if config.has_breaks {
+                Some(loader.vector(source.vector(BREAK, out_width)?)?)
+            } else {
+                None
+            },
         })
     }
 }
@@ -308,22 +354,6 @@ impl Loader<'_> {
             columns: table(columns)?,
             lines: table(lines)?,
         })
-    }
-
-    /// Returns the norms of the heads of queries and keys.
-    fn head_norms(&self, idx: usize) -> Result<Option<[Norm; 2]>, LoadError> {
-        if self.config.kind != Kind::Gemma4 {
-            return Ok(None);
-        }
-        let head_dim = self.config.width / self.config.n_heads;
-        let norm = |part: &str| -> Result<Norm, LoadError> {
-            let name = format!("v.blk.{idx}.{part}.weight");
-            Ok(Norm {
-                weight: self.vector(self.source.vector(&name, head_dim)?)?,
-                bias: None,
-            })
-        };
-        Ok(Some([norm("attn_q_norm")?, norm("attn_k_norm")?]))
     }
 
     /// Reads what bounds the elements before and after a matrix: numbers beside it, or those of all
@@ -466,12 +496,13 @@ impl Loader<'_> {
             query,
             key,
             value,
-            head_norms: self.head_norms(idx)?,
-            attention_post_norm: self.optional_norm(&name("attn_post_norm"))?,
+            query_norm: self.head_norm(&name("attn_q_norm"))?,
+            key_norm: self.head_norm(&name("attn_k_norm"))?,
             output: self.linear(&name(names.output), width, width)?,
+            attention_post_norm: self.optional_norm(&name("attn_post_norm"))?,
             feed_forward_norm: self.norm(&name(names.feed_forward_norm))?,
             gate: match self.config.kind {
-                Kind::Qwen25 | Kind::Gemma4 => {
+                Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => {
                     Some(self.linear(&name("ffn_gate"), hidden, width)?)
                 }
                 Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => None,
@@ -502,6 +533,39 @@ impl Loader<'_> {
                 let merger = self.merger(self.names.merger, out_width)?;
                 Ok(Projector::Merger(merger))
             }
+            Kind::Glm => {
+                let merge = self.config.merge;
+                let name = "mm.patch_merger";
+                let shape = [merge, merge, width, out_width];
+                let squares = source.folded(&format!("{name}.weight"), &shape)?;
+                let hidden = source.n_rows("mm.gate.weight").unwrap_or(0);
+                Ok(Projector::Glm {
+                    merger: Linear {
+                        matrix: self.location(squares)?,
+                        bias: self.optional(&format!("{name}.bias"), out_width)?,
+                        bounds: None,
+                    },
+                    matrix: self.linear("mm.model.fc", out_width, out_width)?,
+                    norm: self.norm_of("mm.post_norm", out_width)?,
+                    gate: self.linear("mm.gate", hidden, out_width)?,
+                    up: self.linear("mm.up", hidden, out_width)?,
+                    down: self.linear("mm.down", out_width, hidden)?,
+                })
+            }
+            Kind::Pixtral => {
+                let n_merged = self.config.merge.pow(2);
+                let merger = if n_merged > 1 || source.has("mm.patch_merger.weight") {
+                    let matrix = self.linear("mm.patch_merger", width, n_merged * width)?;
+                    Some((self.norm("mm.input_norm")?, matrix))
+                } else {
+                    None
+                };
+                Ok(Projector::Pixtral {
+                    merger,
+                    first: self.linear("mm.1", out_width, width)?,
+                    second: self.linear("mm.2", out_width, out_width)?,
+                })
+            }
             // Only the projector of LLaVA has these two and nothing between.
             Kind::Mlp if source.has("mm.1.weight") || source.has("mm.3.weight") => {
                 let message = "a projector of more than two matrices";
@@ -529,12 +593,28 @@ impl Loader<'_> {
     }
 
     fn norm(&self, name: &str) -> Result<Norm, LoadError> {
-        let norm = self.optional_norm(name)?;
+        self.norm_of(name, self.config.width)
+    }
+
+    fn norm_of(&self, name: &str, width: usize) -> Result<Norm, LoadError> {
+        let norm = self.optional_norm_of(name, width)?;
         norm.ok_or_else(|| invalid(format!("tensor {name}.weight is missing")))
     }
 
+    /// Returns a norm of queries or keys, which the encoder of GLM has.
+    fn head_norm(&self, name: &str) -> Result<Option<Norm>, LoadError> {
+        let head_dim = self.config.width / self.config.n_heads;
+        match self.config.kind {
+            Kind::Glm | Kind::Gemma4 => self.norm_of(name, head_dim).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     fn optional_norm(&self, name: &str) -> Result<Option<Norm>, LoadError> {
-        let width = self.config.width;
+        self.optional_norm_of(name, self.config.width)
+    }
+
+    fn optional_norm_of(&self, name: &str, width: usize) -> Result<Option<Norm>, LoadError> {
         let Some(weight) = self.optional(&format!("{name}.weight"), width)? else {
             return Ok(None);
         };

@@ -15,7 +15,7 @@ use crate::{
     vision_files::{EYES, Eyes, OUT, Picture, pictures},
 };
 
-/// What `fixtures/make_vision.py` writes, and `fixtures/make_vision_qwen.py`.
+/// What `fixtures/make_vision.py` writes, and the scripts for other kinds beside it.
 #[derive(Deserialize)]
 struct Expected {
     fingerprint: String,
@@ -822,6 +822,209 @@ fn lies_of_a_projector_with_windows_are_named() {
     }
 }
 
+/// Sides are filled up to whole rows, a longest side and a number of rows are not exceeded, and each line
+/// of rows but the last ends in a break, if the file has one.
+#[test]
+fn lines_of_rows_end_in_breaks() {
+    let loaded = |change: &dyn Fn(&mut crate::tiny::File)| {
+        let eyes = named("mistral3_eyes");
+        let mut file = eyes.file();
+        change(&mut file);
+        let loaded = load_bytes(&eyes.decoder_file().bytes(), &file.bytes(), "cpu").unwrap();
+        loaded.vision.unwrap()
+    };
+    let larger = |file: &mut crate::tiny::File| {
+        file.metadata.set("clip.vision.image_size", 1540u32);
+    };
+    let vision = loaded(&larger);
+    assert_eq!(vision.marks(), ("", "[IMG_END]"));
+    for (width, height, columns, lines) in [
+        (28, 28, 2, 2),
+        (29, 28, 3, 2),
+        (1, 1, 1, 1),
+        (60, 6000, 2, 110),
+        // A row is 14 pixels wide: of 110 x 110 rows no more than 1024 are made.
+        (1540, 1540, 32, 32),
+        (3000, 1500, 45, 22),
+    ] {
+        let png = Picture::new("size", width, height).png();
+        let rows = vision.rows(&png).unwrap();
+        assert_eq!(rows, (columns + 1) * lines - 1, "{width} x {height}");
+        if rows < 300 {
+            let image = vision.encode(&png).unwrap();
+            assert_eq!((image.rows, image.grid), (rows, None));
+            assert_eq!(image.embedding.len(), rows * OUT);
+        }
+    }
+    let png = Picture::new("lines", 42, 40).png();
+    let with = vision.encode(&png).unwrap();
+    let without = loaded(&|file| {
+        larger(file);
+        let name = "v.token_embd.img_break";
+        file.tensors.retain(|tensor| tensor.name != name);
+    });
+    let without = without.encode(&png).unwrap();
+    assert_eq!((with.rows, without.rows), (11, 9));
+    let lines: Vec<&[f32]> = [0, 1, 2, 4, 5, 6, 8, 9, 10].map(|row| with.row(row)).into();
+    assert_eq!(lines.concat(), without.embedding);
+    assert_eq!(with.row(3), with.row(7));
+    // Fewer pixels, if the file wants it.
+    let fewer = loaded(&|file| {
+        larger(file);
+        file.metadata
+            .set("clip.vision.image_max_pixels", 14u32 * 14 * 4);
+    });
+    let png = Picture::new("fewer", 45, 45).png();
+    assert_eq!(fewer.rows(&png).unwrap(), 2 * 2 + 1);
+    let line = Picture::new("line", 401, 2).png();
+    let found = refused(&*vision, &line);
+    assert!(found.starts_with("the image has 401 x 2 pixels"), "{found}");
+}
+
+#[test]
+fn lies_of_a_pixtral_projector_are_named() {
+    let key = |eyes: &str, key: &str, value: u32| {
+        let key = format!("clip.vision.{key}");
+        told(eyes, &|file| file.metadata.set(key.clone(), value))
+    };
+    assert_eq!(told("mistral3_eyes", &|_| {}), "none");
+    for (name, value, words) in [
+        ("image_size", 0, "clip.vision.image_size is missing"),
+        ("image_size", 1 << 20, "too large"),
+        ("patch_size", 43, "too large"),
+        ("patch_size", 14, "v.patch_embd.weight has shape"),
+        ("spatial_merge_size", 9, "9 of 8 patches"),
+        // Nothing is merged, as if the key were not there.
+        ("spatial_merge_size", 0, "mm.patch_merger.weight has shape"),
+        ("spatial_merge_size", 1, "mm.patch_merger.weight has shape"),
+        ("attention.head_count", 16, "heads of 2 elements"),
+        ("feed_forward_length", 47, "v.blk.0.ffn_"),
+        ("block_count", 4, "v.blk.3"),
+    ] {
+        let found = key("mistral3_eyes", name, value);
+        assert!(found.contains(words), "{name} {value}: {found}");
+        assert!(found.starts_with("invalid model file: "), "{found}");
+        assert!(!found.contains('\n'), "{found:?}");
+    }
+    let found = key("pixtral_eyes", "spatial_merge_size", 2);
+    assert!(found.contains("mm.patch_merger.weight"), "{found}");
+    for name in [
+        "v.pre_ln.weight",
+        "mm.1.weight",
+        "mm.2.weight",
+        "mm.input_norm.weight",
+        "mm.patch_merger.weight",
+        "v.blk.2.ffn_gate.weight",
+        "v.blk.1.ln2.weight",
+    ] {
+        let found = told("mistral3_eyes", &|file| {
+            file.tensors.retain(|tensor| tensor.name != name);
+        });
+        let missing = format!("tensor {name} is missing");
+        assert!(found.contains(&missing), "{name}: {found}");
+    }
+    let found = told("mistral3_eyes", &|file| {
+        file.tensor("v.token_embd.img_break").shape = vec![16, 4];
+    });
+    assert!(
+        found.contains("v.token_embd.img_break has shape"),
+        "{found}"
+    );
+}
+
+/// An image with a side of less than a row is enlarged before anything else, and has at least eight rows.
+#[test]
+fn small_images_are_enlarged_for_glm_ocr() {
+    let vision = vision(named("glmocr_eyes"));
+    for (width, height, columns, lines) in [
+        (28, 42, 3, 4),
+        (56, 28, 4, 2),
+        // 14 x 98 after the first step.
+        (3, 21, 2, 8),
+        (1, 1, 3, 3),
+        // Made smaller.
+        (1400, 700, 45, 22),
+    ] {
+        let png = Picture::new("size", width, height).png();
+        assert_eq!(
+            vision.rows(&png).unwrap(),
+            columns * lines,
+            "{width} x {height}"
+        );
+        if columns * lines < 100 {
+            let grid = Grid {
+                width: columns,
+                height: lines,
+            };
+            assert_eq!(vision.encode(&png).unwrap().grid, Some(grid));
+        }
+    }
+}
+
+#[test]
+fn lies_of_a_glm_projector_are_named() {
+    let none = told("glmocr_eyes", &|_| {});
+    assert_eq!(none, "none");
+    for (key, value, words) in [
+        ("patch_size", 65, "too large"),
+        ("patch_size", 14, "v.patch_embd.weight has shape"),
+        ("spatial_merge_size", 9, "9 of 8 patches"),
+        ("spatial_merge_size", 3, "mm.patch_merger.weight has shape"),
+        ("attention.head_count", 16, "heads of 2 elements"),
+        ("attention.head_count", 2, "attn_q_norm.weight has shape"),
+        ("feed_forward_length", 47, "v.blk.0.ffn_"),
+        ("block_count", 4, "v.blk.3"),
+    ] {
+        let found = told("glmocr_eyes", &|file| {
+            file.metadata
+                .set(format!("clip.vision.{key}"), value as u32);
+        });
+        assert!(found.contains(words), "{key} {value}: {found}");
+        assert!(found.starts_with("invalid model file: "), "{found}");
+        assert!(!found.contains('\n'), "{found:?}");
+    }
+    for name in [
+        "v.patch_embd.weight.1",
+        "v.blk.1.attn_k_norm.weight",
+        "v.post_ln.weight",
+        "mm.patch_merger.weight",
+        "mm.model.fc.weight",
+        "mm.post_norm.weight",
+        "mm.gate.weight",
+    ] {
+        let found = told("glmocr_eyes", &|file| {
+            file.tensors.retain(|tensor| tensor.name != name);
+        });
+        let missing = format!("tensor {name} is missing");
+        assert!(found.contains(&missing), "{name}: {found}");
+    }
+    let found = told("glmocr_eyes", &|file| {
+        file.tensor("mm.up.weight").shape = vec![96, 128];
+    });
+    assert!(found.contains("mm.up.weight has shape"), "{found}");
+    // The encoder of GLM 4.1V has a grid of positions, too: it leaves the model good for text.
+    let found = told("glmocr_eyes", &|file| {
+        let mut table = file.tensor("v.blk.0.attn_out.weight").clone();
+        table.name = "v.position_embd.weight".into();
+        file.tensors.push(table);
+    });
+    assert_eq!(found, "no vision");
+    // A decoder whose pairs are not told apart reads no such rows, and one of other sizes nothing.
+    let eyes = named("glmocr_eyes");
+    let with = |sections: &[i32]| {
+        let mut decoder = eyes.decoder_file();
+        let key = "glm4.rope.dimension_sections";
+        decoder.metadata.set(key, sections.to_vec());
+        load_bytes(&decoder.bytes(), &eyes.bytes(), "cpu")
+    };
+    assert!(with(&[8, 0, 0, 0]).unwrap().vision.is_none());
+    for wrong in [&[2, 3][..], &[2, 3, 4, 0], &[-1, 5, 4, 0], &[i32::MAX; 3]] {
+        let error = with(wrong).err().unwrap().to_string();
+        let words = "glm4.rope.dimension_sections is [";
+        assert!(error.contains(words) && !error.contains('\n'), "{error}");
+    }
+}
+
 #[test]
 fn lies_about_layers_on_the_way_are_named() {
     let flags = |flags: &[bool]| -> String {
@@ -852,6 +1055,82 @@ fn lies_about_layers_on_the_way_are_named() {
     let error = load_bytes(&decoder.bytes(), &eyes.bytes(), "cpu").err();
     let error = error.unwrap().to_string();
     assert!(error.contains("n_deepstack_layers is 3 of 3"), "{error}");
+}
+
+/// The registry's GLM-OCR has its encoder in the file of the decoder, almost under the usual names; its
+/// limits count the pixels of both frames.
+#[test]
+fn an_encoder_within_the_file_of_glmocr_is_the_same() {
+    let eyes = named("glmocr_eyes");
+    let (mut file, encoder) = (eyes.decoder_file(), eyes.file());
+    let keys: Vec<(String, llmsrv_gguf::Value)> = file
+        .metadata
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix("glm4.")?.to_owned(), value.clone())))
+        .collect();
+    for (key, value) in keys {
+        let key = key.replace("dimension_sections", "mrope_section");
+        file.metadata.set(format!("glmocr.{key}"), value);
+    }
+    file.metadata.set("general.architecture", "glmocr");
+    for (theirs, ours) in [
+        ("patch_size", "patch_size"),
+        ("embedding_length", "embedding_length"),
+        ("block_count", "block_count"),
+        ("intermediate_size", "feed_forward_length"),
+        ("attention.head_count", "attention.head_count"),
+        (
+            "attention.layer_norm_rms_epsilon",
+            "attention.layer_norm_epsilon",
+        ),
+        ("image_mean", "image_mean"),
+        ("image_std", "image_std"),
+    ] {
+        let value = encoder.metadata.get(&format!("clip.vision.{ours}"));
+        let value = value.unwrap().clone();
+        file.metadata.set(format!("glmocr.vision.{theirs}"), value);
+    }
+    for mut tensor in encoder.tensors {
+        for (from, to) in [
+            ("v.patch_embd.weight.1", "v.patch_embd_1.weight"),
+            ("v.patch_embd.weight", "v.patch_embd_0.weight"),
+        ] {
+            if tensor.name == from {
+                tensor.name = to.into();
+            }
+        }
+        file.tensors.push(tensor);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let load_within = |file: &crate::tiny::File| {
+        let file = crate::tiny::File {
+            metadata: file.metadata.clone(),
+            tensors: file.tensors.clone(),
+        };
+        fs::write(&path, file.bytes()).unwrap();
+        let loaded = llmsrv_models::load(&path, &LoadOptions::default()).unwrap();
+        loaded.vision.unwrap()
+    };
+    let within = load_within(&file);
+    let apart = vision(eyes);
+    let png = Picture::new("within", 60, 45).png();
+    let found = within.encode(&png).unwrap();
+    let expected = apart.encode(&png).unwrap();
+    assert_eq!(found.embedding, expected.embedding);
+    assert_eq!(found.grid, expected.grid);
+    assert_eq!(within.marks(), ("<|begin_of_image|>", "<|end_of_image|>"));
+
+    let row = 14 * 14;
+    for (key, n_rows, expected) in [
+        ("min_pixels", 20, 24),
+        ("min_pixels", 1, 12),
+        ("max_pixels", 6, 4),
+    ] {
+        let key = format!("glmocr.vision.{key}");
+        file.metadata.set(key, 2 * n_rows * row as u32);
+        assert_eq!(load_within(&file).rows(&png).unwrap(), expected);
+    }
 }
 
 /// The registry's Qwen3-VL has its encoder in the file of the decoder, under names of its own.

@@ -71,9 +71,33 @@ pub(crate) const EYES: &[Eyes] = &[
         dtype: TensorType::F32,
     },
     Eyes {
+        name: "pixtral_eyes",
+        decoder: "llama",
+        projector: "pixtral",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
         name: "gemma4_eyes",
         decoder: "gemma4",
         projector: "gemma4v",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "mistral3_eyes",
+        decoder: "mistral3",
+        projector: "pixtral",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "glmocr_eyes",
+        decoder: "glm4_sections",
+        projector: "glm4v",
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
@@ -93,6 +117,10 @@ const PATCH: usize = 7;
 const WIDTH: usize = 32;
 const HIDDEN: usize = 48;
 const LAYERS: usize = 3;
+/// The longest side of an image for a pixtral projector.
+const LONGEST: usize = 42;
+/// The token whose embedding ends a line of rows.
+const BREAK: usize = 12;
 /// Rows that an image for Gemma 4 has at the most, and patches on a side of one.
 pub(crate) const ROWS: usize = 12;
 const MERGE: usize = 3;
@@ -129,12 +157,33 @@ impl Eyes {
         if self.is_qwen3() {
             file.metadata.set("qwen3vl.n_deepstack_layers", 2u32);
         }
+        if self.is_glm() {
+            // The language part of GLM-OCR has none.
+            let biases = ["attn_q.bias", "attn_k.bias", "attn_v.bias"];
+            let is_bias = |name: &str| biases.iter().any(|bias| name.ends_with(bias));
+            file.tensors.retain(|tensor| !is_bias(&tensor.name));
+        }
         file
     }
 
     /// Parts of a row, each as wide as an embedding.
     pub(crate) fn n_parts(&self) -> usize {
         if self.is_qwen3() { 3 } else { 1 }
+    }
+
+    /// Its rows are lines with breaks between.
+    pub(crate) fn is_pixtral(&self) -> bool {
+        self.projector == "pixtral"
+    }
+
+    /// It is one of GLM-OCR.
+    fn is_glm(&self) -> bool {
+        self.projector == "glm4v"
+    }
+
+    /// Squares of patches become a row of its pixtral projector, as in Mistral Small 3.1.
+    fn merges(&self) -> bool {
+        self.is_pixtral() && self.decoder == "mistral3"
     }
 
     /// Layers on the way give parts of the rows, too.
@@ -171,7 +220,9 @@ impl Eyes {
         metadata.set("general.name", "tiny");
         metadata.set("clip.has_vision_encoder", true);
         metadata.set("clip.projector_type", self.projector);
-        if !self.is_qwen() && !self.is_gemma4() {
+        if self.merges() || self.is_glm() {
+            metadata.set("clip.use_silu", true);
+        } else if !self.is_qwen() && !self.is_gemma4() {
             metadata.set("clip.use_gelu", !self.class);
         }
         if self.is_gemma4() {
@@ -204,6 +255,12 @@ impl Eyes {
         ] {
             metadata.set(format!("clip.vision.{key}"), value as u32);
         }
+        if self.is_pixtral() {
+            metadata.set("clip.vision.image_size", LONGEST as u32);
+        }
+        if self.merges() {
+            metadata.set("clip.vision.spatial_merge_size", 2u32);
+        }
         let own_size = self.is_qwen() || self.is_gemma4();
         let eps = if own_size { 1e-6f32 } else { 1e-5 };
         metadata.set("clip.vision.attention.layer_norm_epsilon", eps);
@@ -231,6 +288,17 @@ impl Eyes {
                 self.add_gemma4(&mut add);
             } else {
                 self.add_qwen(&mut add);
+            }
+            let as_u64 = |(name, shape): (String, Vec<usize>)| {
+                (name, shape.into_iter().map(|dim| dim as u64).collect())
+            };
+            return list.into_iter().map(as_u64).collect();
+        }
+        if self.is_pixtral() || self.is_glm() {
+            if self.is_glm() {
+                Self::add_glm(&mut add);
+            } else {
+                self.add_pixtral(&mut add);
             }
             let as_u64 = |(name, shape): (String, Vec<usize>)| {
                 (name, shape.into_iter().map(|dim| dim as u64).collect())
@@ -373,12 +441,83 @@ impl Eyes {
         }
     }
 
+    /// Adds the tensors of a pixtral encoder behind the first one.
+    fn add_pixtral(&self, add: &mut dyn FnMut(&str, &[usize])) {
+        add("v.pre_ln.weight", &[WIDTH]);
+        for layer in 0..LAYERS {
+            let name = |part: &str| format!("v.blk.{layer}.{part}.weight");
+            add(&name("ln1"), &[WIDTH]);
+            add(&name("ln2"), &[WIDTH]);
+            for part in ["attn_q", "attn_k", "attn_v", "attn_out"] {
+                add(&name(part), &[WIDTH, WIDTH]);
+            }
+            add(&name("ffn_gate"), &[WIDTH, HIDDEN]);
+            add(&name("ffn_up"), &[WIDTH, HIDDEN]);
+            add(&name("ffn_down"), &[HIDDEN, WIDTH]);
+        }
+        add("mm.1.weight", &[WIDTH, OUT]);
+        add("mm.2.weight", &[OUT, OUT]);
+        if self.merges() {
+            add("mm.input_norm.weight", &[WIDTH]);
+            add("mm.patch_merger.weight", &[4 * WIDTH, WIDTH]);
+        } else {
+            add("mm.1.bias", &[OUT]);
+            add("mm.2.bias", &[OUT]);
+        }
+        add("v.token_embd.img_break", &[OUT]);
+    }
+
+    /// Adds the tensors of an encoder of GLM-OCR behind the first one.
+    fn add_glm(add: &mut dyn FnMut(&str, &[usize])) {
+        add("v.patch_embd.weight.1", &[PATCH, PATCH, 3, WIDTH]);
+        add("v.patch_embd.bias", &[WIDTH]);
+        for layer in 0..LAYERS {
+            let name = |part: &str, end: &str| format!("v.blk.{layer}.{part}.{end}");
+            for (norm, width) in [
+                ("ln1", WIDTH),
+                ("ln2", WIDTH),
+                ("attn_q_norm", WIDTH / 4),
+                ("attn_k_norm", WIDTH / 4),
+            ] {
+                add(&name(norm, "weight"), &[width]);
+            }
+            for (part, n_rows, n_cols) in [
+                ("attn_qkv", 3 * WIDTH, WIDTH),
+                ("attn_out", WIDTH, WIDTH),
+                ("ffn_gate", HIDDEN, WIDTH),
+                ("ffn_up", HIDDEN, WIDTH),
+                ("ffn_down", WIDTH, HIDDEN),
+            ] {
+                add(&name(part, "weight"), &[n_cols, n_rows]);
+                add(&name(part, "bias"), &[n_rows]);
+            }
+        }
+        add("v.post_ln.weight", &[WIDTH]);
+        add("mm.patch_merger.weight", &[2, 2, WIDTH, OUT]);
+        add("mm.patch_merger.bias", &[OUT]);
+        add("mm.model.fc.weight", &[OUT, OUT]);
+        add("mm.post_norm.weight", &[OUT]);
+        add("mm.post_norm.bias", &[OUT]);
+        add("mm.gate.weight", &[OUT, 3 * OUT]);
+        add("mm.up.weight", &[OUT, 3 * OUT]);
+        add("mm.down.weight", &[3 * OUT, OUT]);
+    }
+
     /// Random values of a size that keeps activations near one.
     fn values(&self, name: &str, shape: &[u64]) -> Vec<f32> {
+        if name == "v.token_embd.img_break" {
+            let mut decoder = self.decoder_file();
+            let embeddings = decoder.tensor("token_embd.weight").bytes.chunks_exact(4);
+            let row = embeddings.skip(BREAK * OUT).take(OUT);
+            return row
+                .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+                .collect();
+        }
         let mut random = Random::new(&format!("{} {name}", self.name));
         let (middle, spread) = match name {
             "v.position_embd.weight" | "v.class_embd" => (0.0, 1.0),
             "v.patch_embd.weight" | "v.patch_embd.weight.1" => (0.0, 0.2),
+            "mm.patch_merger.weight" if shape.len() == 4 => (0.0, 0.15),
             // Some elements are beyond them.
             name if name.ends_with("_min") => (-1.2, 0.2),
             name if name.ends_with("_max") => (1.2, 0.2),
