@@ -17,6 +17,7 @@ mod api;
 mod attack;
 mod background;
 mod bench;
+mod book;
 mod chat;
 mod circles;
 mod cli;

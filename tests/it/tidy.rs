@@ -255,36 +255,6 @@ fn every_test_file_is_part_of_the_suite() {
     }
 }
 
-#[test]
-fn relative_links_in_the_documents_lead_somewhere() {
-    let mut documents: Vec<_> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
-        .map(|name| root().join(name))
-        .to_vec();
-    for folder in ["docs", "docs/contracts", "docs/performance"] {
-        let entries = fs::read_dir(root().join(folder)).unwrap();
-        documents.extend(entries.map(|entry| entry.unwrap().path()));
-    }
-    for document in documents
-        .iter()
-        .filter(|path| path.extension().is_some_and(|e| e == "md"))
-    {
-        let text = fs::read_to_string(document).unwrap();
-        for link in text
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split([')', '#', ' ']).next())
-        {
-            if !link.is_empty() && !link.contains("://") {
-                assert!(
-                    document.parent().unwrap().join(link).exists(),
-                    "{}: broken link {link}",
-                    document.display()
-                );
-            }
-        }
-    }
-}
-
 /// A promise whose test is gone is one that nobody holds.
 #[test]
 fn every_test_that_the_coverage_of_the_api_names_exists() {
