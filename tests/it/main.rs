@@ -14,6 +14,8 @@
 
 mod analysis;
 mod api;
+#[path = "../../crates/llmsrv-server/tests/it/app.rs"]
+mod app;
 mod attack;
 mod background;
 mod bench;
@@ -53,7 +55,6 @@ mod ssh;
 #[path = "../../crates/llmsrv-ssh/tests/it/sshd.rs"]
 mod sshd;
 mod stress;
-#[expect(dead_code, reason = "shared with another test crate")]
 #[path = "../../crates/logkit-server/tests/it/tab.rs"]
 mod tab;
 mod tidy;
