@@ -38,7 +38,6 @@ mod testnpu;
 mod version;
 
 pub use show::overview;
-pub use version::VERSION;
 
 use std::{net::IpAddr, process::ExitCode};
 

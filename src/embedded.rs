@@ -31,9 +31,20 @@ pub fn name() -> Result<Option<ModelName>, Failure> {
 }
 
 #[cfg(feature = "embedded-model")]
+static WEIGHTS: &[u8] = include_bytes!("../assets/embedded/model.gguf");
+
+/// Returns how large the model is.
+pub fn size() -> Option<u64> {
+    #[cfg(feature = "embedded-model")]
+    let size = Some(WEIGHTS.len() as u64);
+    #[cfg(not(feature = "embedded-model"))]
+    let size = None;
+    size
+}
+
+#[cfg(feature = "embedded-model")]
 fn description() -> Result<Embedded<'static>, Failure> {
     const DESCRIPTION: &str = include_str!("../assets/embedded/manifest.toml");
-    static WEIGHTS: &[u8] = include_bytes!("../assets/embedded/model.gguf");
     Ok(Embedded::parse(DESCRIPTION, WEIGHTS)?)
 }
 

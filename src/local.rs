@@ -20,7 +20,8 @@ use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 use crate::{
-    commands::{VERSION, search},
+    about::VERSION,
+    commands::search,
     context::Context,
     embedded,
     failure::{Code, Failure},

@@ -12,8 +12,8 @@ use llmsrv_bench::{Limits, ModelReport, Options, PeerSpec, Report, Step, Test};
 use llmsrv_engine::{LoadOptions, Loader};
 
 use crate::{
+    about::VERSION,
     cli::BenchArgs,
-    commands::VERSION,
     context::Context,
     failure::{Code, Failure},
     local::{self, Access, Prune},

@@ -15,8 +15,9 @@ use tokio::{
 };
 
 use crate::{
+    about::VERSION,
     cli::{ApplyArgs, ServeArgs},
-    commands::{VERSION, background, is_open, listens, service},
+    commands::{background, is_open, listens, service},
     context::Context,
     failure::{Code, Failure},
     local::{self, Prune},

@@ -3,15 +3,14 @@
 use serde_json::json;
 
 use crate::{
+    about::{self, VERSION},
     cli::VersionArgs,
     connect::{self, Greeting, client, runtime},
     context::Context,
+    embedded,
     failure::Failure,
     logging, term,
 };
-
-/// The version of this program.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Prints the versions of this program and of the running server, if one runs.
 pub fn run(context: &Context, args: &VersionArgs) -> Result<(), Failure> {
@@ -27,6 +26,11 @@ pub fn run(context: &Context, args: &VersionArgs) -> Result<(), Failure> {
         };
         term::json(&json!({
             "version": VERSION,
+            "commit": about::COMMIT,
+            "target": about::TARGET,
+            "features": about::features(),
+            "instruction_sets": about::instruction_sets(),
+            "built_in_model_bytes": embedded::size(),
             "server": server,
             "server_url": url,
             "wants_key": wants_key,

@@ -1,6 +1,6 @@
 //! The command line as scripts and people use it.
 
-use std::{io::Write, process::Stdio};
+use std::{collections::BTreeMap, io::Write, path::Path, process::Stdio};
 
 use serde_json::{Value, json};
 
@@ -343,6 +343,104 @@ fn completions_know_commands_and_model_names() {
     )
     .ok();
     assert!(output.stdout.contains("default"), "{output:?}");
+}
+
+#[test]
+fn the_long_version_says_what_is_compiled_in_and_what_the_processor_has() {
+    let sandbox = Sandbox::new();
+    let short = sandbox.run(&["-V"]).ok().stdout;
+    assert_eq!(short, concat!("llmsrv ", env!("CARGO_PKG_VERSION"), "\n"));
+    let long = sandbox.run(&["--version"]).ok().stdout;
+    let said: BTreeMap<&str, &str> = long
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .collect();
+    assert_eq!(long.lines().next(), short.lines().next());
+    let host = Output::of(std::process::Command::new("rustc").arg("-vV")).ok();
+    let host = host
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "));
+    assert_eq!(said.get("target").copied(), host, "{long}");
+    assert_eq!(said["features"], "embedded-model", "{long}");
+    assert_eq!(said["built-in model"], "5.4 MB", "{long}");
+    // What the kernel of the system knows of the processor, under its names.
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    let has = |name: &str| processor.split_whitespace().any(|flag| flag == name);
+    let found: Vec<&str> = said["instruction sets"].split(' ').collect();
+    for (name, flag) in [
+        ("avx2", "avx2"),
+        ("fma", "fma"),
+        ("avx512f", "avx512f"),
+        ("avx512vnni", "avx512_vnni"),
+        ("dotprod", "asimddp"),
+        ("i8mm", "i8mm"),
+    ] {
+        assert_eq!(found.contains(&name), has(flag), "{name}: {long}");
+    }
+
+    let json = sandbox.run(&["version", "--json"]).ok().json();
+    assert_eq!(json["features"], json!(["embedded-model"]));
+    assert_eq!(json["instruction_sets"], json!(found));
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/embedded/model.gguf");
+    let n_bytes = std::fs::metadata(model).unwrap().len();
+    assert_eq!(json["built_in_model_bytes"], n_bytes);
+}
+
+/// Runs the script that runs before a build, and returns what it hands on.
+fn built_from(folder: &Path, script: &Path, profile: &str, env: &[(&str, &str)]) -> Vec<String> {
+    let mut command = std::process::Command::new(script);
+    command
+        .env_remove("LLMSRV_BUILD_COMMIT")
+        .env("TARGET", "some-target")
+        .env("PROFILE", profile)
+        .envs(env.iter().copied())
+        .current_dir(folder);
+    let output = Output::of(&mut command).ok().stdout;
+    let handed = output.lines();
+    let handed = handed.filter_map(|line| line.strip_prefix("cargo::rustc-env=LLMSRV_BUILD_"));
+    handed.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_build_knows_its_commit_where_there_is_one() {
+    let sandbox = Sandbox::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let script = sandbox.path().join("build");
+    let mut compile = std::process::Command::new("rustc");
+    compile.args(["--edition=2024", "-o"]).arg(&script);
+    Output::of(compile.arg(root.join("build.rs"))).ok();
+    let mut git = std::process::Command::new("git");
+    git.args(["rev-parse", "HEAD"]).current_dir(root);
+    let head = Output::of(&mut git).ok().stdout;
+
+    let on = [
+        ("CARGO_FEATURE_DEFAULT", "1"),
+        ("CARGO_FEATURE_TWO_WORDS", "1"),
+        ("CARGO_FEATURE_ONE", "1"),
+    ];
+    let released = built_from(root, &script, "release", &on);
+    let [target, features, commit] = released.as_slice() else {
+        panic!("{released:?}");
+    };
+    assert_eq!(
+        (target.as_str(), features.as_str()),
+        ("TARGET=some-target", "FEATURES=one two-words")
+    );
+    let commit = commit.strip_prefix("COMMIT=").unwrap();
+    assert!(commit.len() == 12 && head.starts_with(commit), "{commit}");
+
+    // Not while one tests, not in the sources of something else, not where there is no repository.
+    assert_eq!(built_from(root, &script, "debug", &[]).len(), 2);
+    assert_eq!(
+        built_from(&root.join("src"), &script, "release", &[]).len(),
+        2
+    );
+    assert_eq!(built_from(sandbox.path(), &script, "release", &[]).len(), 2);
+    // Unless somebody who knows says it.
+    let named = [("LLMSRV_BUILD_COMMIT", "abc")];
+    let named = built_from(sandbox.path(), &script, "debug", &named);
+    assert_eq!(named[2], "COMMIT=abc");
 }
 
 #[test]

@@ -14,9 +14,12 @@
 
 mod analysis;
 mod api;
+#[path = "../../crates/llmsrv-server/tests/it/app.rs"]
+mod app;
 mod attack;
 mod background;
 mod bench;
+mod book;
 mod chat;
 mod circles;
 mod cli;
@@ -52,7 +55,6 @@ mod ssh;
 #[path = "../../crates/llmsrv-ssh/tests/it/sshd.rs"]
 mod sshd;
 mod stress;
-#[expect(dead_code, reason = "shared with another test crate")]
 #[path = "../../crates/logkit-server/tests/it/tab.rs"]
 mod tab;
 mod tidy;

@@ -183,6 +183,92 @@ fn the_wheel_puts_the_program_into_an_environment_and_takes_it_out() {
     assert!(!program.exists());
 }
 
+/// Compiles a program with a linker, or with that of this system. It prints what it is told.
+fn compiled(sandbox: &Sandbox, name: &str, linker: Option<&str>) -> PathBuf {
+    // A thread, the time and an address are what libraries of C have changed.
+    let text = "use std::{env, net::ToSocketAddrs, thread, time::Instant};\n\
+        fn main() {\n\
+        let told = thread::spawn(|| env::args().skip(1).collect::<Vec<_>>().join(\" \"));\n\
+        let knows = (\"localhost\", 0).to_socket_addrs().is_ok();\n\
+        println!(\"{} {}\", told.join().unwrap(), knows && Instant::now().elapsed().as_secs() < 60);\n\
+        }\n";
+    let source = sandbox.path().join("main.rs");
+    fs::write(&source, text).unwrap();
+    let program = sandbox.path().join(name);
+    let mut command = Command::new("rustc");
+    command.args(["-O", "--edition=2024", "-o"]).arg(&program);
+    if let Some(linker) = linker {
+        command.arg(format!("-Clinker={linker}"));
+    }
+    Output::of(command.arg(&source)).ok();
+    program
+}
+
+/// Runs the script that builds for older systems.
+fn portable(args: &[&str]) -> Output {
+    Output::of(Command::new(root().join("packaging/portable")).args(args))
+}
+
+/// The compiler and linker for older systems with a processor.
+fn linker(arch: &str) -> String {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    assert!(
+        target.join("tools/zig/installed").exists(),
+        "the portable compiler is missing; `packaging/portable --prepare` installs it"
+    );
+    let said = portable(&["--arch", arch, "--linker"]).ok().stdout;
+    said.trim_end().to_owned()
+}
+
+#[test]
+fn a_portable_program_runs_with_an_old_library_of_c() {
+    let linker = linker("x86_64");
+    let sandbox = Sandbox::new();
+    let old = compiled(&sandbox, "old", Some(&linker));
+    let checked = portable(&["--check", old.to_str().unwrap()]).ok();
+    assert_eq!(checked.stdout, "--version true\nrun default Hello! true\n");
+    let wheel = packed(&sandbox, "wheel", &old, "old-wheel");
+    let name = wheel.file_name().unwrap().to_str().unwrap();
+    assert!(name.ends_with("-manylinux_2_17_x86_64.whl"), "{name}");
+
+    // What the compiler of this system links needs the library of this system.
+    let new = compiled(&sandbox, "new", None);
+    let refused = portable(&["--check", new.to_str().unwrap()]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(
+        refused.stderr.contains("not for manylinux_2_17"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn portable_code_in_c_runs_on_both_processors() {
+    let sandbox = Sandbox::new();
+    let source = sandbox.path().join("main.c");
+    // Newer libraries have these under newer names, or in another file.
+    let text = "#include <pthread.h>\n#include <stdio.h>\n#include <string.h>\n#include <sys/stat.h>\n\
+        static void *work(void *at) { memcpy(at, \"good\", 5); return at; }\n\
+        int main(void) { char text[8]; void *out; pthread_t id; struct stat found;\n\
+        if (stat(\"/\", &found) || pthread_create(&id, 0, work, text) || pthread_join(id, &out)) return 1;\n\
+        return puts(out) < 0; }\n";
+    fs::write(&source, text).unwrap();
+    for arch in ["x86_64", "aarch64"] {
+        let program = sandbox.path().join(arch);
+        let mut compile = Command::new(linker(arch));
+        // Callers name the target as Rust does.
+        compile.arg(format!("--target={arch}-unknown-linux-gnu"));
+        compile.args(["-O2", "-o"]).arg(&program).arg(&source);
+        Output::of(&mut compile).ok();
+        let checked = portable(&["--check", program.to_str().unwrap()]).ok();
+        assert_eq!(checked.stdout, "good\ngood\n", "{arch}");
+        let wheel = packed(&sandbox, "wheel", &program, "wheels");
+        let name = wheel.file_name().unwrap().to_str().unwrap();
+        let tag = format!("-manylinux_2_17_{arch}.whl");
+        assert!(name.ends_with(&tag), "{name}");
+    }
+}
+
 #[test]
 fn the_npm_package_puts_the_program_into_a_folder() {
     let sandbox = Sandbox::new();

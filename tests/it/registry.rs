@@ -276,7 +276,7 @@ async fn proxies_of_the_environment_are_used() {
 }
 
 /// Serves the built-in model of a store as `a/b:t`; returns the size of its weights.
-fn serve_model(fake: &Fake, sandbox: &Sandbox) -> u64 {
+pub(crate) fn serve_model(fake: &Fake, sandbox: &Sandbox) -> u64 {
     let manifests = sandbox
         .models()
         .join("manifests/registry.ollama.ai/library");

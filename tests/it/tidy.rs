@@ -210,7 +210,7 @@ fn only_the_config_crate_reads_the_environment_and_unsafe_stays_fenced() {
         let text = fs::read_to_string(root().join(&path)).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
         // A build script is told by variables where to write.
-        if !path.starts_with("crates/llmsrv-config/") && !path.ends_with("/build.rs") {
+        if !path.starts_with("crates/llmsrv-config/") && !path.ends_with("build.rs") {
             assert!(
                 !code.contains("env::var"),
                 "{path} reads the environment; llmsrv-config does that"
@@ -252,36 +252,6 @@ fn every_test_file_is_part_of_the_suite() {
             module == "main" || main.contains(&format!("mod {module};")),
             "tests/it/{name} is not in main.rs"
         );
-    }
-}
-
-#[test]
-fn relative_links_in_the_documents_lead_somewhere() {
-    let mut documents: Vec<_> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
-        .map(|name| root().join(name))
-        .to_vec();
-    for folder in ["docs", "docs/contracts", "docs/performance"] {
-        let entries = fs::read_dir(root().join(folder)).unwrap();
-        documents.extend(entries.map(|entry| entry.unwrap().path()));
-    }
-    for document in documents
-        .iter()
-        .filter(|path| path.extension().is_some_and(|e| e == "md"))
-    {
-        let text = fs::read_to_string(document).unwrap();
-        for link in text
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split([')', '#', ' ']).next())
-        {
-            if !link.is_empty() && !link.contains("://") {
-                assert!(
-                    document.parent().unwrap().join(link).exists(),
-                    "{}: broken link {link}",
-                    document.display()
-                );
-            }
-        }
     }
 }
 

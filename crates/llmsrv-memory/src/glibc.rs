@@ -1,10 +1,10 @@
 //! What the allocator of glibc holds, and how it gives it back.
 #![expect(
     unsafe_code,
-    reason = "the allocator is asked in C; its functions take no pointers and may be called from any thread"
+    reason = "the allocator is asked in C; its functions may be called from any thread"
 )]
 
-use std::{fs, thread, time::Duration};
+use std::{fs, mem, sync::OnceLock, thread, time::Duration};
 
 /// Starts the thread. Without it everything works and more memory stays.
 pub(crate) fn start() {
@@ -46,9 +46,34 @@ fn held_bytes() -> usize {
 
 /// Returns the bytes that the allocator's callers have, in the memory of all threads.
 fn used_bytes() -> usize {
-    // SAFETY: It takes the allocator's own locks and returns a structure of integers.
-    let info = unsafe { libc::mallinfo2() };
-    info.uordblks + info.hblkhd
+    used_bytes_by(mallinfo2())
+}
+
+/// The same by a function that may not be there. The one that always is counts in 32 bits: what is missing then is a
+/// multiple of 4 GiB, which at worst gives memory back once more than it is worth.
+fn used_bytes_by(mallinfo2: Option<Mallinfo2>) -> usize {
+    if let Some(mallinfo2) = mallinfo2 {
+        // SAFETY: It takes the allocator's own locks and returns a structure of integers.
+        let info = unsafe { mallinfo2() };
+        return info.uordblks + info.hblkhd;
+    }
+    // SAFETY: As above.
+    let info = unsafe { libc::mallinfo() };
+    info.uordblks as u32 as usize + info.hblkhd as u32 as usize
+}
+
+type Mallinfo2 = unsafe extern "C" fn() -> libc::mallinfo2;
+
+/// Finds the function in glibc 2.33 and newer. A program that just called it would not start with an older one.
+fn mallinfo2() -> Option<Mallinfo2> {
+    static FOUND: OnceLock<Option<Mallinfo2>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // SAFETY: The name ends with a zero, and no function of that name has another type.
+        unsafe {
+            let found = libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr());
+            (!found.is_null()).then(|| mem::transmute::<*mut libc::c_void, Mallinfo2>(found))
+        }
+    })
 }
 
 /// Sets a parameter of the allocator; one that is refused stays as it was.
@@ -83,6 +108,8 @@ const MOST_ARENAS: libc::c_int = 8;
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -100,6 +127,20 @@ mod tests {
         let kept = own_bytes();
         assert!(kept + (64 << 20) < full, "{full} {kept}");
         assert_eq!(blocks.iter().map(Vec::len).sum::<usize>(), 4000 * 300);
+    }
+
+    #[test]
+    fn an_old_library_counts_the_same() {
+        let block = vec![1_u8; 8 << 20];
+        let (new, old) = (used_bytes_by(mallinfo2()), used_bytes_by(None));
+        assert!(old >= block.len() && new >= block.len(), "{old} {new}");
+        // Other tests run meanwhile.
+        assert!(new.abs_diff(old) < 200 << 20, "{old} {new}");
+        // A library that is new enough has the function.
+        let versions = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
+        let version = String::from_utf8(versions.unwrap().stdout).unwrap();
+        let (_, minor) = version.trim().split_once("2.").unwrap();
+        assert_eq!(minor.parse::<u32>().unwrap() >= 33, mallinfo2().is_some());
     }
 
     #[test]

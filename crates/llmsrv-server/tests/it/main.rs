@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod anthropic;
+#[expect(unreachable_pub, reason = "shared with another test crate")]
+mod app;
 mod blobs;
 mod bodies;
 mod contract;

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::{
+    app::{
+        ANSWER, DIALOG, LAST, NOTES, NOTICE, OUTSIDE, QUIET, TITLES, act, choose, click, go, send,
+    },
     host::{Host, host, host_with, saying, settings},
     registry::{fake::Act, registry_with},
     tab::Tab,
@@ -178,19 +181,6 @@ async fn status_tells_the_role_of_the_caller() {
 
 // ---- journeys ----
 
-const LAST: &str = "[...document.querySelectorAll('.message.assistant')].at(-1)";
-const ANSWER: &str =
-    "[...document.querySelectorAll('.message.assistant .text')].at(-1)?.textContent ?? ''";
-/// Whether no answer is on its way.
-const QUIET: &str = "document.querySelector('#send')?.getAttribute('aria-label') === 'Send' && \
-    !document.querySelector('.coming')";
-const NOTES: &str =
-    "[...document.querySelectorAll('.message .note')].map((it) => it.textContent).join()";
-const NOTICE: &str = "document.querySelector('#notice').hidden ? '' : document.querySelector('#notice span').textContent";
-const TITLES: &str =
-    "[...document.querySelectorAll('#chats a span')].map((it) => it.textContent).join()";
-const DIALOG: &str = "document.querySelector('#dialog').open ? document.querySelector('#dialog h2').textContent : ''";
-
 async fn listen(host: &Host) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -210,60 +200,6 @@ async fn with(host: Host, test: impl FnOnce(&mut Tab, &str, &Host) + Send + 'sta
     })
     .await
     .unwrap();
-}
-
-/// Chooses a model of the new conversation.
-fn choose(tab: &mut Tab, model: &str) {
-    let name = format!("{model}:latest");
-    tab.wait(
-        &format!(
-            "[...document.querySelectorAll('#model option')].some((it) => it.value === '{name}')"
-        ),
-        true,
-    );
-    tab.eval(&format!(
-        "(() => {{ const it = document.querySelector('#model'); it.value = '{name}'; \
-         it.dispatchEvent(new Event('change')); document.querySelector('#prompt').focus(); }})()"
-    ));
-}
-
-fn send(tab: &mut Tab, text: &str) {
-    tab.eval("document.querySelector('#prompt').focus()");
-    tab.write(text);
-    tab.press("Enter");
-}
-
-/// Clicks what the page may still have to build.
-fn click(tab: &mut Tab, selector: &str) {
-    tab.wait(
-        &format!("document.querySelector({selector:?}) !== null"),
-        true,
-    );
-    tab.eval(&format!("document.querySelector({selector:?}).click()"));
-}
-
-/// Goes to a pane and waits until it is built; "" stays where one is.
-fn go(tab: &mut Tab, url: &str, pane: &str) {
-    if pane.is_empty() {
-        return;
-    }
-    tab.goto(&format!("{url}#/{pane}"));
-    let parts = match pane {
-        "compare" => ".side option",
-        _ => ".models li, .tile",
-    };
-    tab.wait(
-        &format!("document.querySelectorAll('{parts}').length > 3"),
-        true,
-    );
-}
-
-/// Clicks the button of the last answer or message with this name.
-fn act(tab: &mut Tab, role: &str, name: &str) {
-    tab.eval(&format!(
-        "[...document.querySelectorAll('.message.{role} .foot button')].findLast((it) => \
-         it.getAttribute('aria-label') === '{name}').click()"
-    ));
 }
 
 fn rules() -> Host {
@@ -853,11 +789,6 @@ async fn an_error_is_told_and_can_be_tried_again() {
     })
     .await;
 }
-
-/// What is cut off or lies outside of the window.
-const OUTSIDE: &str = "[...document.querySelectorAll('main *, dialog[open] *')].filter((it) => \
-    { const box = it.getBoundingClientRect(); return box.width > 0 && (box.right > innerWidth + 1 || box.left < -1) \
-    && !it.closest('pre, .table, .unseen'); }).map((it) => it.outerHTML.slice(0, 80)).join()";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_phone_shows_all_without_scrolling_sideways() {
