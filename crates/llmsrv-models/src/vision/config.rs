@@ -145,7 +145,7 @@ const KINDS: [(&str, Kind); 7] = [
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
-const WITHIN: [(&str, Kind, &str); 7] = [
+const WITHIN: [(&str, Kind, &str); 8] = [
     ("gemma3", Kind::Gemma3, "v.patch_embedding.weight"),
     ("qwen2vl", Kind::Qwen25, "v.patch_embd.weight"),
     ("qwen3vl", Kind::Qwen3, "v.patch_embed.weight"),
@@ -153,6 +153,7 @@ const WITHIN: [(&str, Kind, &str); 7] = [
     ("qwen35", Kind::Qwen3, "v.patch_embed.weight"),
     ("qwen35moe", Kind::Qwen3, "v.patch_embed.weight"),
     ("glm4", Kind::Glm, "v.patch_embd.weight"),
+    ("mistral3", Kind::Pixtral, "v.patch_conv.weight"),
 ];
 
 /// Returns the kind of the encoder in the file of a decoder, if that is known.
@@ -195,8 +196,8 @@ impl Kind {
     }
 
     /// How heads turn by the place of their patch. The converter of projector files brings the pairs of
-    /// Pixtral together.
-    fn turn(self) -> Option<Turn> {
+    /// Pixtral together, that of the library's files does not.
+    fn turn(self, location: Location) -> Option<Turn> {
         match self {
             Kind::Mlp | Kind::Gemma3 => None,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => Some(Turn {
@@ -204,7 +205,7 @@ impl Kind {
                 between: false,
             }),
             Kind::Pixtral => Some(Turn {
-                neighbours: true,
+                neighbours: location == Location::Mmproj,
                 between: true,
             }),
         }
@@ -240,7 +241,7 @@ impl Config {
             return Err(invalid(format!("{width} elements for {n_heads} heads")));
         }
         // A quarter of each head turns by the line of its patch and a quarter by the column.
-        let turn = kind.turn();
+        let turn = kind.turn(location);
         if turn.is_some() && !(width / n_heads).is_multiple_of(4) {
             let head_dim = width / n_heads;
             return Err(invalid(format!("heads of {head_dim} elements are rotated")));
@@ -261,9 +262,12 @@ impl Config {
             (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm, _) => source
                 .optional_count("vision.spatial_merge_size")?
                 .unwrap_or(2),
-            (Kind::Pixtral, _) => source
+            (Kind::Pixtral, Location::Mmproj) => source
                 .optional_count("vision.spatial_merge_size")?
                 .unwrap_or(1),
+            (Kind::Pixtral, Location::Decoder) => {
+                source.optional_count("spatial_merge_size")?.unwrap_or(2)
+            }
             (Kind::Gemma3, Location::Mmproj) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(4),
@@ -290,7 +294,10 @@ impl Config {
                 }
             }
             Kind::Pixtral => Sizing::Longest {
-                side: image_size,
+                side: match source.optional_count("vision.longest_edge")? {
+                    Some(side) => side.min(image_size),
+                    None => image_size,
+                },
                 most_pixels: own_size(source, kind, patch_size * merge)?.1,
             },
         };
@@ -330,7 +337,9 @@ impl Config {
                 colours(source, "vision.image_mean", f32::MIN)?,
                 colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
             ],
-            Location::Decoder if matches!(kind, Kind::Qwen25 | Kind::Glm) => CLIP_COLOURS,
+            Location::Decoder if matches!(kind, Kind::Qwen25 | Kind::Glm | Kind::Pixtral) => {
+                CLIP_COLOURS
+            }
             Location::Decoder => [[0.5; 3]; 2],
         };
         let up = match (kind, location) {
@@ -374,7 +383,11 @@ impl Config {
             deviation,
             merge,
             turn,
-            has_breaks: kind == Kind::Pixtral && source.has(BREAK),
+            has_breaks: kind == Kind::Pixtral
+                && match location {
+                    Location::Mmproj => source.has(BREAK),
+                    Location::Decoder => source.token(BREAK_TOKEN).is_some(),
+                },
         })
     }
 
@@ -470,7 +483,11 @@ fn own_size(source: &Source, kind: Kind, row: usize) -> Result<(usize, usize), L
         Ok(None)
     };
     let least = limit(["vision.image_min_pixels", "vision.shortest_edge"])?;
-    let most = limit(["vision.image_max_pixels", "vision.longest_edge"])?;
+    let most = match kind {
+        // The longest edge is one of the image, not a number of pixels.
+        Kind::Pixtral => source.optional_count("vision.image_max_pixels")?,
+        _ => limit(["vision.image_max_pixels", "vision.longest_edge"])?,
+    };
     // These count both frames of a still image.
     let [both_least, both_most] = match kind {
         Kind::Glm => [
@@ -580,6 +597,8 @@ fn unsupported(message: &str) -> LoadError {
 
 /// Tensor of the row between lines.
 pub(super) const BREAK: &str = "v.token_embd.img_break";
+/// The token whose embedding it is.
+pub(super) const BREAK_TOKEN: &str = "[IMG_BREAK]";
 
 /// Far above every published encoder.
 const LARGEST_IMAGE: usize = 4096;

@@ -938,6 +938,98 @@ fn lies_about_layers_on_the_way_are_named() {
     assert!(error.contains("n_deepstack_layers is 3 of 3"), "{error}");
 }
 
+/// The registry's Mistral Small 3.1 and Ministral 3 have their encoder in the file of the decoder, under
+/// names of its own, with the pairs of queries and keys apart; lines end in the embedding of a token.
+#[test]
+fn an_encoder_within_the_file_of_mistral3_is_the_same() {
+    let eyes = named("mistral3_eyes");
+    let mut apart = eyes.file();
+    let mean = vec![0.481_454_66f32, 0.457_827_5, 0.408_210_73];
+    apart.metadata.set("clip.vision.image_mean", mean);
+    let std = vec![0.268_629_54f32, 0.261_302_6, 0.275_777_1];
+    apart.metadata.set("clip.vision.image_std", std);
+    let (mut file, encoder) = (eyes.decoder_file(), eyes.file());
+    for key in [
+        "image_size",
+        "patch_size",
+        "embedding_length",
+        "feed_forward_length",
+        "block_count",
+        "attention.head_count",
+    ] {
+        let value = encoder.metadata.get(&format!("clip.vision.{key}")).unwrap();
+        let key = format!("mistral3.vision.{key}");
+        file.metadata.set(key, value.clone());
+    }
+    let mut tokens: Vec<String> = ('!'..='~').map(|letter| letter.to_string()).collect();
+    tokens.extend(["ab".into(), "<end>".into()]);
+    tokens[12] = "[IMG_BREAK]".into();
+    file.metadata.set("tokenizer.ggml.tokens", tokens);
+    for mut tensor in encoder.tensors {
+        if tensor.name == "v.token_embd.img_break" {
+            continue;
+        }
+        if tensor.name.contains("attn_q") || tensor.name.contains("attn_k") {
+            tensor.bytes = pairs_apart(&tensor.bytes, 4 * tensor.shape[0] as usize);
+        }
+        for (from, to) in [
+            ("v.patch_embd", "v.patch_conv"),
+            ("v.pre_ln", "v.encoder_norm"),
+            ("attn_out", "attn_output"),
+            ("ln1", "attn_norm"),
+            ("ln2", "ffn_norm"),
+            ("mm.1", "mm.linear_1"),
+            ("mm.2", "mm.linear_2"),
+            ("mm.input_norm", "mm.norm"),
+            ("mm.patch_merger", "mm.patch_merger.merging_layer"),
+        ] {
+            tensor.name = tensor.name.replace(from, to);
+        }
+        file.tensors.push(tensor);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let mut load_within = |key: &str, value: u32| {
+        file.metadata.set(format!("mistral3.{key}"), value);
+        let file = crate::tiny::File {
+            metadata: file.metadata.clone(),
+            tensors: file.tensors.clone(),
+        };
+        fs::write(&path, file.bytes()).unwrap();
+        llmsrv_models::load(&path, &LoadOptions::default())
+    };
+    let within = load_within("spatial_merge_size", 2).unwrap();
+    let apart = load_bytes(&eyes.decoder_file().bytes(), &apart.bytes(), "cpu").unwrap();
+    let png = Picture::new("within", 60, 45).png();
+    let encode = |loaded: Loaded| loaded.vision.unwrap().encode(&png).unwrap();
+    let (within, apart) = (encode(within), encode(apart));
+    assert_eq!((within.rows, apart.rows), (3 * 3 + 2, 3 * 3 + 2));
+    let off = difference(&within.embedding, &apart.embedding);
+    assert!(off <= TOLERANCE, "{off}");
+
+    // The longest edge is a side, not a number of pixels.
+    let smaller = load_within("vision.longest_edge", 28).unwrap();
+    assert_eq!(smaller.vision.unwrap().rows(&png).unwrap(), 2 * 2 + 1);
+    for (size, words) in [(3, "merging_layer.weight has shape"), (9, "9 of 8 patches")] {
+        let error = load_within("spatial_merge_size", size).err().unwrap();
+        let error = error.to_string();
+        assert!(error.contains(words) && !error.contains('\n'), "{error}");
+    }
+}
+
+/// Rows of a matrix for four heads, `row` bytes each, with the pairs that were neighbours half a head
+/// apart.
+fn pairs_apart(bytes: &[u8], row: usize) -> Vec<u8> {
+    let head = bytes.len() / 4;
+    let heads = bytes.chunks(head).flat_map(|head| {
+        let rows: Vec<&[u8]> = head.chunks(row).collect();
+        let firsts = rows.iter().step_by(2);
+        let seconds = rows.iter().skip(1).step_by(2);
+        firsts.chain(seconds).copied().collect::<Vec<&[u8]>>()
+    });
+    heads.collect::<Vec<&[u8]>>().concat()
+}
+
 /// The registry's GLM-OCR has its encoder in the file of the decoder, almost under the usual names; its
 /// limits count the pixels of both frames.
 #[test]
