@@ -2,7 +2,7 @@
 
 use llmsrv_engine::{ImageError, LoadError};
 
-use super::tiling::Tiling;
+use super::{tiles::Tiles, tiling::Tiling};
 use crate::{
     arch::NormKind,
     source::{Source, invalid},
@@ -56,6 +56,8 @@ pub(super) struct Config {
     pub turn: Option<Turn>,
     /// Whether a row of its own ends each line of rows but the last.
     pub has_breaks: bool,
+    /// How images are seen a second time, in tiles.
+    pub tiles: Option<Tiles>,
 }
 
 /// The kinds of projectors, by `clip.projector_type`.
@@ -309,7 +311,13 @@ impl Config {
             Kind::Qwen3 => deepstack(source, location, n_layers)?,
             _ => Vec::new(),
         };
-        if source.has_key("vision.image_grid_pinpoints") {
+        let merged = source.text("vision.mm_patch_merge_type");
+        let has_lines = source.has(NEWLINE) && merged.is_none_or(|how| how == "spatial_unpad");
+        let tiles = match kind {
+            Kind::Mlp if has_lines => Tiles::read(source, image_size, side)?,
+            _ => None,
+        };
+        if tiles.is_none() && source.has_key("vision.image_grid_pinpoints") {
             tracing::warn!("images are read in one view, not in tiles");
         }
         let activation = match (source.flag("use_gelu"), source.flag("use_silu")) {
@@ -388,6 +396,7 @@ impl Config {
                     Location::Mmproj => source.has(BREAK),
                     Location::Decoder => source.token(BREAK_TOKEN).is_some(),
                 },
+            tiles,
         })
     }
 
@@ -595,6 +604,8 @@ fn unsupported(message: &str) -> LoadError {
     LoadError::Unsupported(message.into())
 }
 
+/// Tensor of the row that ends a line of rows of tiles.
+pub(super) const NEWLINE: &str = "model.image_newline";
 /// Tensor of the row between lines.
 pub(super) const BREAK: &str = "v.token_embd.img_break";
 /// The token whose embedding it is.
