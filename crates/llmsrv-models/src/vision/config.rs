@@ -2,7 +2,7 @@
 
 use llmsrv_engine::{ImageError, LoadError};
 
-use super::tiling::Tiling;
+use super::{tiles::Tiles, tiling::Tiling};
 use crate::{
     arch::NormKind,
     source::{Source, invalid},
@@ -58,6 +58,8 @@ pub(super) struct Config {
     pub scale: f64,
     /// Whether a row of its own ends each line of rows but the last.
     pub has_breaks: bool,
+    /// How images are seen a second time, in tiles.
+    pub tiles: Option<Tiles>,
 }
 
 /// The kinds of projectors, by `clip.projector_type`.
@@ -170,7 +172,7 @@ const KINDS: [(&str, Kind); 8] = [
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
-const WITHIN: [(&str, Kind, &str); 8] = [
+const WITHIN: [(&str, Kind, &str); 9] = [
     ("gemma4", Kind::Gemma4, "v.blk.0.ln1.weight"),
     ("gemma3", Kind::Gemma3, "v.patch_embedding.weight"),
     ("qwen2vl", Kind::Qwen25, "v.patch_embd.weight"),
@@ -179,6 +181,7 @@ const WITHIN: [(&str, Kind, &str); 8] = [
     ("qwen35", Kind::Qwen3, "v.patch_embed.weight"),
     ("qwen35moe", Kind::Qwen3, "v.patch_embed.weight"),
     ("glm4", Kind::Glm, "v.patch_embd.weight"),
+    ("mistral3", Kind::Pixtral, "v.patch_conv.weight"),
 ];
 
 /// Returns the kind of the encoder in the file of a decoder, if that is known.
@@ -217,8 +220,8 @@ impl Kind {
     }
 
     /// How heads turn by the place of their patch. The converter of projector files brings the pairs of
-    /// Pixtral together.
-    fn turn(self) -> Option<Turn> {
+    /// Pixtral together, that of the library's files does not.
+    fn turn(self, location: Location) -> Option<Turn> {
         match self {
             Kind::Mlp | Kind::Gemma3 => None,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => Some(Turn {
@@ -233,7 +236,10 @@ impl Kind {
             }),
             Kind::Pixtral => Some(Turn {
                 base: 10_000.0,
-                pairs: Pairs::Neighbours,
+                pairs: match location {
+                    Location::Mmproj => Pairs::Neighbours,
+                    Location::Decoder => Pairs::HalfApart,
+                },
                 between: true,
             }),
         }
@@ -269,7 +275,7 @@ impl Config {
             return Err(invalid(format!("{width} elements for {n_heads} heads")));
         }
         // A quarter of each head turns by the line of its patch and a quarter by the column.
-        let turn = kind.turn();
+        let turn = kind.turn(location);
         if turn.is_some() && !(width / n_heads).is_multiple_of(4) {
             let head_dim = width / n_heads;
             return Err(invalid(format!("heads of {head_dim} elements are rotated")));
@@ -290,9 +296,12 @@ impl Config {
             (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm, _) => source
                 .optional_count("vision.spatial_merge_size")?
                 .unwrap_or(2),
-            (Kind::Pixtral, _) => source
+            (Kind::Pixtral, Location::Mmproj) => source
                 .optional_count("vision.spatial_merge_size")?
                 .unwrap_or(1),
+            (Kind::Pixtral, Location::Decoder) => {
+                source.optional_count("spatial_merge_size")?.unwrap_or(2)
+            }
             (Kind::Gemma3, Location::Mmproj) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(4),
@@ -323,7 +332,10 @@ impl Config {
             }
             Kind::Gemma4 => filled(source, patch_size * merge)?,
             Kind::Pixtral => Sizing::Longest {
-                side: image_size,
+                side: match source.optional_count("vision.longest_edge")? {
+                    Some(side) => side.min(image_size),
+                    None => image_size,
+                },
                 most_pixels: own_size(source, kind, patch_size * merge)?.1,
             },
         };
@@ -335,7 +347,13 @@ impl Config {
             Kind::Qwen3 => deepstack(source, location, n_layers)?,
             _ => Vec::new(),
         };
-        if source.has_key("vision.image_grid_pinpoints") {
+        let merged = source.text("vision.mm_patch_merge_type");
+        let has_lines = source.has(NEWLINE) && merged.is_none_or(|how| how == "spatial_unpad");
+        let tiles = match kind {
+            Kind::Mlp if has_lines => Tiles::read(source, image_size, side)?,
+            _ => None,
+        };
+        if tiles.is_none() && source.has_key("vision.image_grid_pinpoints") {
             tracing::warn!("images are read in one view, not in tiles");
         }
         let activation = match (source.flag("use_gelu"), source.flag("use_silu")) {
@@ -364,7 +382,9 @@ impl Config {
                 colours(source, "vision.image_mean", f32::MIN)?,
                 colours(source, "vision.image_std", f32::MIN_POSITIVE)?,
             ],
-            Location::Decoder if matches!(kind, Kind::Qwen25 | Kind::Glm) => CLIP_COLOURS,
+            Location::Decoder if matches!(kind, Kind::Qwen25 | Kind::Glm | Kind::Pixtral) => {
+                CLIP_COLOURS
+            }
             Location::Decoder if kind == Kind::Gemma4 => [[0.0; 3], [1.0; 3]],
             Location::Decoder => [[0.5; 3]; 2],
         };
@@ -421,7 +441,12 @@ impl Config {
                 Kind::Gemma4 => 1.0,
                 _ => 1.0 / ((width / n_heads) as f64).sqrt(),
             },
-            has_breaks: kind == Kind::Pixtral && source.has(BREAK),
+            has_breaks: kind == Kind::Pixtral
+                && match location {
+                    Location::Mmproj => source.has(BREAK),
+                    Location::Decoder => source.token(BREAK_TOKEN).is_some(),
+                },
+            tiles,
         })
     }
 
@@ -528,7 +553,11 @@ fn own_size(source: &Source, kind: Kind, row: usize) -> Result<(usize, usize), L
         Ok(None)
     };
     let least = limit(["vision.image_min_pixels", "vision.shortest_edge"])?;
-    let most = limit(["vision.image_max_pixels", "vision.longest_edge"])?;
+    let most = match kind {
+        // The longest edge is one of the image, not a number of pixels.
+        Kind::Pixtral => source.optional_count("vision.image_max_pixels")?,
+        _ => limit(["vision.image_max_pixels", "vision.longest_edge"])?,
+    };
     // These count both frames of a still image.
     let [both_least, both_most] = match kind {
         Kind::Glm => [
@@ -645,8 +674,12 @@ fn unsupported(message: &str) -> LoadError {
     LoadError::Unsupported(message.into())
 }
 
+/// Tensor of the row that ends a line of rows of tiles.
+pub(super) const NEWLINE: &str = "model.image_newline";
 /// Tensor of the row between lines.
 pub(super) const BREAK: &str = "v.token_embd.img_break";
+/// The token whose embedding it is.
+pub(super) const BREAK_TOKEN: &str = "[IMG_BREAK]";
 
 /// Far above every published encoder.
 const LARGEST_IMAGE: usize = 4096;

@@ -1,8 +1,8 @@
 //! Encoders for images, read from a projector file (architecture `clip`) or from the file of the
 //! decoder itself.
 //!
-//! Read in this order: `config` (what the file says), `tiling` (how an image is cut into patches), `pixels`
-//! (bytes to normalised patches, scaled by `resample`),
+//! Read in this order: `config` (what the file says), `tiling` (how an image is cut into patches), `tiles`
+//! (how one is cut into several), `pixels` (bytes to normalised patches, scaled by `resample`),
 //! `weights` and `forward` (the transformer and the projector). The arithmetic runs on candle's
 //! tensors on every device: an image is one large batch, which its matrix product is made for, and no
 //! other request shares its rows. Weights stay in the mapped file on the CPU and are unpacked one
@@ -12,6 +12,7 @@ mod config;
 mod forward;
 mod pixels;
 mod resample;
+mod tiles;
 mod tiling;
 mod weights;
 
@@ -23,7 +24,7 @@ use rayon::ThreadPoolBuilder;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::config::{Location, is_within};
-use self::{config::Config, forward::Encoder};
+use self::{config::Config, forward::Encoder, tiles::Cut};
 use crate::{arch::ArchConfig, ops::candle::Device, source::Source};
 
 /// Reads the encoder of a decoder; `architecture` is that of its own file.
@@ -57,6 +58,10 @@ pub(crate) fn load(
         )));
     }
     let weights = weights::Weights::load(&source, &config, arch.width, &device)?;
+    let newline = match &config.tiles {
+        Some(_) => source.vector(config::NEWLINE, arch.width)?,
+        None => Vec::new(),
+    };
     let named = |idx| format!("llmsrv-image-{idx}");
     let pool = ThreadPoolBuilder::new()
         .num_threads(n_threads)
@@ -72,6 +77,7 @@ pub(crate) fn load(
         }),
         config,
         whole: arch.sees_whole_images(),
+        newline,
         known: Mutex::default(),
     }))
 }
@@ -81,6 +87,8 @@ struct Reader {
     config: Config,
     /// The decoder lets all rows of an image see each other in some layers.
     whole: bool,
+    /// Ends lines of rows of tiles.
+    newline: Vec<f32>,
     /// One image at a time, which bounds memory.
     encoder: Mutex<Encoder>,
     /// Images of the last requests, the newest last: each turn of a conversation sends them again.
@@ -100,16 +108,26 @@ impl Vision for Reader {
         }
         let size = self.fitted(bytes)?;
         let tiling = self.config.tiling(size);
-        let patches = pixels::patches(bytes, &self.config, size, &tiling)?;
+        let cut = self.cut(bytes)?;
+        let views = match &cut {
+            Some(cut) => pixels::views(bytes, &self.config, cut, &tiling)?,
+            None => vec![pixels::patches(bytes, &self.config, size, &tiling)?],
+        };
         let started = std::time::Instant::now();
-        let embedding = encoder
-            .encode(patches, &tiling)
+        let views = views
+            .into_iter()
+            .map(|patches| encoder.encode(patches, &tiling))
+            .collect::<Result<Vec<_>, _>>()
             .map_err(|error| ImageError::Compute(error.to_string()))?;
         drop(encoder);
+        let embedding = match (&self.config.tiles, &cut) {
+            (Some(tiles), Some(cut)) => tiles.arrange(cut, &views, &self.newline),
+            _ => views.concat(),
+        };
         tracing::debug!(encode_ms = started.elapsed().as_millis() as u64, "image");
         let image = Arc::new(Image {
             digest,
-            rows: self.config.n_rows(size),
+            rows: self.config.n_rows(size) + cut.map_or(0, |cut| cut.n_rows()),
             embedding,
             whole: self.whole,
             grid: tiling.grid,
@@ -119,7 +137,8 @@ impl Vision for Reader {
     }
 
     fn rows(&self, bytes: &[u8]) -> Result<usize, ImageError> {
-        Ok(self.config.n_rows(self.fitted(bytes)?))
+        let n_rows = self.config.n_rows(self.fitted(bytes)?);
+        Ok(n_rows + self.cut(bytes)?.map_or(0, |cut| cut.n_rows()))
     }
 
     fn marks(&self) -> (&str, &str) {
@@ -131,6 +150,14 @@ impl Reader {
     /// Returns the size that an image is brought to.
     fn fitted(&self, bytes: &[u8]) -> Result<(u32, u32), ImageError> {
         self.config.fitted(|| pixels::size(bytes))
+    }
+
+    /// Returns how an image is cut into tiles, if it is.
+    fn cut(&self, bytes: &[u8]) -> Result<Option<Cut>, ImageError> {
+        let Some(tiles) = &self.config.tiles else {
+            return Ok(None);
+        };
+        Ok(Some(tiles.cut(pixels::size(bytes)?)))
     }
 
     fn find(&self, digest: &[u8; 32]) -> Option<Arc<Image>> {

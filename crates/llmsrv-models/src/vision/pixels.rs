@@ -10,6 +10,7 @@ use llmsrv_engine::ImageError;
 use super::{
     config::{Config, Kind},
     resample::{Filter, resample},
+    tiles::Cut,
     tiling::Tiling,
 };
 
@@ -26,6 +27,44 @@ pub(super) fn patches(
     tiling: &Tiling,
 ) -> Result<Vec<f32>, ImageError> {
     let image = fitted(decode(bytes)?, config.kind, size);
+    Ok(patches_of(&image, (0, 0), config, tiling))
+}
+
+/// Decodes an image and returns the patches of views of it: all of it, stretched to a square, then tiles
+/// of that size, line by line. What is beside the image is black.
+pub(super) fn views(
+    bytes: &[u8],
+    config: &Config,
+    cut: &Cut,
+    tiling: &Tiling,
+) -> Result<Vec<Vec<f32>>, ImageError> {
+    let image = decode(bytes)?;
+    let sides = [tiling.sides.width, tiling.sides.height];
+    let [side, _] = sides.map(|n| (n * config.patch_size) as u32);
+    let whole = resample(&image, side, side, Filter::Bicubic);
+    let mut views = vec![patches_of(&whole, (0, 0), config, tiling)];
+    let (width, height) = cut.scaled;
+    let image = resample(&image, width.max(1), height.max(1), Filter::Bicubic);
+    let (across, down) = (cut.tiles.0 as u32, cut.tiles.1 as u32);
+    let mut large = RgbImage::new(across * side, down * side);
+    let offset = |all: u32, part: u32| i64::from(all.saturating_sub(part) / 2);
+    let (left, top) = (
+        offset(large.width(), image.width()),
+        offset(large.height(), image.height()),
+    );
+    imageops::replace(&mut large, &image, left, top);
+    let places = (0..down).flat_map(|y| (0..across).map(move |x| (x * side, y * side)));
+    views.extend(places.map(|place| patches_of(&large, place, config, tiling)));
+    Ok(views)
+}
+
+/// Cuts the part of an image from `left` and `top` on into patches.
+fn patches_of(
+    image: &RgbImage,
+    (left, top): (u32, u32),
+    config: &Config,
+    tiling: &Tiling,
+) -> Vec<f32> {
     let patch = config.patch_size;
     let mut values = Vec::with_capacity(tiling.patches.len() * 3 * patch * patch);
     for &(row, column) in &tiling.patches {
@@ -33,13 +72,13 @@ pub(super) fn patches(
             let (mean, deviation) = (config.mean[channel], config.deviation[channel]);
             for y in row * patch..(row + 1) * patch {
                 for x in column * patch..(column + 1) * patch {
-                    let level = image.get_pixel(x as u32, y as u32).0[channel];
+                    let level = image.get_pixel(left + x as u32, top + y as u32).0[channel];
                     values.push((f32::from(level) / 255.0 - mean) / deviation);
                 }
             }
         }
     }
-    Ok(values)
+    values
 }
 
 /// Reads the head of a file.

@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 use llmsrv_engine::LoadError;
 
-use super::config::{BREAK, Config, Kind, Location, Sizing};
+use super::config::{BREAK, BREAK_TOKEN, Config, Kind, Location, Sizing};
 use crate::source::{FileMatrix, Source, invalid};
 
 /// All weights of an encoder.
@@ -160,6 +160,7 @@ fn unpacked(file: &FileMatrix, device: &Device) -> candle_core::Result<Tensor> {
 struct Names {
     patch: &'static str,
     positions: &'static str,
+    pre_norm: &'static str,
     post_norm: &'static str,
     attention_norm: &'static str,
     output: &'static str,
@@ -170,11 +171,15 @@ struct Names {
     projection: &'static str,
     /// The two matrices of a merger.
     merger: [&'static str; 2],
+    /// Norm and matrix from a square of patches, and the two matrices behind.
+    squares: [&'static str; 2],
+    behind: [&'static str; 2],
 }
 
 const MMPROJ: Names = Names {
     patch: "v.patch_embd",
     positions: "v.position_embd.weight",
+    pre_norm: "v.pre_ln",
     post_norm: "v.post_ln",
     attention_norm: "ln1",
     output: "attn_out",
@@ -184,6 +189,8 @@ const MMPROJ: Names = Names {
     pooled_norm: "mm.soft_emb_norm.weight",
     projection: "mm.input_projection.weight",
     merger: ["mm.0", "mm.2"],
+    squares: ["mm.input_norm", "mm.patch_merger"],
+    behind: ["mm.1", "mm.2"],
 };
 
 const WITHIN: Names = Names {
@@ -213,6 +220,18 @@ const WITHIN_QWEN3: Names = Names {
     ..MMPROJ
 };
 
+/// In the files of Mistral Small 3.1 and Ministral 3.
+const WITHIN_MISTRAL: Names = Names {
+    patch: "v.patch_conv",
+    pre_norm: "v.encoder_norm",
+    attention_norm: "attn_norm",
+    output: "attn_output",
+    feed_forward_norm: "ffn_norm",
+    squares: ["mm.norm", "mm.patch_merger.merging_layer"],
+    behind: ["mm.linear_1", "mm.linear_2"],
+    ..MMPROJ
+};
+
 impl Weights {
     /// Finds all weights that `config` needs; a row of the projector has `out_width` elements.
     pub(super) fn load(
@@ -226,12 +245,8 @@ impl Weights {
             Location::Decoder => match config.kind {
                 Kind::Gemma3 => &WITHIN,
                 Kind::Qwen3 => &WITHIN_QWEN3,
-                Kind::Mlp
-                | Kind::Qwen2
-                | Kind::Qwen25
-                | Kind::Gemma4
-                | Kind::Pixtral
-                | Kind::Glm => &MMPROJ,
+                Kind::Pixtral => &WITHIN_MISTRAL,
+                Kind::Mlp | Kind::Qwen2 | Kind::Qwen25 | Kind::Gemma4 | Kind::Glm => &MMPROJ,
             },
         };
         let loader = Loader {
@@ -268,8 +283,8 @@ impl Weights {
             class,
             positions,
             pre_norm: match config.kind {
-                Kind::Pixtral => Some(loader.norm("v.pre_ln")?),
-                _ => loader.optional_norm("v.pre_ln")?,
+                Kind::Pixtral => Some(loader.norm(names.pre_norm)?),
+                _ => loader.optional_norm(names.pre_norm)?,
             },
             layers: layers.collect::<Result<_, _>>()?,
             post_norm: match config.kind {
@@ -277,11 +292,7 @@ impl Weights {
                 _ => loader.optional_norm(names.post_norm)?,
             },
             projector: loader.projector(out_width)?,
-            line_break: if config.has_breaks {
-                Some(loader.vector(source.vector(BREAK, out_width)?)?)
-            } else {
-                None
-            },
+            line_break: loader.line_break(out_width)?,
         })
     }
 }
@@ -514,6 +525,26 @@ impl Loader<'_> {
         })
     }
 
+    /// Returns the row between lines, which is the embedding of a token.
+    fn line_break(&self, out_width: usize) -> Result<Option<Tensor>, LoadError> {
+        let source = self.source;
+        if !self.config.has_breaks {
+            return Ok(None);
+        }
+        let values = match (self.config.location, source.token(BREAK_TOKEN)) {
+            (Location::Decoder, Some(token)) => {
+                let name = "token_embd.weight";
+                let n_rows = source.n_rows(name).unwrap_or(0);
+                let table = source.matrix(name, n_rows, out_width)?;
+                let mut values = vec![0.0; out_width];
+                table.read_row(token, &mut values);
+                values
+            }
+            _ => source.vector(BREAK, out_width)?,
+        };
+        self.vector(values).map(Some)
+    }
+
     fn projector(&self, out_width: usize) -> Result<Projector, LoadError> {
         let (source, width) = (self.source, self.config.width);
         match self.config.kind {
@@ -554,16 +585,18 @@ impl Loader<'_> {
             }
             Kind::Pixtral => {
                 let n_merged = self.config.merge.pow(2);
-                let merger = if n_merged > 1 || source.has("mm.patch_merger.weight") {
-                    let matrix = self.linear("mm.patch_merger", width, n_merged * width)?;
-                    Some((self.norm("mm.input_norm")?, matrix))
+                let [norm, matrix] = self.names.squares;
+                let merger = if n_merged > 1 || source.has(&format!("{matrix}.weight")) {
+                    let matrix = self.linear(matrix, width, n_merged * width)?;
+                    Some((self.norm(norm)?, matrix))
                 } else {
                     None
                 };
+                let [first, second] = self.names.behind;
                 Ok(Projector::Pixtral {
                     merger,
-                    first: self.linear("mm.1", out_width, width)?,
-                    second: self.linear("mm.2", out_width, out_width)?,
+                    first: self.linear(first, out_width, width)?,
+                    second: self.linear(second, out_width, out_width)?,
                 })
             }
             // Only the projector of LLaVA has these two and nothing between.

@@ -47,6 +47,8 @@ struct InputPicture {
 
 const BEFORE: [u32; 5] = [7, 30, 2, 61, 18];
 const AFTER: [u32; 4] = [44, 3, 70, 9];
+/// Blocks that hold these and an image.
+const N_BLOCKS: usize = 8;
 /// Against numpy (or transformers) in f64, with Pillow's pixels.
 const TOLERANCE: f32 = 1e-5;
 /// Against llama.cpp, which reads GELU from a table of f16 values.
@@ -95,7 +97,7 @@ fn named(name: &str) -> &'static Eyes {
 /// Logits after `BEFORE`, the image and `AFTER`, computed in steps of these lengths.
 fn logits(loaded: &mut Loaded, image: &Arc<Image>, steps: &[usize]) -> Vec<f32> {
     let model = &mut *loaded.model;
-    model.reserve_blocks(4).unwrap();
+    model.reserve_blocks(N_BLOCKS).unwrap();
     let n_tokens = BEFORE.len() + image.rows + AFTER.len();
     let mut logits = vec![0.0; model.spec().vocab_size];
     let mut start: usize = 0;
@@ -111,9 +113,9 @@ fn logits(loaded: &mut Loaded, image: &Arc<Image>, steps: &[usize]) -> Vec<f32> 
     logits
 }
 
-/// The step that computes tokens `start..stop` of `BEFORE`, the image and `AFTER` in blocks 0 to 3.
+/// The step that computes tokens `start..stop` of `BEFORE`, the image and `AFTER` in the first blocks.
 fn plan_about(image: &Arc<Image>, start: usize, stop: usize) -> StepPlan {
-    let blocks: Vec<BlockId> = (0..4).map(BlockId).collect();
+    let blocks: Vec<BlockId> = (0..N_BLOCKS as u32).map(BlockId).collect();
     let tokens = [&BEFORE[..], &vec![0; image.rows], &AFTER].concat();
     let (at, end) = (BEFORE.len(), BEFORE.len() + image.rows);
     let mut plan = plan(&tokens[start..stop], start, &blocks, false);
@@ -236,7 +238,7 @@ fn what_is_computed_beside_an_image_does_not_matter() {
             .encode(&picture.png())
             .unwrap();
         let model = &mut *loaded.model;
-        model.reserve_blocks(6).unwrap();
+        model.reserve_blocks(N_BLOCKS + 2).unwrap();
         let n_vocab = model.spec().vocab_size;
         let mut compute = |plan: &StepPlan| {
             let mut logits = vec![0.0; plan.logit_rows.len() * n_vocab];
@@ -247,7 +249,7 @@ fn what_is_computed_beside_an_image_does_not_matter() {
         let text = plan(
             &[3, 1, 4, 1, 5, 9, 2, 6],
             0,
-            &[BlockId(4), BlockId(5)],
+            &[BlockId(N_BLOCKS as u32), BlockId(N_BLOCKS as u32 + 1)],
             false,
         );
         let alone = [compute(&seen), compute(&text)];
@@ -822,6 +824,83 @@ fn lies_of_a_projector_with_windows_are_named() {
     }
 }
 
+/// The whole image is one tile, and the lines of rows that show something of it in tiles end in a row that
+/// is always the same.
+#[test]
+fn images_are_seen_in_tiles_too() {
+    let vision = vision(named("llava16_eyes"));
+    for (width, height, lines, columns) in [
+        (28, 28, 4, 4),
+        (100, 50, 4, 8),
+        (90, 90, 8, 8),
+        (200, 30, 2, 12),
+        // A line shows in no row.
+        (600, 1, 0, 4),
+    ] {
+        let png = Picture::new("size", width, height).png();
+        let rows = 16 + lines * (columns + 1);
+        assert_eq!(vision.rows(&png).unwrap(), rows, "{width} x {height}");
+        let image = vision.encode(&png).unwrap();
+        assert_eq!((image.rows, image.grid, image.whole), (rows, None, false));
+        assert_eq!(image.embedding.len(), rows * OUT);
+        let newline = |line: usize| image.row(16 + line * (columns + 1) + columns);
+        assert!((1..lines).all(|line| newline(line) == newline(0)));
+    }
+    assert!(vision.rows(b"hello").is_err() && vision.encode(b"hello").is_err());
+
+    // Without that row, or with another way to put tiles together, the image is seen once.
+    let eyes = named("llava16_eyes");
+    let png = Picture::new("size", 28, 28).png();
+    let twice = vision.encode(&png).unwrap();
+    let [mut without, mut flat] = [eyes.file(), eyes.file()];
+    without
+        .tensors
+        .retain(|tensor| tensor.name != "model.image_newline");
+    flat.metadata.set("clip.vision.mm_patch_merge_type", "flat");
+    for file in [without, flat] {
+        let once = load_bytes(&eyes.decoder_file().bytes(), &file.bytes(), "cpu").unwrap();
+        let once = once.vision.unwrap().encode(&png).unwrap();
+        assert_eq!(once.rows, 16);
+        assert_eq!(once.embedding, twice.embedding[..16 * OUT]);
+    }
+}
+
+#[test]
+fn lies_about_tiles_are_named() {
+    let sizes = |sizes: &[i32]| {
+        let sizes = sizes.to_vec();
+        told("llava16_eyes", &move |file| {
+            let key = "clip.vision.image_grid_pinpoints";
+            file.metadata.set(key, sizes.clone());
+        })
+    };
+    assert_eq!(sizes(&[28, 56]), "none");
+    assert_eq!(sizes(&[]), "none");
+    for wrong in [
+        &[28][..],
+        &[28, 56, 28],
+        &[28, 57],
+        &[0, 28],
+        &[-28, 28],
+        &[28 * 17, 28],
+        &[28 * 5, 28 * 4],
+        &[i32::MAX, i32::MIN],
+        &[28; 1000],
+    ] {
+        let found = sizes(wrong);
+        assert!(
+            found.contains("clip.vision.image_grid_pinpoints is not up to 64 sizes"),
+            "{found}"
+        );
+        assert!(found.starts_with("invalid model file: "), "{found}");
+        assert!(!found.contains('\n'), "{found:?}");
+    }
+    let found = told("llava16_eyes", &|file| {
+        file.tensor("model.image_newline").shape = vec![8, 8];
+    });
+    assert!(found.contains("model.image_newline has shape"), "{found}");
+}
+
 /// Sides are filled up to whole rows, a longest side and a number of rows are not exceeded, and each line
 /// of rows but the last ends in a break, if the file has one.
 #[test]
@@ -1055,6 +1134,98 @@ fn lies_about_layers_on_the_way_are_named() {
     let error = load_bytes(&decoder.bytes(), &eyes.bytes(), "cpu").err();
     let error = error.unwrap().to_string();
     assert!(error.contains("n_deepstack_layers is 3 of 3"), "{error}");
+}
+
+/// The registry's Mistral Small 3.1 and Ministral 3 have their encoder in the file of the decoder, under
+/// names of its own, with the pairs of queries and keys apart; lines end in the embedding of a token.
+#[test]
+fn an_encoder_within_the_file_of_mistral3_is_the_same() {
+    let eyes = named("mistral3_eyes");
+    let mut apart = eyes.file();
+    let mean = vec![0.481_454_66f32, 0.457_827_5, 0.408_210_73];
+    apart.metadata.set("clip.vision.image_mean", mean);
+    let std = vec![0.268_629_54f32, 0.261_302_6, 0.275_777_1];
+    apart.metadata.set("clip.vision.image_std", std);
+    let (mut file, encoder) = (eyes.decoder_file(), eyes.file());
+    for key in [
+        "image_size",
+        "patch_size",
+        "embedding_length",
+        "feed_forward_length",
+        "block_count",
+        "attention.head_count",
+    ] {
+        let value = encoder.metadata.get(&format!("clip.vision.{key}")).unwrap();
+        let key = format!("mistral3.vision.{key}");
+        file.metadata.set(key, value.clone());
+    }
+    let mut tokens: Vec<String> = ('!'..='~').map(|letter| letter.to_string()).collect();
+    tokens.extend(["ab".into(), "<end>".into()]);
+    tokens[12] = "[IMG_BREAK]".into();
+    file.metadata.set("tokenizer.ggml.tokens", tokens);
+    for mut tensor in encoder.tensors {
+        if tensor.name == "v.token_embd.img_break" {
+            continue;
+        }
+        if tensor.name.contains("attn_q") || tensor.name.contains("attn_k") {
+            tensor.bytes = pairs_apart(&tensor.bytes, 4 * tensor.shape[0] as usize);
+        }
+        for (from, to) in [
+            ("v.patch_embd", "v.patch_conv"),
+            ("v.pre_ln", "v.encoder_norm"),
+            ("attn_out", "attn_output"),
+            ("ln1", "attn_norm"),
+            ("ln2", "ffn_norm"),
+            ("mm.1", "mm.linear_1"),
+            ("mm.2", "mm.linear_2"),
+            ("mm.input_norm", "mm.norm"),
+            ("mm.patch_merger", "mm.patch_merger.merging_layer"),
+        ] {
+            tensor.name = tensor.name.replace(from, to);
+        }
+        file.tensors.push(tensor);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let mut load_within = |key: &str, value: u32| {
+        file.metadata.set(format!("mistral3.{key}"), value);
+        let file = crate::tiny::File {
+            metadata: file.metadata.clone(),
+            tensors: file.tensors.clone(),
+        };
+        fs::write(&path, file.bytes()).unwrap();
+        llmsrv_models::load(&path, &LoadOptions::default())
+    };
+    let within = load_within("spatial_merge_size", 2).unwrap();
+    let apart = load_bytes(&eyes.decoder_file().bytes(), &apart.bytes(), "cpu").unwrap();
+    let png = Picture::new("within", 60, 45).png();
+    let encode = |loaded: Loaded| loaded.vision.unwrap().encode(&png).unwrap();
+    let (within, apart) = (encode(within), encode(apart));
+    assert_eq!((within.rows, apart.rows), (3 * 3 + 2, 3 * 3 + 2));
+    let off = difference(&within.embedding, &apart.embedding);
+    assert!(off <= TOLERANCE, "{off}");
+
+    // The longest edge is a side, not a number of pixels.
+    let smaller = load_within("vision.longest_edge", 28).unwrap();
+    assert_eq!(smaller.vision.unwrap().rows(&png).unwrap(), 2 * 2 + 1);
+    for (size, words) in [(3, "merging_layer.weight has shape"), (9, "9 of 8 patches")] {
+        let error = load_within("spatial_merge_size", size).err().unwrap();
+        let error = error.to_string();
+        assert!(error.contains(words) && !error.contains('\n'), "{error}");
+    }
+}
+
+/// Rows of a matrix for four heads, `row` bytes each, with the pairs that were neighbours half a head
+/// apart.
+fn pairs_apart(bytes: &[u8], row: usize) -> Vec<u8> {
+    let head = bytes.len() / 4;
+    let heads = bytes.chunks(head).flat_map(|head| {
+        let rows: Vec<&[u8]> = head.chunks(row).collect();
+        let firsts = rows.iter().step_by(2);
+        let seconds = rows.iter().skip(1).step_by(2);
+        firsts.chain(seconds).copied().collect::<Vec<&[u8]>>()
+    });
+    heads.collect::<Vec<&[u8]>>().concat()
 }
 
 /// The registry's GLM-OCR has its encoder in the file of the decoder, almost under the usual names; its

@@ -95,6 +95,14 @@ pub(crate) const EYES: &[Eyes] = &[
         dtype: TensorType::F32,
     },
     Eyes {
+        name: "llava16_eyes",
+        decoder: "llama",
+        projector: "mlp",
+        class: true,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
         name: "glmocr_eyes",
         decoder: "glm4_sections",
         projector: "glm4v",
@@ -176,6 +184,11 @@ impl Eyes {
         self.projector == "pixtral"
     }
 
+    /// It sees images in tiles, too, as LLaVA 1.6.
+    fn has_tiles(&self) -> bool {
+        self.name == "llava16_eyes"
+    }
+
     /// It is one of GLM-OCR.
     fn is_glm(&self) -> bool {
         self.projector == "glm4v"
@@ -254,6 +267,12 @@ impl Eyes {
             ),
         ] {
             metadata.set(format!("clip.vision.{key}"), value as u32);
+        }
+        if self.has_tiles() {
+            let sizes = [(1, 2), (2, 1), (2, 2), (3, 1), (1, 3)];
+            let pixels = sizes.map(|(width, height)| [width, height].map(|n| n * IMAGE as i32));
+            let key = "clip.vision.image_grid_pinpoints";
+            metadata.set(key, pixels.concat());
         }
         if self.is_pixtral() {
             metadata.set("clip.vision.image_size", LONGEST as u32);
@@ -346,6 +365,9 @@ impl Eyes {
             add("mm.0.bias", &[OUT]);
             add("mm.2.weight", &[OUT, OUT]);
             add("mm.2.bias", &[OUT]);
+        }
+        if self.has_tiles() {
+            add("model.image_newline", &[OUT]);
         }
         let as_u64 = |(name, shape): (String, Vec<usize>)| {
             (name, shape.into_iter().map(|dim| dim as u64).collect())
@@ -515,7 +537,7 @@ impl Eyes {
         }
         let mut random = Random::new(&format!("{} {name}", self.name));
         let (middle, spread) = match name {
-            "v.position_embd.weight" | "v.class_embd" => (0.0, 1.0),
+            "v.position_embd.weight" | "v.class_embd" | "model.image_newline" => (0.0, 1.0),
             "v.patch_embd.weight" | "v.patch_embd.weight.1" => (0.0, 0.2),
             "mm.patch_merger.weight" if shape.len() == 4 => (0.0, 0.15),
             // Some elements are beyond them.
