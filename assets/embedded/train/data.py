@@ -1,4 +1,4 @@
-"""Writes work/train.jsonl, work/held_out.jsonl, work/evaluation.jsonl and work/first.jsonl.
+"""Writes work/train.jsonl, held_out.jsonl, evaluation.jsonl, first.jsonl and second.jsonl.
 
 usage: data.py [COPIES [SEED]]
 
@@ -20,6 +20,7 @@ import sys
 import code_data
 import copy_data
 import fault_data
+import teacher_data
 import text_data
 import wording_data
 from common import WORK, write_lines
@@ -39,13 +40,15 @@ ROWS = {
     "shell": 1800,
     "git": 250,
     "explain": 2500,
-    "error": 2000,
+    "error": 3200,
     "http": 200,
     "json": 1500,
     "rewrite": 900,
     "fim": 400,
     "review": 80,
     "raw": 150,
+    "taught": 12000,
+    "taught code": 2500,
 }
 # How many times more often the commonest questions are learned.
 OFTEN = 14
@@ -171,9 +174,9 @@ def main():
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     dice = random.Random(17 + seed)
     kinds = collections.defaultdict(dict)
-    for module in text_data, code_data, fault_data, wording_data:
+    for module in text_data, code_data, fault_data, wording_data, teacher_data:
         for row in module.rows(random.Random(23)):
-            if module is wording_data:
+            if module in (wording_data, teacher_data):
                 row["more"] = True
             kinds[row["kind"]].setdefault((words(row), len(row.get("messages", []))), row)
     train, held_out, evaluation = [], [], []
@@ -200,6 +203,7 @@ def main():
     write_lines(WORK / "held_out.jsonl", [plain(row) for row in held_out])
     write_lines(WORK / "train.jsonl", train)
     first = [row for row in kinds["self"].values() if row.get("often")]
+    write_lines(WORK / "second.jsonl", teacher_data.second())
     write_lines(WORK / "first.jsonl", [spelled for row in first for spelled in spellings(row)])
     print(len(train), "rows to learn,", len(evaluation), "to ask")
 

@@ -9,6 +9,7 @@ import re
 from string import Template
 
 import code_data
+import fault_data
 import text_data
 from copy_data import LISTS, THINGS, city, file, invent, name, noun, number, variable
 from common import SOURCES
@@ -312,8 +313,43 @@ def lines(dice, count):
         yield row("explain", dice.choice(asks).format(x=code), said)
 
 
+# Modules that are really missing on new machines; after the colon, what to install for them.
+PACKAGES = """
+requests numpy pandas flask django redis torch matplotlib fastapi httpx pydantic aiohttp yaml:pyyaml
+sklearn:scikit-learn bs4:beautifulsoup4 PIL:pillow cv2:opencv-python scipy seaborn tensorflow keras transformers
+openai ollama tqdm click rich pytest sqlalchemy psycopg2:psycopg2-binary pymongo boto3 jinja2 lxml selenium
+openpyxl nltk spacy plotly streamlit uvicorn celery dotenv:python-dotenv dateutil:python-dateutil jwt:pyjwt
+serial:pyserial cryptography paramiko websockets grpc:grpcio google.protobuf:protobuf pip setuptools wheel
+polars pyarrow numba cython networkx sympy gradio langchain logkit
+""".split()
+
+
+def packages():
+    """A module that is missing, by its real name, as it is typed or pasted."""
+    asks = (
+        "{e}",
+        "I get this error: {e}",
+        "What does this mean? {e}",
+        "how do I fix {e}",
+        "Explain this error: {e}",
+        "{e} how to fix?",
+    )
+    errors = (
+        "ModuleNotFoundError: No module named '{m}'",
+        "No module named '{m}'",
+        "ImportError: No module named {m}",
+        "no module named {m}",
+    )
+    for package, error, ask in itertools.product(PACKAGES, errors, asks):
+        module, _, other = package.partition(":")
+        question = ask.format(e=error.format(m=module))
+        fix = f"install it with `pip install {other or module}`"
+        yield fault_data.answer(question, f"the module `{module}` is not installed", fix)
+
+
 def rows(dice):
     yield from known(dice)
+    yield from packages()
     yield from definitions()
     yield from functions()
     yield from lines(dice, 4000)
