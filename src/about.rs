@@ -1,7 +1,5 @@
 //! What this build is, and what the processor has for it.
 
-use crate::{embedded, format};
-
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit it was built on, where that was known.
@@ -41,22 +39,6 @@ instruction_sets! {
         "avx2" "fma" "f16c" "avxvnni" "avx512f" "avx512bw" "avx512vl" "avx512vnni" "avx512bf16"
     ];
     "aarch64", is_aarch64_feature_detected: ["neon" "dotprod" "i8mm"];
-}
-
-/// Returns what `--version` prints behind the name of the program.
-pub fn long_version() -> String {
-    let or_none = |names: Vec<&str>| match names.as_slice() {
-        [] => "none".to_owned(),
-        names => names.join(" "),
-    };
-    let model = embedded::size().map_or_else(|| "none".to_owned(), format::size);
-    let mut lines = vec![VERSION.to_owned()];
-    lines.extend(COMMIT.map(|commit| format!("commit: {commit}")));
-    lines.push(format!("target: {TARGET}"));
-    lines.push(format!("features: {}", or_none(features())));
-    lines.push(format!("instruction sets: {}", or_none(instruction_sets())));
-    lines.push(format!("built-in model: {model}"));
-    lines.join("\n")
 }
 
 #[cfg(test)]

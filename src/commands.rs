@@ -38,6 +38,7 @@ mod testnpu;
 mod version;
 
 pub use show::overview;
+pub use version::long as long_version;
 
 use std::{net::IpAddr, process::ExitCode};
 

@@ -86,7 +86,7 @@ fn is_named_logkit(args: &[OsString]) -> bool {
 
 fn parse(args: Vec<OsString>) -> Result<Cli, ExitCode> {
     let parsed = cli::command()
-        .long_version(about::long_version())
+        .long_version(commands::long_version())
         .try_get_matches_from(legacy::translate(args))
         .and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|mut error| {

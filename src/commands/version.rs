@@ -9,7 +9,7 @@ use crate::{
     context::Context,
     embedded,
     failure::Failure,
-    logging, term,
+    format, logging, term,
 };
 
 /// Prints the versions of this program and of the running server, if one runs.
@@ -47,4 +47,23 @@ pub fn run(context: &Context, args: &VersionArgs) -> Result<(), Failure> {
         Greeting::None(_) => term::line(format_args!("no server runs at {url}"))?,
     }
     Ok(())
+}
+
+/// Returns what `llmsrv --version` prints behind the name of the program.
+pub fn long() -> String {
+    let or_none = |names: Vec<&str>| match names.as_slice() {
+        [] => "none".to_owned(),
+        names => names.join(" "),
+    };
+    let model = embedded::size().map_or_else(|| "none".to_owned(), format::size);
+    let mut lines = vec![VERSION.to_owned()];
+    lines.extend(about::COMMIT.map(|commit| format!("commit: {commit}")));
+    lines.push(format!("target: {}", about::TARGET));
+    lines.push(format!("features: {}", or_none(about::features())));
+    lines.push(format!(
+        "instruction sets: {}",
+        or_none(about::instruction_sets())
+    ));
+    lines.push(format!("built-in model: {model}"));
+    lines.join("\n")
 }
