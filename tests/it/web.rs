@@ -14,7 +14,7 @@ use std::{
 };
 
 use axum::{Router, body::Body, response::IntoResponse as _, routing::any};
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use llmsrv_gguf::{Metadata, TensorType, Writer};
 use serde_json::{Value, json};
 
@@ -82,6 +82,19 @@ impl Engine {
                 Some((Ok::<_, Infallible>(event), (n + 1, leaves)))
             });
             return Body::from_stream(words).into_response();
+        }
+        if said.contains("for an hour") {
+            // As many words as an hour has at a hundred in a second, as fast as they are taken.
+            let words = stream::iter((0..360_000).map(|n| {
+                Ok::<_, Infallible>(match n % 200 {
+                    199 => content("\n\n"),
+                    _ => content(&format!("word{n} ")),
+                })
+            }));
+            let end = json!({"choices": [{"delta": {}, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 7, "completion_tokens": 360_000}});
+            let end = stream::iter([Ok(event(&end) + "data: [DONE]\n\n")]);
+            return Body::from_stream(words.chain(end)).into_response();
         }
         let delta = if message["role"] == "tool" {
             json!({"content": format!("It is {said}.")})
@@ -1302,6 +1315,50 @@ async fn light_or_dark_is_as_one_chose_it() {
         tab.call("Page.reload", json!({}));
         tab.wait("document.readyState", "complete");
         tab.wait(colour, light);
+    })
+    .await;
+}
+
+/// Bytes of the page's objects, without what is garbage.
+fn heap(tab: &mut Tab) -> f64 {
+    tab.call("HeapProfiler.collectGarbage", json!({}));
+    let usage = tab.call("Runtime.getHeapUsage", json!({}));
+    usage["usedSize"].as_f64().unwrap()
+}
+
+/// What docs/web.md says of speed and memory.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures; it takes a quiet machine and some minutes"]
+async fn measure_frames_and_memory_of_streams() {
+    journey(|tab, _| {
+        choose(tab, TALKER);
+        ask(tab, "hello");
+        let before = heap(tab);
+        send(tab, "talk for ever");
+        tab.wait(&format!("({ANSWER}).includes('word100 ')"), true);
+        let frames = "new Promise((done) => { const times = []; const next = (now) => { times.push(now); \
+            if (now - times[0] < 5000) requestAnimationFrame(next); else { \
+            const gaps = times.slice(1).map((it, i) => it - times[i]).sort((a, b) => a - b); \
+            done([gaps.length / 5, gaps[Math.floor(gaps.length * 0.99)], gaps.at(-1)].map(Math.round).join(' ')); } }; \
+            requestAnimationFrame(next); })";
+        let frames = tab.eval(frames);
+        println!("frames a second, p99 and longest gap in ms while 100 words a second come: {frames}");
+        tab.press("Escape");
+        tab.wait(QUIET, true);
+        for part in 1..=3 {
+            let began = Instant::now();
+            send(tab, "talk for an hour");
+            let n = "document.querySelectorAll('.message.assistant').length";
+            tab.wait(n, part + 2);
+            while tab.eval(QUIET) != true {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            let (heap, seconds) = (heap(tab), began.elapsed().as_secs());
+            println!(
+                "{part} times 360,000 words: {:.1} MB more than before, in {seconds} s",
+                (heap - before) / 1e6
+            );
+        }
     })
     .await;
 }
