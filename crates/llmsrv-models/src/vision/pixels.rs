@@ -39,8 +39,7 @@ pub(super) fn views(
     tiling: &Tiling,
 ) -> Result<Vec<Vec<f32>>, ImageError> {
     let image = decode(bytes)?;
-    let sides = [tiling.sides.width, tiling.sides.height];
-    let [side, _] = sides.map(|n| (n * config.patch_size) as u32);
+    let side = cut.side;
     let whole = resample(&image, side, side, Filter::Bicubic);
     let mut views = vec![patches_of(&whole, (0, 0), config, tiling)];
     let (width, height) = cut.scaled;

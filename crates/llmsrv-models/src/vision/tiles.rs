@@ -13,7 +13,7 @@ use crate::source::{Source, invalid};
 pub(super) struct Tiles {
     /// Width and height in tiles; at least one.
     choices: Vec<(usize, usize)>,
-    /// Pixels of a side of a tile.
+    /// Pixels of a side of a tile; those behind its last whole patch are not seen.
     side: usize,
     /// Rows of a side of a tile.
     n_rows: usize,
@@ -22,6 +22,8 @@ pub(super) struct Tiles {
 /// How one image is cut.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cut {
+    /// Pixels of a side of a tile.
+    pub side: u32,
     /// Tiles beside and above each other.
     pub tiles: (usize, usize),
     /// Pixels that the image has in them, in the middle.
@@ -113,6 +115,7 @@ impl Tiles {
             (0..n_lines, within(n_columns, shown))
         };
         Cut {
+            side: self.side as u32,
             tiles,
             scaled: (scaled.0 as u32, scaled.1 as u32),
             lines,
@@ -179,6 +182,7 @@ mod tests {
             ((60_000, 1), (1, 2), (336, 1), 24..24, 0..24),
         ] {
             let expected = Cut {
+                side: 336,
                 tiles: tiles_of_it,
                 scaled,
                 lines,
@@ -195,6 +199,7 @@ mod tests {
             ..tiles()
         };
         let cut = Cut {
+            side: 0,
             tiles: (2, 1),
             scaled: (0, 0),
             lines: 1..2,

@@ -865,6 +865,40 @@ fn images_are_seen_in_tiles_too() {
     }
 }
 
+/// A tile gives the rows that it would give as an image; here its sides are no whole number of patches.
+#[test]
+fn tiles_are_images_of_their_own() {
+    let eyes = named("llava16_eyes");
+    let mut file = eyes.file();
+    file.metadata.set("clip.vision.image_size", 31u32);
+    let sizes = vec![31, 62, 62, 31];
+    file.metadata.set("clip.vision.image_grid_pinpoints", sizes);
+    let loaded = load_bytes(&eyes.decoder_file().bytes(), &file.bytes(), "cpu").unwrap();
+    let vision = loaded.vision.unwrap();
+    let both = Picture::new("both", 31, 62);
+    let halves: Vec<_> = both
+        .pixels
+        .chunks(31 * 31 * 3)
+        .map(|pixels| {
+            let (width, height, pixels) = (31, 31, pixels.to_vec());
+            let half = Picture {
+                width,
+                height,
+                pixels,
+            };
+            vision.encode(&half.png()).unwrap()
+        })
+        .collect();
+    let both = vision.encode(&both.png()).unwrap();
+    assert_eq!(both.rows, 16 + 8 * 5);
+    for line in 0..8 {
+        for column in 0..4 {
+            let row = both.row(16 + line * 5 + column);
+            assert_eq!(row, halves[line / 4].row(line % 4 * 4 + column));
+        }
+    }
+}
+
 #[test]
 fn lies_about_tiles_are_named() {
     let sizes = |sizes: &[i32]| {
