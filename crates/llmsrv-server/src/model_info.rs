@@ -325,8 +325,11 @@ fn meta_array(array: &Array) -> Value {
 
 const SHOWN_ELEMENTS: usize = 5;
 /// Architectures, as files name them, whose files may hold an encoder for images that is known.
-const SEEING: [&str; 7] = [
+const SEEING: [&str; 10] = [
     "gemma3",
+    "glm4",
+    "glmocr",
+    "mistral3",
     "qwen2vl",
     "qwen25vl",
     "qwen3vl",

@@ -164,6 +164,33 @@ async fn truncation_drops_whole_images() {
     assert_eq!(status, 400, "{answer}");
 }
 
+/// Files that hold their encoder are told apart by their architecture and a key.
+#[tokio::test]
+async fn models_with_an_encoder_in_their_file_see() {
+    let host = host();
+    let sees = async |architecture: &str, layers: Option<u32>| {
+        let mut metadata = llmsrv_gguf::Metadata::new();
+        metadata.set("general.architecture", architecture);
+        metadata.set("tokenizer.ggml.model", "gpt2");
+        metadata.set("tokenizer.ggml.tokens", vec!["a", "b"]);
+        metadata.set("tokenizer.ggml.merges", Vec::<&str>::new());
+        if let Some(layers) = layers {
+            metadata.set(format!("{architecture}.vision.block_count"), layers);
+        }
+        let file = llmsrv_gguf::Writer::new(metadata).to_bytes().unwrap();
+        let name = format!("within-{architecture}-{}", layers.is_some());
+        host.put(&name, &file);
+        let (_, shown) = host.post("/api/show", json!({"model": name})).await;
+        let capabilities = shown["capabilities"].as_array().unwrap();
+        capabilities.contains(&json!("vision"))
+    };
+    for architecture in ["gemma3", "qwen25vl", "mistral3", "glmocr"] {
+        assert!(sees(architecture, Some(2)).await, "{architecture}");
+        assert!(!sees(architecture, None).await, "{architecture}");
+    }
+    assert!(!sees("mllama", Some(2)).await);
+}
+
 #[tokio::test]
 async fn the_loader_gets_the_projector_and_show_tells_of_it() {
     let seen = Arc::new(Mutex::new(Vec::new()));
