@@ -4,14 +4,8 @@ use std::{env, process::Command};
 
 fn main() -> Result<(), env::VarError> {
     println!("cargo::rerun-if-changed=build.rs");
-    println!(
-        "cargo::rustc-env=LLMSRV_BUILD_TARGET={}",
-        env::var("TARGET")?
-    );
-    println!(
-        "cargo::rustc-env=LLMSRV_BUILD_FEATURES={}",
-        features().join(" ")
-    );
+    println!("cargo::rustc-env=PROGRAM_TARGET={}", env::var("TARGET")?);
+    println!("cargo::rustc-env=PROGRAM_FEATURES={}", features().join(" "));
     // The environment names it where the sources come without their history.
     println!("cargo::rerun-if-env-changed=LLMSRV_BUILD_COMMIT");
     let named = env::var("LLMSRV_BUILD_COMMIT")
@@ -20,7 +14,7 @@ fn main() -> Result<(), env::VarError> {
     // A build for tests stays as it is at each commit: there it would only be compiled again.
     let is_optimised = env::var("PROFILE").is_ok_and(|profile| profile == "release");
     if let Some(commit) = named.or_else(|| is_optimised.then(commit).flatten()) {
-        println!("cargo::rustc-env=LLMSRV_BUILD_COMMIT={commit}");
+        println!("cargo::rustc-env=PROGRAM_COMMIT={commit}");
     }
     Ok(())
 }

@@ -3,13 +3,13 @@
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit it was built on, where that was known.
-pub const COMMIT: Option<&str> = option_env!("LLMSRV_BUILD_COMMIT");
+pub const COMMIT: Option<&str> = option_env!("PROGRAM_COMMIT");
 /// What it was compiled for.
-pub const TARGET: &str = env!("LLMSRV_BUILD_TARGET");
+pub const TARGET: &str = env!("PROGRAM_TARGET");
 
 /// Returns the features that are compiled in.
 pub fn features() -> Vec<&'static str> {
-    env!("LLMSRV_BUILD_FEATURES").split_whitespace().collect()
+    env!("PROGRAM_FEATURES").split_whitespace().collect()
 }
 
 /// Makes the function that asks the processor for each set of instructions.

@@ -398,7 +398,7 @@ fn built_from(folder: &Path, script: &Path, profile: &str, env: &[(&str, &str)])
         .current_dir(folder);
     let output = Output::of(&mut command).ok().stdout;
     let handed = output.lines();
-    let handed = handed.filter_map(|line| line.strip_prefix("cargo::rustc-env=LLMSRV_BUILD_"));
+    let handed = handed.filter_map(|line| line.strip_prefix("cargo::rustc-env=PROGRAM_"));
     handed.map(str::to_owned).collect()
 }
 

@@ -22,10 +22,10 @@ async fn no_stream_of_a_crowd_is_lost_and_memory_stays_flat() {
     let early = sights.most_resident(Duration::ZERO, time / 2);
     let late = sights.most_resident(time / 2, time * 2);
     assert!(late < early + (16 << 20), "{early} bytes became {late}");
-    assert_eq!(
-        metric(&server, r#"answers_total{outcome="done"}"#).await as usize,
-        sights.whole
-    );
+    // A client may leave when its answer has just ended.
+    let done = metric(&server, r#"answers_total{outcome="done"}"#).await as usize;
+    let seen = sights.whole..=sights.whole + sights.left;
+    assert!(seen.contains(&done), "{done} answers, {seen:?} seen");
     assert_eq!(metric(&server, r#"outcome="failed"}"#).await, 0.0);
 }
 

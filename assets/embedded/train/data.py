@@ -33,7 +33,7 @@ ROWS = {
     "define": 3500,
     "fact": 1200,
     "sum": 150,
-    "python": 3300,
+    "python": 4200,
     "javascript": 800,
     "rust": 900,
     "sql": 800,

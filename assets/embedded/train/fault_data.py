@@ -4,6 +4,7 @@ Python errors are really raised: small programs with chosen names run here, in t
 their tracebacks are taken. The others are written by hand in sources/.
 """
 
+import builtins
 import linecache
 import traceback
 
@@ -357,6 +358,9 @@ def python(dice, count=2200, pools=POOLS):
             "p": dice.choice(pools["absent"]),
         }
         gap = "\n" * dice.choice([1, 2])
+        # A name with a letter too many must not be one that Python knows, such as `locals`.
+        while hasattr(builtins, names["k"] + "s"):
+            names["k"] = dice.choice(pools["keys"])
         code = f"def {{f}}({parameters}):\n    {body}\n{gap}{{f}}({call})\n".format(**names)
         short, long = raised(code, dice.choice(pools["files"]))
         cause, fix = cause.format(**names), fix.format(**names)

@@ -24,7 +24,6 @@ import urllib.request
 import code_data
 from common import SOURCES, WORK, read_lines
 from sandbox import blocks, passes
-from wording_data import UNKNOWN
 
 TOGETHER = 16
 # Of a term, how the built-in model is asked: `ASKS` are learned, `OTHER` only asked.
@@ -74,6 +73,7 @@ OTHER_TASKS = (
     "Show me how to write a function in Python that {what}.",
     "Could you code a Python function that {what}?",
 )
+UNKNOWN = "I do not know. I am a tiny model without a network; a larger one knows more (`llmsrv install-model`)."
 # What a definition never says.
 REFUSED = re.compile(r"\b(I|I'm|me|my|sorry|AI language|example:|as follows)\b|[^ -~]|[*#|`:]", re.I)
 

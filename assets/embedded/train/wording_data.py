@@ -10,6 +10,7 @@ from string import Template
 
 import code_data
 import fault_data
+import teacher_data
 import text_data
 from copy_data import LISTS, THINGS, city, file, invent, name, noun, number, variable
 from common import SOURCES
@@ -20,7 +21,6 @@ SUPERLATIVES = [*"largest smallest tallest oldest fastest longest best".split(),
 # How many wordings of one pattern are used.
 MOST = 200
 NO_SENSE = "I do not understand that. Ask me for a short function, or paste an error message."
-UNKNOWN = "I do not know. I am a tiny model without a network; a larger one knows more (`llmsrv install-model`)."
 
 
 def parts(pattern):
@@ -122,7 +122,7 @@ def unknown(dice, count):
                 f"what is {who}'s name?",
             ]
         )
-        yield row("self", asked, UNKNOWN, vary=True)
+        yield row("self", asked, teacher_data.UNKNOWN, vary=True)
     parts = "legs eyes wings teeth ears bones hearts feet toes tails horns arms fins".split()
     colour = LISTS["colours"]
     for _ in range(3 * count):
@@ -197,7 +197,7 @@ def unknown(dice, count):
                 f"what day was it on {dice.randint(1, 28)} May {year}?",
             ]
         )
-        yield row("self", asked, UNKNOWN, vary=True)
+        yield row("self", asked, teacher_data.UNKNOWN, vary=True)
     letters = "abcdefghijklmnopqrstuvwxyz"
     keys = "asdfghjklqwertyuiopzxcvbnm"
     for _ in range(count // 2):
@@ -226,6 +226,25 @@ FUNCTIONS = {
     "gcd": ["the greatest common divisor", "the gcd of two numbers"],
     "is_palindrome": ["palindromes", "checking a palindrome"],
     "reverse_string": ["reversing a string", "a reversed string"],
+    "binary_search": ["binary search", "a binary search", "searching a sorted list"],
+    "linear_search": ["linear search", "a linear search"],
+    "bubble_sort": ["bubble sort", "a bubble sort"],
+    "insertion_sort": ["insertion sort"],
+    "selection_sort": ["selection sort"],
+    "quicksort": ["quicksort", "quick sort"],
+    "fizzbuzz": ["FizzBuzz", "fizz buzz"],
+    "lcm": ["the least common multiple", "the lcm of two numbers", "lcm"],
+    "is_anagram": ["anagrams", "checking two words for an anagram"],
+    "count_vowels": ["counting vowels", "the number of vowels in a string"],
+    "is_leap_year": ["leap years", "checking for a leap year"],
+    "power": ["the power of a number"],
+    "flatten": ["flattening a nested list"],
+    "remove_duplicates": ["removing duplicates from a list"],
+    "second_largest": ["the second largest number of a list"],
+    "sum_digits": ["the sum of the digits of a number", "the digit sum"],
+    "transpose": ["the transpose of a matrix", "transposing a matrix"],
+    "prime_factors": ["prime factors", "the prime factors of a number"],
+    "primes_up_to": ["all primes up to n"],
 }
 
 
@@ -240,7 +259,7 @@ def functions():
         "How do I compute {x} in Python?",
         "implement {x}",
     )
-    for task in code_data.tasks():
+    for task in [*code_data.tasks(), *teacher_data.known_tasks()]:
         answer = code_data.fenced("python", task["code"], f"`{task['name']}` {task['what']}.")
         for what, ask in itertools.product(FUNCTIONS.get(task["name"], ()), asks):
             yield row("python", ask.format(x=what), answer, vary=True)

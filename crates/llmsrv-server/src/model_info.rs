@@ -325,8 +325,9 @@ fn meta_array(array: &Array) -> Value {
 
 const SHOWN_ELEMENTS: usize = 5;
 /// Architectures, as files name them, whose files may hold an encoder for images that is known.
-const SEEING: [&str; 10] = [
+const SEEING: [&str; 11] = [
     "gemma3",
+    "gemma4",
     "glm4",
     "glmocr",
     "mistral3",

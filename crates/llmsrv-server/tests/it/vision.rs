@@ -184,7 +184,7 @@ async fn models_with_an_encoder_in_their_file_see() {
         let capabilities = shown["capabilities"].as_array().unwrap();
         capabilities.contains(&json!("vision"))
     };
-    for architecture in ["gemma3", "qwen25vl", "mistral3", "glmocr"] {
+    for architecture in ["gemma3", "gemma4", "qwen25vl", "mistral3", "glmocr"] {
         assert!(sees(architecture, Some(2)).await, "{architecture}");
         assert!(!sees(architecture, None).await, "{architecture}");
     }
