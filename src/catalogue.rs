@@ -238,7 +238,7 @@ mod tests {
             found.map(|model| model.name).collect()
         };
         assert!(found(&["code", "tools"]).contains(&"qwen2.5-coder"));
-        assert_eq!(found(&["VISION", "gemma"]), ["gemma3"]);
+        assert_eq!(found(&["VISION", "gemma"]), ["gemma4", "gemma3"]);
         assert!(found(&["embedding"]).contains(&"bge-m3"));
         assert!(found(&["nothing-like-it"]).is_empty());
     }

@@ -70,6 +70,10 @@ pub(super) struct Merger {
 }
 
 /// What comes after the transformer.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each encoder has one, which is never moved"
+)]
 pub(super) enum Projector {
     /// One or two matrices, GELU after the first.
     Mlp(Linear, Option<Linear>),

@@ -714,6 +714,47 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// A projector of any kind with one number or one shape that is wrong: refused, or good enough to read an
+    /// image, in any case soon and without a panic.
+    #[test]
+    fn wrong_numbers_of_a_projector_do_no_harm(
+        which in 0..EYES.len(),
+        (is_shape, place, dim) in (any::<bool>(), any::<prop::sample::Index>(), 0_usize..4),
+        value in prop::sample::select(vec![
+            0_u32, 1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 64, 65, 1000, 4096, 65_536, 1 << 24, 1 << 31, u32::MAX,
+        ]),
+    ) {
+        let eyes = &EYES[which];
+        let mut file = eyes.file();
+        if is_shape {
+            let n = file.tensors.len();
+            let tensor = &mut file.tensors[place.index(n)];
+            let (n_dims, before) = (tensor.shape.len(), tensor.shape.iter().product::<u64>());
+            tensor.shape[dim % n_dims] = u64::from(value.clamp(1, 65));
+            // As many elements as the shape says: else the file itself is refused.
+            let bytes = tensor.bytes.len() as u64 / before * tensor.shape.iter().product::<u64>();
+            tensor.bytes.resize(bytes as usize, 0);
+        } else {
+            let keys = file.metadata.iter().map(|(key, _)| key.to_owned());
+            let is_number = |key: &String| file.metadata.u64(key).is_some();
+            let keys: Vec<String> = keys.filter(is_number).collect();
+            file.metadata.set(place.get(&keys).clone(), value);
+        }
+        if let Ok(loaded) = load_bytes(&eyes.decoder_file().bytes(), &file.bytes(), "cpu") {
+            let vision = loaded.vision.unwrap();
+            let picture = Picture::new("wrong", 20, 30).png();
+            // Tiles and enlarged images may have many rows; that they are bounded is enough.
+            if vision.rows(&picture).is_ok_and(|rows| rows <= 300) {
+                let image = vision.encode(&picture);
+                prop_assert!(image.is_ok(), "{}: {:?}", eyes.name, image.err());
+            }
+        }
+    }
+}
+
 thread_local! {
     static VISION: Arc<dyn Vision> = vision(named("mlp_plain"));
 }
