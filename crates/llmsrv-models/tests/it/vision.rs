@@ -577,7 +577,7 @@ fn lies_of_a_projector_of_gemma4_are_named() {
     // More rows than an image may ever have: the table is too short for them.
     let found = told(&|file| {
         file.metadata
-            .set("clip.vision.image_max_pixels", 1u32 << 24)
+            .set("clip.vision.image_max_pixels", 1u32 << 24);
     });
     assert!(found.contains("an image may have 3072"), "{found}");
 }
