@@ -190,11 +190,17 @@ impl Place {
             let mut tab = Tab::open();
             tab.goto(&self.url);
             test(&mut tab, &mut self);
-            tab.eval("0");
-            assert!(tab.errors.is_empty(), "{:#?}", tab.errors);
+            assert_quiet(&mut tab);
         };
         tokio::task::spawn_blocking(visit).await.unwrap();
     }
+}
+
+/// Nothing was written to the console of a tab.
+fn assert_quiet(tab: &mut Tab) {
+    // What came before this answer has been heard.
+    tab.eval("0");
+    assert!(tab.errors.is_empty(), "{:#?}", tab.errors);
 }
 
 /// Goes through the app of a new server.
@@ -306,8 +312,7 @@ async fn the_first_visit_ends_with_an_answer() {
         tab.wait("document.querySelectorAll('.message').length", 2);
         let paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1";
         println!("first paint after {} ms", tab.eval(paint));
-        tab.eval("0");
-        assert!(tab.errors.is_empty(), "{:#?}", tab.errors);
+        assert_quiet(&mut tab);
     })
     .await
     .unwrap();
@@ -794,8 +799,7 @@ async fn conversations_move_to_another_browser() {
                 REVERSE,
             );
         }
-        other.eval("0");
-        assert!(other.errors.is_empty(), "{:#?}", other.errors);
+        assert_quiet(&mut other);
     })
     .await;
 }
@@ -815,8 +819,7 @@ async fn two_tabs_show_the_same_conversation() {
         ask(&mut other, "three");
         tab.wait(ANSWER, "three");
         tab.wait("document.querySelectorAll('.message').length", 6);
-        other.eval("0");
-        assert!(other.errors.is_empty(), "{:#?}", other.errors);
+        assert_quiet(&mut other);
     })
     .await;
 }
@@ -843,8 +846,7 @@ async fn two_tabs_ask_at_the_same_time() {
         tab.wait(NOTES, "Stopped");
         for tab in [tab, &mut other] {
             tab.wait("document.querySelectorAll('#chats li').length", 2);
-            tab.eval("0");
-            assert!(tab.errors.is_empty(), "{:#?}", tab.errors);
+            assert_quiet(tab);
         }
     })
     .await;

@@ -56,6 +56,8 @@ pub(super) struct Config {
     pub turn: Option<Turn>,
     /// Factor of the scores before the softmax.
     pub scale: f64,
+    /// The values of each head are divided by their root mean square.
+    pub value_norm: bool,
     /// Whether a row of its own ends each line of rows but the last.
     pub has_breaks: bool,
     /// How images are seen a second time, in tiles.
@@ -441,6 +443,7 @@ impl Config {
                 Kind::Gemma4 => 1.0,
                 _ => 1.0 / ((width / n_heads) as f64).sqrt(),
             },
+            value_norm: kind == Kind::Gemma4,
             has_breaks: kind == Kind::Pixtral
                 && match location {
                     Location::Mmproj => source.has(BREAK),

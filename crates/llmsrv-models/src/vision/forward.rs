@@ -9,7 +9,7 @@ use candle_core::{D, Device, Result, Tensor};
 use rayon::{ThreadPool, prelude::*};
 
 use super::{
-    config::{Activation, Config, Kind, Pairs, Turn},
+    config::{Activation, Config, Pairs, Turn},
     tiling::Tiling,
     weights::{Layer, Linear, Merger, Norm, Positions, Projector, Weights},
 };
@@ -138,7 +138,7 @@ impl Encoder {
         let key = heads(&layer.key, layer.key_norm.as_ref())?;
         let key = rotated(key)?.transpose(1, 2)?;
         let mut value = heads(&layer.value, None)?;
-        if self.config.kind == Kind::Gemma4 {
+        if self.config.value_norm {
             value = over_root_mean_square(&value, self.config.eps)?;
         }
         let attended = if self.device.is_cpu() {
@@ -341,8 +341,7 @@ fn stretched(table: &Tensor, side: usize, tiling: &Tiling) -> Result<Tensor> {
     sum.ok_or_else(|| candle_core::Error::Msg("an image without patches".into()))
 }
 
-/// Turns pairs of elements of a head by the place of its patch. The first half of the pairs turns by the
-/// line, the second by the column.
+/// Turns pairs of elements of a head by the place of its patch, as [`Turn`] says.
 struct Rotation {
     turn: Turn,
     /// `[n, head_dim / 2]`.

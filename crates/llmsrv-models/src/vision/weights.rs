@@ -112,7 +112,9 @@ pub(super) enum Projector {
     /// An RMS norm without weights, then a matrix; before it perhaps what is subtracted from the averages,
     /// and what they are multiplied with.
     Gemma4 {
+        /// What is subtracted, and the factors.
         standard: Option<[Tensor; 2]>,
+        /// To the width of the decoder.
         matrix: Linear,
     },
 }
@@ -127,6 +129,7 @@ pub(super) struct Norm {
 pub(super) struct Linear {
     pub matrix: Matrix,
     pub bias: Option<Tensor>,
+    /// What its input and the product are clamped to.
     pub bounds: Option<Bounds>,
 }
 
@@ -638,7 +641,7 @@ impl Loader<'_> {
         norm.ok_or_else(|| invalid(format!("tensor {name}.weight is missing")))
     }
 
-    /// Returns a norm of queries or keys, which the encoder of GLM has.
+    /// Returns the norm of each head of queries or keys, in encoders that have one.
     fn head_norm(&self, name: &str) -> Result<Option<Norm>, LoadError> {
         let head_dim = self.config.width / self.config.n_heads;
         match self.config.kind {

@@ -544,38 +544,38 @@ fn an_encoder_within_the_file_of_gemma4_is_the_same() {
 
 #[test]
 fn lies_of_a_projector_of_gemma4_are_named() {
-    let told = |change: &dyn Fn(&mut crate::tiny::File)| told("gemma4_eyes", change);
-    assert_eq!(told(&|_| {}), "none");
-    let found = told(&|file| {
+    let load_error = |change: &dyn Fn(&mut crate::tiny::File)| load_error("gemma4_eyes", change);
+    assert_eq!(load_error(&|_| {}), "none");
+    let found = load_error(&|file| {
         file.tensor("v.position_embd.weight").shape = vec![32, 20, 4];
     });
     assert!(
         found.contains("20 rows, and an image may have 36"),
         "{found}"
     );
-    let found = told(&|file| {
+    let found = load_error(&|file| {
         file.tensor("v.position_embd.weight").shape = vec![32, 80];
     });
     assert!(found.contains("v.position_embd.weight"), "{found}");
-    let found = told(&|file| {
+    let found = load_error(&|file| {
         file.tensor("v.blk.1.attn_k.input_min").bytes = 9f32.to_le_bytes().to_vec();
     });
     assert!(found.contains("v.blk.1.attn_k takes 9 to"), "{found}");
-    let found = told(&|file| {
+    let found = load_error(&|file| {
         file.tensor("v.blk.1.ffn_down.output_max").bytes = f32::NAN.to_le_bytes().to_vec();
     });
     assert!(found.contains("v.blk.1.ffn_down takes"), "{found}");
-    let found = told(&|file| {
+    let found = load_error(&|file| {
         file.tensor("v.blk.2.attn_q_norm.weight").shape = vec![4, 2];
     });
     assert!(found.contains("v.blk.2.attn_q_norm.weight"), "{found}");
-    let found = told(&|file| {
+    let found = load_error(&|file| {
         file.metadata
             .set("clip.vision.projector.scale_factor", 9u32);
     });
     assert!(found.contains("9 of 8 patches become one row"), "{found}");
     // More rows than an image may ever have: the table is too short for them.
-    let found = told(&|file| {
+    let found = load_error(&|file| {
         file.metadata
             .set("clip.vision.image_max_pixels", 1u32 << 24);
     });
@@ -761,7 +761,7 @@ thread_local! {
 
 #[test]
 fn lies_of_a_projector_file_are_named() {
-    let error = |change: &dyn Fn(&mut crate::tiny::File)| told("mlp_plain", change);
+    let error = |change: &dyn Fn(&mut crate::tiny::File)| load_error("mlp_plain", change);
     let set = |key: &'static str, value: u32| {
         move |file: &mut crate::tiny::File| file.metadata.set(key, value)
     };
@@ -811,7 +811,7 @@ fn lies_of_a_projector_file_are_named() {
 }
 
 /// What loading says of a projector file with a change.
-fn told(eyes: &str, change: &dyn Fn(&mut crate::tiny::File)) -> String {
+fn load_error(eyes: &str, change: &dyn Fn(&mut crate::tiny::File)) -> String {
     let eyes = named(eyes);
     let mut file = eyes.file();
     change(&mut file);
@@ -835,7 +835,7 @@ fn lies_of_a_projector_with_windows_are_named() {
         ("feed_forward_length", 47, "v.blk.0.ffn_"),
         ("feed_forward_length", 1 << 20, "hidden layers of 1048576"),
     ] {
-        let found = told("qwen25vl_eyes", &|file| {
+        let found = load_error("qwen25vl_eyes", &|file| {
             file.metadata
                 .set(format!("clip.vision.{key}"), value as u32);
         });
@@ -944,7 +944,7 @@ fn tiles_are_images_of_their_own() {
 fn lies_about_tiles_are_named() {
     let sizes = |sizes: &[i32]| {
         let sizes = sizes.to_vec();
-        told("llava16_eyes", &move |file| {
+        load_error("llava16_eyes", &move |file| {
             let key = "clip.vision.image_grid_pinpoints";
             file.metadata.set(key, sizes.clone());
         })
@@ -970,7 +970,7 @@ fn lies_about_tiles_are_named() {
         assert!(found.starts_with("invalid model file: "), "{found}");
         assert!(!found.contains('\n'), "{found:?}");
     }
-    let found = told("llava16_eyes", &|file| {
+    let found = load_error("llava16_eyes", &|file| {
         file.tensor("model.image_newline").shape = vec![8, 8];
     });
     assert!(found.contains("model.image_newline has shape"), "{found}");
@@ -1039,9 +1039,9 @@ fn lines_of_rows_end_in_breaks() {
 fn lies_of_a_pixtral_projector_are_named() {
     let key = |eyes: &str, key: &str, value: u32| {
         let key = format!("clip.vision.{key}");
-        told(eyes, &|file| file.metadata.set(key.clone(), value))
+        load_error(eyes, &|file| file.metadata.set(key.clone(), value))
     };
-    assert_eq!(told("mistral3_eyes", &|_| {}), "none");
+    assert_eq!(load_error("mistral3_eyes", &|_| {}), "none");
     for (name, value, words) in [
         ("image_size", 0, "clip.vision.image_size is missing"),
         ("image_size", 1 << 20, "too large"),
@@ -1071,13 +1071,13 @@ fn lies_of_a_pixtral_projector_are_named() {
         "v.blk.2.ffn_gate.weight",
         "v.blk.1.ln2.weight",
     ] {
-        let found = told("mistral3_eyes", &|file| {
+        let found = load_error("mistral3_eyes", &|file| {
             file.tensors.retain(|tensor| tensor.name != name);
         });
         let missing = format!("tensor {name} is missing");
         assert!(found.contains(&missing), "{name}: {found}");
     }
-    let found = told("mistral3_eyes", &|file| {
+    let found = load_error("mistral3_eyes", &|file| {
         file.tensor("v.token_embd.img_break").shape = vec![16, 4];
     });
     assert!(
@@ -1117,7 +1117,7 @@ fn small_images_are_enlarged_for_glm_ocr() {
 
 #[test]
 fn lies_of_a_glm_projector_are_named() {
-    let none = told("glmocr_eyes", &|_| {});
+    let none = load_error("glmocr_eyes", &|_| {});
     assert_eq!(none, "none");
     for (key, value, words) in [
         ("patch_size", 65, "too large"),
@@ -1129,7 +1129,7 @@ fn lies_of_a_glm_projector_are_named() {
         ("feed_forward_length", 47, "v.blk.0.ffn_"),
         ("block_count", 4, "v.blk.3"),
     ] {
-        let found = told("glmocr_eyes", &|file| {
+        let found = load_error("glmocr_eyes", &|file| {
             file.metadata
                 .set(format!("clip.vision.{key}"), value as u32);
         });
@@ -1146,18 +1146,18 @@ fn lies_of_a_glm_projector_are_named() {
         "mm.post_norm.weight",
         "mm.gate.weight",
     ] {
-        let found = told("glmocr_eyes", &|file| {
+        let found = load_error("glmocr_eyes", &|file| {
             file.tensors.retain(|tensor| tensor.name != name);
         });
         let missing = format!("tensor {name} is missing");
         assert!(found.contains(&missing), "{name}: {found}");
     }
-    let found = told("glmocr_eyes", &|file| {
+    let found = load_error("glmocr_eyes", &|file| {
         file.tensor("mm.up.weight").shape = vec![96, 128];
     });
     assert!(found.contains("mm.up.weight has shape"), "{found}");
     // The encoder of GLM 4.1V has a grid of positions, too: it leaves the model good for text.
-    let found = told("glmocr_eyes", &|file| {
+    let found = load_error("glmocr_eyes", &|file| {
         let mut table = file.tensor("v.blk.0.attn_out.weight").clone();
         table.name = "v.position_embd.weight".into();
         file.tensors.push(table);
@@ -1183,7 +1183,7 @@ fn lies_of_a_glm_projector_are_named() {
 fn lies_about_layers_on_the_way_are_named() {
     let flags = |flags: &[bool]| -> String {
         let flags = flags.to_vec();
-        told("qwen3vl_eyes", &move |file| {
+        load_error("qwen3vl_eyes", &move |file| {
             file.metadata
                 .set("clip.vision.is_deepstack_layers", flags.clone());
         })
@@ -1198,7 +1198,7 @@ fn lies_about_layers_on_the_way_are_named() {
         found.contains("is_deepstack_layers names layers"),
         "{found}"
     );
-    let found = told("qwen3vl_eyes", &|file| {
+    let found = load_error("qwen3vl_eyes", &|file| {
         file.tensor("v.position_embd.weight").shape = vec![16, 32];
     });
     assert!(found.contains("no square grid: 32 rows"), "{found}");
