@@ -87,7 +87,9 @@ pub async fn pull_missing(context: &Context, client: &Client, model: &str) -> Re
         // Other mistakes show where the model is used.
         _ => return Ok(()),
     }
-    let names = known::names(client).await.unwrap_or_default();
+    let mut names = known::names(client).await.unwrap_or_default();
+    // It is the first name that anybody types.
+    names.push("default".to_owned());
     if let Some(meant) = known::meant(model, &names) {
         let text = format!("there is no model {model}; did you mean {meant}?");
         return Err(Failure::new(Code::Failed, text)

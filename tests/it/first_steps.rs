@@ -303,6 +303,7 @@ fn mistakes_are_told_with_what_was_meant() {
             1,
             "did you mean llmsrv-tiny-code?",
         ),
+        (&["run", "defualt", "hi"], 1, "did you mean default?"),
         (
             &["run", "why is the sky blue?"],
             2,
