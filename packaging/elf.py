@@ -6,6 +6,8 @@ import sys
 
 # Numbers of processors in ELF files, and their names in the tags of wheels.
 MACHINES = {62: "x86_64", 183: "aarch64"}
+# Debian's names for them, and those of container images.
+DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 # What every system with glibc has. A program that needs another library must not say `manylinux`.
 LIBRARIES = re.compile(r"(libc|libm|libdl|librt|libpthread|libgcc_s|ld-linux-.*)\.so\.[0-9]+")
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Installs a program that is built: itself, man pages, completions, scripts, and for the system the
-# service (which is not started). Running it again brings everything up to date.
+# Installs a program: itself, man pages, completions, scripts, and for the system the service (which is not started).
+# Running it again brings everything up to date.
 set -euo pipefail
 
 usage() {
     cat <<'END'
-usage: packaging/install.sh [OPTION]...
+usage: install.sh [OPTION]... [FILE]
 
-  --binary FILE   the program [default: that of target/dist, else of target/release]
+FILE is an archive that packaging/archive made, or the program itself [default: the program beside this script, else
+that of target/dist, else that of target/release].
+
   --prefix DIR    where to install [default: /usr/local]
   --user          for this user alone: the prefix is ~/.local, and there is no service
   --no-service    leave the service out
@@ -15,7 +17,7 @@ usage: packaging/install.sh [OPTION]...
   -h, --help      print this
 
 DESTDIR stands before all paths, for those who make packages.
-packaging/uninstall.sh takes the same options and removes what this one installed.
+uninstall.sh takes the same options and removes what this one installed.
 END
 }
 
@@ -25,59 +27,95 @@ fail() {
 }
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
-binary='' prefix=/usr/local service=yes run='' for_user=''
+file='' prefix=/usr/local service=yes run='' for_user='' options=()
 while (($#)); do
     case $1 in
+    # `--binary FILE` is how a file was given before.
     --binary | --prefix)
         (($# > 1)) || fail "$1 needs a value" 2
-        [[ $1 == --binary ]] && binary=$2 || prefix=$2
+        if [[ $1 == --prefix ]]; then
+            prefix=$2
+            options+=("$1" "$2")
+        else
+            file=$2
+        fi
         shift
         ;;
-    --user) for_user=yes ;;
-    --no-service) service='' ;;
-    --dry-run) run='echo would run:' ;;
+    --user | --no-service | --dry-run)
+        options+=("$1")
+        case $1 in
+        --user) for_user=yes ;;
+        --no-service) service='' ;;
+        --dry-run) run='echo would run:' ;;
+        esac
+        ;;
     -h | --help)
         usage
         exit
         ;;
-    *)
+    -*)
         usage >&2
         fail "unknown option $1" 2
+        ;;
+    *)
+        [[ -z $file ]] || fail "one file, not two: $file and $1" 2
+        file=$1
         ;;
     esac
     shift
 done
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+
+# An archive has a script of its own, which fits it.
+if [[ $file == *.tar.gz || $file == *.tgz ]]; then
+    [[ -f $file ]] || fail "there is no file $file"
+    tar --extract --gzip --no-same-owner --file "$file" --directory "$made" || fail "$file is no whole archive"
+    unpacked=("$made"/llmsrv-*/install.sh)
+    [[ -x ${unpacked[0]} ]] || fail "$file is no archive of llmsrv"
+    "${unpacked[0]}" "${options[@]}"
+    exit
+fi
 if [[ $for_user ]]; then
     prefix=${HOME:?}/.local service=''
 fi
 [[ $prefix == /* ]] || fail "--prefix $prefix: give the whole path, from / on" 2
-if [[ -z $binary ]]; then
-    for profile in dist release; do
-        [[ -x $here/../target/$profile/llmsrv ]] && binary=$here/../target/$profile/llmsrv && break
-    done
-fi
-[[ -n $binary ]] || fail "there is no program yet: cargo build --profile dist"
-[[ -x $binary ]] || fail "$binary is no program"
+for built in "$here/llmsrv" "$here"/../target/{dist,release}/llmsrv; do
+    [[ -z $file && -x $built ]] && file=$built
+done
+[[ -n $file ]] || fail "there is no program yet: cargo build --profile dist"
+[[ -f $file ]] || fail "there is no file $file"
+file=$(readlink -f "$file")
 root=${DESTDIR-}
 if [[ -z $run && -z $root && -z $for_user && $EUID -ne 0 && ! -w $prefix ]]; then
     fail "$prefix belongs to another user: use sudo, --user, or --prefix with a folder of yours"
 fi
 
 # Man pages and completions come from the program: they fit it.
-made=$(mktemp -d)
-trap 'rm -rf "$made"' EXIT
-"$binary" generate --out "$made"
+if [[ ! -x $file ]]; then
+    # As it comes from a download.
+    install -m 755 "$file" "$made/llmsrv"
+    file=$made/llmsrv
+fi
+"$file" generate --out "$made" || fail "$file is no program for this system"
 
 list=$root$prefix/share/llmsrv/installed
 new=$made/installed
-# Copies a file and writes its path down.
+# Copies a file and writes its path down, after those of folders that this makes.
 put() {
+    folders "$(dirname "$3")"
     $run install -D -m "$1" "$2" "$root$3"
     echo "$3" >>"$new"
 }
+folders() {
+    if [[ $1 != / && ! -d $root$1 ]]; then
+        folders "$(dirname "$1")"
+        echo "$1/" >>"$new"
+    fi
+}
 
 # In two steps: a program that runs cannot be written to, but replaced.
-put 755 "$binary" "$prefix/bin/.llmsrv.new"
+put 755 "$file" "$prefix/bin/.llmsrv.new"
 sed -i '$d' "$new"
 $run mv -f "$root$prefix/bin/.llmsrv.new" "$root$prefix/bin/llmsrv"
 $run ln -sfn llmsrv "$root$prefix/bin/logkit"
@@ -115,16 +153,21 @@ if [[ $service ]]; then
     fi
 fi
 
-# What an older version had and this one has not.
+# What an older version had and this one has not. Folders that it made are still ours.
 if [[ -f $list ]]; then
     while IFS= read -r old; do
-        grep -qxF -- "$old" "$new" || $run rm -f "$root$old"
+        if [[ $old == */ ]]; then
+            echo "$old" >>"$new"
+        elif ! grep -qxF -- "$old" "$new"; then
+            $run rm -f "$root$old"
+        fi
     done <"$list"
 fi
 $run install -D -m 644 "$new" "$list"
 
 if [[ -z $run ]]; then
-    echo "installed $("$root$prefix/bin/llmsrv" --version) in $prefix"
+    version=$("$root$prefix/bin/llmsrv" -V)
+    echo "installed $version in $prefix"
     [[ :$PATH: == *":$prefix/bin:"* ]] || echo "put $prefix/bin into PATH"
     [[ -z $service ]] || echo "start the service: systemctl enable --now llmsrv-network"
 fi

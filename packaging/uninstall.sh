@@ -48,16 +48,17 @@ unit=/etc/systemd/system/llmsrv-network.service
 if [[ -z $root && -d /run/systemd/system ]] && grep -qxF "$unit" "$list"; then
     $run systemctl disable --now llmsrv-network.service || true
 fi
-while IFS= read -r path; do
-    $run rm -f "$root$path"
-done <"$list"
+mapfile -t paths <"$list"
+for path in "${paths[@]}"; do
+    [[ $path == */ ]] || $run rm -f "$root$path"
+done
 $run rm -f "$list"
-# Folders that are ours and empty now; others keep theirs.
-for folder in "$prefix/share/llmsrv/scripts" "$prefix/share/llmsrv"; do
+# Folders that the installation made and that are empty now, the innermost first.
+while IFS= read -r folder; do
     if [[ -d $root$folder ]]; then
         $run rmdir --ignore-fail-on-non-empty "$root$folder"
     fi
-done
+done < <(printf '%s\n' "${paths[@]}" | grep '/$' | sort -ru)
 if [[ -z $root && -d /run/systemd/system ]] && [[ $prefix != "${HOME-}/.local" ]]; then
     $run systemctl daemon-reload || true
 fi

@@ -8,8 +8,6 @@ use std::{
     sync::OnceLock,
 };
 
-use serde_json::Value;
-
 use crate::util::{Output, Sandbox};
 
 fn root() -> &'static Path {
@@ -41,10 +39,8 @@ fn package() -> &'static Path {
     })
 }
 
-#[test]
-#[ignore = "needs root: `tests/run` runs it"]
-fn the_debian_package_installs_in_a_clean_system_serves_and_is_purged() {
-    let package = package();
+/// Installs a package in a clean system, asks it, upgrades and removes it.
+fn assert_lives_in_a_clean_system(package: &Path) {
     let clients = std::env::var_os("TEST_CLIENTS").map(PathBuf::from);
     let clients = clients.unwrap_or_else(|| root().join("target/test-clients"));
     let system = clients.join("debian");
@@ -58,7 +54,27 @@ fn the_debian_package_installs_in_a_clean_system_serves_and_is_purged() {
             .arg(system),
     )
     .ok();
-    assert!(done.stdout.ends_with("upgraded and purged\n"), "{done:#?}");
+    assert!(done.stdout.ends_with("upgraded and removed\n"), "{done:#?}");
+}
+
+#[test]
+#[ignore = "needs root: `tests/run` runs it"]
+fn the_debian_package_installs_in_a_clean_system_serves_and_is_purged() {
+    assert_lives_in_a_clean_system(package());
+}
+
+#[test]
+#[ignore = "needs root: `tests/run` runs it"]
+fn the_rpm_installs_in_a_clean_system_serves_and_is_erased() {
+    let sandbox = Sandbox::new();
+    assert_lives_in_a_clean_system(&packed(&sandbox, "rpm", &stripped(&sandbox), "rpm"));
+}
+
+#[test]
+#[ignore = "needs root: `tests/run` runs it"]
+fn the_archive_installs_in_a_clean_system_serves_and_is_removed() {
+    let sandbox = Sandbox::new();
+    assert_lives_in_a_clean_system(&packed(&sandbox, "archive", &stripped(&sandbox), "archive"));
 }
 
 #[test]
@@ -110,13 +126,13 @@ fn every_script_passes_shellcheck() {
     )
     .ok();
     // Those of the other package have no first line: the system says which shell.
-    let rpm = fs::read_dir(root().join("packaging/rpm")).unwrap();
+    let rpm = fs::read_dir(root().join("packaging/redhat")).unwrap();
     let rpm = rpm.map(|entry| entry.unwrap().path());
     Output::of(Command::new("shellcheck").args(["-s", "sh"]).args(rpm)).ok();
 }
 
 /// The program under test without what only debuggers read, which would be most of a package.
-fn stripped(sandbox: &Sandbox) -> PathBuf {
+pub fn stripped(sandbox: &Sandbox) -> PathBuf {
     let path = sandbox.path().join("llmsrv");
     Output::of(
         Command::new("strip")
@@ -129,7 +145,7 @@ fn stripped(sandbox: &Sandbox) -> PathBuf {
 }
 
 /// Makes a package of the program with a script, and returns its file.
-fn packed(sandbox: &Sandbox, script: &str, binary: &Path, out: &str) -> PathBuf {
+pub fn packed(sandbox: &Sandbox, script: &str, binary: &Path, out: &str) -> PathBuf {
     let mut command = Command::new(root().join("packaging").join(script));
     command.arg("--binary").arg(binary).arg("--out");
     let done = Output::of(command.arg(sandbox.path().join(out))).ok();
@@ -431,6 +447,84 @@ fn installing_by_script_can_be_repeated_and_undone() {
     }
 }
 
+#[test]
+fn an_archive_is_installed_from_its_file_and_from_its_folder() {
+    let sandbox = Sandbox::new();
+    let binary = stripped(&sandbox);
+    let archive = packed(&sandbox, "archive", &binary, "one");
+    let again = packed(&sandbox, "archive", &binary, "two");
+    assert!(fs::read(&archive).unwrap() == fs::read(again).unwrap());
+
+    let prefix = sandbox.path().join("prefix");
+    let install = |script: &Path, args: &[&str]| {
+        let mut command = Command::new(script);
+        command.env("HOME", sandbox.path()).args(args);
+        Output::of(command.args(["--no-service", "--prefix"]).arg(&prefix))
+    };
+    let uninstall = prefix.join("share/llmsrv/uninstall.sh");
+    let remove = |script: &Path| Output::of(Command::new(script).arg("--prefix").arg(&prefix)).ok();
+    let script = root().join("packaging/install.sh");
+    install(&script, &[archive.to_str().unwrap()]).ok();
+    assert_answers(&sandbox, &prefix.join("bin/llmsrv"));
+    remove(&uninstall);
+    assert!(!prefix.exists(), "the folders were made by the script");
+
+    let unpacked = sandbox.path().join("unpacked");
+    fs::create_dir(&unpacked).unwrap();
+    Output::of(
+        Command::new("tar")
+            .current_dir(&unpacked)
+            .arg("xzf")
+            .arg(&archive),
+    )
+    .ok();
+    let folder = fs::read_dir(&unpacked)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    // A program as a download leaves it, without the right to run, is taken as well.
+    Output::of(Command::new("chmod").arg("-x").arg(folder.join("llmsrv"))).ok();
+    fs::create_dir_all(prefix.join("bin")).unwrap();
+    for args in [&[][..], &[folder.join("llmsrv").to_str().unwrap()]] {
+        let refused = install(&folder.join("install.sh"), args);
+        assert_eq!(refused.code, i32::from(args.is_empty()), "{refused:?}");
+    }
+    remove(&uninstall);
+    assert_eq!(
+        tree(sandbox.path().join("prefix").as_path()),
+        BTreeSet::new()
+    );
+    assert!(prefix.join("bin").exists(), "this folder was there before");
+
+    // What is no archive, a part of one, and an archive of something else.
+    let whole = fs::read(&archive).unwrap();
+    let other = sandbox.path().join("other.tar.gz");
+    for bytes in [&b"text"[..], &whole[..whole.len() / 2]] {
+        fs::write(&other, bytes).unwrap();
+        let refused = install(&script, &[other.to_str().unwrap()]);
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.stderr.contains("error: "), "{refused:?}");
+    }
+    fs::remove_file(&other).unwrap();
+    Output::of(
+        Command::new("tar")
+            .arg("czf")
+            .arg(&other)
+            .arg("-C")
+            .arg(root())
+            .arg("man"),
+    )
+    .ok();
+    let refused = install(&script, &[other.to_str().unwrap()]);
+    assert!(
+        refused.stderr.contains("is no archive of llmsrv"),
+        "{refused:?}"
+    );
+    assert_eq!(tree(&prefix), BTreeSet::new());
+}
+
 /// Files below a folder, without folders.
 fn tree(folder: &Path) -> BTreeSet<String> {
     let listed = Output::of(
@@ -489,60 +583,35 @@ fn thin_scripts_call_the_program_beside_them_or_on_the_path() {
 
 #[test]
 fn both_packages_hold_the_same_files() {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
-        .current_dir(root())
-        .output()
-        .unwrap();
-    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let mut packages = metadata["packages"].as_array().unwrap().iter();
-    let package = packages
-        .find(|package| package["name"] == "llmsrv")
-        .unwrap();
-    let deb = package["metadata"]["deb"]["assets"].as_array().unwrap();
-    let rpm = package["metadata"]["generate-rpm"]["assets"]
-        .as_array()
-        .unwrap();
-    // Where a source goes, without what the systems do differently.
-    let place = |source: &str, dest: &str| {
-        let name = source.rsplit('/').next().unwrap();
-        let dest = dest
-            .trim_start_matches('/')
-            .replace("vendor-completions", "site-functions");
-        let dest = if dest.ends_with('/') {
-            format!("{dest}{name}")
-        } else {
-            dest
-        };
-        (source.to_owned(), dest)
+    let sandbox = Sandbox::new();
+    let rpm = packed(&sandbox, "rpm", &stripped(&sandbox), "rpm");
+    let listed = |program: &str, args: &[&str], package: &Path| {
+        Output::of(Command::new(program).args(args).arg(package))
+            .ok()
+            .stdout
     };
-    let deb: BTreeSet<_> = deb
-        .iter()
-        .filter_map(|asset| Some(place(asset[0].as_str()?, asset[1].as_str()?)))
-        .filter(|(source, _)| !source.contains("lintian"))
-        .collect();
-    let rpm: BTreeSet<_> = rpm
-        .iter()
-        .map(|asset| {
-            place(
-                asset["source"].as_str().unwrap(),
-                asset["dest"].as_str().unwrap(),
-            )
+    // Each line of the one ends with ` ./usr/bin/llmsrv`, with ` -> ` and a place after it where that is a link.
+    let deb: BTreeSet<String> = listed("dpkg-deb", &["--contents"], package())
+        .lines()
+        .filter_map(|line| line.split_once(" ./").map(|(_, path)| path))
+        .filter(|path| !path.ends_with('/'))
+        .map(|path| path.split(" -> ").next().unwrap())
+        // Debian's own: compressed pages, its name for a folder, and what only its packages have.
+        .map(|path| {
+            path.trim_end_matches(".gz")
+                .replace("vendor-completions", "site-functions")
         })
-        // The other package has a link there.
-        .filter(|(source, _)| source != "target/release/logkit")
+        .filter(|path| !path.contains("lintian") && !path.contains("/doc/llmsrv/c"))
         .collect();
+    let rpm: BTreeSet<String> = listed(
+        "rpm",
+        &["-qp", "--qf", "[%{FILEMODES:perms} %{FILENAMES}\\n]"],
+        &rpm,
+    )
+    .lines()
+    .filter(|line| !line.starts_with('d'))
+    .map(|line| line.split_once(" /").unwrap().1.to_owned())
+    .collect();
     assert_eq!(deb, rpm);
-    assert!(deb.len() > 14, "{deb:?}");
-    for (source, _) in deb
-        .iter()
-        .filter(|(source, _)| !source.starts_with("target/"))
-    {
-        let found = Output::of(
-            Command::new("sh")
-                .args(["-c", &format!("ls {source}")])
-                .current_dir(root()),
-        );
-        assert_eq!(found.code, 0, "{source} does not exist");
-    }
+    assert!(deb.len() > 50, "{deb:?}");
 }

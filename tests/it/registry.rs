@@ -14,18 +14,18 @@ use crate::util::{Output, Sandbox, TIMEOUT};
 
 #[expect(dead_code, reason = "shared with another test crate")]
 #[path = "../../crates/llmsrv-registry/tests/it/fake.rs"]
-pub(crate) mod fake;
+pub mod fake;
 use fake::{Act, Fake};
 
 /// Debian's registry on a free port of this machine, over a temporary folder.
-struct DockerRegistry {
+pub struct DockerRegistry {
     child: Child,
-    host: String,
+    pub host: String,
     _folder: tempfile::TempDir,
 }
 
 impl DockerRegistry {
-    fn start() -> DockerRegistry {
+    pub fn start() -> DockerRegistry {
         DockerRegistry::start_with(None)
     }
 
@@ -276,7 +276,7 @@ async fn proxies_of_the_environment_are_used() {
 }
 
 /// Serves the built-in model of a store as `a/b:t`; returns the size of its weights.
-pub(crate) fn serve_model(fake: &Fake, sandbox: &Sandbox) -> u64 {
+pub fn serve_model(fake: &Fake, sandbox: &Sandbox) -> u64 {
     let manifests = sandbox
         .models()
         .join("manifests/registry.ollama.ai/library");
