@@ -28,6 +28,7 @@ mod container;
 mod create;
 mod determinism;
 mod devices;
+mod documents;
 mod examples;
 mod firewall;
 mod first_steps;
