@@ -1095,6 +1095,8 @@ async fn models_are_found_for_this_machine() {
         tab.wait("document.querySelectorAll('.found li').length > 3", true);
 let speed = "[...document.querySelectorAll('.found li p')].some((it) => /about [\\d.,]+ tok\\/s here/.test(it.textContent))";
         tab.wait(speed, true);
+        tab.width(1280);
+        tab.picture("web-models");
         tab.eval("document.querySelector('#find-model').focus()");
         tab.write("vision");
         let all = "[...document.querySelectorAll('.found li')].every((it) => it.textContent.includes('vision'))";
@@ -1141,6 +1143,8 @@ async fn the_machine_shows_figures_and_requests() {
         tab.wait("document.querySelector('tbody th')?.textContent ?? ''", BUILT_IN);
         let requests = "[...document.querySelectorAll('.table')].at(-1).textContent.includes('POST /api/chat')";
         tab.wait(requests, true);
+        tab.width(1280);
+        tab.picture("web-machine");
     })
     .await;
 }
@@ -1306,11 +1310,27 @@ async fn a_conversation_needs_no_mouse() {
 #[tokio::test(flavor = "multi_thread")]
 async fn light_or_dark_is_as_one_chose_it() {
     journey(|tab, _| {
+        tab.width(1280);
+        let questions = [
+            "Explain this error: KeyError: 'name'",
+            "What is a mutex?",
+            REVERSE,
+        ];
+        for question in questions {
+            choose(tab, BUILT_IN);
+            ask(tab, question);
+            click(tab, "#new");
+        }
+        tab.wait("document.querySelectorAll('#chats a').length", 3);
+        click(tab, "#chats a");
+        tab.wait("document.querySelectorAll('.message').length", 2);
         let colour = "getComputedStyle(document.body).backgroundColor";
         tab.colours("light");
         let light = tab.eval(colour);
+        tab.picture("web-light");
         tab.colours("dark");
         let dark = tab.eval(colour);
+        tab.picture("web-dark");
         assert_ne!(light, dark);
         click(tab, "#theme");
         tab.wait(colour, light.clone());

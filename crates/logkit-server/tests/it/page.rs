@@ -144,9 +144,9 @@ async fn entries_are_listed_opened_and_searched_with_the_keyboard() {
             "tax_rate0.311 ms",
         );
         tab.wait("document.querySelector('.tree [aria-current=true]').textContent", "Gateway.charge5.30 s");
-        tab.picture("page-light");
+        tab.picture("logkit-page-light");
         tab.colours("dark");
-        tab.picture("page-dark");
+        tab.picture("logkit-page-dark");
         let dark = tab.eval("getComputedStyle(document.body).backgroundColor");
         tab.colours("light");
         assert_ne!(tab.eval("getComputedStyle(document.body).backgroundColor"), dark);
