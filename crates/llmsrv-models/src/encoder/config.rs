@@ -5,7 +5,7 @@
 use llmsrv_engine::{LoadError, Pooling};
 
 use crate::{
-    arch::{Activation, ExpertsConfig, Gating},
+    arch::{Activation, ExpertsConfig, ExpertsInput, Gating},
     families,
     rope::{Rope, RopeStyle},
     source::{Source, invalid},
@@ -198,6 +198,7 @@ fn nomic_bert_moe(source: &Source) -> Result<EncoderConfig, LoadError> {
             groups: None,
             gated: true,
             latent: None,
+            reads: ExpertsInput::Usual,
             normalize: false,
             weight_scale: 1.0,
             weigh_input: false,
