@@ -71,9 +71,11 @@ impl EncoderConfig {
 type Family = fn(&Source) -> Result<EncoderConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 4] = [
+const FAMILIES: [(&str, Family); 5] = [
     ("bert", bert),
     ("jina-bert-v2", jina_bert_v2),
+    // Rotations; what is for one task are adapters (<https://arxiv.org/abs/2409.10173>).
+    ("jina-bert-v3", rotated),
     ("nomic-bert", nomic_bert),
     ("nomic-bert-moe", nomic_bert_moe),
 ];
