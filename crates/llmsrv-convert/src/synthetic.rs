@@ -5,11 +5,12 @@
 //! is valid for every program that reads the format, and the same on every machine.
 
 mod blocks;
+mod layers;
 mod vocabulary;
 
 use std::path::Path;
 
-use llmsrv_gguf::{Header, Layout, Metadata, TensorInfo, TensorType};
+use llmsrv_gguf::{Header, Layout, Metadata, TensorType};
 
 use crate::{
     Error, Progress, Target,
@@ -26,8 +27,12 @@ pub struct Shape {
     pub n_layers: usize,
     /// Elements of a row of the residual stream.
     pub width: usize,
-    /// Hidden elements of a feed-forward network.
+    /// Hidden elements of a feed-forward network, or of an expert.
     pub hidden: usize,
+    /// Experts of a layer; 0 = one network.
+    pub n_experts: usize,
+    /// Experts that a row takes.
+    pub n_used: usize,
     /// Query heads.
     pub n_heads: usize,
     /// Heads of keys and values; divides `n_heads`.
@@ -49,6 +54,13 @@ pub enum Family {
     Qwen2,
     /// Qwen 3: queries and keys are normalised.
     Qwen3,
+    /// Qwen 3.5: gated delta nets in three of four layers, of twice as many heads of half the elements.
+    Qwen35,
+    /// Gemma 4: windows on five of six layers, whose heads have half the elements, and an input of its own for
+    /// each layer. Of its last layers three sevenths store no keys and values.
+    Gemma4,
+    /// gpt-oss: experts in MXFP4, sinks, windows on every other layer.
+    GptOss,
 }
 
 /// Shapes of known models, by the names they go by here.
@@ -61,6 +73,8 @@ pub const SHAPES: &[(&str, &str, Shape)] = &[
             n_layers: 24,
             width: 896,
             hidden: 4864,
+            n_experts: 0,
+            n_used: 0,
             n_heads: 14,
             n_kv_heads: 2,
             head_dim: 64,
@@ -76,6 +90,8 @@ pub const SHAPES: &[(&str, &str, Shape)] = &[
             n_layers: 16,
             width: 2048,
             hidden: 8192,
+            n_experts: 0,
+            n_used: 0,
             n_heads: 32,
             n_kv_heads: 8,
             head_dim: 64,
@@ -91,6 +107,8 @@ pub const SHAPES: &[(&str, &str, Shape)] = &[
             n_layers: 28,
             width: 2048,
             hidden: 6144,
+            n_experts: 0,
+            n_used: 0,
             n_heads: 16,
             n_kv_heads: 8,
             head_dim: 128,
@@ -106,10 +124,63 @@ pub const SHAPES: &[(&str, &str, Shape)] = &[
             n_layers: 32,
             width: 4096,
             hidden: 14_336,
+            n_experts: 0,
+            n_used: 0,
             n_heads: 32,
             n_kv_heads: 8,
             head_dim: 128,
             n_vocab: 128_256,
+            tied: false,
+        },
+    ),
+    (
+        "qwen3.5-9b",
+        "Qwen3.5-9B",
+        Shape {
+            family: Family::Qwen35,
+            n_layers: 32,
+            width: 4096,
+            hidden: 12_288,
+            n_experts: 0,
+            n_used: 0,
+            n_heads: 16,
+            n_kv_heads: 4,
+            head_dim: 256,
+            n_vocab: 248_320,
+            tied: false,
+        },
+    ),
+    (
+        "gemma4-e4b",
+        "gemma-4-E4B",
+        Shape {
+            family: Family::Gemma4,
+            n_layers: 42,
+            width: 2560,
+            hidden: 10_240,
+            n_experts: 0,
+            n_used: 0,
+            n_heads: 8,
+            n_kv_heads: 2,
+            head_dim: 512,
+            n_vocab: 262_144,
+            tied: true,
+        },
+    ),
+    (
+        "gpt-oss-20b",
+        "gpt-oss-20b",
+        Shape {
+            family: Family::GptOss,
+            n_layers: 24,
+            width: 2880,
+            hidden: 2880,
+            n_experts: 32,
+            n_used: 4,
+            n_heads: 64,
+            n_kv_heads: 8,
+            head_dim: 64,
+            n_vocab: 201_088,
             tied: false,
         },
     ),
@@ -121,6 +192,8 @@ pub const SHAPES: &[(&str, &str, Shape)] = &[
             n_layers: 2,
             width: 256,
             hidden: 512,
+            n_experts: 0,
+            n_used: 0,
             n_heads: 4,
             n_kv_heads: 2,
             head_dim: 64,
@@ -132,7 +205,14 @@ pub const SHAPES: &[(&str, &str, Shape)] = &[
 
 impl Family {
     /// All of them.
-    pub const ALL: &[Family] = &[Family::Llama, Family::Qwen2, Family::Qwen3];
+    pub const ALL: &[Family] = &[
+        Family::Llama,
+        Family::Qwen2,
+        Family::Qwen3,
+        Family::Qwen35,
+        Family::Gemma4,
+        Family::GptOss,
+    ];
 
     /// Returns the name that files have in `general.architecture`.
     pub fn name(self) -> &'static str {
@@ -140,27 +220,34 @@ impl Family {
             Family::Llama => "llama",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Qwen35 => "qwen35",
+            Family::Gemma4 => "gemma4",
+            Family::GptOss => "gpt-oss",
         }
     }
 
     fn rope_base(self) -> f32 {
         match self {
             Family::Llama => 500_000.0,
-            Family::Qwen2 | Family::Qwen3 => 1_000_000.0,
+            Family::Qwen2 | Family::Qwen3 | Family::Gemma4 => 1_000_000.0,
+            Family::Qwen35 => 10_000_000.0,
+            Family::GptOss => 150_000.0,
         }
     }
 
     fn norm_eps(self) -> f32 {
         match self {
-            Family::Llama => 1e-5,
-            Family::Qwen2 | Family::Qwen3 => 1e-6,
+            Family::Llama | Family::GptOss => 1e-5,
+            Family::Qwen2 | Family::Qwen3 | Family::Qwen35 | Family::Gemma4 => 1e-6,
         }
     }
 
     fn pretokenizer(self) -> &'static str {
         match self {
             Family::Llama => "llama-bpe",
-            Family::Qwen2 | Family::Qwen3 => "qwen2",
+            Family::Qwen2 | Family::Qwen3 | Family::Gemma4 => "qwen2",
+            Family::Qwen35 => "qwen35",
+            Family::GptOss => "gpt-4o",
         }
     }
 }
@@ -179,7 +266,7 @@ pub fn synthesize(
 ) -> Result<(), Error> {
     check(shape)?;
     let metadata = metadata(name, shape, target);
-    let tensors = tensors(shape);
+    let tensors = layers::tensors(shape);
     let header = Header {
         version: 3,
         metadata: metadata.clone(),
@@ -191,7 +278,10 @@ pub fn synthesize(
     let mut layout = Layout::new(metadata);
     let mut types = Vec::with_capacity(header.tensors.len());
     for tensor in &header.tensors {
-        let ty = mixture.choose(tensor);
+        let ty = match tensor.dtype {
+            TensorType::MXFP4 => TensorType::MXFP4,
+            _ => mixture.choose(tensor),
+        };
         layout.tensor(&tensor.name, &tensor.shape, ty)?;
         types.push(ty);
     }
@@ -215,10 +305,12 @@ pub fn synthesize(
     })
 }
 
-/// Norms do nothing; everything else is random.
+/// Norms and factors do nothing, states fade; everything else is random.
 fn content(name: &str) -> blocks::Content {
-    if name.contains("_norm") {
-        blocks::Content::Ones
+    if name.contains("_norm") || name.contains("scale") || name.starts_with("rope_freqs") {
+        blocks::Content::All(1.0)
+    } else if name.ends_with("ssm_a") {
+        blocks::Content::All(-1.0)
     } else {
         blocks::Content::Random
     }
@@ -242,6 +334,19 @@ fn check(shape: &Shape) -> Result<(), Error> {
     }
     if !shape.head_dim.is_multiple_of(2) {
         return invalid("a head has an odd number of elements");
+    }
+    if matches!(shape.family, Family::Qwen35 | Family::Gemma4) && !shape.head_dim.is_multiple_of(8)
+    {
+        return invalid("a head of this family has no multiple of 8 elements");
+    }
+    if (shape.family == Family::GptOss) != (shape.n_experts > 0) {
+        return invalid("of these families gpt-oss has experts, and no other");
+    }
+    if shape.n_experts > LARGEST || shape.n_used > shape.n_experts {
+        return invalid("rows take more experts than there are");
+    }
+    if shape.n_experts > 0 && shape.n_used == 0 {
+        return invalid("rows take no experts");
     }
     if !shape.width.is_multiple_of(32) || !shape.hidden.is_multiple_of(32) {
         return invalid("width and hidden are no multiples of 32");
@@ -279,57 +384,9 @@ fn metadata(name: &str, shape: &Shape, target: Target) -> Metadata {
     let key = |name: &str| format!("{}.{name}", family.name());
     metadata.set(key("rope.freq_base"), family.rope_base());
     metadata.set(key("attention.layer_norm_rms_epsilon"), family.norm_eps());
+    layers::describe(&mut metadata, shape);
     vocabulary::describe(&mut metadata, shape.n_vocab, family.pretokenizer());
     metadata
-}
-
-/// The tensors as a converted model has them: matrices in BF16, the rest in F32.
-fn tensors(shape: &Shape) -> Vec<TensorInfo> {
-    let (width, hidden) = (shape.width, shape.hidden);
-    let (query, kv) = (
-        shape.n_heads * shape.head_dim,
-        shape.n_kv_heads * shape.head_dim,
-    );
-    let mut tensors = Vec::new();
-    let mut add = |name: String, sizes: &[usize]| {
-        let dtype = if sizes.len() > 1 {
-            TensorType::BF16
-        } else {
-            TensorType::F32
-        };
-        tensors.push(TensorInfo {
-            name,
-            shape: sizes.iter().map(|size| *size as u64).collect(),
-            dtype,
-            offset: 0,
-            bytes: 0,
-        });
-    };
-    add("token_embd.weight".into(), &[width, shape.n_vocab]);
-    for layer in 0..shape.n_layers {
-        let name = |part: &str| format!("blk.{layer}.{part}");
-        add(name("attn_norm.weight"), &[width]);
-        for (part, rows) in [("attn_q", query), ("attn_k", kv), ("attn_v", kv)] {
-            add(name(&format!("{part}.weight")), &[width, rows]);
-            if shape.family == Family::Qwen2 {
-                add(name(&format!("{part}.bias")), &[rows]);
-            }
-        }
-        if shape.family == Family::Qwen3 {
-            add(name("attn_q_norm.weight"), &[shape.head_dim]);
-            add(name("attn_k_norm.weight"), &[shape.head_dim]);
-        }
-        add(name("attn_output.weight"), &[query, width]);
-        add(name("ffn_norm.weight"), &[width]);
-        add(name("ffn_gate.weight"), &[width, hidden]);
-        add(name("ffn_up.weight"), &[width, hidden]);
-        add(name("ffn_down.weight"), &[hidden, width]);
-    }
-    add("output_norm.weight".into(), &[width]);
-    if !shape.tied {
-        add("output.weight".into(), &[width, shape.n_vocab]);
-    }
-    tensors
 }
 
 /// Blocks made at a time.

@@ -94,6 +94,16 @@ const DIALECTS: &[Dialect] = &[
         ..PLAIN
     },
     Dialect {
+        written: "bitnet-25",
+        read: "bitnet-b1.58",
+        ..PLAIN
+    },
+    Dialect {
+        written: "deepseekocr",
+        read: "deepseek2-ocr",
+        ..PLAIN
+    },
+    Dialect {
         written: "olmo3",
         read: "olmo2",
         ..PLAIN

@@ -115,11 +115,15 @@ impl TensorType {
 impl std::fmt::Display for TensorType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            TensorType::Unknown(I2_S) => f.write_str("I2_S, which is of bitnet.cpp alone"),
             TensorType::Unknown(id) => write!(f, "number {id}, which is not known"),
             known => f.write_str(known.name()),
         }
     }
 }
+
+/// The number by which files of bitnet.cpp call -1, 0 and 1 in two bits each.
+const I2_S: u32 = 36;
 
 /// Where a tensor lies and what it looks like. Checked against the file.
 #[derive(Clone, Debug, PartialEq, Eq)]

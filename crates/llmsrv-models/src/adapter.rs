@@ -29,6 +29,16 @@ pub(crate) struct Factors {
     pub(crate) scale: f32,
 }
 
+/// What an adapter adds to rows that are looked up: `scale * up * row`.
+pub(crate) struct RowFactors {
+    /// One short row for each row of the table.
+    pub(crate) rows: FileMatrix,
+    /// From those to the rows of the table.
+    pub(crate) up: FileMatrix,
+    /// Factor of the product.
+    pub(crate) scale: f32,
+}
+
 impl Adapter {
     /// Opens an adapter that is to be applied with strength `scale` to a model of `architecture`.
     pub(crate) fn open(path: &Path, scale: f32, architecture: &str) -> Result<Adapter, LoadError> {
@@ -74,17 +84,58 @@ impl Adapter {
         Ok(Some(Factors {
             down: self.source.matrix(&down, rank, n_cols)?,
             up: self.source.matrix(&up, n_rows, rank)?,
-            scale: self.scale * self.alpha.map_or(1.0, |alpha| alpha / rank as f32),
+            scale: self.scale_of(rank),
         }))
+    }
+
+    /// Returns what the adapter adds to the rows of the embedding, a table of `n_rows` rows, if it does. Adapters
+    /// hold both factors of that the other way round than of a matrix.
+    pub(crate) fn embedding(
+        &self,
+        n_rows: usize,
+        n_cols: usize,
+    ) -> Result<Option<RowFactors>, LoadError> {
+        let [rows, up] = ["a", "b"].map(|part| format!("token_embd.weight.lora_{part}"));
+        if !self.source.has(&rows) && !self.source.has(&up) {
+            return Ok(None);
+        }
+        let rank = self.source.row_length(&rows).unwrap_or(1);
+        Ok(Some(RowFactors {
+            rows: self.source.table(&rows, n_rows, rank)?,
+            up: self.source.matrix(&up, n_cols, rank)?,
+            scale: self.scale_of(rank),
+        }))
+    }
+
+    /// As [`Adapter::embedding`], of another table, whose factors lie as those of a matrix.
+    pub(crate) fn table(
+        &self,
+        name: &str,
+        n_rows: usize,
+        n_cols: usize,
+    ) -> Result<Option<RowFactors>, LoadError> {
+        let Some(factors) = self.factors(name, n_rows, n_cols)? else {
+            return Ok(None);
+        };
+        Ok(Some(RowFactors {
+            rows: factors.up,
+            up: factors.down.transposed()?,
+            scale: factors.scale,
+        }))
+    }
+
+    fn scale_of(&self, rank: usize) -> f32 {
+        self.scale * self.alpha.map_or(1.0, |alpha| alpha / rank as f32)
     }
 
     /// Refuses an adapter that changes something the model does not have.
     pub(crate) fn check_all_used(&self) -> Result<(), LoadError> {
         self.source.check_all_used()
     }
+}
 
-    /// Returns the size of all tensors in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.source.tensor_bytes()
-    }
+/// Returns the size of a model of `bytes` with its adapters.
+pub(crate) fn with_adapters(bytes: u64, adapters: &[Adapter]) -> u64 {
+    let sizes = adapters.iter().map(|adapter| adapter.source.tensor_bytes());
+    sizes.fold(bytes, u64::saturating_add)
 }

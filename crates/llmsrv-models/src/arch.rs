@@ -47,6 +47,10 @@ pub(crate) struct ArchConfig {
     pub qk_norm: Option<QkNorm>,
     /// The values of each head are normalised, without weights.
     pub value_norm: bool,
+    /// Queries, keys and values are brought to at most this far from 0.
+    pub clamp: Option<f32>,
+    /// What the heads of a layer give is normed before its last matrix, and so is what its network gives.
+    pub sub_norms: bool,
     /// In each head one score more takes part in the softmax, and has no value.
     pub sinks: bool,
     /// Multiplies the token embeddings.
@@ -367,6 +371,8 @@ pub(crate) enum Activation {
     Gelu,
     /// `x * sigmoid(1.702 x)` of a gate of at most 7; it multiplies one more than an up of -7 to 7.
     ClampedSwiglu,
+    /// `x`, or 0 where that is negative.
+    Relu,
     /// The square of `x`, or 0 where that is negative.
     ReluSquared,
     /// `1 / (1 + exp(-x))`.
@@ -409,6 +415,8 @@ pub(crate) struct ExpertsConfig {
     pub gated: bool,
     /// Elements that experts read and give, where those are fewer than of the residual stream.
     pub latent: Option<usize>,
+    /// What rows choose by, and what experts read.
+    pub reads: ExpertsInput,
     /// How scores become probabilities.
     pub gating: Gating,
     /// Experts come in groups, of which a row first chooses some.
@@ -433,6 +441,24 @@ pub(crate) enum Gating {
     Softmax,
     /// Each by itself.
     Sigmoid,
+    /// One expert after the other: the best of those that are left counts as much as its part in the softmax
+    /// over those of about the same score (SparseMixer, <https://arxiv.org/abs/2409.12136>).
+    SparseMixer,
+}
+
+/// What the rows of a layer choose their experts by, and what experts read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExpertsInput {
+    /// What the second part of a layer reads.
+    Usual,
+    /// The same, but rows choose by the residual stream before the layer, which is not normed for that.
+    RoutedBefore,
+    /// The residual stream before the layer, with a norm of its own. Beside them a network of so many hidden
+    /// elements reads what the second part of a layer reads.
+    Before {
+        /// Hidden elements of that network.
+        beside: usize,
+    },
 }
 
 /// Groups of experts that lie beside each other. A group is worth as much as its two best experts.

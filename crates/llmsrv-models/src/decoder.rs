@@ -10,7 +10,10 @@ use std::f32::consts::FRAC_1_SQRT_2;
 use llmsrv_engine::{ModelError, Span, StepPlan};
 
 use crate::{
-    arch::{Activation, ArchConfig, LatentConfig, LayerConfig, NormKind, QkNorm, Temperature},
+    arch::{
+        Activation, ArchConfig, ExpertsInput, LatentConfig, LayerConfig, NormKind, QkNorm,
+        Temperature,
+    },
     ops::{Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
     rope::Places,
     routing::Choices,
@@ -107,6 +110,10 @@ fn hidden<O: Ops>(
     let mut wanted: Option<StepPlan> = None;
     for (idx, (config, layer)) in arch.layers.iter().zip(&weights.layers).enumerate() {
         let now = wanted.as_ref().unwrap_or(plan);
+        let mut early = match &layer.feed_forward {
+            FeedForward::Experts(experts) => before_layer(arch, ops, &x, experts)?,
+            FeedForward::None | FeedForward::Dense(_) => None,
+        };
         // What the rows know of each other.
         let mut held = None;
         let input = normed(arch, ops, &x, layer.attention_norm.as_ref(), &mut held)?;
@@ -141,6 +148,9 @@ fn hidden<O: Ops>(
                 *rows = ops.gather_rows(rows, &plan.logit_rows)?;
             }
             x = ops.gather_rows(&x, &plan.logit_rows)?;
+            if let Some(all) = early {
+                early = Some(ops.gather_rows(&all, &plan.logit_rows)?);
+            }
             if let Some(all) = &inputs {
                 inputs = Some(ops.gather_rows(all, &plan.logit_rows)?);
             }
@@ -182,7 +192,7 @@ fn hidden<O: Ops>(
                     Some(before) => before,
                     None => normed_rows(arch, ops, &x, layer.feed_forward_norm.as_ref())?,
                 };
-                let mut delta = experts_of(arch, ops, &x, &input, experts)?;
+                let mut delta = experts_of(arch, ops, (&x, early), &input, experts)?;
                 if let Some(weight) = post_norm {
                     delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
                 }
@@ -338,8 +348,15 @@ fn attention<O: Ops>(
     let Projected {
         mut query,
         gate,
-        stored,
+        mut stored,
     } = project(ops, arch.norm_eps, input, weights)?;
+    if let Some(bound) = arch.clamp {
+        query = ops.clamp(query, bound)?;
+        stored = match stored {
+            Some((key, value)) => Some((ops.clamp(key, bound)?, ops.clamp(value, bound)?)),
+            None => None,
+        };
+    }
     let is_late = arch.qk_norm == Some(QkNorm::Rotated);
     if let Some(weight) = weights.query_norm.as_ref().filter(|_| !is_late) {
         query = ops.rms_norm(&query, weight, arch.norm_eps)?;
@@ -390,11 +407,14 @@ fn attention<O: Ops>(
         causal: !config.whole_images,
     };
     let sinks = weights.sinks.as_ref();
-    let attended = ops.attend(config.kv_layer, &query, sinks, plan, &attention)?;
-    match gate {
-        Some(gate) => ops.gated(gate, &attended, Activation::Sigmoid).map(Some),
-        None => Ok(Some(attended)),
+    let mut attended = ops.attend(config.kv_layer, &query, sinks, plan, &attention)?;
+    if let Some(gate) = gate {
+        attended = ops.gated(gate, &attended, Activation::Sigmoid)?;
     }
+    if let Some(weight) = &weights.sub_norm {
+        attended = ops.rms_norm(&attended, weight, arch.norm_eps)?;
+    }
+    Ok(Some(attended))
 }
 
 /// As [`attention`], where all heads share one row of each position: queries are brought to meet it, and what
@@ -718,6 +738,20 @@ fn hidden_of<O: Ops>(
     input: Input<'_, O>,
     network: &Mlp<O>,
 ) -> Result<O::Tensor, ModelError> {
+    let hidden = activated(arch, ops, input, network)?;
+    match &network.sub_norm {
+        Some(weight) => ops.rms_norm(&hidden, weight, arch.norm_eps),
+        None => Ok(hidden),
+    }
+}
+
+/// As [`hidden_of`], before its norm.
+fn activated<O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    input: Input<'_, O>,
+    network: &Mlp<O>,
+) -> Result<O::Tensor, ModelError> {
     let Mlp { gate, up, .. } = network;
     let Some(gate) = gate else {
         let [hidden] = linears(ops, input, [up])?;
@@ -730,16 +764,40 @@ fn hidden_of<O: Ops>(
     ops.gated(gate, &up, arch.activation)
 }
 
-/// Computes what a mixture of experts gives, with all that runs beside it. `input` is the residual stream
-/// `x` after the norm of the layer.
-fn experts_of<O: Ops>(
+/// Computes what experts need of the residual stream before their layer, if they do: scores, or what they
+/// read.
+fn before_layer<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
     x: &O::Tensor,
+    experts: &Experts<O>,
+) -> Result<Option<O::Tensor>, ModelError> {
+    match (experts.config.reads, &experts.early) {
+        (ExpertsInput::Usual, _) => Ok(None),
+        (ExpertsInput::RoutedBefore, _) => linear(ops, x, &experts.router).map(Some),
+        (ExpertsInput::Before { .. }, early) => {
+            let norm = early.as_ref().map(|early| &early.norm);
+            normed_rows(arch, ops, x, norm).map(Some)
+        }
+    }
+}
+
+/// Computes what a mixture of experts gives, with all that runs beside it. `input` is the residual stream
+/// `x` after the norm of the layer, `early` what [`before_layer`] gave.
+fn experts_of<O: Ops>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    (x, early): (&O::Tensor, Option<O::Tensor>),
     input: &O::Tensor,
     experts: &Experts<O>,
 ) -> Result<O::Tensor, ModelError> {
     let eps = arch.norm_eps;
+    if let (Some(weights), Some(early)) = (&experts.early, &early) {
+        let scores = linear(ops, early, &experts.router)?; // [n, experts]
+        let delta = moe(arch, ops, early, &scores, experts)?;
+        let common = network(arch, ops, input, &weights.beside)?;
+        return ops.add(delta, &common, 1.0);
+    }
     if let Some(beside) = &experts.beside {
         let common = network(arch, ops, input, &beside.network)?;
         let common = ops.rms_norm(&common, &beside.post_norm, eps)?;
@@ -750,7 +808,10 @@ fn experts_of<O: Ops>(
         let delta = ops.rms_norm(&delta, &beside.experts_post_norm, eps)?;
         return ops.add(delta, &common, 1.0);
     }
-    let scores = linear(ops, input, &experts.router)?; // [n, experts]
+    let scores = match early {
+        Some(scores) => scores,
+        None => linear(ops, input, &experts.router)?,
+    }; // [n, experts]
     let mut delta = match &experts.latent {
         None => moe(arch, ops, input, &scores, experts)?,
         Some((down, up)) => {

@@ -33,7 +33,7 @@ use llmsrv_tokenizer::Tokenizer;
 use tracing::warn;
 
 use crate::{
-    adapter::Adapter,
+    adapter::{Adapter, with_adapters},
     arch::ArchConfig,
     encoder::Encoder,
     head::Head,
@@ -84,10 +84,6 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         .collect::<Result<_, _>>()?;
     let tokenizer = || Tokenizer::from_metadata(metadata).map_err(no_tokenizer);
     if let Some(config) = encoder::read(architecture, &source)? {
-        if !adapters.is_empty() {
-            let message = format!("adapters of {architecture} models");
-            return Err(LoadError::Unsupported(message));
-        }
         let tokenizer = tokenizer()?;
         let model: Box<dyn Model> = match device(&options.device)? {
             Device::Gpu => {
@@ -96,11 +92,11 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
             Device::Cpu => {
                 let ops = CpuOps::without_cache(options.n_threads)
                     .map_err(|error| LoadError::Unsupported(error.to_string()))?;
-                Box::new(Encoder::load(&source, config, &tokenizer, ops)?)
+                Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)
             }
             Device::Candle => {
                 let ops = CandleOps::without_cache(candle::Device::Cpu);
-                Box::new(Encoder::load(&source, config, &tokenizer, ops)?)
+                Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)
             }
         };
         return Ok(Loaded {
@@ -256,11 +252,7 @@ where
         context_length: arch.context_length,
         kv_block_bytes: ops.kv_block_bytes(),
         state_bytes: ops.state_bytes(),
-        weight_bytes: adapters
-            .iter()
-            .fold(source.tensor_bytes(), |sum, adapter| {
-                sum.saturating_add(adapter.bytes())
-            })
+        weight_bytes: with_adapters(source.tensor_bytes(), adapters)
             .saturating_add(ops.extra_weight_bytes()),
         embedding: Some(embedding(source, &arch, weights.head.as_ref())?),
         place: ops.place(),

@@ -26,8 +26,14 @@ impl Choices {
             let score = |expert: &usize| scores.get(*expert).copied().unwrap_or(0.0);
             let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let total: f32 = scores.iter().map(|score| (score - max).exp()).sum();
+            if config.gating == Gating::SparseMixer {
+                let picks = sparse_mixer(scores, config.n_used);
+                let choice = |(expert, factor): (usize, f32)| (expert, row as u32, factor);
+                chosen.extend(picks.into_iter().map(choice));
+                continue;
+            }
             let of_score = |score: f32| match config.gating {
-                Gating::Softmax => (score - max).exp() / total,
+                Gating::Softmax | Gating::SparseMixer => (score - max).exp() / total,
                 Gating::Sigmoid => 1.0 / (1.0 + (-score).exp()),
             };
             let probability = |expert: &usize| of_score(score(expert));
@@ -79,6 +85,33 @@ impl Choices {
     }
 }
 
+/// Picks experts one after the other: the best of those that are left. It counts as much as its part in the
+/// softmax over those whose score is near its own.
+fn sparse_mixer(scores: &[f32], n_used: usize) -> Vec<(usize, f32)> {
+    let mut left: Vec<usize> = (0..scores.len()).collect();
+    let score = |expert: &usize| scores.get(*expert).copied().unwrap_or(0.0);
+    let mut picks = Vec::with_capacity(n_used);
+    for _ in 0..n_used.min(scores.len()) {
+        // Of equal ones the first.
+        let best = left.iter().rev().copied();
+        let Some(best) = best.max_by(|a, b| score(a).total_cmp(&score(b))) else {
+            break;
+        };
+        let max = score(&best);
+        let near = |expert: &&usize| {
+            let score = score(expert);
+            // Where scores are not numbers, none is far.
+            let is_far = (max - score) / score.abs().max(max) > 2.0 * JITTER;
+            !is_far
+        };
+        let near = left.iter().filter(near);
+        let total: f32 = near.map(|expert| (score(expert) - max).exp()).sum();
+        picks.push((best, 1.0 / total));
+        left.retain(|expert| *expert != best);
+    }
+    picks
+}
+
 /// Sets the ranks of all experts outside the best groups below all others.
 fn exclude(ranks: &mut [f32], groups: ExpertGroups) {
     let size = (ranks.len() / groups.n.max(1)).max(1);
@@ -110,12 +143,17 @@ fn worth(ranks: &[f32]) -> f32 {
     }
 }
 
+/// How far apart scores may be, relative to the larger one, half of what counts as near
+/// (`router_jitter_noise` of the published model).
+const JITTER: f32 = 0.01;
+
 /// Keeps a sum of probabilities that all vanished from dividing by zero.
 const SMALLEST_SUM: f32 = 6.103_515_6e-5;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::ExpertsInput;
 
     fn config(n_used: usize, normalize: bool) -> ExpertsConfig {
         ExpertsConfig {
@@ -126,6 +164,7 @@ mod tests {
             groups: None,
             gated: true,
             latent: None,
+            reads: ExpertsInput::Usual,
             normalize,
             weight_scale: 1.0,
             weigh_input: false,
@@ -158,6 +197,7 @@ mod tests {
         for score in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for (bias, gating, groups) in [
                 (None, Gating::Softmax, None),
+                (None, Gating::SparseMixer, None),
                 (Some(&[score; 4][..]), Gating::Sigmoid, None),
                 (Some(&[score][..]), Gating::Sigmoid, Some(groups)),
             ] {
@@ -171,6 +211,21 @@ mod tests {
                 assert_eq!(n, 2);
             }
         }
+    }
+
+    /// Two scores within a fiftieth of each other share; the others do not count.
+    #[test]
+    fn a_sparse_mixer_picks_one_expert_after_the_other() {
+        let config = ExpertsConfig {
+            gating: Gating::SparseMixer,
+            ..config(2, true)
+        };
+        let choices = Choices::new(&[4.0, 3.95, -9.0, 3.0], None, &config);
+        let rows: Vec<&[u32]> = (0..4).map(|expert| choices.of(expert).0).collect();
+        assert_eq!(rows, [&[0][..], &[0], &[], &[]]);
+        let expected = 1.0 / (1.0 + (-0.05f32).exp());
+        assert!((choices.of(0).1[0] - expected).abs() < 1e-6);
+        assert_eq!(choices.of(1).1, [1.0]);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use llmsrv_engine::{LoadError, ModelError, Pooling};
 use crate::{
     adapter::Adapter,
     arch::{
-        ArchConfig, DeltaNetConfig, ExpertsConfig, FeedForwardConfig, LatentConfig, LayerConfig,
-        Mixer as MixerConfig, NormKind, QkNorm, ScanConfig,
+        ArchConfig, DeltaNetConfig, ExpertsConfig, ExpertsInput, FeedForwardConfig, LatentConfig,
+        LayerConfig, Mixer as MixerConfig, NormKind, QkNorm, ScanConfig,
     },
     head::Head,
     ops::Ops,
@@ -170,6 +170,8 @@ pub(crate) struct AttentionWeights<O: Ops> {
     pub value_norm: Option<O::Vector>,
     /// The score of each head that has no key.
     pub sinks: Option<O::Vector>,
+    /// Of what all heads give.
+    pub sub_norm: Option<O::Vector>,
 }
 
 /// Latent attention, but for its output. What makes keys of the shared row is applied to the queries, and what
@@ -282,6 +284,16 @@ pub(crate) struct Experts<O: Ops> {
     pub shared: Option<(Mlp<O>, Option<O::Matrix>)>,
     /// What runs beside them.
     pub beside: Option<Beside<O>>,
+    /// What they have where they read the residual stream before their layer.
+    pub early: Option<Early<O>>,
+}
+
+/// Of experts that read the residual stream before their layer.
+pub(crate) struct Early<O: Ops> {
+    /// Norm of what they read.
+    pub norm: Norm<O>,
+    /// Reads what the layer's second norm gives.
+    pub beside: Mlp<O>,
 }
 
 /// A network on the residual stream, beside experts that then have norms of their own.
@@ -304,6 +316,8 @@ pub(crate) struct Mlp<O: Ops> {
     pub gate: Option<Linear<O>>,
     /// To what it is multiplied with.
     pub up: Linear<O>,
+    /// Of what `down` reads.
+    pub sub_norm: Option<O::Vector>,
     /// Back to the residual stream.
     pub down: Linear<O>,
 }
@@ -514,6 +528,7 @@ impl<O: Ops> Loader<'_, O> {
                 .sinks
                 .then(|| self.norm(&name("attn_sinks.weight"), config.n_heads))
                 .transpose()?,
+            sub_norm: self.sub_norm(&name("attn_sub_norm.weight"), config.query_width())?,
         })
     }
 
@@ -888,8 +903,12 @@ impl<O: Ops> Loader<'_, O> {
             } => {
                 let [gate, up] = self.stacked(&name("ffn_up"), [width, width])?;
                 let down = self.linear(&name("ffn_down"), arch.width, width)?;
-                let gate = Some(gate);
-                return Ok(FeedForward::Dense(Mlp { gate, up, down }));
+                return Ok(FeedForward::Dense(Mlp {
+                    gate: Some(gate),
+                    up,
+                    sub_norm: None,
+                    down,
+                }));
             }
             FeedForwardConfig::Plain { width } => {
                 return Ok(FeedForward::Dense(self.network(name, "", width, false)?));
@@ -936,7 +955,12 @@ impl<O: Ops> Loader<'_, O> {
             .into_iter()
             .zip(downs)
             .zip(gates)
-            .map(|((up, down), gate)| Mlp { gate, up, down })
+            .map(|((up, down), gate)| Mlp {
+                gate,
+                up,
+                sub_norm: None,
+                down,
+            })
             .collect();
         let shared = match config.shared {
             None => None,
@@ -951,6 +975,13 @@ impl<O: Ops> Loader<'_, O> {
                 };
                 Some((network, gate))
             }
+        };
+        let early = match config.reads {
+            ExpertsInput::Usual | ExpertsInput::RoutedBefore => None,
+            ExpertsInput::Before { beside } => Some(Early {
+                norm: self.residual_norm(&name("ffn_norm_exps"))?,
+                beside: self.network(name, "", beside, true)?,
+            }),
         };
         let beside = match config.beside {
             None => None,
@@ -967,6 +998,7 @@ impl<O: Ops> Loader<'_, O> {
                 .optional_vector(&name("ffn_down_exps.scale"), n)?,
             shared,
             beside,
+            early,
         })))
     }
 
@@ -1044,6 +1076,7 @@ impl<O: Ops> Loader<'_, O> {
         Ok(Mlp {
             gate: gate.transpose()?,
             up: self.linear(&part("up"), width, self.arch.width)?,
+            sub_norm: self.sub_norm(&format!("{}.weight", part("sub_norm")), width)?,
             down: self.linear(&part("down"), self.arch.width, width)?,
         })
     }
@@ -1134,6 +1167,12 @@ impl<O: Ops> Loader<'_, O> {
             }
         }
         Ok(parts)
+    }
+
+    /// Loads the norm before the last matrix of a part of a layer, where there is one.
+    fn sub_norm(&mut self, name: &str, len: usize) -> Result<Option<O::Vector>, LoadError> {
+        let norm = self.arch.sub_norms.then(|| self.norm(name, len));
+        norm.transpose()
     }
 
     fn norm(&mut self, name: &str, len: usize) -> Result<O::Vector, LoadError> {

@@ -113,7 +113,7 @@ fn shape(text: &str) -> Result<(&'static str, Shape), Failure> {
 
 type Field = fn(&mut Shape) -> &mut usize;
 
-const KEYS: [(&str, Field); 7] = [
+const KEYS: [(&str, Field); 9] = [
     ("layers", |shape| &mut shape.n_layers),
     ("width", |shape| &mut shape.width),
     ("hidden", |shape| &mut shape.hidden),
@@ -121,6 +121,8 @@ const KEYS: [(&str, Field); 7] = [
     ("kv_heads", |shape| &mut shape.n_kv_heads),
     ("head_dim", |shape| &mut shape.head_dim),
     ("vocab", |shape| &mut shape.n_vocab),
+    ("experts", |shape| &mut shape.n_experts),
+    ("used", |shape| &mut shape.n_used),
 ];
 
 #[cfg(test)]

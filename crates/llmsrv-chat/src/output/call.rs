@@ -96,21 +96,51 @@ pub(super) fn parse_tagged(text: &str, tools: &[Tool]) -> Vec<Call> {
     while let Some((_, parameter)) = rest.split_once("<parameter=") {
         let (key, after) = parameter.split_once('>').unwrap_or((parameter, ""));
         let (value, after) = after.split_once("</parameter>").unwrap_or((after, ""));
-        let value = value.strip_prefix('\n').unwrap_or(value);
-        let value = value.strip_suffix('\n').unwrap_or(value);
-        let is_text = tool.function.parameters["properties"][key.trim()]["type"] == "string";
-        let json = if is_text {
-            None
-        } else {
-            serde_json::from_str(value.trim()).ok()
-        };
-        arguments.insert(key.trim().to_owned(), json.unwrap_or_else(|| value.into()));
+        let key = key.trim();
+        arguments.insert(key.to_owned(), typed(tool, key, value));
         rest = after;
     }
     vec![Call {
         name: tool.function.name.clone(),
         arguments,
     }]
+}
+
+/// The call in `name <arg_key>key</arg_key> <arg_value>value</arg_value> …`, values as in [`parse_tagged`].
+/// `text` begins behind the tag.
+pub(super) fn parse_pairs(text: &str, tools: &[Tool]) -> Vec<Call> {
+    let end = text.find('<').unwrap_or(text.len());
+    let Some(tool) = known(text[..end].trim(), tools) else {
+        return Vec::new();
+    };
+    let mut arguments = Map::new();
+    let mut rest = &text[end..];
+    while let Some((_, after)) = rest.split_once("<arg_key>") {
+        let (key, after) = after.split_once("</arg_key>").unwrap_or((after, ""));
+        let (_, after) = after.split_once("<arg_value>").unwrap_or(("", ""));
+        let (value, after) = after.split_once("</arg_value>").unwrap_or((after, ""));
+        let key = key.trim();
+        arguments.insert(key.to_owned(), typed(tool, key, value));
+        rest = after;
+    }
+    vec![Call {
+        name: tool.function.name.clone(),
+        arguments,
+    }]
+}
+
+/// A value that was written as bare text, without one line break on either side: text if the tool's schema
+/// says so, else JSON if it is JSON.
+pub(super) fn typed(tool: &Tool, key: &str, value: &str) -> Value {
+    let value = value.strip_prefix('\n').unwrap_or(value);
+    let value = value.strip_suffix('\n').unwrap_or(value);
+    let is_text = tool.function.parameters["properties"][key]["type"] == "string";
+    let json = if is_text {
+        None
+    } else {
+        serde_json::from_str(value.trim()).ok()
+    };
+    json.unwrap_or_else(|| value.into())
 }
 
 /// Whether an object whose first key is `key` (with its quotes) may be a call.

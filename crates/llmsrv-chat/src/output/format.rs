@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::harmony;
 use crate::template::Template;
-use table::{BARE, CONTROLS, FORMATS, Row};
+use table::{BARE, CONTROLS, FORMATS, Row, STRINGS, TAGS, Tags};
 
 /// The format in which a model writes its calls.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ impl ToolFormat {
                 writer.rules += "TEXT: /[^\\s{\\[](?s:.*)/\n";
                 format!("TEXT? | {calls}")
             }
-            Otherwise::Text if control(tag).is_some() => {
+            Otherwise::Text if writer.has_control(tag) => {
                 writer.rules += "TEXT: /(?s:.+)/\n";
                 format!("TEXT? | TEXT? {calls}")
             }
@@ -217,8 +217,15 @@ impl Writer<'_> {
                 "index" => body.push_str("/[0-9]/"),
                 "json" => body.push_str(&self.schema(arguments_schema(tool))),
                 "python" => body.push_str(&self.python(idx, tool)),
-                "tagged" => body.push_str(&self.tagged(idx, tool)),
-                _ => {}
+                other => {
+                    let tags = TAGS.iter().find(|tags| tags.variable == other);
+                    let strings = STRINGS.iter().find(|(variable, _)| *variable == other);
+                    if let Some(tags) = tags {
+                        body.push_str(&self.tagged(idx, tool, tags));
+                    } else if let Some((_, quote)) = strings {
+                        body.push_str(&self.braces(idx, tool, quote));
+                    }
+                }
             }
             body.push(' ');
             rest = &rest[at + 1 + variable.len()..];
@@ -249,6 +256,24 @@ impl Writer<'_> {
         parts.join(" ")
     }
 
+    /// Whether a text has a control token, which other text never has.
+    fn has_control(&self, text: &str) -> bool {
+        let mut tags = CONTROLS.iter().filter(|tag| text.contains(**tag));
+        tags.any(|tag| (self.control)(tag).is_some())
+    }
+
+    /// Any text and the fixed text after it, as the body of a rule. `rule` is a name that is free.
+    fn until(&mut self, rule: &str, close: &str) -> String {
+        if self.has_control(close) {
+            let terminal = format!("{}_TEXT", rule.to_uppercase());
+            let _ = writeln!(self.rules, "{terminal}: /(?s:.+)/");
+            return format!("{terminal}? {}", self.text(close));
+        }
+        let suffix = quoted(close);
+        let _ = writeln!(self.rules, "{rule}_text[suffix={suffix}]: /(?s:.*)/");
+        format!("{rule}_text")
+    }
+
     fn schema(&mut self, schema: Value) -> String {
         self.schemas.push(schema);
         format!("schema_{}", self.schemas.len() - 1)
@@ -256,6 +281,78 @@ impl Writer<'_> {
 
     /// Arguments as a call in Python names them: required ones first.
     fn python(&mut self, idx: usize, tool: &Tool) -> String {
+        self.list(idx, tool, ("=", ", "), &mut |writer, argument| {
+            writer.value(argument)
+        })
+    }
+
+    /// Arguments as Gemma writes them: strings have marks of their own, and keys none. Members of objects are
+    /// not held to the schema.
+    fn braces(&mut self, idx: usize, tool: &Tool, quote: &str) -> String {
+        if !self.rules.contains("\nany_value:") {
+            let text = self.until("any", quote);
+            let quote = self.text(quote);
+            self.rules += &format!(
+                "\nany_value: any_string | NUMBER | \"true\" | \"false\" | \"null\" | any_object | any_list\n\
+                 any_string: {quote} {text}\n\
+                 any_object: \"{{\" (any_pair (\",\" any_pair)*)? \"}}\"\n\
+                 any_pair: /[A-Za-z_][A-Za-z0-9_-]*/ \":\" any_value\n\
+                 any_list: \"[\" (any_value (\",\" any_value)*)? \"]\"\n\
+                 NUMBER: /-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][+-]?[0-9]+)?/\n"
+            );
+        }
+        self.list(idx, tool, (":", ","), &mut |writer, argument| {
+            writer.braced(&argument.schema, &argument.schema, quote, 0)
+        })
+    }
+
+    /// A value of [`Writer::braces`]; `root` has the definitions.
+    fn braced(&mut self, schema: &Value, root: &Value, quote: &str, depth: usize) -> String {
+        if depth > MAX_NESTING {
+            return "any_value".into();
+        }
+        let reference = schema.get("$ref").and_then(Value::as_str);
+        let definition = reference.and_then(|text| root.pointer(text.strip_prefix('#')?));
+        if let Some(definition) = definition {
+            return self.braced(definition, root, quote, depth + 1);
+        }
+        let options = schema.get("enum").and_then(Value::as_array);
+        let is_plain = |option: &Value| !option.is_object() && !option.is_array();
+        if let Some(options) = options.filter(|options| options.iter().all(is_plain)) {
+            let quote = self.text(quote);
+            let option = |option: &Value| match option {
+                Value::String(text) => format!("{quote} {} {quote}", quoted(text)),
+                option => quoted(&option.to_string()),
+            };
+            let options: Vec<String> = options.iter().map(option).collect();
+            return format!("({})", options.join(" | "));
+        }
+        let kind = match schema.get("type") {
+            Some(Value::Array(kinds)) if kinds.len() == 1 => kinds[0].as_str(),
+            kind => kind.and_then(Value::as_str),
+        };
+        match (kind, schema.get("items")) {
+            (Some("string"), _) => "any_string".into(),
+            (Some("integer" | "number" | "boolean" | "null"), _) => self.schema(schema.clone()),
+            (Some("array"), Some(items)) => {
+                let item = self.braced(items, root, quote, depth + 1);
+                format!("\"[\" ({item} (\",\" {item})*)? \"]\"")
+            }
+            (Some("array"), None) => "any_list".into(),
+            (Some("object"), _) => "any_object".into(),
+            _ => "any_value".into(),
+        }
+    }
+
+    /// Arguments as `key value, …`, required ones first: what is between key and value, and between two
+    /// arguments; and the body of the rule of a value.
+    fn list(
+        &mut self,
+        idx: usize,
+        tool: &Tool,
+        (is, and): (&str, &str),
+        value: &mut dyn FnMut(&mut Self, &Argument) -> String,
+    ) -> String {
         let mut arguments = arguments(tool);
         arguments.sort_by_key(|argument| !argument.required);
         let n_required = arguments.iter().filter(|a| a.required).count();
@@ -264,22 +361,23 @@ impl Writer<'_> {
             .enumerate()
             .map(|(number, argument)| {
                 let rule = format!("value_{idx}_{number}");
-                let value = self.value(argument);
+                let value = value(self, argument);
                 let _ = writeln!(
                     self.rules,
                     "{rule}: {} {value}",
-                    quoted(&format!("{}=", argument.name))
+                    quoted(&format!("{}{is}", argument.name))
                 );
                 rule
             })
             .collect();
+        let and = quoted(and);
         let optional = |rules: &[String]| -> String {
-            let more = rules.iter().map(|rule| format!("(\", \" {rule})?"));
+            let more = rules.iter().map(|rule| format!("({and} {rule})?"));
             more.collect::<Vec<_>>().join(" ")
         };
         let rule = format!("arguments_{idx}");
         let body = if n_required > 0 {
-            let required = rules[..n_required].join(" \", \" ");
+            let required = rules[..n_required].join(&format!(" {and} "));
             format!("{required} {}", optional(&rules[n_required..]))
         } else {
             let starts = (0..rules.len())
@@ -292,32 +390,28 @@ impl Writer<'_> {
     }
 
     /// Arguments between tags, in the order of the schema.
-    fn tagged(&mut self, idx: usize, tool: &Tool) -> String {
+    fn tagged(&mut self, idx: usize, tool: &Tool, tags: &Tags) -> String {
         let mut parts = Vec::new();
         for (number, argument) in arguments(tool).iter().enumerate() {
             let rule = format!("value_{idx}_{number}");
-            let open = quoted(&format!("<parameter={}>\n", argument.name));
-            let close = "\n</parameter>\n";
             let is_text = argument
                 .schema
                 .get("type")
                 .is_some_and(|kind| kind == "string");
+            let middle = tags.middle[usize::from(!is_text)];
+            let open = self.text(&format!("{}{}{middle}", tags.before, argument.name));
+            let close = self.text(tags.after);
             let body = match argument.schema.get("enum").and_then(Value::as_array) {
                 Some(options) if is_text => {
                     let options = options.iter().filter_map(Value::as_str).map(quoted);
-                    format!(
-                        "{open} ({}) {}",
-                        options.collect::<Vec<_>>().join(" | "),
-                        quoted(close)
-                    )
+                    let options = options.collect::<Vec<_>>().join(" | ");
+                    format!("{open} ({options}) {close}")
                 }
                 _ if is_text => {
-                    let text = format!("{rule}_text");
-                    let suffix = quoted(close);
-                    let _ = writeln!(self.rules, "{text}[suffix={suffix}]: /(?s:.*)/");
+                    let text = self.until(&rule, tags.after);
                     format!("{open} {text}")
                 }
-                _ => format!("{open} {} {}", self.value(argument), quoted(close)),
+                _ => format!("{open} {} {close}", self.value(argument)),
             };
             let _ = writeln!(self.rules, "{rule}: {body}");
             parts.push(if argument.required {
@@ -398,5 +492,7 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
+/// Deepest schema within a schema that is written out.
+const MAX_NESTING: usize = 8;
 /// Most calls after the first one.
 const MAX_MORE_CALLS: usize = 15;

@@ -8,6 +8,8 @@
 //! Thinking("hm")  Content("Let me look.")  ToolCall(..)
 //! ```
 
+mod answer;
+mod blocks;
 mod call;
 pub(crate) mod format;
 pub(crate) mod harmony;
@@ -21,6 +23,7 @@ use llmsrv_api::native::{Tool, ToolCall};
 use crate::id::tool_call_id;
 use crate::prompt::Think;
 use crate::template::Template;
+use answer::AnswerMarks;
 use call::Call;
 use harmony::HarmonySplitter;
 use thinking::ThinkingSplitter;
@@ -55,6 +58,7 @@ pub struct OutputSplitter {
     /// Tells everything apart in models with channels; the others do not see text then.
     harmony: Option<HarmonySplitter>,
     thinking: Option<ThinkingSplitter>,
+    answer: Option<AnswerMarks>,
     tools: Option<ToolSplitter>,
     n_calls: usize,
 }
@@ -81,6 +85,7 @@ impl OutputSplitter {
                 let opened = prompt_tail.trim_end().ends_with(open);
                 ThinkingSplitter::new(open, close, opened)
             }),
+            answer: AnswerMarks::of(template.source()),
             tools: (!tools.is_empty())
                 .then(|| ToolSplitter::new(template.tool_tag(), tools, bound)),
             n_calls: 0,
@@ -112,6 +117,10 @@ impl OutputSplitter {
         }
         for c in content.chars() {
             self.push_content(c, &mut pieces);
+        }
+        let rest = self.answer.as_mut().map(AnswerMarks::finish);
+        for c in rest.unwrap_or_default().chars() {
+            self.push_answer(c, &mut pieces);
         }
         if let Some(tools) = &mut self.tools {
             let split = tools.finish();
@@ -145,6 +154,15 @@ impl OutputSplitter {
     }
 
     fn push_content(&mut self, c: char, pieces: &mut Vec<Piece>) {
+        let Some(answer) = &mut self.answer else {
+            return self.push_answer(c, pieces);
+        };
+        for c in answer.push(c).chars() {
+            self.push_answer(c, pieces);
+        }
+    }
+
+    fn push_answer(&mut self, c: char, pieces: &mut Vec<Piece>) {
         let Some(tools) = &mut self.tools else {
             return append(pieces, Piece::Content(c.into()));
         };

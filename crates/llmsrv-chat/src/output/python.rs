@@ -8,23 +8,23 @@ pub(super) fn parse(text: &str) -> Option<Vec<(String, Map<String, Value>)>> {
     reader.expect('[')?;
     let mut calls = Vec::new();
     while !reader.take(']') {
-        let name = reader.name()?;
-        reader.expect('(')?;
-        let mut arguments = Map::new();
-        while !reader.take(')') {
-            let key = reader.name()?;
-            reader.expect('=')?;
-            arguments.insert(key, reader.value(MAX_DEPTH)?);
-            if !reader.take(',') && !reader.rest.trim_start().starts_with(')') {
-                return None;
-            }
-        }
-        calls.push((name, arguments));
+        calls.push(reader.call()?);
         if !reader.take(',') && !reader.rest.trim_start().starts_with(']') {
             return None;
         }
     }
     reader.rest.trim().is_empty().then_some(calls)
+}
+
+/// As [`parse`], without brackets around the calls and perhaps without commas between them.
+pub(super) fn parse_lines(text: &str) -> Option<Vec<(String, Map<String, Value>)>> {
+    let mut reader = Reader { rest: text.trim() };
+    let mut calls = Vec::new();
+    while !reader.rest.trim_start().is_empty() {
+        calls.push(reader.call()?);
+        reader.take(',');
+    }
+    Some(calls)
 }
 
 /// Whether `text`, which begins with `[`, may become calls of tools with these names.
@@ -53,6 +53,22 @@ impl Reader<'_> {
 
     fn expect(&mut self, c: char) -> Option<()> {
         self.take(c).then_some(())
+    }
+
+    /// A name and its arguments.
+    fn call(&mut self) -> Option<(String, Map<String, Value>)> {
+        let name = self.name()?;
+        self.expect('(')?;
+        let mut arguments = Map::new();
+        while !self.take(')') {
+            let key = self.name()?;
+            self.expect('=')?;
+            arguments.insert(key, self.value(MAX_DEPTH)?);
+            if !self.take(',') && !self.rest.trim_start().starts_with(')') {
+                return None;
+            }
+        }
+        Some((name, arguments))
     }
 
     /// An identifier; tools may have dots and hyphens in their names.

@@ -514,6 +514,162 @@ fn calls_that_look_like_python() {
     }
 }
 
+/// What each family writes, as its template shows it for calls of the past.
+#[test]
+fn calls_in_blocks() {
+    let both = r#"get_weather{"city":"Rome","days":3} say_hello{}"#;
+    for (tag, answer) in [
+        (
+            "<tool_call>",
+            "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n<tool_call>say_hello\n</tool_call>",
+        ),
+        (
+            "<|tool_call>",
+            "<|tool_call>call:get_weather{city:<|\"|>Rome<|\"|>,days:3}<tool_call|><|tool_call>call:say_hello{}<tool_call|>",
+        ),
+        (
+            "<start_function_call>",
+            "<start_function_call>call:get_weather{city:<escape>Rome<escape>,days:3}<end_function_call><start_function_call>call:say_hello{}<end_function_call>",
+        ),
+        (
+            "<minimax:tool_call>",
+            "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Rome</parameter>\n<parameter name=\"days\">3</parameter>\n</invoke>\n<invoke name=\"say_hello\">\n</invoke>\n</minimax:tool_call>",
+        ),
+        (
+            "{",
+            "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">Rome</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"say_hello\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        ),
+        (
+            "{",
+            "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">Rome</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"say_hello\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        ),
+        (
+            "<function_calls>",
+            "<function_calls>\nget_weather(city=\"Rome\", days=3)\nsay_hello()\n</function_calls>",
+        ),
+        (
+            "<seed:tool_call>",
+            "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rome</parameter>\n<parameter=days>3</parameter>\n</function>\n</seed:tool_call>\n<seed:tool_call>\n<function=say_hello>\n</function>\n</seed:tool_call>",
+        ),
+        (
+            "<tool_calls>",
+            "<tool_calls>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}, {\"name\": \"say_hello\", \"arguments\": {}}]</tool_calls>",
+        ),
+    ] {
+        check(tag, answer, both);
+        check(
+            tag,
+            &format!("Well. {answer}\nThere."),
+            &format!(r#"C"Well. " {both} C"There.""#),
+        );
+        // Tools that there are not, and calls that were cut.
+        let other = answer
+            .replace("get_weather", "rm")
+            .replace("say_hello", "rm");
+        // What follows in a list is plain JSON.
+        if tag != "<tool_calls>" {
+            check(tag, &other, "");
+        }
+        let begin = answer.find("Rome").unwrap();
+        check(tag, &answer[..begin + 2], "");
+    }
+    let nested = "<|tool_call>call:get{a:{b:[1,-2.5e3,true,null],c:<|\"|>{x}, \"y\"<|\"|>},<|\"|>d e<|\"|>:[]}<tool_call|>";
+    check(
+        "<|tool_call>",
+        nested,
+        r#"get{"a":{"b":[1,-2500.0,true,null],"c":"{x}, \"y\""},"d e":[]}"#,
+    );
+    check(
+        "<tool_call>",
+        "<tool_call>get\n<arg_key>a</arg_key>\n<arg_value>{\"b\": [\"</x>\"]}</arg_value>\n<arg_key>city</arg_key>\n<arg_value>42</arg_value>\n</tool_call>",
+        r#"get{"a":{"b":["</x>"]},"city":"42"}"#,
+    );
+    check(
+        "<function_calls>",
+        "<function_calls>get(a='x\\ny', b=[1, (2)]), say_hello()</function_calls>",
+        r#"get{"a":"x\ny","b":[1,[2]]} say_hello{}"#,
+    );
+    // What is about calls is content.
+    for (tag, text) in [
+        ("<|tool_call>", "<|tool_call> is a tag"),
+        ("<function_calls>", "<function_calls> is a tag"),
+    ] {
+        check(tag, text, &format!("C{text:?}"));
+    }
+    let deep = format!("<|tool_call>call:get{{a:{}", "[".repeat(100_000));
+    check_bound_once("<|tool_call>", &format!("{deep}}}<tool_call|>"), "");
+}
+
+/// As [`check`], for answers that are too long to be cut everywhere.
+fn check_bound_once(tag: &str, answer: &str, expected: &str) {
+    let mut splitter = OutputSplitter::new(&template(tag), "", &tools(), None, Bound::Nothing);
+    assert_eq!(show(&split(&mut splitter, &[answer])), expected);
+}
+
+/// The marks around the thinking of each family.
+#[test]
+fn thinking_has_several_marks() {
+    for (open, close) in [
+        ("<think>", "</think>"),
+        ("[THINK]", "[/THINK]"),
+        ("<|channel>thought\n", "<channel|>"),
+        ("<seed:think>", "</seed:think>"),
+        ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ] {
+        let source = format!("{{% raw %}}{open} {close}{{% endraw %}}{{{{ messages }}}}");
+        let template = Template::jinja(&source, "", "").unwrap();
+        assert!(template.capabilities().thinking);
+        for (tail, answer) in [
+            ("", format!("{open}hm{close}Yes.")),
+            (open, format!("hm{close}Yes.")),
+        ] {
+            for at in (0..answer.len()).filter(|at| answer.is_char_boundary(*at)) {
+                let mut splitter = OutputSplitter::new(&template, tail, &[], None, Bound::Nothing);
+                let pieces = split(&mut splitter, &[&answer[..at], &answer[at..]]);
+                assert_eq!(show(&pieces), r#"T"hm" C"Yes.""#, "{answer} cut at {at}");
+            }
+        }
+    }
+}
+
+/// The marks around the answer of each family are no part of it.
+#[test]
+fn marks_around_an_answer_are_left_out() {
+    for (open, close) in [
+        ("<answer>", "</answer>"),
+        ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+        ("<|START_TEXT|>", "<|END_TEXT|>"),
+    ] {
+        let source = format!(
+            "{{% raw %}}<think></think>{open}{close}<tool_call>{{% endraw %}}{{{{ messages }}}}{{{{ tools }}}}"
+        );
+        let template = Template::jinja(&source, "", "").unwrap();
+        for (answer, expected) in [
+            (
+                format!("<think>\nhm\n</think>\n{open}\nYes <b>.\n{close}"),
+                r#"T"hm\n" C"Yes <b>.""#,
+            ),
+            (format!(" {open}Yes{close}\n"), r#"C"Yes\n""#),
+            // The prompt may have opened it.
+            (format!("Yes{close}"), r#"C"Yes""#),
+            ("Yes\n</x>".to_owned(), r#"C"Yes\n</x>""#),
+            (
+                "<think>hm</think><tool_call>{\"name\":\"say_hello\",\"arguments\":{}}</tool_call>"
+                    .to_owned(),
+                r#"T"hm" say_hello{}"#,
+            ),
+            (open[..2].to_owned(), &*format!("C{:?}", &open[..2])),
+        ] {
+            for at in (0..answer.len()).filter(|at| answer.is_char_boundary(*at)) {
+                let mut splitter =
+                    OutputSplitter::new(&template, "", &tools(), None, Bound::Nothing);
+                let pieces = split(&mut splitter, &[&answer[..at], &answer[at..]]);
+                assert_eq!(show(&pieces), expected, "{answer:?} cut at {at}");
+            }
+        }
+    }
+}
+
 /// The template of gpt-oss as far as it matters here.
 fn harmony() -> Template {
     let text = "{% for m in messages %}<|start|>{{ m.role }}<|channel|>final<|message|>{{ m.content }}<|end|>{% endfor %}<|start|>assistant";
@@ -591,6 +747,15 @@ fn channels() {
 fn the_format_of_calls_is_told_by_the_template() {
     for (text, name) in [
         ("<|channel|> <|message|>", "harmony"),
+        ("<|tool_call>call:", "gemma4"),
+        ("<start_function_call>call:", "functiongemma"),
+        ("<minimax:tool_call>", "minimax"),
+        ("'<' + '｜DSML｜' + 'function_calls>'", "deepseek-v32"),
+        ("'<' + '｜DSML｜' + 'tool_calls>'", "deepseek-v4"),
+        ("<seed:tool_call> <function= <parameter=", "seed"),
+        ("<tool_call> <arg_key>", "glm"),
+        ("<function_calls>", "olmo3"),
+        ("<tool_calls>", "hunyuan"),
         ("<tool_call> <function= <parameter=", "qwen-coder"),
         ("<|tool_calls_section_begin|>", "kimi"),
         ("<｜tool▁calls▁begin｜> ```json", "deepseek-fenced"),
@@ -681,6 +846,16 @@ fn answers() -> impl Strategy<Value = String> {
         "commentary to=functions.get ",
         "<|end|>",
         "<|start|>assistant",
+        "<arg_key>",
+        "<arg_value>",
+        "<|tool_call>call:get{",
+        "<|\"|>",
+        "<tool_call|>",
+        "<function_calls>",
+        "</function_calls>",
+        "<minimax:tool_call>",
+        "<invoke name=\"get\">",
+        "</minimax:tool_call>",
         "<function=get>",
         "<parameter=city>",
         "</parameter>",

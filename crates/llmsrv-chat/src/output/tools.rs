@@ -10,7 +10,7 @@
 use llmsrv_api::native::Tool;
 
 use super::{
-    Bound,
+    Bound, blocks,
     call::{self, Call},
     python,
     whole::{self, Whole},
@@ -188,6 +188,10 @@ impl ToolSplitter {
     fn is_prose(&self, held: &str) -> bool {
         let tag = self.tag_of(held).unwrap_or_default();
         let lead = held.trim_start().strip_prefix(tag).unwrap_or_default();
+        if let Some(block) = blocks::opened_by(tag) {
+            let is_syntax = lead.contains(block.mark) || lead.contains(['<', '{']);
+            return !is_syntax && lead.split_whitespace().count() > 1;
+        }
         let is_syntax = lead.contains(['<', '[', '{']) || lead.contains("```");
         !is_syntax && !tag.ends_with('=') && lead.split_whitespace().count() > 1
     }
@@ -236,6 +240,25 @@ impl ToolSplitter {
     }
 
     fn lead(&mut self, c: char, bare: bool, split: &mut Split) {
+        let tag = self.tag_of(&self.held).unwrap_or_default();
+        if let Some(block) = blocks::opened_by(tag) {
+            if self.held.ends_with(block.close) {
+                let calls = block.calls(&self.held, &self.tools);
+                self.close(calls, split);
+            } else if self.held.len() > MAX_LEAD_BYTES && !self.held.contains(block.mark) {
+                self.release(split);
+            }
+            return;
+        }
+        let inner = self.held.trim_start().get(tag.len()..).unwrap_or_default();
+        let first = inner.find('<').and_then(|at| inner.get(at..));
+        if first.is_some_and(|first| first.starts_with("<arg_key>")) {
+            if c == '>' && self.held.ends_with(PAIRS_END) {
+                let calls = self.pairs();
+                self.close(calls, split);
+            }
+            return;
+        }
         let parameters = self.held.contains("<parameter=");
         if c == '{' && !parameters {
             let start = self.held.len() - 1;
@@ -272,10 +295,24 @@ impl ToolSplitter {
         }
         let last_tag = self.held.rfind('<').map_or("", |i| &self.held[i..]);
         if c == '>' && last_tag.starts_with("</") {
-            self.close(Vec::new(), split);
+            // A call without arguments.
+            let calls = if last_tag == PAIRS_END {
+                self.pairs()
+            } else {
+                Vec::new()
+            };
+            self.close(calls, split);
         } else if self.held.len() > MAX_LEAD_BYTES {
             self.release(split);
         }
+    }
+
+    /// The call of which the name and the arguments in pairs of tags are held.
+    fn pairs(&self) -> Vec<Call> {
+        let tag = self.tag_of(&self.held).unwrap_or_default();
+        let inner = self.held.trim_start().strip_prefix(tag);
+        let inner = inner.and_then(|inner| inner.strip_suffix(PAIRS_END));
+        call::parse_pairs(inner.unwrap_or_default(), &self.tools)
     }
 
     fn open_object(&mut self, start: usize, bare: bool) {
@@ -443,7 +480,21 @@ pub(crate) const TAGS: &[&str] = &[
     "<|python_tag|>",
     // Qwen coder; Llama 3.1 with the user's tools.
     "<function=",
+    // Seed OSS.
+    "<seed:tool_call>",
+    // HunYuan.
+    "<tool_calls>",
+    // Those of `blocks`: Gemma 4, FunctionGemma, MiniMax, DeepSeek V3.2 and V4, OLMo 3.
+    "<|tool_call>",
+    "<start_function_call>",
+    "<minimax:tool_call>",
+    "<｜DSML｜function_calls>",
+    "<｜DSML｜tool_calls>",
+    "<function_calls>",
 ];
+
+/// Ends a call whose arguments are pairs of tags.
+const PAIRS_END: &str = "</tool_call>";
 
 /// What may stand between calls.
 const SEPARATORS: [char; 12] = [

@@ -5,12 +5,12 @@ use half::{bf16, f16};
 use llmsrv_gguf::TensorType;
 
 /// What a tensor holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Content {
     /// Values around zero.
     Random,
-    /// Ones.
-    Ones,
+    /// This number everywhere.
+    All(f32),
 }
 
 /// The values of one tensor.
@@ -52,7 +52,7 @@ impl Weights {
         let n_bytes = self.ty.block_bytes();
         for value in out.chunks_exact_mut(n_bytes) {
             let number = match self.content {
-                Content::Ones => 1.0,
+                Content::All(number) => number,
                 Content::Random => self.random.normal() * SPREAD,
             };
             match self.ty {
@@ -111,6 +111,8 @@ fn set_scales(ty: TensorType, block: &mut [u8], random: u64) {
             // more is below zero than above.
             block[104..108].copy_from_slice(&[0xff, 0, 0xff, 0]);
         }
+        // An exponent of two, biased by 127.
+        TensorType::MXFP4 => block[0] = 120,
         TensorType::IQ4_NL => put(0, spread / IQ4_DEVIATION),
         TensorType::IQ4_XS => {
             put(0, spread / IQ4_DEVIATION / SIGNED_SCALE);

@@ -3,15 +3,29 @@
 use std::{ops::ControlFlow, path::Path};
 
 use llmsrv_convert::{Error, Family, SHAPES, Shape, Target, quantize, synthesize};
-use llmsrv_engine::{BlockId, LoadOptions, Span, StepPlan};
+use llmsrv_engine::{BlockId, LoadOptions, Span, SpanState, StateId, StepPlan};
 use llmsrv_gguf::{GgufFile, TensorType};
 
 fn tiny(family: Family, tied: bool) -> Shape {
     let (_, _, shape) = SHAPES.iter().find(|row| row.0 == "tiny").unwrap();
+    let (n_experts, n_used) = if family == Family::GptOss {
+        (4, 2)
+    } else {
+        (0, 0)
+    };
     Shape {
         family,
         tied,
+        n_experts,
+        n_used,
         ..*shape
+    }
+}
+
+fn tiny_without_experts() -> Shape {
+    Shape {
+        n_experts: 0,
+        ..tiny(Family::GptOss, true)
     }
 }
 
@@ -36,6 +50,10 @@ fn every_target_and_family_runs_and_gives_finite_logits() {
         };
         let mut model = llmsrv_models::load(&path, &options).unwrap().model;
         model.reserve_blocks(1).unwrap();
+        let keeps_state = model.spec().state_bytes > 0;
+        if keeps_state {
+            model.reserve_states(1).unwrap();
+        }
         let plan = StepPlan {
             tokens: vec![5, 300, 2000],
             positions: vec![0, 1, 2],
@@ -46,7 +64,7 @@ fn every_target_and_family_runs_and_gives_finite_logits() {
                 start: 0,
                 blocks: vec![BlockId(0)],
                 tail: None,
-                state: None,
+                state: keeps_state.then(|| SpanState::new(StateId(0))),
             }],
             logit_rows: vec![2],
             ..StepPlan::default()
@@ -58,6 +76,30 @@ fn every_target_and_family_runs_and_gives_finite_logits() {
             largest.is_finite() && (0.05..50.0).contains(&largest),
             "{target} {family:?}: {largest}"
         );
+    }
+}
+
+/// Shapes of large models, in few layers and with few tokens.
+#[test]
+fn every_shape_is_that_of_a_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    for (name, _, shape) in SHAPES
+        .iter()
+        .filter(|row| row.2.hidden > 9000 || row.2.n_experts > 0)
+    {
+        let shape = Shape {
+            n_layers: if shape.family == Family::Gemma4 { 7 } else { 1 },
+            n_vocab: 2048,
+            n_experts: shape.n_experts.min(5),
+            ..*shape
+        };
+        make(&path, &shape, Target::Q4_K_M);
+        let file = GgufFile::open(&path).unwrap();
+        let experts = file.tensor("blk.0.ffn_up_exps.weight");
+        let expected = (shape.n_experts > 0).then_some(TensorType::MXFP4);
+        assert_eq!(experts.map(|tensor| tensor.dtype), expected, "{name}");
+        llmsrv_models::load(&path, &LoadOptions::default()).unwrap();
     }
 }
 
@@ -117,6 +159,16 @@ fn shapes_that_cannot_be_are_refused() {
         Shape {
             head_dim: 63,
             ..shape
+        },
+        Shape {
+            n_experts: 4,
+            n_used: 2,
+            ..shape
+        },
+        tiny_without_experts(),
+        Shape {
+            n_used: 5,
+            ..tiny(Family::GptOss, true)
         },
         Shape {
             n_layers: 0,

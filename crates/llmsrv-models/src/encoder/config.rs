@@ -5,7 +5,7 @@
 use llmsrv_engine::{LoadError, Pooling};
 
 use crate::{
-    arch::{Activation, ExpertsConfig, Gating},
+    arch::{Activation, ExpertsConfig, ExpertsInput, Gating},
     families,
     rope::{Rope, RopeStyle},
     source::{Source, invalid},
@@ -71,9 +71,11 @@ impl EncoderConfig {
 type Family = fn(&Source) -> Result<EncoderConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 4] = [
+const FAMILIES: [(&str, Family); 5] = [
     ("bert", bert),
     ("jina-bert-v2", jina_bert_v2),
+    // Rotations; what is for one task are adapters (<https://arxiv.org/abs/2409.10173>).
+    ("jina-bert-v3", rotated),
     ("nomic-bert", nomic_bert),
     ("nomic-bert-moe", nomic_bert_moe),
 ];
@@ -198,6 +200,7 @@ fn nomic_bert_moe(source: &Source) -> Result<EncoderConfig, LoadError> {
             groups: None,
             gated: true,
             latent: None,
+            reads: ExpertsInput::Usual,
             normalize: false,
             weight_scale: 1.0,
             weigh_input: false,

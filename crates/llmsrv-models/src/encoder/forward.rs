@@ -6,12 +6,12 @@ use llmsrv_engine::{ModelError, StepPlan};
 
 use super::{
     config::{EncoderConfig, Positions},
-    weights::{EncoderWeights, Network, Norm, Plain},
+    weights::{EncoderWeights, Network, Norm, Plain, RowPart},
 };
 use crate::{
     arch::ExpertsConfig,
     decoder::linear,
-    ops::{BidirectionalAttention, Ops},
+    ops::{BidirectionalAttention, Input, Ops},
     rope::Places,
     routing::Choices,
 };
@@ -45,9 +45,11 @@ pub(crate) fn forward<O: Ops>(
 
     // [n, w]
     let mut x = ops.embed(&weights.tokens, &plan.tokens, 1.0)?;
+    x = add_row_parts(ops, x, &weights.token_parts, &plan.tokens)?;
     if let Some(table) = &weights.types {
-        let types = ops.embed(table, types, 1.0)?;
-        x = ops.add(x, &types, 1.0)?;
+        let rows = ops.embed(table, types, 1.0)?;
+        x = ops.add(x, &rows, 1.0)?;
+        x = add_row_parts(ops, x, &weights.type_parts, types)?;
     }
     if let Some(table) = &weights.positions {
         let positions = ops.embed(table, &plan.positions, 1.0)?;
@@ -112,6 +114,20 @@ pub(crate) fn forward<O: Ops>(
         Some(head) => head.read(ops, x, out),
         None => ops.read(&x, out),
     }
+}
+
+/// Adds what adapters add to the rows of a table that were looked up.
+fn add_row_parts<O: Ops>(
+    ops: &mut O,
+    mut x: O::Tensor,
+    parts: &[RowPart<O>],
+    indices: &[u32],
+) -> Result<O::Tensor, ModelError> {
+    for part in parts {
+        let rows = ops.embed(&part.rows, indices, 1.0)?; // [n, rank]
+        x = ops.add_linear(x, Input::Rows(&rows), (&part.up, None), part.scale)?;
+    }
+    Ok(x)
 }
 
 fn norm<O: Ops>(

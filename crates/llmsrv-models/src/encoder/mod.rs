@@ -15,7 +15,12 @@ use llmsrv_tokenizer::{Algorithm, Tokenizer};
 pub(crate) use self::config::architectures;
 pub(crate) use self::config::{EncoderConfig, pooling, read};
 use self::weights::EncoderWeights;
-use crate::{model::BLOCK_SIZE, ops::Ops, source::Source};
+use crate::{
+    adapter::{Adapter, with_adapters},
+    model::BLOCK_SIZE,
+    ops::Ops,
+    source::Source,
+};
 
 /// A loaded encoder on the device of `O`.
 pub(crate) struct Encoder<O: Ops> {
@@ -31,22 +36,24 @@ impl<O: Ops> Encoder<O> {
     /// Loads the weights onto the device of `ops`.
     pub(crate) fn load(
         source: &Source,
+        adapters: &[Adapter],
         config: EncoderConfig,
         tokenizer: &Tokenizer,
         mut ops: O,
     ) -> Result<Encoder<O>, LoadError> {
-        let weights = EncoderWeights::load(source, &config, tokenizer.vocab_size(), &mut ops)?;
+        let n_vocab = tokenizer.vocab_size();
+        let weights = EncoderWeights::load(source, adapters, &config, n_vocab, &mut ops)?;
         let width = match (config.pooling, &weights.head) {
             (Pooling::Rank, Some(head)) => head.n_outputs,
             _ => config.width,
         };
         let spec = ModelSpec {
-            vocab_size: tokenizer.vocab_size(),
+            vocab_size: n_vocab,
             block_size: BLOCK_SIZE,
             context_length: config.context_length,
             kv_block_bytes: 0,
             state_bytes: 0,
-            weight_bytes: source.tensor_bytes(),
+            weight_bytes: with_adapters(source.tensor_bytes(), adapters),
             embedding: Some(EmbeddingSpec {
                 width,
                 pooling: config.pooling,

@@ -4,19 +4,24 @@ use llmsrv_engine::{LoadError, Pooling};
 
 use super::config::{EncoderConfig, Positions};
 use crate::{
+    adapter::{Adapter, RowFactors},
     arch::ExpertsConfig,
     head::Head,
     ops::Ops,
     source::{FileMatrix, Source, invalid},
-    weights::{Linear, device},
+    weights::{Linear, LowRank, device},
 };
 
 /// All weights of an encoder on the device of `O`.
 pub(crate) struct EncoderWeights<O: Ops> {
     /// One row for each token.
     pub tokens: FileMatrix,
+    /// What adapters add to those.
+    pub token_parts: Vec<RowPart<O>>,
     /// One row for each type of token.
     pub types: Option<FileMatrix>,
+    /// What adapters add to those.
+    pub type_parts: Vec<RowPart<O>>,
     /// One row for each position.
     pub positions: Option<FileMatrix>,
     /// Norm of the sum of those.
@@ -25,6 +30,16 @@ pub(crate) struct EncoderWeights<O: Ops> {
     pub layers: Vec<EncoderLayer<O>>,
     /// Makes scores of a row.
     pub head: Option<Head<O>>,
+}
+
+/// `scale * up * row`, which an adapter adds to rows that are looked up.
+pub(crate) struct RowPart<O: Ops> {
+    /// One short row for each row of the table.
+    pub rows: FileMatrix,
+    /// From those to the rows of the table.
+    pub up: O::Matrix,
+    /// Factor of the product.
+    pub scale: f32,
 }
 
 /// A norm to the mean 0 and the variance 1.
@@ -89,6 +104,7 @@ impl<O: Ops> EncoderWeights<O> {
     /// Finds all weights that `config` needs. `n_vocab` is the number of tokens.
     pub(crate) fn load(
         source: &Source,
+        adapters: &[Adapter],
         config: &EncoderConfig,
         n_vocab: usize,
         ops: &mut O,
@@ -96,15 +112,19 @@ impl<O: Ops> EncoderWeights<O> {
         let width = config.width;
         let mut loader = Loader {
             source,
+            adapters,
             config,
             ops,
         };
         let layers = (0..config.n_layers).map(|idx| loader.layer(idx));
         let layers = layers.collect::<Result<_, _>>()?;
         let types = "token_types.weight";
+        let n_types = source.n_rows(types).unwrap_or(1);
+        let type_parts = loader.row_parts(|adapter| adapter.table(types, n_types, width))?;
+        let token_parts = loader.row_parts(|adapter| adapter.embedding(n_vocab, width))?;
         let types = source
             .has(types)
-            .then(|| source.matrix(types, source.n_rows(types).unwrap_or(1), width));
+            .then(|| source.matrix(types, n_types, width));
         let positions = (config.positions == Positions::Table)
             .then(|| source.table("position_embd.weight", config.context_length, width));
         let head = Head::classifier(source, width, loader.ops)?;
@@ -113,13 +133,18 @@ impl<O: Ops> EncoderWeights<O> {
         }
         let weights = EncoderWeights {
             tokens: source.table("token_embd.weight", n_vocab, width)?,
+            token_parts,
             types: types.transpose()?,
+            type_parts,
             positions: positions.transpose()?,
             norm: loader.norm("token_embd_norm", width)?,
             layers,
             head: head.filter(|_| config.pooling == Pooling::Rank),
         };
         source.check_all_used()?;
+        for adapter in adapters {
+            adapter.check_all_used()?;
+        }
         Ok(weights)
     }
 
@@ -131,6 +156,7 @@ impl<O: Ops> EncoderWeights<O> {
 
 struct Loader<'a, O: Ops> {
     source: &'a Source,
+    adapters: &'a [Adapter],
     config: &'a EncoderConfig,
     ops: &'a mut O,
 }
@@ -224,9 +250,13 @@ impl<O: Ops> Loader<'_, O> {
         n_cols: usize,
     ) -> Result<[Linear<O>; N], LoadError> {
         let n_rows = heights.iter().sum();
-        let stack = self
-            .source
-            .matrix(&format!("{name}.weight"), n_rows, n_cols)?;
+        let full = format!("{name}.weight");
+        let stack = self.source.matrix(&full, n_rows, n_cols)?;
+        let factors = self.adapters.iter().filter_map(|adapter| {
+            let factors = adapter.factors(&full, n_rows, n_cols);
+            factors.transpose()
+        });
+        let factors = factors.collect::<Result<Vec<_>, _>>()?;
         let bias = self
             .source
             .optional_vector(&format!("{name}.bias"), n_rows)?;
@@ -238,14 +268,41 @@ impl<O: Ops> Loader<'_, O> {
             let bias = bias.as_ref().and_then(|bias| bias.get(rows.clone()));
             let bias = bias.map(|bias| self.ops.vector(bias.to_vec()));
             parts.push(Linear {
-                matrix: self.upload(stack.rows(rows))?,
+                matrix: self.upload(stack.rows(rows.clone()))?,
                 bias: bias.transpose().map_err(device)?,
-                low_rank: Vec::new(),
+                low_rank: factors
+                    .iter()
+                    .map(|factors| {
+                        Ok(LowRank {
+                            down: self.upload(factors.down.clone())?,
+                            up: self.upload(factors.up.rows(rows.clone()))?,
+                            scale: factors.scale,
+                        })
+                    })
+                    .collect::<Result<_, LoadError>>()?,
             });
         }
         parts
             .try_into()
-            .map_err(|_| invalid(format!("tensor {name}.weight cannot be cut")))
+            .map_err(|_| invalid(format!("tensor {full} cannot be cut")))
+    }
+
+    /// Loads what adapters add to the rows of a table.
+    fn row_parts(
+        &mut self,
+        factors: impl Fn(&Adapter) -> Result<Option<RowFactors>, LoadError>,
+    ) -> Result<Vec<RowPart<O>>, LoadError> {
+        let mut parts = Vec::new();
+        for adapter in self.adapters {
+            if let Some(factors) = factors(adapter)? {
+                parts.push(RowPart {
+                    rows: factors.rows,
+                    up: self.upload(factors.up)?,
+                    scale: factors.scale,
+                });
+            }
+        }
+        Ok(parts)
     }
 
     fn bare(&mut self, matrix: FileMatrix) -> Result<Linear<O>, LoadError> {

@@ -20,6 +20,14 @@ pub(super) fn deepseek(source: &Source) -> Result<ArchConfig, LoadError> {
     Ok(arch)
 }
 
+/// The decoder of DeepSeek OCR: plain attention, and the experts of DeepSeek 2.
+pub(super) fn ocr(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = base(source, RopeStyle::HalfSplit)?;
+    set_gating(&mut arch, source, Gating::Softmax, false)?;
+    set_shared(&mut arch, source)?;
+    Ok(arch)
+}
+
 /// DeepSeek 2. Newer files say the sizes of heads apart from those of what is stored (`_mla`); in older ones
 /// the usual keys are those of heads.
 pub(super) fn deepseek2(source: &Source) -> Result<ArchConfig, LoadError> {
@@ -80,6 +88,21 @@ pub(super) fn deepseek2(source: &Source) -> Result<ArchConfig, LoadError> {
     Ok(arch)
 }
 
+/// DeepSeek V3.2: DeepSeek 2 whose queries see the positions that an indexer picks, as many as the file says.
+/// Where there are no more than that, each sees all of them, so the indexer has nothing to do: the context
+/// is cut to so many, and attention is as in DeepSeek 2.
+pub(super) fn deepseek32(source: &Source) -> Result<ArchConfig, LoadError> {
+    let mut arch = deepseek2(source)?;
+    let n_picked = source.count("attention.indexer.top_k")?;
+    arch.context_length = arch.context_length.min(n_picked);
+    for idx in 0..arch.layers.len() {
+        for tensor in INDEXER {
+            source.ignore(&format!("blk.{idx}.indexer.{tensor}"));
+        }
+    }
+    Ok(arch)
+}
+
 /// Files of DeepSeek V2 do not say how experts are chosen, and neither do the first of GLM 4.7 Flash.
 fn set_routing(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
     let n_tokens = source.n_rows("token_embd.weight");
@@ -102,4 +125,11 @@ fn first_count(source: &Source, [first, second]: [&str; 2]) -> Result<usize, Loa
     small_count(source, key, 1..=LARGEST_HEAD)
 }
 
+const INDEXER: [&str; 5] = [
+    "k_norm.weight",
+    "k_norm.bias",
+    "proj.weight",
+    "attn_k.weight",
+    "attn_q_b.weight",
+];
 const TOKENS_OF_GLM: usize = 154_880;

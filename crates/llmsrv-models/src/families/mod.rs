@@ -4,10 +4,14 @@
 //! A new family that is a variant of the decoder is one function and one row. Names and meaning of
 //! the keys: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
+mod arctic;
+mod bitnet;
 mod classic;
+mod dbrx;
 mod deepseek;
 mod dots;
 mod ernie;
+mod eurobert;
 mod exaone;
 mod falcon_h1;
 mod gemma;
@@ -28,6 +32,7 @@ mod olmo;
 mod phi;
 mod qwen;
 mod qwen_next;
+mod small_thinker;
 mod smollm;
 
 use std::ops::RangeInclusive;
@@ -36,8 +41,8 @@ use llmsrv_engine::{LoadError, Pooling};
 
 use crate::{
     arch::{
-        Activation, ArchConfig, ExpertGroups, ExpertsConfig, FeedForwardConfig, Gating,
-        LayerConfig, Mixer, NormKind, SharedExpert,
+        Activation, ArchConfig, ExpertGroups, ExpertsConfig, ExpertsInput, FeedForwardConfig,
+        Gating, LayerConfig, Mixer, NormKind, SharedExpert,
     },
     encoder,
     rope::{RopeSettings, RopeStyle, Scaling, Yarn},
@@ -48,13 +53,19 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 58] = [
+const FAMILIES: [(&str, Family); 66] = [
     ("arcee", llama::arcee),
+    ("arctic", arctic::arctic),
+    ("bitnet", bitnet::bitnet),
+    ("bitnet-b1.58", bitnet::b158),
     ("chatglm", glm::chatglm),
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
+    ("dbrx", dbrx::dbrx),
     ("deepseek", deepseek::deepseek),
     ("deepseek2", deepseek::deepseek2),
+    ("deepseek2-ocr", deepseek::ocr),
+    ("deepseek32", deepseek::deepseek32),
     ("dots1", dots::dots1),
     ("ernie4_5", llama::llama),
     ("ernie4_5-moe", ernie::ernie_moe),
@@ -92,6 +103,7 @@ const FAMILIES: [(&str, Family); 58] = [
     ("olmoe", olmo::olmoe),
     ("phi2", classic::phi2),
     ("phi3", phi::phi3),
+    ("phimoe", phi::phimoe),
     ("qwen2", qwen::qwen2),
     ("qwen2moe", qwen::qwen2moe),
     ("qwen2vl", qwen::qwen2vl),
@@ -103,6 +115,7 @@ const FAMILIES: [(&str, Family); 58] = [
     ("qwen3vl", qwen::qwen3vl),
     ("qwen3vlmoe", qwen::qwen3vl),
     ("seed_oss", llama::seed_oss),
+    ("smallthinker", small_thinker::small_thinker),
     ("smollm3", smollm::smollm3),
     ("stablelm", classic::stablelm),
     ("starcoder", classic::gpt2),
@@ -111,7 +124,8 @@ const FAMILIES: [(&str, Family); 58] = [
 
 /// As [`FAMILIES`], of models whose tokens see those after them, too, and which make vectors of texts and
 /// nothing else.
-const BIDIRECTIONAL: [(&str, Family); 2] = [
+const BIDIRECTIONAL: [(&str, Family); 3] = [
+    ("eurobert", eurobert::eurobert),
     ("gemma-embedding", gemma::embedding),
     ("modern-bert", modern_bert::modern_bert),
 ];
@@ -271,6 +285,8 @@ fn base_with(
         feed_forward_norm: "ffn_norm",
         qk_norm: None,
         value_norm: false,
+        clamp: None,
+        sub_norms: false,
         sinks: false,
         embedding_scale: 1.0,
         residual_scale: 1.0,
@@ -408,6 +424,7 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
         groups: groups(source, n_experts, n_used)?,
         gated: true,
         latent: None,
+        reads: ExpertsInput::Usual,
         normalize: sums_to_one(source, normalize)?,
         weight_scale: source.positive("expert_weights_scale")?.unwrap_or(1.0),
         weigh_input: false,

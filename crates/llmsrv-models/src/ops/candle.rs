@@ -700,6 +700,10 @@ impl Ops for CandleOps {
         x.relu().and_then(|x| x.sqr()).map_err(failed)
     }
 
+    fn clamp(&mut self, x: Tensor, bound: f32) -> Result<Tensor, ModelError> {
+        x.clamp(-bound, bound).map_err(failed)
+    }
+
     fn tanh(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
         x.tanh().map_err(failed)
     }
@@ -714,6 +718,7 @@ impl Ops for CandleOps {
             Activation::Silu => gate.silu().and_then(|active| active * up),
             Activation::Gelu => gate.gelu().and_then(|active| active * up),
             Activation::ClampedSwiglu => clamped_swiglu(&gate, up),
+            Activation::Relu => gate.relu().and_then(|x| x.mul(up)),
             Activation::ReluSquared => gate.relu().and_then(|x| x.sqr()?.mul(up)),
             Activation::Sigmoid => sigmoid(&gate).and_then(|open| open * up),
             Activation::Identity => gate * up,

@@ -451,6 +451,7 @@ impl Ops for CpuOps {
             Activation::Silu => Some(Gate::Silu),
             Activation::Gelu => Some(Gate::Gelu),
             Activation::ClampedSwiglu
+            | Activation::Relu
             | Activation::ReluSquared
             | Activation::Sigmoid
             | Activation::Identity => None,
@@ -703,6 +704,15 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
+    fn clamp(&mut self, mut x: Buffer, bound: f32) -> Result<Buffer, ModelError> {
+        self.in_rows(&mut x, |_, x| {
+            for value in x {
+                *value = value.clamp(-bound, bound);
+            }
+        });
+        Ok(x)
+    }
+
     fn tanh(&mut self, mut x: Buffer) -> Result<Buffer, ModelError> {
         for value in x.values_mut() {
             *value = value.tanh();
@@ -725,6 +735,11 @@ impl Ops for CpuOps {
             Activation::Identity => {
                 for (gate, up) in gate.iter_mut().zip(&up[at]) {
                     *gate *= up;
+                }
+            }
+            Activation::Relu => {
+                for (gate, up) in gate.iter_mut().zip(&up[at]) {
+                    *gate = gate.max(0.0) * up;
                 }
             }
             Activation::ReluSquared => {

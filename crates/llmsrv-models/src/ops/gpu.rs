@@ -49,6 +49,14 @@ impl GpuOps {
             let message = format!("attention in chunks; {ON_THE_CPU}");
             return Err(LoadError::Gpu(message));
         }
+        if arch.clamp.is_some() {
+            let message = format!("bounded queries, keys and values; {ON_THE_CPU}");
+            return Err(LoadError::Gpu(message));
+        }
+        if arch.activation == Activation::Relu {
+            let message = format!("gates without what is negative; {ON_THE_CPU}");
+            return Err(LoadError::Gpu(message));
+        }
         if arch.streams.is_some() {
             let message = format!("several residual streams; {ON_THE_CPU}");
             return Err(LoadError::Gpu(message));
@@ -467,6 +475,12 @@ impl Ops for GpuOps {
         Ok(x)
     }
 
+    fn clamp(&mut self, _x: Tensor, _bound: f32) -> Result<Tensor, ModelError> {
+        Err(ModelError::Compute(
+            "values are not bounded on a GPU".into(),
+        ))
+    }
+
     fn tanh(&mut self, _x: Tensor) -> Result<Tensor, ModelError> {
         Err(ModelError::Compute(
             "encoders are not computed on a GPU".into(),
@@ -484,6 +498,10 @@ impl Ops for GpuOps {
             Activation::Gelu => Function::Gelu,
             Activation::ClampedSwiglu => Function::ClampedSwiglu,
             Activation::ReluSquared => Function::ReluSquared,
+            Activation::Relu => {
+                let message = "gates of this kind are not computed on a GPU";
+                return Err(ModelError::Compute(message.into()));
+            }
             Activation::Sigmoid | Activation::Identity => return Err(no_states()),
         };
         self.gpu.gated(&mut gate, up, function).map_err(failed)?;

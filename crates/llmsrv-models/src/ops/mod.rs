@@ -266,6 +266,7 @@ pub(crate) trait Ops: Send + Sized {
             Activation::ReluSquared => self.relu_squared(x),
             Activation::Silu
             | Activation::ClampedSwiglu
+            | Activation::Relu
             | Activation::Sigmoid
             | Activation::Identity => Err(ModelError::Compute(
                 "a gate without what it multiplies".into(),
@@ -275,6 +276,9 @@ pub(crate) trait Ops: Send + Sized {
 
     /// Computes the square of each element, or 0 where that is negative.
     fn relu_squared(&mut self, x: Self::Tensor) -> Result<Self::Tensor, ModelError>;
+
+    /// Brings each element to at most `bound` from 0.
+    fn clamp(&mut self, x: Self::Tensor, bound: f32) -> Result<Self::Tensor, ModelError>;
 
     /// Computes the hyperbolic tangent of each element.
     fn tanh(&mut self, x: Self::Tensor) -> Result<Self::Tensor, ModelError>;

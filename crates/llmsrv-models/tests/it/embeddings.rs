@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use llmsrv_engine::{EngineOptions, LoadError, LoadOptions, Loaded, Pooling, spawn};
+use llmsrv_engine::{Adapter, EngineOptions, LoadError, LoadOptions, Loaded, Pooling, spawn};
 use llmsrv_gguf::Metadata;
 use llmsrv_tokenizer::Special;
 use proptest::prelude::*;
@@ -39,14 +39,31 @@ const DECODERS: [(&str, u32); 5] = [
     ("mamba2", 1),
 ];
 
+/// An encoder whose tasks are adapters, and an adapter.
+const ADAPTED: &str = "jina_bert_v3";
+
 fn load(bytes: &[u8], device: &str) -> Result<Loaded, LoadError> {
+    load_with(bytes, &[], device)
+}
+
+/// Loads a model with adapters: files and strengths.
+fn load_with(bytes: &[u8], adapters: &[(Vec<u8>, f32)], device: &str) -> Result<Loaded, LoadError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     fs::write(&path, bytes).unwrap();
+    let adapters = adapters.iter().enumerate().map(|(idx, (bytes, scale))| {
+        let path = folder.path().join(format!("adapter-{idx}.gguf"));
+        fs::write(&path, bytes).unwrap();
+        Adapter {
+            path,
+            scale: *scale,
+        }
+    });
     let options = LoadOptions {
         kv_cache_type: "f32".into(),
         n_threads: 2,
         device: device.into(),
+        adapters: adapters.collect(),
         ..LoadOptions::default()
     };
     llmsrv_models::load(&path, &options)
@@ -76,6 +93,14 @@ fn files() -> Vec<(String, File, Vec<Vec<u32>>)> {
     encoders.chain(decoders).chain(others).collect()
 }
 
+fn expected(name: &str) -> Expected {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/embeddings")
+        .join(format!("{name}.json"));
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    serde_json::from_str(&text).unwrap()
+}
+
 fn embedder(name: &str) -> Case {
     *EMBEDDERS.iter().find(|case| case.name == name).unwrap()
 }
@@ -96,11 +121,7 @@ fn all_vectors_agree_with_llama_cpp() {
     let mut worst = (0.0, String::new(), "");
     for (name, file, inputs) in files() {
         let bytes = file.bytes();
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/fixtures/embeddings")
-            .join(format!("{name}.json"));
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-        let expected: Expected = serde_json::from_str(&text).unwrap();
+        let expected = expected(&name);
         let found = format!("{:016x}", fingerprint(&bytes));
         assert_eq!(found, expected.fingerprint, "{name}: make it again");
         assert_eq!(expected.vectors.len(), inputs.len());
@@ -120,6 +141,109 @@ fn all_vectors_agree_with_llama_cpp() {
         }
     }
     println!("largest difference: {worst:?}");
+}
+
+/// What an encoder does for one task.
+#[test]
+fn adapted_vectors_agree_with_llama_cpp() {
+    let case = encoder(ADAPTED);
+    let (model, adapter) = (case.file().bytes(), case.adapter().bytes());
+    let expected = expected(&format!("{ADAPTED}_adapted"));
+    let found = format!("{:016x}", fingerprint(&adapter));
+    assert_eq!(found, expected.fingerprint, "make it again");
+    let inputs = case.inputs();
+    for device in ["cpu", "candle"] {
+        let with = |scale| {
+            let loaded = load_with(&model, &[(adapter.clone(), scale)], device);
+            vectors(loaded.unwrap(), &inputs, 512)
+        };
+        for (found, expected) in with(1.0).iter().zip(&expected.vectors) {
+            let difference = difference(found, expected);
+            assert!(difference <= TOLERANCE, "{device}: differs by {difference}");
+        }
+        let plain = vectors(load(&model, device).unwrap(), &inputs, 512);
+        for ((without, plain), adapted) in with(0.0).iter().zip(&plain).zip(&expected.vectors) {
+            assert!(difference(without, plain) < 1e-6);
+            assert!(difference(plain, adapted) > 0.1);
+        }
+    }
+}
+
+/// The table of token types is changed like a matrix, not like that of tokens.
+#[test]
+fn an_adapter_changes_token_types() {
+    let case = encoder(ADAPTED);
+    let mut file = case.file();
+    let row = &mut file.tensor("token_types.weight").bytes;
+    let (scale, mut down) = (0.5f32, Vec::new());
+    for value in row.chunks_exact_mut(4) {
+        let number = f32::from_le_bytes((&*value).try_into().unwrap());
+        let added = (number * 7.0).sin();
+        value.copy_from_slice(&(number + scale * 2.0 * added).to_le_bytes());
+        down.extend(added.to_le_bytes());
+    }
+    let mut adapter = case.adapter();
+    adapter.metadata.set("adapter.lora.alpha", 1.0f32);
+    adapter.tensors.truncate(2);
+    for (tensor, (part, shape, bytes)) in adapter.tensors.iter_mut().zip([
+        ("a", [64, 1], down),
+        ("b", [1, 1], 2.0f32.to_le_bytes().to_vec()),
+    ]) {
+        tensor.name = format!("token_types.weight.lora_{part}");
+        tensor.shape = shape.to_vec();
+        tensor.bytes = bytes;
+    }
+    let inputs = case.inputs();
+    let expected = vectors(load(&file.bytes(), "cpu").unwrap(), &inputs, 512);
+    let adapters = [(adapter.bytes(), scale)];
+    let found = load_with(&case.file().bytes(), &adapters, "cpu").unwrap();
+    for (found, expected) in vectors(found, &inputs, 512).iter().zip(&expected) {
+        assert!(difference(found, expected) < 1e-5);
+    }
+}
+
+#[test]
+fn adapters_of_encoders_that_lie_are_refused_in_one_line() {
+    let case = encoder(ADAPTED);
+    let refuse = |change: &dyn Fn(&mut File), expected: &str| {
+        let mut adapter = case.adapter();
+        change(&mut adapter);
+        let model = case.file().bytes();
+        let loaded = load_with(&model, &[(adapter.bytes(), 1.0)], "cpu");
+        assert_eq!(loaded.map(|_| ()).unwrap_err().to_string(), expected);
+    };
+    refuse(
+        &|file| file.metadata.set("general.architecture", "bert"),
+        "unsupported model: the adapter is not for jina-bert-v3 models",
+    );
+    let reshape = |file: &mut File, name: &str, shape: [u64; 2]| {
+        let tensor = file.tensor(name);
+        tensor.shape = shape.to_vec();
+        tensor.bytes.resize((4 * shape[0] * shape[1]) as usize, 0);
+    };
+    refuse(
+        &|file| reshape(file, "token_embd.weight.lora_a", [3, 95]),
+        "invalid model file: tensor token_embd.weight.lora_a has shape [3, 95], not [3, 96]",
+    );
+    refuse(
+        &|file| reshape(file, "token_embd.weight.lora_b", [2, 96]),
+        "invalid model file: tensor token_embd.weight.lora_b has shape [2, 96], not [3, 64]",
+    );
+    refuse(
+        &|file| {
+            file.tensors
+                .retain(|t| t.name != "token_embd.weight.lora_b")
+        },
+        "invalid model file: tensor token_embd.weight.lora_b is missing",
+    );
+    refuse(
+        &|file| reshape(file, "blk.0.attn_qkv.weight.lora_b", [2, 288]),
+        "invalid model file: tensor blk.0.attn_qkv.weight.lora_b has shape [2, 288], not [3, 192]",
+    );
+    refuse(
+        &|file| file.tensor("blk.1.ffn_up.weight.lora_a").name = "blk.9.x.lora_a".into(),
+        "invalid model file: tensor blk.1.ffn_up.weight.lora_a is missing",
+    );
 }
 
 /// llama.cpp gives the probabilities of "yes" and "no"; here a judge gives the difference of their logits.
@@ -363,6 +487,16 @@ fn embedders_that_lie_are_refused_in_one_line() {
         "invalid model file: tensor dense_3.weight has shape [160, 64], not [64, 64]",
     );
     refuse(
+        "eurobert",
+        &|file| file.metadata.set("eurobert.attention.causal", true),
+        "unsupported model: an encoder whose tokens see only what was before them",
+    );
+    refuse(
+        "eurobert",
+        &|file| file.metadata.set("eurobert.attention.head_count_kv", 3u32),
+        "invalid model file: eurobert.attention.head_count_kv is 3, which does not divide 4 heads",
+    );
+    refuse(
         "qwen3_rank",
         &|file| file.tensor("cls.output.weight").shape.reverse(),
         "invalid model file: tensor cls.output.weight has shape [2, 64], not [64, 64]",
@@ -471,5 +605,7 @@ fn write_embedding_files() {
         let inputs = serde_json::to_string(&Inputs { inputs }).unwrap();
         fs::write(folder.join(format!("{name}.inputs.json")), inputs).unwrap();
     }
+    let adapter = encoder(ADAPTED).adapter().bytes();
+    fs::write(folder.join(format!("{ADAPTED}.lora")), adapter).unwrap();
     println!("{}", folder.display());
 }

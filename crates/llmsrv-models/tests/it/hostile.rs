@@ -736,6 +736,89 @@ const LIES: &[(&str, Lie, &str)] = &[
         |file| file.metadata.set("granite.logit_scale", 0.0f32),
         "invalid model file: granite.logit_scale is missing",
     ),
+    (
+        "arctic",
+        |file| {
+            let name = "blk.1.ffn_norm_exps.weight";
+            file.tensors.retain(|tensor| tensor.name != name);
+        },
+        "invalid model file: tensor blk.1.ffn_norm_exps.weight is missing",
+    ),
+    (
+        "arctic",
+        |file| file.tensor("blk.0.ffn_up.weight").shape = vec![32, 128],
+        "invalid model file: tensor blk.0.ffn_up.weight has shape [32, 128], not [64, 64]",
+    ),
+    (
+        "arctic",
+        |file| file.metadata.set("arctic.expert_count", 0u32),
+        "invalid model file: tensor blk.0.ffn_gate.weight has shape [64, 64], not [64, 48]",
+    ),
+    (
+        "bitnet",
+        |file| file.tensor("blk.2.ffn_sub_norm.weight").shape = vec![48, 2],
+        "invalid model file: tensor blk.2.ffn_sub_norm.weight has shape [48, 2], not [96]",
+    ),
+    (
+        "bitnet_b158",
+        |file| {
+            let name = "blk.0.attn_sub_norm.weight";
+            file.tensors.retain(|tensor| tensor.name != name);
+        },
+        "invalid model file: tensor blk.0.attn_sub_norm.weight is missing",
+    ),
+    (
+        "deepseek32",
+        |file| {
+            file.metadata
+                .set("deepseek32.attention.indexer.top_k", 0u32)
+        },
+        "invalid model file: deepseek32.attention.indexer.top_k is missing",
+    ),
+    (
+        "dbrx",
+        |file| file.metadata.set("dbrx.attention.clamp_kqv", -1.0f32),
+        "invalid model file: dbrx.attention.clamp_kqv is negative",
+    ),
+    (
+        "dbrx",
+        |file| file.metadata.set("dbrx.attention.clamp_kqv", f32::NAN),
+        "invalid model file: dbrx.attention.clamp_kqv is not finite",
+    ),
+    (
+        "phimoe",
+        |file| file.metadata.set("phimoe.expert_used_count", 7u32),
+        "invalid model file: phimoe.expert_used_count is 7 of 6 experts",
+    ),
+    (
+        "smallthinker",
+        |file| file.metadata.set("smallthinker.expert_gating_func", 9u32),
+        "unsupported model: smallthinker.expert_gating_func is 9",
+    ),
+    (
+        "smallthinker_window",
+        |file| {
+            let key = "smallthinker.attention.sliding_window";
+            file.metadata.set(key, 1u64 << 40);
+        },
+        "invalid model file: smallthinker.attention.sliding_window is 1099511627776, which is too large",
+    ),
+    (
+        "deepseek2_ocr",
+        |file| {
+            file.metadata
+                .set("deepseek2-ocr.leading_dense_block_count", 9u32)
+        },
+        "invalid model file: deepseek2-ocr.leading_dense_block_count is 9 of 3 layers",
+    ),
+    (
+        "deepseek2_ocr",
+        |file| {
+            file.metadata
+                .set("deepseek2-ocr.expert_shared_count", u32::MAX >> 1)
+        },
+        "invalid model file: tensor blk.1.ffn_gate_shexp.weight has shape [64, 48], not [64, 51539607528]",
+    ),
 ];
 
 #[test]
@@ -783,11 +866,16 @@ fn a_tensor_of_unknown_type_is_refused_by_name() {
     let found = bytes.windows(name.len()).position(|w| w == name.as_bytes());
     // Behind the name: dimensions, one size, the type.
     let at = found.unwrap() + name.len() + 4 + 8;
-    bytes[at..at + 4].copy_from_slice(&777u32.to_le_bytes());
-    assert_eq!(
-        load(&bytes).err().unwrap().to_string(),
-        format!("unsupported model: tensor {name} is of type number 777, which is not known")
-    );
+    for (number, called) in [
+        (777u32, "number 777, which is not known"),
+        (36, "I2_S, which is of bitnet.cpp alone"),
+    ] {
+        bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        assert_eq!(
+            load(&bytes).err().unwrap().to_string(),
+            format!("unsupported model: tensor {name} is of type {called}")
+        );
+    }
 }
 
 #[test]
@@ -830,6 +918,18 @@ fn unknown_options_are_named() {
     );
     all_logits(&mut *loaded.model, &[1, 2, 3]);
     load_as(&path, "auto", "f16").unwrap();
+}
+
+/// Queries see the positions that an indexer picks, and within so many positions that is all of them.
+#[test]
+fn a_context_is_not_longer_than_what_an_indexer_picks() {
+    for (top_k, expected) in [(128u32, 128), (16, 16), (4096, 512)] {
+        let mut file = case("deepseek32").file();
+        let key = "deepseek32.attention.indexer.top_k";
+        file.metadata.set(key, top_k);
+        let loaded = load(&file.bytes()).unwrap();
+        assert_eq!(loaded.model.spec().context_length, expected);
+    }
 }
 
 /// More rows in the table than tokens, as padded vocabularies have: the rest is never predicted.

@@ -116,6 +116,10 @@ pub(crate) struct Parts {
     pub(crate) fused_experts: bool,
     /// A network runs beside the experts: its hidden elements; 0 = none.
     pub(crate) beside: usize,
+    /// Experts read the layer's input with a norm of its own, beside a network as wide as the residual stream.
+    pub(crate) early_experts: bool,
+    /// What attention and networks give is normed before their last matrix.
+    pub(crate) sub_norms: bool,
     /// Name of the norm before the feed-forward part.
     pub(crate) second_norm: &'static str,
     /// Elements and number of the key heads of every other layer, from the first on, which have a window;
@@ -155,6 +159,8 @@ pub(crate) struct Parts {
     pub(crate) streams: usize,
     /// Heads share one row of each position.
     pub(crate) latent: Option<Latent>,
+    /// Heads and elements of an indexer that picks positions; 0 = none.
+    pub(crate) indexer: (usize, usize),
     /// Matrices have scales beside them.
     pub(crate) scales: bool,
     /// Type of the matrices.
@@ -221,6 +227,8 @@ const PLAIN: Parts = Parts {
     expert_bias: false,
     fused_experts: false,
     beside: 0,
+    early_experts: false,
+    sub_norms: false,
     second_norm: "ffn_norm",
     local: (0, 0),
     n_shared: 0,
@@ -240,6 +248,7 @@ const PLAIN: Parts = Parts {
     scores: 0,
     streams: 0,
     latent: None,
+    indexer: (0, 0),
     scales: false,
     dtype: TensorType::F32,
 };
@@ -857,6 +866,117 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "arctic",
+        architecture: "arctic",
+        keys: &[("rope.freq_base", F(50_000.0)), ("expert_used_count", U(2))],
+        parts: Parts {
+            early_experts: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "bitnet",
+        architecture: "bitnet",
+        keys: &[
+            ("rope.scaling.type", S("linear")),
+            ("rope.scaling.factor", F(1.0)),
+        ],
+        parts: Parts {
+            tied: true,
+            sub_norms: true,
+            scales: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "bitnet_b158",
+        architecture: "bitnet-b1.58",
+        keys: &[("rope.freq_base", F(500_000.0))],
+        parts: Parts {
+            tied: true,
+            sub_norms: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "dbrx",
+        architecture: "dbrx",
+        keys: &[
+            ("attention.clamp_kqv", F(1.5)),
+            ("rope.freq_base", F(500_000.0)),
+            ("expert_used_count", U(3)),
+        ],
+        parts: Parts {
+            fused_qkv: true,
+            layer_norm: Some(false),
+            second_norm: "attn_output_norm",
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "deepseek2_ocr",
+        architecture: "deepseek2-ocr",
+        keys: &[
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(2)),
+        ],
+        parts: Parts {
+            n_kv_heads: 4,
+            hidden: 24,
+            shared: 48,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "phimoe",
+        architecture: "phimoe",
+        keys: &[
+            ("attention.layer_norm_rms_epsilon", F(1e-5)),
+            ("expert_used_count", U(2)),
+        ],
+        parts: Parts {
+            layer_norm: Some(true),
+            qkv_bias: true,
+            other_bias: true,
+            output_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "smallthinker",
+        architecture: "smallthinker",
+        keys: &[
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_gating_func", U(2)),
+        ],
+        parts: Parts {
+            head_dim: 32,
+            tied: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "smallthinker_window",
+        architecture: "smallthinker",
+        keys: &[
+            // The window of all published models, and what llama.cpp takes whatever the file says.
+            ("attention.sliding_window", U(4096)),
+            ("rope.freq_base", F(1_500_000.0)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(48)),
+            ("expert_gating_func", U(1)),
+        ],
+        parts: Parts {
+            n_layers: 6,
+            head_dim: 32,
+            ..EXPERTS
+        },
+    },
+    Case {
         name: "deepseek",
         architecture: "deepseek",
         keys: &[
@@ -1223,6 +1343,53 @@ pub(crate) const CASES: &[Case] = &[
             hidden: 24,
             shared: 24,
             selection_bias: true,
+            latent: Some(Latent {
+                query_rank: 48,
+                rank: 32,
+                rotated: 8,
+                key: 16,
+                value: 20,
+                one_tensor: false,
+            }),
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "deepseek32",
+        architecture: "deepseek32",
+        keys: &[
+            ("attention.head_count_kv", U(1)),
+            ("attention.key_length", U(40)),
+            ("attention.value_length", U(32)),
+            ("attention.key_length_mla", U(24)),
+            ("attention.value_length_mla", U(20)),
+            ("attention.q_lora_rank", U(48)),
+            ("attention.kv_lora_rank", U(32)),
+            ("attention.indexer.head_count", U(2)),
+            ("attention.indexer.key_length", U(64)),
+            ("attention.indexer.top_k", U(128)),
+            ("rope.dimension_count", U(8)),
+            ("rope.scaling.type", S("yarn")),
+            ("rope.scaling.factor", F(40.0)),
+            ("rope.scaling.original_context_length", U(16)),
+            ("rope.scaling.yarn_log_multiplier", F(0.1)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(3)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(1)),
+            ("expert_group_count", U(4)),
+            ("expert_group_used_count", U(2)),
+            ("expert_gating_func", U(2)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(2.5)),
+        ],
+        parts: Parts {
+            n_experts: 8,
+            hidden: 24,
+            shared: 24,
+            selection_bias: true,
+            indexer: (2, 64),
             latent: Some(Latent {
                 query_rank: 48,
                 rank: 32,
@@ -1660,6 +1827,20 @@ pub(crate) const CASES: &[Case] = &[
 /// Models that make vectors or scores of texts, beside [`CASES`], which make them, too.
 pub(crate) const EMBEDDERS: &[Case] = &[
     Case {
+        name: "eurobert",
+        architecture: "eurobert",
+        keys: &[
+            ("attention.causal", B(false)),
+            ("rope.freq_base", F(250_000.0)),
+            ("rope.scaling.type", S("none")),
+            ("pooling_type", U(3)),
+        ],
+        parts: Parts {
+            tied: true,
+            ..PLAIN
+        },
+    },
+    Case {
         name: "gemma_embedding",
         architecture: "gemma-embedding",
         keys: &[
@@ -2083,6 +2264,14 @@ impl Case {
                     add("attn_v_b.weight", &[latent.rank, latent.value, n]);
                 }
                 add("attn_output.weight", &[n * latent.value, width]);
+                let (heads, dim) = parts.indexer;
+                if heads > 0 {
+                    add("indexer.k_norm.weight", &[dim]);
+                    add("indexer.k_norm.bias", &[dim]);
+                    add("indexer.proj.weight", &[width, heads]);
+                    add("indexer.attn_k.weight", &[width, dim]);
+                    add("indexer.attn_q_b.weight", &[latent.query_rank, heads * dim]);
+                }
             }
             if convolves {
                 add("shortconv.in_proj.weight", &[width, 3 * width]);
@@ -2133,6 +2322,10 @@ impl Case {
                         add("attn_k_norm.weight", &[kv]);
                     }
                 }
+                if parts.sub_norms {
+                    add("attn_sub_norm.weight", &[query]);
+                    add("ffn_sub_norm.weight", &[hidden]);
+                }
                 add("attn_output.weight", &[query, width]);
                 if parts.other_bias {
                     add("attn_output.bias", &[width]);
@@ -2181,6 +2374,12 @@ impl Case {
                     add("ffn_down_exps.scale", &[n]);
                     for name in ["pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"] {
                         add(&format!("{name}.weight"), &[width]);
+                    }
+                }
+                if parts.early_experts {
+                    add("ffn_norm_exps.weight", &[width]);
+                    for name in ["ffn_gate", "ffn_up", "ffn_down"] {
+                        add(&format!("{name}.weight"), &[width, width]);
                     }
                 }
                 if parts.shared > 0 {

@@ -118,6 +118,14 @@ pub(crate) const ENCODERS: &[EncoderCase] = &[
     },
     JINA,
     EncoderCase {
+        name: "jina_bert_v3",
+        architecture: "jina-bert-v3",
+        tokenizer: "t5",
+        n_types: 1,
+        fused_qkv: true,
+        ..BERT
+    },
+    EncoderCase {
         name: "jina_bert_v2_code",
         n_heads: 8,
         qk_norm: true,
@@ -132,6 +140,8 @@ const HIDDEN: usize = 96;
 const CONTEXT: usize = 128;
 const LAYERS: usize = 4;
 const EXPERTS: usize = 6;
+/// Of adapters.
+const RANK: u64 = 3;
 
 impl EncoderCase {
     /// Makes the parts of the file.
@@ -156,6 +166,43 @@ impl EncoderCase {
         }
     }
 
+    /// Makes an adapter for one task, of the matrices and of the rows of tokens.
+    pub(crate) fn adapter(&self) -> File {
+        let mut metadata = Metadata::new();
+        metadata.set("general.type", "adapter");
+        metadata.set("general.architecture", self.architecture);
+        metadata.set("adapter.type", "lora");
+        metadata.set("adapter.lora.alpha", 6.0f32);
+        let mut tensors = Vec::new();
+        for (name, shape) in self.tensors() {
+            let [n_cols, n_rows] = shape[..] else {
+                continue;
+            };
+            let (down, up) = match name.as_str() {
+                "token_types.weight" => continue,
+                // The other way round: a row for each token comes first.
+                "token_embd.weight" => (RANK, n_cols),
+                _ => (n_cols, n_rows),
+            };
+            let of_rows = if name == "token_embd.weight" {
+                n_rows
+            } else {
+                RANK
+            };
+            for (part, shape) in [("a", [down, of_rows]), ("b", [RANK, up])] {
+                let name = format!("{name}.lora_{part}");
+                let values = self.values(&name, &shape);
+                tensors.push(FileTensor {
+                    bytes: encode(TensorType::F32, &values),
+                    name,
+                    shape: shape.to_vec(),
+                    dtype: TensorType::F32,
+                });
+            }
+        }
+        File { metadata, tensors }
+    }
+
     /// Returns inputs of several lengths, one as long as a batch of steps is not.
     pub(crate) fn inputs(&self) -> Vec<Vec<u32>> {
         let mut random = Random::new(self.name);
@@ -177,7 +224,7 @@ impl EncoderCase {
         metadata.set(key("attention.head_count"), self.n_heads as u32);
         metadata.set(key("attention.layer_norm_epsilon"), 1e-5f32);
         metadata.set(key("attention.causal"), false);
-        if self.architecture.starts_with("nomic") {
+        if self.architecture.starts_with("nomic") || self.architecture == "jina-bert-v3" {
             metadata.set(key("rope.freq_base"), 1000.0f32);
         }
         if self.network == Shape::Experts {
@@ -315,6 +362,7 @@ impl EncoderCase {
         let len: u64 = shape.iter().product();
         let (middle, spread) = match name {
             "token_embd.weight" => (0.0, 1.0),
+            name if name.ends_with("lora_b") => (0.0, 0.3),
             "token_types.weight" | "position_embd.weight" => (0.0, 0.5),
             name if name.contains("norm") && name.ends_with("weight") => (1.0, 0.4),
             name if name.ends_with("bias") => (0.0, 0.3),

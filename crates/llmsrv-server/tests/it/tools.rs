@@ -16,6 +16,15 @@ use crate::host::{Host, saying};
 /// What stands in a template so that its calls have a format.
 const FORMATS: &[&str] = &[
     "<|channel|><|message|>",
+    "<|tool_call>",
+    "<start_function_call>",
+    "<minimax:tool_call>",
+    "<｜DSML｜function_calls>",
+    "<｜DSML｜tool_calls>",
+    "<seed:tool_call>",
+    "<tool_call><arg_key>",
+    "<function_calls>",
+    "<tool_calls>",
     "<tool_call><function=<parameter=",
     "<|tool_calls_section_begin|>",
     "<｜tool▁calls▁begin｜>```json",

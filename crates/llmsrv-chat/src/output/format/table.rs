@@ -1,7 +1,8 @@
 //! The formats of tool calls: one row each.
 
 /// One format. In its texts `$name` is the tool's name, `$index` the number of the call, and the
-/// arguments are `$json` (an object), `$python` (`a=1, b="x"`) or `$tagged` (a line for each tag).
+/// arguments are `$json` (an object), `$python` (`a=1, b="x"`), `$quoted` or `$escaped` (`a:1,b:x`, strings in
+/// marks of their own, [`STRINGS`]), or one of [`TAGS`], which put each argument between tags.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: &'static str,
@@ -23,6 +24,79 @@ pub(super) static FORMATS: &[Row] = &[
         call: "<|channel|>commentary to=functions.$name <|constrain|>json<|message|>$json",
         between: None,
         end: "",
+    },
+    Row {
+        name: "gemma4",
+        marks: &["<|tool_call>"],
+        begin: "",
+        call: "<|tool_call>call:$name{$quoted}<tool_call|>",
+        between: Some(""),
+        end: "",
+    },
+    Row {
+        name: "functiongemma",
+        marks: &["<start_function_call>"],
+        begin: "",
+        call: "<start_function_call>call:$name{$escaped}<end_function_call>",
+        between: Some(""),
+        end: "",
+    },
+    Row {
+        name: "minimax",
+        marks: &["<minimax:tool_call>"],
+        begin: "<minimax:tool_call>\n",
+        call: "<invoke name=\"$name\">\n$invoked</invoke>\n",
+        between: Some(""),
+        end: "</minimax:tool_call>",
+    },
+    // Templates put the tags together of parts.
+    Row {
+        name: "deepseek-v32",
+        marks: &["｜DSML｜", "function_calls>"],
+        begin: "<｜DSML｜function_calls>\n",
+        call: "<｜DSML｜invoke name=\"$name\">\n$dsml</｜DSML｜invoke>\n",
+        between: Some(""),
+        end: "</｜DSML｜function_calls>",
+    },
+    Row {
+        name: "deepseek-v4",
+        marks: &["｜DSML｜", "tool_calls>"],
+        begin: "<｜DSML｜tool_calls>\n",
+        call: "<｜DSML｜invoke name=\"$name\">\n$dsml</｜DSML｜invoke>\n",
+        between: Some(""),
+        end: "</｜DSML｜tool_calls>",
+    },
+    Row {
+        name: "seed",
+        marks: &["<seed:tool_call>"],
+        begin: "",
+        call: "<seed:tool_call>\n<function=$name>\n$inline</function>\n</seed:tool_call>",
+        between: Some("\n"),
+        end: "",
+    },
+    Row {
+        name: "glm",
+        marks: &["<tool_call>", "<arg_key>"],
+        begin: "",
+        call: "<tool_call>$name\n$pairs</tool_call>",
+        between: Some("\n"),
+        end: "",
+    },
+    Row {
+        name: "olmo3",
+        marks: &["<function_calls>"],
+        begin: "<function_calls>\n",
+        call: "$name($python)",
+        between: Some("\n"),
+        end: "\n</function_calls>",
+    },
+    Row {
+        name: "hunyuan",
+        marks: &["<tool_calls>"],
+        begin: "<tool_calls>[",
+        call: "{\"name\": \"$name\", \"arguments\": $json}",
+        between: Some(", "),
+        end: "]</tool_calls>",
     },
     Row {
         name: "qwen-coder",
@@ -132,6 +206,51 @@ pub(super) static BARE: Row = Row {
     end: "",
 };
 
+/// How each argument of a call stands between tags: `before KEY middle VALUE after`.
+pub(super) struct Tags {
+    pub(super) variable: &'static str,
+    pub(super) before: &'static str,
+    /// Where the value is text, and where it is JSON.
+    pub(super) middle: [&'static str; 2],
+    pub(super) after: &'static str,
+}
+
+pub(super) static TAGS: &[Tags] = &[
+    Tags {
+        variable: "tagged",
+        before: "<parameter=",
+        middle: [">\n"; 2],
+        after: "\n</parameter>\n",
+    },
+    Tags {
+        variable: "inline",
+        before: "<parameter=",
+        middle: [">"; 2],
+        after: "</parameter>\n",
+    },
+    Tags {
+        variable: "pairs",
+        before: "<arg_key>",
+        middle: ["</arg_key>\n<arg_value>"; 2],
+        after: "</arg_value>\n",
+    },
+    Tags {
+        variable: "invoked",
+        before: "<parameter name=\"",
+        middle: ["\">"; 2],
+        after: "</parameter>\n",
+    },
+    Tags {
+        variable: "dsml",
+        before: "<｜DSML｜parameter name=\"",
+        middle: ["\" string=\"true\">", "\" string=\"false\">"],
+        after: "</｜DSML｜parameter>\n",
+    },
+];
+
+/// What stands on either side of a string.
+pub(super) static STRINGS: &[(&str, &str)] = &[("quoted", "<|\"|>"), ("escaped", "<escape>")];
+
 /// Tags in the texts above that may be control tokens.
 pub(super) const CONTROLS: &[&str] = &[
     "<|channel|>",
@@ -155,4 +274,19 @@ pub(super) const CONTROLS: &[&str] = &[
     "[TOOL_CALLS]",
     "[ARGS]",
     "<|tool_call|>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|\"|>",
+    "<start_function_call>",
+    "<end_function_call>",
+    "<escape>",
+    "<minimax:tool_call>",
+    "</minimax:tool_call>",
+    "｜DSML｜",
+    "<seed:tool_call>",
+    "</seed:tool_call>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
 ];

@@ -104,9 +104,9 @@ impl JinjaTemplate {
         &self.source
     }
 
-    /// `<think>` and `</think>` if the text has both.
+    /// The first known pair of tags around thinking that the text has.
     pub fn thinking_tags(&self) -> Option<(&str, &str)> {
-        thinks(&self.source).then_some(THINKING)
+        thinking_tags(&self.source)
     }
 
     /// The first known tag of tool calls that the text mentions, else `{`.
@@ -177,13 +177,14 @@ impl JinjaTemplate {
 pub(super) fn capabilities(source: &str) -> TemplateCapabilities {
     TemplateCapabilities {
         tools: source.contains("tools") || source.contains("tool_call"),
-        thinking: thinks(source),
+        thinking: thinking_tags(source).is_some(),
         insert: false,
     }
 }
 
-fn thinks(source: &str) -> bool {
-    source.contains(THINKING.0) && source.contains(THINKING.1)
+fn thinking_tags(source: &str) -> Option<(&'static str, &'static str)> {
+    let has = |(open, close): &&(&str, &str)| source.contains(open) && source.contains(close);
+    THINKING.iter().find(has).copied()
 }
 
 impl fmt::Debug for JinjaTemplate {
@@ -312,8 +313,19 @@ fn strftime(now: &Zoned, format: &str) -> Result<String, minijinja::Error> {
 }
 
 const NAME: &str = "chat";
-/// What stands around the thinking of most models.
-const THINKING: (&str, &str) = ("<think>", "</think>");
+/// What stands around the thinking of models.
+const THINKING: &[(&str, &str)] = &[
+    // Most.
+    ("<think>", "</think>"),
+    // Magistral, Ministral 3.
+    ("[THINK]", "[/THINK]"),
+    // Gemma 4. A line break follows, which templates write in their own way.
+    ("<|channel>thought", "<channel|>"),
+    // Seed OSS.
+    ("<seed:think>", "</seed:think>"),
+    // Command R7B and Command A.
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+];
 /// Instructions of one rendering.
 const FUEL: u64 = 20_000_000;
 /// Nesting of blocks and macro calls.
