@@ -1,4 +1,4 @@
-// The kernels of kernels.c for Vulkan; build.rs compiles them to SPIR-V. The comments are there.
+// The kernels of kernels.c for Vulkan; `tests/it/spirv.rs` compiles them to SPIR-V. The comments are there.
 //
 // Several globals share a binding: each entry point uses the one of its type.
 

@@ -10,6 +10,7 @@
 pub mod checks;
 mod driver;
 mod opencl;
+mod spirv;
 mod transformer;
 mod vulkan;
 

@@ -2,7 +2,7 @@
 //
 // 32 lanes share an output: each sums its weights in ascending order, then the 32 sums are added in ascending order.
 // That order depends on the number of inputs alone, so a row's result does not depend on how many rows are computed
-// together. build.rs repeats lines that end in `//each` for every one of TOKENS rows, with its number for `$`.
+// together. tests/it/spirv.rs repeats lines that end in `//each` for every one of TOKENS rows, with its number for `$`.
 
 struct Params { n_out: u32, n_in: u32, n_rows: u32, first: u32, stride: u32, flags: u32, scale: f32 }
 var<immediate> p: Params;

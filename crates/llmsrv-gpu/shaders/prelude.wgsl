@@ -1,5 +1,5 @@
 // What all kernels begin with. `fma` is fused or not, as the driver likes; no other product is ever joined with a sum,
-// nor are sums reordered (build.rs decorates them).
+// nor are sums reordered (tests/it/spirv.rs decorates them).
 
 // Workgroups come in two dimensions, because one may be too short.
 fn flat(group: vec3<u32>, n_groups: vec3<u32>) -> u32 {

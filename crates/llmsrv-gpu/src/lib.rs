@@ -13,6 +13,7 @@ mod gpu;
 mod hazards;
 mod memory;
 mod recorder;
+mod spirv;
 
 pub use device::{Choice, Found, Kind, choose};
 pub use error::{Error, Refusal, Refused};

@@ -16,9 +16,8 @@ use crate::{
     error::failed,
     hazards::{Hazards, Span},
     memory::{self, Account, Allocation, Place},
+    spirv::SPIRV,
 };
-
-include!(concat!(env!("OUT_DIR"), "/spirv.rs"));
 
 /// A buffer of a [`Recorder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -570,6 +569,7 @@ impl Recorder {
         let Some((_, code)) = code else {
             return Err(Error::Unsupported(format!("there is no kernel {kernel}")));
         };
+        let code: Vec<u32> = bytemuck::pod_collect_to_vec(code);
         // Modules have one entry point each: for products it is called as in the source.
         let entry = match kernel.rsplit_once('_') {
             Some(("f32" | "f16" | "bf16", "1" | "8")) => c"values".to_owned(),
@@ -581,7 +581,7 @@ impl Recorder {
         // and written by naga. It is not needed once the pipeline is there.
         let made = unsafe {
             let shader = calls
-                .create_shader_module(&vk::ShaderModuleCreateInfo::default().code(code), None)
+                .create_shader_module(&vk::ShaderModuleCreateInfo::default().code(&code), None)
                 .map_err(failed("vkCreateShaderModule"))?;
             let stage = vk::PipelineShaderStageCreateInfo::default()
                 .stage(vk::ShaderStageFlags::COMPUTE)

@@ -1,4 +1,4 @@
-//! The gRPC interface of logkit, made from `proto/logkit.proto` when the crate is built, and the
+//! The gRPC interface of logkit, made from `proto/logkit.proto` by `tests/it/main.rs`, and the
 //! part of the OpenTelemetry protocol that logkit reads.
 
 #![forbid(unsafe_code)]
@@ -16,17 +16,17 @@ pub mod v1 {
         missing_docs,
         reason = "generated from the definition, which holds the comments"
     )]
-    include!(concat!(env!("OUT_DIR"), "/logkit.rs"));
+    include!("generated/logkit.rs");
 }
 
 /// Logs and traces of OpenTelemetry.
 pub mod otlp {
     #![expect(missing_docs, reason = "generated from the definition")]
-    include!(concat!(env!("OUT_DIR"), "/logkit.otlp.rs"));
+    include!("generated/logkit.otlp.rs");
 }
 
 /// The encoded set of definitions, for the reflection service.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
 
 /// The definition itself, for those who generate a client.
 pub const DEFINITION: &str = include_str!("../proto/logkit.proto");

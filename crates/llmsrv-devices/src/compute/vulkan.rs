@@ -8,9 +8,7 @@ use std::{collections::BTreeMap, ffi::CStr};
 
 use ash::vk;
 
-use super::{Api, Buffer, Device, DeviceInfo, DeviceKind, Error, KERNELS, Launch};
-
-include!(concat!(env!("OUT_DIR"), "/spirv.rs"));
+use super::{Api, Buffer, Device, DeviceInfo, DeviceKind, Error, KERNELS, Launch, spirv::SPIRV};
 
 /// Lists the devices that can compute.
 pub fn list() -> Result<Vec<DeviceInfo>, Error> {
@@ -229,6 +227,10 @@ impl Vulkan {
             .iter()
             .find(|(found, _)| *found == name)
             .map_or(&[][..], |(_, words)| *words);
+        let words = code.chunks_exact(4);
+        let code: Vec<u32> = words
+            .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+            .collect();
         let bindings: Vec<_> = (0..n_buffers)
             .map(|binding| {
                 vk::DescriptorSetLayoutBinding::default()
@@ -250,7 +252,7 @@ impl Vulkan {
         unsafe {
             let shader = self
                 .device
-                .create_shader_module(&vk::ShaderModuleCreateInfo::default().code(code), None)
+                .create_shader_module(&vk::ShaderModuleCreateInfo::default().code(&code), None)
                 .map_err(failed("vkCreateShaderModule"))?;
             let set = self
                 .device

@@ -1,4 +1,4 @@
-//! Devices that compute on the CPU (PoCL, lavapipe), and machines that are folders.
+//! Devices that compute on the CPU (PoCL, lavapipe), machines that are folders, and the modules made from kernels.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,3 +8,4 @@
 
 mod compute;
 mod machines;
+mod spirv;

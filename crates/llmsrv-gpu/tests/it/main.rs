@@ -1,6 +1,8 @@
-//! Every kernel against its scalar twin, on the software device of the machine (lavapipe).
+//! Every kernel against its scalar twin, on the software device of the machine (lavapipe), and the modules made from
+//! the shaders.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod kernels;
+mod spirv;
 mod twin;

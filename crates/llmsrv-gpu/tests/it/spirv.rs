@@ -1,6 +1,8 @@
-//! Compiles the kernels in WGSL to SPIR-V, one module for each, and writes the table of them.
+//! The kernels in WGSL compile to the SPIR-V in `src/spirv`, one module for each.
+//!
+//! After a change: `GENERATE=1 cargo test -p llmsrv-gpu --test it spirv`
 
-use std::{collections::BTreeMap, env, error::Error, fmt::Write as _, fs, path::PathBuf};
+use std::{collections::BTreeMap, error::Error, fs, path::Path};
 
 use naga::{
     Module, ShaderStage,
@@ -44,10 +46,45 @@ const VALUES: [(&str, u32); 3] = [("f32", 4), ("f16", 2), ("bf16", 2)];
 /// Rows of a product that a workgroup computes together. The bits of a row are the same with each.
 const ROWS: [u32; 2] = [1, 8];
 
-fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed=shaders");
-    println!("cargo::rerun-if-changed=build.rs");
-    let read = |name: &str| fs::read_to_string(format!("shaders/{name}.wgsl"));
+#[test]
+fn committed_modules_are_what_the_shaders_compile_to() {
+    let modules = modules().unwrap();
+    assert!(modules.len() > 60, "{}", modules.len());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/spirv");
+    let mut files = BTreeMap::new();
+    let mut table =
+        "//! Made from `shaders/` by `tests/it/spirv.rs`.\n\n/// The kernels as SPIR-V: name and module.\n\
+        pub(crate) const SPIRV: &[(&str, &[u8])] = &[\n"
+            .to_owned();
+    for (name, words) in modules {
+        table += &format!("    ({name:?}, include_bytes!(\"{name}.spv\")),\n");
+        let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        files.insert(folder.join(format!("{name}.spv")), bytes);
+    }
+    files.insert(folder.join("mod.rs"), (table + "];\n").into_bytes());
+    if std::env::var_os("GENERATE").is_some() {
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        for (path, bytes) in &files {
+            fs::write(path, bytes).unwrap();
+        }
+    }
+    for (path, bytes) in &files {
+        let committed: Vec<u8> = fs::read(path).unwrap_or_default();
+        assert!(
+            committed == *bytes,
+            "{} is out of step: GENERATE=1 cargo test -p llmsrv-gpu --test it spirv",
+            path.display()
+        );
+    }
+    let n_there = fs::read_dir(&folder).unwrap().count();
+    assert_eq!(n_there, files.len(), "a module is of no shader any more");
+}
+
+/// Compiles all kernels; returns the words of each.
+fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| fs::read_to_string(root.join(format!("shaders/{name}.wgsl")));
     let prelude = read("prelude")?;
     let mut modules = BTreeMap::new();
     for file in ["norms", "elements", "attention"] {
@@ -78,17 +115,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             modules.insert(format!("{format}_{n_rows}"), words);
         }
     }
-    let mut table = "const SPIRV: &[(&str, &[u32])] = &[\n".to_owned();
-    for (name, words) in modules {
-        write!(table, "({name:?}, &[")?;
-        for word in words {
-            write!(table, "0x{:04x}_{:04x},", word >> 16, word & 0xffff)?;
-        }
-        writeln!(table, "]),")?;
-    }
-    table += "];\n";
-    fs::write(PathBuf::from(env::var("OUT_DIR")?).join("spirv.rs"), table)?;
-    Ok(())
+    Ok(modules)
 }
 
 /// Repeats the lines that end in `//each` for rows `0..n`, with the row's number for `$`.
