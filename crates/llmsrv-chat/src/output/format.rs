@@ -292,7 +292,8 @@ impl Writer<'_> {
         if !self.rules.contains("\nany_value:") {
             let text = self.until("any", quote);
             let quote = self.text(quote);
-            self.rules += &format!(
+            let _ = write!(
+                self.rules,
                 "\nany_value: any_string | NUMBER | \"true\" | \"false\" | \"null\" | any_object | any_list\n\
                  any_string: {quote} {text}\n\
                  any_object: \"{{\" (any_pair (\",\" any_pair)*)? \"}}\"\n\

@@ -97,7 +97,8 @@ fn expected(name: &str) -> Expected {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/embeddings")
         .join(format!("{name}.json"));
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let text =
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text).unwrap()
 }
 
@@ -232,7 +233,7 @@ fn adapters_of_encoders_that_lie_are_refused_in_one_line() {
     refuse(
         &|file| {
             file.tensors
-                .retain(|t| t.name != "token_embd.weight.lora_b")
+                .retain(|t| t.name != "token_embd.weight.lora_b");
         },
         "invalid model file: tensor token_embd.weight.lora_b is missing",
     );

@@ -771,7 +771,7 @@ const LIES: &[(&str, Lie, &str)] = &[
         "deepseek32",
         |file| {
             file.metadata
-                .set("deepseek32.attention.indexer.top_k", 0u32)
+                .set("deepseek32.attention.indexer.top_k", 0u32);
         },
         "invalid model file: deepseek32.attention.indexer.top_k is missing",
     ),
@@ -807,7 +807,7 @@ const LIES: &[(&str, Lie, &str)] = &[
         "deepseek2_ocr",
         |file| {
             file.metadata
-                .set("deepseek2-ocr.leading_dense_block_count", 9u32)
+                .set("deepseek2-ocr.leading_dense_block_count", 9u32);
         },
         "invalid model file: deepseek2-ocr.leading_dense_block_count is 9 of 3 layers",
     ),
@@ -815,7 +815,7 @@ const LIES: &[(&str, Lie, &str)] = &[
         "deepseek2_ocr",
         |file| {
             file.metadata
-                .set("deepseek2-ocr.expert_shared_count", u32::MAX >> 1)
+                .set("deepseek2-ocr.expert_shared_count", u32::MAX >> 1);
         },
         "invalid model file: tensor blk.1.ffn_gate_shexp.weight has shape [64, 48], not [64, 51539607528]",
     ),
