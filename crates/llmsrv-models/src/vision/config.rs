@@ -2,7 +2,10 @@
 
 use llmsrv_engine::{ImageError, LoadError};
 
-use super::{tiles::Tiles, tiling::Tiling};
+use super::{
+    tiles::{Rule, Tiles},
+    tiling::Tiling,
+};
 use crate::{
     arch::NormKind,
     source::{Source, invalid},
@@ -60,8 +63,10 @@ pub(super) struct Config {
     pub value_norm: bool,
     /// Whether a row of its own ends each line of rows but the last.
     pub has_breaks: bool,
-    /// How images are seen a second time, in tiles.
+    /// How images are seen in several views.
     pub tiles: Option<Tiles>,
+    /// Rows of a view, whatever its size; 0 where that decides.
+    pub n_queries: usize,
 }
 
 /// The kinds of projectors, by `clip.projector_type`.
@@ -87,6 +92,9 @@ pub(super) enum Kind {
     /// Squares of patches through a matrix, a norm and a gated network: GLM-OCR
     /// (<https://arxiv.org/abs/2603.10910>).
     Glm,
+    /// A number of queries that look at the patches: MiniCPM-V 2.5 to 4.5, MiniCPM-o
+    /// (<https://arxiv.org/abs/2408.01800>).
+    MiniCpm,
 }
 
 /// What size an image is brought to before it is cut into patches.
@@ -162,7 +170,7 @@ pub(super) enum Activation {
     Silu,
 }
 
-const KINDS: [(&str, Kind); 8] = [
+const KINDS: [(&str, Kind); 9] = [
     ("mlp", Kind::Mlp),
     ("gemma3", Kind::Gemma3),
     ("qwen2vl_merger", Kind::Qwen2),
@@ -171,6 +179,7 @@ const KINDS: [(&str, Kind); 8] = [
     ("gemma4v", Kind::Gemma4),
     ("pixtral", Kind::Pixtral),
     ("glm4v", Kind::Glm),
+    ("resampler", Kind::MiniCpm),
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
@@ -201,22 +210,10 @@ pub(crate) fn is_within(source: &Source) -> bool {
 }
 
 impl Kind {
-    /// Text around an image in the prompt, as in training.
-    pub(super) fn marks(self) -> (&'static str, &'static str) {
-        match self {
-            Kind::Mlp => ("", ""),
-            Kind::Gemma3 => ("\n\n<start_of_image>", "<end_of_image>\n\n"),
-            Kind::Gemma4 => ("<|image>", "<image|>"),
-            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => ("<|vision_start|>", "<|vision_end|>"),
-            Kind::Pixtral => ("", "[IMG_END]"),
-            Kind::Glm => ("<|begin_of_image|>", "<|end_of_image|>"),
-        }
-    }
-
     /// Whether the decoder rotates rows by their place in the image.
     pub(super) fn has_grid(self) -> bool {
         match self {
-            Kind::Mlp | Kind::Gemma3 | Kind::Gemma4 | Kind::Pixtral => false,
+            Kind::Mlp | Kind::Gemma3 | Kind::Gemma4 | Kind::Pixtral | Kind::MiniCpm => false,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => true,
         }
     }
@@ -225,7 +222,7 @@ impl Kind {
     /// Pixtral together, that of the library's files does not.
     fn turn(self, location: Location) -> Option<Turn> {
         match self {
-            Kind::Mlp | Kind::Gemma3 => None,
+            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm => None,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => Some(Turn {
                 base: 10_000.0,
                 pairs: Pairs::HalfApart,
@@ -294,7 +291,7 @@ impl Config {
         };
         let side = image_size / patch_size;
         let merge = match (kind, location) {
-            (Kind::Mlp, _) => 1,
+            (Kind::Mlp | Kind::MiniCpm, _) => 1,
             (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm, _) => source
                 .optional_count("vision.spatial_merge_size")?
                 .unwrap_or(2),
@@ -323,7 +320,7 @@ impl Config {
             return Err(invalid(format!("{merge} of {most} patches become one row")));
         }
         let sizing = match kind {
-            Kind::Mlp | Kind::Gemma3 => Sizing::Square(image_size),
+            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm => Sizing::Square(image_size),
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => {
                 let (least_pixels, most_pixels) = own_size(source, kind, patch_size * merge)?;
                 Sizing::Own {
@@ -351,10 +348,25 @@ impl Config {
         };
         let merged = source.text("vision.mm_patch_merge_type");
         let has_lines = source.has(NEWLINE) && merged.is_none_or(|how| how == "spatial_unpad");
-        let tiles = match kind {
-            Kind::Mlp if has_lines => Tiles::read(source, image_size, side)?,
+        let rule = match kind {
+            Kind::Mlp if has_lines => Rule::kept(source, image_size, side)?,
+            Kind::MiniCpm => Some(slices(source)?),
             _ => None,
         };
+        let tiles = rule.map(|rule| Tiles {
+            rule,
+            side: image_size,
+            patch_size,
+        });
+        if let Some(tiles) = &tiles {
+            if side > MOST_PATCHES_BESIDE {
+                return Err(invalid(format!("{side} patches on a side of a tile")));
+            }
+            let n_tiles = tiles.most();
+            if n_tiles * image_size.pow(2) > MOST_PIXELS {
+                return Err(invalid(format!("{n_tiles} tiles of {image_size} pixels")));
+            }
+        }
         if tiles.is_none() && source.has_key("vision.image_grid_pinpoints") {
             tracing::warn!("images are read in one view, not in tiles");
         }
@@ -420,7 +432,9 @@ impl Config {
             n_layers,
             norm: match kind {
                 Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => NormKind::Rms,
-                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => NormKind::Layer,
+                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 | Kind::MiniCpm => {
+                    NormKind::Layer
+                }
             },
             eps: source
                 .first_positive(&[
@@ -428,7 +442,7 @@ impl Config {
                     "vision.attention.layer_norm_rms_epsilon",
                 ])?
                 .unwrap_or(match kind {
-                    Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Gemma4 => 1e-6,
+                    Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Gemma4 | Kind::MiniCpm => 1e-6,
                     Kind::Mlp | Kind::Gemma3 | Kind::Pixtral | Kind::Glm => 1e-5,
                 }),
             windows,
@@ -450,7 +464,24 @@ impl Config {
                     Location::Decoder => source.token(BREAK_TOKEN).is_some(),
                 },
             tiles,
+            n_queries: match kind {
+                Kind::MiniCpm => queries(source)?,
+                _ => 0,
+            },
         })
+    }
+
+    /// Returns how images are cut into views, if they are.
+    pub(super) fn rule(&self) -> Option<&Rule> {
+        self.tiles.as_ref().map(|tiles| &tiles.rule)
+    }
+
+    /// Returns how many rows a view becomes.
+    pub(super) fn n_rows_of_view(&self) -> usize {
+        match (self.n_queries, self.sizing) {
+            (0, Sizing::Square(side)) => self.n_rows((side as u32, side as u32)),
+            (n_queries, _) => n_queries,
+        }
     }
 
     /// Returns the size that an image of a `size` is brought to, which is asked for only where it matters.
@@ -464,15 +495,10 @@ impl Config {
         if let Sizing::Square(side) = self.sizing {
             return Ok((side as u32, side as u32));
         }
-        let (width, height) = size()?;
-        let mut sides = [width, height].map(f64::from);
+        let size = size()?;
+        check_stretch(size)?;
+        let mut sides = [size.0, size.1].map(f64::from);
         let [shorter, longer] = [sides[0].min(sides[1]), sides[0].max(sides[1])];
-        if longer > MOST_STRETCHED * shorter {
-            return Err(ImageError::Invalid(format!(
-                "the image has {width} x {height} pixels: one side may be {MOST_STRETCHED} times \
-                 the other"
-            )));
-        }
         let step = (self.patch_size * self.merge) as f64;
         let (mut fitted, least, most) = match self.sizing {
             Sizing::Filled { most_rows } => {
@@ -543,6 +569,35 @@ impl Config {
         };
         width * height + n_breaks
     }
+}
+
+/// Refuses what is a line more than an image.
+pub(super) fn check_stretch((width, height): (u32, u32)) -> Result<(), ImageError> {
+    let [shorter, longer] = [width.min(height), width.max(height)].map(f64::from);
+    if longer > MOST_STRETCHED * shorter {
+        return Err(ImageError::Invalid(format!(
+            "the image has {width} x {height} pixels: one side may be {MOST_STRETCHED} times the other"
+        )));
+    }
+    Ok(())
+}
+
+/// Reads how MiniCPM-V cuts images, which its version says.
+fn slices(source: &Source) -> Result<Rule, LoadError> {
+    match source.optional_count("minicpmv_version")?.unwrap_or(2) {
+        2 => Ok(Rule::Slices { nested: true }),
+        3..=6 | 100_045 => Ok(Rule::Slices { nested: false }),
+        version => Err(unsupported(&format!("MiniCPM-V of version {version}"))),
+    }
+}
+
+/// Returns how many queries look at a view.
+fn queries(source: &Source) -> Result<usize, LoadError> {
+    let n_queries = source.n_rows(QUERIES).unwrap_or(0);
+    if !(1..=MOST_QUERIES).contains(&n_queries) {
+        return Err(invalid(format!("tensor {QUERIES} has {n_queries} rows")));
+    }
+    Ok(n_queries)
 }
 
 /// Reads how many pixels images may have, at least and at most, in rows of `row` times `row` pixels.
@@ -679,6 +734,8 @@ fn unsupported(message: &str) -> LoadError {
 
 /// Tensor of the row that ends a line of rows of tiles.
 pub(super) const NEWLINE: &str = "model.image_newline";
+/// Tensor of the queries that look at patches.
+pub(super) const QUERIES: &str = "resampler.query";
 /// Tensor of the row between lines.
 pub(super) const BREAK: &str = "v.token_embd.img_break";
 /// The token whose embedding it is.
@@ -688,6 +745,8 @@ pub(super) const BREAK_TOKEN: &str = "[IMG_BREAK]";
 const LARGEST_IMAGE: usize = 4096;
 const LARGEST_PATCH: usize = 64;
 const MOST_MERGED: usize = 8;
+const MOST_PATCHES_BESIDE: usize = 64;
+const MOST_QUERIES: usize = 1024;
 const LARGEST_WIDTH: usize = 1 << 16;
 
 /// Rows that an image of its own size has, unless the file says otherwise. The models could read more,

@@ -11,7 +11,7 @@ use rayon::{ThreadPool, prelude::*};
 use super::{
     config::{Activation, Config, Pairs, Turn},
     tiling::Tiling,
-    weights::{Layer, Linear, Merger, Norm, Positions, Projector, Weights},
+    weights::{Layer, Linear, Merger, Norm, Positions, Projector, RESAMPLER_HEAD, Weights},
 };
 use crate::arch::NormKind;
 
@@ -50,12 +50,17 @@ impl Encoder {
         let shape = (n_patches, 3 * config.patch_size.pow(2));
         let patches = Tensor::from_vec(patches, shape, device)?;
         let mut x = linear(&patches, &weights.patch)?; // [n, w]
-        if let Some(class) = &weights.class {
-            x = Tensor::cat(&[&class.unsqueeze(0)?, &x], 0)?;
-        }
         match &weights.positions {
             Positions::No => {}
-            Positions::Each(positions) => x = (x + positions)?,
+            Positions::Nearest { table, side } => {
+                let (lines, columns) = (tiling.sides.height, tiling.sides.width);
+                let nearest = |at: usize, n: usize| at * side / n.max(1);
+                let rows = tiling.patches.iter().map(|&(line, column)| {
+                    (nearest(line, lines) * side + nearest(column, columns)) as u32
+                });
+                let rows = Tensor::from_vec(rows.collect(), n_patches, device)?;
+                x = (x + table.index_select(&rows, 0)?)?;
+            }
             Positions::Stretched { table, side } => x = (x + stretched(table, *side, tiling)?)?,
             Positions::ByAxis { columns, lines } => {
                 let places = tiling.patches.iter();
@@ -66,6 +71,9 @@ impl Encoder {
                 };
                 x = ((x + rows(columns, column)?)? + rows(lines, line)?)?;
             }
+        }
+        if let Some(class) = &weights.class {
+            x = Tensor::cat(&[&class.unsqueeze(0)?, &x], 0)?;
         }
         if let Some(weights) = &weights.pre_norm {
             x = norm(&x, weights, config)?;
@@ -224,6 +232,38 @@ impl Encoder {
                 let hidden = (linear(&rows, gate)?.silu()? * linear(&rows, up)?)?;
                 self.in_order(&linear(&hidden, down)?, tiling)
             }
+            Projector::Resampler {
+                queries,
+                query_norm,
+                matrix,
+                norm: weights,
+                query,
+                key,
+                value,
+                output,
+                post_norm,
+                last,
+            } => {
+                let layer_norm = |x: &Tensor, weights: &Norm| {
+                    normed(x, weights, NormKind::Layer, self.config.eps)
+                };
+                let (n_queries, width) = queries.dims2()?;
+                let n_heads = width / RESAMPLER_HEAD;
+                let head_dim = width / n_heads;
+                let heads = |x: &Tensor, weights: &Linear| -> Result<Tensor> {
+                    let heads = linear(x, weights)?.reshape(((), n_heads, head_dim))?;
+                    heads.transpose(0, 1)?.contiguous() // [heads, rows, head_dim]
+                };
+                let values = layer_norm(&linear(x, matrix)?, weights)?;
+                let keys = (&values + places(tiling, width, &self.device)?)?;
+                let query = heads(&layer_norm(queries, query_norm)?, query)?;
+                let query = (query / (head_dim as f64).sqrt())?;
+                let key = heads(&keys, key)?.transpose(1, 2)?.contiguous()?;
+                let attended = attend(&query, &key, &heads(&values, value)?)?;
+                let joined = attended.transpose(0, 1)?.contiguous()?;
+                let rows = linear(&joined.reshape((n_queries, width))?, output)?;
+                linear(&layer_norm(&rows, post_norm)?, last)
+            }
             Projector::Gemma3 {
                 norm: weight,
                 matrix,
@@ -339,6 +379,23 @@ fn stretched(table: &Tensor, side: usize, tiling: &Tiling) -> Result<Tensor> {
         });
     }
     sum.ok_or_else(|| candle_core::Error::Msg("an image without patches".into()))
+}
+
+/// Returns what tells the patches apart for queries, `[n, width]`: sines, then cosines, of their column
+/// times `width / 4` frequencies, then those of their line (<https://arxiv.org/abs/1706.03762>, 3.5).
+fn places(tiling: &Tiling, width: usize, device: &Device) -> Result<Tensor> {
+    let n_each = width / 4;
+    let mut values = Vec::with_capacity(tiling.patches.len() * width);
+    for &(line, column) in &tiling.patches {
+        for place in [column, line] {
+            for function in [f64::sin, f64::cos] {
+                let frequencies =
+                    (0..n_each).map(|idx| 10_000_f64.powf(-(idx as f64) / n_each as f64));
+                values.extend(frequencies.map(|speed| function(place as f64 * speed) as f32));
+            }
+        }
+    }
+    Tensor::from_vec(values, (tiling.patches.len(), 4 * n_each), device)
 }
 
 /// Turns pairs of elements of a head by the place of its patch, as [`Turn`] says.

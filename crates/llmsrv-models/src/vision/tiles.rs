@@ -1,6 +1,5 @@
-//! An image seen twice: as a whole in a square, and larger in tiles of that size. The rows of the tiles
-//! are put together to those of one large image, without those that show nothing of it, and each line
-//! ends in a row of its own (LLaVA 1.6, <https://llava-vl.github.io/blog/2024-01-30-llava-next/>).
+//! An image seen several times: as a whole, and larger in tiles. Each rule is that of the published code of
+//! its models, to the pixel.
 
 use std::ops::Range;
 
@@ -11,36 +10,58 @@ use crate::source::{Source, invalid};
 /// How images may be cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tiles {
-    /// Width and height in tiles; at least one.
-    choices: Vec<(usize, usize)>,
-    /// Pixels of a side of a tile; those behind its last whole patch are not seen.
-    side: usize,
-    /// Rows of a side of a tile.
-    n_rows: usize,
+    /// How many tiles an image gets, and of what size.
+    pub rule: Rule,
+    /// Pixels of a side of a tile, or about that; those behind its last whole patch are not seen.
+    pub side: usize,
+    /// Pixels of a side of a patch.
+    pub patch_size: usize,
+}
+
+/// What decides how an image is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// The choice that keeps most of its pixels, of those the smallest. The rows of the tiles are put
+    /// together to those of one large image, without those that show nothing of it, and each line ends in a
+    /// row of its own (LLaVA 1.6, <https://llava-vl.github.io/blog/2024-01-30-llava-next/>).
+    Kept {
+        /// Width and height in tiles; at least one.
+        choices: Vec<(usize, usize)>,
+        /// Rows of a side of a tile.
+        n_rows: usize,
+    },
+    /// As many tiles as the image is larger than one, up to nine, in about its shape; all views are as many
+    /// pixels in the shape of what they show (MiniCPM-V, <https://arxiv.org/abs/2408.01800>).
+    Slices {
+        /// All tiles stand within one pair of marks (MiniCPM-V 2.5), not each in its own.
+        nested: bool,
+    },
 }
 
 /// How one image is cut.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// Pixels of a side of a tile.
-    pub side: u32,
-    /// Tiles beside and above each other.
+    /// Tiles beside and above each other; none where the whole image says it all.
     pub tiles: (usize, usize),
-    /// Pixels that the image has in them, in the middle.
+    /// Width and height of a tile in pixels.
+    pub tile: (u32, u32),
+    /// What the image is scaled to for them.
     pub scaled: (u32, u32),
-    /// Lines of rows that show something of it.
-    pub lines: Range<usize>,
-    /// Rows of a line that do.
-    pub columns: Range<usize>,
+    /// Where it lies in the tiles, from the left and the top; what is beside it is black.
+    pub offset: (u32, u32),
+    /// What the whole image is stretched to.
+    pub whole: (u32, u32),
+    /// Lines of rows of all tiles that show something of the image, and the rows of a line that do.
+    pub shown: [Range<usize>; 2],
 }
 
-impl Tiles {
-    /// Reads what the file says about tiles of `side` times `side` pixels, `n_rows` rows on a side.
-    pub(super) fn read(
+impl Rule {
+    /// Reads which sizes LLaVA 1.6 has, in tiles of `side` times `side` pixels, `n_rows` rows on a side.
+    pub(super) fn kept(
         source: &Source,
         side: usize,
         n_rows: usize,
-    ) -> Result<Option<Tiles>, LoadError> {
+    ) -> Result<Option<Rule>, LoadError> {
         let key = "vision.image_grid_pinpoints";
         let Some(pixels) = source.integers(key).filter(|list| !list.is_empty()) else {
             return Ok(None);
@@ -66,25 +87,55 @@ impl Tiles {
                 "{key} is not up to {MOST_CHOICES} sizes of up to {MOST_TILES} tiles of {side} pixels"
             ))
         })?;
-        Ok(Some(Tiles {
-            choices,
-            side,
-            n_rows,
-        }))
+        Ok(Some(Rule::Kept { choices, n_rows }))
+    }
+}
+
+impl Tiles {
+    /// Returns how many tiles an image has at most.
+    pub(super) fn most(&self) -> usize {
+        match &self.rule {
+            Rule::Kept { choices, .. } => {
+                let counts = choices.iter().map(|(across, down)| across * down);
+                counts.max().unwrap_or(1)
+            }
+            Rule::Slices { .. } => MOST_SLICES,
+        }
     }
 
-    /// Returns how an image of that size is cut: the choice that keeps most of its pixels, and of those
-    /// the smallest.
+    /// Returns how an image of that size is cut.
     pub(super) fn cut(&self, (width, height): (u32, u32)) -> Cut {
-        let [width, height] = [width, height].map(|side| f64::from(side.max(1)));
+        let size = [width, height].map(|side| f64::from(side.max(1)));
+        match &self.rule {
+            Rule::Kept { choices, n_rows } => self.kept(size, choices, *n_rows),
+            Rule::Slices { .. } => self.slices(size),
+        }
+    }
+
+    /// An image stretched over a grid of square tiles, and over one tile as a whole.
+    fn grid(&self, tiles: (usize, usize)) -> Cut {
+        let side = self.side as u32;
+        let (across, down) = tiles;
+        Cut {
+            tiles: if across * down > 1 { tiles } else { (0, 0) },
+            tile: (side, side),
+            scaled: (across as u32 * side, down as u32 * side),
+            offset: (0, 0),
+            whole: (side, side),
+            shown: [0..0, 0..0],
+        }
+    }
+
+    fn kept(&self, size: [f64; 2], choices: &[(usize, usize)], n_rows: usize) -> Cut {
+        let [width, height] = size;
         let pixels = |n: usize| (n * self.side) as f64;
         let kept = |(across, down): (usize, usize)| {
             let scale = (pixels(across) / width).min(pixels(down) / height);
             let kept = (width * scale).trunc() * (height * scale).trunc();
             (kept.min(width * height), across * down)
         };
-        let mut tiles = *self.choices.first().unwrap_or(&(1, 1));
-        for choice in &self.choices {
+        let mut tiles = *choices.first().unwrap_or(&(1, 1));
+        for choice in choices {
             let ((best, n), (kept, n_here)) = (kept(tiles), kept(*choice));
             if kept > best || (kept == best && n_here < n) {
                 tiles = *choice;
@@ -99,7 +150,7 @@ impl Tiles {
             let columns = (width * scale_y).ceil().min(pixels(across));
             (columns, pixels(down))
         };
-        let (n_columns, n_lines) = (across * self.n_rows, down * self.n_rows);
+        let (n_columns, n_lines) = (across * n_rows, down * n_rows);
         // What is filled is on both sides equally; a row that shows something is kept.
         let within = |n: usize, shown: f64| {
             let shown = (shown * 1e7).round_ties_even() / 1e7;
@@ -107,34 +158,89 @@ impl Tiles {
             filled..n - filled
         };
         let is_wide = width / height > n_columns as f64 / n_lines as f64;
-        let (lines, columns) = if is_wide {
+        let shown = if is_wide {
             let shown = height * (n_columns as f64 / width);
-            (within(n_lines, shown), 0..n_columns)
+            [within(n_lines, shown), 0..n_columns]
         } else {
             let shown = width * (n_lines as f64 / height);
-            (0..n_lines, within(n_columns, shown))
+            [0..n_lines, within(n_columns, shown)]
         };
+        let side = self.side as u32;
+        let scaled = (scaled.0 as u32, scaled.1 as u32);
+        let offset = |n: usize, scaled: u32| (n as u32 * side).saturating_sub(scaled) / 2;
         Cut {
-            side: self.side as u32,
             tiles,
-            scaled: (scaled.0 as u32, scaled.1 as u32),
-            lines,
-            columns,
+            tile: (side, side),
+            scaled,
+            offset: (offset(across, scaled.0), offset(down, scaled.1)),
+            whole: (side, side),
+            shown,
         }
     }
 
+    fn slices(&self, size: [f64; 2]) -> Cut {
+        let [width, height] = size;
+        let ratio = width * height / (self.side * self.side) as f64;
+        let multiple = ratio.ceil().min(MOST_SLICES as f64) as usize;
+        if multiple <= 1 {
+            return Cut {
+                whole: self.resized(size, true),
+                ..self.grid((1, 1))
+            };
+        }
+        let (mut best, mut least_off) = ((1, 1), f64::INFINITY);
+        let counts = (multiple - 1..=multiple + 1).filter(|n| (2..=MOST_SLICES).contains(n));
+        for (n, across) in counts.flat_map(|n| (1..=n).map(move |across| (n, across))) {
+            let down = n / across;
+            let off = ((width / height).ln() - (across as f64 / down as f64).ln()).abs();
+            if across * down == n && off < least_off {
+                (best, least_off) = ((across, down), off);
+            }
+        }
+        // The part of the image for each tile, with sides of whole pixels.
+        let part = |side: f64, n: usize| whole_steps(side, n) / n as f64;
+        let tile = self.resized([part(width, best.0), part(height, best.1)], true);
+        Cut {
+            tiles: best,
+            tile,
+            scaled: (tile.0 * best.0 as u32, tile.1 * best.1 as u32),
+            whole: self.resized(size, false),
+            ..self.grid((1, 1))
+        }
+    }
+
+    /// Brings an image to as many pixels as a tile has and to sides of whole patches; smaller ones only if
+    /// they are enlarged.
+    fn resized(&self, [mut width, mut height]: [f64; 2], enlarged: bool) -> (u32, u32) {
+        let side = self.side as f64;
+        if enlarged || width * height > side * side {
+            let ratio = width / height;
+            height = (side / ratio.sqrt()).trunc();
+            width = (height * ratio).trunc();
+        }
+        let whole = |side: f64| whole_steps(side, self.patch_size) as u32;
+        (whole(width), whole(height))
+    }
+
     /// Puts the rows of the whole image and of its tiles, line by line, in the order in which the decoder
-    /// reads them; a row has as many elements as `newline`, which ends each line of the tiles.
-    pub(super) fn arrange(&self, cut: &Cut, views: &[Vec<f32>], newline: &[f32]) -> Vec<f32> {
+    /// of LLaVA reads them, `n_rows` on a side of a tile; a row has as many elements as `newline`, which
+    /// ends each line of the tiles.
+    pub(super) fn arrange(
+        cut: &Cut,
+        n_rows: usize,
+        views: &[Vec<f32>],
+        newline: &[f32],
+    ) -> Vec<f32> {
         let Some((whole, tiles)) = views.split_first() else {
             return Vec::new();
         };
         let width = newline.len();
         let mut all = whole.clone();
-        for line in cut.lines.clone() {
-            for column in cut.columns.clone() {
-                let tile = line / self.n_rows * cut.tiles.0 + column / self.n_rows;
-                let row = line % self.n_rows * self.n_rows + column % self.n_rows;
+        let [lines, columns] = &cut.shown;
+        for line in lines.clone() {
+            for column in columns.clone() {
+                let tile = line / n_rows * cut.tiles.0 + column / n_rows;
+                let row = line % n_rows * n_rows + column % n_rows;
                 let rows = tiles.get(tile).map_or(&[][..], Vec::as_slice);
                 all.extend(rows.iter().skip(row * width).take(width));
             }
@@ -144,10 +250,17 @@ impl Tiles {
     }
 }
 
+/// The nearest whole number of steps, at least one.
+fn whole_steps(length: f64, step: usize) -> f64 {
+    let step = step as f64;
+    ((length / step).round_ties_even() * step).max(step)
+}
+
 impl Cut {
-    /// Returns how many rows the tiles become.
-    pub(super) fn n_rows(&self) -> usize {
-        self.lines.len() * (self.columns.len() + 1)
+    /// Returns how many rows the tiles of LLaVA become.
+    pub(super) fn n_shown(&self) -> usize {
+        let [lines, columns] = &self.shown;
+        lines.len() * (columns.len() + 1)
     }
 }
 
@@ -155,22 +268,32 @@ impl Cut {
 const MOST_TILES: usize = 16;
 const MOST_CHOICES: usize = 64;
 const MOST_PIXELS: usize = 16 << 20;
+/// What the models of the family were trained with.
+const MOST_SLICES: usize = 9;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn tiles() -> Tiles {
+    fn tiles(rule: Rule, side: usize) -> Tiles {
         Tiles {
-            choices: vec![(1, 2), (2, 1), (2, 2), (3, 1), (1, 3)],
-            side: 336,
-            n_rows: 24,
+            rule,
+            side,
+            patch_size: 14,
         }
     }
 
     /// By `select_best_resolution`, `get_patch_output_size` and `unpad_image` of transformers.
     #[test]
-    fn images_are_cut_as_the_published_code_does() {
+    fn llava_keeps_most_pixels() {
+        let choices = vec![(1, 2), (2, 1), (2, 2), (3, 1), (1, 3)];
+        let tiles = tiles(
+            Rule::Kept {
+                choices,
+                n_rows: 24,
+            },
+            336,
+        );
         for (size, tiles_of_it, scaled, lines, columns) in [
             ((336, 336), (1, 2), (336, 336), 12..36, 0..24),
             ((1000, 500), (2, 1), (672, 336), 0..24, 0..48),
@@ -181,37 +304,60 @@ mod tests {
             // A line shows in no row.
             ((60_000, 1), (1, 2), (336, 1), 24..24, 0..24),
         ] {
+            let (width, height) = (tiles_of_it.0 as u32 * 336, tiles_of_it.1 as u32 * 336);
             let expected = Cut {
-                side: 336,
                 tiles: tiles_of_it,
+                tile: (336, 336),
                 scaled,
-                lines,
-                columns,
+                offset: ((width - scaled.0) / 2, (height - scaled.1) / 2),
+                whole: (336, 336),
+                shown: [lines, columns],
             };
-            assert_eq!(tiles().cut(size), expected, "{size:?}");
+            assert_eq!(tiles.cut(size), expected, "{size:?}");
+        }
+    }
+
+    /// By the functions of transformers' image processor for MiniCPM-V.
+    #[test]
+    fn minicpm_gets_as_many_slices_as_the_image_is_larger() {
+        let tiles = tiles(Rule::Slices { nested: false }, 448);
+        for (size, tiles_of_it, whole, scaled) in [
+            ((448, 448), (0, 0), (448, 448), None),
+            ((30, 20), (0, 0), (546, 364), None),
+            ((200, 300), (0, 0), (364, 546), None),
+            ((1000, 500), (2, 1), (630, 322), Some((896, 448))),
+            ((1152, 896), (3, 2), (504, 392), Some((1260, 952))),
+            ((4000, 3000), (3, 3), (518, 392), Some((1554, 1176))),
+            ((500, 2000), (1, 4), (224, 896), Some((448, 1792))),
+            ((3000, 300), (6, 1), (1414, 140), Some((3444, 350))),
+        ] {
+            let cut = tiles.cut(size);
+            assert_eq!((cut.tiles, cut.whole), (tiles_of_it, whole), "{size:?}");
+            if let Some((width, height)) = scaled {
+                assert_eq!(cut.scaled, (width, height), "{size:?}");
+                let (across, down) = (tiles_of_it.0 as u32, tiles_of_it.1 as u32);
+                assert_eq!(cut.tile, (width / across, height / down), "{size:?}");
+            }
         }
     }
 
     #[test]
     fn rows_are_those_of_one_image() {
-        let tiles = Tiles {
-            n_rows: 2,
-            ..tiles()
-        };
         let cut = Cut {
-            side: 0,
             tiles: (2, 1),
+            tile: (0, 0),
             scaled: (0, 0),
-            lines: 1..2,
-            columns: 0..3,
+            offset: (0, 0),
+            whole: (0, 0),
+            shown: [1..2, 0..3],
         };
         let views = [
             vec![0.0, 1.0, 2.0, 3.0],
             vec![10.0, 11.0, 12.0, 13.0],
             vec![20.0, 21.0, 22.0, 23.0],
         ];
-        let rows = tiles.arrange(&cut, &views, &[9.0]);
+        let rows = Tiles::arrange(&cut, 2, &views, &[9.0]);
         assert_eq!(rows, [0.0, 1.0, 2.0, 3.0, 12.0, 13.0, 22.0, 9.0]);
-        assert_eq!(rows.len(), 4 + cut.n_rows());
+        assert_eq!(rows.len(), 4 + cut.n_shown());
     }
 }

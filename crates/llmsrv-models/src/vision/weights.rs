@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 use llmsrv_engine::LoadError;
 
-use super::config::{BREAK, BREAK_TOKEN, Config, Kind, Location, Sizing};
+use super::config::{BREAK, BREAK_TOKEN, Config, Kind, Location, QUERIES, Sizing};
 use crate::source::{FileMatrix, Source, invalid};
 
 /// All weights of an encoder.
@@ -30,8 +30,9 @@ pub(super) struct Weights {
 pub(super) enum Positions {
     /// None.
     No,
-    /// One for each position, the class first.
-    Each(Tensor),
+    /// Those of a square grid of `side` times `side`, the nearest one from above and the left: in a square
+    /// image of as many patches one for each.
+    Nearest { table: Tensor, side: usize },
     /// Those of a square grid of `side` times `side`, stretched over the image.
     Stretched { table: Tensor, side: usize },
     /// One for each column, and one for each line.
@@ -70,10 +71,6 @@ pub(super) struct Merger {
 }
 
 /// What comes after the transformer.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "each encoder has one, which is never moved"
-)]
 pub(super) enum Projector {
     /// One or two matrices, GELU after the first.
     Mlp(Linear, Option<Linear>),
@@ -108,6 +105,26 @@ pub(super) enum Projector {
         norm: Tensor,
         /// One row for each input.
         matrix: Matrix,
+    },
+    /// Queries that attend to what a matrix and a norm make of patches, a norm and a matrix.
+    Resampler {
+        /// The queries, `[n_queries, out_width]`.
+        queries: Tensor,
+        /// Their norm.
+        query_norm: Norm,
+        /// From a patch to its keys and values.
+        matrix: Linear,
+        /// Behind it.
+        norm: Norm,
+        /// Attention has these, as in a layer.
+        query: Linear,
+        key: Linear,
+        value: Linear,
+        output: Linear,
+        /// Behind it.
+        post_norm: Norm,
+        /// To the decoder's embeddings.
+        last: Linear,
     },
     /// An RMS norm without weights, then a matrix; before it perhaps what is subtracted from the averages,
     /// and what they are multiplied with.
@@ -253,7 +270,12 @@ impl Weights {
                 Kind::Gemma3 => &WITHIN,
                 Kind::Qwen3 => &WITHIN_QWEN3,
                 Kind::Pixtral => &WITHIN_MISTRAL,
-                Kind::Mlp | Kind::Qwen2 | Kind::Qwen25 | Kind::Gemma4 | Kind::Glm => &MMPROJ,
+                Kind::Mlp
+                | Kind::Qwen2
+                | Kind::Qwen25
+                | Kind::Gemma4
+                | Kind::Glm
+                | Kind::MiniCpm => &MMPROJ,
             },
         };
         let loader = Loader {
@@ -272,16 +294,21 @@ impl Weights {
             let message = "an encoder with a grid of positions that is stretched by cubics";
             return Err(LoadError::Unsupported(message.into()));
         }
-        let class = loader.optional("v.class_embd", width)?;
+        let mut class = loader.optional("v.class_embd", width)?;
         let positions = match config.sizing {
-            Sizing::Own { .. } if config.kind == Kind::Qwen3 => loader.stretched()?,
+            Sizing::Own { .. } if config.kind == Kind::Qwen3 => {
+                let (table, side) = loader.square_grid()?;
+                Positions::Stretched { table, side }
+            }
             Sizing::Own { .. } | Sizing::Longest { .. } => Positions::No,
             Sizing::Filled { most_rows } => loader.by_axis(most_rows * config.merge)?,
+            Sizing::Square(_) if config.kind == Kind::MiniCpm => {
+                let (table, side) = loader.square_grid()?;
+                Positions::Nearest { table, side }
+            }
             Sizing::Square(side) => {
-                let n_patches = (side / config.patch_size).pow(2);
-                let n_positions = n_patches + usize::from(class.is_some());
-                let table = source.matrix(names.positions, n_positions, width)?;
-                Positions::Each(unpacked(&table, device).map_err(failed)?)
+                let side = side / config.patch_size;
+                loader.positions(side, &mut class)?
             }
         };
         let layers = (0..config.n_layers).map(|idx| loader.layer(idx, out_width));
@@ -338,8 +365,25 @@ impl Loader<'_> {
         sum.map(Matrix::Ready).map_err(failed)
     }
 
-    /// Returns a square grid of positions.
-    fn stretched(&self) -> Result<Positions, LoadError> {
+    /// Returns one position for each of `side` times `side` patches. That of the class, the first one, is
+    /// added to it.
+    fn positions(&self, side: usize, class: &mut Option<Tensor>) -> Result<Positions, LoadError> {
+        let n_before = usize::from(class.is_some());
+        let n_rows = side * side + n_before;
+        let table = self
+            .source
+            .matrix(self.names.positions, n_rows, self.config.width)?;
+        let table = unpacked(&table, self.device).map_err(failed)?;
+        if let Some(row) = class {
+            let position = table.get(0).map_err(failed)?;
+            *row = (&*row + position).map_err(failed)?;
+        }
+        let table = table.narrow(0, n_before, side * side).map_err(failed)?;
+        Ok(Positions::Nearest { table, side })
+    }
+
+    /// Returns a square grid of positions, and how many are on a side.
+    fn square_grid(&self) -> Result<(Tensor, usize), LoadError> {
         let name = self.names.positions;
         let n_rows = self.source.n_rows(name).unwrap_or(0);
         let side = n_rows.isqrt();
@@ -349,8 +393,7 @@ impl Loader<'_> {
             )));
         }
         let table = self.source.matrix(name, n_rows, self.config.width)?;
-        let table = unpacked(&table, self.device).map_err(failed)?;
-        Ok(Positions::Stretched { table, side })
+        Ok((unpacked(&table, self.device).map_err(failed)?, side))
     }
 
     /// Returns the rows of at least `n` columns and as many lines.
@@ -523,7 +566,7 @@ impl Loader<'_> {
                 Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => {
                     Some(self.linear(&name("ffn_gate"), hidden, width)?)
                 }
-                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => None,
+                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 | Kind::MiniCpm => None,
             },
             up: self.linear(&name(up), hidden, width)?,
             down: self.linear(&name(down), width, hidden)?,
@@ -555,6 +598,25 @@ impl Loader<'_> {
     fn projector(&self, out_width: usize) -> Result<Projector, LoadError> {
         let (source, width) = (self.source, self.config.width);
         match self.config.kind {
+            Kind::MiniCpm => {
+                if !out_width.is_multiple_of(RESAMPLER_HEAD) {
+                    return Err(invalid(format!("a resampler of {out_width} elements")));
+                }
+                let part = |name: &str| self.linear(name, out_width, out_width);
+                let queries = source.matrix(QUERIES, self.config.n_queries, out_width)?;
+                Ok(Projector::Resampler {
+                    queries: unpacked(&queries, self.device).map_err(failed)?,
+                    query_norm: self.norm_of("resampler.ln_q", out_width)?,
+                    matrix: self.linear("resampler.kv", out_width, width)?,
+                    norm: self.norm_of("resampler.ln_kv", out_width)?,
+                    query: part("resampler.attn.q")?,
+                    key: part("resampler.attn.k")?,
+                    value: part("resampler.attn.v")?,
+                    output: part("resampler.attn.out")?,
+                    post_norm: self.norm_of("resampler.ln_post", out_width)?,
+                    last: part("resampler.proj")?,
+                })
+            }
             Kind::Gemma3 => Ok(Projector::Gemma3 {
                 norm: self.vector(source.vector(self.names.pooled_norm, width)?)?,
                 matrix: self.location(source.matrix(self.names.projection, width, out_width)?)?,
@@ -680,6 +742,9 @@ impl Loader<'_> {
         Ok(Matrix::Ready(values))
     }
 }
+
+/// Elements of a head in the attention of a resampler.
+pub(super) const RESAMPLER_HEAD: usize = 128;
 
 /// A device that cannot take the weights, which is no fault of the file.
 fn failed(error: candle_core::Error) -> LoadError {

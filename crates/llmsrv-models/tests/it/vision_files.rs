@@ -118,6 +118,14 @@ pub(crate) const EYES: &[Eyes] = &[
         exchanged: false,
         dtype: TensorType::F32,
     },
+    Eyes {
+        name: "minicpm_eyes",
+        decoder: "qwen2",
+        projector: "resampler",
+        class: false,
+        exchanged: true,
+        dtype: TensorType::F32,
+    },
 ];
 
 const IMAGE: usize = 28;
@@ -132,8 +140,11 @@ const BREAK: usize = 12;
 /// Rows that an image for Gemma 4 has at the most, and patches on a side of one.
 pub(crate) const ROWS: usize = 12;
 const MERGE: usize = 3;
-/// Elements of an embedding of every tiny decoder.
+/// Elements of an embedding of most tiny decoders.
 pub(crate) const OUT: usize = 64;
+/// Rows of a view, and positions on a side of the grid, of a resampler.
+const QUERIES: usize = 3;
+const GRID: usize = 6;
 
 impl Eyes {
     /// It reads images in their own size.
@@ -156,8 +167,21 @@ impl Eyes {
         self.projector == "qwen2.5vl_merger"
     }
 
-    pub(crate) fn decoder(&self) -> &'static Case {
-        CASES.iter().find(|case| case.name == self.decoder).unwrap()
+    /// It sees images in slices, each in a number of rows.
+    fn is_minicpm(&self) -> bool {
+        self.projector == "resampler"
+    }
+
+    pub(crate) fn decoder(&self) -> Case {
+        let known = CASES.iter().find(|case| case.name == self.decoder);
+        let mut case = *known.unwrap();
+        case.parts.width = self.out();
+        case
+    }
+
+    /// Elements of an embedding of its decoder. A resampler has a head for every 128 of them.
+    pub(crate) fn out(&self) -> usize {
+        if self.is_minicpm() { 4 * OUT } else { OUT }
     }
 
     pub(crate) fn decoder_file(&self) -> File {
@@ -238,6 +262,9 @@ impl Eyes {
         } else if !self.is_qwen() && !self.is_gemma4() {
             metadata.set("clip.use_gelu", !self.class);
         }
+        if self.is_minicpm() {
+            metadata.set("clip.minicpmv_version", 3i32);
+        }
         if self.is_gemma4() {
             let pixels = ROWS * (MERGE * PATCH).pow(2);
             metadata.set("clip.vision.image_max_pixels", pixels as u32);
@@ -280,7 +307,7 @@ impl Eyes {
         if self.merges() {
             metadata.set("clip.vision.spatial_merge_size", 2u32);
         }
-        let own_size = self.is_qwen() || self.is_gemma4();
+        let own_size = self.is_qwen() || self.is_gemma4() || self.is_minicpm();
         let eps = if own_size { 1e-6f32 } else { 1e-5 };
         metadata.set("clip.vision.attention.layer_norm_epsilon", eps);
         let (mean, deviation) = if self.is_gemma4() {
@@ -324,7 +351,11 @@ impl Eyes {
             };
             return list.into_iter().map(as_u64).collect();
         }
-        let n_positions = n_patches + usize::from(self.class);
+        let n_positions = if self.is_minicpm() {
+            GRID * GRID
+        } else {
+            n_patches + usize::from(self.class)
+        };
         add("v.position_embd.weight", &[WIDTH, n_positions]);
         if self.class {
             add("v.class_embd", &[WIDTH]);
@@ -355,7 +386,9 @@ impl Eyes {
             add(up, HIDDEN, Some(WIDTH));
             add(down, WIDTH, Some(HIDDEN));
         }
-        if self.projector == "gemma3" {
+        if self.is_minicpm() {
+            self.add_resampler(&mut add);
+        } else if self.projector == "gemma3" {
             add("v.post_ln.weight", &[WIDTH]);
             add("v.post_ln.bias", &[WIDTH]);
             add("mm.soft_emb_norm.weight", &[WIDTH]);
@@ -489,6 +522,24 @@ impl Eyes {
         add("v.token_embd.img_break", &[OUT]);
     }
 
+    /// Adds the tensors behind the layers of an encoder of MiniCPM-V.
+    fn add_resampler(&self, add: &mut dyn FnMut(&str, &[usize])) {
+        let out = self.out();
+        add("v.post_ln.weight", &[WIDTH]);
+        add("v.post_ln.bias", &[WIDTH]);
+        add("resampler.query", &[out, QUERIES]);
+        add("resampler.kv.weight", &[WIDTH, out]);
+        for norm in ["ln_q", "ln_kv", "ln_post"] {
+            add(&format!("resampler.{norm}.weight"), &[out]);
+            add(&format!("resampler.{norm}.bias"), &[out]);
+        }
+        for part in ["q", "k", "v", "out"] {
+            add(&format!("resampler.attn.{part}.weight"), &[out, out]);
+            add(&format!("resampler.attn.{part}.bias"), &[out]);
+        }
+        add("resampler.proj.weight", &[out, out]);
+    }
+
     /// Adds the tensors of an encoder of GLM-OCR behind the first one.
     fn add_glm(add: &mut dyn FnMut(&str, &[usize])) {
         add("v.patch_embd.weight.1", &[PATCH, PATCH, 3, WIDTH]);
@@ -552,6 +603,7 @@ impl Eyes {
                     0.2
                 },
             ),
+            "resampler.attn.q.weight" | "resampler.attn.k.weight" => (0.0, 0.25),
             name if name.contains("attn_q") || name.contains("attn_k") => (0.0, 0.6),
             _ => (0.0, 1.7 / (shape[0] as f32).sqrt()),
         };

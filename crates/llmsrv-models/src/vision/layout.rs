@@ -1,0 +1,102 @@
+//! What stands in the prompt in the place of an image: its rows, and the text around and between them that
+//! its model was trained with.
+
+use std::borrow::Cow;
+
+use llmsrv_engine::Part;
+
+use super::{
+    config::Kind,
+    tiles::{Cut, Rule},
+};
+
+/// An image of one view.
+pub(super) fn of_one(kind: Kind, n_rows: usize) -> Vec<Part> {
+    let (before, after) = match kind {
+        Kind::Gemma3 => ("\n\n<start_of_image>", "<end_of_image>\n\n"),
+        Kind::Gemma4 => ("<|image>", "<image|>"),
+        Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => ("<|vision_start|>", "<|vision_end|>"),
+        Kind::Pixtral => ("", "[IMG_END]"),
+        Kind::Glm => ("<|begin_of_image|>", "<|end_of_image|>"),
+        // Most of them always in views.
+        Kind::Mlp | Kind::MiniCpm => ("", ""),
+    };
+    vec![Part::text(before), Part::Rows(n_rows), Part::text(after)]
+}
+
+/// An image in views of `n_rows` rows each, the last of them perhaps its tiles together.
+pub(super) fn of_views(rule: &Rule, cut: &Cut, n_rows: usize) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut rows = |before: Cow<'static, str>, after: &'static str| {
+        parts.extend([Part::Text(before), Part::Rows(n_rows), Part::text(after)]);
+    };
+    let (across, down) = cut.tiles;
+    match rule {
+        Rule::Kept { .. } => return vec![Part::Rows(n_rows + cut.n_shown())],
+        Rule::Slices { nested } => {
+            rows("<image>".into(), "</image>");
+            let (begin, end) = if *nested {
+                ("<image>", "</image>")
+            } else {
+                ("<slice>", "</slice>")
+            };
+            for place in places(across, down) {
+                let before = match place {
+                    (0, 0) if *nested => "<slice>",
+                    (1.., 0) => "\n",
+                    _ => "",
+                };
+                rows(format!("{before}{begin}").into(), end);
+            }
+            if *nested && across > 0 {
+                parts.push(Part::text("</slice>"));
+            }
+            parts.push(Part::text("\n"));
+        }
+    }
+    parts
+}
+
+/// Line and column of each tile.
+fn places(across: usize, down: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..down).flat_map(move |line| (0..across).map(move |column| (line, column)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vision::tiles::Tiles;
+
+    /// What stands in the place of an image of that size, a star for each view.
+    fn shown(rule: Rule, side: usize, size: (u32, u32)) -> String {
+        let tiles = Tiles {
+            rule,
+            side,
+            patch_size: 14,
+        };
+        let parts = of_views(&tiles.rule, &tiles.cut(size), 1).into_iter();
+        let text = parts.map(|part| match part {
+            Part::Text(text) => text.into_owned(),
+            Part::Rows(n) => "*".repeat(n),
+        });
+        text.collect()
+    }
+
+    /// By the processors of the published models.
+    #[test]
+    fn slices_stand_in_marks() {
+        let slices = |nested, size| shown(Rule::Slices { nested }, 448, size);
+        assert_eq!(slices(false, (448, 448)), "<image>*</image>\n");
+        assert_eq!(slices(true, (448, 448)), "<image>*</image>\n");
+        let slice = "<slice>*</slice>";
+        assert_eq!(
+            slices(false, (1152, 896)),
+            format!("<image>*</image>{slice}{slice}{slice}\n{slice}{slice}{slice}\n")
+        );
+        let image = "<image>*</image>";
+        assert_eq!(
+            slices(true, (1152, 896)),
+            format!("{image}<slice>{image}{image}{image}\n{image}{image}{image}</slice>\n")
+        );
+    }
+}
