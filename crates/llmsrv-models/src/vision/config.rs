@@ -95,6 +95,9 @@ pub(super) enum Kind {
     /// A number of queries that look at the patches: MiniCPM-V 2.5 to 4.5, MiniCPM-o
     /// (<https://arxiv.org/abs/2408.01800>).
     MiniCpm,
+    /// Squares of patches side by side through a matrix: Idefics 3 (<https://arxiv.org/abs/2408.12637>),
+    /// SmolVLM 1 and 2.
+    Idefics3,
 }
 
 /// What size an image is brought to before it is cut into patches.
@@ -170,7 +173,7 @@ pub(super) enum Activation {
     Silu,
 }
 
-const KINDS: [(&str, Kind); 9] = [
+const KINDS: [(&str, Kind); 10] = [
     ("mlp", Kind::Mlp),
     ("gemma3", Kind::Gemma3),
     ("qwen2vl_merger", Kind::Qwen2),
@@ -180,6 +183,7 @@ const KINDS: [(&str, Kind); 9] = [
     ("pixtral", Kind::Pixtral),
     ("glm4v", Kind::Glm),
     ("resampler", Kind::MiniCpm),
+    ("idefics3", Kind::Idefics3),
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
@@ -213,16 +217,26 @@ impl Kind {
     /// Whether the decoder rotates rows by their place in the image.
     pub(super) fn has_grid(self) -> bool {
         match self {
-            Kind::Mlp | Kind::Gemma3 | Kind::Gemma4 | Kind::Pixtral | Kind::MiniCpm => false,
+            Kind::Mlp
+            | Kind::Gemma3
+            | Kind::Gemma4
+            | Kind::Pixtral
+            | Kind::MiniCpm
+            | Kind::Idefics3 => false,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => true,
         }
+    }
+
+    /// Whether all patches of a square side of an image become rows, `merge` times `merge` of them one.
+    fn merges_squares(self) -> bool {
+        self == Kind::Idefics3
     }
 
     /// How heads turn by the place of their patch. The converter of projector files brings the pairs of
     /// Pixtral together, that of the library's files does not.
     fn turn(self, location: Location) -> Option<Turn> {
         match self {
-            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm => None,
+            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm | Kind::Idefics3 => None,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => Some(Turn {
                 base: 10_000.0,
                 pairs: Pairs::HalfApart,
@@ -307,6 +321,9 @@ impl Config {
             (Kind::Gemma4, _) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(3),
+            (Kind::Idefics3, _) => source
+                .optional_count("vision.projector.scale_factor")?
+                .unwrap_or(1),
             (Kind::Gemma3, Location::Decoder) => {
                 let n_rows = source.optional_count("mm.tokens_per_image")?;
                 side / n_rows.unwrap_or(256).isqrt()
@@ -316,11 +333,16 @@ impl Config {
             Some(_) => MOST_MERGED,
             None => side,
         };
+        if kind.merges_squares() && !side.is_multiple_of(merge) {
+            return Err(invalid(format!(
+                "{merge} of {side} patches on a side become one row"
+            )));
+        }
         if !(1..=most).contains(&merge) {
             return Err(invalid(format!("{merge} of {most} patches become one row")));
         }
         let sizing = match kind {
-            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm => Sizing::Square(image_size),
+            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm | Kind::Idefics3 => Sizing::Square(image_size),
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => {
                 let (least_pixels, most_pixels) = own_size(source, kind, patch_size * merge)?;
                 Sizing::Own {
@@ -351,6 +373,7 @@ impl Config {
         let rule = match kind {
             Kind::Mlp if has_lines => Rule::kept(source, image_size, side)?,
             Kind::MiniCpm => Some(slices(source)?),
+            Kind::Idefics3 => Some(Rule::longest(source, image_size)?),
             _ => None,
         };
         let tiles = rule.map(|rule| Tiles {
@@ -432,9 +455,12 @@ impl Config {
             n_layers,
             norm: match kind {
                 Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => NormKind::Rms,
-                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 | Kind::MiniCpm => {
-                    NormKind::Layer
-                }
+                Kind::Mlp
+                | Kind::Gemma3
+                | Kind::Qwen2
+                | Kind::Qwen3
+                | Kind::MiniCpm
+                | Kind::Idefics3 => NormKind::Layer,
             },
             eps: source
                 .first_positive(&[
@@ -442,7 +468,12 @@ impl Config {
                     "vision.attention.layer_norm_rms_epsilon",
                 ])?
                 .unwrap_or(match kind {
-                    Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Gemma4 | Kind::MiniCpm => 1e-6,
+                    Kind::Qwen2
+                    | Kind::Qwen25
+                    | Kind::Qwen3
+                    | Kind::Gemma4
+                    | Kind::MiniCpm
+                    | Kind::Idefics3 => 1e-6,
                     Kind::Mlp | Kind::Gemma3 | Kind::Pixtral | Kind::Glm => 1e-5,
                 }),
             windows,
@@ -546,7 +577,7 @@ impl Config {
     /// Returns how an image of a size that [`Config::fitted`] gave is cut into patches.
     pub(super) fn tiling(&self, (width, height): (u32, u32)) -> Tiling {
         let [width, height] = [width, height].map(|side| side as usize / self.patch_size);
-        if self.turn.is_none() {
+        if self.turn.is_none() && !self.kind.merges_squares() {
             return Tiling::in_lines(width, height);
         }
         let (width, height) = (width / self.merge, height / self.merge);

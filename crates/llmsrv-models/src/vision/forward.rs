@@ -292,7 +292,13 @@ impl Encoder {
         if let Some(weights) = &merger.norm {
             rows = norm(&rows, weights, &self.config)?;
         }
-        linear(&linear(&rows, &merger.first)?.gelu_erf()?, &merger.second)
+        for (idx, matrix) in merger.matrices.iter().enumerate() {
+            if idx > 0 {
+                rows = rows.gelu_erf()?;
+            }
+            rows = linear(&rows, matrix)?;
+        }
+        Ok(rows)
     }
 
     /// Makes a row of each square of patches, element by element: the first of all patches, then the

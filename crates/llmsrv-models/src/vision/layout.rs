@@ -19,7 +19,7 @@ pub(super) fn of_one(kind: Kind, n_rows: usize) -> Vec<Part> {
         Kind::Pixtral => ("", "[IMG_END]"),
         Kind::Glm => ("<|begin_of_image|>", "<|end_of_image|>"),
         // Most of them always in views.
-        Kind::Mlp | Kind::MiniCpm => ("", ""),
+        Kind::Mlp | Kind::MiniCpm | Kind::Idefics3 => ("", ""),
     };
     vec![Part::text(before), Part::Rows(n_rows), Part::text(after)]
 }
@@ -52,6 +52,16 @@ pub(super) fn of_views(rule: &Rule, cut: &Cut, n_rows: usize) -> Vec<Part> {
                 parts.push(Part::text("</slice>"));
             }
             parts.push(Part::text("\n"));
+        }
+        Rule::Longest { .. } => {
+            for (line, column) in places(across, down) {
+                let (line, column, is_last) = (line + 1, column + 1, column + 1 == across);
+                let label = format!("<fake_token_around_image><row_{line}_col_{column}>");
+                rows(label.into(), if is_last { "\n" } else { "" });
+            }
+            let gap = if across > 0 { "\n" } else { "" };
+            let label = format!("{gap}<fake_token_around_image><global-img>");
+            rows(label.into(), "<fake_token_around_image>");
         }
     }
     parts
@@ -98,5 +108,21 @@ mod tests {
             slices(true, (1152, 896)),
             format!("{image}<slice>{image}{image}{image}\n{image}{image}{image}</slice>\n")
         );
+    }
+
+    #[test]
+    fn tiles_of_idefics_have_labels() {
+        let longest = Some(1024);
+        assert_eq!(
+            shown(Rule::Longest { longest }, 512, (1024, 600)),
+            "<fake_token_around_image><row_1_col_1>*<fake_token_around_image><row_1_col_2>*\n\
+             <fake_token_around_image><row_2_col_1>*<fake_token_around_image><row_2_col_2>*\n\
+             \n<fake_token_around_image><global-img>*<fake_token_around_image>"
+        );
+        let alone = "<fake_token_around_image><global-img>*<fake_token_around_image>";
+        let longest = Some(512);
+        assert_eq!(shown(Rule::Longest { longest }, 512, (1024, 600)), alone);
+        let longest = None;
+        assert_eq!(shown(Rule::Longest { longest }, 512, (1024, 600)), alone);
     }
 }

@@ -112,8 +112,8 @@ impl Vision for Reader {
             return Ok(image);
         }
         let cut = self.cut(bytes)?;
-        let views = match &cut {
-            Some(cut) => pixels::views(bytes, cut)?,
+        let views = match self.config.rule().zip(cut.as_ref()) {
+            Some((rule, cut)) => pixels::views(bytes, rule, cut)?,
             None => vec![pixels::view(bytes, self.config.kind, self.fitted(bytes)?)?],
         };
         let started = std::time::Instant::now();

@@ -11,7 +11,7 @@ use llmsrv_engine::ImageError;
 use super::{
     config::{Config, Kind},
     resample::{Filter, resample},
-    tiles::Cut,
+    tiles::{Cut, Rule},
     tiling::Tiling,
 };
 
@@ -25,17 +25,25 @@ pub(super) fn view(bytes: &[u8], kind: Kind, size: (u32, u32)) -> Result<RgbImag
     Ok(fitted(decode(bytes)?, kind, size))
 }
 
-/// Decodes an image and returns views of it: all of it, then its tiles, line by line.
-pub(super) fn views(bytes: &[u8], cut: &Cut) -> Result<Vec<RgbImage>, ImageError> {
-    let image = decode(bytes)?;
+/// Decodes an image and returns views of it: its tiles, line by line, and all of it before or behind them.
+pub(super) fn views(bytes: &[u8], rule: &Rule, cut: &Cut) -> Result<Vec<RgbImage>, ImageError> {
+    let mut image = decode(bytes)?;
     let scaled = |image: &RgbImage, (width, height): (u32, u32)| {
-        resample(image, width.max(1), height.max(1), Filter::Bicubic)
+        resample(image, width.max(1), height.max(1), rule.filter())
     };
-    let mut views = vec![scaled(&image, cut.whole)];
+    let mut whole = None;
+    if !rule.scales_whole_again() {
+        whole = Some(scaled(&image, cut.whole));
+    }
+    let mut views = Vec::new();
     let (across, down) = (cut.tiles.0 as u32, cut.tiles.1 as u32);
     let (width, height) = cut.tile;
+    if across * down > 0 || whole.is_none() {
+        for size in &cut.scaled {
+            image = scaled(&image, *size);
+        }
+    }
     if across * down > 0 {
-        let image = scaled(&image, cut.scaled);
         let mut large = RgbImage::new(across * width, down * height);
         let (left, top) = cut.offset;
         imageops::replace(&mut large, &image, left.into(), top.into());
@@ -43,6 +51,13 @@ pub(super) fn views(bytes: &[u8], cut: &Cut) -> Result<Vec<RgbImage>, ImageError
         let places = (0..down).flat_map(|y| (0..across).map(move |x| (x, y)));
         views.extend(places.map(|(x, y)| tile(x, y).to_image()));
     }
+    let whole = whole.unwrap_or_else(|| scaled(&image, cut.whole));
+    let at = if rule.begins_with_whole() {
+        0
+    } else {
+        views.len()
+    };
+    views.insert(at, whole);
     Ok(views)
 }
 
@@ -120,8 +135,8 @@ fn fitted(image: RgbImage, kind: Kind, (width, height): (u32, u32)) -> RgbImage 
         Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => {
             return resample(&image, width, height, Filter::Bicubic);
         }
-        // MiniCPM-V sees views, not squares.
-        Kind::Mlp | Kind::MiniCpm => (Filter::Bicubic, Rgb([122, 116, 104])),
+        // The others see views, not squares.
+        Kind::Mlp | Kind::MiniCpm | Kind::Idefics3 => (Filter::Bicubic, Rgb([122, 116, 104])),
         Kind::Gemma3 => (Filter::Bilinear, Rgb([0, 0, 0])),
     };
     let (width, height) = image.dimensions();

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use llmsrv_engine::LoadError;
 
+use super::resample::Filter;
 use crate::source::{Source, invalid};
 
 /// How images may be cut.
@@ -36,6 +37,12 @@ pub(super) enum Rule {
         /// All tiles stand within one pair of marks (MiniCPM-V 2.5), not each in its own.
         nested: bool,
     },
+    /// The tiles that an image fills whose longer side has been brought to `longest` pixels (Idefics 3,
+    /// <https://arxiv.org/abs/2408.12637>). `None`: the whole image alone.
+    Longest {
+        /// Pixels.
+        longest: Option<usize>,
+    },
 }
 
 /// How one image is cut.
@@ -45,8 +52,8 @@ pub(super) struct Cut {
     pub tiles: (usize, usize),
     /// Width and height of a tile in pixels.
     pub tile: (u32, u32),
-    /// What the image is scaled to for them.
-    pub scaled: (u32, u32),
+    /// What the image is scaled to for them, one after the other.
+    pub scaled: Vec<(u32, u32)>,
     /// Where it lies in the tiles, from the left and the top; what is beside it is black.
     pub offset: (u32, u32),
     /// What the whole image is stretched to.
@@ -89,6 +96,37 @@ impl Rule {
         })?;
         Ok(Some(Rule::Kept { choices, n_rows }))
     }
+
+    /// Reads how long the longer side of an image for Idefics 3 is, in tiles of `side` pixels.
+    pub(super) fn longest(source: &Source, side: usize) -> Result<Rule, LoadError> {
+        let key = "vision.preproc_image_size";
+        let longest = source.optional_count(key)?;
+        if let Some(longest) = longest.filter(|longest| longest.div_ceil(side) > MOST_BESIDE) {
+            let key = source.full(key);
+            return Err(invalid(format!(
+                "{key} is {longest}, more than {MOST_BESIDE} tiles of {side} pixels"
+            )));
+        }
+        Ok(Rule::Longest { longest })
+    }
+
+    /// How images are scaled.
+    pub(super) fn filter(&self) -> Filter {
+        match self {
+            Rule::Kept { .. } | Rule::Slices { .. } => Filter::Bicubic,
+            Rule::Longest { .. } => Filter::Lanczos,
+        }
+    }
+
+    /// Whether the whole image comes before its tiles, or behind.
+    pub(super) fn begins_with_whole(&self) -> bool {
+        matches!(self, Rule::Kept { .. } | Rule::Slices { .. })
+    }
+
+    /// Whether the whole image is made smaller from what the tiles show, not from the image itself.
+    pub(super) fn scales_whole_again(&self) -> bool {
+        matches!(self, Rule::Longest { .. })
+    }
 }
 
 impl Tiles {
@@ -100,6 +138,9 @@ impl Tiles {
                 counts.max().unwrap_or(1)
             }
             Rule::Slices { .. } => MOST_SLICES,
+            Rule::Longest { longest } => {
+                longest.map_or(1, |longest| longest.div_ceil(self.side).pow(2))
+            }
         }
     }
 
@@ -109,6 +150,7 @@ impl Tiles {
         match &self.rule {
             Rule::Kept { choices, n_rows } => self.kept(size, choices, *n_rows),
             Rule::Slices { .. } => self.slices(size),
+            Rule::Longest { longest } => self.longest(size, *longest),
         }
     }
 
@@ -119,7 +161,7 @@ impl Tiles {
         Cut {
             tiles: if across * down > 1 { tiles } else { (0, 0) },
             tile: (side, side),
-            scaled: (across as u32 * side, down as u32 * side),
+            scaled: vec![(across as u32 * side, down as u32 * side)],
             offset: (0, 0),
             whole: (side, side),
             shown: [0..0, 0..0],
@@ -171,7 +213,7 @@ impl Tiles {
         Cut {
             tiles,
             tile: (side, side),
-            scaled,
+            scaled: vec![scaled],
             offset: (offset(across, scaled.0), offset(down, scaled.1)),
             whole: (side, side),
             shown,
@@ -203,7 +245,7 @@ impl Tiles {
         Cut {
             tiles: best,
             tile,
-            scaled: (tile.0 * best.0 as u32, tile.1 * best.1 as u32),
+            scaled: vec![(tile.0 * best.0 as u32, tile.1 * best.1 as u32)],
             whole: self.resized(size, false),
             ..self.grid((1, 1))
         }
@@ -220,6 +262,36 @@ impl Tiles {
         }
         let whole = |side: f64| whole_steps(side, self.patch_size) as u32;
         (whole(width), whole(height))
+    }
+
+    fn longest(&self, [width, height]: [f64; 2], longest: Option<usize>) -> Cut {
+        let Some(longest) = longest else {
+            return self.grid((1, 1));
+        };
+        let longest = longest as f64;
+        let ratio = width / height;
+        let even = |side: f64| {
+            let side = side.trunc();
+            (side + side % 2.0).max(1.0)
+        };
+        let first = if width >= height {
+            [longest, even(longest / ratio)]
+        } else {
+            [even(longest * ratio), longest]
+        };
+        let ratio = first[0] / first[1];
+        let tiles = |pixels: f64| (pixels / self.side as f64).ceil();
+        let pixels = |tiles: f64| tiles * self.side as f64;
+        let (across, down) = if first[0] >= first[1] {
+            let across = tiles(first[0]);
+            (across, tiles((pixels(across) / ratio).trunc()))
+        } else {
+            let down = tiles(first[1]);
+            (tiles((pixels(down) * ratio).trunc()), down)
+        };
+        let mut cut = self.grid((across as usize, down as usize));
+        cut.scaled.insert(0, (first[0] as u32, first[1] as u32));
+        cut
     }
 
     /// Puts the rows of the whole image and of its tiles, line by line, in the order in which the decoder
@@ -270,6 +342,8 @@ const MOST_CHOICES: usize = 64;
 const MOST_PIXELS: usize = 16 << 20;
 /// What the models of the family were trained with.
 const MOST_SLICES: usize = 9;
+/// Tiles on a side of an image; published models have four.
+const MOST_BESIDE: usize = 6;
 
 #[cfg(test)]
 mod tests {
@@ -308,7 +382,7 @@ mod tests {
             let expected = Cut {
                 tiles: tiles_of_it,
                 tile: (336, 336),
-                scaled,
+                scaled: vec![scaled],
                 offset: ((width - scaled.0) / 2, (height - scaled.1) / 2),
                 whole: (336, 336),
                 shown: [lines, columns],
@@ -334,10 +408,34 @@ mod tests {
             let cut = tiles.cut(size);
             assert_eq!((cut.tiles, cut.whole), (tiles_of_it, whole), "{size:?}");
             if let Some((width, height)) = scaled {
-                assert_eq!(cut.scaled, (width, height), "{size:?}");
+                assert_eq!(cut.scaled, [(width, height)], "{size:?}");
                 let (across, down) = (tiles_of_it.0 as u32, tiles_of_it.1 as u32);
                 assert_eq!(cut.tile, (width / across, height / down), "{size:?}");
             }
+        }
+    }
+
+    /// By the functions of transformers' image processor for Idefics 3.
+    #[test]
+    fn idefics_fills_tiles() {
+        let tiles = tiles(
+            Rule::Longest {
+                longest: Some(2048),
+            },
+            512,
+        );
+        for (size, first, second) in [
+            ((448, 448), (2048, 2048), (2048, 2048)),
+            ((2048, 1000), (2048, 1000), (2048, 1024)),
+            ((1152, 896), (2048, 1592), (2048, 2048)),
+            ((300, 2000), (308, 2048), (512, 2048)),
+            ((3000, 10), (2048, 6), (2048, 512)),
+            ((513, 512), (2048, 2044), (2048, 2048)),
+        ] {
+            let cut = tiles.cut(size);
+            assert_eq!(cut.scaled, [first, second], "{size:?}");
+            let (width, height) = (second.0 as usize, second.1 as usize);
+            assert_eq!(cut.tiles, (width / 512, height / 512), "{size:?}");
         }
     }
 
@@ -346,7 +444,7 @@ mod tests {
         let cut = Cut {
             tiles: (2, 1),
             tile: (0, 0),
-            scaled: (0, 0),
+            scaled: Vec::new(),
             offset: (0, 0),
             whole: (0, 0),
             shown: [1..2, 0..3],

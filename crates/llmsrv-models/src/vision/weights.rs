@@ -65,9 +65,8 @@ pub(super) struct Layer {
 pub(super) struct Merger {
     /// Norm of all that is side by side.
     pub norm: Option<Norm>,
-    /// Two matrices, GELU between.
-    pub first: Linear,
-    pub second: Linear,
+    /// Matrices, GELU between them.
+    pub matrices: Vec<Linear>,
 }
 
 /// What comes after the transformer.
@@ -275,7 +274,8 @@ impl Weights {
                 | Kind::Qwen25
                 | Kind::Gemma4
                 | Kind::Glm
-                | Kind::MiniCpm => &MMPROJ,
+                | Kind::MiniCpm
+                | Kind::Idefics3 => &MMPROJ,
             },
         };
         let loader = Loader {
@@ -535,8 +535,10 @@ impl Loader<'_> {
         let hidden = self.source.n_rows(&format!("{first}.weight")).unwrap_or(0);
         Ok(Merger {
             norm: None,
-            first: self.linear(first, hidden, merged)?,
-            second: self.linear(second, out_width, hidden)?,
+            matrices: vec![
+                self.linear(first, hidden, merged)?,
+                self.linear(second, out_width, hidden)?,
+            ],
         })
     }
 
@@ -566,7 +568,12 @@ impl Loader<'_> {
                 Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => {
                     Some(self.linear(&name("ffn_gate"), hidden, width)?)
                 }
-                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 | Kind::MiniCpm => None,
+                Kind::Mlp
+                | Kind::Gemma3
+                | Kind::Qwen2
+                | Kind::Qwen3
+                | Kind::MiniCpm
+                | Kind::Idefics3 => None,
             },
             up: self.linear(&name(up), hidden, width)?,
             down: self.linear(&name(down), width, hidden)?,
@@ -632,6 +639,13 @@ impl Loader<'_> {
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
                 let merger = self.merger(self.names.merger, out_width)?;
                 Ok(Projector::Merger(merger))
+            }
+            Kind::Idefics3 => {
+                let merged = self.config.merge.pow(2) * width;
+                Ok(Projector::Merger(Merger {
+                    norm: None,
+                    matrices: vec![self.linear("mm.model.fc", out_width, merged)?],
+                }))
             }
             Kind::Glm => {
                 let merge = self.config.merge;

@@ -1083,6 +1083,50 @@ fn lies_of_a_resampler_are_named() {
     assert!(error.contains("a resampler of 64 elements"), "{error}");
 }
 
+#[test]
+fn lies_of_an_idefics_projector_are_named() {
+    assert_eq!(load_error("idefics3_eyes", &|_| {}), "none");
+    for (key, value, words) in [
+        ("image_size", 0, "clip.vision.image_size is missing"),
+        ("image_size", 66 * 7, "66 patches on a side of a tile"),
+        ("image_size", 35, "2 of 5 patches on a side become one row"),
+        ("image_size", 14, "v.position_embd.weight has shape"),
+        ("patch_size", 14, "v.patch_embd.weight has shape"),
+        ("projector.scale_factor", 4, "mm.model.fc.weight has shape"),
+        (
+            "projector.scale_factor",
+            5,
+            "5 of 4 patches on a side become one row",
+        ),
+        (
+            "preproc_image_size",
+            6 * 28 + 1,
+            "more than 6 tiles of 28 pixels",
+        ),
+        (
+            "preproc_image_size",
+            1 << 30,
+            "more than 6 tiles of 28 pixels",
+        ),
+        ("feed_forward_length", 47, "v.blk.0.ffn_"),
+    ] {
+        let found = load_error("idefics3_eyes", &|file| {
+            let key = format!("clip.vision.{key}");
+            file.metadata.set(key, value as u32);
+        });
+        assert!(found.contains(words), "{key} {value}: {found}");
+        assert!(found.starts_with("invalid model file: "), "{found}");
+        assert!(!found.contains('\n'), "{found:?}");
+    }
+    // A file that does not say how large images become has no tiles.
+    let eyes = named("idefics3_eyes");
+    let mut file = eyes.file();
+    file.metadata.set("clip.vision.preproc_image_size", 0u32);
+    let loaded = load_bytes(&eyes.decoder_file().bytes(), &file.bytes(), "cpu").unwrap();
+    let png = Picture::new("alone", 90, 40).png();
+    assert_eq!(n_rows(&*loaded.vision.unwrap(), &png).unwrap(), 4);
+}
+
 /// A tile gives the rows that it would give as an image; here its sides are no whole number of patches.
 #[test]
 fn tiles_are_images_of_their_own() {

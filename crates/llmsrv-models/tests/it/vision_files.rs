@@ -126,6 +126,14 @@ pub(crate) const EYES: &[Eyes] = &[
         exchanged: true,
         dtype: TensorType::F32,
     },
+    Eyes {
+        name: "idefics3_eyes",
+        decoder: "llama",
+        projector: "idefics3",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
 ];
 
 const IMAGE: usize = 28;
@@ -165,6 +173,11 @@ impl Eyes {
     /// It has windows, and norms without biases.
     fn is_qwen25(&self) -> bool {
         self.projector == "qwen2.5vl_merger"
+    }
+
+    /// It sees images in tiles with labels.
+    fn is_idefics3(&self) -> bool {
+        self.projector == "idefics3"
     }
 
     /// It sees images in slices, each in a number of rows.
@@ -264,6 +277,10 @@ impl Eyes {
         }
         if self.is_minicpm() {
             metadata.set("clip.minicpmv_version", 3i32);
+        }
+        if self.is_idefics3() {
+            // Three tiles.
+            metadata.set("clip.vision.preproc_image_size", 3 * IMAGE as u32);
         }
         if self.is_gemma4() {
             let pixels = ROWS * (MERGE * PATCH).pow(2);
@@ -388,6 +405,10 @@ impl Eyes {
         }
         if self.is_minicpm() {
             self.add_resampler(&mut add);
+        } else if self.is_idefics3() {
+            add("v.post_ln.weight", &[WIDTH]);
+            add("v.post_ln.bias", &[WIDTH]);
+            add("mm.model.fc.weight", &[4 * WIDTH, OUT]);
         } else if self.projector == "gemma3" {
             add("v.post_ln.weight", &[WIDTH]);
             add("v.post_ln.bias", &[WIDTH]);
