@@ -98,6 +98,9 @@ pub(super) enum Kind {
     /// Squares of patches side by side through a matrix: Idefics 3 (<https://arxiv.org/abs/2408.12637>),
     /// SmolVLM 1 and 2.
     Idefics3,
+    /// The same through a norm and two matrices: InternVL 2.5, 3 and 3.5
+    /// (<https://arxiv.org/abs/2404.16821>).
+    InternVl,
 }
 
 /// What size an image is brought to before it is cut into patches.
@@ -173,7 +176,7 @@ pub(super) enum Activation {
     Silu,
 }
 
-const KINDS: [(&str, Kind); 10] = [
+const KINDS: [(&str, Kind); 11] = [
     ("mlp", Kind::Mlp),
     ("gemma3", Kind::Gemma3),
     ("qwen2vl_merger", Kind::Qwen2),
@@ -184,6 +187,7 @@ const KINDS: [(&str, Kind); 10] = [
     ("glm4v", Kind::Glm),
     ("resampler", Kind::MiniCpm),
     ("idefics3", Kind::Idefics3),
+    ("internvl", Kind::InternVl),
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
@@ -222,21 +226,22 @@ impl Kind {
             | Kind::Gemma4
             | Kind::Pixtral
             | Kind::MiniCpm
-            | Kind::Idefics3 => false,
+            | Kind::Idefics3
+            | Kind::InternVl => false,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => true,
         }
     }
 
     /// Whether all patches of a square side of an image become rows, `merge` times `merge` of them one.
     fn merges_squares(self) -> bool {
-        self == Kind::Idefics3
+        matches!(self, Kind::Idefics3 | Kind::InternVl)
     }
 
     /// How heads turn by the place of their patch. The converter of projector files brings the pairs of
     /// Pixtral together, that of the library's files does not.
     fn turn(self, location: Location) -> Option<Turn> {
         match self {
-            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm | Kind::Idefics3 => None,
+            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm | Kind::Idefics3 | Kind::InternVl => None,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => Some(Turn {
                 base: 10_000.0,
                 pairs: Pairs::HalfApart,
@@ -324,6 +329,9 @@ impl Config {
             (Kind::Idefics3, _) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(1),
+            (Kind::InternVl, _) => source
+                .optional_count("vision.projector.scale_factor")?
+                .unwrap_or(2),
             (Kind::Gemma3, Location::Decoder) => {
                 let n_rows = source.optional_count("mm.tokens_per_image")?;
                 side / n_rows.unwrap_or(256).isqrt()
@@ -342,7 +350,9 @@ impl Config {
             return Err(invalid(format!("{merge} of {most} patches become one row")));
         }
         let sizing = match kind {
-            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm | Kind::Idefics3 => Sizing::Square(image_size),
+            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm | Kind::Idefics3 | Kind::InternVl => {
+                Sizing::Square(image_size)
+            }
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => {
                 let (least_pixels, most_pixels) = own_size(source, kind, patch_size * merge)?;
                 Sizing::Own {
@@ -374,6 +384,7 @@ impl Config {
             Kind::Mlp if has_lines => Rule::kept(source, image_size, side)?,
             Kind::MiniCpm => Some(slices(source)?),
             Kind::Idefics3 => Some(Rule::longest(source, image_size)?),
+            Kind::InternVl => Some(Rule::shape(source)?),
             _ => None,
         };
         let tiles = rule.map(|rule| Tiles {
@@ -397,7 +408,9 @@ impl Config {
             _ if matches!(kind, Kind::Qwen25 | Kind::Glm) => Activation::Silu,
             // The projector files of Gemma 4 say nothing; its configuration does.
             _ if matches!(kind, Kind::Qwen3 | Kind::Gemma4) => Activation::Gelu,
-            (Some(true), _) if kind == Kind::Pixtral => Activation::ExactGelu,
+            (Some(true), _) if matches!(kind, Kind::Pixtral | Kind::InternVl) => {
+                Activation::ExactGelu
+            }
             _ if kind == Kind::Pixtral => Activation::Silu,
             _ if location == Location::Decoder => Activation::Gelu,
             (Some(true), _) => Activation::Gelu,
@@ -455,12 +468,15 @@ impl Config {
             n_layers,
             norm: match kind {
                 Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => NormKind::Rms,
+                // The encoder of the largest InternVL.
+                Kind::InternVl if !source.has("v.blk.0.ln1.bias") => NormKind::Rms,
                 Kind::Mlp
                 | Kind::Gemma3
                 | Kind::Qwen2
                 | Kind::Qwen3
                 | Kind::MiniCpm
-                | Kind::Idefics3 => NormKind::Layer,
+                | Kind::Idefics3
+                | Kind::InternVl => NormKind::Layer,
             },
             eps: source
                 .first_positive(&[
@@ -473,7 +489,8 @@ impl Config {
                     | Kind::Qwen3
                     | Kind::Gemma4
                     | Kind::MiniCpm
-                    | Kind::Idefics3 => 1e-6,
+                    | Kind::Idefics3
+                    | Kind::InternVl => 1e-6,
                     Kind::Mlp | Kind::Gemma3 | Kind::Pixtral | Kind::Glm => 1e-5,
                 }),
             windows,

@@ -11,7 +11,9 @@ use rayon::{ThreadPool, prelude::*};
 use super::{
     config::{Activation, Config, Pairs, Turn},
     tiling::Tiling,
-    weights::{Layer, Linear, Merger, Norm, Positions, Projector, RESAMPLER_HEAD, Weights},
+    weights::{
+        Layer, Linear, MERGER_EPS, Merger, Norm, Positions, Projector, RESAMPLER_HEAD, Weights,
+    },
 };
 use crate::arch::NormKind;
 
@@ -95,6 +97,9 @@ impl Encoder {
             if let Some(weights) = &layer.attention_post_norm {
                 attended = norm(&attended, weights, config)?;
             }
+            if let Some(scale) = &layer.attention_scale {
+                attended = attended.broadcast_mul(scale)?;
+            }
             x = (x + attended)?;
             let input = norm(&x, &layer.feed_forward_norm, config)?;
             let mut hidden = linear(&input, &layer.up)?;
@@ -105,6 +110,9 @@ impl Encoder {
             let mut delta = linear(&hidden, &layer.down)?;
             if let Some(weights) = &layer.feed_forward_post_norm {
                 delta = norm(&delta, weights, config)?;
+            }
+            if let Some(scale) = &layer.feed_forward_scale {
+                delta = delta.broadcast_mul(scale)?;
             }
             x = (x + delta)?;
             if let Some(merger) = &layer.deepstack {
@@ -131,8 +139,14 @@ impl Encoder {
         let (n, width) = x.dims2()?;
         let head_dim = width / n_heads;
         let heads = |weights: &Linear, weights_of_norm: Option<&Norm>| -> Result<Tensor> {
-            let mut heads = linear(x, weights)?.reshape((n, n_heads, head_dim))?;
-            if let Some(weights) = weights_of_norm {
+            let mut heads = linear(x, weights)?;
+            // Of all heads together.
+            let is_whole = |norm: &&Norm| norm.weight.elem_count() == width;
+            if let Some(weights) = weights_of_norm.filter(is_whole) {
+                heads = norm(&heads, weights, &self.config)?;
+            }
+            heads = heads.reshape((n, n_heads, head_dim))?;
+            if let Some(weights) = weights_of_norm.filter(|norm| !is_whole(norm)) {
                 heads = norm(&heads, weights, &self.config)?;
             }
             heads.transpose(0, 1)?.contiguous() // [heads, n, head_dim]
@@ -228,7 +242,7 @@ impl Encoder {
                 down,
             } => {
                 let rows = linear(&linear(&self.unfolded(x)?, merger)?, matrix)?;
-                let rows = normed(&rows, weights, NormKind::Layer, GLM_EPS)?.gelu_erf()?;
+                let rows = normed(&rows, weights, NormKind::Layer, MERGER_EPS)?.gelu_erf()?;
                 let hidden = (linear(&rows, gate)?.silu()? * linear(&rows, up)?)?;
                 self.in_order(&linear(&hidden, down)?, tiling)
             }
@@ -289,8 +303,8 @@ impl Encoder {
     /// Makes a row of each square of patches, which follow each other.
     fn merged(&self, x: &Tensor, merger: &Merger) -> Result<Tensor> {
         let mut rows = x.reshape(((), self.config.merge.pow(2) * self.config.width))?;
-        if let Some(weights) = &merger.norm {
-            rows = norm(&rows, weights, &self.config)?;
+        if let Some((weights, eps)) = &merger.norm {
+            rows = normed(&rows, weights, NormKind::Layer, *eps)?;
         }
         for (idx, matrix) in merger.matrices.iter().enumerate() {
             if idx > 0 {
@@ -553,5 +567,3 @@ fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
 }
 
 const ROWS_AT_ONCE: usize = 256;
-/// Added to the variance in the norm of its projector, which no file says.
-const GLM_EPS: f32 = 1e-5;

@@ -19,12 +19,12 @@ pub(super) fn of_one(kind: Kind, n_rows: usize) -> Vec<Part> {
         Kind::Pixtral => ("", "[IMG_END]"),
         Kind::Glm => ("<|begin_of_image|>", "<|end_of_image|>"),
         // Most of them always in views.
-        Kind::Mlp | Kind::MiniCpm | Kind::Idefics3 => ("", ""),
+        Kind::Mlp | Kind::MiniCpm | Kind::Idefics3 | Kind::InternVl => ("", ""),
     };
     vec![Part::text(before), Part::Rows(n_rows), Part::text(after)]
 }
 
-/// An image in views of `n_rows` rows each, the last of them perhaps its tiles together.
+/// An image in views of `n_rows` rows each.
 pub(super) fn of_views(rule: &Rule, cut: &Cut, n_rows: usize) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut rows = |before: Cow<'static, str>, after: &'static str| {
@@ -62,6 +62,14 @@ pub(super) fn of_views(rule: &Rule, cut: &Cut, n_rows: usize) -> Vec<Part> {
             let gap = if across > 0 { "\n" } else { "" };
             let label = format!("{gap}<fake_token_around_image><global-img>");
             rows(label.into(), "<fake_token_around_image>");
+        }
+        Rule::Shape { .. } => {
+            let n_rows = n_rows * (across * down + 1);
+            return vec![
+                Part::text("<img>"),
+                Part::Rows(n_rows),
+                Part::text("</img>\n"),
+            ];
         }
     }
     parts
@@ -108,6 +116,14 @@ mod tests {
             slices(true, (1152, 896)),
             format!("{image}<slice>{image}{image}{image}\n{image}{image}{image}</slice>\n")
         );
+    }
+
+    #[test]
+    fn all_views_of_internvl_stand_together() {
+        let (least, most) = (1, 12);
+        let views = |size| shown(Rule::Shape { least, most }, 448, size);
+        assert_eq!(views((100, 100)), "<img>*</img>\n");
+        assert_eq!(views((900, 300)), "<img>****</img>\n");
     }
 
     #[test]

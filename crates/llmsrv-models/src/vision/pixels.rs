@@ -136,7 +136,9 @@ fn fitted(image: RgbImage, kind: Kind, (width, height): (u32, u32)) -> RgbImage 
             return resample(&image, width, height, Filter::Bicubic);
         }
         // The others see views, not squares.
-        Kind::Mlp | Kind::MiniCpm | Kind::Idefics3 => (Filter::Bicubic, Rgb([122, 116, 104])),
+        Kind::Mlp | Kind::MiniCpm | Kind::Idefics3 | Kind::InternVl => {
+            (Filter::Bicubic, Rgb([122, 116, 104]))
+        }
         Kind::Gemma3 => (Filter::Bilinear, Rgb([0, 0, 0])),
     };
     let (width, height) = image.dimensions();

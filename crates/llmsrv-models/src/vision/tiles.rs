@@ -43,6 +43,14 @@ pub(super) enum Rule {
         /// Pixels.
         longest: Option<usize>,
     },
+    /// Of all grids of `least` to `most` tiles the one whose shape is nearest (InternVL 1.5,
+    /// <https://arxiv.org/abs/2404.16821>).
+    Shape {
+        /// Tiles at least.
+        least: usize,
+        /// Tiles at most.
+        most: usize,
+    },
 }
 
 /// How one image is cut.
@@ -110,10 +118,23 @@ impl Rule {
         Ok(Rule::Longest { longest })
     }
 
+    /// Reads how many tiles an image for InternVL has.
+    pub(super) fn shape(source: &Source) -> Result<Rule, LoadError> {
+        let least = source.optional_count("vision.preproc_min_tiles")?;
+        let most = source.optional_count("vision.preproc_max_tiles")?;
+        let (least, most) = (least.unwrap_or(1), most.unwrap_or(TILES_OF_INTERNVL));
+        if least > most || most > MOST_TILES {
+            return Err(invalid(format!(
+                "images have {least} to {most} tiles, not 1 to {MOST_TILES}"
+            )));
+        }
+        Ok(Rule::Shape { least, most })
+    }
+
     /// How images are scaled.
     pub(super) fn filter(&self) -> Filter {
         match self {
-            Rule::Kept { .. } | Rule::Slices { .. } => Filter::Bicubic,
+            Rule::Kept { .. } | Rule::Slices { .. } | Rule::Shape { .. } => Filter::Bicubic,
             Rule::Longest { .. } => Filter::Lanczos,
         }
     }
@@ -138,6 +159,7 @@ impl Tiles {
                 counts.max().unwrap_or(1)
             }
             Rule::Slices { .. } => MOST_SLICES,
+            Rule::Shape { most, .. } => *most,
             Rule::Longest { longest } => {
                 longest.map_or(1, |longest| longest.div_ceil(self.side).pow(2))
             }
@@ -151,6 +173,7 @@ impl Tiles {
             Rule::Kept { choices, n_rows } => self.kept(size, choices, *n_rows),
             Rule::Slices { .. } => self.slices(size),
             Rule::Longest { longest } => self.longest(size, *longest),
+            Rule::Shape { least, most } => self.grid(self.nearest(size, *least..*most + 1)),
         }
     }
 
@@ -294,6 +317,24 @@ impl Tiles {
         cut
     }
 
+    fn nearest(&self, [width, height]: [f64; 2], counts: Range<usize>) -> (usize, usize) {
+        let most = counts.end;
+        let all = (1..most).flat_map(|across| (1..most).map(move |down| (across, down)));
+        let mut grids: Vec<(usize, usize)> = all
+            .filter(|(across, down)| counts.contains(&(across * down)))
+            .collect();
+        grids.sort_by_key(|(across, down)| across * down);
+        let (mut best, mut least_off) = ((1, 1), f64::INFINITY);
+        for (across, down) in grids {
+            let off = (width / height - across as f64 / down as f64).abs();
+            let half = 0.5 * (self.side * self.side * across * down) as f64;
+            if off < least_off || (off == least_off && width * height > half) {
+                (best, least_off) = ((across, down), off);
+            }
+        }
+        best
+    }
+
     /// Puts the rows of the whole image and of its tiles, line by line, in the order in which the decoder
     /// of LLaVA reads them, `n_rows` on a side of a tile; a row has as many elements as `newline`, which
     /// ends each line of the tiles.
@@ -336,7 +377,7 @@ impl Cut {
     }
 }
 
-/// Published models have up to four tiles.
+/// Published models have up to twelve tiles.
 const MOST_TILES: usize = 16;
 const MOST_CHOICES: usize = 64;
 const MOST_PIXELS: usize = 16 << 20;
@@ -344,6 +385,8 @@ const MOST_PIXELS: usize = 16 << 20;
 const MOST_SLICES: usize = 9;
 /// Tiles on a side of an image; published models have four.
 const MOST_BESIDE: usize = 6;
+/// What the models read unless they are told otherwise.
+const TILES_OF_INTERNVL: usize = 12;
 
 #[cfg(test)]
 mod tests {
@@ -436,6 +479,33 @@ mod tests {
             assert_eq!(cut.scaled, [first, second], "{size:?}");
             let (width, height) = (second.0 as usize, second.1 as usize);
             assert_eq!(cut.tiles, (width / 512, height / 512), "{size:?}");
+        }
+    }
+
+    /// By the functions of transformers' image processor for InternVL.
+    #[test]
+    fn internvl_keeps_the_shape() {
+        let (least, most) = (1, 12);
+        let tiles = tiles(Rule::Shape { least, most }, 448);
+        for (size, grid) in [
+            ((448, 448), (1, 1)),
+            ((896, 448), (2, 1)),
+            ((1000, 500), (2, 1)),
+            ((1152, 896), (4, 3)),
+            ((300, 2000), (1, 7)),
+            ((640, 640), (2, 2)),
+            ((600, 450), (4, 3)),
+            ((900, 300), (3, 1)),
+        ] {
+            let cut = tiles.cut(size);
+            let shown = if grid == (1, 1) { (0, 0) } else { grid };
+            assert_eq!(cut.tiles, shown, "{size:?}");
+            let scaled = (448 * grid.0 as u32, 448 * grid.1 as u32);
+            assert_eq!(
+                (cut.scaled, cut.whole),
+                (vec![scaled], (448, 448)),
+                "{size:?}"
+            );
         }
     }
 

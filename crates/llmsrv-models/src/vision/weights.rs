@@ -45,26 +45,30 @@ pub(super) struct Layer {
     pub query: Linear,
     pub key: Linear,
     pub value: Linear,
-    /// Norms of each head of queries and keys.
+    /// Norms of each head of queries and keys, or of all heads together.
     pub query_norm: Option<Norm>,
     pub key_norm: Option<Norm>,
     pub output: Linear,
     /// Norm of what attention gives.
     pub attention_post_norm: Option<Norm>,
+    /// Factors of that.
+    pub attention_scale: Option<Tensor>,
     pub feed_forward_norm: Norm,
     pub gate: Option<Linear>,
     pub up: Linear,
     pub down: Linear,
     /// Norm of what the feed-forward network gives.
     pub feed_forward_post_norm: Option<Norm>,
+    /// Factors of that.
+    pub feed_forward_scale: Option<Tensor>,
     /// What makes further elements of the rows of its output.
     pub deepstack: Option<Merger>,
 }
 
 /// Makes a row of `merge` times `merge` patches side by side.
 pub(super) struct Merger {
-    /// Norm of all that is side by side.
-    pub norm: Option<Norm>,
+    /// Norm of all that is side by side, and what it adds to the variance.
+    pub norm: Option<(Norm, f32)>,
     /// Matrices, GELU between them.
     pub matrices: Vec<Linear>,
 }
@@ -275,7 +279,8 @@ impl Weights {
                 | Kind::Gemma4
                 | Kind::Glm
                 | Kind::MiniCpm
-                | Kind::Idefics3 => &MMPROJ,
+                | Kind::Idefics3
+                | Kind::InternVl => &MMPROJ,
             },
         };
         let loader = Loader {
@@ -523,10 +528,11 @@ impl Loader<'_> {
         let matrices = [part(first), part(second)];
         let weight = self.source.vector(&format!("{norm}.weight"), merged)?;
         let mut merger = self.merger([&matrices[0], &matrices[1]], out_width)?;
-        merger.norm = Some(Norm {
+        let norm = Norm {
             weight: self.vector(weight)?,
             bias: self.optional(&format!("{norm}.bias"), merged)?,
-        });
+        };
+        merger.norm = Some((norm, self.config.eps));
         Ok(Some(merger))
     }
 
@@ -563,6 +569,7 @@ impl Loader<'_> {
             key_norm: self.head_norm(&name("attn_k_norm"))?,
             output: self.linear(&name(names.output), width, width)?,
             attention_post_norm: self.optional_norm(&name("attn_post_norm"))?,
+            attention_scale: self.optional(&name("ls1.weight"), width)?,
             feed_forward_norm: self.norm(&name(names.feed_forward_norm))?,
             gate: match self.config.kind {
                 Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => {
@@ -573,11 +580,13 @@ impl Loader<'_> {
                 | Kind::Qwen2
                 | Kind::Qwen3
                 | Kind::MiniCpm
-                | Kind::Idefics3 => None,
+                | Kind::Idefics3
+                | Kind::InternVl => None,
             },
             up: self.linear(&name(up), hidden, width)?,
             down: self.linear(&name(down), width, hidden)?,
             feed_forward_post_norm: self.optional_norm(&name("ffn_post_norm"))?,
+            feed_forward_scale: self.optional(&name("ls2.weight"), width)?,
             deepstack: self.deepstack(idx, out_width)?,
         })
     }
@@ -646,6 +655,12 @@ impl Loader<'_> {
                     norm: None,
                     matrices: vec![self.linear("mm.model.fc", out_width, merged)?],
                 }))
+            }
+            Kind::InternVl => {
+                let merged = self.config.merge.pow(2) * width;
+                let mut merger = self.merger(["mm.1", "mm.3"], out_width)?;
+                merger.norm = Some((self.norm_of("mm.0", merged)?, MERGER_EPS));
+                Ok(Projector::Merger(merger))
             }
             Kind::Glm => {
                 let merge = self.config.merge;
@@ -722,6 +737,7 @@ impl Loader<'_> {
         let head_dim = self.config.width / self.config.n_heads;
         match self.config.kind {
             Kind::Glm | Kind::Gemma4 => self.norm_of(name, head_dim).map(Some),
+            Kind::InternVl => self.optional_norm(name),
             _ => Ok(None),
         }
     }
@@ -759,6 +775,9 @@ impl Loader<'_> {
 
 /// Elements of a head in the attention of a resampler.
 pub(super) const RESAMPLER_HEAD: usize = 128;
+
+/// Added to the variance in the norm of a projector, which no file says.
+pub(super) const MERGER_EPS: f32 = 1e-5;
 
 /// A device that cannot take the weights, which is no fault of the file.
 fn failed(error: candle_core::Error) -> LoadError {

@@ -1127,6 +1127,44 @@ fn lies_of_an_idefics_projector_are_named() {
     assert_eq!(n_rows(&*loaded.vision.unwrap(), &png).unwrap(), 4);
 }
 
+#[test]
+fn lies_of_an_internvl_projector_are_named() {
+    assert_eq!(load_error("internvl_eyes", &|_| {}), "none");
+    for (key, value, words) in [
+        ("image_size", 35, "2 of 5 patches on a side become one row"),
+        ("image_size", 14, "v.position_embd.weight has shape"),
+        ("projector.scale_factor", 4, "mm.1.weight has shape"),
+        ("preproc_max_tiles", 17, "images have 1 to 17 tiles"),
+        ("preproc_max_tiles", 1 << 31, "too large"),
+        ("preproc_min_tiles", 5, "images have 5 to 4 tiles"),
+        ("attention.head_count", 5, "5 heads"),
+    ] {
+        let found = load_error("internvl_eyes", &|file| {
+            let key = format!("clip.vision.{key}");
+            file.metadata.set(key, value as u32);
+        });
+        assert!(found.contains(words), "{key} {value}: {found}");
+        assert!(found.starts_with("invalid model file: "), "{found}");
+        assert!(!found.contains('\n'), "{found:?}");
+    }
+    for (name, words) in [
+        ("v.blk.1.ls1.weight", "v.blk.1.ls1.weight has shape"),
+        (
+            "v.blk.2.attn_q_norm.weight",
+            "v.blk.2.attn_q_norm.weight has shape",
+        ),
+        ("mm.0.weight", "mm.0.weight has shape"),
+        ("v.class_embd", "v.class_embd has shape"),
+    ] {
+        let found = load_error("internvl_large_eyes", &|file| {
+            let tensor = file.tensor(name);
+            tensor.shape[0] /= 2;
+            tensor.bytes.truncate(4 * tensor.shape[0] as usize);
+        });
+        assert!(found.contains(words), "{name}: {found}");
+    }
+}
+
 /// A tile gives the rows that it would give as an image; here its sides are no whole number of patches.
 #[test]
 fn tiles_are_images_of_their_own() {

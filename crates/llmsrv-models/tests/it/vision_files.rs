@@ -134,6 +134,22 @@ pub(crate) const EYES: &[Eyes] = &[
         exchanged: false,
         dtype: TensorType::F32,
     },
+    Eyes {
+        name: "internvl_eyes",
+        decoder: "qwen2",
+        projector: "internvl",
+        class: true,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "internvl_large_eyes",
+        decoder: "qwen2",
+        projector: "internvl",
+        class: true,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
 ];
 
 const IMAGE: usize = 28;
@@ -178,6 +194,16 @@ impl Eyes {
     /// It sees images in tiles with labels.
     fn is_idefics3(&self) -> bool {
         self.projector == "idefics3"
+    }
+
+    /// It sees images in tiles and behind them as a whole, between one pair of marks.
+    fn is_internvl(&self) -> bool {
+        self.projector == "internvl"
+    }
+
+    /// Its norms have no biases, and it norms queries and keys.
+    fn is_large(&self) -> bool {
+        self.name == "internvl_large_eyes"
     }
 
     /// It sees images in slices, each in a number of rows.
@@ -273,7 +299,7 @@ impl Eyes {
         if self.merges() || self.is_glm() {
             metadata.set("clip.use_silu", true);
         } else if !self.is_qwen() && !self.is_gemma4() {
-            metadata.set("clip.use_gelu", !self.class);
+            metadata.set("clip.use_gelu", !self.class || self.is_internvl());
         }
         if self.is_minicpm() {
             metadata.set("clip.minicpmv_version", 3i32);
@@ -324,7 +350,11 @@ impl Eyes {
         if self.merges() {
             metadata.set("clip.vision.spatial_merge_size", 2u32);
         }
-        let own_size = self.is_qwen() || self.is_gemma4() || self.is_minicpm();
+        if self.is_internvl() {
+            metadata.set("clip.vision.preproc_max_tiles", 4u32);
+        }
+        let own_size =
+            self.is_qwen() || self.is_gemma4() || self.is_minicpm() || self.is_internvl();
         let eps = if own_size { 1e-6f32 } else { 1e-5 };
         metadata.set("clip.vision.attention.layer_norm_epsilon", eps);
         let (mean, deviation) = if self.is_gemma4() {
@@ -376,19 +406,27 @@ impl Eyes {
         add("v.position_embd.weight", &[WIDTH, n_positions]);
         if self.class {
             add("v.class_embd", &[WIDTH]);
+        }
+        if self.is_internvl() {
+            add("v.patch_embd.bias", &[WIDTH]);
+        } else if self.class {
             add("v.pre_ln.weight", &[WIDTH]);
             add("v.pre_ln.bias", &[WIDTH]);
         } else {
             add("v.patch_embd.bias", &[WIDTH]);
         }
         for layer in 0..LAYERS {
+            let has_bias = |name: &str| !self.is_large() || !name.starts_with("ln");
             let mut add = |name: &str, rows: usize, cols: Option<usize>| {
+                let bias = has_bias(name);
                 let name = format!("v.blk.{layer}.{name}");
                 match cols {
                     Some(cols) => add(&format!("{name}.weight"), &[cols, rows]),
                     None => add(&format!("{name}.weight"), &[rows]),
                 }
-                add(&format!("{name}.bias"), &[rows]);
+                if bias {
+                    add(&format!("{name}.bias"), &[rows]);
+                }
             };
             add("ln1", WIDTH, None);
             for name in ["attn_q", "attn_k", "attn_v", "attn_out"] {
@@ -403,8 +441,30 @@ impl Eyes {
             add(up, HIDDEN, Some(WIDTH));
             add(down, WIDTH, Some(HIDDEN));
         }
+        for layer in (0..LAYERS).filter(|_| self.is_internvl()) {
+            for name in ["ls1", "ls2"] {
+                add(&format!("v.blk.{layer}.{name}.weight"), &[WIDTH]);
+            }
+            for name in ["attn_q_norm", "attn_k_norm"]
+                .into_iter()
+                .filter(|_| self.is_large())
+            {
+                add(&format!("v.blk.{layer}.{name}.weight"), &[WIDTH]);
+            }
+        }
         if self.is_minicpm() {
             self.add_resampler(&mut add);
+        } else if self.is_internvl() {
+            for (name, shape) in [
+                ("mm.0.weight", &[4 * WIDTH][..]),
+                ("mm.0.bias", &[4 * WIDTH]),
+                ("mm.1.weight", &[4 * WIDTH, OUT]),
+                ("mm.1.bias", &[OUT]),
+                ("mm.3.weight", &[OUT, OUT]),
+                ("mm.3.bias", &[OUT]),
+            ] {
+                add(name, shape);
+            }
         } else if self.is_idefics3() {
             add("v.post_ln.weight", &[WIDTH]);
             add("v.post_ln.bias", &[WIDTH]);
