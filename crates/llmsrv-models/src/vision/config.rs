@@ -3,7 +3,7 @@
 use llmsrv_engine::{ImageError, LoadError};
 
 use super::{
-    tiles::{Rule, Tiles},
+    tiles::{Rule, TILES_OF_LLAMA4, Tiles},
     tiling::Tiling,
 };
 use crate::{
@@ -101,6 +101,9 @@ pub(super) enum Kind {
     /// The same through a norm and two matrices: InternVL 2.5, 3 and 3.5
     /// (<https://arxiv.org/abs/2404.16821>).
     InternVl,
+    /// The same through three matrices: Llama 4
+    /// (<https://ai.meta.com/blog/llama-4-multimodal-intelligence/>).
+    Llama4,
 }
 
 /// What size an image is brought to before it is cut into patches.
@@ -138,19 +141,23 @@ pub(super) struct Turn {
     pub base: f64,
     /// Where the elements of a pair lie.
     pub pairs: Pairs,
-    /// Pairs that turn by the column are between those that turn by the line; else they are as fast.
+    /// The first half of the pairs turns by the column, not by the line.
+    pub columns_first: bool,
+    /// The speeds of the second half of the pairs lie between those of the first; else they are the same.
     pub between: bool,
+    /// The first line and the first column have this number.
+    pub from: usize,
 }
 
 /// Where the two elements lie that turn together. Half of the pairs turn by the line of their patch and half
 /// by its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pairs {
-    /// Half a head apart, lines first.
+    /// Half a head apart.
     HalfApart,
-    /// Beside each other, lines first.
+    /// Beside each other.
     Neighbours,
-    /// A quarter of a head apart, columns in the first half and lines in the second.
+    /// A quarter of a head apart, in halves of the head.
     QuarterApart,
 }
 
@@ -176,7 +183,7 @@ pub(super) enum Activation {
     Silu,
 }
 
-const KINDS: [(&str, Kind); 11] = [
+const KINDS: [(&str, Kind); 12] = [
     ("mlp", Kind::Mlp),
     ("gemma3", Kind::Gemma3),
     ("qwen2vl_merger", Kind::Qwen2),
@@ -188,6 +195,7 @@ const KINDS: [(&str, Kind); 11] = [
     ("resampler", Kind::MiniCpm),
     ("idefics3", Kind::Idefics3),
     ("internvl", Kind::InternVl),
+    ("llama4", Kind::Llama4),
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
@@ -227,14 +235,15 @@ impl Kind {
             | Kind::Pixtral
             | Kind::MiniCpm
             | Kind::Idefics3
-            | Kind::InternVl => false,
+            | Kind::InternVl
+            | Kind::Llama4 => false,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => true,
         }
     }
 
     /// Whether all patches of a square side of an image become rows, `merge` times `merge` of them one.
     fn merges_squares(self) -> bool {
-        matches!(self, Kind::Idefics3 | Kind::InternVl)
+        matches!(self, Kind::Idefics3 | Kind::InternVl | Kind::Llama4)
     }
 
     /// How heads turn by the place of their patch. The converter of projector files brings the pairs of
@@ -245,12 +254,23 @@ impl Kind {
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => Some(Turn {
                 base: 10_000.0,
                 pairs: Pairs::HalfApart,
+                columns_first: false,
                 between: false,
+                from: 0,
             }),
             Kind::Gemma4 => Some(Turn {
                 base: 100.0,
                 pairs: Pairs::QuarterApart,
+                columns_first: true,
                 between: false,
+                from: 0,
+            }),
+            Kind::Llama4 => Some(Turn {
+                base: 10_000.0,
+                pairs: Pairs::Neighbours,
+                columns_first: true,
+                between: false,
+                from: 1,
             }),
             Kind::Pixtral => Some(Turn {
                 base: 10_000.0,
@@ -258,7 +278,9 @@ impl Kind {
                     Location::Mmproj => Pairs::Neighbours,
                     Location::Decoder => Pairs::HalfApart,
                 },
+                columns_first: false,
                 between: true,
+                from: 0,
             }),
         }
     }
@@ -329,7 +351,7 @@ impl Config {
             (Kind::Idefics3, _) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(1),
-            (Kind::InternVl, _) => source
+            (Kind::InternVl | Kind::Llama4, _) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(2),
             (Kind::Gemma3, Location::Decoder) => {
@@ -350,9 +372,12 @@ impl Config {
             return Err(invalid(format!("{merge} of {most} patches become one row")));
         }
         let sizing = match kind {
-            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm | Kind::Idefics3 | Kind::InternVl => {
-                Sizing::Square(image_size)
-            }
+            Kind::Mlp
+            | Kind::Gemma3
+            | Kind::MiniCpm
+            | Kind::Idefics3
+            | Kind::InternVl
+            | Kind::Llama4 => Sizing::Square(image_size),
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => {
                 let (least_pixels, most_pixels) = own_size(source, kind, patch_size * merge)?;
                 Sizing::Own {
@@ -385,6 +410,9 @@ impl Config {
             Kind::MiniCpm => Some(slices(source)?),
             Kind::Idefics3 => Some(Rule::longest(source, image_size)?),
             Kind::InternVl => Some(Rule::shape(source)?),
+            Kind::Llama4 => Some(Rule::Canvas {
+                most: TILES_OF_LLAMA4,
+            }),
             _ => None,
         };
         let tiles = rule.map(|rule| Tiles {
@@ -408,7 +436,7 @@ impl Config {
             _ if matches!(kind, Kind::Qwen25 | Kind::Glm) => Activation::Silu,
             // The projector files of Gemma 4 say nothing; its configuration does.
             _ if matches!(kind, Kind::Qwen3 | Kind::Gemma4) => Activation::Gelu,
-            (Some(true), _) if matches!(kind, Kind::Pixtral | Kind::InternVl) => {
+            (Some(true), _) if matches!(kind, Kind::Pixtral | Kind::InternVl | Kind::Llama4) => {
                 Activation::ExactGelu
             }
             _ if kind == Kind::Pixtral => Activation::Silu,
@@ -476,7 +504,8 @@ impl Config {
                 | Kind::Qwen3
                 | Kind::MiniCpm
                 | Kind::Idefics3
-                | Kind::InternVl => NormKind::Layer,
+                | Kind::InternVl
+                | Kind::Llama4 => NormKind::Layer,
             },
             eps: source
                 .first_positive(&[
@@ -491,7 +520,7 @@ impl Config {
                     | Kind::MiniCpm
                     | Kind::Idefics3
                     | Kind::InternVl => 1e-6,
-                    Kind::Mlp | Kind::Gemma3 | Kind::Pixtral | Kind::Glm => 1e-5,
+                    Kind::Mlp | Kind::Gemma3 | Kind::Pixtral | Kind::Glm | Kind::Llama4 => 1e-5,
                 }),
             windows,
             deepstack,

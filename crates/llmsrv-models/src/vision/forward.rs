@@ -83,7 +83,7 @@ impl Encoder {
         let head_dim = config.width / config.n_heads;
         let rotation = config
             .turn
-            .map(|turn| Rotation::new(turn, head_dim, tiling, device));
+            .map(|turn| Rotation::new(turn, head_dim, tiling, weights.class.is_some(), device));
         let rotation = rotation.transpose()?;
         let whole = 0..x.dim(0)?;
         let mut further = Vec::new();
@@ -421,35 +421,47 @@ fn places(tiling: &Tiling, width: usize, device: &Device) -> Result<Tensor> {
 /// Turns pairs of elements of a head by the place of its patch, as [`Turn`] says.
 struct Rotation {
     turn: Turn,
-    /// `[n, head_dim / 2]`.
+    /// `[n, head_dim / 2]`; the class does not turn.
     cos: Tensor,
     sin: Tensor,
 }
 
 impl Rotation {
-    fn new(turn: Turn, head_dim: usize, tiling: &Tiling, device: &Device) -> Result<Rotation> {
+    fn new(
+        turn: Turn,
+        head_dim: usize,
+        tiling: &Tiling,
+        has_class: bool,
+        device: &Device,
+    ) -> Result<Rotation> {
         let n_each = head_dim / 4;
         let angles = |place: usize, offset: f64| {
             let frequency = move |pair: usize| {
                 turn.base
                     .powf(-(pair as f64 + offset) / n_each.max(1) as f64)
             };
-            (0..n_each).map(move |pair| place as f64 * frequency(pair))
+            (0..n_each).map(move |pair| (turn.from + place) as f64 * frequency(pair))
         };
         let offset = if turn.between { 0.5 } else { 0.0 };
         let patches = tiling.patches.iter();
-        let all: Vec<f64> = patches
-            .flat_map(|(line, column)| {
-                let [first, second] = match turn.pairs {
-                    Pairs::HalfApart | Pairs::Neighbours => [line, column],
-                    Pairs::QuarterApart => [column, line],
-                };
-                angles(*first, 0.0).chain(angles(*second, offset))
-            })
-            .collect();
+        let turned = patches.flat_map(|(line, column)| {
+            let [first, second] = if turn.columns_first {
+                [column, line]
+            } else {
+                [line, column]
+            };
+            angles(*first, 0.0).chain(angles(*second, offset))
+        });
+        let n_before = usize::from(has_class);
+        let still = std::iter::repeat_n(0.0, n_before * 2 * n_each);
+        let all: Vec<f64> = still.chain(turned).collect();
         let table = |function: fn(f64) -> f64| {
             let values: Vec<f32> = all.iter().map(|angle| function(*angle) as f32).collect();
-            Tensor::from_vec(values, (tiling.patches.len(), 2 * n_each), device)
+            Tensor::from_vec(
+                values,
+                (n_before + tiling.patches.len(), 2 * n_each),
+                device,
+            )
         };
         Ok(Rotation {
             turn,

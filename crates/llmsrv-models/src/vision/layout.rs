@@ -19,7 +19,7 @@ pub(super) fn of_one(kind: Kind, n_rows: usize) -> Vec<Part> {
         Kind::Pixtral => ("", "[IMG_END]"),
         Kind::Glm => ("<|begin_of_image|>", "<|end_of_image|>"),
         // Most of them always in views.
-        Kind::Mlp | Kind::MiniCpm | Kind::Idefics3 | Kind::InternVl => ("", ""),
+        Kind::Mlp | Kind::MiniCpm | Kind::Idefics3 | Kind::InternVl | Kind::Llama4 => ("", ""),
     };
     vec![Part::text(before), Part::Rows(n_rows), Part::text(after)]
 }
@@ -62,6 +62,24 @@ pub(super) fn of_views(rule: &Rule, cut: &Cut, n_rows: usize) -> Vec<Part> {
             let gap = if across > 0 { "\n" } else { "" };
             let label = format!("{gap}<fake_token_around_image><global-img>");
             rows(label.into(), "<fake_token_around_image>");
+        }
+        Rule::Canvas { .. } if cut.whole.is_none() => {
+            rows("<|image_start|><|image|>".into(), "<|image_end|>");
+        }
+        Rule::Canvas { .. } => {
+            for place in places(across, down) {
+                let before = if place == (0, 0) {
+                    "<|image_start|>"
+                } else {
+                    ""
+                };
+                let after = match place {
+                    (_, column) if column + 1 < across => "<|tile_x_separator|>",
+                    _ => "<|tile_y_separator|>",
+                };
+                rows(before.into(), after);
+            }
+            rows("<|image|>".into(), "<|image_end|>");
         }
         Rule::Shape { .. } => {
             let n_rows = n_rows * (across * down + 1);
@@ -124,6 +142,17 @@ mod tests {
         let views = |size| shown(Rule::Shape { least, most }, 448, size);
         assert_eq!(views((100, 100)), "<img>*</img>\n");
         assert_eq!(views((900, 300)), "<img>****</img>\n");
+    }
+
+    #[test]
+    fn tiles_of_llama4_are_separated() {
+        let tiles = |size| shown(Rule::Canvas { most: 16 }, 336, size);
+        assert_eq!(tiles((100, 50)), "<|image_start|><|image|>*<|image_end|>");
+        let [x, y] = ["<|tile_x_separator|>", "<|tile_y_separator|>"];
+        assert_eq!(
+            tiles((640, 640)),
+            format!("<|image_start|>*{x}*{y}*{x}*{y}<|image|>*<|image_end|>")
+        );
     }
 
     #[test]

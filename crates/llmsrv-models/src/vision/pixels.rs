@@ -31,14 +31,15 @@ pub(super) fn views(bytes: &[u8], rule: &Rule, cut: &Cut) -> Result<Vec<RgbImage
     let scaled = |image: &RgbImage, (width, height): (u32, u32)| {
         resample(image, width.max(1), height.max(1), rule.filter())
     };
+    let whole_of = |image: &RgbImage| cut.whole.map(|size| scaled(image, size));
     let mut whole = None;
     if !rule.scales_whole_again() {
-        whole = Some(scaled(&image, cut.whole));
+        whole = whole_of(&image);
     }
     let mut views = Vec::new();
     let (across, down) = (cut.tiles.0 as u32, cut.tiles.1 as u32);
     let (width, height) = cut.tile;
-    if across * down > 0 || whole.is_none() {
+    if across * down > 0 || rule.scales_whole_again() {
         for size in &cut.scaled {
             image = scaled(&image, *size);
         }
@@ -51,13 +52,15 @@ pub(super) fn views(bytes: &[u8], rule: &Rule, cut: &Cut) -> Result<Vec<RgbImage
         let places = (0..down).flat_map(|y| (0..across).map(move |x| (x, y)));
         views.extend(places.map(|(x, y)| tile(x, y).to_image()));
     }
-    let whole = whole.unwrap_or_else(|| scaled(&image, cut.whole));
+    if rule.scales_whole_again() {
+        whole = whole_of(&image);
+    }
     let at = if rule.begins_with_whole() {
         0
     } else {
         views.len()
     };
-    views.insert(at, whole);
+    views.splice(at..at, whole);
     Ok(views)
 }
 
@@ -136,7 +139,7 @@ fn fitted(image: RgbImage, kind: Kind, (width, height): (u32, u32)) -> RgbImage 
             return resample(&image, width, height, Filter::Bicubic);
         }
         // The others see views, not squares.
-        Kind::Mlp | Kind::MiniCpm | Kind::Idefics3 | Kind::InternVl => {
+        Kind::Mlp | Kind::MiniCpm | Kind::Idefics3 | Kind::InternVl | Kind::Llama4 => {
             (Filter::Bicubic, Rgb([122, 116, 104]))
         }
         Kind::Gemma3 => (Filter::Bilinear, Rgb([0, 0, 0])),

@@ -51,6 +51,12 @@ pub(super) enum Rule {
         /// Tiles at most.
         most: usize,
     },
+    /// Of all grids of up to `most` tiles the smallest one that the image fits as it is; what it leaves is
+    /// black (Llama 4).
+    Canvas {
+        /// Tiles at most.
+        most: usize,
+    },
 }
 
 /// How one image is cut.
@@ -64,8 +70,8 @@ pub(super) struct Cut {
     pub scaled: Vec<(u32, u32)>,
     /// Where it lies in the tiles, from the left and the top; what is beside it is black.
     pub offset: (u32, u32),
-    /// What the whole image is stretched to.
-    pub whole: (u32, u32),
+    /// What the whole image is stretched to, where the tiles do not say it all.
+    pub whole: Option<(u32, u32)>,
     /// Lines of rows of all tiles that show something of the image, and the rows of a line that do.
     pub shown: [Range<usize>; 2],
 }
@@ -136,6 +142,7 @@ impl Rule {
         match self {
             Rule::Kept { .. } | Rule::Slices { .. } | Rule::Shape { .. } => Filter::Bicubic,
             Rule::Longest { .. } => Filter::Lanczos,
+            Rule::Canvas { .. } => Filter::Bilinear,
         }
     }
 
@@ -159,7 +166,7 @@ impl Tiles {
                 counts.max().unwrap_or(1)
             }
             Rule::Slices { .. } => MOST_SLICES,
-            Rule::Shape { most, .. } => *most,
+            Rule::Shape { most, .. } | Rule::Canvas { most } => *most,
             Rule::Longest { longest } => {
                 longest.map_or(1, |longest| longest.div_ceil(self.side).pow(2))
             }
@@ -174,6 +181,7 @@ impl Tiles {
             Rule::Slices { .. } => self.slices(size),
             Rule::Longest { longest } => self.longest(size, *longest),
             Rule::Shape { least, most } => self.grid(self.nearest(size, *least..*most + 1)),
+            Rule::Canvas { most } => self.canvas(size, *most),
         }
     }
 
@@ -186,7 +194,7 @@ impl Tiles {
             tile: (side, side),
             scaled: vec![(across as u32 * side, down as u32 * side)],
             offset: (0, 0),
-            whole: (side, side),
+            whole: Some((side, side)),
             shown: [0..0, 0..0],
         }
     }
@@ -238,7 +246,7 @@ impl Tiles {
             tile: (side, side),
             scaled: vec![scaled],
             offset: (offset(across, scaled.0), offset(down, scaled.1)),
-            whole: (side, side),
+            whole: Some((side, side)),
             shown,
         }
     }
@@ -249,7 +257,7 @@ impl Tiles {
         let multiple = ratio.ceil().min(MOST_SLICES as f64) as usize;
         if multiple <= 1 {
             return Cut {
-                whole: self.resized(size, true),
+                whole: Some(self.resized(size, true)),
                 ..self.grid((1, 1))
             };
         }
@@ -269,7 +277,7 @@ impl Tiles {
             tiles: best,
             tile,
             scaled: vec![(tile.0 * best.0 as u32, tile.1 * best.1 as u32)],
-            whole: self.resized(size, false),
+            whole: Some(self.resized(size, false)),
             ..self.grid((1, 1))
         }
     }
@@ -335,6 +343,41 @@ impl Tiles {
         best
     }
 
+    fn canvas(&self, size: [f64; 2], most: usize) -> Cut {
+        let [width, height] = size.map(|side| side as f32);
+        let pixels = |n: usize| (n * self.side) as f32;
+        let scale =
+            |(across, down): &(usize, usize)| (pixels(*across) / width).min(pixels(*down) / height);
+        let all = (1..=most).flat_map(|down| (1..=most / down).map(move |across| (across, down)));
+        let grids: Vec<(usize, usize)> = all.collect();
+        let enlarging = grids.iter().map(scale).filter(|scale| *scale >= 1.0);
+        let shrinking = grids.iter().map(scale).filter(|scale| *scale < 1.0);
+        let scale_of_all = enlarging
+            .min_by(f32::total_cmp)
+            .or_else(|| shrinking.max_by(f32::total_cmp));
+        let fits = grids
+            .iter()
+            .filter(|grid| Some(scale(grid)) == scale_of_all);
+        let best = fits.min_by_key(|(across, down)| across * down);
+        let best = *best.unwrap_or(&(1, 1));
+        let mut cut = self.grid(best);
+        if best == (1, 1) {
+            (cut.tiles, cut.whole) = (best, None);
+        }
+        // A small image is enlarged to one tile and no further.
+        let within = |side: f64, n: usize| side.max(self.side as f64).min((n * self.side) as f64);
+        let [width, height] = size;
+        let (most_x, most_y) = (within(width, best.0), within(height, best.1));
+        let (scale_x, scale_y) = (most_x / width, most_y / height);
+        let (x, y) = if scale_x < scale_y {
+            (most_x, (height * scale_x).floor().min(most_y))
+        } else {
+            ((width * scale_y).floor().min(most_x), most_y)
+        };
+        cut.scaled = vec![(x.max(1.0) as u32, y.max(1.0) as u32)];
+        cut
+    }
+
     /// Puts the rows of the whole image and of its tiles, line by line, in the order in which the decoder
     /// of LLaVA reads them, `n_rows` on a side of a tile; a row has as many elements as `newline`, which
     /// ends each line of the tiles.
@@ -377,7 +420,7 @@ impl Cut {
     }
 }
 
-/// Published models have up to twelve tiles.
+/// Published models have up to 16 tiles.
 const MOST_TILES: usize = 16;
 const MOST_CHOICES: usize = 64;
 const MOST_PIXELS: usize = 16 << 20;
@@ -387,6 +430,8 @@ const MOST_SLICES: usize = 9;
 const MOST_BESIDE: usize = 6;
 /// What the models read unless they are told otherwise.
 const TILES_OF_INTERNVL: usize = 12;
+/// And Llama 4.
+pub(super) const TILES_OF_LLAMA4: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -427,7 +472,7 @@ mod tests {
                 tile: (336, 336),
                 scaled: vec![scaled],
                 offset: ((width - scaled.0) / 2, (height - scaled.1) / 2),
-                whole: (336, 336),
+                whole: Some((336, 336)),
                 shown: [lines, columns],
             };
             assert_eq!(tiles.cut(size), expected, "{size:?}");
@@ -449,7 +494,11 @@ mod tests {
             ((3000, 300), (6, 1), (1414, 140), Some((3444, 350))),
         ] {
             let cut = tiles.cut(size);
-            assert_eq!((cut.tiles, cut.whole), (tiles_of_it, whole), "{size:?}");
+            assert_eq!(
+                (cut.tiles, cut.whole),
+                (tiles_of_it, Some(whole)),
+                "{size:?}"
+            );
             if let Some((width, height)) = scaled {
                 assert_eq!(cut.scaled, [(width, height)], "{size:?}");
                 let (across, down) = (tiles_of_it.0 as u32, tiles_of_it.1 as u32);
@@ -503,9 +552,30 @@ mod tests {
             let scaled = (448 * grid.0 as u32, 448 * grid.1 as u32);
             assert_eq!(
                 (cut.scaled, cut.whole),
-                (vec![scaled], (448, 448)),
+                (vec![scaled], Some((448, 448))),
                 "{size:?}"
             );
+        }
+    }
+
+    /// By the functions of transformers' image processor for Llama 4.
+    #[test]
+    fn llama4_has_room_for_the_image() {
+        let tiles = tiles(Rule::Canvas { most: 16 }, 336);
+        for (size, grid, scaled) in [
+            ((336, 336), (1, 1), (336, 336)),
+            ((100, 50), (1, 1), (336, 168)),
+            ((1000, 500), (3, 2), (1000, 500)),
+            ((1152, 896), (4, 3), (1152, 896)),
+            ((4000, 3000), (4, 3), (1344, 1008)),
+            ((300, 2000), (1, 6), (300, 2000)),
+            ((640, 640), (2, 2), (640, 640)),
+            ((5000, 200), (15, 1), (5000, 200)),
+            ((1, 3000), (1, 9), (1, 3000)),
+        ] {
+            let cut = tiles.cut(size);
+            assert_eq!((cut.tiles, cut.scaled), (grid, vec![scaled]), "{size:?}");
+            assert_eq!(cut.whole.is_none(), grid == (1, 1), "{size:?}");
         }
     }
 
@@ -516,7 +586,7 @@ mod tests {
             tile: (0, 0),
             scaled: Vec::new(),
             offset: (0, 0),
-            whole: (0, 0),
+            whole: None,
             shown: [1..2, 0..3],
         };
         let views = [

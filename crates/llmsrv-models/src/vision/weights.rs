@@ -280,7 +280,8 @@ impl Weights {
                 | Kind::Glm
                 | Kind::MiniCpm
                 | Kind::Idefics3
-                | Kind::InternVl => &MMPROJ,
+                | Kind::InternVl
+                | Kind::Llama4 => &MMPROJ,
             },
         };
         let loader = Loader {
@@ -359,6 +360,10 @@ impl Loader<'_> {
             });
             return sum.map(Matrix::Ready).map_err(failed);
         }
+        if self.config.kind == Kind::Llama4 {
+            let matrix = self.source.matrix(&name, width, 3 * patch * patch)?;
+            return self.location(matrix);
+        }
         let first = self.source.folded(&name, &shape)?;
         if !self.config.kind.has_grid() {
             return self.location(first);
@@ -370,20 +375,22 @@ impl Loader<'_> {
         sum.map(Matrix::Ready).map_err(failed)
     }
 
-    /// Returns one position for each of `side` times `side` patches. That of the class, the first one, is
-    /// added to it.
+    /// Returns one position for each of `side` times `side` patches. That of the class, which is the first
+    /// one, in Llama 4 the last one, is added to it.
     fn positions(&self, side: usize, class: &mut Option<Tensor>) -> Result<Positions, LoadError> {
-        let n_before = usize::from(class.is_some());
-        let n_rows = side * side + n_before;
+        let n_rows = side * side + usize::from(class.is_some());
+        let is_last = self.config.kind == Kind::Llama4;
         let table = self
             .source
             .matrix(self.names.positions, n_rows, self.config.width)?;
         let table = unpacked(&table, self.device).map_err(failed)?;
         if let Some(row) = class {
-            let position = table.get(0).map_err(failed)?;
+            let place = if is_last { side * side } else { 0 };
+            let position = table.get(place).map_err(failed)?;
             *row = (&*row + position).map_err(failed)?;
         }
-        let table = table.narrow(0, n_before, side * side).map_err(failed)?;
+        let first = if is_last { 0 } else { n_rows - side * side };
+        let table = table.narrow(0, first, side * side).map_err(failed)?;
         Ok(Positions::Nearest { table, side })
     }
 
@@ -581,7 +588,8 @@ impl Loader<'_> {
                 | Kind::Qwen3
                 | Kind::MiniCpm
                 | Kind::Idefics3
-                | Kind::InternVl => None,
+                | Kind::InternVl
+                | Kind::Llama4 => None,
             },
             up: self.linear(&name(up), hidden, width)?,
             down: self.linear(&name(down), width, hidden)?,
@@ -654,6 +662,21 @@ impl Loader<'_> {
                 Ok(Projector::Merger(Merger {
                     norm: None,
                     matrices: vec![self.linear("mm.model.fc", out_width, merged)?],
+                }))
+            }
+            Kind::Llama4 => {
+                let merged = self.config.merge.pow(2) * width;
+                let names = ["mm.model.mlp.1", "mm.model.mlp.2"];
+                let [hidden, last] =
+                    names.map(|name| source.n_rows(&format!("{name}.weight")).unwrap_or(0));
+                let [first, second] = names;
+                Ok(Projector::Merger(Merger {
+                    norm: None,
+                    matrices: vec![
+                        self.linear(first, hidden, merged)?,
+                        self.linear(second, last, hidden)?,
+                        self.linear("mm.model.fc", out_width, last)?,
+                    ],
                 }))
             }
             Kind::InternVl => {

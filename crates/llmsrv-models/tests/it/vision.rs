@@ -1165,6 +1165,45 @@ fn lies_of_an_internvl_projector_are_named() {
     }
 }
 
+#[test]
+fn lies_of_a_llama4_projector_are_named() {
+    assert_eq!(load_error("llama4_eyes", &|_| {}), "none");
+    for (key, value, words) in [
+        ("image_size", 35, "2 of 5 patches on a side become one row"),
+        ("image_size", 14, "v.position_embd.weight has shape"),
+        ("patch_size", 14, "v.patch_embd.weight has shape"),
+        (
+            "projector.scale_factor",
+            4,
+            "mm.model.mlp.1.weight has shape",
+        ),
+        (
+            "projector.scale_factor",
+            9,
+            "9 of 4 patches on a side become one row",
+        ),
+        ("attention.head_count", 16, "heads of 2 elements"),
+    ] {
+        let found = load_error("llama4_eyes", &|file| {
+            let key = format!("clip.vision.{key}");
+            file.metadata.set(key, value as u32);
+        });
+        assert!(found.contains(words), "{key} {value}: {found}");
+        assert!(found.starts_with("invalid model file: "), "{found}");
+        assert!(!found.contains('\n'), "{found:?}");
+    }
+    for name in [
+        "mm.model.mlp.2.weight",
+        "mm.model.fc.weight",
+        "v.position_embd.weight",
+    ] {
+        let found = load_error("llama4_eyes", &|file| {
+            file.tensors.retain(|tensor| tensor.name != name);
+        });
+        assert!(found.contains(name), "{name}: {found}");
+    }
+}
+
 /// A tile gives the rows that it would give as an image; here its sides are no whole number of patches.
 #[test]
 fn tiles_are_images_of_their_own() {

@@ -150,6 +150,14 @@ pub(crate) const EYES: &[Eyes] = &[
         exchanged: false,
         dtype: TensorType::F32,
     },
+    Eyes {
+        name: "llama4_eyes",
+        decoder: "llama",
+        projector: "llama4",
+        class: true,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
 ];
 
 const IMAGE: usize = 28;
@@ -199,6 +207,11 @@ impl Eyes {
     /// It sees images in tiles and behind them as a whole, between one pair of marks.
     fn is_internvl(&self) -> bool {
         self.projector == "internvl"
+    }
+
+    /// It sees images in tiles as they are, and its class comes last.
+    fn is_llama4(&self) -> bool {
+        self.projector == "llama4"
     }
 
     /// Its norms have no biases, and it norms queries and keys.
@@ -299,7 +312,8 @@ impl Eyes {
         if self.merges() || self.is_glm() {
             metadata.set("clip.use_silu", true);
         } else if !self.is_qwen() && !self.is_gemma4() {
-            metadata.set("clip.use_gelu", !self.class || self.is_internvl());
+            let gelu = !self.class || self.is_internvl() || self.is_llama4();
+            metadata.set("clip.use_gelu", gelu);
         }
         if self.is_minicpm() {
             metadata.set("clip.minicpmv_version", 3i32);
@@ -375,7 +389,11 @@ impl Eyes {
         let mut list: Vec<(String, Vec<usize>)> = Vec::new();
         let mut add = |name: &str, shape: &[usize]| list.push((name.to_owned(), shape.to_vec()));
         let n_patches = (IMAGE / PATCH).pow(2);
-        add("v.patch_embd.weight", &[PATCH, PATCH, 3, WIDTH]);
+        if self.is_llama4() {
+            add("v.patch_embd.weight", &[3 * PATCH * PATCH, WIDTH]);
+        } else {
+            add("v.patch_embd.weight", &[PATCH, PATCH, 3, WIDTH]);
+        }
         if self.is_qwen() || self.is_gemma4() {
             if self.is_gemma4() {
                 self.add_gemma4(&mut add);
@@ -454,6 +472,12 @@ impl Eyes {
         }
         if self.is_minicpm() {
             self.add_resampler(&mut add);
+        } else if self.is_llama4() {
+            add("v.post_ln.weight", &[WIDTH]);
+            add("v.post_ln.bias", &[WIDTH]);
+            add("mm.model.mlp.1.weight", &[4 * WIDTH, HIDDEN]);
+            add("mm.model.mlp.2.weight", &[HIDDEN, HIDDEN]);
+            add("mm.model.fc.weight", &[HIDDEN, OUT]);
         } else if self.is_internvl() {
             for (name, shape) in [
                 ("mm.0.weight", &[4 * WIDTH][..]),
