@@ -104,6 +104,9 @@ pub(super) enum Kind {
     /// The same through three matrices: Llama 4
     /// (<https://ai.meta.com/blog/llama-4-multimodal-intelligence/>).
     Llama4,
+    /// Patches between norms, without layers: Gemma 4 12B, whose decoder does the rest
+    /// (<https://ai.google.dev/gemma/docs/core/model_card_4>).
+    Gemma4Unified,
 }
 
 /// What size an image is brought to before it is cut into patches.
@@ -183,7 +186,7 @@ pub(super) enum Activation {
     Silu,
 }
 
-const KINDS: [(&str, Kind); 12] = [
+const KINDS: [(&str, Kind); 13] = [
     ("mlp", Kind::Mlp),
     ("gemma3", Kind::Gemma3),
     ("qwen2vl_merger", Kind::Qwen2),
@@ -196,6 +199,7 @@ const KINDS: [(&str, Kind); 12] = [
     ("idefics3", Kind::Idefics3),
     ("internvl", Kind::InternVl),
     ("llama4", Kind::Llama4),
+    ("gemma4uv", Kind::Gemma4Unified),
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
@@ -236,7 +240,8 @@ impl Kind {
             | Kind::MiniCpm
             | Kind::Idefics3
             | Kind::InternVl
-            | Kind::Llama4 => false,
+            | Kind::Llama4
+            | Kind::Gemma4Unified => false,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => true,
         }
     }
@@ -250,7 +255,12 @@ impl Kind {
     /// Pixtral together, that of the library's files does not.
     fn turn(self, location: Location) -> Option<Turn> {
         match self {
-            Kind::Mlp | Kind::Gemma3 | Kind::MiniCpm | Kind::Idefics3 | Kind::InternVl => None,
+            Kind::Mlp
+            | Kind::Gemma3
+            | Kind::MiniCpm
+            | Kind::Idefics3
+            | Kind::InternVl
+            | Kind::Gemma4Unified => None,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => Some(Turn {
                 base: 10_000.0,
                 pairs: Pairs::HalfApart,
@@ -303,14 +313,19 @@ impl Config {
             }
             Ok(count)
         };
-        let image_size = if kind.has_grid() || kind == Kind::Gemma4 {
+        let is_unified = kind == Kind::Gemma4Unified;
+        let image_size = if kind.has_grid() || kind == Kind::Gemma4 || is_unified {
             LARGEST_PATCH
         } else {
             bounded("vision.image_size", LARGEST_IMAGE)?
         };
-        let patch_size = bounded("vision.patch_size", image_size)?;
+        let mut patch_size = bounded("vision.patch_size", image_size)?;
         let width = bounded("vision.embedding_length", LARGEST_WIDTH)?;
-        let n_heads = bounded("vision.attention.head_count", width)?;
+        let n_heads = if is_unified {
+            1
+        } else {
+            bounded("vision.attention.head_count", width)?
+        };
         if !width.is_multiple_of(n_heads) {
             return Err(invalid(format!("{width} elements for {n_heads} heads")));
         }
@@ -320,7 +335,11 @@ impl Config {
             let head_dim = width / n_heads;
             return Err(invalid(format!("heads of {head_dim} elements are rotated")));
         }
-        let n_stored = bounded("vision.block_count", source.n_tensors())?;
+        let n_stored = if is_unified {
+            0
+        } else {
+            bounded("vision.block_count", source.n_tensors())?
+        };
         // The list names the layers that the projector reads, counted from the input, which is 0.
         let n_layers = match source.integers("vision.feature_layer").as_deref() {
             None => n_stored,
@@ -331,7 +350,7 @@ impl Config {
             Some(_) => return Err(unsupported("a projector that reads several layers")),
         };
         let side = image_size / patch_size;
-        let merge = match (kind, location) {
+        let mut merge = match (kind, location) {
             (Kind::Mlp | Kind::MiniCpm, _) => 1,
             (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm, _) => source
                 .optional_count("vision.spatial_merge_size")?
@@ -345,7 +364,7 @@ impl Config {
             (Kind::Gemma3, Location::Mmproj) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(4),
-            (Kind::Gemma4, _) => source
+            (Kind::Gemma4 | Kind::Gemma4Unified, _) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(3),
             (Kind::Idefics3, _) => source
@@ -371,6 +390,10 @@ impl Config {
         if !(1..=most).contains(&merge) {
             return Err(invalid(format!("{merge} of {most} patches become one row")));
         }
+        if is_unified {
+            // Its patches are as large as what others make a row of.
+            (patch_size, merge) = (patch_size * merge, 1);
+        }
         let sizing = match kind {
             Kind::Mlp
             | Kind::Gemma3
@@ -386,7 +409,7 @@ impl Config {
                     most_pixels,
                 }
             }
-            Kind::Gemma4 => filled(source, patch_size * merge)?,
+            Kind::Gemma4 | Kind::Gemma4Unified => filled(source, patch_size * merge)?,
             Kind::Pixtral => Sizing::Longest {
                 side: match source.optional_count("vision.longest_edge")? {
                     Some(side) => side.min(image_size),
@@ -480,6 +503,7 @@ impl Config {
         // Files of decoders may leave this out.
         let hidden = match source.n_rows(up) {
             Some(hidden) if !source.has_key("vision.feed_forward_length") => hidden,
+            _ if is_unified => 0,
             _ => source.count("vision.feed_forward_length")?,
         };
         if hidden > LARGEST_WIDTH {
@@ -505,7 +529,8 @@ impl Config {
                 | Kind::MiniCpm
                 | Kind::Idefics3
                 | Kind::InternVl
-                | Kind::Llama4 => NormKind::Layer,
+                | Kind::Llama4
+                | Kind::Gemma4Unified => NormKind::Layer,
             },
             eps: source
                 .first_positive(&[
@@ -519,7 +544,8 @@ impl Config {
                     | Kind::Gemma4
                     | Kind::MiniCpm
                     | Kind::Idefics3
-                    | Kind::InternVl => 1e-6,
+                    | Kind::InternVl
+                    | Kind::Gemma4Unified => 1e-6,
                     Kind::Mlp | Kind::Gemma3 | Kind::Pixtral | Kind::Glm | Kind::Llama4 => 1e-5,
                 }),
             windows,

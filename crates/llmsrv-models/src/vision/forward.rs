@@ -51,7 +51,13 @@ impl Encoder {
         let n_patches = tiling.patches.len();
         let shape = (n_patches, 3 * config.patch_size.pow(2));
         let patches = Tensor::from_vec(patches, shape, device)?;
-        let mut x = linear(&patches, &weights.patch)?; // [n, w]
+        let norms = weights.patch_norms.as_ref();
+        let patch_norm = |x: Tensor, idx: usize| match norms {
+            Some(norms) => normed(&x, &norms[idx], NormKind::Layer, PATCH_NORM_EPS),
+            None => Ok(x),
+        };
+        let mut x = linear(&patch_norm(patches, 0)?, &weights.patch)?; // [n, w]
+        x = patch_norm(x, 1)?;
         match &weights.positions {
             Positions::No => {}
             Positions::Nearest { table, side } => {
@@ -74,6 +80,7 @@ impl Encoder {
                 x = ((x + rows(columns, column)?)? + rows(lines, line)?)?;
             }
         }
+        x = patch_norm(x, 2)?;
         if let Some(class) = &weights.class {
             x = Tensor::cat(&[&class.unsqueeze(0)?, &x], 0)?;
         }
@@ -285,6 +292,9 @@ impl Encoder {
                 let pooled = self.averages(x, tiling.sides.width)?;
                 let normed = over_root_mean_square(&pooled, self.config.eps)?;
                 normed.broadcast_mul(weight)?.matmul(&matrix.values()?)
+            }
+            Projector::Normed(matrix) => {
+                linear(&over_root_mean_square(x, self.config.eps)?, matrix)
             }
             Projector::Gemma4 { standard, matrix } => {
                 // The patches of a row follow each other.
@@ -579,3 +589,5 @@ fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
 }
 
 const ROWS_AT_ONCE: usize = 256;
+/// Added to the variance in norms of patches, which no file says.
+const PATCH_NORM_EPS: f32 = 1e-5;

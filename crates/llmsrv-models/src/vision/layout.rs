@@ -14,7 +14,7 @@ use super::{
 pub(super) fn of_one(kind: Kind, n_rows: usize) -> Vec<Part> {
     let (before, after) = match kind {
         Kind::Gemma3 => ("\n\n<start_of_image>", "<end_of_image>\n\n"),
-        Kind::Gemma4 => ("<|image>", "<image|>"),
+        Kind::Gemma4 | Kind::Gemma4Unified => ("<|image>", "<image|>"),
         Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => ("<|vision_start|>", "<|vision_end|>"),
         Kind::Pixtral => ("", "[IMG_END]"),
         Kind::Glm => ("<|begin_of_image|>", "<|end_of_image|>"),

@@ -135,7 +135,13 @@ fn fitted(image: RgbImage, kind: Kind, (width, height): (u32, u32)) -> RgbImage 
     }
     let size = width;
     let (filter, around) = match kind {
-        Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => {
+        Kind::Qwen2
+        | Kind::Qwen25
+        | Kind::Qwen3
+        | Kind::Gemma4
+        | Kind::Gemma4Unified
+        | Kind::Pixtral
+        | Kind::Glm => {
             return resample(&image, width, height, Filter::Bicubic);
         }
         // The others see views, not squares.

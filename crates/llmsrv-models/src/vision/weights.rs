@@ -10,6 +10,8 @@ use crate::source::{FileMatrix, Source, invalid};
 pub(super) struct Weights {
     /// From the pixels of a patch to a row.
     pub patch: Linear,
+    /// Norms of the pixels, of what that gives, and of that with its position.
+    pub patch_norms: Option<[Norm; 3]>,
     /// Goes before the patches, in encoders that were trained to classify.
     pub class: Option<Tensor>,
     /// What tells patches apart, beside rotations.
@@ -129,7 +131,9 @@ pub(super) enum Projector {
         /// To the decoder's embeddings.
         last: Linear,
     },
-    /// An RMS norm without weights, then a matrix; before it perhaps what is subtracted from the averages,
+    /// An RMS norm without weights, then a matrix.
+    Normed(Linear),
+    /// The same behind averages of patches; before it perhaps what is subtracted from the averages,
     /// and what they are multiplied with.
     Gemma4 {
         /// What is subtracted, and the factors.
@@ -281,7 +285,8 @@ impl Weights {
                 | Kind::MiniCpm
                 | Kind::Idefics3
                 | Kind::InternVl
-                | Kind::Llama4 => &MMPROJ,
+                | Kind::Llama4
+                | Kind::Gemma4Unified => &MMPROJ,
             },
         };
         let loader = Loader {
@@ -318,8 +323,20 @@ impl Weights {
             }
         };
         let layers = (0..config.n_layers).map(|idx| loader.layer(idx, out_width));
+        let patch_norms = match config.kind {
+            Kind::Gemma4Unified => {
+                let n_pixels = 3 * config.patch_size.pow(2);
+                Some([
+                    loader.norm_of("v.patch_norm.1", n_pixels)?,
+                    loader.norm("v.patch_norm.2")?,
+                    loader.norm("v.patch_norm.3")?,
+                ])
+            }
+            _ => None,
+        };
         Ok(Weights {
             patch,
+            patch_norms,
             class,
             positions,
             pre_norm: match config.kind {
@@ -360,7 +377,7 @@ impl Loader<'_> {
             });
             return sum.map(Matrix::Ready).map_err(failed);
         }
-        if self.config.kind == Kind::Llama4 {
+        if matches!(self.config.kind, Kind::Llama4 | Kind::Gemma4Unified) {
             let matrix = self.source.matrix(&name, width, 3 * patch * patch)?;
             return self.location(matrix);
         }
@@ -589,7 +606,8 @@ impl Loader<'_> {
                 | Kind::MiniCpm
                 | Kind::Idefics3
                 | Kind::InternVl
-                | Kind::Llama4 => None,
+                | Kind::Llama4
+                | Kind::Gemma4Unified => None,
             },
             up: self.linear(&name(up), hidden, width)?,
             down: self.linear(&name(down), width, hidden)?,
@@ -652,6 +670,10 @@ impl Loader<'_> {
                     standard: bias.zip(scale).map(<[Tensor; 2]>::from),
                     matrix: self.linear("mm.input_projection", out_width, width)?,
                 })
+            }
+            Kind::Gemma4Unified => {
+                let matrix = self.linear("mm.input_projection", out_width, width)?;
+                Ok(Projector::Normed(matrix))
             }
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
                 let merger = self.merger(self.names.merger, out_width)?;

@@ -1204,6 +1204,41 @@ fn lies_of_a_llama4_projector_are_named() {
     }
 }
 
+#[test]
+fn lies_of_an_encoder_without_layers_are_named() {
+    assert_eq!(load_error("gemma4_unified_eyes", &|_| {}), "none");
+    for (key, value, words) in [
+        ("patch_size", 65, "too large"),
+        ("patch_size", 14, "v.patch_embd.weight has shape"),
+        ("projector.scale_factor", 2, "v.patch_embd.weight has shape"),
+        (
+            "projector.scale_factor",
+            65,
+            "65 of 9 patches become one row",
+        ),
+        ("embedding_length", 31, "v.patch_embd.weight has shape"),
+        ("image_max_pixels", 1 << 24, "an image may have 1024"),
+    ] {
+        let found = load_error("gemma4_unified_eyes", &|file| {
+            let key = format!("clip.vision.{key}");
+            file.metadata.set(key, value as u32);
+        });
+        assert!(found.contains(words), "{key} {value}: {found}");
+        assert!(found.starts_with("invalid model file: "), "{found}");
+        assert!(!found.contains('\n'), "{found:?}");
+    }
+    for name in [
+        "v.patch_norm.1.weight",
+        "v.patch_norm.3.weight",
+        "mm.input_projection.weight",
+    ] {
+        let found = load_error("gemma4_unified_eyes", &|file| {
+            file.tensors.retain(|tensor| tensor.name != name);
+        });
+        assert!(found.contains(name), "{name}: {found}");
+    }
+}
+
 /// A tile gives the rows that it would give as an image; here its sides are no whole number of patches.
 #[test]
 fn tiles_are_images_of_their_own() {

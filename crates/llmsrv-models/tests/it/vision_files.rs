@@ -158,6 +158,14 @@ pub(crate) const EYES: &[Eyes] = &[
         exchanged: false,
         dtype: TensorType::F32,
     },
+    Eyes {
+        name: "gemma4_unified_eyes",
+        decoder: "gemma4_experts",
+        projector: "gemma4uv",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
 ];
 
 const IMAGE: usize = 28;
@@ -186,7 +194,12 @@ impl Eyes {
 
     /// It fills a number of rows.
     fn is_gemma4(&self) -> bool {
-        self.projector == "gemma4v"
+        self.projector == "gemma4v" || self.is_unified()
+    }
+
+    /// It has no layers.
+    fn is_unified(&self) -> bool {
+        self.projector == "gemma4uv"
     }
 
     /// Its rows are moved to a standard, and what its matrices take and give is bounded.
@@ -228,6 +241,10 @@ impl Eyes {
         let known = CASES.iter().find(|case| case.name == self.decoder);
         let mut case = *known.unwrap();
         case.parts.width = self.out();
+        if self.is_unified() {
+            // Gemma 4 12B has no experts.
+            (case.parts.n_experts, case.parts.hidden) = (0, case.parts.beside);
+        }
         case
     }
 
@@ -342,7 +359,7 @@ impl Eyes {
             ("patch_size", PATCH),
             ("embedding_length", WIDTH),
             ("feed_forward_length", HIDDEN),
-            ("block_count", LAYERS),
+            ("block_count", if self.is_unified() { 0 } else { LAYERS }),
             ("projection_dim", OUT),
             ("attention.head_count", 4),
             (
@@ -391,11 +408,15 @@ impl Eyes {
         let n_patches = (IMAGE / PATCH).pow(2);
         if self.is_llama4() {
             add("v.patch_embd.weight", &[3 * PATCH * PATCH, WIDTH]);
+        } else if self.is_unified() {
+            add("v.patch_embd.weight", &[3 * (PATCH * MERGE).pow(2), WIDTH]);
         } else {
             add("v.patch_embd.weight", &[PATCH, PATCH, 3, WIDTH]);
         }
         if self.is_qwen() || self.is_gemma4() {
-            if self.is_gemma4() {
+            if self.is_unified() {
+                Self::add_unified(&mut add);
+            } else if self.is_gemma4() {
                 self.add_gemma4(&mut add);
             } else {
                 self.add_qwen(&mut add);
@@ -547,6 +568,18 @@ impl Eyes {
         }
     }
 
+    /// Adds the tensors of an encoder of Gemma 4 12B behind the first one.
+    fn add_unified(add: &mut dyn FnMut(&str, &[usize])) {
+        add("v.patch_embd.bias", &[WIDTH]);
+        let n_pixels = 3 * (PATCH * MERGE).pow(2);
+        for (name, width) in [("1", n_pixels), ("2", WIDTH), ("3", WIDTH)] {
+            add(&format!("v.patch_norm.{name}.weight"), &[width]);
+            add(&format!("v.patch_norm.{name}.bias"), &[width]);
+        }
+        add("v.position_embd.weight", &[WIDTH, ROWS + 4, 2]);
+        add("mm.input_projection.weight", &[WIDTH, OUT]);
+    }
+
     /// Adds the tensors of an encoder of the Qwen family behind the first one.
     fn add_qwen(&self, add: &mut dyn FnMut(&str, &[usize])) {
         add("v.patch_embd.weight.1", &[PATCH, PATCH, 3, WIDTH]);
@@ -694,7 +727,7 @@ impl Eyes {
         let mut random = Random::new(&format!("{} {name}", self.name));
         let (middle, spread) = match name {
             "v.position_embd.weight" | "v.class_embd" | "model.image_newline" => (0.0, 1.0),
-            "v.patch_embd.weight" | "v.patch_embd.weight.1" => (0.0, 0.2),
+            "v.patch_embd.weight" | "v.patch_embd.weight.1" if !self.is_unified() => (0.0, 0.2),
             "mm.patch_merger.weight" if shape.len() == 4 => (0.0, 0.15),
             // Some elements are beyond them.
             name if name.ends_with("_min") => (-1.2, 0.2),
