@@ -71,6 +71,14 @@ pub(crate) const EYES: &[Eyes] = &[
         dtype: TensorType::F32,
     },
     Eyes {
+        name: "qwen35_eyes",
+        decoder: "qwen35",
+        projector: "qwen3vl_merger",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
         name: "pixtral_eyes",
         decoder: "llama",
         projector: "pixtral",
@@ -255,7 +263,7 @@ impl Eyes {
 
     pub(crate) fn decoder_file(&self) -> File {
         let mut file = self.decoder().file();
-        if self.is_qwen3() {
+        if self.has_deepstack() {
             file.metadata.set("qwen3vl.n_deepstack_layers", 2u32);
         }
         if self.is_glm() {
@@ -269,7 +277,7 @@ impl Eyes {
 
     /// Parts of a row, each as wide as an embedding.
     pub(crate) fn n_parts(&self) -> usize {
-        if self.is_qwen3() { 3 } else { 1 }
+        if self.has_deepstack() { 3 } else { 1 }
     }
 
     /// Its rows are lines with breaks between.
@@ -292,9 +300,14 @@ impl Eyes {
         self.is_pixtral() && self.decoder == "mistral3"
     }
 
-    /// Layers on the way give parts of the rows, too.
+    /// It has norms with biases, and a grid of positions.
     fn is_qwen3(&self) -> bool {
         self.projector == "qwen3vl_merger"
+    }
+
+    /// Layers on the way give parts of the rows, too.
+    fn has_deepstack(&self) -> bool {
+        self.name == "qwen3vl_eyes"
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
@@ -351,7 +364,8 @@ impl Eyes {
         }
         if self.is_qwen3() {
             metadata.set("clip.use_gelu", true);
-            let layers = vec![true, true, false];
+            let is_one = self.has_deepstack();
+            let layers = vec![is_one, is_one, false];
             metadata.set("clip.vision.is_deepstack_layers", layers);
         }
         for (key, value) in [
@@ -618,7 +632,7 @@ impl Eyes {
         if self.is_qwen3() {
             add("v.patch_embd.bias", &[WIDTH]);
             add("v.position_embd.weight", &[WIDTH, (IMAGE / PATCH).pow(2)]);
-            for layer in 0..2 {
+            for layer in (0..2).filter(|_| self.has_deepstack()) {
                 let name = |part: &str| format!("v.deepstack.{layer}.{part}");
                 add(&name("norm.weight"), &[merged]);
                 add(&name("norm.bias"), &[merged]);
