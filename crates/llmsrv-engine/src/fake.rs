@@ -14,8 +14,8 @@ use std::{
 use llmsrv_tokenizer::{Algorithm, Special, TokenKind, Tokenizer, Vocab};
 
 use crate::{
-    BlockId, EmbeddingSpec, Grid, Image, ImageError, Loaded, Model, ModelError, ModelSpec, Pooling,
-    StepPlan, TokenId, Vision,
+    BlockId, EmbeddingSpec, Grid, Image, ImageError, Loaded, Model, ModelError, ModelSpec, Part,
+    Pooling, StepPlan, TokenId, Vision,
 };
 
 /// What the fake model says.
@@ -150,18 +150,17 @@ pub fn tokenizer() -> Tokenizer {
 }
 
 /// Takes every text that begins with `image`, and every PNG file, for an image. Each `+` in the text makes
-/// it larger.
+/// it larger, each `/` adds rows behind a text.
 struct FakeVision {
     rows: usize,
 }
 
 impl FakeVision {
-    fn rows_of(&self, bytes: &[u8]) -> usize {
-        let n_more = match bytes.strip_prefix(b"image") {
-            Some(rest) => rest.split(|byte| *byte == b'+').count() - 1,
-            None => 0,
-        };
-        self.rows * (1 + n_more)
+    /// Returns the rows of a part, and how many parts there are.
+    fn parts(&self, bytes: &[u8]) -> (usize, usize) {
+        let text = bytes.strip_prefix(b"image").unwrap_or_default();
+        let count = |sign: u8| text.split(|byte| *byte == sign).count() - 1;
+        (self.rows * (1 + count(b'+')), 1 + count(b'/'))
     }
 }
 
@@ -174,25 +173,28 @@ impl Vision for FakeVision {
         bytes.hash(&mut hasher);
         let mut digest = [0; 32];
         digest[..8].copy_from_slice(&hasher.finish().to_le_bytes());
-        let rows = self.rows_of(bytes);
+        let (rows, n_parts) = self.parts(bytes);
+        let is_one = n_parts == 1;
         Ok(Arc::new(Image {
             digest,
-            rows,
-            embedding: vec![0.0; rows],
-            whole: true,
-            grid: rows.is_multiple_of(2).then_some(Grid {
+            rows: rows * n_parts,
+            embedding: vec![0.0; rows * n_parts],
+            whole: is_one,
+            grid: (is_one && rows.is_multiple_of(2)).then_some(Grid {
                 width: 2,
                 height: rows / 2,
             }),
         }))
     }
 
-    fn rows(&self, bytes: &[u8]) -> Result<usize, ImageError> {
-        Ok(self.rows_of(bytes))
-    }
-
-    fn marks(&self) -> (&str, &str) {
-        ("<", ">")
+    fn layout(&self, bytes: &[u8]) -> Result<Vec<Part>, ImageError> {
+        let (rows, n_parts) = self.parts(bytes);
+        let mut layout = vec![Part::text("<"), Part::Rows(rows)];
+        for _ in 1..n_parts {
+            layout.extend([Part::text("/"), Part::Rows(rows)]);
+        }
+        layout.push(Part::text(">"));
+        Ok(layout)
     }
 }
 

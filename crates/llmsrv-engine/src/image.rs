@@ -4,7 +4,7 @@
 //! running answers shall not wait for it. The engine sees finished rows: it places them, keeps them
 //! whole where cutting would matter, and tells them apart in the prefix cache by their digest.
 
-use std::{ops::Range, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use crate::TokenId;
 
@@ -19,16 +19,29 @@ pub trait Vision: Send + Sync {
     /// the device fails.
     fn encode(&self, bytes: &[u8]) -> Result<Arc<Image>, ImageError>;
 
-    /// Returns how many positions an image takes in the prompt, from the head of its file: nothing is
+    /// Returns what stands in the prompt in the place of an image, from the head of its file: nothing is
     /// decoded.
     ///
     /// # Errors
     ///
     /// [`ImageError::Invalid`] if that depends on the size of the image, and the bytes do not tell it.
-    fn rows(&self, bytes: &[u8]) -> Result<usize, ImageError>;
+    fn layout(&self, bytes: &[u8]) -> Result<Vec<Part>, ImageError>;
+}
 
-    /// Returns the texts before and after the rows of an image.
-    fn marks(&self) -> (&str, &str);
+/// A part of what stands in the prompt in the place of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Text before, between or after rows, as in training: tokens with a meaning of their own.
+    Text(Cow<'static, str>),
+    /// So many of the rows that [`Vision::encode`] gives, behind those of the parts before.
+    Rows(usize),
+}
+
+impl Part {
+    /// Makes a part of a text that is always the same.
+    pub fn text(text: &'static str) -> Part {
+        Part::Text(text.into())
+    }
 }
 
 /// An image as the model reads it.
@@ -41,9 +54,10 @@ pub struct Image {
     /// The rows, `[rows * width]` row-major, as wide as a token's embedding, or a whole number of times
     /// as wide where further parts are for later layers.
     pub embedding: Vec<f32>,
-    /// Every row sees all others, so all are computed in the same step.
+    /// Every row sees all others of its span, so all of these are computed in the same step.
     pub whole: bool,
-    /// How the rows lie in the image, line by line, for models that rotate them by height and width.
+    /// How the rows lie in the image, line by line, for models that rotate them by height and width. Such
+    /// an image has one span.
     pub grid: Option<Grid>,
 }
 
@@ -57,18 +71,6 @@ pub struct Grid {
 }
 
 impl Image {
-    /// Returns how many positions fewer than rows the image takes for what comes after it: it goes on
-    /// after the larger side of the grid.
-    fn lag(&self) -> usize {
-        let side = self.grid.map(|grid| grid.width.max(grid.height));
-        self.rows.saturating_sub(side.unwrap_or(self.rows))
-    }
-
-    fn fits_its_grid(&self) -> bool {
-        let rows = self.grid.map(|grid| grid.width.checked_mul(grid.height));
-        rows.is_none_or(|rows| rows == Some(self.rows))
-    }
-
     /// Returns row number `row`, from 0; nothing if the image has no such row.
     pub fn row(&self, row: usize) -> &[f32] {
         let width = self.embedding.len() / self.rows.max(1);
@@ -97,19 +99,51 @@ pub enum ImageError {
     Compute(String),
 }
 
-/// The place of an image in a prompt.
+/// The place in a prompt of an image, or of some of its rows where text stands between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageSpan {
     /// Index of the first token that it stands in for. These tokens have any valid id.
     pub at: usize,
+    /// The rows of the image that stand there. Spans of one image follow each other, the first of them
+    /// from row 0 on.
+    pub rows: Range<usize>,
     /// The image whose rows are computed in their place.
     pub image: Arc<Image>,
 }
 
 impl ImageSpan {
+    /// Places all rows of an image.
+    pub fn all(at: usize, image: Arc<Image>) -> ImageSpan {
+        let rows = 0..image.rows;
+        ImageSpan { at, rows, image }
+    }
+
     /// Returns the index after the last token that it stands in for.
     pub fn end(&self) -> usize {
-        self.at + self.image.rows
+        self.at + self.rows.len()
+    }
+
+    /// Returns how many positions fewer than rows the image takes for what comes after it: it goes on
+    /// after the larger side of the grid.
+    fn lag(&self) -> usize {
+        let n_rows = self.rows.len();
+        let side = self.image.grid.map(|grid| grid.width.max(grid.height));
+        n_rows.saturating_sub(side.unwrap_or(n_rows))
+    }
+
+    /// Returns whether it has the rows that follow those of the span before, if it does not begin an image.
+    fn follows(&self, before: Option<&ImageSpan>) -> bool {
+        let follows =
+            |before: &ImageSpan| before.image == self.image && before.rows.end == self.rows.start;
+        self.rows.start == 0 || before.is_some_and(follows)
+    }
+
+    fn fits_its_image(&self) -> bool {
+        let fills = |grid: Grid| {
+            let n_rows = grid.width.checked_mul(grid.height);
+            n_rows == Some(self.image.rows) && self.rows == (0..self.image.rows)
+        };
+        self.rows.end <= self.image.rows && self.image.grid.is_none_or(fills)
     }
 }
 
@@ -122,28 +156,44 @@ pub struct ImagePart {
     rows: usize,
 }
 
-/// Returns whether spans ascend, do not overlap and lie within `n_tokens` tokens, and fill their grids.
+/// Returns whether spans ascend, do not overlap and lie within `n_tokens` tokens, and have rows of their
+/// images in order.
 pub fn are_sound(images: &[ImageSpan], n_tokens: usize) -> bool {
     let mut free_from = 0;
+    let mut before = None;
     images.iter().all(|span| {
-        let end = span.at.saturating_add(span.image.rows);
-        let sound = span.image.rows > 0 && span.at >= free_from && end <= n_tokens;
-        free_from = end;
-        sound && span.image.fits_its_grid()
+        let end = span.at.saturating_add(span.rows.len());
+        let sound = !span.rows.is_empty() && span.at >= free_from && end <= n_tokens;
+        let follows = span.follows(before);
+        (free_from, before) = (end, Some(span));
+        sound && follows && span.fits_its_image()
     })
 }
 
-/// Returns the image that a cut before token `index` would go through.
+/// Returns the span that a cut before token `index` would go through.
 pub fn across(images: &[ImageSpan], index: usize) -> Option<&ImageSpan> {
     let after = images.partition_point(|span| span.at < index);
     let span = images.get(after.checked_sub(1)?)?;
     (index < span.end()).then_some(span)
 }
 
-/// Widens a range of tokens so that each image is wholly in it or wholly out of it.
+/// Returns the tokens of the image, with the text between its rows, that a cut before token `index` would
+/// go through.
+fn image_across(images: &[ImageSpan], index: usize) -> Option<Range<usize>> {
+    let after = images.partition_point(|span| span.at < index);
+    let is_first = |span: &ImageSpan| span.rows.start == 0;
+    let first = images.get(..after)?.iter().rfind(|span| is_first(span))?;
+    let rest = images.get(after..)?.iter();
+    let last = rest.take_while(|span| !is_first(span)).last();
+    let last = last.or(images.get(after.checked_sub(1)?))?;
+    (index < last.end()).then_some(first.at..last.end())
+}
+
+/// Widens a range of tokens so that each image is wholly in it or wholly out of it, with the text between
+/// its rows.
 pub fn widened(images: &[ImageSpan], range: Range<usize>) -> Range<usize> {
-    let start = across(images, range.start).map_or(range.start, |span| span.at);
-    let end = across(images, range.end).map_or(range.end, ImageSpan::end);
+    let start = image_across(images, range.start).map_or(range.start, |image| image.start);
+    let end = image_across(images, range.end).map_or(range.end, |image| image.end);
     start..end
 }
 
@@ -158,12 +208,15 @@ pub fn remove(images: &mut Vec<ImageSpan>, range: Range<usize>) {
     }
 }
 
-/// Returns the tokens that are text; those in the places of images are left out.
+/// Returns the tokens that are text; those in the places of images are left out, and so is the text
+/// between the rows of one.
 pub fn text_tokens(tokens: &[TokenId], images: &[ImageSpan]) -> Vec<TokenId> {
     let mut text = Vec::with_capacity(tokens.len());
     let mut from = 0;
     for span in images {
-        text.extend_from_slice(tokens.get(from..span.at).unwrap_or_default());
+        if span.rows.start == 0 {
+            text.extend_from_slice(tokens.get(from..span.at).unwrap_or_default());
+        }
         from = span.end();
     }
     text.extend_from_slice(tokens.get(from..).unwrap_or_default());
@@ -180,7 +233,7 @@ pub fn coordinates(images: &[ImageSpan], range: Range<usize>) -> impl Iterator<I
     let mut lag = 0;
     range.map(move |index| {
         while let Some(span) = spans.next_if(|span| span.end() <= index) {
-            lag += span.image.lag();
+            lag += span.lag();
         }
         let inside = spans.peek().filter(|span| span.at <= index);
         let place = match inside.and_then(|span| Some((span, span.image.grid?))) {
@@ -206,7 +259,7 @@ pub(crate) fn parts(images: &[ImageSpan], block: Range<usize>) -> Vec<ImagePart>
             ImagePart {
                 digest: span.image.digest,
                 slot: start - block.start,
-                row: start - span.at,
+                row: span.rows.start + start - span.at,
                 rows: end - start,
             }
         })
@@ -247,10 +300,7 @@ mod tests {
                 whole: true,
                 grid: None,
             };
-            spans.push(ImageSpan {
-                at,
-                image: Arc::new(image),
-            });
+            spans.push(ImageSpan::all(at, Arc::new(image)));
             at += rows;
         }
         spans
@@ -281,6 +331,56 @@ mod tests {
             Arc::get_mut(&mut one[0].image).unwrap().grid = Some(Grid { width, height });
             assert_eq!(are_sound(&one, 9), sound, "{width} x {height}");
         }
+    }
+
+    /// `[image 0: rows 0..2] text [rows 2..5] text [image 1]`
+    fn parted() -> Vec<ImageSpan> {
+        let mut two = spans(&[(1, 5), (3, 2)]);
+        let last = two.remove(1);
+        let part = |at, rows| ImageSpan {
+            at,
+            rows,
+            image: two[0].image.clone(),
+        };
+        vec![part(1, 0..2), part(4, 2..5), last]
+    }
+
+    #[test]
+    fn rows_of_an_image_in_another_order_are_noticed() {
+        assert!(are_sound(&parted(), 11));
+        for rows in [1..4, 2..6, 3..5, 2..2] {
+            let mut wrong = parted();
+            wrong[1].rows = rows;
+            assert!(!are_sound(&wrong, 11));
+        }
+        assert!(!are_sound(&parted()[1..], 11), "the first rows are missing");
+        let mut other = parted();
+        other[1].image = other[2].image.clone();
+        assert!(!are_sound(&other, 11));
+    }
+
+    #[test]
+    fn an_image_in_parts_is_never_cut() {
+        let images = parted();
+        for index in 0..=11 {
+            let expected = match index {
+                2..7 => Some(1..7),
+                10 => Some(9..11),
+                _ => None,
+            };
+            assert_eq!(image_across(&images, index), expected, "{index}");
+        }
+        assert_eq!(widened(&images, 3..10), 1..11);
+        let tokens: Vec<TokenId> = (0..12).collect();
+        assert_eq!(text_tokens(&tokens, &images), [0, 7, 8, 11]);
+        let mut left = images.clone();
+        remove(&mut left, 1..7);
+        assert_eq!(left, [ImageSpan::all(3, images[2].image.clone())]);
+        let rows: Vec<(usize, usize)> = parts(&images, 2..6)
+            .iter()
+            .map(|part| (part.row, part.rows))
+            .collect();
+        assert_eq!(rows, [(1, 1), (2, 2)]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub use embed::{EmbedError, Embeddings};
 pub use handle::{
     Ending, EngineOptions, Generation, Handle, MemoryAccount, Stats, spawn, spawn_within,
 };
-pub use image::{Grid, Image, ImageError, ImageSpan, Vision};
+pub use image::{Grid, Image, ImageError, ImageSpan, Part, Vision};
 pub use model::{
     ActivationPrecision, Adapter, EmbeddingSpec, GpuOptions, LoadError, LoadOptions, Loaded,
     Loader, Model, ModelError, ModelSpec, OnLoss, Place, Pooling,

@@ -155,7 +155,7 @@ impl Step {
             }
             self.plan.images.push(ImageRows {
                 rows,
-                first: from - span.at,
+                first: span.rows.start + from - span.at,
                 image: span.image.clone(),
             });
         }

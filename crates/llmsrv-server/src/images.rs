@@ -1,11 +1,13 @@
 //! Images of a request: from base64 to their places in the prompt.
 //!
-//! A rendered prompt has a tag `[img-N]` for each image. Here the tags become positions, of which the
-//! heads of the image files say how many, then, once it is known that all of it fits the context, the
+//! A rendered prompt has a tag `[img-N]` for each image. Here the tags become positions and the text that
+//! the model wants around and between them; the heads of the image files say how many. Then, once it is known that all of it fits the context, the
 //! images are decoded: a request with a thousand images is refused before the first one costs anything.
 
+use std::ops::Range;
+
 use base64::Engine as _;
-use llmsrv_engine::{ImageError, ImageSpan, Vision, image};
+use llmsrv_engine::{ImageError, ImageSpan, Part, Vision, image};
 use llmsrv_tokenizer::{Special, Tokenizer};
 
 use crate::error::ApiError;
@@ -17,12 +19,12 @@ pub(crate) struct Layout {
     places: Vec<Place>,
 }
 
-/// The place of an image.
+/// The place of an image, or of those of its rows that have no text between them.
 struct Place {
     /// Index of its first token.
     at: usize,
-    /// Tokens that it takes.
-    rows: usize,
+    /// The rows of the image, one for each token.
+    rows: Range<usize>,
     /// Which image it is.
     number: usize,
 }
@@ -72,11 +74,15 @@ impl Layout {
         vision: &dyn Vision,
         n_ctx: usize,
     ) -> Result<Layout, ApiError> {
-        let (mut rows, mut n_rows) = (Vec::with_capacity(images.len()), 0_usize);
+        let (mut layouts, mut n_rows) = (Vec::with_capacity(images.len()), 0_usize);
         for image in images {
-            let n = vision.rows(&decode(image)?).map_err(refused)?;
-            rows.push(n);
-            n_rows = n_rows.saturating_add(n);
+            let layout = vision.layout(&decode(image)?).map_err(refused)?;
+            for part in &layout {
+                if let Part::Rows(n) = part {
+                    n_rows = n_rows.saturating_add(*n);
+                }
+            }
+            layouts.push(layout);
             if n_rows >= n_ctx {
                 return Err(ApiError::prompt_too_long(n_rows, n_ctx));
             }
@@ -89,19 +95,25 @@ impl Layout {
             })
             .collect();
         tags.sort_unstable();
-        let (before, after) = vision.marks();
         let (mut tokens, mut places) = (context, Vec::new());
         let (mut piece, mut from) = (String::new(), 0);
         for (start, end, number) in tags {
             piece.push_str(&text[from..start]);
-            piece.push_str(before);
-            let special = special(tokens.is_empty());
-            tokens.extend(tokenizer.encode(&piece, special));
-            let (at, rows) = (tokens.len(), rows.get(number).copied().unwrap_or(0));
-            places.push(Place { at, rows, number });
-            tokens.resize(at + rows, PLACEHOLDER);
-            piece.clear();
-            piece.push_str(after);
+            let mut n_before = 0;
+            for part in layouts.get(number).into_iter().flatten() {
+                match part {
+                    Part::Text(text) => piece.push_str(text),
+                    Part::Rows(n) => {
+                        let special = special(tokens.is_empty());
+                        tokens.extend(tokenizer.encode(&piece, special));
+                        piece.clear();
+                        let (at, rows) = (tokens.len(), n_before..n_before + n);
+                        n_before = rows.end;
+                        places.push(Place { at, rows, number });
+                        tokens.resize(at + n, PLACEHOLDER);
+                    }
+                }
+            }
             from = end;
         }
         piece.push_str(&text[from..]);
@@ -114,17 +126,20 @@ impl Layout {
     ///
     /// # Errors
     /// If an image would be lost: what is asked about it makes no sense then.
-    pub(crate) fn remove(
-        &mut self,
-        range: std::ops::Range<usize>,
-        n_ctx: usize,
-    ) -> Result<(), ApiError> {
+    pub(crate) fn remove(&mut self, range: Range<usize>, n_ctx: usize) -> Result<(), ApiError> {
         let n_tokens = self.tokens.len();
-        for place in &mut self.places {
-            if place.at >= range.end {
-                place.at -= range.len();
-            } else if place.at + place.rows > range.start {
+        // What is between the rows of an image belongs to it.
+        for image in self
+            .places
+            .chunk_by_mut(|one, other| one.number == other.number)
+        {
+            let at = image.first().map_or(0, |place| place.at);
+            let end = image.last().map_or(0, |place| place.at + place.rows.len());
+            if at < range.end && end > range.start {
                 return Err(ApiError::prompt_too_long(n_tokens, n_ctx));
+            }
+            for place in image.iter_mut().filter(|_| at >= range.end) {
+                place.at -= range.len();
             }
         }
         self.tokens.drain(range);
@@ -145,6 +160,7 @@ impl Layout {
             let image = vision.encode(&decode(base64)?).map_err(refused)?;
             Ok(ImageSpan {
                 at: place.at,
+                rows: place.rows.clone(),
                 image,
             })
         });
@@ -205,11 +221,15 @@ mod tests {
             let options = FakeOptions { image_rows: 3, ..FakeOptions::default() };
             let loaded = fake::loaded(options);
             let vision = loaded.vision.unwrap();
-            // The second one has three rows more than the first one.
-            let images = [base64("image"), base64("image+")];
+            // The second one has more rows, with text between.
+            let images = [base64("image"), base64("image+/")];
             let images = &images[..n_images];
-            let rows = |number: usize| 3 + 3 * number;
-            let n_rows: usize = (0..n_images).map(rows).sum();
+            let shown = |number: usize| match number {
+                0 => "<\u{1}\u{1}\u{1}>".to_owned(),
+                _ => format!("<{rows}/{rows}>", rows = "\u{1}".repeat(6)),
+            };
+            let n_rows = |number: usize| shown(number).matches('\u{1}').count();
+            let n_rows: usize = (0..n_images).map(n_rows).sum();
             let layout = |n_ctx| Layout::with_images(&loaded.tokenizer, Vec::new(), &text, images, &*vision, n_ctx);
             prop_assert_eq!(layout(n_rows).is_err(), n_images > 0);
             let mut layout = layout(1000).unwrap();
@@ -219,30 +239,42 @@ mod tests {
             for number in 0..n_images {
                 let tag = format!("[img-{number}]");
                 if expected.contains(&tag) {
-                    let marked = format!("<{}>", "\u{1}".repeat(rows(number)));
-                    expected = expected.replacen(&tag, &marked, 1);
+                    expected = expected.replacen(&tag, &shown(number), 1);
                 }
             }
             // Those without a place come first, in their order.
             for number in (0..n_images).rev().filter(|number| !text.contains(&format!("[img-{number}]"))) {
-                expected.insert_str(0, &format!("<{}>", "\u{1}".repeat(rows(number))));
+                expected.insert_str(0, &shown(number));
             }
             prop_assert_eq!(layout.tokens.len(), expected.len());
-            let mut numbers = Vec::new();
+            let mut found = Vec::new();
             for place in &layout.places {
-                let range = place.at..place.at + place.rows;
-                prop_assert_eq!(place.rows, rows(place.number));
+                let range = place.at..place.at + place.rows.len();
                 prop_assert!(layout.tokens[range.clone()].iter().all(|token| *token == PLACEHOLDER));
                 prop_assert!(expected[range].bytes().all(|byte| byte == 1));
-                numbers.push(place.number);
+                found.push((place.number, place.rows.clone()));
             }
-            numbers.sort_unstable();
-            prop_assert_eq!(numbers, (0..n_images).collect::<Vec<_>>());
+            found.sort_unstable_by_key(|(number, rows)| (*number, rows.start));
+            prop_assert_eq!(&found[..], &[(0, 0..3), (1, 0..6), (1, 6..12)][..found.len()]);
+            prop_assert_eq!(found.len(), [0, 1, 3][n_images]);
 
             let range = cut.min(layout.tokens.len())..(cut + 2).min(layout.tokens.len());
-            let hit = |place: &Place| place.at + place.rows > range.start && place.at < range.end;
-            let hit = layout.places.iter().any(hit);
-            prop_assert_eq!(layout.remove(range, 0).is_err(), hit);
+            // The second one with the text between its rows.
+            let hit = layout.places.iter().any(|place| {
+                let (start, end) = match (place.number, place.rows.start) {
+                    (1, 0) => (place.at, place.at + 13),
+                    (1, _) => (place.at - 7, place.at + 6),
+                    _ => (place.at, place.at + 3),
+                };
+                end > range.start && start < range.end
+            });
+            let before: Vec<usize> = layout.places.iter().map(|place| place.at).collect();
+            prop_assert_eq!(layout.remove(range.clone(), 0).is_err(), hit);
+            if !hit {
+                let moved = before.iter().map(|at| if *at >= range.end { at - range.len() } else { *at });
+                let after = layout.places.iter().map(|place| place.at);
+                prop_assert!(after.eq(moved));
+            }
         }
 
         #[test]

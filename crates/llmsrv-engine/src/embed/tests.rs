@@ -231,10 +231,7 @@ fn about_an_image() -> GenRequest {
         }),
     };
     GenRequest {
-        images: vec![ImageSpan {
-            at: 2,
-            image: Arc::new(image),
-        }],
+        images: vec![ImageSpan::all(2, Arc::new(image))],
         max_tokens: Some(20),
         params: SamplingParams {
             temperature: 0.0,

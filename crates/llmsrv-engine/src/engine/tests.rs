@@ -206,10 +206,8 @@ mod equivalence {
                 match piece {
                     Ok(text) => prompt.extend(tokens(&text[..block_size])),
                     Err((kind, rows, whole)) => {
-                        images.push(ImageSpan {
-                            at: prompt.len(),
-                            image: Arc::new(image_of(kind, rows, whole)),
-                        });
+                        let image = Arc::new(image_of(kind, rows, whole));
+                        images.push(ImageSpan::all(prompt.len(), image));
                         prompt.extend(vec![0; rows]);
                     }
                 }
@@ -483,7 +481,7 @@ fn an_image_comes_from_the_prefix_cache_but_no_other_in_its_place() {
         let tokens: Vec<TokenId> = [&[97; 10][..], &[0; 40], &[98; 5]].concat();
         GenRequest {
             tokens,
-            images: vec![ImageSpan { at: 10, image }],
+            images: vec![ImageSpan::all(10, image)],
             max_tokens: Some(20),
             ..request("a")
         }
@@ -509,6 +507,56 @@ fn an_image_comes_from_the_prefix_cache_but_no_other_in_its_place() {
     assert_eq!(again.finish().cached_tokens, 54);
     assert_eq!(again.text, cat.text);
     assert!(vision.encode(b"no").is_err());
+}
+
+#[test]
+fn text_between_the_rows_of_an_image_is_computed_as_text() {
+    let fake = FakeOptions {
+        image_rows: 10,
+        answer: Answer::Random,
+        ..FakeOptions::default()
+    };
+    let vision = fake::loaded(fake.clone()).vision.unwrap();
+    let mut engine = engine(
+        fake,
+        EngineOptions {
+            step_tokens: 8,
+            ..EngineOptions::default()
+        },
+    );
+    let mut ask = |cut: usize, between: TokenId| {
+        let image = vision.encode(b"image/in parts").unwrap();
+        assert_eq!(image.rows, 20);
+        let span = |at: usize, rows: std::ops::Range<usize>| ImageSpan {
+            at,
+            rows,
+            image: image.clone(),
+        };
+        let images = vec![span(3, 0..cut), span(3 + cut + 1, cut..20)];
+        let tokens = [
+            &[97; 3][..],
+            &vec![0; cut],
+            &[between],
+            &vec![0; 20 - cut],
+            &[98; 5],
+        ];
+        let request = GenRequest {
+            tokens: tokens.concat(),
+            images,
+            max_tokens: Some(20),
+            ..request("a")
+        };
+        let output = run(&mut engine, &request);
+        (output.text.clone(), output.finish().cached_tokens)
+    };
+    let first = ask(10, 99);
+    assert_eq!(ask(10, 99), (first.0.clone(), 28));
+    let other_text = ask(10, 100);
+    assert_eq!(other_text.1, 13, "what is before the text");
+    assert_ne!(other_text.0, first.0);
+    let other_place = ask(12, 99);
+    assert_eq!(other_place.1, 13, "the rows before the text");
+    assert_ne!(other_place.0, first.0);
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use llmsrv_engine::{ImageError, LoadError};
 
-use super::{tiles::Tiles, tiling::Tiling};
+use super::{
+    tiles::{Rule, TILES_OF_LLAMA4, Tiles},
+    tiling::Tiling,
+};
 use crate::{
     arch::NormKind,
     source::{Source, invalid},
@@ -60,8 +63,10 @@ pub(super) struct Config {
     pub value_norm: bool,
     /// Whether a row of its own ends each line of rows but the last.
     pub has_breaks: bool,
-    /// How images are seen a second time, in tiles.
+    /// How images are seen in several views.
     pub tiles: Option<Tiles>,
+    /// Rows of a view, whatever its size; 0 where that decides.
+    pub n_queries: usize,
 }
 
 /// The kinds of projectors, by `clip.projector_type`.
@@ -87,6 +92,21 @@ pub(super) enum Kind {
     /// Squares of patches through a matrix, a norm and a gated network: GLM-OCR
     /// (<https://arxiv.org/abs/2603.10910>).
     Glm,
+    /// A number of queries that look at the patches: MiniCPM-V 2.5 to 4.5, MiniCPM-o
+    /// (<https://arxiv.org/abs/2408.01800>).
+    MiniCpm,
+    /// Squares of patches side by side through a matrix: Idefics 3 (<https://arxiv.org/abs/2408.12637>),
+    /// SmolVLM 1 and 2.
+    Idefics3,
+    /// The same through a norm and two matrices: InternVL 2.5, 3 and 3.5
+    /// (<https://arxiv.org/abs/2404.16821>).
+    InternVl,
+    /// The same through three matrices: Llama 4
+    /// (<https://ai.meta.com/blog/llama-4-multimodal-intelligence/>).
+    Llama4,
+    /// Patches between norms, without layers: Gemma 4 12B, whose decoder does the rest
+    /// (<https://ai.google.dev/gemma/docs/core/model_card_4>).
+    Gemma4Unified,
 }
 
 /// What size an image is brought to before it is cut into patches.
@@ -124,19 +144,23 @@ pub(super) struct Turn {
     pub base: f64,
     /// Where the elements of a pair lie.
     pub pairs: Pairs,
-    /// Pairs that turn by the column are between those that turn by the line; else they are as fast.
+    /// The first half of the pairs turns by the column, not by the line.
+    pub columns_first: bool,
+    /// The speeds of the second half of the pairs lie between those of the first; else they are the same.
     pub between: bool,
+    /// The first line and the first column have this number.
+    pub from: usize,
 }
 
 /// Where the two elements lie that turn together. Half of the pairs turn by the line of their patch and half
 /// by its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pairs {
-    /// Half a head apart, lines first.
+    /// Half a head apart.
     HalfApart,
-    /// Beside each other, lines first.
+    /// Beside each other.
     Neighbours,
-    /// A quarter of a head apart, columns in the first half and lines in the second.
+    /// A quarter of a head apart, in halves of the head.
     QuarterApart,
 }
 
@@ -162,7 +186,7 @@ pub(super) enum Activation {
     Silu,
 }
 
-const KINDS: [(&str, Kind); 8] = [
+const KINDS: [(&str, Kind); 13] = [
     ("mlp", Kind::Mlp),
     ("gemma3", Kind::Gemma3),
     ("qwen2vl_merger", Kind::Qwen2),
@@ -171,6 +195,11 @@ const KINDS: [(&str, Kind); 8] = [
     ("gemma4v", Kind::Gemma4),
     ("pixtral", Kind::Pixtral),
     ("glm4v", Kind::Glm),
+    ("resampler", Kind::MiniCpm),
+    ("idefics3", Kind::Idefics3),
+    ("internvl", Kind::InternVl),
+    ("llama4", Kind::Llama4),
+    ("gemma4uv", Kind::Gemma4Unified),
 ];
 
 /// Architectures of decoders whose files may hold an encoder that is known, and a tensor of that.
@@ -201,40 +230,57 @@ pub(crate) fn is_within(source: &Source) -> bool {
 }
 
 impl Kind {
-    /// Text around an image in the prompt, as in training.
-    pub(super) fn marks(self) -> (&'static str, &'static str) {
-        match self {
-            Kind::Mlp => ("", ""),
-            Kind::Gemma3 => ("\n\n<start_of_image>", "<end_of_image>\n\n"),
-            Kind::Gemma4 => ("<|image>", "<image|>"),
-            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => ("<|vision_start|>", "<|vision_end|>"),
-            Kind::Pixtral => ("", "[IMG_END]"),
-            Kind::Glm => ("<|begin_of_image|>", "<|end_of_image|>"),
-        }
-    }
-
     /// Whether the decoder rotates rows by their place in the image.
     pub(super) fn has_grid(self) -> bool {
         match self {
-            Kind::Mlp | Kind::Gemma3 | Kind::Gemma4 | Kind::Pixtral => false,
+            Kind::Mlp
+            | Kind::Gemma3
+            | Kind::Gemma4
+            | Kind::Pixtral
+            | Kind::MiniCpm
+            | Kind::Idefics3
+            | Kind::InternVl
+            | Kind::Llama4
+            | Kind::Gemma4Unified => false,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => true,
         }
+    }
+
+    /// Whether all patches of a square side of an image become rows, `merge` times `merge` of them one.
+    fn merges_squares(self) -> bool {
+        matches!(self, Kind::Idefics3 | Kind::InternVl | Kind::Llama4)
     }
 
     /// How heads turn by the place of their patch. The converter of projector files brings the pairs of
     /// Pixtral together, that of the library's files does not.
     fn turn(self, location: Location) -> Option<Turn> {
         match self {
-            Kind::Mlp | Kind::Gemma3 => None,
+            Kind::Mlp
+            | Kind::Gemma3
+            | Kind::MiniCpm
+            | Kind::Idefics3
+            | Kind::InternVl
+            | Kind::Gemma4Unified => None,
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => Some(Turn {
                 base: 10_000.0,
                 pairs: Pairs::HalfApart,
+                columns_first: false,
                 between: false,
+                from: 0,
             }),
             Kind::Gemma4 => Some(Turn {
                 base: 100.0,
                 pairs: Pairs::QuarterApart,
+                columns_first: true,
                 between: false,
+                from: 0,
+            }),
+            Kind::Llama4 => Some(Turn {
+                base: 10_000.0,
+                pairs: Pairs::Neighbours,
+                columns_first: true,
+                between: false,
+                from: 1,
             }),
             Kind::Pixtral => Some(Turn {
                 base: 10_000.0,
@@ -242,7 +288,9 @@ impl Kind {
                     Location::Mmproj => Pairs::Neighbours,
                     Location::Decoder => Pairs::HalfApart,
                 },
+                columns_first: false,
                 between: true,
+                from: 0,
             }),
         }
     }
@@ -265,14 +313,19 @@ impl Config {
             }
             Ok(count)
         };
-        let image_size = if kind.has_grid() || kind == Kind::Gemma4 {
+        let is_unified = kind == Kind::Gemma4Unified;
+        let image_size = if kind.has_grid() || kind == Kind::Gemma4 || is_unified {
             LARGEST_PATCH
         } else {
             bounded("vision.image_size", LARGEST_IMAGE)?
         };
-        let patch_size = bounded("vision.patch_size", image_size)?;
+        let mut patch_size = bounded("vision.patch_size", image_size)?;
         let width = bounded("vision.embedding_length", LARGEST_WIDTH)?;
-        let n_heads = bounded("vision.attention.head_count", width)?;
+        let n_heads = if is_unified {
+            1
+        } else {
+            bounded("vision.attention.head_count", width)?
+        };
         if !width.is_multiple_of(n_heads) {
             return Err(invalid(format!("{width} elements for {n_heads} heads")));
         }
@@ -282,7 +335,11 @@ impl Config {
             let head_dim = width / n_heads;
             return Err(invalid(format!("heads of {head_dim} elements are rotated")));
         }
-        let n_stored = bounded("vision.block_count", source.n_tensors())?;
+        let n_stored = if is_unified {
+            0
+        } else {
+            bounded("vision.block_count", source.n_tensors())?
+        };
         // The list names the layers that the projector reads, counted from the input, which is 0.
         let n_layers = match source.integers("vision.feature_layer").as_deref() {
             None => n_stored,
@@ -293,8 +350,8 @@ impl Config {
             Some(_) => return Err(unsupported("a projector that reads several layers")),
         };
         let side = image_size / patch_size;
-        let merge = match (kind, location) {
-            (Kind::Mlp, _) => 1,
+        let mut merge = match (kind, location) {
+            (Kind::Mlp | Kind::MiniCpm, _) => 1,
             (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm, _) => source
                 .optional_count("vision.spatial_merge_size")?
                 .unwrap_or(2),
@@ -307,9 +364,15 @@ impl Config {
             (Kind::Gemma3, Location::Mmproj) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(4),
-            (Kind::Gemma4, _) => source
+            (Kind::Gemma4 | Kind::Gemma4Unified, _) => source
                 .optional_count("vision.projector.scale_factor")?
                 .unwrap_or(3),
+            (Kind::Idefics3, _) => source
+                .optional_count("vision.projector.scale_factor")?
+                .unwrap_or(1),
+            (Kind::InternVl | Kind::Llama4, _) => source
+                .optional_count("vision.projector.scale_factor")?
+                .unwrap_or(2),
             (Kind::Gemma3, Location::Decoder) => {
                 let n_rows = source.optional_count("mm.tokens_per_image")?;
                 side / n_rows.unwrap_or(256).isqrt()
@@ -319,11 +382,25 @@ impl Config {
             Some(_) => MOST_MERGED,
             None => side,
         };
+        if kind.merges_squares() && !side.is_multiple_of(merge) {
+            return Err(invalid(format!(
+                "{merge} of {side} patches on a side become one row"
+            )));
+        }
         if !(1..=most).contains(&merge) {
             return Err(invalid(format!("{merge} of {most} patches become one row")));
         }
+        if is_unified {
+            // Its patches are as large as what others make a row of.
+            (patch_size, merge) = (patch_size * merge, 1);
+        }
         let sizing = match kind {
-            Kind::Mlp | Kind::Gemma3 => Sizing::Square(image_size),
+            Kind::Mlp
+            | Kind::Gemma3
+            | Kind::MiniCpm
+            | Kind::Idefics3
+            | Kind::InternVl
+            | Kind::Llama4 => Sizing::Square(image_size),
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => {
                 let (least_pixels, most_pixels) = own_size(source, kind, patch_size * merge)?;
                 Sizing::Own {
@@ -332,7 +409,7 @@ impl Config {
                     most_pixels,
                 }
             }
-            Kind::Gemma4 => filled(source, patch_size * merge)?,
+            Kind::Gemma4 | Kind::Gemma4Unified => filled(source, patch_size * merge)?,
             Kind::Pixtral => Sizing::Longest {
                 side: match source.optional_count("vision.longest_edge")? {
                     Some(side) => side.min(image_size),
@@ -351,10 +428,30 @@ impl Config {
         };
         let merged = source.text("vision.mm_patch_merge_type");
         let has_lines = source.has(NEWLINE) && merged.is_none_or(|how| how == "spatial_unpad");
-        let tiles = match kind {
-            Kind::Mlp if has_lines => Tiles::read(source, image_size, side)?,
+        let rule = match kind {
+            Kind::Mlp if has_lines => Rule::kept(source, image_size, side)?,
+            Kind::MiniCpm => Some(slices(source)?),
+            Kind::Idefics3 => Some(Rule::longest(source, image_size)?),
+            Kind::InternVl => Some(Rule::shape(source)?),
+            Kind::Llama4 => Some(Rule::Canvas {
+                most: TILES_OF_LLAMA4,
+            }),
             _ => None,
         };
+        let tiles = rule.map(|rule| Tiles {
+            rule,
+            side: image_size,
+            patch_size,
+        });
+        if let Some(tiles) = &tiles {
+            if side > MOST_PATCHES_BESIDE {
+                return Err(invalid(format!("{side} patches on a side of a tile")));
+            }
+            let n_tiles = tiles.most();
+            if n_tiles * image_size.pow(2) > MOST_PIXELS {
+                return Err(invalid(format!("{n_tiles} tiles of {image_size} pixels")));
+            }
+        }
         if tiles.is_none() && source.has_key("vision.image_grid_pinpoints") {
             tracing::warn!("images are read in one view, not in tiles");
         }
@@ -362,7 +459,9 @@ impl Config {
             _ if matches!(kind, Kind::Qwen25 | Kind::Glm) => Activation::Silu,
             // The projector files of Gemma 4 say nothing; its configuration does.
             _ if matches!(kind, Kind::Qwen3 | Kind::Gemma4) => Activation::Gelu,
-            (Some(true), _) if kind == Kind::Pixtral => Activation::ExactGelu,
+            (Some(true), _) if matches!(kind, Kind::Pixtral | Kind::InternVl | Kind::Llama4) => {
+                Activation::ExactGelu
+            }
             _ if kind == Kind::Pixtral => Activation::Silu,
             _ if location == Location::Decoder => Activation::Gelu,
             (Some(true), _) => Activation::Gelu,
@@ -404,6 +503,7 @@ impl Config {
         // Files of decoders may leave this out.
         let hidden = match source.n_rows(up) {
             Some(hidden) if !source.has_key("vision.feed_forward_length") => hidden,
+            _ if is_unified => 0,
             _ => source.count("vision.feed_forward_length")?,
         };
         if hidden > LARGEST_WIDTH {
@@ -420,7 +520,17 @@ impl Config {
             n_layers,
             norm: match kind {
                 Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => NormKind::Rms,
-                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => NormKind::Layer,
+                // The encoder of the largest InternVL.
+                Kind::InternVl if !source.has("v.blk.0.ln1.bias") => NormKind::Rms,
+                Kind::Mlp
+                | Kind::Gemma3
+                | Kind::Qwen2
+                | Kind::Qwen3
+                | Kind::MiniCpm
+                | Kind::Idefics3
+                | Kind::InternVl
+                | Kind::Llama4
+                | Kind::Gemma4Unified => NormKind::Layer,
             },
             eps: source
                 .first_positive(&[
@@ -428,8 +538,15 @@ impl Config {
                     "vision.attention.layer_norm_rms_epsilon",
                 ])?
                 .unwrap_or(match kind {
-                    Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Gemma4 => 1e-6,
-                    Kind::Mlp | Kind::Gemma3 | Kind::Pixtral | Kind::Glm => 1e-5,
+                    Kind::Qwen2
+                    | Kind::Qwen25
+                    | Kind::Qwen3
+                    | Kind::Gemma4
+                    | Kind::MiniCpm
+                    | Kind::Idefics3
+                    | Kind::InternVl
+                    | Kind::Gemma4Unified => 1e-6,
+                    Kind::Mlp | Kind::Gemma3 | Kind::Pixtral | Kind::Glm | Kind::Llama4 => 1e-5,
                 }),
             windows,
             deepstack,
@@ -450,7 +567,24 @@ impl Config {
                     Location::Decoder => source.token(BREAK_TOKEN).is_some(),
                 },
             tiles,
+            n_queries: match kind {
+                Kind::MiniCpm => queries(source)?,
+                _ => 0,
+            },
         })
+    }
+
+    /// Returns how images are cut into views, if they are.
+    pub(super) fn rule(&self) -> Option<&Rule> {
+        self.tiles.as_ref().map(|tiles| &tiles.rule)
+    }
+
+    /// Returns how many rows a view becomes.
+    pub(super) fn n_rows_of_view(&self) -> usize {
+        match (self.n_queries, self.sizing) {
+            (0, Sizing::Square(side)) => self.n_rows((side as u32, side as u32)),
+            (n_queries, _) => n_queries,
+        }
     }
 
     /// Returns the size that an image of a `size` is brought to, which is asked for only where it matters.
@@ -464,15 +598,10 @@ impl Config {
         if let Sizing::Square(side) = self.sizing {
             return Ok((side as u32, side as u32));
         }
-        let (width, height) = size()?;
-        let mut sides = [width, height].map(f64::from);
+        let size = size()?;
+        check_stretch(size)?;
+        let mut sides = [size.0, size.1].map(f64::from);
         let [shorter, longer] = [sides[0].min(sides[1]), sides[0].max(sides[1])];
-        if longer > MOST_STRETCHED * shorter {
-            return Err(ImageError::Invalid(format!(
-                "the image has {width} x {height} pixels: one side may be {MOST_STRETCHED} times \
-                 the other"
-            )));
-        }
         let step = (self.patch_size * self.merge) as f64;
         let (mut fitted, least, most) = match self.sizing {
             Sizing::Filled { most_rows } => {
@@ -520,7 +649,7 @@ impl Config {
     /// Returns how an image of a size that [`Config::fitted`] gave is cut into patches.
     pub(super) fn tiling(&self, (width, height): (u32, u32)) -> Tiling {
         let [width, height] = [width, height].map(|side| side as usize / self.patch_size);
-        if self.turn.is_none() {
+        if self.turn.is_none() && !self.kind.merges_squares() {
             return Tiling::in_lines(width, height);
         }
         let (width, height) = (width / self.merge, height / self.merge);
@@ -543,6 +672,35 @@ impl Config {
         };
         width * height + n_breaks
     }
+}
+
+/// Refuses what is a line more than an image.
+pub(super) fn check_stretch((width, height): (u32, u32)) -> Result<(), ImageError> {
+    let [shorter, longer] = [width.min(height), width.max(height)].map(f64::from);
+    if longer > MOST_STRETCHED * shorter {
+        return Err(ImageError::Invalid(format!(
+            "the image has {width} x {height} pixels: one side may be {MOST_STRETCHED} times the other"
+        )));
+    }
+    Ok(())
+}
+
+/// Reads how MiniCPM-V cuts images, which its version says.
+fn slices(source: &Source) -> Result<Rule, LoadError> {
+    match source.optional_count("minicpmv_version")?.unwrap_or(2) {
+        2 => Ok(Rule::Slices { nested: true }),
+        3..=6 | 100_045 => Ok(Rule::Slices { nested: false }),
+        version => Err(unsupported(&format!("MiniCPM-V of version {version}"))),
+    }
+}
+
+/// Returns how many queries look at a view.
+fn queries(source: &Source) -> Result<usize, LoadError> {
+    let n_queries = source.n_rows(QUERIES).unwrap_or(0);
+    if !(1..=MOST_QUERIES).contains(&n_queries) {
+        return Err(invalid(format!("tensor {QUERIES} has {n_queries} rows")));
+    }
+    Ok(n_queries)
 }
 
 /// Reads how many pixels images may have, at least and at most, in rows of `row` times `row` pixels.
@@ -679,6 +837,8 @@ fn unsupported(message: &str) -> LoadError {
 
 /// Tensor of the row that ends a line of rows of tiles.
 pub(super) const NEWLINE: &str = "model.image_newline";
+/// Tensor of the queries that look at patches.
+pub(super) const QUERIES: &str = "resampler.query";
 /// Tensor of the row between lines.
 pub(super) const BREAK: &str = "v.token_embd.img_break";
 /// The token whose embedding it is.
@@ -688,6 +848,8 @@ pub(super) const BREAK_TOKEN: &str = "[IMG_BREAK]";
 const LARGEST_IMAGE: usize = 4096;
 const LARGEST_PATCH: usize = 64;
 const MOST_MERGED: usize = 8;
+const MOST_PATCHES_BESIDE: usize = 64;
+const MOST_QUERIES: usize = 1024;
 const LARGEST_WIDTH: usize = 1 << 16;
 
 /// Rows that an image of its own size has, unless the file says otherwise. The models could read more,

@@ -11,7 +11,9 @@ use rayon::{ThreadPool, prelude::*};
 use super::{
     config::{Activation, Config, Pairs, Turn},
     tiling::Tiling,
-    weights::{Layer, Linear, Merger, Norm, Positions, Projector, Weights},
+    weights::{
+        Layer, Linear, MERGER_EPS, Merger, Norm, Positions, Projector, RESAMPLER_HEAD, Weights,
+    },
 };
 use crate::arch::NormKind;
 
@@ -49,13 +51,24 @@ impl Encoder {
         let n_patches = tiling.patches.len();
         let shape = (n_patches, 3 * config.patch_size.pow(2));
         let patches = Tensor::from_vec(patches, shape, device)?;
-        let mut x = linear(&patches, &weights.patch)?; // [n, w]
-        if let Some(class) = &weights.class {
-            x = Tensor::cat(&[&class.unsqueeze(0)?, &x], 0)?;
-        }
+        let norms = weights.patch_norms.as_ref();
+        let patch_norm = |x: Tensor, idx: usize| match norms {
+            Some(norms) => normed(&x, &norms[idx], NormKind::Layer, PATCH_NORM_EPS),
+            None => Ok(x),
+        };
+        let mut x = linear(&patch_norm(patches, 0)?, &weights.patch)?; // [n, w]
+        x = patch_norm(x, 1)?;
         match &weights.positions {
             Positions::No => {}
-            Positions::Each(positions) => x = (x + positions)?,
+            Positions::Nearest { table, side } => {
+                let (lines, columns) = (tiling.sides.height, tiling.sides.width);
+                let nearest = |at: usize, n: usize| at * side / n.max(1);
+                let rows = tiling.patches.iter().map(|&(line, column)| {
+                    (nearest(line, lines) * side + nearest(column, columns)) as u32
+                });
+                let rows = Tensor::from_vec(rows.collect(), n_patches, device)?;
+                x = (x + table.index_select(&rows, 0)?)?;
+            }
             Positions::Stretched { table, side } => x = (x + stretched(table, *side, tiling)?)?,
             Positions::ByAxis { columns, lines } => {
                 let places = tiling.patches.iter();
@@ -67,13 +80,17 @@ impl Encoder {
                 x = ((x + rows(columns, column)?)? + rows(lines, line)?)?;
             }
         }
+        x = patch_norm(x, 2)?;
+        if let Some(class) = &weights.class {
+            x = Tensor::cat(&[&class.unsqueeze(0)?, &x], 0)?;
+        }
         if let Some(weights) = &weights.pre_norm {
             x = norm(&x, weights, config)?;
         }
         let head_dim = config.width / config.n_heads;
         let rotation = config
             .turn
-            .map(|turn| Rotation::new(turn, head_dim, tiling, device));
+            .map(|turn| Rotation::new(turn, head_dim, tiling, weights.class.is_some(), device));
         let rotation = rotation.transpose()?;
         let whole = 0..x.dim(0)?;
         let mut further = Vec::new();
@@ -87,6 +104,9 @@ impl Encoder {
             if let Some(weights) = &layer.attention_post_norm {
                 attended = norm(&attended, weights, config)?;
             }
+            if let Some(scale) = &layer.attention_scale {
+                attended = attended.broadcast_mul(scale)?;
+            }
             x = (x + attended)?;
             let input = norm(&x, &layer.feed_forward_norm, config)?;
             let mut hidden = linear(&input, &layer.up)?;
@@ -97,6 +117,9 @@ impl Encoder {
             let mut delta = linear(&hidden, &layer.down)?;
             if let Some(weights) = &layer.feed_forward_post_norm {
                 delta = norm(&delta, weights, config)?;
+            }
+            if let Some(scale) = &layer.feed_forward_scale {
+                delta = delta.broadcast_mul(scale)?;
             }
             x = (x + delta)?;
             if let Some(merger) = &layer.deepstack {
@@ -123,8 +146,14 @@ impl Encoder {
         let (n, width) = x.dims2()?;
         let head_dim = width / n_heads;
         let heads = |weights: &Linear, weights_of_norm: Option<&Norm>| -> Result<Tensor> {
-            let mut heads = linear(x, weights)?.reshape((n, n_heads, head_dim))?;
-            if let Some(weights) = weights_of_norm {
+            let mut heads = linear(x, weights)?;
+            // Of all heads together.
+            let is_whole = |norm: &&Norm| norm.weight.elem_count() == width;
+            if let Some(weights) = weights_of_norm.filter(is_whole) {
+                heads = norm(&heads, weights, &self.config)?;
+            }
+            heads = heads.reshape((n, n_heads, head_dim))?;
+            if let Some(weights) = weights_of_norm.filter(|norm| !is_whole(norm)) {
                 heads = norm(&heads, weights, &self.config)?;
             }
             heads.transpose(0, 1)?.contiguous() // [heads, n, head_dim]
@@ -220,9 +249,41 @@ impl Encoder {
                 down,
             } => {
                 let rows = linear(&linear(&self.unfolded(x)?, merger)?, matrix)?;
-                let rows = normed(&rows, weights, NormKind::Layer, GLM_EPS)?.gelu_erf()?;
+                let rows = normed(&rows, weights, NormKind::Layer, MERGER_EPS)?.gelu_erf()?;
                 let hidden = (linear(&rows, gate)?.silu()? * linear(&rows, up)?)?;
                 self.in_order(&linear(&hidden, down)?, tiling)
+            }
+            Projector::Resampler {
+                queries,
+                query_norm,
+                matrix,
+                norm: weights,
+                query,
+                key,
+                value,
+                output,
+                post_norm,
+                last,
+            } => {
+                let layer_norm = |x: &Tensor, weights: &Norm| {
+                    normed(x, weights, NormKind::Layer, self.config.eps)
+                };
+                let (n_queries, width) = queries.dims2()?;
+                let n_heads = width / RESAMPLER_HEAD;
+                let head_dim = width / n_heads;
+                let heads = |x: &Tensor, weights: &Linear| -> Result<Tensor> {
+                    let heads = linear(x, weights)?.reshape(((), n_heads, head_dim))?;
+                    heads.transpose(0, 1)?.contiguous() // [heads, rows, head_dim]
+                };
+                let values = layer_norm(&linear(x, matrix)?, weights)?;
+                let keys = (&values + places(tiling, width, &self.device)?)?;
+                let query = heads(&layer_norm(queries, query_norm)?, query)?;
+                let query = (query / (head_dim as f64).sqrt())?;
+                let key = heads(&keys, key)?.transpose(1, 2)?.contiguous()?;
+                let attended = attend(&query, &key, &heads(&values, value)?)?;
+                let joined = attended.transpose(0, 1)?.contiguous()?;
+                let rows = linear(&joined.reshape((n_queries, width))?, output)?;
+                linear(&layer_norm(&rows, post_norm)?, last)
             }
             Projector::Gemma3 {
                 norm: weight,
@@ -231,6 +292,9 @@ impl Encoder {
                 let pooled = self.averages(x, tiling.sides.width)?;
                 let normed = over_root_mean_square(&pooled, self.config.eps)?;
                 normed.broadcast_mul(weight)?.matmul(&matrix.values()?)
+            }
+            Projector::Normed(matrix) => {
+                linear(&over_root_mean_square(x, self.config.eps)?, matrix)
             }
             Projector::Gemma4 { standard, matrix } => {
                 // The patches of a row follow each other.
@@ -249,10 +313,16 @@ impl Encoder {
     /// Makes a row of each square of patches, which follow each other.
     fn merged(&self, x: &Tensor, merger: &Merger) -> Result<Tensor> {
         let mut rows = x.reshape(((), self.config.merge.pow(2) * self.config.width))?;
-        if let Some(weights) = &merger.norm {
-            rows = norm(&rows, weights, &self.config)?;
+        if let Some((weights, eps)) = &merger.norm {
+            rows = normed(&rows, weights, NormKind::Layer, *eps)?;
         }
-        linear(&linear(&rows, &merger.first)?.gelu_erf()?, &merger.second)
+        for (idx, matrix) in merger.matrices.iter().enumerate() {
+            if idx > 0 {
+                rows = rows.gelu_erf()?;
+            }
+            rows = linear(&rows, matrix)?;
+        }
+        Ok(rows)
     }
 
     /// Makes a row of each square of patches, element by element: the first of all patches, then the
@@ -341,38 +411,67 @@ fn stretched(table: &Tensor, side: usize, tiling: &Tiling) -> Result<Tensor> {
     sum.ok_or_else(|| candle_core::Error::Msg("an image without patches".into()))
 }
 
+/// Returns what tells the patches apart for queries, `[n, width]`: sines, then cosines, of their column
+/// times `width / 4` frequencies, then those of their line (<https://arxiv.org/abs/1706.03762>, 3.5).
+fn places(tiling: &Tiling, width: usize, device: &Device) -> Result<Tensor> {
+    let n_each = width / 4;
+    let mut values = Vec::with_capacity(tiling.patches.len() * width);
+    for &(line, column) in &tiling.patches {
+        for place in [column, line] {
+            for function in [f64::sin, f64::cos] {
+                let frequencies =
+                    (0..n_each).map(|idx| 10_000_f64.powf(-(idx as f64) / n_each as f64));
+                values.extend(frequencies.map(|speed| function(place as f64 * speed) as f32));
+            }
+        }
+    }
+    Tensor::from_vec(values, (tiling.patches.len(), 4 * n_each), device)
+}
+
 /// Turns pairs of elements of a head by the place of its patch, as [`Turn`] says.
 struct Rotation {
     turn: Turn,
-    /// `[n, head_dim / 2]`.
+    /// `[n, head_dim / 2]`; the class does not turn.
     cos: Tensor,
     sin: Tensor,
 }
 
 impl Rotation {
-    fn new(turn: Turn, head_dim: usize, tiling: &Tiling, device: &Device) -> Result<Rotation> {
+    fn new(
+        turn: Turn,
+        head_dim: usize,
+        tiling: &Tiling,
+        has_class: bool,
+        device: &Device,
+    ) -> Result<Rotation> {
         let n_each = head_dim / 4;
         let angles = |place: usize, offset: f64| {
             let frequency = move |pair: usize| {
                 turn.base
                     .powf(-(pair as f64 + offset) / n_each.max(1) as f64)
             };
-            (0..n_each).map(move |pair| place as f64 * frequency(pair))
+            (0..n_each).map(move |pair| (turn.from + place) as f64 * frequency(pair))
         };
         let offset = if turn.between { 0.5 } else { 0.0 };
         let patches = tiling.patches.iter();
-        let all: Vec<f64> = patches
-            .flat_map(|(line, column)| {
-                let [first, second] = match turn.pairs {
-                    Pairs::HalfApart | Pairs::Neighbours => [line, column],
-                    Pairs::QuarterApart => [column, line],
-                };
-                angles(*first, 0.0).chain(angles(*second, offset))
-            })
-            .collect();
+        let turned = patches.flat_map(|(line, column)| {
+            let [first, second] = if turn.columns_first {
+                [column, line]
+            } else {
+                [line, column]
+            };
+            angles(*first, 0.0).chain(angles(*second, offset))
+        });
+        let n_before = usize::from(has_class);
+        let still = std::iter::repeat_n(0.0, n_before * 2 * n_each);
+        let all: Vec<f64> = still.chain(turned).collect();
         let table = |function: fn(f64) -> f64| {
             let values: Vec<f32> = all.iter().map(|angle| function(*angle) as f32).collect();
-            Tensor::from_vec(values, (tiling.patches.len(), 2 * n_each), device)
+            Tensor::from_vec(
+                values,
+                (n_before + tiling.patches.len(), 2 * n_each),
+                device,
+            )
         };
         Ok(Rotation {
             turn,
@@ -490,5 +589,5 @@ fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
 }
 
 const ROWS_AT_ONCE: usize = 256;
-/// Added to the variance in the norm of its projector, which no file says.
-const GLM_EPS: f32 = 1e-5;
+/// Added to the variance in norms of patches, which no file says.
+const PATCH_NORM_EPS: f32 = 1e-5;

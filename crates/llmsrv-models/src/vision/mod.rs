@@ -1,15 +1,16 @@
 //! Encoders for images, read from a projector file (architecture `clip`) or from the file of the
 //! decoder itself.
 //!
-//! Read in this order: `config` (what the file says), `tiling` (how an image is cut into patches), `tiles`
-//! (how one is cut into several), `pixels` (bytes to normalised patches, scaled by `resample`),
-//! `weights` and `forward` (the transformer and the projector). The arithmetic runs on candle's
+//! Read in this order: `config` (what the file says), `tiles` (how an image is cut into several views),
+//! `tiling` (how a view is cut into patches), `layout` (what stands in the prompt), `pixels` (bytes to views
+//! and normalised patches, scaled by `resample`), `weights` and `forward` (the transformer and the projector). The arithmetic runs on candle's
 //! tensors on every device: an image is one large batch, which its matrix product is made for, and no
 //! other request shares its rows. Weights stay in the mapped file on the CPU and are unpacked one
 //! matrix at a time.
 
 mod config;
 mod forward;
+mod layout;
 mod pixels;
 mod resample;
 mod tiles;
@@ -18,13 +19,17 @@ mod weights;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use llmsrv_engine::{Image, ImageError, LoadError, Vision};
+use llmsrv_engine::{Image, ImageError, LoadError, Part, Vision};
 use llmsrv_gguf::GgufFile;
 use rayon::ThreadPoolBuilder;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::config::{Location, is_within};
-use self::{config::Config, forward::Encoder, tiles::Cut};
+use self::{
+    config::Config,
+    forward::Encoder,
+    tiles::{Cut, Rule, Tiles},
+};
 use crate::{arch::ArchConfig, ops::candle::Device, source::Source};
 
 /// Reads the encoder of a decoder; `architecture` is that of its own file.
@@ -58,9 +63,9 @@ pub(crate) fn load(
         )));
     }
     let weights = weights::Weights::load(&source, &config, arch.width, &device)?;
-    let newline = match &config.tiles {
-        Some(_) => source.vector(config::NEWLINE, arch.width)?,
-        None => Vec::new(),
+    let newline = match config.rule() {
+        Some(Rule::Kept { .. }) => source.vector(config::NEWLINE, arch.width)?,
+        _ => Vec::new(),
     };
     let named = |idx| format!("llmsrv-image-{idx}");
     let pool = ThreadPoolBuilder::new()
@@ -106,43 +111,44 @@ impl Vision for Reader {
         if let Some(image) = self.find(&digest) {
             return Ok(image);
         }
-        let size = self.fitted(bytes)?;
-        let tiling = self.config.tiling(size);
         let cut = self.cut(bytes)?;
-        let views = match &cut {
-            Some(cut) => pixels::views(bytes, &self.config, cut, &tiling)?,
-            None => vec![pixels::patches(bytes, &self.config, size, &tiling)?],
+        let views = match self.config.rule().zip(cut.as_ref()) {
+            Some((rule, cut)) => pixels::views(bytes, rule, cut)?,
+            None => vec![pixels::view(bytes, self.config.kind, self.fitted(bytes)?)?],
         };
         let started = std::time::Instant::now();
+        let mut grid = None;
         let views = views
             .into_iter()
-            .map(|patches| encoder.encode(patches, &tiling))
+            .map(|view| {
+                let tiling = self.config.tiling(view.dimensions());
+                grid = tiling.grid;
+                encoder.encode(pixels::patches(&view, &self.config, &tiling), &tiling)
+            })
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| ImageError::Compute(error.to_string()))?;
         drop(encoder);
-        let embedding = match (&self.config.tiles, &cut) {
-            (Some(tiles), Some(cut)) => tiles.arrange(cut, &views, &self.newline),
+        let embedding = match (self.config.rule(), &cut) {
+            (Some(Rule::Kept { n_rows, .. }), Some(cut)) => {
+                Tiles::arrange(cut, *n_rows, &views, &self.newline)
+            }
             _ => views.concat(),
         };
+        let parts = self.layout_of(bytes, cut.as_ref())?;
         tracing::debug!(encode_ms = started.elapsed().as_millis() as u64, "image");
         let image = Arc::new(Image {
             digest,
-            rows: self.config.n_rows(size) + cut.map_or(0, |cut| cut.n_rows()),
+            rows: n_rows(&parts),
             embedding,
             whole: self.whole,
-            grid: tiling.grid,
+            grid,
         });
         self.keep(image.clone());
         Ok(image)
     }
 
-    fn rows(&self, bytes: &[u8]) -> Result<usize, ImageError> {
-        let n_rows = self.config.n_rows(self.fitted(bytes)?);
-        Ok(n_rows + self.cut(bytes)?.map_or(0, |cut| cut.n_rows()))
-    }
-
-    fn marks(&self) -> (&str, &str) {
-        self.config.kind.marks()
+    fn layout(&self, bytes: &[u8]) -> Result<Vec<Part>, ImageError> {
+        self.layout_of(bytes, self.cut(bytes)?.as_ref())
     }
 }
 
@@ -152,12 +158,24 @@ impl Reader {
         self.config.fitted(|| pixels::size(bytes))
     }
 
-    /// Returns how an image is cut into tiles, if it is.
+    /// Returns how an image is cut into views, if it is.
     fn cut(&self, bytes: &[u8]) -> Result<Option<Cut>, ImageError> {
         let Some(tiles) = &self.config.tiles else {
             return Ok(None);
         };
-        Ok(Some(tiles.cut(pixels::size(bytes)?)))
+        let size = pixels::size(bytes)?;
+        if matches!(tiles.rule, Rule::Slices { .. }) {
+            config::check_stretch(size)?;
+        }
+        Ok(Some(tiles.cut(size)))
+    }
+
+    fn layout_of(&self, bytes: &[u8], cut: Option<&Cut>) -> Result<Vec<Part>, ImageError> {
+        let config = &self.config;
+        Ok(match config.rule().zip(cut) {
+            Some((rule, cut)) => layout::of_views(rule, cut, config.n_rows_of_view()),
+            None => layout::of_one(config.kind, config.n_rows(self.fitted(bytes)?)),
+        })
     }
 
     fn find(&self, digest: &[u8; 32]) -> Option<Arc<Image>> {
@@ -180,6 +198,14 @@ impl Reader {
         let n_dropped = known.len() - n_kept;
         known.drain(..n_dropped);
     }
+}
+
+fn n_rows(parts: &[Part]) -> usize {
+    let rows = parts.iter().map(|part| match part {
+        Part::Rows(n) => *n,
+        Part::Text(_) => 0,
+    });
+    rows.sum()
 }
 
 /// Memory for embeddings of images that may come again.

@@ -1,4 +1,5 @@
-//! From the bytes of an image file to normalised patches, in the order of a [`Tiling`].
+//! From the bytes of an image file to views of it, and from these to normalised patches, in the order of a
+//! [`Tiling`].
 //!
 //! The bytes come from anyone: size and pixels are checked before anything is decoded.
 
@@ -10,7 +11,7 @@ use llmsrv_engine::ImageError;
 use super::{
     config::{Config, Kind},
     resample::{Filter, resample},
-    tiles::Cut,
+    tiles::{Cut, Rule},
     tiling::Tiling,
 };
 
@@ -19,51 +20,52 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), ImageError> {
     Ok(open(bytes)?.dimensions())
 }
 
-/// Decodes an image, brings it to `size` and cuts it into patches: `[patches][channel][y][x]`.
-pub(super) fn patches(
-    bytes: &[u8],
-    config: &Config,
-    size: (u32, u32),
-    tiling: &Tiling,
-) -> Result<Vec<f32>, ImageError> {
-    let image = fitted(decode(bytes)?, config.kind, size);
-    Ok(patches_of(&image, (0, 0), config, tiling))
+/// Decodes an image and brings it to `size`.
+pub(super) fn view(bytes: &[u8], kind: Kind, size: (u32, u32)) -> Result<RgbImage, ImageError> {
+    Ok(fitted(decode(bytes)?, kind, size))
 }
 
-/// Decodes an image and returns the patches of views of it: all of it, stretched to a square, then tiles
-/// of that size, line by line. What is beside the image is black.
-pub(super) fn views(
-    bytes: &[u8],
-    config: &Config,
-    cut: &Cut,
-    tiling: &Tiling,
-) -> Result<Vec<Vec<f32>>, ImageError> {
-    let image = decode(bytes)?;
-    let side = cut.side;
-    let whole = resample(&image, side, side, Filter::Bicubic);
-    let mut views = vec![patches_of(&whole, (0, 0), config, tiling)];
-    let (width, height) = cut.scaled;
-    let image = resample(&image, width.max(1), height.max(1), Filter::Bicubic);
+/// Decodes an image and returns views of it: its tiles, line by line, and all of it before or behind them.
+pub(super) fn views(bytes: &[u8], rule: &Rule, cut: &Cut) -> Result<Vec<RgbImage>, ImageError> {
+    let mut image = decode(bytes)?;
+    let scaled = |image: &RgbImage, (width, height): (u32, u32)| {
+        resample(image, width.max(1), height.max(1), rule.filter())
+    };
+    let whole_of = |image: &RgbImage| cut.whole.map(|size| scaled(image, size));
+    let mut whole = None;
+    if !rule.scales_whole_again() {
+        whole = whole_of(&image);
+    }
+    let mut views = Vec::new();
     let (across, down) = (cut.tiles.0 as u32, cut.tiles.1 as u32);
-    let mut large = RgbImage::new(across * side, down * side);
-    let offset = |all: u32, part: u32| i64::from(all.saturating_sub(part) / 2);
-    let (left, top) = (
-        offset(large.width(), image.width()),
-        offset(large.height(), image.height()),
-    );
-    imageops::replace(&mut large, &image, left, top);
-    let places = (0..down).flat_map(|y| (0..across).map(move |x| (x * side, y * side)));
-    views.extend(places.map(|place| patches_of(&large, place, config, tiling)));
+    let (width, height) = cut.tile;
+    if across * down > 0 || rule.scales_whole_again() {
+        for size in &cut.scaled {
+            image = scaled(&image, *size);
+        }
+    }
+    if across * down > 0 {
+        let mut large = RgbImage::new(across * width, down * height);
+        let (left, top) = cut.offset;
+        imageops::replace(&mut large, &image, left.into(), top.into());
+        let tile = |x, y| imageops::crop_imm(&large, x * width, y * height, width, height);
+        let places = (0..down).flat_map(|y| (0..across).map(move |x| (x, y)));
+        views.extend(places.map(|(x, y)| tile(x, y).to_image()));
+    }
+    if rule.scales_whole_again() {
+        whole = whole_of(&image);
+    }
+    let at = if rule.begins_with_whole() {
+        0
+    } else {
+        views.len()
+    };
+    views.splice(at..at, whole);
     Ok(views)
 }
 
-/// Cuts the part of an image from `left` and `top` on into patches.
-fn patches_of(
-    image: &RgbImage,
-    (left, top): (u32, u32),
-    config: &Config,
-    tiling: &Tiling,
-) -> Vec<f32> {
+/// Cuts a view into patches: `[patches][channel][y][x]`.
+pub(super) fn patches(image: &RgbImage, config: &Config, tiling: &Tiling) -> Vec<f32> {
     let patch = config.patch_size;
     let mut values = Vec::with_capacity(tiling.patches.len() * 3 * patch * patch);
     for &(row, column) in &tiling.patches {
@@ -71,7 +73,7 @@ fn patches_of(
             let (mean, deviation) = (config.mean[channel], config.deviation[channel]);
             for y in row * patch..(row + 1) * patch {
                 for x in column * patch..(column + 1) * patch {
-                    let level = image.get_pixel(left + x as u32, top + y as u32).0[channel];
+                    let level = image.get_pixel(x as u32, y as u32).0[channel];
                     values.push((f32::from(level) / 255.0 - mean) / deviation);
                 }
             }
@@ -133,10 +135,19 @@ fn fitted(image: RgbImage, kind: Kind, (width, height): (u32, u32)) -> RgbImage 
     }
     let size = width;
     let (filter, around) = match kind {
-        Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => {
+        Kind::Qwen2
+        | Kind::Qwen25
+        | Kind::Qwen3
+        | Kind::Gemma4
+        | Kind::Gemma4Unified
+        | Kind::Pixtral
+        | Kind::Glm => {
             return resample(&image, width, height, Filter::Bicubic);
         }
-        Kind::Mlp => (Filter::Bicubic, Rgb([122, 116, 104])),
+        // The others see views, not squares.
+        Kind::Mlp | Kind::MiniCpm | Kind::Idefics3 | Kind::InternVl | Kind::Llama4 => {
+            (Filter::Bicubic, Rgb([122, 116, 104]))
+        }
         Kind::Gemma3 => (Filter::Bilinear, Rgb([0, 0, 0])),
     };
     let (width, height) = image.dimensions();

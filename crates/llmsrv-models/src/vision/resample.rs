@@ -11,6 +11,8 @@ pub(super) enum Filter {
     Bilinear,
     /// Cubics with the parameter -0.5.
     Bicubic,
+    /// A windowed sine over three pixels.
+    Lanczos,
 }
 
 impl Filter {
@@ -19,6 +21,7 @@ impl Filter {
         match self {
             Filter::Bilinear => 1.0,
             Filter::Bicubic => 2.0,
+            Filter::Lanczos => 3.0,
         }
     }
 
@@ -29,9 +32,15 @@ impl Filter {
             Filter::Bilinear => (1.0 - x).max(0.0),
             Filter::Bicubic if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
             Filter::Bicubic if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
-            Filter::Bicubic => 0.0,
+            Filter::Lanczos if x < 3.0 => sinc(x) * sinc(x / 3.0),
+            Filter::Bicubic | Filter::Lanczos => 0.0,
         }
     }
+}
+
+fn sinc(x: f64) -> f64 {
+    let x = x * std::f64::consts::PI;
+    if x == 0.0 { 1.0 } else { x.sin() / x }
 }
 
 /// Scales an image to `width` times `height` pixels, all of them at least 1.

@@ -3,13 +3,15 @@
 use candle_core::{Device, Tensor};
 use llmsrv_engine::LoadError;
 
-use super::config::{BREAK, BREAK_TOKEN, Config, Kind, Location, Sizing};
+use super::config::{BREAK, BREAK_TOKEN, Config, Kind, Location, QUERIES, Sizing};
 use crate::source::{FileMatrix, Source, invalid};
 
 /// All weights of an encoder.
 pub(super) struct Weights {
     /// From the pixels of a patch to a row.
     pub patch: Linear,
+    /// Norms of the pixels, of what that gives, and of that with its position.
+    pub patch_norms: Option<[Norm; 3]>,
     /// Goes before the patches, in encoders that were trained to classify.
     pub class: Option<Tensor>,
     /// What tells patches apart, beside rotations.
@@ -30,8 +32,9 @@ pub(super) struct Weights {
 pub(super) enum Positions {
     /// None.
     No,
-    /// One for each position, the class first.
-    Each(Tensor),
+    /// Those of a square grid of `side` times `side`, the nearest one from above and the left: in a square
+    /// image of as many patches one for each.
+    Nearest { table: Tensor, side: usize },
     /// Those of a square grid of `side` times `side`, stretched over the image.
     Stretched { table: Tensor, side: usize },
     /// One for each column, and one for each line.
@@ -44,36 +47,35 @@ pub(super) struct Layer {
     pub query: Linear,
     pub key: Linear,
     pub value: Linear,
-    /// Norms of each head of queries and keys.
+    /// Norms of each head of queries and keys, or of all heads together.
     pub query_norm: Option<Norm>,
     pub key_norm: Option<Norm>,
     pub output: Linear,
     /// Norm of what attention gives.
     pub attention_post_norm: Option<Norm>,
+    /// Factors of that.
+    pub attention_scale: Option<Tensor>,
     pub feed_forward_norm: Norm,
     pub gate: Option<Linear>,
     pub up: Linear,
     pub down: Linear,
     /// Norm of what the feed-forward network gives.
     pub feed_forward_post_norm: Option<Norm>,
+    /// Factors of that.
+    pub feed_forward_scale: Option<Tensor>,
     /// What makes further elements of the rows of its output.
     pub deepstack: Option<Merger>,
 }
 
 /// Makes a row of `merge` times `merge` patches side by side.
 pub(super) struct Merger {
-    /// Norm of all that is side by side.
-    pub norm: Option<Norm>,
-    /// Two matrices, GELU between.
-    pub first: Linear,
-    pub second: Linear,
+    /// Norm of all that is side by side, and what it adds to the variance.
+    pub norm: Option<(Norm, f32)>,
+    /// Matrices, GELU between them.
+    pub matrices: Vec<Linear>,
 }
 
 /// What comes after the transformer.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "each encoder has one, which is never moved"
-)]
 pub(super) enum Projector {
     /// One or two matrices, GELU after the first.
     Mlp(Linear, Option<Linear>),
@@ -109,7 +111,29 @@ pub(super) enum Projector {
         /// One row for each input.
         matrix: Matrix,
     },
-    /// An RMS norm without weights, then a matrix; before it perhaps what is subtracted from the averages,
+    /// Queries that attend to what a matrix and a norm make of patches, a norm and a matrix.
+    Resampler {
+        /// The queries, `[n_queries, out_width]`.
+        queries: Tensor,
+        /// Their norm.
+        query_norm: Norm,
+        /// From a patch to its keys and values.
+        matrix: Linear,
+        /// Behind it.
+        norm: Norm,
+        /// Attention has these, as in a layer.
+        query: Linear,
+        key: Linear,
+        value: Linear,
+        output: Linear,
+        /// Behind it.
+        post_norm: Norm,
+        /// To the decoder's embeddings.
+        last: Linear,
+    },
+    /// An RMS norm without weights, then a matrix.
+    Normed(Linear),
+    /// The same behind averages of patches; before it perhaps what is subtracted from the averages,
     /// and what they are multiplied with.
     Gemma4 {
         /// What is subtracted, and the factors.
@@ -253,7 +277,16 @@ impl Weights {
                 Kind::Gemma3 => &WITHIN,
                 Kind::Qwen3 => &WITHIN_QWEN3,
                 Kind::Pixtral => &WITHIN_MISTRAL,
-                Kind::Mlp | Kind::Qwen2 | Kind::Qwen25 | Kind::Gemma4 | Kind::Glm => &MMPROJ,
+                Kind::Mlp
+                | Kind::Qwen2
+                | Kind::Qwen25
+                | Kind::Gemma4
+                | Kind::Glm
+                | Kind::MiniCpm
+                | Kind::Idefics3
+                | Kind::InternVl
+                | Kind::Llama4
+                | Kind::Gemma4Unified => &MMPROJ,
             },
         };
         let loader = Loader {
@@ -272,21 +305,38 @@ impl Weights {
             let message = "an encoder with a grid of positions that is stretched by cubics";
             return Err(LoadError::Unsupported(message.into()));
         }
-        let class = loader.optional("v.class_embd", width)?;
+        let mut class = loader.optional("v.class_embd", width)?;
         let positions = match config.sizing {
-            Sizing::Own { .. } if config.kind == Kind::Qwen3 => loader.stretched()?,
+            Sizing::Own { .. } if config.kind == Kind::Qwen3 => {
+                let (table, side) = loader.square_grid()?;
+                Positions::Stretched { table, side }
+            }
             Sizing::Own { .. } | Sizing::Longest { .. } => Positions::No,
             Sizing::Filled { most_rows } => loader.by_axis(most_rows * config.merge)?,
+            Sizing::Square(_) if config.kind == Kind::MiniCpm => {
+                let (table, side) = loader.square_grid()?;
+                Positions::Nearest { table, side }
+            }
             Sizing::Square(side) => {
-                let n_patches = (side / config.patch_size).pow(2);
-                let n_positions = n_patches + usize::from(class.is_some());
-                let table = source.matrix(names.positions, n_positions, width)?;
-                Positions::Each(unpacked(&table, device).map_err(failed)?)
+                let side = side / config.patch_size;
+                loader.positions(side, &mut class)?
             }
         };
         let layers = (0..config.n_layers).map(|idx| loader.layer(idx, out_width));
+        let patch_norms = match config.kind {
+            Kind::Gemma4Unified => {
+                let n_pixels = 3 * config.patch_size.pow(2);
+                Some([
+                    loader.norm_of("v.patch_norm.1", n_pixels)?,
+                    loader.norm("v.patch_norm.2")?,
+                    loader.norm("v.patch_norm.3")?,
+                ])
+            }
+            _ => None,
+        };
         Ok(Weights {
             patch,
+            patch_norms,
             class,
             positions,
             pre_norm: match config.kind {
@@ -327,6 +377,10 @@ impl Loader<'_> {
             });
             return sum.map(Matrix::Ready).map_err(failed);
         }
+        if matches!(self.config.kind, Kind::Llama4 | Kind::Gemma4Unified) {
+            let matrix = self.source.matrix(&name, width, 3 * patch * patch)?;
+            return self.location(matrix);
+        }
         let first = self.source.folded(&name, &shape)?;
         if !self.config.kind.has_grid() {
             return self.location(first);
@@ -338,8 +392,27 @@ impl Loader<'_> {
         sum.map(Matrix::Ready).map_err(failed)
     }
 
-    /// Returns a square grid of positions.
-    fn stretched(&self) -> Result<Positions, LoadError> {
+    /// Returns one position for each of `side` times `side` patches. That of the class, which is the first
+    /// one, in Llama 4 the last one, is added to it.
+    fn positions(&self, side: usize, class: &mut Option<Tensor>) -> Result<Positions, LoadError> {
+        let n_rows = side * side + usize::from(class.is_some());
+        let is_last = self.config.kind == Kind::Llama4;
+        let table = self
+            .source
+            .matrix(self.names.positions, n_rows, self.config.width)?;
+        let table = unpacked(&table, self.device).map_err(failed)?;
+        if let Some(row) = class {
+            let place = if is_last { side * side } else { 0 };
+            let position = table.get(place).map_err(failed)?;
+            *row = (&*row + position).map_err(failed)?;
+        }
+        let first = if is_last { 0 } else { n_rows - side * side };
+        let table = table.narrow(0, first, side * side).map_err(failed)?;
+        Ok(Positions::Nearest { table, side })
+    }
+
+    /// Returns a square grid of positions, and how many are on a side.
+    fn square_grid(&self) -> Result<(Tensor, usize), LoadError> {
         let name = self.names.positions;
         let n_rows = self.source.n_rows(name).unwrap_or(0);
         let side = n_rows.isqrt();
@@ -349,8 +422,7 @@ impl Loader<'_> {
             )));
         }
         let table = self.source.matrix(name, n_rows, self.config.width)?;
-        let table = unpacked(&table, self.device).map_err(failed)?;
-        Ok(Positions::Stretched { table, side })
+        Ok((unpacked(&table, self.device).map_err(failed)?, side))
     }
 
     /// Returns the rows of at least `n` columns and as many lines.
@@ -480,10 +552,11 @@ impl Loader<'_> {
         let matrices = [part(first), part(second)];
         let weight = self.source.vector(&format!("{norm}.weight"), merged)?;
         let mut merger = self.merger([&matrices[0], &matrices[1]], out_width)?;
-        merger.norm = Some(Norm {
+        let norm = Norm {
             weight: self.vector(weight)?,
             bias: self.optional(&format!("{norm}.bias"), merged)?,
-        });
+        };
+        merger.norm = Some((norm, self.config.eps));
         Ok(Some(merger))
     }
 
@@ -492,8 +565,10 @@ impl Loader<'_> {
         let hidden = self.source.n_rows(&format!("{first}.weight")).unwrap_or(0);
         Ok(Merger {
             norm: None,
-            first: self.linear(first, hidden, merged)?,
-            second: self.linear(second, out_width, hidden)?,
+            matrices: vec![
+                self.linear(first, hidden, merged)?,
+                self.linear(second, out_width, hidden)?,
+            ],
         })
     }
 
@@ -518,16 +593,26 @@ impl Loader<'_> {
             key_norm: self.head_norm(&name("attn_k_norm"))?,
             output: self.linear(&name(names.output), width, width)?,
             attention_post_norm: self.optional_norm(&name("attn_post_norm"))?,
+            attention_scale: self.optional(&name("ls1.weight"), width)?,
             feed_forward_norm: self.norm(&name(names.feed_forward_norm))?,
             gate: match self.config.kind {
                 Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => {
                     Some(self.linear(&name("ffn_gate"), hidden, width)?)
                 }
-                Kind::Mlp | Kind::Gemma3 | Kind::Qwen2 | Kind::Qwen3 => None,
+                Kind::Mlp
+                | Kind::Gemma3
+                | Kind::Qwen2
+                | Kind::Qwen3
+                | Kind::MiniCpm
+                | Kind::Idefics3
+                | Kind::InternVl
+                | Kind::Llama4
+                | Kind::Gemma4Unified => None,
             },
             up: self.linear(&name(up), hidden, width)?,
             down: self.linear(&name(down), width, hidden)?,
             feed_forward_post_norm: self.optional_norm(&name("ffn_post_norm"))?,
+            feed_forward_scale: self.optional(&name("ls2.weight"), width)?,
             deepstack: self.deepstack(idx, out_width)?,
         })
     }
@@ -555,6 +640,25 @@ impl Loader<'_> {
     fn projector(&self, out_width: usize) -> Result<Projector, LoadError> {
         let (source, width) = (self.source, self.config.width);
         match self.config.kind {
+            Kind::MiniCpm => {
+                if !out_width.is_multiple_of(RESAMPLER_HEAD) {
+                    return Err(invalid(format!("a resampler of {out_width} elements")));
+                }
+                let part = |name: &str| self.linear(name, out_width, out_width);
+                let queries = source.matrix(QUERIES, self.config.n_queries, out_width)?;
+                Ok(Projector::Resampler {
+                    queries: unpacked(&queries, self.device).map_err(failed)?,
+                    query_norm: self.norm_of("resampler.ln_q", out_width)?,
+                    matrix: self.linear("resampler.kv", out_width, width)?,
+                    norm: self.norm_of("resampler.ln_kv", out_width)?,
+                    query: part("resampler.attn.q")?,
+                    key: part("resampler.attn.k")?,
+                    value: part("resampler.attn.v")?,
+                    output: part("resampler.attn.out")?,
+                    post_norm: self.norm_of("resampler.ln_post", out_width)?,
+                    last: part("resampler.proj")?,
+                })
+            }
             Kind::Gemma3 => Ok(Projector::Gemma3 {
                 norm: self.vector(source.vector(self.names.pooled_norm, width)?)?,
                 matrix: self.location(source.matrix(self.names.projection, width, out_width)?)?,
@@ -567,8 +671,40 @@ impl Loader<'_> {
                     matrix: self.linear("mm.input_projection", out_width, width)?,
                 })
             }
+            Kind::Gemma4Unified => {
+                let matrix = self.linear("mm.input_projection", out_width, width)?;
+                Ok(Projector::Normed(matrix))
+            }
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
                 let merger = self.merger(self.names.merger, out_width)?;
+                Ok(Projector::Merger(merger))
+            }
+            Kind::Idefics3 => {
+                let merged = self.config.merge.pow(2) * width;
+                Ok(Projector::Merger(Merger {
+                    norm: None,
+                    matrices: vec![self.linear("mm.model.fc", out_width, merged)?],
+                }))
+            }
+            Kind::Llama4 => {
+                let merged = self.config.merge.pow(2) * width;
+                let names = ["mm.model.mlp.1", "mm.model.mlp.2"];
+                let [hidden, last] =
+                    names.map(|name| source.n_rows(&format!("{name}.weight")).unwrap_or(0));
+                let [first, second] = names;
+                Ok(Projector::Merger(Merger {
+                    norm: None,
+                    matrices: vec![
+                        self.linear(first, hidden, merged)?,
+                        self.linear(second, last, hidden)?,
+                        self.linear("mm.model.fc", out_width, last)?,
+                    ],
+                }))
+            }
+            Kind::InternVl => {
+                let merged = self.config.merge.pow(2) * width;
+                let mut merger = self.merger(["mm.1", "mm.3"], out_width)?;
+                merger.norm = Some((self.norm_of("mm.0", merged)?, MERGER_EPS));
                 Ok(Projector::Merger(merger))
             }
             Kind::Glm => {
@@ -646,6 +782,7 @@ impl Loader<'_> {
         let head_dim = self.config.width / self.config.n_heads;
         match self.config.kind {
             Kind::Glm | Kind::Gemma4 => self.norm_of(name, head_dim).map(Some),
+            Kind::InternVl => self.optional_norm(name),
             _ => Ok(None),
         }
     }
@@ -680,6 +817,12 @@ impl Loader<'_> {
         Ok(Matrix::Ready(values))
     }
 }
+
+/// Elements of a head in the attention of a resampler.
+pub(super) const RESAMPLER_HEAD: usize = 128;
+
+/// Added to the variance in the norm of a projector, which no file says.
+pub(super) const MERGER_EPS: f32 = 1e-5;
 
 /// A device that cannot take the weights, which is no fault of the file.
 fn failed(error: candle_core::Error) -> LoadError {

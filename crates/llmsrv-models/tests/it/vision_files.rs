@@ -71,6 +71,14 @@ pub(crate) const EYES: &[Eyes] = &[
         dtype: TensorType::F32,
     },
     Eyes {
+        name: "qwen35_eyes",
+        decoder: "qwen35",
+        projector: "qwen3vl_merger",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
         name: "pixtral_eyes",
         decoder: "llama",
         projector: "pixtral",
@@ -118,6 +126,54 @@ pub(crate) const EYES: &[Eyes] = &[
         exchanged: false,
         dtype: TensorType::F32,
     },
+    Eyes {
+        name: "minicpm_eyes",
+        decoder: "qwen2",
+        projector: "resampler",
+        class: false,
+        exchanged: true,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "idefics3_eyes",
+        decoder: "llama",
+        projector: "idefics3",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "internvl_eyes",
+        decoder: "qwen2",
+        projector: "internvl",
+        class: true,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "internvl_large_eyes",
+        decoder: "qwen2",
+        projector: "internvl",
+        class: true,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "llama4_eyes",
+        decoder: "llama",
+        projector: "llama4",
+        class: true,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
+    Eyes {
+        name: "gemma4_unified_eyes",
+        decoder: "gemma4_experts",
+        projector: "gemma4uv",
+        class: false,
+        exchanged: false,
+        dtype: TensorType::F32,
+    },
 ];
 
 const IMAGE: usize = 28;
@@ -132,8 +188,11 @@ const BREAK: usize = 12;
 /// Rows that an image for Gemma 4 has at the most, and patches on a side of one.
 pub(crate) const ROWS: usize = 12;
 const MERGE: usize = 3;
-/// Elements of an embedding of every tiny decoder.
+/// Elements of an embedding of most tiny decoders.
 pub(crate) const OUT: usize = 64;
+/// Rows of a view, and positions on a side of the grid, of a resampler.
+const QUERIES: usize = 3;
+const GRID: usize = 6;
 
 impl Eyes {
     /// It reads images in their own size.
@@ -143,7 +202,12 @@ impl Eyes {
 
     /// It fills a number of rows.
     fn is_gemma4(&self) -> bool {
-        self.projector == "gemma4v"
+        self.projector == "gemma4v" || self.is_unified()
+    }
+
+    /// It has no layers.
+    fn is_unified(&self) -> bool {
+        self.projector == "gemma4uv"
     }
 
     /// Its rows are moved to a standard, and what its matrices take and give is bounded.
@@ -156,13 +220,50 @@ impl Eyes {
         self.projector == "qwen2.5vl_merger"
     }
 
-    pub(crate) fn decoder(&self) -> &'static Case {
-        CASES.iter().find(|case| case.name == self.decoder).unwrap()
+    /// It sees images in tiles with labels.
+    fn is_idefics3(&self) -> bool {
+        self.projector == "idefics3"
+    }
+
+    /// It sees images in tiles and behind them as a whole, between one pair of marks.
+    fn is_internvl(&self) -> bool {
+        self.projector == "internvl"
+    }
+
+    /// It sees images in tiles as they are, and its class comes last.
+    fn is_llama4(&self) -> bool {
+        self.projector == "llama4"
+    }
+
+    /// Its norms have no biases, and it norms queries and keys.
+    fn is_large(&self) -> bool {
+        self.name == "internvl_large_eyes"
+    }
+
+    /// It sees images in slices, each in a number of rows.
+    fn is_minicpm(&self) -> bool {
+        self.projector == "resampler"
+    }
+
+    pub(crate) fn decoder(&self) -> Case {
+        let known = CASES.iter().find(|case| case.name == self.decoder);
+        let mut case = *known.unwrap();
+        case.parts.width = self.out();
+        if self.is_unified() {
+            // Gemma 4 12B has no experts.
+            (case.parts.n_experts, case.parts.hidden) = (0, case.parts.beside);
+        }
+        case
+    }
+
+    /// Elements of an embedding of its decoder. A resampler has a head for every 128 of them.
+    pub(crate) fn out(&self) -> usize {
+        if self.is_minicpm() { 4 * OUT } else { OUT }
     }
 
     pub(crate) fn decoder_file(&self) -> File {
         let mut file = self.decoder().file();
-        if self.is_qwen3() {
+        if self.has_deepstack() {
             file.metadata.set("qwen3vl.n_deepstack_layers", 2u32);
         }
         if self.is_glm() {
@@ -176,7 +277,7 @@ impl Eyes {
 
     /// Parts of a row, each as wide as an embedding.
     pub(crate) fn n_parts(&self) -> usize {
-        if self.is_qwen3() { 3 } else { 1 }
+        if self.has_deepstack() { 3 } else { 1 }
     }
 
     /// Its rows are lines with breaks between.
@@ -199,9 +300,14 @@ impl Eyes {
         self.is_pixtral() && self.decoder == "mistral3"
     }
 
-    /// Layers on the way give parts of the rows, too.
+    /// It has norms with biases, and a grid of positions.
     fn is_qwen3(&self) -> bool {
         self.projector == "qwen3vl_merger"
+    }
+
+    /// Layers on the way give parts of the rows, too.
+    fn has_deepstack(&self) -> bool {
+        self.name == "qwen3vl_eyes"
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
@@ -236,7 +342,15 @@ impl Eyes {
         if self.merges() || self.is_glm() {
             metadata.set("clip.use_silu", true);
         } else if !self.is_qwen() && !self.is_gemma4() {
-            metadata.set("clip.use_gelu", !self.class);
+            let gelu = !self.class || self.is_internvl() || self.is_llama4();
+            metadata.set("clip.use_gelu", gelu);
+        }
+        if self.is_minicpm() {
+            metadata.set("clip.minicpmv_version", 3i32);
+        }
+        if self.is_idefics3() {
+            // Three tiles.
+            metadata.set("clip.vision.preproc_image_size", 3 * IMAGE as u32);
         }
         if self.is_gemma4() {
             let pixels = ROWS * (MERGE * PATCH).pow(2);
@@ -250,7 +364,8 @@ impl Eyes {
         }
         if self.is_qwen3() {
             metadata.set("clip.use_gelu", true);
-            let layers = vec![true, true, false];
+            let is_one = self.has_deepstack();
+            let layers = vec![is_one, is_one, false];
             metadata.set("clip.vision.is_deepstack_layers", layers);
         }
         for (key, value) in [
@@ -258,7 +373,7 @@ impl Eyes {
             ("patch_size", PATCH),
             ("embedding_length", WIDTH),
             ("feed_forward_length", HIDDEN),
-            ("block_count", LAYERS),
+            ("block_count", if self.is_unified() { 0 } else { LAYERS }),
             ("projection_dim", OUT),
             ("attention.head_count", 4),
             (
@@ -280,7 +395,11 @@ impl Eyes {
         if self.merges() {
             metadata.set("clip.vision.spatial_merge_size", 2u32);
         }
-        let own_size = self.is_qwen() || self.is_gemma4();
+        if self.is_internvl() {
+            metadata.set("clip.vision.preproc_max_tiles", 4u32);
+        }
+        let own_size =
+            self.is_qwen() || self.is_gemma4() || self.is_minicpm() || self.is_internvl();
         let eps = if own_size { 1e-6f32 } else { 1e-5 };
         metadata.set("clip.vision.attention.layer_norm_epsilon", eps);
         let (mean, deviation) = if self.is_gemma4() {
@@ -301,9 +420,17 @@ impl Eyes {
         let mut list: Vec<(String, Vec<usize>)> = Vec::new();
         let mut add = |name: &str, shape: &[usize]| list.push((name.to_owned(), shape.to_vec()));
         let n_patches = (IMAGE / PATCH).pow(2);
-        add("v.patch_embd.weight", &[PATCH, PATCH, 3, WIDTH]);
+        if self.is_llama4() {
+            add("v.patch_embd.weight", &[3 * PATCH * PATCH, WIDTH]);
+        } else if self.is_unified() {
+            add("v.patch_embd.weight", &[3 * (PATCH * MERGE).pow(2), WIDTH]);
+        } else {
+            add("v.patch_embd.weight", &[PATCH, PATCH, 3, WIDTH]);
+        }
         if self.is_qwen() || self.is_gemma4() {
-            if self.is_gemma4() {
+            if self.is_unified() {
+                Self::add_unified(&mut add);
+            } else if self.is_gemma4() {
                 self.add_gemma4(&mut add);
             } else {
                 self.add_qwen(&mut add);
@@ -324,23 +451,35 @@ impl Eyes {
             };
             return list.into_iter().map(as_u64).collect();
         }
-        let n_positions = n_patches + usize::from(self.class);
+        let n_positions = if self.is_minicpm() {
+            GRID * GRID
+        } else {
+            n_patches + usize::from(self.class)
+        };
         add("v.position_embd.weight", &[WIDTH, n_positions]);
         if self.class {
             add("v.class_embd", &[WIDTH]);
+        }
+        if self.is_internvl() {
+            add("v.patch_embd.bias", &[WIDTH]);
+        } else if self.class {
             add("v.pre_ln.weight", &[WIDTH]);
             add("v.pre_ln.bias", &[WIDTH]);
         } else {
             add("v.patch_embd.bias", &[WIDTH]);
         }
         for layer in 0..LAYERS {
+            let has_bias = |name: &str| !self.is_large() || !name.starts_with("ln");
             let mut add = |name: &str, rows: usize, cols: Option<usize>| {
+                let bias = has_bias(name);
                 let name = format!("v.blk.{layer}.{name}");
                 match cols {
                     Some(cols) => add(&format!("{name}.weight"), &[cols, rows]),
                     None => add(&format!("{name}.weight"), &[rows]),
                 }
-                add(&format!("{name}.bias"), &[rows]);
+                if bias {
+                    add(&format!("{name}.bias"), &[rows]);
+                }
             };
             add("ln1", WIDTH, None);
             for name in ["attn_q", "attn_k", "attn_v", "attn_out"] {
@@ -355,7 +494,41 @@ impl Eyes {
             add(up, HIDDEN, Some(WIDTH));
             add(down, WIDTH, Some(HIDDEN));
         }
-        if self.projector == "gemma3" {
+        for layer in (0..LAYERS).filter(|_| self.is_internvl()) {
+            for name in ["ls1", "ls2"] {
+                add(&format!("v.blk.{layer}.{name}.weight"), &[WIDTH]);
+            }
+            for name in ["attn_q_norm", "attn_k_norm"]
+                .into_iter()
+                .filter(|_| self.is_large())
+            {
+                add(&format!("v.blk.{layer}.{name}.weight"), &[WIDTH]);
+            }
+        }
+        if self.is_minicpm() {
+            self.add_resampler(&mut add);
+        } else if self.is_llama4() {
+            add("v.post_ln.weight", &[WIDTH]);
+            add("v.post_ln.bias", &[WIDTH]);
+            add("mm.model.mlp.1.weight", &[4 * WIDTH, HIDDEN]);
+            add("mm.model.mlp.2.weight", &[HIDDEN, HIDDEN]);
+            add("mm.model.fc.weight", &[HIDDEN, OUT]);
+        } else if self.is_internvl() {
+            for (name, shape) in [
+                ("mm.0.weight", &[4 * WIDTH][..]),
+                ("mm.0.bias", &[4 * WIDTH]),
+                ("mm.1.weight", &[4 * WIDTH, OUT]),
+                ("mm.1.bias", &[OUT]),
+                ("mm.3.weight", &[OUT, OUT]),
+                ("mm.3.bias", &[OUT]),
+            ] {
+                add(name, shape);
+            }
+        } else if self.is_idefics3() {
+            add("v.post_ln.weight", &[WIDTH]);
+            add("v.post_ln.bias", &[WIDTH]);
+            add("mm.model.fc.weight", &[4 * WIDTH, OUT]);
+        } else if self.projector == "gemma3" {
             add("v.post_ln.weight", &[WIDTH]);
             add("v.post_ln.bias", &[WIDTH]);
             add("mm.soft_emb_norm.weight", &[WIDTH]);
@@ -409,6 +582,18 @@ impl Eyes {
         }
     }
 
+    /// Adds the tensors of an encoder of Gemma 4 12B behind the first one.
+    fn add_unified(add: &mut dyn FnMut(&str, &[usize])) {
+        add("v.patch_embd.bias", &[WIDTH]);
+        let n_pixels = 3 * (PATCH * MERGE).pow(2);
+        for (name, width) in [("1", n_pixels), ("2", WIDTH), ("3", WIDTH)] {
+            add(&format!("v.patch_norm.{name}.weight"), &[width]);
+            add(&format!("v.patch_norm.{name}.bias"), &[width]);
+        }
+        add("v.position_embd.weight", &[WIDTH, ROWS + 4, 2]);
+        add("mm.input_projection.weight", &[WIDTH, OUT]);
+    }
+
     /// Adds the tensors of an encoder of the Qwen family behind the first one.
     fn add_qwen(&self, add: &mut dyn FnMut(&str, &[usize])) {
         add("v.patch_embd.weight.1", &[PATCH, PATCH, 3, WIDTH]);
@@ -447,7 +632,7 @@ impl Eyes {
         if self.is_qwen3() {
             add("v.patch_embd.bias", &[WIDTH]);
             add("v.position_embd.weight", &[WIDTH, (IMAGE / PATCH).pow(2)]);
-            for layer in 0..2 {
+            for layer in (0..2).filter(|_| self.has_deepstack()) {
                 let name = |part: &str| format!("v.deepstack.{layer}.{part}");
                 add(&name("norm.weight"), &[merged]);
                 add(&name("norm.bias"), &[merged]);
@@ -487,6 +672,24 @@ impl Eyes {
             add("mm.2.bias", &[OUT]);
         }
         add("v.token_embd.img_break", &[OUT]);
+    }
+
+    /// Adds the tensors behind the layers of an encoder of MiniCPM-V.
+    fn add_resampler(&self, add: &mut dyn FnMut(&str, &[usize])) {
+        let out = self.out();
+        add("v.post_ln.weight", &[WIDTH]);
+        add("v.post_ln.bias", &[WIDTH]);
+        add("resampler.query", &[out, QUERIES]);
+        add("resampler.kv.weight", &[WIDTH, out]);
+        for norm in ["ln_q", "ln_kv", "ln_post"] {
+            add(&format!("resampler.{norm}.weight"), &[out]);
+            add(&format!("resampler.{norm}.bias"), &[out]);
+        }
+        for part in ["q", "k", "v", "out"] {
+            add(&format!("resampler.attn.{part}.weight"), &[out, out]);
+            add(&format!("resampler.attn.{part}.bias"), &[out]);
+        }
+        add("resampler.proj.weight", &[out, out]);
     }
 
     /// Adds the tensors of an encoder of GLM-OCR behind the first one.
@@ -538,7 +741,7 @@ impl Eyes {
         let mut random = Random::new(&format!("{} {name}", self.name));
         let (middle, spread) = match name {
             "v.position_embd.weight" | "v.class_embd" | "model.image_newline" => (0.0, 1.0),
-            "v.patch_embd.weight" | "v.patch_embd.weight.1" => (0.0, 0.2),
+            "v.patch_embd.weight" | "v.patch_embd.weight.1" if !self.is_unified() => (0.0, 0.2),
             "mm.patch_merger.weight" if shape.len() == 4 => (0.0, 0.15),
             // Some elements are beyond them.
             name if name.ends_with("_min") => (-1.2, 0.2),
@@ -552,6 +755,7 @@ impl Eyes {
                     0.2
                 },
             ),
+            "resampler.attn.q.weight" | "resampler.attn.k.weight" => (0.0, 0.25),
             name if name.contains("attn_q") || name.contains("attn_k") => (0.0, 0.6),
             _ => (0.0, 1.7 / (shape[0] as f32).sqrt()),
         };
