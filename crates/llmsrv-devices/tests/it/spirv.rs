@@ -2,7 +2,7 @@
 //!
 //! After a change: `GENERATE=1 cargo test -p llmsrv-devices --test it spirv`
 
-use std::{collections::BTreeMap, error::Error, fs, path::Path};
+use std::{collections::BTreeMap, error::Error, fmt::Write as _, fs, path::Path};
 
 use naga::{ShaderStage, back::spv, front::wgsl, valid};
 
@@ -17,7 +17,7 @@ fn committed_modules_are_what_the_kernels_compile_to() {
         pub(super) const SPIRV: &[(&str, &[u8])] = &[\n"
             .to_owned();
     for (name, words) in modules(&source).unwrap() {
-        table += &format!("    ({name:?}, include_bytes!(\"{name}.spv\")),\n");
+        writeln!(table, "    ({name:?}, include_bytes!(\"{name}.spv\")),").unwrap();
         let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         files.insert(folder.join(format!("{name}.spv")), bytes);
     }

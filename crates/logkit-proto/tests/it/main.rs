@@ -2,8 +2,6 @@
 //!
 //! After a change: `GENERATE=1 cargo test -p logkit-proto --test it`
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::{fs, path::Path};
 
 use prost::Message as _;
