@@ -9,12 +9,14 @@ use std::{sync::Arc, time::Instant};
 
 use axum::{
     Router,
+    body::Body,
     extract::{Request, State},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use http::{HeaderValue, Method, StatusCode, header};
+use http_front::MinRateBody;
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
@@ -95,7 +97,11 @@ async fn watched(State(app): State<App>, request: Request, next: Next) -> Respon
         Ok(_) if !is_open(route) && !app.guard.knows(request.headers()) => {
             Refusal::no_key().into_response()
         }
-        Ok(_) => next.run(request).await,
+        Ok(_) => {
+            let waits = request.headers().contains_key(header::EXPECT);
+            let request = request.map(|body| Body::new(MinRateBody::new(body, waits)));
+            next.run(request).await
+        }
     };
     let headers = response.headers_mut();
     headers.insert(
