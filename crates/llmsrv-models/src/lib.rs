@@ -12,8 +12,10 @@ mod adapter;
 mod arch;
 mod decoder;
 mod encoder;
+mod errors;
 mod families;
 mod head;
+mod linear;
 mod model;
 mod ops;
 mod rope;
@@ -34,10 +36,10 @@ use tracing::warn;
 
 use crate::{
     adapter::Adapter,
-    arch::ArchConfig,
+    arch::{ArchConfig, BLOCK_SIZE},
     encoder::Encoder,
     head::Head,
-    model::{BLOCK_SIZE, Decoder},
+    model::Decoder,
     ops::{
         Ops, candle,
         candle::CandleOps,

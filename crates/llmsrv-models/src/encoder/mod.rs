@@ -15,7 +15,7 @@ use llmsrv_tokenizer::{Algorithm, Tokenizer};
 pub(crate) use self::config::architectures;
 pub(crate) use self::config::{EncoderConfig, pooling, read};
 use self::weights::EncoderWeights;
-use crate::{model::BLOCK_SIZE, ops::Ops, source::Source};
+use crate::{arch::BLOCK_SIZE, ops::Ops, source::Source};
 
 /// A loaded encoder on the device of `O`.
 pub(crate) struct Encoder<O: Ops> {

@@ -5,10 +5,11 @@ use llmsrv_engine::{LoadError, Pooling};
 use super::config::{EncoderConfig, Positions};
 use crate::{
     arch::ExpertsConfig,
+    errors::device,
     head::Head,
+    linear::Linear,
     ops::Ops,
     source::{FileMatrix, Source, invalid},
-    weights::{Linear, device},
 };
 
 /// All weights of an encoder on the device of `O`.
