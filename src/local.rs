@@ -21,11 +21,11 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 use crate::{
     about::VERSION,
-    commands::search,
-    context::Context,
+    context::{Context, threads},
     embedded,
     failure::{Code, Failure},
     logging::{self, Style},
+    machine,
 };
 
 /// What a command does with the folder of the models.
@@ -268,16 +268,8 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
         log_requests: config.log_requests,
         registry: registry(config)?,
         upstreams,
-        catalogue: Some(search::source(threads(config))),
+        catalogue: Some(machine::source(threads(config))),
     })
-}
-
-/// Threads that compute.
-pub fn threads(config: &ServerConfig) -> usize {
-    match config.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    }
 }
 
 /// Says which GPUs models may be loaded to.

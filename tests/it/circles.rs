@@ -11,90 +11,18 @@ use std::{
 use crate::tidy::{root, sources};
 
 /// The circles that there are. A row goes when its circle is cut, and none may come.
-const KNOWN: &[(&str, &[&str])] = &[
-    (
-        "llmsrv",
-        &[
-            "cli",
-            "commands",
-            "connect",
-            "context",
-            "embedded",
-            "failure",
-            "known",
-            "local",
-            "logging",
-            "reload",
-            "request_log",
-            "run",
-            "steps",
-            "term",
-            "transfer",
-        ],
-    ),
-    ("llmsrv-bench", &["report", "serving"]),
-    ("llmsrv-chat", &["output", "template"]),
-    (
-        "llmsrv-config",
-        &[
-            "client",
-            "error",
-            "host",
-            "inputs",
-            "logkit",
-            "server",
-            "source",
-            "toml_file",
-            "upstream",
-            "values",
-        ],
-    ),
-    ("llmsrv-convert", &["error", "target"]),
-    (
-        "llmsrv-engine",
-        &["engine", "handle", "output_state", "speculation"],
-    ),
-    ("llmsrv-host", &["systemd", "unit"]),
-    ("llmsrv-kernels", &["error", "packed", "quant"]),
-    (
-        "llmsrv-models",
-        &[
-            "decoder", "encoder", "families", "head", "model", "ops", "weights",
-        ],
-    ),
-    ("llmsrv-monitor", &["accelerators", "raw"]),
-    ("llmsrv-registry", &["hub", "pull"]),
-    (
-        "llmsrv-ssh",
-        &["children", "control", "error", "key", "known_errors", "ssh"],
-    ),
-    ("llmsrv-store", &["digest", "error", "name"]),
-    ("llmsrv-store", &["facts", "info", "model"]),
-    ("llmsrv-store", &["lookup", "store"]),
-    ("logkit", &["builder", "default", "guards", "logger"]),
-    ("logkit", &["call", "scope"]),
-    (
-        "logkit",
-        &["journal", "policy", "queue", "sink", "sinks", "stats"],
-    ),
-    ("logkit-cli", &["args", "complete", "render"]),
-    ("logkit-cli", &["logs", "stats"]),
-    (
-        "logkit-py",
-        &[
-            "call",
-            "lifecycle",
-            "live",
-            "logger",
-            "sinks",
-            "site",
-            "target",
-        ],
-    ),
-    ("logkit-py", &["render", "traceback"]),
-    ("logkit-server", &["call", "parse"]),
-    ("logkit-server", &["metrics", "otlp", "web"]),
-];
+const KNOWN: &[(&str, &[&str])] = &[(
+    "logkit-py",
+    &[
+        "call",
+        "lifecycle",
+        "live",
+        "logger",
+        "sinks",
+        "site",
+        "target",
+    ],
+)];
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 

@@ -17,10 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("logkit-macros", &[]),
     ("logkit-proto", &[]),
-    (
-        "logkit-server",
-        &["http-front", "logkit", "logkit-proto"],
-    ),
+    ("logkit-server", &["http-front", "logkit", "logkit-proto"]),
     ("http-front", &[]),
     ("llmsrv-tls", &[]),
     ("llmsrv-api", &["llmsrv-tls"]),

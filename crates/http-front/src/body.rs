@@ -149,4 +149,3 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const SLOWEST: u64 = 1024;
 /// How long what nobody wants is thrown away.
 const LINGER: Duration = Duration::from_secs(3);
-

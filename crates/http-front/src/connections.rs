@@ -1,11 +1,6 @@
 //! Accepting connections: how many, with TLS or without, and how long one may say nothing.
 
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use http::Request;

@@ -27,7 +27,10 @@ pub fn sent_keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
         .get(header::AUTHORIZATION)
         .and_then(|value| strip_bearer(value.as_bytes()));
     let plain = headers.get("x-api-key").map(HeaderValue::as_bytes);
-    [bearer, plain].into_iter().flatten().map(<[u8]>::trim_ascii)
+    [bearer, plain]
+        .into_iter()
+        .flatten()
+        .map(<[u8]>::trim_ascii)
 }
 
 /// Returns the key of `Bearer KEY`.
@@ -70,7 +73,14 @@ mod tests {
         let key = KeyDigest::of(b"secret");
         assert!(key.is_same(&KeyDigest::of(b"secret")));
         // The hash of a key is no key.
-        for wrong in [&b""[..], b"secre", b"secrets", b"Secret", b"secret\0", &key.0] {
+        for wrong in [
+            &b""[..],
+            b"secre",
+            b"secrets",
+            b"Secret",
+            b"secret\0",
+            &key.0,
+        ] {
             assert!(!key.is_same(&KeyDigest::of(wrong)), "{wrong:?}");
         }
     }

@@ -207,7 +207,13 @@ mod tests {
         }
         assert!(is_origin_of(&["*"], "https://anything"));
         assert!(is_same_origin("https://Here:1", "here:1"));
-        for other in ["http://here:2", "http://here", "here:1", "ftp://here:1", "null"] {
+        for other in [
+            "http://here:2",
+            "http://here",
+            "here:1",
+            "ftp://here:1",
+            "null",
+        ] {
             assert!(!is_same_origin(other, "here:1"), "{other}");
         }
     }

@@ -137,8 +137,10 @@ fn configure(certificates: &[u8], key: &[u8]) -> Result<ServerConfig, TlsError> 
     let key =
         PrivateKeyDer::from_pem_slice(key).map_err(|error| TlsError::Key(error.to_string()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.and_then(|config| config.with_no_client_auth().with_single_cert(chain, key));
+    let config =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config =
+        config.and_then(|config| config.with_no_client_auth().with_single_cert(chain, key));
     let mut config = config.map_err(|error| TlsError::Pair(error.to_string()))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)

@@ -243,10 +243,16 @@ impl From<llmsrv_store::Error> for ApiError {
             | Error::ReadOnly { .. }
             | Error::Unsupported { .. }
             | Error::DigestMismatch { .. }
-            | Error::InvalidDigest => ApiError::bad_request(text),
+            | Error::InvalidDigest(_) => ApiError::bad_request(text),
             Error::Open { .. } => ApiError::internal("cannot open the model store"),
             _ => ApiError::internal(text),
         }
+    }
+}
+
+impl From<llmsrv_store::InvalidDigest> for ApiError {
+    fn from(error: llmsrv_store::InvalidDigest) -> ApiError {
+        ApiError::bad_request(error.to_string())
     }
 }
 

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod app;
 mod body;
 mod call;
 mod grpc;

@@ -17,12 +17,13 @@ use tokio::{
 };
 
 use crate::{
+    app::App,
     grpc,
     guard::Guard,
     metrics::Metrics,
     settings::{Bound, Error, Settings, TlsFiles},
     store::Store,
-    web::App,
+    web,
 };
 
 /// Runs the services until SIGTERM or SIGINT, then until running requests have ended and all that
@@ -109,7 +110,7 @@ impl Server {
             metrics.clone(),
             stopped.clone(),
         );
-        let app = front(app.router());
+        let app = front(web::router(app));
         running.spawn(serve_until(app, http, stopped.clone(), settings.drain));
         if let Some(listener) = grpc {
             let services = front(grpc::router(store.clone(), guard, metrics).await);

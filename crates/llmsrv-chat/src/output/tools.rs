@@ -15,6 +15,7 @@ use super::{
     python,
     whole::{self, Whole},
 };
+use crate::marks::TAGS;
 
 /// Splits one answer into content and calls.
 #[derive(Debug)]
@@ -419,31 +420,6 @@ impl ToolSplitter {
 fn is_structure(text: &str) -> bool {
     STRUCTURE.iter().any(|begin| text.starts_with(begin))
 }
-
-/// Texts that announce calls in families of models. They are looked for whatever the template says:
-/// answers hold them only to call.
-pub(crate) const TAGS: &[&str] = &[
-    // Hermes, Qwen.
-    "<tool_call>",
-    // Mistral.
-    "[TOOL_CALLS]",
-    // Granite.
-    "<|tool_call|>",
-    // DeepSeek.
-    "<｜tool▁calls▁begin｜>",
-    "<｜tool▁call▁begin｜>",
-    // Kimi.
-    "<|tool_calls_section_begin|>",
-    "<|tool_call_begin|>",
-    // LFM.
-    "<|tool_call_start|>",
-    // Command R.
-    "<|START_ACTION|>",
-    // Llama 3.1 and later.
-    "<|python_tag|>",
-    // Qwen coder; Llama 3.1 with the user's tools.
-    "<function=",
-];
 
 /// What may stand between calls.
 const SEPARATORS: [char; 12] = [

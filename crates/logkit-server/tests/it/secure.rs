@@ -91,9 +91,13 @@ async fn grpc_asks_for_the_key_too() {
 
 #[tokio::test]
 async fn pages_of_other_origins_may_call_only_if_allowed() {
-    let server =
-        start(|settings| settings.cors_origins = vec!["https://ours.example".into(), "https://*.wild.example".into()])
-            .await;
+    let server = start(|settings| {
+        settings.cors_origins = vec![
+            "https://ours.example".into(),
+            "https://*.wild.example".into(),
+        ]
+    })
+    .await;
     let post = |origin: &str| {
         let request = server
             .client
