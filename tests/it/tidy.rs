@@ -64,6 +64,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "llmsrv-api",
             "llmsrv-chat",
+            "llmsrv-config",
             "llmsrv-convert",
             "llmsrv-engine",
             "http-front",

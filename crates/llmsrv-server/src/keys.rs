@@ -4,28 +4,7 @@
 use std::sync::Arc;
 
 use http_front::KeyDigest;
-
-/// What a caller may do; each role may do what those before it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Ask models and list them.
-    Infer,
-    /// Also add, copy and delete models.
-    Manage,
-    /// Everything.
-    Admin,
-}
-
-impl Role {
-    /// Returns the word that users write.
-    pub fn word(self) -> &'static str {
-        match self {
-            Role::Infer => "infer",
-            Role::Manage => "manage",
-            Role::Admin => "admin",
-        }
-    }
-}
+pub use llmsrv_config::keys::Role;
 
 /// A key that the server accepts.
 #[derive(Clone, Debug)]
