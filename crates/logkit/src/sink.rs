@@ -188,6 +188,48 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
     }
 }
 
+/// Lets a wrapper pass methods of [`Sink`] on to the sink in one of its fields.
+macro_rules! pass_on {
+    ($sink:ident: $($method:ident)*) => { $(pass_on!(@$method $sink);)* };
+    (@first_id $sink:ident) => {
+        fn first_id(&self) -> Option<i64> {
+            self.$sink.first_id()
+        }
+    };
+    (@update $sink:ident) => {
+        fn update(&mut self, id: i64, update: &$crate::Update) -> Result<bool, $crate::SinkError> {
+            self.$sink.update(id, update)
+        }
+    };
+    (@can_update $sink:ident) => {
+        fn can_update(&self) -> bool {
+            self.$sink.can_update()
+        }
+    };
+    (@attach $sink:ident) => {
+        fn attach(&mut self, stats: &$crate::StatsSource) {
+            self.$sink.attach(stats);
+        }
+    };
+    (@poll $sink:ident) => {
+        fn poll(&mut self) -> Result<bool, $crate::SinkError> {
+            self.$sink.poll()
+        }
+    };
+    (@name $sink:ident) => {
+        fn name(&self) -> std::borrow::Cow<'static, str> {
+            self.$sink.name()
+        }
+    };
+    // What is left takes nothing and gives nothing.
+    (@$method:ident $sink:ident) => {
+        fn $method(&mut self) -> Result<(), $crate::SinkError> {
+            self.$sink.$method()
+        }
+    };
+}
+pub(crate) use pass_on;
+
 /// What is added to a written entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Update {
