@@ -242,6 +242,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
         registry: registry(config)?,
         upstreams,
         catalogue: Some(machine::source(threads(config))),
+        sees: Some(llmsrv_models::sees),
     })
 }
 
