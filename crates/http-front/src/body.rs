@@ -139,7 +139,7 @@ pub fn is_too_slow(error: &(dyn Error + 'static)) -> bool {
 
 /// Looks for a cause through whatever decodes the body.
 pub fn is_cause<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |cause| cause.source());
+    let mut causes = std::iter::successors(Some(error), |cause| (*cause).source());
     causes.any(<dyn Error>::is::<E>)
 }
 

@@ -27,10 +27,7 @@ pub fn sent_keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
         .get(header::AUTHORIZATION)
         .and_then(|value| strip_bearer(value.as_bytes()));
     let plain = headers.get("x-api-key").map(HeaderValue::as_bytes);
-    [bearer, plain]
-        .into_iter()
-        .flatten()
-        .map(<[u8]>::trim_ascii)
+    [bearer, plain].into_iter().flatten()
 }
 
 /// Returns the key of `Bearer KEY`.

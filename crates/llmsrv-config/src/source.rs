@@ -1,7 +1,7 @@
 //! Layers: default < file < `.env` file < environment < flag. The strongest one that says something
 //! wins, and the loader remembers which it was.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use crate::{
     Ambient, ClientConfig, Config, Error, Errors, Folders, HostConfig, Inputs, LogkitConfig,

@@ -14,7 +14,7 @@ use llmsrv_engine::{LoadError, Pooling};
 use self::loader::Loader;
 use crate::{
     adapter::Adapter,
-    arch::ArchConfig,
+    arch::{ArchConfig, DeltaNetConfig, ExpertsConfig, LatentConfig, ScanConfig},
     head::Head,
     linear::Linear,
     ops::Ops,

@@ -271,6 +271,12 @@ impl From<llmsrv_gguf::Error> for ApiError {
     }
 }
 
+impl From<llmsrv_convert::UnknownTarget> for ApiError {
+    fn from(error: llmsrv_convert::UnknownTarget) -> ApiError {
+        ApiError::bad_request(error.to_string())
+    }
+}
+
 impl From<llmsrv_convert::Error> for ApiError {
     fn from(error: llmsrv_convert::Error) -> ApiError {
         use llmsrv_convert::Error;

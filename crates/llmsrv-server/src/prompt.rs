@@ -477,13 +477,11 @@ fn render_newest(
     let mut whole = None;
     let kept = llmsrv_chat::truncate(messages, n_ctx, |messages| {
         let text = render(messages)?;
-        let (n_tokens, tokens) = match too_long(tokenizer, text.len(), n_ctx) {
-            Some(_) => (estimate(text.len()).max(n_ctx + 1), None),
-            None => {
-                let tokens = tokenizer.encode(&text, Special::ParseAndAdd);
-                (tokens.len(), Some(tokens))
-            }
-        };
+        let fits = too_long(tokenizer, text.len(), n_ctx).is_none();
+        let tokens = fits.then(|| tokenizer.encode(&text, Special::ParseAndAdd));
+        let n_tokens = tokens
+            .as_ref()
+            .map_or_else(|| estimate(text.len()).max(n_ctx + 1), Vec::len);
         whole.get_or_insert(n_tokens);
         Ok::<_, ApiError>((n_tokens, (text, tokens)))
     })?;

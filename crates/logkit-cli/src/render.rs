@@ -9,6 +9,7 @@ use std::{
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use clap::ValueEnum;
 use logkit::{Entry, Level, repr};
 
 use crate::failure::Failure;

@@ -12,7 +12,7 @@ use crate::{
     errors::device,
     linear::Linear,
     ops::Ops,
-    source::{FileMatrix, invalid},
+    source::FileMatrix,
 };
 
 /// To queries and their gates, and to keys and values.

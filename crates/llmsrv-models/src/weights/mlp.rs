@@ -1,6 +1,6 @@
 //! Networks and experts, and what else a layer adds to the residual stream.
 
-use std::iter::repeat_with;
+use std::{iter::repeat_with, ops::Range};
 
 use llmsrv_engine::LoadError;
 
@@ -12,7 +12,7 @@ use crate::{
     errors::device,
     linear::Linear,
     ops::Ops,
-    source::{FileMatrix, invalid},
+    source::FileMatrix,
 };
 
 impl<O: Ops> Loader<'_, O> {

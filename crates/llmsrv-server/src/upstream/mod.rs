@@ -187,7 +187,8 @@ impl Upstreams {
 
     async fn check(&self) {
         let mut checks = JoinSet::new();
-        for peer in self.peers.iter().cloned() {
+        for peer in &self.peers {
+            let peer = peer.clone();
             checks.spawn(async move {
                 loop {
                     peer.check().await;

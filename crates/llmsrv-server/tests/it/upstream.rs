@@ -324,7 +324,7 @@ async fn requests_are_shared_by_weight_and_limits_hold() {
         let address = serve(Router::new().route("/v1/chat/completions", post(answer))).await;
         upstreams.push(upstream(address, "x"));
     }
-    upstreams[0].weight = 3;
+    upstreams[0].settings.weight = 3;
     let front = Arc::new(front(upstreams.clone()));
     let asks = (0..8).map(|_| {
         let front = front.clone();
@@ -339,7 +339,7 @@ async fn requests_are_shared_by_weight_and_limits_hold() {
     assert_eq!(got, [6, 2]);
 
     upstreams.truncate(1);
-    upstreams[0].parallel = 1;
+    upstreams[0].settings.parallel = 1;
     let front = Arc::new(self::front(upstreams));
     let asks = (0..3).map(|_| {
         let front = front.clone();

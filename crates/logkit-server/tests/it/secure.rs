@@ -95,7 +95,7 @@ async fn pages_of_other_origins_may_call_only_if_allowed() {
         settings.cors_origins = vec![
             "https://ours.example".into(),
             "https://*.wild.example".into(),
-        ]
+        ];
     })
     .await;
     let post = |origin: &str| {
