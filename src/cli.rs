@@ -24,10 +24,13 @@ mod ssh;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::ArgValueCandidates;
 
-use crate::{complete, term};
+use crate::{
+    complete,
+    term::{self, ColorArg},
+};
 
 pub use bench::BenchArgs;
 pub use config::{ConfigAction, ConfigArgs};
@@ -135,18 +138,6 @@ pub struct GlobalArgs {
         hide_short_help = true
     )]
     pub color: ColorArg,
-}
-
-/// When to use colours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ColorArg {
-    /// On terminals, unless NO_COLOR is set
-    #[default]
-    Auto,
-    /// Always
-    Always,
-    /// Never
-    Never,
 }
 
 /// The commands.

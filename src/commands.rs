@@ -37,7 +37,6 @@ mod testgpu;
 mod testnpu;
 mod version;
 
-pub use show::overview;
 pub use version::long as long_version;
 
 use std::{net::IpAddr, process::ExitCode};

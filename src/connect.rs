@@ -98,9 +98,6 @@ pub async fn greet(client: &Client) -> Greeting {
     }
 }
 
-/// What to do about a server that wants a key.
-pub const KEY_HINT: &str = "put a key into LLMSRV_API_KEY (`llmsrv key add NAME` makes one)";
-
 /// Connects to the running server.
 pub async fn running(context: &Context) -> Result<Client, Failure> {
     let client = client(context)?;

@@ -1,14 +1,14 @@
 //! What every command starts from: the settings, loaded once.
 
 use llmsrv_config::{
-    Config, Errors, Flag, Folders, Inputs, Loaded, Network, Origin, Request, SETTINGS, Setting,
-    nearest,
+    Config, Errors, Flag, Folders, Inputs, Loaded, Network, Origin, Request, SETTINGS,
+    ServerConfig, Setting, nearest,
 };
 
 use crate::{
     cli::GlobalArgs,
     failure::{Code, Failure},
-    local, term,
+    term,
 };
 
 /// Settings and global options of this invocation.
@@ -75,7 +75,15 @@ impl Context {
 
     /// Returns how many threads compute: as many as are set, else one for each processor.
     pub fn threads(&self) -> usize {
-        local::threads(&self.config().server)
+        threads(&self.config().server)
+    }
+}
+
+/// Threads that compute.
+pub fn threads(config: &ServerConfig) -> usize {
+    match config.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
     }
 }
 

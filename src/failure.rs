@@ -97,6 +97,9 @@ impl fmt::Display for Failure {
     }
 }
 
+/// What to do about a server that wants a key.
+pub const KEY_HINT: &str = "put a key into LLMSRV_API_KEY (`llmsrv key add NAME` makes one)";
+
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Failure {
         let error = error.into();
@@ -108,9 +111,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
                 ),
             ),
             Some(client::Error::Status { status: 503, .. }) => (Code::TryAgain, None),
-            Some(client::Error::Status { status: 401, .. }) => {
-                (Code::Failed, Some(crate::connect::KEY_HINT))
-            }
+            Some(client::Error::Status { status: 401, .. }) => (Code::Failed, Some(KEY_HINT)),
             _ => (Code::Failed, None),
         };
         Failure {

@@ -3,16 +3,13 @@
 use std::{ffi::OsString, path::Path, sync::Arc};
 
 use anyhow::Context as _;
-use llmsrv_config::{
-    Config, Secret, ServerConfig, UpstreamConfig,
-    keys::{self, KeyFile},
-};
+use llmsrv_config::{Config, Secret, ServerConfig, UpstreamConfig, keys::KeyFile};
 use llmsrv_engine::{
     ActivationPrecision, GpuOptions, LoadError, LoadOptions, Loaded, Loader, Speculation,
 };
 use llmsrv_models::Companions;
 use llmsrv_registry::Mirror;
-use llmsrv_server::{ApiKey, App, DraftModel, Keys, Rate, Role, Security, Settings, Upstream};
+use llmsrv_server::{ApiKey, App, DraftModel, Keys, Security, Settings, Upstream};
 use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName, OpenOptions, Store};
 use llmsrv_worker::{Launcher, Limits};
 use rand::TryRngCore as _;
@@ -21,11 +18,11 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 use crate::{
     about::VERSION,
-    commands::search,
-    context::Context,
+    context::{Context, threads},
     embedded,
     failure::{Code, Failure},
     logging::{self, Style},
+    machine,
 };
 
 /// What a command does with the folder of the models.
@@ -176,11 +173,7 @@ pub fn keys(config: &ServerConfig) -> Result<Keys, Failure> {
     }
     let from_file = entries.into_iter().flatten().map(|entry| ApiKey {
         name: entry.name.into(),
-        role: match entry.role {
-            keys::Role::Infer => Role::Infer,
-            keys::Role::Manage => Role::Manage,
-            keys::Role::Admin => Role::Admin,
-        },
+        role: entry.role,
         digest: entry.sha256,
     });
     let plain = config.api_keys.iter().map(Secret::expose);
@@ -189,30 +182,13 @@ pub fn keys(config: &ServerConfig) -> Result<Keys, Failure> {
     ))
 }
 
-/// Says the servers behind this one in the server's own words.
+/// Reads the names of the models of the servers behind this one.
 pub fn upstreams(configs: &[UpstreamConfig]) -> Result<Vec<Upstream>, Failure> {
     let upstream = |config: &UpstreamConfig| {
-        let models = config.models.iter().map(|(ours, theirs)| {
-            let name = ours.parse::<ModelName>().map_err(|error| {
-                let place = format!("upstream.{}.models: {error}", config.name);
-                Failure::new(Code::Config, place)
-                    .hint("give it a name of your own: models = { name = \"its name\" }")
-            })?;
-            Ok((name, theirs.clone()))
-        });
-        Ok(Upstream {
-            name: config.name.clone(),
-            url: config.url.clone(),
-            key: config.api_key.as_ref().map(|key| key.expose().to_owned()),
-            models: models.collect::<Result<_, Failure>>()?,
-            weight: config.weight,
-            parallel: config.parallel,
-            connect_timeout: config.connect_timeout,
-            first_token_timeout: config.first_token_timeout,
-            idle_timeout: config.idle_timeout,
-            health_interval: config.health_interval,
-            health_path: config.health_path.clone(),
-            local_fallback: config.local_fallback,
+        Upstream::new(config.clone()).map_err(|error| {
+            let place = format!("upstream.{}.models: {error}", config.name);
+            Failure::new(Code::Config, place)
+                .hint("give it a name of your own: models = { name = \"its name\" }")
         })
     };
     configs.iter().map(upstream).collect()
@@ -227,10 +203,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
         security: Security {
             keys,
             allow_remote_management: config.allow_remote_management,
-            rate_limit: config.rate_limit.map(|rate| Rate {
-                count: rate.count,
-                per: rate.per,
-            }),
+            rate_limit: config.rate_limit,
             max_connections: config.max_connections,
         },
         keep_alive: config.keep_alive,
@@ -268,16 +241,9 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
         log_requests: config.log_requests,
         registry: registry(config)?,
         upstreams,
-        catalogue: Some(search::source(threads(config))),
+        catalogue: Some(machine::source(threads(config))),
+        sees: Some(llmsrv_models::sees),
     })
-}
-
-/// Threads that compute.
-pub fn threads(config: &ServerConfig) -> usize {
-    match config.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    }
 }
 
 /// Says which GPUs models may be loaded to.

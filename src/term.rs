@@ -17,9 +17,10 @@ use std::{
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::{cli::ColorArg, failure::Failure};
+use crate::failure::Failure;
 
 /// Names of things in output.
 pub const STRONG: Style = Style::new().bold();
@@ -34,6 +35,18 @@ pub const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorArg {
+    /// On terminals, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
 
 /// Decides about colours for the rest of the program.
 pub fn set_color(color: ColorArg) {

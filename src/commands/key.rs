@@ -108,14 +108,9 @@ fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
         .iter()
         .flatten()
         .map(|entry| {
-            let role = match entry.role {
-                Role::Infer => "infer",
-                Role::Manage => "manage",
-                Role::Admin => "admin",
-            };
             let created = entry.created.parse();
             let created = created.map_or_else(|_| "-".to_owned(), |at| format::ago(at, now));
-            vec![entry.name.clone(), role.to_owned(), created]
+            vec![entry.name.clone(), entry.role.word().to_owned(), created]
         })
         .collect();
     term::line(term::table(&["NAME", "ROLE", "CREATED"], &rows))?;

@@ -14,7 +14,7 @@ use crate::{
     cli::StatusArgs,
     connect::{self, Greeting, client, runtime},
     context::Context,
-    failure::{Code, Failure},
+    failure::{Code, Failure, KEY_HINT},
     format, logging, term,
 };
 
@@ -158,7 +158,7 @@ impl State {
             return lines.join("\n");
         };
         let version = answers.version.clone();
-        let wants_key = || format!("unknown: it wants a key; {}", connect::KEY_HINT);
+        let wants_key = || format!("unknown: it wants a key; {KEY_HINT}");
         let mut rows = vec![("Version", version.unwrap_or_else(wants_key))];
         if let Some(it) = &self.instance {
             let mut process = it.pid.to_string();

@@ -8,7 +8,7 @@ use crate::{
     connect::{self, Greeting, client, runtime},
     context::Context,
     embedded,
-    failure::Failure,
+    failure::{Failure, KEY_HINT},
     format, logging, term,
 };
 
@@ -41,8 +41,7 @@ pub fn run(context: &Context, args: &VersionArgs) -> Result<(), Failure> {
     match greeting {
         Greeting::Version(version) => term::line(format_args!("server {version} at {url}"))?,
         Greeting::WantsKey => term::line(format_args!(
-            "a server runs at {url} and wants a key: {}",
-            connect::KEY_HINT
+            "a server runs at {url} and wants a key: {KEY_HINT}"
         ))?,
         Greeting::None(_) => term::line(format_args!("no server runs at {url}"))?,
     }

@@ -17,10 +17,10 @@ use rustyline::{
 use serde_json::{Value, json};
 
 use crate::{
-    commands::overview,
     context::Context,
     failure::{Code, Failure},
     known::{self, Known},
+    overview::overview,
     run::{
         CUT, Ended, Prompt, Session, files, options,
         slash::{COMMANDS, Input, Lines, Set, ShowPart, parse},

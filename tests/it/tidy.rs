@@ -17,10 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("logkit-macros", &[]),
     ("logkit-proto", &[]),
-    (
-        "logkit-server",
-        &["http-front", "llmsrv-tls", "logkit", "logkit-proto"],
-    ),
+    ("logkit-server", &["http-front", "logkit", "logkit-proto"]),
     ("http-front", &[]),
     ("llmsrv-tls", &[]),
     ("llmsrv-api", &["llmsrv-tls"]),
@@ -67,6 +64,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "llmsrv-api",
             "llmsrv-chat",
+            "llmsrv-config",
             "llmsrv-convert",
             "llmsrv-engine",
             "http-front",
@@ -110,7 +108,7 @@ const EDGES: &[(&str, &[&str])] = &[
 /// Libraries that only the named crates may import, so that each has one home.
 const FENCED: &[(&str, &[&str])] = &[
     ("ash", &["llmsrv-devices", "llmsrv-gpu"]),
-    ("axum", &["llmsrv-server", "logkit-server"]),
+    ("axum", &["http-front", "llmsrv-server", "logkit-server"]),
     ("candle-core", &["llmsrv-models"]),
     ("clap", &["llmsrv", "logkit-cli"]),
     ("governor", &["llmsrv-server"]),
@@ -131,13 +129,13 @@ const FENCED: &[(&str, &[&str])] = &[
     ("ratatui", &["llmsrv-monitor"]),
     ("rayon", &["llmsrv-models"]),
     ("safetensors", &["llmsrv-convert"]),
-    ("tokio-rustls", &["llmsrv-server", "logkit-server"]),
+    ("tokio-rustls", &["http-front"]),
     (
         "reqwest",
         &["llmsrv-api", "llmsrv-registry", "llmsrv-server"],
     ),
     ("rusqlite", &["logkit"]),
-    ("rustls", &["llmsrv-server", "llmsrv-tls", "logkit-server"]),
+    ("rustls", &["http-front", "llmsrv-tls"]),
     ("openssh", &["llmsrv-ssh"]),
     ("ssh-key", &["llmsrv-registry", "llmsrv-ssh"]),
     ("toml", &["llmsrv-config", "llmsrv-store"]),

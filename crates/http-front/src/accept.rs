@@ -7,7 +7,7 @@ use std::{
 
 /// Failures to accept connections, one after the other: how long to wait after each, and when to warn.
 #[derive(Debug, Default)]
-pub struct AcceptFailures {
+pub(crate) struct AcceptFailures {
     n_unreported: u64,
     reported: Option<Instant>,
     backoff: Duration,
@@ -15,7 +15,7 @@ pub struct AcceptFailures {
 
 impl AcceptFailures {
     /// Counts one, warns at most once in a second, and returns how long to wait before the next try.
-    pub fn add(&mut self, error: &io::Error) -> Duration {
+    pub(crate) fn add(&mut self, error: &io::Error) -> Duration {
         self.add_at(error, Instant::now())
     }
 
@@ -33,14 +33,14 @@ impl AcceptFailures {
     }
 
     /// One was accepted.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.backoff = Duration::ZERO;
     }
 }
 
 /// Tells whether this process, or the machine, has too many open files, so that closing some helps.
 #[must_use]
-pub fn is_out_of_files(error: &io::Error) -> bool {
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     use rustix::io::Errno;
     [Errno::MFILE, Errno::NFILE]
         .iter()

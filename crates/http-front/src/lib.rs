@@ -1,11 +1,21 @@
-//! What keeps one client of a server from disturbing the others: places for connections, and threads
-//! for work that takes long. Both servers have it from here.
+//! What stands in front of the routes of both servers: connections with or without TLS and how many
+//! of them, names and web pages that are refused, keys, bodies that come too slowly, and threads for
+//! work that takes long. One client does not disturb the others.
 #![forbid(unsafe_code)]
 
 mod accept;
 mod background;
+mod body;
 mod connection_limits;
+mod connections;
+mod keys;
+mod site;
+mod tls;
 
-pub use accept::{AcceptFailures, is_out_of_files};
 pub use background::{Failed, run_in_background};
+pub use body::{MinRateBody, is_cause, is_too_slow};
 pub use connection_limits::{ConnectionLimits, ConnectionPermit, Running, network};
+pub use connections::{Front, Peer};
+pub use keys::{KeyDigest, sent_keys, strip_bearer};
+pub use site::{Reach, called_host, is_origin_of, is_own_host, is_same_origin};
+pub use tls::{PemFiles, Tls, TlsError};

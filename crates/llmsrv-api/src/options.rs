@@ -33,6 +33,48 @@ pub struct OptionError {
 }
 
 impl Options {
+    /// Reads options. Returns also the names of those that have no effect.
+    ///
+    /// # Errors
+    /// If one has the wrong type.
+    pub fn read(given: &Map<String, Value>) -> Result<(Options, Vec<String>), OptionError> {
+        let mut options = Options::default();
+        let ignored = options.merge(given)?;
+        Ok((options, ignored))
+    }
+
+    /// Returns them with those of `defaults` where nothing was given.
+    #[must_use]
+    pub fn or(mut self, defaults: &Options) -> Options {
+        let mut defaults = defaults.clone();
+        for (_, place) in TABLE {
+            match place {
+                Place::Integer(place) => fill(place(&mut self), place(&mut defaults)),
+                Place::Float(place) => fill(place(&mut self), place(&mut defaults)),
+                Place::Texts(place) => fill(place(&mut self), place(&mut defaults)),
+                Place::IgnoredInteger | Place::IgnoredBool => {}
+            }
+        }
+        self
+    }
+
+    /// Returns those that were given, by name.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let mut options = self.clone();
+        let mut value = |place: &Place| match place {
+            Place::Integer(place) => place(&mut options).map(Value::from),
+            // Its shortest digits: what a client wrote as 0.7 is no 0.699999988.
+            Place::Float(place) => place(&mut options)
+                .and_then(|value| value.to_string().parse::<f64>().ok().map(Value::from)),
+            Place::Texts(place) => place(&mut options).take().map(Value::from),
+            Place::IgnoredInteger | Place::IgnoredBool => None,
+        };
+        TABLE
+            .iter()
+            .filter_map(|(name, place)| Some(((*name).to_owned(), value(place)?)))
+            .collect()
+    }
+
     /// Puts `given` over what is there. `null` counts as not given. Returns the names of options that
     /// have no effect: unknown ones, and those of older servers that many clients still send.
     pub fn merge(&mut self, given: &Map<String, Value>) -> Result<Vec<String>, OptionError> {
@@ -128,6 +170,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// Tells whether an option of older servers is meant, which has no effect.
 pub fn is_legacy(name: &str) -> bool {
     LEGACY.contains(&name)
+}
+
+fn fill<T>(value: &mut Option<T>, default: &mut Option<T>) {
+    if value.is_none() {
+        *value = default.take();
+    }
 }
 
 fn bool_from_text(text: &str) -> Option<bool> {
@@ -250,6 +298,18 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn defaults_fill_what_was_not_given_and_names_come_back() {
+        let read = |given: Value| Options::read(given.as_object().unwrap()).unwrap().0;
+        let given = read(json!({"temperature": 0.7, "stop": "a", "seed": null, "numa": true}));
+        let options = given.or(&read(
+            json!({"temperature": 0.1, "top_k": 5, "stop": ["b"]}),
+        ));
+        let expected = json!({"temperature": 0.7, "top_k": 5, "stop": ["a"]});
+        assert_eq!(Value::Object(options.to_json()), expected);
+        assert_eq!(read(expected), options);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod cost;
 mod error;
+mod figure;
 mod peer;
 mod raw;
 mod report;
@@ -16,10 +17,9 @@ mod test;
 
 pub use cost::Cost;
 pub use error::Error;
+pub use figure::{Figure, median};
 pub use peer::PeerSpec;
-pub use report::{
-    Figure, Limits, ModelReport, PeerFigure, Process, Report, Stream, TestReport, median,
-};
+pub use report::{Limits, ModelReport, PeerFigure, Process, Report, Stream, TestReport};
 pub use run::{Options, Step, bandwidth, bench_model, limits};
 pub use serving::{FirstToken, Streamer};
 pub use test::Test;

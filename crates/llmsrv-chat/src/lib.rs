@@ -10,6 +10,7 @@ mod capability;
 mod error;
 mod id;
 mod limits;
+mod marks;
 mod messages;
 mod output;
 mod prompt;

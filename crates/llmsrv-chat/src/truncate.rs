@@ -7,25 +7,30 @@ pub const IMAGE_TOKENS: usize = 768;
 
 /// A conversation that fits, if it could be made to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Truncation {
+pub struct Truncation<T> {
     /// What is left: every system message, the newest others, at least the last one.
     pub messages: Vec<Message>,
     /// How many messages were dropped.
     pub n_dropped: usize,
     /// Tokens of the rendered rest, images included.
     pub n_tokens: usize,
+    /// What rendering the rest gave.
+    pub rendered: T,
 }
 
 /// Drops as few of the oldest messages as it takes for the prompt to have at most `num_ctx` tokens.
 ///
-/// `count` renders the messages it is given and counts the tokens of the text; their images carry no
+/// `render` renders the messages it is given and counts the tokens of the text; their images carry no
 /// data. It is called about log2(messages) times, so fewer messages must not make longer prompts. The
 /// result may still be too long when the system messages and the last message are.
-pub fn truncate<E>(
+///
+/// # Errors
+/// Those of `render`.
+pub fn truncate<T, E>(
     messages: Vec<Message>,
     num_ctx: usize,
-    mut count: impl FnMut(&[Message]) -> Result<usize, E>,
-) -> Result<Truncation, E> {
+    mut render: impl FnMut(&[Message]) -> Result<(usize, T), E>,
+) -> Result<Truncation<T>, E> {
     let light: Vec<Message> = messages.iter().map(without_image_data).collect();
     let last = light.len().saturating_sub(1);
     let droppable: Vec<usize> = (0..last).filter(|&i| light[i].role != "system").collect();
@@ -33,31 +38,31 @@ pub fn truncate<E>(
         let dropped = &droppable[..n_dropped];
         move |i: &usize| dropped.binary_search(i).is_err()
     };
-    let mut tokens = |n_dropped: usize| {
-        let kept: Vec<Message> = (0..light.len())
-            .filter(kept(n_dropped))
-            .map(|i| light[i].clone())
-            .collect();
-        let n_images: usize = kept.iter().map(|message| message.images.len()).sum();
-        Ok(count(&kept)? + n_images * IMAGE_TOKENS)
+    let mut render = |messages: &[Message]| {
+        let n_images: usize = messages.iter().map(|message| message.images.len()).sum();
+        let (n_tokens, rendered) = render(messages)?;
+        Ok((n_tokens + n_images * IMAGE_TOKENS, rendered))
     };
-
+    // Most conversations fit as they are.
+    let (mut n_tokens, mut rendered) = render(&light)?;
     // Fewer than `low` is known to be too long; `high` fits, or nothing does.
-    let (mut low, mut high) = (0, droppable.len());
-    let mut n_tokens = tokens(0)?;
-    if n_tokens <= num_ctx {
-        high = 0;
-    } else if high > 0 {
-        low = 1;
-        n_tokens = tokens(high)?;
-    }
-    while low < high && n_tokens <= num_ctx {
-        let middle = usize::midpoint(low, high);
-        let middle_tokens = tokens(middle)?;
-        if middle_tokens <= num_ctx {
-            (high, n_tokens) = (middle, middle_tokens);
-        } else {
-            low = middle + 1;
+    let mut high = 0;
+    if n_tokens > num_ctx && !droppable.is_empty() {
+        let mut without = |n_dropped: usize| {
+            let kept = (0..light.len()).filter(kept(n_dropped));
+            render(&kept.map(|i| light[i].clone()).collect::<Vec<_>>())
+        };
+        let mut low = 1;
+        high = droppable.len();
+        (n_tokens, rendered) = without(high)?;
+        while low < high && n_tokens <= num_ctx {
+            let middle = usize::midpoint(low, high);
+            let (middle_tokens, middle_rendered) = without(middle)?;
+            if middle_tokens <= num_ctx {
+                (high, n_tokens, rendered) = (middle, middle_tokens, middle_rendered);
+            } else {
+                low = middle + 1;
+            }
         }
     }
     let keep = kept(high);
@@ -69,6 +74,7 @@ pub fn truncate<E>(
             .collect(),
         n_dropped: high,
         n_tokens,
+        rendered,
     })
 }
 
@@ -112,10 +118,18 @@ mod tests {
         messages.iter().map(|m| m.content.len()).sum()
     }
 
+    fn joined(messages: &[Message]) -> String {
+        let contents: Vec<&str> = messages.iter().map(|m| m.content.as_str()).collect();
+        contents.join("|")
+    }
+
     fn kept(messages: Vec<Message>, num_ctx: usize) -> (String, usize, usize) {
-        let Ok(result) = truncate(messages, num_ctx, |kept| Ok::<_, Infallible>(count(kept)));
-        let contents: Vec<&str> = result.messages.iter().map(|m| m.content.as_str()).collect();
-        (contents.join("|"), result.n_dropped, result.n_tokens)
+        let Ok(result) = truncate(messages, num_ctx, |kept| {
+            Ok::<_, Infallible>((count(kept), joined(kept)))
+        });
+        let contents = joined(&result.messages);
+        assert_eq!(result.rendered, contents, "what is kept was rendered last");
+        (contents, result.n_dropped, result.n_tokens)
     }
 
     #[test]
@@ -153,13 +167,17 @@ mod tests {
             ("a|b".into(), 0, 3 * 768 + 2)
         );
         assert_eq!(kept(messages.clone(), 3 * 768 + 1), ("b".into(), 1, 769));
-        let Ok(result) = truncate(messages, 1000, |kept| Ok::<_, Infallible>(count(kept)));
+        let Ok(result) = truncate(messages, 1000, |kept| {
+            Ok::<_, Infallible>((count(kept), ()))
+        });
         assert_eq!(result.messages[0].images, ["data"]);
     }
 
     #[test]
     fn an_error_of_the_caller_passes_through() {
-        let result = truncate(vec![message("user", "a", 0)], 1, |_| Err::<usize, _>("no"));
+        let result = truncate(vec![message("user", "a", 0)], 1, |_| {
+            Err::<(usize, ()), _>("no")
+        });
         assert_eq!(result, Err("no"));
     }
 
@@ -176,7 +194,7 @@ mod tests {
             let mut n_calls = 0;
             let Ok(result) = truncate(messages.clone(), num_ctx, |kept| {
                 n_calls += 1;
-                Ok::<_, Infallible>(count(kept))
+                Ok::<_, Infallible>((count(kept), kept.to_vec()))
             });
             prop_assert!(n_calls <= 7);
 
@@ -194,6 +212,7 @@ mod tests {
             prop_assert_eq!(&result.messages, &expected);
             prop_assert_eq!(result.n_dropped, n_dropped);
             prop_assert_eq!(result.n_tokens, count(&expected));
+            prop_assert_eq!(result.rendered, expected);
         }
     }
 }

@@ -61,6 +61,18 @@ pub struct TextFile {
 }
 
 impl TextFile {
+    /// Returns the line of a byte, from 1.
+    pub(crate) fn line_of(&self, at: usize) -> usize {
+        1 + self
+            .text
+            .bytes()
+            .take(at)
+            .filter(|byte| *byte == b'\n')
+            .count()
+    }
+}
+
+impl TextFile {
     /// Reads the file at `path`.
     pub fn read(path: PathBuf) -> Result<TextFile, Error> {
         match fs::read_to_string(&path) {

@@ -24,6 +24,17 @@ pub enum Role {
     Admin,
 }
 
+impl Role {
+    /// Returns the word that users write.
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Infer => "infer",
+            Role::Manage => "manage",
+            Role::Admin => "admin",
+        }
+    }
+}
+
 /// One key of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -15,6 +15,7 @@ mod inputs;
 pub mod keys;
 mod logkit;
 mod nearest;
+mod origin;
 pub mod registry;
 mod reload;
 pub mod render;
@@ -35,10 +36,11 @@ pub use inputs::{
 };
 pub use logkit::{Ambient, LogkitConfig, ModelServers};
 pub use nearest::nearest;
+pub use origin::{Origin, Resolved};
 pub use registry::{Change, Kind, Redaction, SETTINGS, Section, Setting, Status};
 pub use reload::Changes;
 pub use server::{ServerConfig, Verbosity};
-pub use source::{Loaded, Origin, Resolved, load};
+pub use source::{Loaded, load};
 pub use upstream::UpstreamConfig;
 pub use value::{Rate, Secret, Value};
 

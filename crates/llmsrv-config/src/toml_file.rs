@@ -5,7 +5,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use crate::{
-    Error, Origin, SETTINGS, Section, Setting, TextFile, nearest, source::Entry, upstream,
+    Error, Origin, SETTINGS, Section, Setting, TextFile, nearest, origin::Entry, upstream,
     value::Raw,
 };
 
@@ -14,14 +14,10 @@ pub(crate) fn entries(file: &TextFile, errors: &mut Vec<Error>) -> Vec<Entry> {
     let (document, syntax) = DeTable::parse_recoverable(&file.text);
     if !syntax.is_empty() {
         // After a syntax error keys may be torn; only the syntax is reported.
-        errors.extend(syntax.into_iter().map(|error| {
-            Error::Syntax {
-                path: file.path.clone(),
-                line: error
-                    .span()
-                    .map_or(1, |span| line_of(&file.text, span.start)),
-                message: error.message().replace('\n', " "),
-            }
+        errors.extend(syntax.into_iter().map(|error| Error::Syntax {
+            path: file.path.clone(),
+            line: error.span().map_or(1, |span| file.line_of(span.start)),
+            message: error.message().replace('\n', " "),
         }));
         return Vec::new();
     }
@@ -30,14 +26,14 @@ pub(crate) fn entries(file: &TextFile, errors: &mut Vec<Error>) -> Vec<Entry> {
         if name.get_ref() == upstream::SECTION {
             continue; // not a row of the table of settings: there may be many of them
         }
-        let line = line_of(&file.text, name.span().start);
+        let line = file.line_of(name.span().start);
         let section = Section::ALL
             .iter()
             .find(|section| section.name() == name.get_ref());
         match (section, table.get_ref()) {
             (Some(section), DeValue::Table(table)) => {
                 for (key, value) in table {
-                    let line = line_of(&file.text, key.span().start);
+                    let line = file.line_of(key.span().start);
                     match find(*section, key.get_ref()) {
                         Some(setting) => match raw(value.get_ref()) {
                             Ok(raw) => entries.push(Entry {
@@ -147,10 +143,6 @@ fn unknown(path: &Path, line: usize, section: Option<Section>, key: &str) -> Err
         key,
         nearest,
     }
-}
-
-pub(crate) fn line_of(text: &str, at: usize) -> usize {
-    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use toml::de::{DeTable, DeValue};
 
-use crate::{Error, Origin, Secret, TextFile, nearest, toml_file::line_of, value::duration};
+use crate::{Error, Origin, Secret, TextFile, nearest, value::duration};
 
 /// One server.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,7 +139,7 @@ impl Reader<'_> {
         self.errors.push(Error::BadValue {
             origin: Origin::File {
                 path: self.file.path.clone(),
-                line: line_of(&self.file.text, at),
+                line: self.file.line_of(at),
             },
             name: name.to_owned(),
             problem: problem.into(),
@@ -200,7 +200,7 @@ impl Reader<'_> {
                 _ => {
                     self.errors.push(Error::UnknownKey {
                         path: self.file.path.clone(),
-                        line: line_of(&self.file.text, at),
+                        line: self.file.line_of(at),
                         key: full,
                         nearest: nearest(key, KEYS.iter().map(|(key, _)| *key)).map(str::to_owned),
                     });

@@ -2,16 +2,15 @@
 
 use llmsrv_gguf::TensorType;
 
+use crate::target::UnknownTarget;
+
 /// A conversion that was not done. The text is one line and names no paths.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The name of the target is not known.
-    #[error(
-        "unsupported quantization type {0} - supported types are {list}",
-        list = crate::target::names()
-    )]
-    UnknownTarget(String),
+    #[error(transparent)]
+    UnknownTarget(#[from] UnknownTarget),
     /// The source has lost precision already.
     #[error(
         "quantization is only supported for F16, BF16 and F32 models, and this one has tensors of type {0}"

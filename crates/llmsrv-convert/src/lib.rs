@@ -29,7 +29,7 @@ pub use join::join;
 pub use model::convert_model;
 pub use quantize::quantize;
 pub use synthetic::{Family, SHAPES, Shape, synthesize};
-pub use target::Target;
+pub use target::{Target, UnknownTarget};
 
 /// Is told how many bytes of the source are done, and of how many; says whether to go on.
 pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;

@@ -4,8 +4,6 @@ use std::{fmt, str::FromStr};
 
 use llmsrv_gguf::TensorType;
 
-use crate::Error;
-
 macro_rules! targets {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $file_type:literal, $main:ident;)*) => {
         /// What a model can be quantised to. A mixture (`_S`, `_M`) gives some tensors more bits than
@@ -79,17 +77,22 @@ targets! {
     Q2_K = "Q2_K", 10, Q2_K;
 }
 
+/// The name of a target is not known.
+#[derive(Debug, thiserror::Error)]
+#[error("unsupported quantization type {0} - supported types are {list}", list = names())]
+pub struct UnknownTarget(String);
+
 impl FromStr for Target {
-    type Err = Error;
+    type Err = UnknownTarget;
 
     /// Reads a name in any case.
-    fn from_str(name: &str) -> Result<Target, Error> {
+    fn from_str(name: &str) -> Result<Target, UnknownTarget> {
         let found = Target::ALL
             .iter()
             .find(|target| target.name().eq_ignore_ascii_case(name));
         found
             .copied()
-            .ok_or_else(|| Error::UnknownTarget(name.chars().take(40).collect()))
+            .ok_or_else(|| UnknownTarget(name.chars().take(40).collect()))
     }
 }
 
@@ -100,7 +103,7 @@ impl fmt::Display for Target {
 }
 
 /// The names of all targets, for people.
-pub(crate) fn names() -> String {
+fn names() -> String {
     let names: Vec<&str> = Target::ALL.iter().map(|target| target.name()).collect();
     names.join(", ")
 }

@@ -18,13 +18,13 @@ use crate::{
     Speculation, Stats, TokenId,
     blocks::Blocks,
     embed::{self, EmbedInput, Pooler},
-    handle::{Submission, Work},
     output_state::{Next, OutputState, SamplerScratch},
     prefill_throughput::PrefillThroughput,
     sample::{Candidates, LogProbs},
     scheduler::{Scheduler, Step},
     sequence::Sequence,
     speculation::{DraftModel, DraftState, Proposer, StepCosts},
+    submission::{Submission, Work},
 };
 
 mod speculate;

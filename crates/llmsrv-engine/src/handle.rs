@@ -3,121 +3,24 @@
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError, mpsc},
     thread,
-    time::Duration,
 };
 
 use llmsrv_tokenizer::Tokenizer;
 use tokio::sync::{
-    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    mpsc::{UnboundedReceiver, unbounded_channel},
     oneshot, watch,
 };
 
 use crate::{
-    Embeddings, Event, GenRequest, Loaded, ModelSpec, Speculation, SubmitError, TokenId,
+    Embeddings, EngineOptions, Event, GenRequest, Loaded, MemoryAccount, ModelSpec, Stats,
+    SubmitError, TokenId,
     embed::EmbedInput,
     engine::{Ended, Engine},
     grammar::{Constraint, Grammars},
     image,
+    options::Unlimited,
+    submission::{Submission, Work},
 };
-
-/// Limits of one engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EngineOptions {
-    /// Most sequences computed together in a step.
-    pub max_sequences: usize,
-    /// Most tokens computed in a step; a longer prompt is computed in several steps.
-    pub step_tokens: usize,
-    /// How long a step that reads a prompt is to take while other texts are written: it is about the
-    /// longest gap between two of their tokens. `step_tokens` is cut to what fits, as measured.
-    pub step_target: Duration,
-    /// KV blocks reserved before the first step.
-    pub kv_blocks: usize,
-    /// Bound of the KV blocks; the pool grows up to it when needed.
-    pub max_kv_blocks: usize,
-    /// Keep computed prompts and reuse what a new prompt begins with.
-    pub prefix_cache: bool,
-    /// KV blocks up to which the pool grows rather than forgets a computed prompt. Beyond, it grows
-    /// only for what running sequences need.
-    pub prefix_cache_blocks: usize,
-    /// Bound of the recurrent states, for models that keep some: one for each running sequence, the
-    /// others are checkpoints of what is in the prefix cache.
-    pub max_states: usize,
-    /// Speculative decoding; the output is the same. It is off for models that keep a recurrent state.
-    pub speculation: Speculation,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        EngineOptions {
-            max_sequences: 16,
-            step_tokens: 512,
-            step_target: Duration::from_millis(250),
-            kv_blocks: 256,
-            max_kv_blocks: 4096,
-            prefix_cache: true,
-            prefix_cache_blocks: usize::MAX,
-            max_states: 32,
-            speculation: Speculation::Auto,
-        }
-    }
-}
-
-/// Who is asked before the KV cache of a model grows. It is dropped when the model's memory is free.
-pub trait MemoryAccount: Send {
-    /// Takes so many bytes more; `false` = they cannot be had.
-    fn grow(&mut self, bytes: u64) -> bool;
-
-    /// Gives back bytes that were taken and could not be used.
-    fn shrink(&mut self, bytes: u64);
-}
-
-/// All memory that the system gives.
-pub(crate) struct Unlimited;
-
-impl MemoryAccount for Unlimited {
-    fn grow(&mut self, _: u64) -> bool {
-        true
-    }
-
-    fn shrink(&mut self, _: u64) {}
-}
-
-/// Figures of an engine: the present state and totals since it was started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Sequences that hold KV blocks.
-    pub running: usize,
-    /// Sequences that wait for room.
-    pub waiting: usize,
-    /// KV blocks in use by running sequences.
-    pub kv_blocks_used: usize,
-    /// KV blocks that hold a reusable prefix nobody uses at the moment.
-    pub kv_blocks_cached: usize,
-    /// KV blocks with memory behind them.
-    pub kv_blocks_total: usize,
-    /// Recurrent states with memory behind them.
-    pub states_total: usize,
-    /// Recurrent states that are checkpoints of what is in the prefix cache.
-    pub checkpoints: usize,
-    /// Steps that the model has computed, failed ones too.
-    pub steps: u64,
-    /// Requests that the engine's thread has taken: texts, and calls for vectors.
-    pub requests: u64,
-    /// Tokens of all prompts.
-    pub prompt_tokens: u64,
-    /// Prompt tokens that the prefix cache made free.
-    pub prefix_hit_tokens: u64,
-    /// Tokens of all answers.
-    pub generated_tokens: u64,
-    /// Draft tokens that were computed, accepted or not.
-    pub drafted_tokens: u64,
-    /// Those of them that came true; they are among the generated ones.
-    pub accepted_tokens: u64,
-    /// Sequences that gave up their blocks for an older one.
-    pub preemptions: u64,
-    /// Inputs turned into vectors; their tokens count as tokens of prompts.
-    pub embeddings: u64,
-}
 
 /// Starts the engine of `loaded` on a thread of its own, which ends when the last [`Handle`] is
 /// dropped and the running generations are over. If the system gives no thread, the handle is not
@@ -413,21 +316,6 @@ impl Generation {
         self.ended = !matches!(event, Event::Text { .. });
         event
     }
-}
-
-/// What is sent to the engine thread.
-pub(crate) enum Work {
-    Generate(Box<Submission>),
-    Embed(Vec<EmbedInput>),
-    /// What computes the model is gone, and why.
-    DeviceLost(String),
-}
-
-/// A checked request on its way to the engine thread.
-pub(crate) struct Submission {
-    pub(crate) request: GenRequest,
-    pub(crate) constraint: Option<Constraint>,
-    pub(crate) events: UnboundedSender<Event>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,10 @@ pub mod request;
 mod embed;
 mod engine;
 mod handle;
+mod options;
 mod prefill_throughput;
+mod stats;
+mod submission;
 
 pub mod blocks;
 pub mod scheduler;
@@ -35,19 +38,18 @@ pub mod stop;
 pub mod fake;
 
 pub use embed::{EmbedError, Embeddings};
-pub use handle::{
-    Ending, EngineOptions, Generation, Handle, MemoryAccount, Stats, spawn, spawn_within,
-};
+pub use handle::{Ending, Generation, Handle, spawn, spawn_within};
 pub use image::{Grid, Image, ImageError, ImageSpan, Part, Vision};
 pub use model::{
     ActivationPrecision, Adapter, EmbeddingSpec, GpuOptions, LoadError, LoadOptions, Loaded,
     Loader, Model, ModelError, ModelSpec, OnLoss, Place, Pooling,
 };
+pub use options::{EngineOptions, MemoryAccount, Speculation};
 pub use plan::{BlockId, ImageRows, Span, SpanState, StateId, StepPlan};
 pub use request::{
     Event, Finish, FinishReason, GenRequest, GrammarSpec, SamplingParams, SubmitError, TokenInfo,
 };
-pub use speculation::Speculation;
+pub use stats::Stats;
 
 /// Index of a token in the vocabulary.
 pub type TokenId = u32;

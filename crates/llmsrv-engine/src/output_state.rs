@@ -12,11 +12,11 @@ use crate::{
     Event, Finish, FinishReason, TokenId, TokenInfo,
     detok::{Utf8Stream, named_bytes, output_bytes},
     grammar::Constraint,
-    handle::Submission,
     image,
     sample::{Candidates, LogProbs, SampleError, Sampler},
     sequence::Sequence,
     stop::StopFinder,
+    submission::Submission,
 };
 
 /// The output side of one request.

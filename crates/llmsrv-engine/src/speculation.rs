@@ -18,18 +18,6 @@ use crate::TokenId;
 pub(crate) use costs::{Budget, StepCosts};
 pub(crate) use draft::{DraftModel, DraftState, DraftTask};
 
-/// Whether and how far the engine drafts tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Speculation {
-    /// No token is drafted.
-    Off,
-    /// As many tokens as pay, by what steps and accepted tokens were measured.
-    #[default]
-    Auto,
-    /// Always so many tokens, where there is something to draft from.
-    Always(usize),
-}
-
 /// The draft tokens of one sequence.
 #[derive(Debug)]
 pub(crate) struct Proposer {

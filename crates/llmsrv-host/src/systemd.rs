@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use crate::{command::Cmd, unit::NAME};
+use crate::command::Cmd;
+
+/// Name of the unit.
+pub const NAME: &str = "llmsrv-network.service";
 
 /// Which manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

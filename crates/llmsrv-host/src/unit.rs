@@ -3,10 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+pub use crate::systemd::NAME;
 use crate::systemd::Scope;
-
-/// Name of the unit.
-pub const NAME: &str = "llmsrv-network.service";
 
 /// The unit as packages install it.
 pub const TEMPLATE: &str = include_str!("../../../packaging/systemd/llmsrv-network.service");

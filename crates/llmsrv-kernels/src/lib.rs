@@ -18,6 +18,7 @@ mod dot;
 mod elementwise;
 mod error;
 mod exp;
+mod instructions;
 mod kv;
 mod matmul;
 mod packed;
@@ -35,11 +36,10 @@ pub use elementwise::{
     sigmoid_mul, silu_mul,
 };
 pub use error::Error;
+pub use instructions::Instructions;
 pub use kv::{KV_BLOCK, PagedKv, Rotation, Slot};
 pub use matmul::{Weight, matmul};
-pub use packed::{
-    ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed, grouped_gemm,
-};
+pub use packed::{ActivationFormat, Activations, Arena, Gate, Gemm, Packed, grouped_gemm};
 pub use pool::Pool;
 pub use quant::{codebook, dequantize, quantize, supported};
 pub use recurrence::{

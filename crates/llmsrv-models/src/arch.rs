@@ -9,6 +9,9 @@ use llmsrv_engine::Pooling;
 
 use crate::rope::Rope;
 
+/// Positions in one KV block.
+pub(crate) const BLOCK_SIZE: usize = llmsrv_kernels::KV_BLOCK;
+
 /// The hyperparameters of a decoder-only transformer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ArchConfig {

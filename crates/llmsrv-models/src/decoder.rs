@@ -14,12 +14,13 @@ use crate::{
         Activation, ArchConfig, ExpertsInput, LatentConfig, LayerConfig, NormKind, QkNorm,
         Temperature,
     },
-    ops::{Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan},
+    linear::{Linear, add_low_rank, linear, linear_ref, linears},
+    ops::{Attention, BidirectionalAttention, DeltaRule, Input, Ops, SelectiveScan},
     rope::Places,
     routing::Choices,
     weights::{
-        AttentionWeights, DeltaNetWeights, Experts, FeedForward, LatentWeights, Linear, Mixer, Mlp,
-        Norm, ScanWeights, ShortConvWeights, Weights,
+        AttentionWeights, DeltaNetWeights, Experts, FeedForward, LatentWeights, Mixer, Mlp, Norm,
+        ScanWeights, ShortConvWeights, Weights,
     },
 };
 
@@ -674,50 +675,6 @@ fn residual_add<O: Ops>(
     }
     x = ops.add_linear(x, input, linear_ref(weights), arch.residual_scale)?;
     add_low_rank(ops, x, input, weights, arch.residual_scale)
-}
-
-/// Computes a product with its bias.
-pub(crate) fn linear<O: Ops>(
-    ops: &mut O,
-    x: &O::Tensor,
-    weights: &Linear<O>,
-) -> Result<O::Tensor, ModelError> {
-    let [y] = linears(ops, Input::Rows(x), [weights])?;
-    Ok(y)
-}
-
-/// Computes products of the same rows with their biases.
-fn linears<O: Ops, const N: usize>(
-    ops: &mut O,
-    input: Input<'_, O>,
-    weights: [&Linear<O>; N],
-) -> Result<[O::Tensor; N], ModelError> {
-    let products = ops.linears(input, weights.map(linear_ref))?;
-    let mut sums = Vec::with_capacity(N);
-    for (y, weights) in products.into_iter().zip(weights) {
-        sums.push(add_low_rank(ops, y, input, weights, 1.0)?);
-    }
-    let sums = sums.try_into();
-    sums.map_err(|_| ModelError::Compute("a product is missing".into()))
-}
-
-fn linear_ref<O: Ops>(weights: &Linear<O>) -> LinearRef<'_, O> {
-    (&weights.matrix, weights.bias.as_ref())
-}
-
-/// Adds to a product, times `scale`, what adapters add to its matrix.
-fn add_low_rank<O: Ops>(
-    ops: &mut O,
-    mut y: O::Tensor,
-    input: Input<'_, O>,
-    weights: &Linear<O>,
-    scale: f32,
-) -> Result<O::Tensor, ModelError> {
-    for part in &weights.low_rank {
-        let [inner] = ops.linears(input, [(&part.down, None)])?; // [n, rank]
-        y = ops.add_linear(y, Input::Rows(&inner), (&part.up, None), scale * part.scale)?;
-    }
-    Ok(y)
 }
 
 /// Computes a network.

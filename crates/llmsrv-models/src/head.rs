@@ -4,10 +4,10 @@
 use llmsrv_engine::{LoadError, ModelError};
 
 use crate::{
-    decoder::linear,
+    errors::device,
+    linear::{Linear, linear},
     ops::Ops,
     source::{FileMatrix, Source, invalid},
-    weights::{Linear, device},
 };
 
 /// Products of a row, one after the other.

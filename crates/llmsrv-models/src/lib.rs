@@ -12,8 +12,10 @@ mod adapter;
 mod arch;
 mod decoder;
 mod encoder;
+mod errors;
 mod families;
 mod head;
+mod linear;
 mod model;
 mod ops;
 mod rope;
@@ -34,10 +36,10 @@ use tracing::warn;
 
 use crate::{
     adapter::{Adapter, with_adapters},
-    arch::ArchConfig,
+    arch::{ArchConfig, BLOCK_SIZE},
     encoder::Encoder,
     head::Head,
-    model::{BLOCK_SIZE, Decoder},
+    model::Decoder,
     ops::{
         Ops, candle,
         candle::CandleOps,
@@ -55,6 +57,9 @@ pub use crate::{
 /// Bytes of weights up to which a model computes with activations of 16 bits unless told otherwise: it
 /// is fast anyway, and small models feel rounding most.
 const FEW_WEIGHTS: u64 = 64 << 20;
+
+/// The key of files that hold an encoder for images.
+const VISION: &str = "vision.block_count";
 
 /// Loads the model of a GGUF file.
 ///
@@ -201,6 +206,20 @@ pub fn load_companions(path: &Path, options: &LoadOptions) -> Result<Companions,
     Ok(Companions { tokenizer, vision })
 }
 
+/// Tells whether the file of a model holds an encoder for images that is known; `false` of one that
+/// cannot be read.
+pub fn sees(path: &Path) -> bool {
+    let Ok(file) = GgufFile::open_model(path) else {
+        return false;
+    };
+    let file = Arc::new(file);
+    let Some(architecture) = file.metadata().architecture() else {
+        return false;
+    };
+    let source = Source::new(file.clone(), architecture);
+    source.has_key(VISION) && vision::is_within(&source)
+}
+
 /// Loads the encoder for images, if the model has one. With one that is not known the model is still
 /// good for text.
 fn vision(
@@ -214,7 +233,7 @@ fn vision(
             let file = Arc::new(GgufFile::open(path).map_err(unreadable)?);
             (file, vision::Location::Mmproj)
         }
-        None if !source.has_key("vision.block_count") => return Ok(None),
+        None if !source.has_key(VISION) => return Ok(None),
         None if vision::is_within(source) => (source.file(), vision::Location::Decoder),
         None => {
             warn!("the model cannot read images here: its encoder is not known");

@@ -4,9 +4,6 @@ use llmsrv_engine::{ImageRows, Model, ModelError, ModelSpec, Span, StepPlan};
 
 use crate::{arch::ArchConfig, decoder, encoder, ops::Ops, weights::Weights};
 
-/// Positions in one KV block.
-pub(crate) const BLOCK_SIZE: usize = llmsrv_kernels::KV_BLOCK;
-
 /// A loaded decoder on the device of `O`.
 pub(crate) struct Decoder<O: Ops> {
     spec: ModelSpec,

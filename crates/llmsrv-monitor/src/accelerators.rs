@@ -2,7 +2,7 @@
 
 use crate::{
     parse,
-    raw::Reader,
+    reader::Reader,
     sample::{Accelerator, AcceleratorKind},
 };
 

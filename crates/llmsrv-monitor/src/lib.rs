@@ -14,6 +14,7 @@ pub mod parse;
 mod plain;
 mod rates;
 mod raw;
+mod reader;
 mod root;
 mod sample;
 mod sampler;

@@ -14,9 +14,9 @@ use crate::{
     Error, Inner, Progress, Settings, blocking,
     hosts::{Base, check_redirect},
     http::{text_header, whole},
-    pull::{self, Blob, get},
     session::Session,
     source::Source,
+    transfer::{self, Blob, get},
 };
 
 /// Tells whether a name is one of the hub.
@@ -74,7 +74,7 @@ pub(crate) async fn pull(
         .map(|(_, file, blob)| (blob.digest, *file))
         .collect();
     let blobs = large.iter().map(|(_, _, blob)| *blob).collect();
-    pull::fetch_all(inner, blobs, report, &|blob: &Blob| {
+    transfer::fetch_all(inner, blobs, report, &|blob: &Blob| {
         let file = sources[&blob.digest];
         Ok(vec![Source::new(
             session.clone(),
@@ -101,7 +101,7 @@ pub(crate) async fn pull(
         let config = store.put_config(&layers)?;
         Ok(Manifest::new(config, layers).to_bytes())
     });
-    pull::write(inner, name, manifest.await?, report).await
+    transfer::write(inner, name, manifest.await?, report).await
 }
 
 /// A file of a repository.

@@ -26,6 +26,7 @@ mod session;
 mod settings;
 mod shared;
 mod source;
+mod transfer;
 mod upload;
 
 use std::sync::Arc;

@@ -6,7 +6,8 @@ use llmsrv_store::ModelName;
 
 use crate::{
     Error, Inner,
-    pull::{Blob, check, plan, space},
+    pull::{check, plan},
+    transfer::{Blob, space},
 };
 
 /// Sizes of a model that could be pulled, in bytes.

@@ -1,9 +1,8 @@
 //! Which path asks for which role, and whether a caller has it. One table; a path that somebody
 //! forgets to add needs the highest role.
 
-use std::net::SocketAddr;
-
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode};
+use http_front::{Peer, sent_keys};
 
 use crate::{
     error::ApiError,
@@ -19,10 +18,6 @@ pub(crate) enum RequiredRole {
     /// A role, where keys are required.
     Role(Role),
 }
-
-/// The end of a connection that is not ours.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// Who calls a path that asks for a role.
 #[derive(Clone, Copy, Debug)]
@@ -92,13 +87,8 @@ pub(crate) fn need(route: Option<&str>) -> RequiredRole {
 
 /// Finds the key that a request carries where clients put it, if it is one of ours.
 pub(crate) fn key_of<'a>(headers: &HeaderMap, security: &'a Security) -> Option<&'a ApiKey> {
-    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
-        let (scheme, key) = value.as_bytes().split_at_checked("Bearer ".len())?;
-        scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key)
-    });
-    let plain = headers.get("x-api-key").map(http::HeaderValue::as_bytes);
-    let sent = [bearer, plain].into_iter().flatten();
-    sent.filter_map(|sent| security.keys.find(sent.trim_ascii()))
+    sent_keys(headers)
+        .filter_map(|sent| security.keys.find(sent))
         .max_by_key(|key| key.role)
 }
 

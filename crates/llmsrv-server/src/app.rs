@@ -1,8 +1,11 @@
 //! The server as a whole: the state that its requests share.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use axum::extract::FromRef;
@@ -51,7 +54,7 @@ pub(crate) struct Heartbeat {
 
 impl Heartbeat {
     /// Answers all who ask; ends never.
-    pub(crate) async fn beat(&self) {
+    pub(crate) async fn beat(&self) -> Infallible {
         loop {
             self.asked.notified().await;
             self.answered.notify_one();

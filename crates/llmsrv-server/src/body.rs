@@ -1,14 +1,11 @@
-//! Request bodies without trust: of bounded size, of a least speed, and of bounded memory together.
+//! Request bodies without trust: of bounded size, and of bounded memory together.
 
 use std::{
     ops::Deref,
-    pin::Pin,
     sync::{
         Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
-    time::Duration,
 };
 
 use axum::{
@@ -19,12 +16,9 @@ use bytes::BytesMut;
 use futures_util::StreamExt as _;
 use http::{StatusCode, header};
 use http_body_util::BodyExt as _;
-use hyper::body::{Frame, SizeHint};
+use http_front::{is_cause, is_too_slow};
 use llmsrv_api::lenient::Fields;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, Sleep},
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{error::ApiError, memory, tasks::computing};
 
@@ -46,7 +40,7 @@ pub(crate) async fn read(mut body: Body, limit: usize) -> Result<Held, ApiError>
     };
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
-            if is_cause::<TooSlow>(&error) {
+            if is_too_slow(&error) {
                 ApiError::refused(
                     StatusCode::REQUEST_TIMEOUT,
                     "the request body came too slowly",
@@ -161,122 +155,6 @@ impl Share {
     }
 }
 
-/// A body that must not come more slowly than [`SLOWEST`] after [`TIMEOUT`], so that nobody holds
-/// a connection for ever by sending a byte now and then.
-///
-/// When it is dropped before its end, what still comes is thrown away for a moment: a client that
-/// only reads after it has sent everything would otherwise find its connection reset instead of an
-/// answer.
-pub(crate) struct MinRateBody {
-    inner: Option<Body>,
-    /// Starts with the first wait.
-    clock: Option<(Instant, Pin<Box<Sleep>>)>,
-    n_bytes: u64,
-    /// How long the first bytes may take.
-    timeout: Duration,
-    /// The client waits for a word before it sends anything, and has not got it.
-    unasked: bool,
-}
-
-impl MinRateBody {
-    /// Watches a body. `waits`: the client sends it only when it is asked to.
-    pub(crate) fn new(body: Body, waits: bool) -> MinRateBody {
-        MinRateBody {
-            inner: Some(body),
-            clock: None,
-            n_bytes: 0,
-            timeout: TIMEOUT,
-            unasked: waits,
-        }
-    }
-}
-
-impl HttpBody for MinRateBody {
-    type Data = Bytes;
-    type Error = axum::BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
-        let this = &mut *self;
-        this.unasked = false;
-        let Some(inner) = &mut this.inner else {
-            return Poll::Ready(None);
-        };
-        let ready = match Pin::new(inner).poll_frame(context) {
-            Poll::Ready(ready) => ready,
-            Poll::Pending => {
-                let (started, sleep) = this.clock.get_or_insert_with(|| {
-                    (Instant::now(), Box::pin(tokio::time::sleep(this.timeout)))
-                });
-                let allowed = this.timeout + Duration::from_secs(this.n_bytes / SLOWEST);
-                let deadline = *started + allowed;
-                while sleep.as_mut().poll(context).is_ready() {
-                    if sleep.deadline() >= deadline {
-                        return Poll::Ready(Some(Err(TooSlow.into())));
-                    }
-                    // Data has come since the timer was set.
-                    sleep.as_mut().reset(deadline);
-                }
-                return Poll::Pending;
-            }
-        };
-        Poll::Ready(match ready {
-            Some(Ok(frame)) => {
-                this.n_bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-                Some(Ok(frame))
-            }
-            Some(Err(error)) => {
-                this.inner = None;
-                Some(Err(error.into_inner()))
-            }
-            None => {
-                this.inner = None;
-                None
-            }
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(HttpBody::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner
-            .as_ref()
-            .map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint)
-    }
-}
-
-impl Drop for MinRateBody {
-    fn drop(&mut self) {
-        let Some(mut body) = self.inner.take() else {
-            return;
-        };
-        if body.is_end_stream() || self.unasked {
-            return;
-        }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
-        };
-        runtime.spawn(async move {
-            let drain = async { while let Some(Ok(_)) = body.frame().await {} };
-            let _ = tokio::time::timeout(LINGER, drain).await;
-        });
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the request body came too slowly")]
-struct TooSlow;
-
-/// Looks through whatever decodes the body.
-fn is_cause<E: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |cause| cause.source());
-    causes.any(<dyn std::error::Error>::is::<E>)
-}
-
 /// What a compressed body has sent so far; found in the extensions of its request.
 #[derive(Clone, Default)]
 struct Sent(Arc<AtomicU64>);
@@ -321,13 +199,6 @@ pub(crate) fn bound_decompressed(mut request: Request) -> Request {
 #[error("the request body becomes too large when it is decompressed")]
 struct TooDense;
 
-/// How long the first bytes may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes in a second that a client must send on average, besides.
-const SLOWEST: u64 = 1024;
-/// How long what nobody wants is thrown away.
-const LINGER: Duration = Duration::from_secs(3);
-
 /// How many times as large a compressed body may become: text rarely shrinks to a fiftieth.
 const MOST_DENSE: u64 = 200;
 /// What any compressed body may become.
@@ -353,7 +224,10 @@ static SHARES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::n
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::stream;
+    use http_front::MinRateBody;
 
     use super::*;
 
@@ -372,8 +246,7 @@ mod tests {
     }
 
     async fn status(body: Body, limit: usize) -> u16 {
-        let mut paced = MinRateBody::new(body, false);
-        paced.timeout = Duration::from_millis(100);
+        let paced = MinRateBody::new(body, false).with_timeout(Duration::from_millis(100));
         match read(Body::new(paced), limit).await {
             Ok(_) => 200,
             Err(error) => error.status().as_u16(),

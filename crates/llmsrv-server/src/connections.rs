@@ -1,27 +1,11 @@
-//! Accepting connections: how many, with TLS or without, and how long one may say nothing.
+//! Serving connections: what stands in front of the routes is that of both servers.
 
-use std::{convert::Infallible, io, sync::Arc, time::Duration};
+use std::io;
 
-use axum::{Router, body::Body};
-use http::Request;
-use http_body_util::BodyExt as _;
-use http_front::{AcceptFailures, ConnectionLimits, ConnectionPermit, is_out_of_files};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{
-        conn::auto::Builder,
-        graceful::{GracefulShutdown, Watcher},
-    },
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
-    sync::{Notify, watch},
-    task::JoinSet,
-};
-use tower::ServiceExt as _;
+use http_front::{ConnectionLimits, Front, Tls};
+use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::{access::Peer, app::App, routes, tls::Tls, upstream::Upstreams};
+use crate::{app::App, routes, upstream::Upstreams};
 
 /// Serves connections until `shutdown`, then until the running requests have ended.
 pub async fn serve(
@@ -48,154 +32,18 @@ async fn accept(
     app: App,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let http = Http {
+    let front = Front {
         router: routes::router(&app),
-        builder: builder(),
+        tls,
+        limits: ConnectionLimits::new(app.settings.security.max_connections),
     };
     // Ends with this function.
     let mut background = JoinSet::new();
     background.spawn(Upstreams::watch(app.live.upstreams()));
-    let limits = ConnectionLimits::new(app.settings.security.max_connections);
-    let connections = GracefulShutdown::new();
-    // Dropped when the server ends.
-    let (running, ending) = watch::channel(());
-    let mut shutdown = std::pin::pin!(shutdown);
-    // Polled wherever this loop waits.
-    let mut beat = std::pin::pin!(app.heartbeat.beat());
-    let mut failures = AcceptFailures::default();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = &mut shutdown => break,
-            () = &mut beat => continue,
-        };
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                let backoff = failures.add(&error);
-                if is_out_of_files(&error) {
-                    limits.close_idle();
-                }
-                tokio::select! {
-                    () = tokio::time::sleep(backoff) => {}
-                    () = &mut shutdown => break,
-                }
-                continue;
-            }
-        };
-        failures.end();
-        // It waits here, and with it all who come after.
-        tokio::select! {
-            () = limits.room() => {}
-            () = &mut shutdown => break,
-            () = &mut beat => continue,
-        };
-        let Some(place) = limits.enter(address) else {
-            tracing::debug!(client = %address, "too many connections of one address");
-            continue;
-        };
-        let place = Arc::new(place);
-        // Tokens are small and must not wait for each other.
-        let _ = stream.set_nodelay(true);
-        let (http, tls, watcher) = (http.clone(), tls.clone(), connections.watcher());
-        let mut ending = ending.clone();
-        // A handshake happens here as well, so that a slow one holds up nobody else.
-        tokio::spawn(async move {
-            let served = async {
-                match tls {
-                    None => http.serve(stream, Peer(address), watcher, &place).await,
-                    Some(tls) => tokio::select! {
-                        shaken = tls.accept(stream) => match shaken {
-                            Ok(stream) => http.serve(stream, Peer(address), watcher, &place).await,
-                            Err(error) => tracing::debug!(%error, client = %address, "no TLS handshake"),
-                        },
-                        _ = ending.changed() => {}
-                    },
-                }
-            };
-            tokio::select! {
-                () = served => {}
-                () = place.told_to_leave() => tracing::debug!(client = %address, "an idle connection made room"),
-            }
-        });
-    }
-    app.stop();
-    drop((listener, running));
-    connections.shutdown().await;
+    let stopped = async {
+        shutdown.await;
+        app.stop();
+    };
+    front.serve(listener, app.heartbeat.beat(), stopped).await;
     Ok(())
 }
-
-/// What every connection is served with.
-#[derive(Clone)]
-struct Http {
-    router: Router,
-    builder: Builder<TokioExecutor>,
-}
-
-impl Http {
-    /// Serves the requests of one connection.
-    async fn serve(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        peer: Peer,
-        watcher: Watcher,
-        place: &Arc<ConnectionPermit>,
-    ) {
-        let (first, place) = (Arc::new(Notify::new()), place.clone());
-        let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {
-            let router = self.router.clone();
-            first.notify_one();
-            let running = place.request();
-            async move {
-                let mut request = request.map(Body::new);
-                request.extensions_mut().insert(peer);
-                let response = router.oneshot(request).await?;
-                // Until all of the answer is sent.
-                Ok::<_, Infallible>(response.map(|body| {
-                    Body::new(body.map_err(move |error| {
-                        let _running = &running;
-                        error
-                    }))
-                }))
-            }
-        });
-        let connection = self.builder.serve_connection(TokioIo::new(stream), service);
-        // The time-out for headers only runs once it is clear which version of HTTP this is.
-        let silence = async {
-            if tokio::time::timeout(HEADER_TIMEOUT, first.notified())
-                .await
-                .is_ok()
-            {
-                std::future::pending::<()>().await;
-            }
-        };
-        tokio::select! {
-            ended = watcher.watch(connection) => if let Err(error) = ended {
-                tracing::debug!(%error, "a connection ended early");
-            },
-            () = silence => tracing::debug!("a connection sent no request"),
-        }
-    }
-}
-
-fn builder() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MAX_HEAD_BYTES as usize)
-        .max_headers(MAX_HEADERS);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        // Finds out when the other end is gone.
-        .keep_alive_interval(HEADER_TIMEOUT)
-        .max_header_list_size(MAX_HEAD_BYTES);
-    builder
-}
-
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-const MAX_HEADERS: usize = 100;
-/// Request line and headers together.
-const MAX_HEAD_BYTES: u32 = 64 * 1024;

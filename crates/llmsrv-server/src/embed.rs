@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use http::StatusCode;
-use llmsrv_api::{keep_alive::KeepAlive, options::Options};
+use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_engine::{EmbedError, EmbeddingSpec, Pooling, SubmitError};
 use llmsrv_store::StoredModel;
 use llmsrv_tokenizer::{Algorithm, Special, Tokenizer};
@@ -54,7 +54,7 @@ pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> 
             "{n_inputs} inputs are too many for one request; send at most {most} at a time"
         )));
     }
-    let n_ctx = context(app, &job, &model)?;
+    let n_ctx = context(app, &job, &model);
     let name = job.model.clone();
     let tokens = tasks::computing(move || {
         let judge = model.judge.as_ref();
@@ -132,12 +132,8 @@ fn suited(job: &EmbedJob, model: &ReadyModel) -> Result<EmbeddingSpec, ApiError>
 }
 
 /// Returns the most tokens that an input may have.
-fn context(app: &App, job: &EmbedJob, model: &ReadyModel) -> Result<usize, ApiError> {
-    let mut options = Options::default();
-    if let Err(error) = options.merge(&model.stored.parameters) {
-        tracing::warn!(model = %model.stored.entry.name, %error, "a parameter of the model");
-    }
-    options.merge(&job.options)?;
+fn context(app: &App, job: &EmbedJob, model: &ReadyModel) -> usize {
+    let num_ctx = job.options.num_ctx.or(model.options.num_ctx);
     let spec = model.engine.spec().embedding;
     let default = if spec.is_some_and(|spec| spec.bidirectional) {
         // The rows of a whole input are in memory together, and nobody counts them.
@@ -145,8 +141,8 @@ fn context(app: &App, job: &EmbedJob, model: &ReadyModel) -> Result<usize, ApiEr
     } else {
         model.context
     };
-    let asked = app.settings.context(options.num_ctx, default);
-    Ok(asked.min(model.engine.context_limit()))
+    let asked = app.settings.context(num_ctx, default);
+    asked.min(model.engine.context_limit())
 }
 
 /// Returns the tokens of each input, and how many were cut off.

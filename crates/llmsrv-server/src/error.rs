@@ -243,10 +243,16 @@ impl From<llmsrv_store::Error> for ApiError {
             | Error::ReadOnly { .. }
             | Error::Unsupported { .. }
             | Error::DigestMismatch { .. }
-            | Error::InvalidDigest => ApiError::bad_request(text),
+            | Error::InvalidDigest(_) => ApiError::bad_request(text),
             Error::Open { .. } => ApiError::internal("cannot open the model store"),
             _ => ApiError::internal(text),
         }
+    }
+}
+
+impl From<llmsrv_store::InvalidDigest> for ApiError {
+    fn from(error: llmsrv_store::InvalidDigest) -> ApiError {
+        ApiError::bad_request(error.to_string())
     }
 }
 
@@ -262,6 +268,12 @@ impl From<llmsrv_gguf::Error> for ApiError {
             }
             error => ApiError::bad_request(format!("invalid model file: {error}")),
         }
+    }
+}
+
+impl From<llmsrv_convert::UnknownTarget> for ApiError {
+    fn from(error: llmsrv_convert::UnknownTarget) -> ApiError {
+        ApiError::bad_request(error.to_string())
     }
 }
 

@@ -111,8 +111,8 @@ async fn on_this_machine(app: &App, job: Job) -> Result<Outcome, ApiError> {
     if job.render_only {
         let rendered =
             prompt::rendering(move |stop| prompt::rendered(&job, &model, &settings, stop));
-        let (text, images) = rendered.await?;
-        return Ok(Outcome::Prompt(text, images.len()));
+        let (text, n_images) = rendered.await?;
+        return Ok(Outcome::Prompt(text, n_images));
     }
     let name = lease.model.stored.entry.name.to_string();
     let watch = app.metrics.answer(&name).since(asked);

@@ -1,10 +1,7 @@
 //! What is refused before a request is read: foreign web pages, foreign host names, callers without
 //! the right to call, and too many calls.
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    time::Instant,
-};
+use std::{net::Ipv4Addr, time::Instant};
 
 use axum::{
     body::Body,
@@ -13,12 +10,14 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use http_front::{
+    MinRateBody, Peer, Reach, called_host, is_origin_of, is_own_host, is_same_origin,
+};
 
 pub(crate) use crate::body::{BODY_BYTES, TEXT_BODY_BYTES, read};
 use crate::{
-    access::{self, Caller, Peer, RequiredRole},
+    access::{self, Caller, RequiredRole},
     app::App,
-    body::MinRateBody,
     dialect::Family,
     error::ApiError,
     keys::ApiKey,
@@ -75,18 +74,18 @@ async fn admit(
 ) -> Response {
     let settings = &app.settings;
     let headers = request.headers();
-    let host = request
-        .uri()
-        .authority()
-        .map(|host| host.as_str().to_owned())
-        .or_else(|| text(headers, &header::HOST));
-    let host = host.unwrap_or_default();
-    let origin = text(headers, &header::ORIGIN);
+    let host = called_host(headers, request.uri()).into_owned();
+    let origin = origin(headers);
     // A key is what no page of a bent name has. Probes know this server by any name.
     let known_by_key = settings.security.keys.are_required() && origin.is_none();
     let must_be_ours =
         settings.listens_on_loopback || !known_by_key && need != RequiredRole::Nothing;
-    if must_be_ours && !host_is_ours(&host, settings) {
+    let reach = if settings.listens_on_loopback {
+        Reach::Machine
+    } else {
+        Reach::Network
+    };
+    if must_be_ours && !is_own_host(&host, &settings.origins, reach) {
         return ApiError::forbidden(format!(
             "{host:?} is not a name of this server; call it by its address or by localhost, use keys, or set \
              LLMSRV_ORIGINS=http://{host}"
@@ -130,7 +129,7 @@ fn client(request: &Request, key: Option<&ApiKey>) -> Client {
 /// Tells whether a page of this origin comes from elsewhere: neither from this machine nor, as a page
 /// of this very server, from a name that is checked.
 pub(crate) fn is_foreign(headers: &HeaderMap, host: &str) -> bool {
-    text(headers, &header::ORIGIN).is_some_and(|origin| !origin_allowed(&origin, host, &[]))
+    origin(headers).is_some_and(|origin| !origin_allowed(&origin, host, &[]))
         || !headers.contains_key(header::ORIGIN)
             && headers
                 .get("sec-fetch-site")
@@ -188,8 +187,10 @@ fn preflight(has_origin: bool) -> Response {
     response
 }
 
-fn text(headers: &HeaderMap, name: &header::HeaderName) -> Option<String> {
-    headers.get(name)?.to_str().ok().map(str::to_owned)
+/// What is no text is no origin that is allowed.
+fn origin(headers: &HeaderMap) -> Option<String> {
+    let origin = headers.get(header::ORIGIN)?;
+    Some(String::from_utf8_lossy(origin.as_bytes()).into_owned())
 }
 
 fn allow(headers: &mut HeaderMap, origin: &str, settings: &Settings) {
@@ -207,11 +208,8 @@ fn allow(headers: &mut HeaderMap, origin: &str, settings: &Settings) {
 
 /// Tells whether a page of this origin may speak to the server.
 fn origin_allowed(origin: &str, host: &str, patterns: &[String]) -> bool {
-    let same = [format!("http://{host}"), format!("https://{host}")];
-    same.iter().any(|ours| ours.eq_ignore_ascii_case(origin))
-        || BUILT_IN_ORIGINS
-            .iter()
-            .any(|pattern| matches(pattern, origin))
+    is_same_origin(origin, host)
+        || is_origin_of(BUILT_IN_ORIGINS, origin)
         || LOCAL_HOSTS.iter().any(|local| {
             ["http://", "https://"].iter().any(|scheme| {
                 let rest = origin
@@ -225,91 +223,9 @@ fn origin_allowed(origin: &str, host: &str, patterns: &[String]) -> bool {
                 })
             })
         })
-        || patterns.iter().any(|pattern| matches(pattern, origin))
+        || is_origin_of(patterns, origin)
 }
 
-/// Compares with a pattern that may hold one `*` for any text.
-fn matches(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern.eq_ignore_ascii_case(text),
-        Some((start, end)) => {
-            text.len() >= start.len() + end.len() && text.starts_with(start) && text.ends_with(end)
-        }
-    }
-}
-
-/// Tells whether a name can only mean this machine, so that no foreign name was bent to this address.
-fn host_is_ours(host: &str, settings: &Settings) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    let on_network = !settings.listens_on_loopback;
-    if let Ok(address) = name.parse::<IpAddr>() {
-        // No name was bent to it; and behind a translation of addresses the own ones are unknown.
-        return on_network || address_is_local(address);
-    }
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
-    name.is_empty()
-        || name == "localhost"
-        || name.ends_with(".localhost")
-        || GATEWAYS.contains(&name.as_str())
-        // Such as that of a container: no page of the internet has a name without a dot.
-        || on_network && !name.contains('.')
-        || own_name().is_some_and(|own| is_own_name(&own, &name))
-        || settings.origins.iter().any(|origin| is_host_of(&name, origin))
-}
-
-/// Tells whether a name is that of the machine, alone or in the domains of its own network.
-fn is_own_name(own: &str, name: &str) -> bool {
-    let short = own.split('.').next().unwrap_or_default();
-    let domains = [".local", ".internal"];
-    name == own
-        || name
-            .strip_prefix(short)
-            .is_some_and(|domain| domain.is_empty() || domains.contains(&domain))
-}
-
-/// Tells whether an origin that is allowed to call has this host, written out.
-fn is_host_of(name: &str, origin: &str) -> bool {
-    let host = origin.split_once("://").map_or(origin, |(_, host)| host);
-    let host = host.split('/').next().unwrap_or_default();
-    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-    !host.contains('*') && host.eq_ignore_ascii_case(name)
-}
-
-fn address_is_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => local_v4(address) || is_own(IpAddr::V4(address)),
-        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => local_v4(v4),
-            None => {
-                v6.is_loopback() || v6.is_unspecified() || v6.is_unique_local() || is_own(address)
-            }
-        },
-    }
-}
-
-fn local_v4(address: Ipv4Addr) -> bool {
-    address.is_loopback() || address.is_private() || address.is_unspecified()
-}
-
-/// Tells whether an address belongs to this machine: only then can something be bound to it.
-fn is_own(address: IpAddr) -> bool {
-    std::net::UdpSocket::bind((address, 0)).is_ok()
-}
-
-fn own_name() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty())
-}
-
-/// What containers call the machine they run on.
-const GATEWAYS: &[&str] = &[
-    "host.docker.internal",
-    "gateway.docker.internal",
-    "host.containers.internal",
-];
 /// Longer than any name of a model or digest.
 const MAX_PATH_BYTES: usize = 8 * 1024;
 const LOCAL_HOSTS: &[&str] = &["localhost", "127.0.0.1", "0.0.0.0"];
@@ -330,76 +246,6 @@ const ALLOWED_HEADERS: &str = "Authorization,Content-Type,User-Agent,Accept,X-Re
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hosts() {
-        let near = Settings::default();
-        let far = Settings {
-            listens_on_loopback: false,
-            origins: vec![
-                "https://llm.example".into(),
-                "https://*.wild.example".into(),
-                "*".into(),
-            ],
-            ..Settings::default()
-        };
-        for ours in [
-            "",
-            "localhost",
-            "localhost:11434",
-            "LOCALHOST:1",
-            "127.0.0.1:11434",
-            "[::1]:80",
-            "10.1.2.3",
-            "192.168.0.9:1",
-            "0.0.0.0",
-            "host.docker.internal:11434",
-            "x.localhost",
-        ] {
-            assert!(host_is_ours(ours, &near), "{ours}");
-            assert!(host_is_ours(ours, &far), "{ours}");
-        }
-        for ours in [
-            "8.8.8.8",
-            "[2001:4860::1]:80",
-            "server",
-            "llm.example:8",
-            "LLM.example",
-        ] {
-            assert!(host_is_ours(ours, &far), "{ours}");
-        }
-        let own = own_name().unwrap();
-        let short = own.split('.').next().unwrap();
-        for ours in [
-            own.clone(),
-            format!("{short}.local:1"),
-            format!("{short}.internal"),
-        ] {
-            assert!(host_is_ours(&ours, &near), "{ours}");
-        }
-        for foreign in [
-            "evil.local",
-            "evil.internal:11434",
-            "evil.docker.internal",
-            "x.llm.example",
-            "any.wild.example",
-        ] {
-            assert!(!host_is_ours(foreign, &near), "{foreign}");
-            assert!(!host_is_ours(foreign, &far), "{foreign}");
-        }
-        assert!(is_own_name("box.lan", "box.local") && is_own_name("box.lan", "box.lan"));
-        assert!(!is_own_name("box.lan", "box.evil.example") && !is_own_name("box", "boxer.local"));
-        for foreign in [
-            "evil.example",
-            "evil.example:11434",
-            "8.8.8.8",
-            "server",
-            "localhost.evil.example",
-            "[2001:4860::1]",
-        ] {
-            assert!(!host_is_ours(foreign, &near), "{foreign}");
-        }
-    }
 
     #[test]
     fn origins() {

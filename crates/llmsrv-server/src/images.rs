@@ -50,15 +50,20 @@ pub(crate) fn decode(image: &str) -> Result<Vec<u8>, ApiError> {
 }
 
 impl Layout {
+    /// Takes tokens as they are.
+    pub(crate) fn of(tokens: Vec<u32>) -> Layout {
+        Layout {
+            tokens,
+            places: Vec::new(),
+        }
+    }
+
     /// Puts the tokens of a text behind those of the `context`.
     pub(crate) fn text(tokenizer: &Tokenizer, context: Vec<u32>, text: &str) -> Layout {
         let mut tokens = context;
         let special = special(tokens.is_empty());
         tokens.extend(tokenizer.encode(text, special));
-        Layout {
-            tokens,
-            places: Vec::new(),
-        }
+        Layout::of(tokens)
     }
 
     /// As [`Layout::text`], with images (base64): each in the place of its first tag, or before the

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use llmsrv_api::{
     keep_alive::KeepAlive,
     native::{Message, Tool},
+    options::{OptionError, Options},
 };
 use llmsrv_chat::Think;
 use llmsrv_engine::GrammarSpec;
@@ -17,8 +18,10 @@ pub struct Job {
     pub model: String,
     /// What the model is given.
     pub input: Input,
-    /// Options, their types checked.
-    pub options: Map<String, Value>,
+    /// Options that were given.
+    pub options: Options,
+    /// Names of those that were given and have no effect.
+    pub without_effect: Vec<String>,
     /// How long the model stays loaded afterwards.
     pub keep_alive: Option<KeepAlive>,
     /// What the answer must match.
@@ -120,7 +123,8 @@ impl Job {
         Job {
             model,
             input,
-            options: Map::new(),
+            options: Options::default(),
+            without_effect: Vec::new(),
             keep_alive: None,
             grammar: None,
             tool_choice: ToolChoice::default(),
@@ -141,11 +145,16 @@ impl Job {
     /// Returns the request for one of the answers. With a seed each has its own, the same every time.
     pub fn answer(&self, idx: usize) -> Job {
         let mut job = self.clone();
-        if let Some(seed) = job.options.get("seed").and_then(Value::as_i64) {
-            let seed = seed.wrapping_add(idx as i64) & i64::MAX;
-            job.options.insert("seed".into(), seed.into());
+        if let Some(seed) = &mut job.options.seed {
+            *seed = seed.wrapping_add(idx as i64) & i64::MAX;
         }
         job
+    }
+
+    /// Takes the options of a request.
+    pub(crate) fn read_options(&mut self, given: &Map<String, Value>) -> Result<(), OptionError> {
+        (self.options, self.without_effect) = Options::read(given)?;
+        Ok(())
     }
 
     /// Tells whether the model is only to be loaded or unloaded.
@@ -179,8 +188,8 @@ pub(crate) struct EmbedJob {
     pub(crate) inputs: Inputs,
     /// Cut what is too long for the context.
     pub(crate) truncate: bool,
-    /// Options, their types checked.
-    pub(crate) options: Map<String, Value>,
+    /// Options that were given.
+    pub(crate) options: Options,
     pub(crate) keep_alive: Option<KeepAlive>,
 }
 

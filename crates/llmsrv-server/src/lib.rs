@@ -34,7 +34,6 @@ mod routes;
 mod settings;
 mod tasks;
 mod template;
-mod tls;
 mod upstream;
 mod vocabularies;
 
@@ -43,10 +42,10 @@ pub use connections::{serve, serve_tls};
 #[doc(hidden)]
 pub use dialect::parse_any;
 pub use error::ApiError;
+pub use http_front::{Tls, TlsError};
 pub use keys::{ApiKey, Keys, Role};
 pub use memory::total as total_memory;
 pub use rate::Rate;
 pub use routes::router;
 pub use settings::{CatalogueSource, DraftModel, Security, Settings};
-pub use tls::{Tls, TlsError};
 pub use upstream::Upstream;

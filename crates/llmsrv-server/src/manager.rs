@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use llmsrv_api::keep_alive::KeepAlive;
+use llmsrv_api::{keep_alive::KeepAlive, options::Options};
 use llmsrv_chat::Template;
 use llmsrv_engine::{
     Adapter, Ending, EngineOptions, Handle, LoadError, LoadOptions, Loaded, Loader, Pooling, Vision,
@@ -61,6 +61,8 @@ pub(crate) struct ReadyModel {
     pub(crate) template: Template,
     /// What a language model that ranks pairs is asked.
     pub(crate) judge: Option<JudgePrompt>,
+    /// The options of the model, where a request does not say.
+    pub(crate) options: Options,
     /// Context in tokens where nobody says.
     pub(crate) context: usize,
     /// Size of the context of the last request.
@@ -723,12 +725,17 @@ async fn ready(
         let embedding = loaded.engine.spec().embedding;
         let judges =
             embedding.is_some_and(|spec| spec.pooling == Pooling::Rank && !spec.bidirectional);
+        let mut options = Options::default();
+        if let Err(error) = options.merge(&stored.parameters) {
+            tracing::warn!(model = %stored.entry.name, %error, "a parameter of the model");
+        }
         Ok::<_, ApiError>(ReadyModel {
             judge: judges.then(|| JudgePrompt::of(&stored)),
             template: template::choose(&stored, &|text| tokenizer.find(text).is_some())?,
             stored,
             engine: loaded.engine.clone(),
             vision: loaded.vision.clone(),
+            options,
             context: loaded.context,
             last_context,
         })

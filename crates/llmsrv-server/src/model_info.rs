@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt::Write as _,
+    path::Path,
     sync::{Mutex, PoisonError},
     time::SystemTime,
 };
@@ -73,13 +74,16 @@ fn upstream_details() -> Details {
 const UPSTREAM: &str = "upstream";
 const UPSTREAM_CAPABILITIES: [&str; 2] = ["completion", "tools"];
 
+/// Tells whether the file of a model holds an encoder for images that the loader knows.
+pub(crate) type Sees = Option<fn(&Path) -> bool>;
+
 /// What models can do, for lists: their files are read once, and no template is parsed.
 #[derive(Default)]
 pub(crate) struct Capabilities(Mutex<HashMap<String, Vec<String>>>);
 
 impl Capabilities {
     /// Returns what a model can do; nothing of one whose files cannot be read.
-    pub(crate) fn of(&self, store: &Store, entry: &ModelEntry) -> Vec<String> {
+    pub(crate) fn of(&self, store: &Store, entry: &ModelEntry, sees: Sees) -> Vec<String> {
         let digest = entry.digest.hex();
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known().get(&digest) {
@@ -89,7 +93,7 @@ impl Capabilities {
             let stored = store.model(&entry.name).ok()?;
             let file = GgufFile::open(&stored.weights).ok()?;
             let can = template::capabilities(&stored, file.metadata());
-            let found = capabilities(&stored, file.metadata(), can);
+            let found = capabilities(&stored, file.metadata(), can, sees);
             Some(found.into_iter().map(str::to_owned).collect())
         };
         let found: Vec<String> = read().unwrap_or_default();
@@ -109,14 +113,16 @@ fn capabilities(
     stored: &StoredModel,
     metadata: &Metadata,
     can: TemplateCapabilities,
+    sees: Sees,
 ) -> Vec<&'static str> {
     let embeds_only = stored.entry.config.embeds_only;
-    // Beside the weights, or in the same file where the models can read that.
-    let within = metadata.architecture().is_some_and(|name| {
+    // Beside the weights, or in the same file. The loader is only asked about files that say so.
+    let says_so = metadata.architecture().is_some_and(|name| {
         let key = format!("{name}.vision.block_count");
-        SEEING.contains(&name) && metadata.get(&key).is_some()
+        metadata.get(&key).is_some()
     });
-    let sees = !stored.projectors.is_empty() || within;
+    let within = || says_so && sees.is_some_and(|sees| sees(&stored.weights));
+    let sees = !stored.projectors.is_empty() || within();
     let all = [
         (embeds_only, "embedding"),
         (!embeds_only, "completion"),
@@ -135,6 +141,7 @@ pub(crate) fn show(
     stored: &StoredModel,
     verbose: bool,
     system: Option<&str>,
+    sees: Sees,
 ) -> Result<Value, ApiError> {
     let file = GgufFile::open(&stored.weights).map_err(|error| match error {
         // The system's text may hold a path.
@@ -151,7 +158,7 @@ pub(crate) fn show(
         tokens.is_some_and(|tokens| tokens.iter().any(|token| token == text.as_bytes()))
     })?;
     let config = &stored.entry.config;
-    let capabilities = capabilities(stored, metadata, template.capabilities());
+    let capabilities = capabilities(stored, metadata, template.capabilities(), sees);
 
     let system = system.or(stored.system.as_deref()).unwrap_or_default();
     let mut shown = Map::new();
@@ -324,20 +331,6 @@ fn meta_array(array: &Array) -> Value {
 }
 
 const SHOWN_ELEMENTS: usize = 5;
-/// Architectures, as files name them, whose files may hold an encoder for images that is known.
-const SEEING: [&str; 11] = [
-    "gemma3",
-    "gemma4",
-    "glm4",
-    "glmocr",
-    "mistral3",
-    "qwen2vl",
-    "qwen25vl",
-    "qwen3vl",
-    "qwen3vlmoe",
-    "qwen35",
-    "qwen35moe",
-];
 
 #[cfg(test)]
 mod tests {

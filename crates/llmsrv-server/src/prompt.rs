@@ -34,8 +34,11 @@ pub(crate) struct Started {
 }
 
 /// The text of a prompt.
+#[derive(Default)]
 struct Rendered {
     text: String,
+    /// The tokens of the text at the start of a prompt, if it was cut into them already.
+    tokens: Option<Vec<u32>>,
     /// Tokens that go before it.
     context: Vec<u32>,
     n_truncated: usize,
@@ -44,6 +47,15 @@ struct Rendered {
 }
 
 impl Rendered {
+    /// The images of a conversation, without its text.
+    fn of(messages: Vec<Message>) -> Rendered {
+        let images = messages.into_iter().flat_map(|message| message.images);
+        Rendered {
+            images: images.collect(),
+            ..Rendered::default()
+        }
+    }
+
     /// Takes out the middle of a text that cannot fit, however it is cut into tokens, before it is:
     /// that takes long. Both ends are left as far as they could be kept.
     ///
@@ -69,6 +81,7 @@ impl Rendered {
         let lost = self.text.floor_char_boundary(start)..self.text.ceil_char_boundary(end);
         self.n_truncated += estimate(lost.len());
         self.text.drain(lost);
+        self.tokens = None;
         Ok(())
     }
 }
@@ -128,7 +141,7 @@ pub(crate) fn start(
         None => &model.template,
     };
     let think = check(job, model, template)?;
-    let options = options(job, model)?;
+    let options = job.options.clone().or(&model.options);
     let n_ctx = context(&options, model, settings);
     model.last_context.store(n_ctx, Ordering::Relaxed);
     let mut rendered = render(job, model, template, think, n_ctx, stop)?;
@@ -136,8 +149,7 @@ pub(crate) fn start(
     let n_keep = usize::try_from(options.num_keep.unwrap_or(4)).unwrap_or(0)
         + usize::from(tokenizer.adds_bos());
     rendered.shorten(tokenizer, n_ctx, n_keep, job)?;
-    let context = rendered.context.clone();
-    let mut layout = layout(model, context, &rendered.text, &rendered.images, n_ctx)?;
+    let mut layout = layout(model, &mut rendered, n_ctx)?;
     if layout.tokens.is_empty() {
         layout
             .tokens
@@ -198,23 +210,34 @@ pub(crate) fn start(
     })
 }
 
-/// Renders the prompt of a job without running it; returns it with its images.
+/// Renders the prompt of a job without running it; returns it with the number of its images.
 pub(crate) fn rendered(
     job: &Job,
     model: &ReadyModel,
     settings: &Settings,
     stop: &Stop,
-) -> Result<(String, Vec<String>), ApiError> {
+) -> Result<(String, usize), ApiError> {
+    let rendered = with_context(job, model, settings, stop)?;
+    Ok((rendered.text, rendered.images.len()))
+}
+
+/// Renders the prompt of a job, with what goes before it as text.
+fn with_context(
+    job: &Job,
+    model: &ReadyModel,
+    settings: &Settings,
+    stop: &Stop,
+) -> Result<Rendered, ApiError> {
     let own = own_template(job)?;
     let template = own.as_ref().unwrap_or(&model.template);
     let think = check(job, model, template)?;
-    let n_ctx = context(&options(job, model)?, model, settings);
-    let rendered = render(job, model, template, think, n_ctx, stop)?;
-    let before = model
-        .engine
-        .tokenizer()
-        .decode_with_special(&rendered.context);
-    Ok((before + &rendered.text, rendered.images))
+    let options = job.options.clone().or(&model.options);
+    let n_ctx = context(&options, model, settings);
+    let mut rendered = render(job, model, template, think, n_ctx, stop)?;
+    let context = std::mem::take(&mut rendered.context);
+    let before = model.engine.tokenizer().decode_with_special(&context);
+    rendered.text.insert_str(0, &before);
+    Ok(rendered)
 }
 
 /// Counts the tokens of a job's prompt, uncut.
@@ -228,25 +251,21 @@ pub(crate) fn count(
         truncate: false,
         ..job.clone()
     };
-    let (text, images) = rendered(&whole, model, settings, stop)?;
-    let layout = layout(model, Vec::new(), &text, &images, usize::MAX)?;
-    Ok(layout.tokens.len())
+    let mut rendered = with_context(&whole, model, settings, stop)?;
+    Ok(layout(model, &mut rendered, usize::MAX)?.tokens.len())
 }
 
-/// Tokens of a text with tags for images, behind those of `context`.
-fn layout(
-    model: &ReadyModel,
-    context: Vec<u32>,
-    text: &str,
-    images: &[String],
-    n_ctx: usize,
-) -> Result<Layout, ApiError> {
+/// Tokens of a text with tags for images, behind those of its context, which it loses.
+fn layout(model: &ReadyModel, rendered: &mut Rendered, n_ctx: usize) -> Result<Layout, ApiError> {
     let tokenizer = model.engine.tokenizer();
-    match model.vision.as_deref() {
-        Some(vision) if !images.is_empty() => {
+    let context = std::mem::take(&mut rendered.context);
+    match (model.vision.as_deref(), rendered.tokens.take()) {
+        (Some(vision), _) if !rendered.images.is_empty() => {
+            let Rendered { text, images, .. } = rendered;
             Layout::with_images(tokenizer, context, text, images, vision, n_ctx)
         }
-        _ => Ok(Layout::text(tokenizer, context, text)),
+        (_, Some(tokens)) if context.is_empty() => Ok(Layout::of(tokens)),
+        _ => Ok(Layout::text(tokenizer, context, &rendered.text)),
     }
 }
 
@@ -332,16 +351,6 @@ fn check(job: &Job, model: &ReadyModel, template: &Template) -> Result<Option<Th
     }
 }
 
-/// The model's options under those of the request.
-fn options(job: &Job, model: &ReadyModel) -> Result<Options, ApiError> {
-    let mut options = Options::default();
-    if let Err(error) = options.merge(&model.stored.parameters) {
-        tracing::warn!(model = %model.stored.entry.name, %error, "a parameter of the model");
-    }
-    options.merge(&job.options)?;
-    Ok(options)
-}
-
 fn render(
     job: &Job,
     model: &ReadyModel,
@@ -370,9 +379,8 @@ fn render(
     match &job.input {
         Input::Generate(generate) if generate.raw => Ok(Rendered {
             text: generate.prompt.clone(),
-            context: Vec::new(),
-            n_truncated: 0,
             images: generate.images.clone(),
+            ..Rendered::default()
         }),
         Input::Generate(generate) if !generate.suffix.is_empty() => {
             let fill = Fill {
@@ -386,8 +394,8 @@ fn render(
             Ok(Rendered {
                 text,
                 context: generate.context.clone(),
-                n_truncated: 0,
                 images: generate.images.clone(),
+                ..Rendered::default()
             })
         }
         Input::Generate(generate) => {
@@ -403,19 +411,14 @@ fn render(
                 ..Message::default()
             });
             let cut = job.truncate && generate.context.is_empty() && generate.template.is_none();
-            let (text, n_truncated, images) = if cut {
-                render_newest(messages, model, n_ctx, |messages| {
-                    template.render(&prompt(messages, think, stop))
-                })?
-            } else {
-                let text = template.render(&prompt(&messages, think, stop))?;
-                (text, 0, all_images(messages))
-            };
+            let render = |messages: &[Message]| template.render(&prompt(messages, think, stop));
+            if cut {
+                return render_newest(messages, model, n_ctx, render);
+            }
             Ok(Rendered {
-                text,
+                text: render(&messages)?,
                 context: generate.context.clone(),
-                n_truncated,
-                images,
+                ..Rendered::of(messages)
             })
         }
         Input::Chat { messages, .. } => {
@@ -439,16 +442,12 @@ fn render(
                     ..prompt(messages, think, stop)
                 })
             };
-            let (text, n_truncated, images) = if job.truncate {
-                render_newest(all, model, n_ctx, render)?
-            } else {
-                (render(&all)?, 0, all_images(all))
-            };
+            if job.truncate {
+                return render_newest(all, model, n_ctx, render);
+            }
             Ok(Rendered {
-                text,
-                context: Vec::new(),
-                n_truncated,
-                images,
+                text: render(&all)?,
+                ..Rendered::of(all)
             })
         }
     }
@@ -462,30 +461,14 @@ fn prompt<'a>(messages: &'a [Message], think: Option<Think>, stop: &Stop) -> Pro
     }
 }
 
-/// Takes the images out of a conversation.
-fn all_images(messages: Vec<Message>) -> Vec<String> {
-    messages
-        .into_iter()
-        .flat_map(|message| message.images)
-        .collect()
-}
-
-/// Renders as many of the newest messages as fit; returns the text, how many tokens were lost, and
-/// the images that are left.
+/// Renders as many of the newest messages as fit.
 fn render_newest(
     messages: Vec<Message>,
     model: &ReadyModel,
     n_ctx: usize,
     render: impl Fn(&[Message]) -> llmsrv_chat::Result<String>,
-) -> Result<(String, usize, Vec<String>), ApiError> {
+) -> Result<Rendered, ApiError> {
     let tokenizer = model.engine.tokenizer();
-    let count = |messages: &[Message]| {
-        let text = render(messages)?;
-        Ok::<_, ApiError>(match too_long(tokenizer, text.len(), n_ctx) {
-            Some(_) => estimate(text.len()).max(n_ctx + 1),
-            None => tokenizer.encode(&text, Special::ParseAndAdd).len(),
-        })
-    };
     let n_images = |messages: &[Message]| -> usize {
         let images = messages.iter().map(|message| message.images.len());
         images.sum()
@@ -493,11 +476,16 @@ fn render_newest(
     let n_before = n_images(&messages);
     let mut whole = None;
     let kept = llmsrv_chat::truncate(messages, n_ctx, |messages| {
-        let n_tokens = count(messages)?;
+        let text = render(messages)?;
+        let fits = too_long(tokenizer, text.len(), n_ctx).is_none();
+        let tokens = fits.then(|| tokenizer.encode(&text, Special::ParseAndAdd));
+        let n_tokens = tokens
+            .as_ref()
+            .map_or_else(|| estimate(text.len()).max(n_ctx + 1), Vec::len);
         whole.get_or_insert(n_tokens);
-        Ok::<_, ApiError>(n_tokens)
+        Ok::<_, ApiError>((n_tokens, (text, tokens)))
     })?;
-    let n_lost = if kept.n_dropped == 0 {
+    let n_truncated = if kept.n_dropped == 0 {
         0
     } else {
         // Images that are left out count what they did when that was decided: what they would have
@@ -507,8 +495,13 @@ fn render_newest(
         let n_dropped = n_before - n_kept;
         whole.unwrap_or(0).saturating_sub(text) + n_dropped * llmsrv_chat::IMAGE_TOKENS
     };
-    let text = render(&kept.messages)?;
-    Ok((text, n_lost, all_images(kept.messages)))
+    let (text, tokens) = kept.rendered;
+    Ok(Rendered {
+        text,
+        tokens,
+        n_truncated,
+        ..Rendered::of(kept.messages)
+    })
 }
 
 /// Cuts a prompt that leaves no room to answer: the start and the end stay.

@@ -2,7 +2,6 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
-    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -12,15 +11,7 @@ use std::{
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter, clock::Clock as _};
 use http_front::network;
-
-/// So many requests in a time; as many at once after a pause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// How many.
-    pub count: NonZeroU32,
-    /// In what time.
-    pub per: Duration,
-}
+pub use llmsrv_config::Rate;
 
 /// Whose requests are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -89,6 +80,8 @@ const SWEEP: u32 = 4096;
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
 
     #[test]

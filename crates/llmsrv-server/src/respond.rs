@@ -16,9 +16,9 @@ use futures_util::{
     stream::{self, FuturesUnordered},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use llmsrv_api::options::{Options, is_legacy};
+use llmsrv_api::options::is_legacy;
 use llmsrv_chat::Piece;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{
     app::App,
@@ -46,7 +46,7 @@ pub(crate) async fn answer(
     if adds_logprobs {
         job.logprobs = Some(0);
     }
-    let mut unheeded = without_effect(&job.options);
+    let mut unheeded = without_effect(&job.without_effect);
     let n_answers = job.n_answers;
     let later = (1..n_answers).map(|idx| (idx, job.answer(idx))).collect();
     let generator = match generator::begin(&app, job).await? {
@@ -85,8 +85,7 @@ pub(crate) async fn answer(
 }
 
 /// Options that change nothing: one sentence each.
-fn without_effect(options: &Map<String, Value>) -> Vec<String> {
-    let names = Options::default().merge(options).unwrap_or_default();
+fn without_effect(names: &[String]) -> Vec<String> {
     let sentence = |name: &String| {
         if is_legacy(name) {
             format!("the option \"{name}\" has no effect any more")

@@ -1,6 +1,6 @@
 //! The settings of a server, and those that can be replaced while it runs.
 
-use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use llmsrv_api::catalogue::Catalogue;
@@ -53,6 +53,9 @@ pub struct Settings {
     pub upstreams: Vec<Upstream>,
     /// What `/api/catalogue` lists; `None` = nothing.
     pub catalogue: Option<CatalogueSource>,
+    /// Tells whether the file of a model holds an encoder for images that the loader knows; `None` =
+    /// none does.
+    pub sees: Option<fn(&Path) -> bool>,
 }
 
 /// Makes the list of models that can be pulled. It may measure the machine for a moment.
@@ -122,6 +125,7 @@ impl Default for Settings {
             registry: llmsrv_registry::Settings::default(),
             upstreams: Vec::new(),
             catalogue: None,
+            sees: None,
         }
     }
 }

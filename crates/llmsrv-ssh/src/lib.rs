@@ -16,6 +16,7 @@ pub mod key;
 pub mod known_errors;
 pub mod login;
 pub mod plan;
+pub mod session;
 pub mod ssh;
 
 mod children;
@@ -25,4 +26,5 @@ pub use children::Interrupt;
 pub use destination::{Destination, Jump};
 pub use error::Error;
 pub use forward::Forward;
-pub use ssh::{NewHosts, Session, Settings, Ssh};
+pub use session::Session;
+pub use ssh::{NewHosts, Settings, Ssh};

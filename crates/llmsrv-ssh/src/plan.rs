@@ -112,7 +112,7 @@ pub fn plan(
         login(&with_key, Way::Batch, Purpose::Proof),
     ));
     if let Some(session) = session {
-        let args = ssh.session_args(Some(&socket), session)?;
+        let args = session.args(ssh, Some(&socket))?;
         steps.push(step("the session".into(), When::Always, Some(line(&args))));
     }
     Ok(Plan {

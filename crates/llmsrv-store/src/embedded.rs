@@ -24,8 +24,8 @@ use crate::{
     default::Marker,
     facts::HeaderFacts,
     lock::{self, Guard},
-    lookup::read_manifest,
     manifest::read_limited,
+    store::lookup::read_manifest,
 };
 
 /// The model inside the program.

@@ -2,21 +2,18 @@
 
 use std::{io, path::PathBuf};
 
-use crate::{Digest, ModelName};
+use crate::{Digest, ModelName, digest::InvalidDigest, name::InvalidName};
 
 /// An error of the store. Texts name files relative to the store, so they may be shown to clients.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The text is no model name.
-    #[error("invalid model name {name:?}")]
-    InvalidName {
-        /// The text, cut if it is long.
-        name: String,
-    },
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
     /// The text is no digest.
-    #[error("invalid digest format")]
-    InvalidDigest,
+    #[error(transparent)]
+    InvalidDigest(#[from] InvalidDigest),
     /// No model of this name.
     #[error("model '{name}' not found")]
     NotFound {

@@ -8,7 +8,7 @@ use std::{
 
 use llmsrv_gguf::{GgufFile, Header};
 
-use crate::{Digest, Layer, LayerKind, ModelConfig};
+use crate::Digest;
 
 /// What the header of a GGUF file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,34 +54,17 @@ impl HeaderFacts {
 pub(crate) struct FactsCache(Mutex<HashMap<Digest, Arc<HeaderFacts>>>);
 
 impl FactsCache {
-    /// Completes `config` from the header of the weights, if need be.
-    pub(crate) fn complete(&self, config: &mut ModelConfig, weights: &Layer, path: &Path) {
-        if !config.is_incomplete() || weights.kind() != Some(LayerKind::Model) {
-            return;
+    /// Returns what the header of weights says; nothing where it cannot be read.
+    pub(crate) fn of(&self, digest: &Digest, path: &Path) -> Option<Arc<HeaderFacts>> {
+        let cached = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(facts) = cached().get(digest) {
+            return Some(facts.clone());
         }
-        let known = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&weights.digest)
-            .cloned();
-        let facts = match known {
-            Some(facts) => facts,
-            None => match HeaderFacts::read(path) {
-                Ok(facts) => {
-                    let facts = Arc::new(facts);
-                    self.0
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .insert(weights.digest, facts.clone());
-                    facts
-                }
-                Err(error) => {
-                    tracing::debug!(digest = %weights.digest, %error, "cannot read the header of a model");
-                    return;
-                }
-            },
-        };
-        config.complete(&facts);
+        let read = HeaderFacts::read(path).inspect_err(
+            |error| tracing::debug!(%digest, %error, "cannot read the header of a model"),
+        );
+        let facts = Arc::new(read.ok()?);
+        cached().insert(*digest, facts.clone());
+        Some(facts)
     }
 }

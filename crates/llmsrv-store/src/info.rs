@@ -4,7 +4,7 @@
 use llmsrv_gguf::{Header, json};
 use serde_json::{Map, Value, json};
 
-use crate::{Digest, Layer, facts::HeaderFacts, model::MAX_VALUES};
+use crate::{Digest, Layer, facts::HeaderFacts, manifest::MAX_VALUES};
 
 /// Facts about a model. Texts are empty where nobody knows.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -208,6 +208,9 @@ fn config<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<La
 
 /// Largest manifest in bytes; models of one layer for each tensor have some hundred kilobytes.
 pub(crate) const MAX_BYTES: usize = 4 << 20;
+/// Values of a part in JSON: a list of empty lists takes a hundred times its
+/// bytes of memory.
+pub(crate) const MAX_VALUES: usize = 100_000;
 
 /// Media types; the first of a kind is the one that is written.
 const MEDIA_TYPES: [(&str, LayerKind); 13] = [

@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::{
-    Digest, Error, Layer, LayerKind, Manifest, ModelConfig, ModelName, manifest::read_limited,
+    Digest, Error, Layer, LayerKind, Manifest, ModelConfig, ModelName,
+    manifest::{MAX_VALUES, read_limited},
 };
 
 /// A line of the list of models.
@@ -125,6 +126,3 @@ fn parse<T: DeserializeOwned + Default>(what: &str, json: &str) -> Result<T, Str
 
 /// Largest template, license or other text in bytes.
 pub(crate) const MAX_TEXT_BYTES: usize = 16 << 20;
-/// Values of a part in JSON, which is at most so long: a list of empty lists takes a hundred times its
-/// bytes of memory.
-pub(crate) const MAX_VALUES: usize = 100_000;

@@ -1,5 +1,7 @@
 //! The store: finding, reading, writing and removing models.
 
+pub(crate) mod lookup;
+
 use std::{
     collections::HashSet,
     fs,
@@ -16,9 +18,9 @@ use crate::{
     gc,
     layout::{Layout, ignore_absent},
     lock::{self, Guard},
-    lookup::{read_manifest, standing_for},
     manifest::read_limited,
 };
+use lookup::{read_manifest, standing_for};
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -182,8 +184,7 @@ impl Store {
             .iter()
             .find(|layer| layer.kind() == Some(LayerKind::Model));
         if let Some(weights) = weights {
-            self.facts
-                .complete(&mut config, weights, &self.blob_path(&weights.digest));
+            self.complete(&mut config, weights);
         }
         self.put_layer(LayerKind::Config, &mut &config.to_json(layers)[..])
     }

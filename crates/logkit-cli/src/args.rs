@@ -7,6 +7,7 @@ use clap_complete::ArgValueCompleter;
 
 use crate::{
     complete,
+    render::ColorArg,
     time::{self, Moment},
 };
 
@@ -32,18 +33,6 @@ pub(crate) struct Cli {
     pub(crate) color: ColorArg,
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-}
-
-/// When to use colours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ColorArg {
-    /// On terminals, unless NO_COLOR is set
-    #[default]
-    Auto,
-    /// Always
-    Always,
-    /// Never
-    Never,
 }
 
 /// The commands.

@@ -6,18 +6,17 @@ use clap_complete::{CompletionCandidate, env::Shells};
 use llmsrv_config::{Inputs, Request};
 use logkit::query::{Filter, Reader};
 
-use crate::{args::CompletionsArgs, failure::Failure, render};
+use crate::{failure::Failure, render};
 
 /// Newest entries that are looked at for names; a shell asks at every key.
 const RECENT: usize = 2000;
 
-/// Prints the script that makes a shell ask this program what can follow.
-pub(crate) fn script(args: &CompletionsArgs) -> Result<(), Failure> {
+/// Prints the script that makes a shell of this name ask this program what can follow.
+pub(crate) fn script(shell: &str) -> Result<(), Failure> {
     let shells = Shells::builtins();
-    let name = args.shell.to_string();
     let completer = shells
-        .completer(&name)
-        .ok_or_else(|| Failure::Other(format!("no completions are known for {name}")))?;
+        .completer(shell)
+        .ok_or_else(|| Failure::Other(format!("no completions are known for {shell}")))?;
     let mut script = Vec::new();
     completer.write_registration("COMPLETE", "logkit", "logkit", "logkit", &mut script)?;
     render::line(String::from_utf8_lossy(&script).trim_end())?;

@@ -5,7 +5,8 @@ use logkit::{Sink, spec};
 use crate::{
     args::ExportArgs,
     failure::Failure,
-    logs, render, run,
+    filter::filter,
+    render, run,
     settings::{Database, Settings},
 };
 
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     // What comes in meanwhile, through the very sinks we write, is not taken.
     let last = logkit::query::Filter {
         before_id: Some(reader.last_id()?.saturating_add(1)),
-        ..logs::filter(&args.filter)
+        ..filter(&args.filter)
     };
     reader.for_each(&last, |row| {
         batch.push(row.entry);

@@ -8,6 +8,7 @@ mod complete;
 mod diff;
 mod export;
 mod failure;
+mod filter;
 mod logs;
 mod prune;
 mod render;
@@ -100,7 +101,7 @@ fn dispatch(parsed: Cli) -> Result<u8, Failure> {
         Command::Replay(args) => replay::run(&args)?,
         Command::Serve(args) => serve::run(args)?,
         Command::Version => render::line(concat!("logkit ", env!("CARGO_PKG_VERSION")))?,
-        Command::Completions(args) => complete::script(&args)?,
+        Command::Completions(args) => complete::script(&args.shell.to_string())?,
     }
     Ok(0)
 }

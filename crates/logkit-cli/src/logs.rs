@@ -3,17 +3,18 @@
 use std::{io::Write, thread, time::Duration};
 
 use logkit::{
-    Entry, Level, Timestamp,
+    Entry,
     query::{Filter, Reader, Row},
 };
 use serde_json::{Map, Value};
 
 use crate::{
-    args::{FilterArgs, FormArgs, LogsArgs, SortArg, TailArgs},
+    args::{FormArgs, LogsArgs, SortArg, TailArgs},
     failure::Failure,
+    filter::{filter, limit},
     render::{self, LogLine},
     settings::Database,
-    stats, time,
+    stats,
 };
 
 /// How often a database is asked for what is new.
@@ -65,38 +66,6 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Failure> {
 pub(crate) fn tail(args: &TailArgs) -> Result<(), Failure> {
     let reader = Database::find(&args.database)?.reader()?;
     follow(&reader, filter(&args.filter), args.limit, args.form)
-}
-
-/// Turns what was typed into what is asked.
-pub(crate) fn filter(args: &FilterArgs) -> Filter {
-    let micros = |at: i64| Timestamp::from_micros(at);
-    let last = args.last.map(|last| time::Moment::Ago(last).unix_micros());
-    let since = args.since.map(time::Moment::unix_micros);
-    Filter {
-        level: args.level.as_deref().map(Level::parse),
-        errors: args.errors,
-        since: last.max(since).map(micros),
-        until: args.until.map(|until| micros(until.unix_micros())),
-        function: args.function.clone(),
-        environment: args.env.clone(),
-        trace_id: args.trace.clone(),
-        search: args.grep.clone(),
-        words: args
-            .search
-            .iter()
-            .flat_map(|words| words.split_whitespace())
-            .map(str::to_owned)
-            .collect(),
-        slow_ms: args.slow,
-        ..Filter::default()
-    }
-}
-
-/// Turns a count into what the reader takes.
-pub(crate) fn limit(typed: u64) -> usize {
-    usize::try_from(typed)
-        .unwrap_or(usize::MAX)
-        .min(i64::MAX as usize)
 }
 
 /// The columns and `id`, as JSON.
@@ -178,9 +147,8 @@ fn csv(out: &mut dyn Write, rows: &[Row], header: bool) -> Result<(), Failure> {
     }
     for row in rows {
         let mut record = vec![row.id.to_string()];
-        record.extend(
-            Entry::COLUMNS.map(|column| row.entry.get(column).unwrap_or_default().into_owned()),
-        );
+        let columns = row.entry.columns();
+        record.extend(columns.map(|(_, value)| value.text().into_owned()));
         record.push(if row.entry.has_extra() {
             Value::Object(row.entry.full_extra()).to_string()
         } else {

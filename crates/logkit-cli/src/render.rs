@@ -9,15 +9,28 @@ use std::{
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use clap::ValueEnum;
 use logkit::{Entry, Level, repr};
 
-use crate::{args::ColorArg, failure::Failure};
+use crate::failure::Failure;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 const FAINT: Style = Style::new().dimmed();
 /// Characters of an exception in a line.
 const EXCEPTION: usize = 60;
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorArg {
+    /// On terminals, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
 
 /// Decides about colours for the rest of the program.
 pub(crate) fn set_color(color: ColorArg) {

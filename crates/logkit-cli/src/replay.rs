@@ -2,7 +2,13 @@
 
 use logkit::{Entry, query::Filter, repr};
 
-use crate::{args::ReplayArgs, failure::Failure, logs, render, settings::Database};
+use crate::{
+    args::ReplayArgs,
+    failure::Failure,
+    filter::{filter, limit},
+    render,
+    settings::Database,
+};
 
 /// What takes the place of a secret in what is logged.
 const REDACTED: &str = "***REDACTED***";
@@ -12,8 +18,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let database = Database::find(&args.database)?;
     let mut rows = database.reader_for(&args.filter)?.rows(&Filter {
         module: Some(crate::run::MODULE.to_owned()),
-        limit: Some(logs::limit(args.limit)),
-        ..logs::filter(&args.filter)
+        limit: Some(limit(args.limit)),
+        ..filter(&args.filter)
     })?;
     rows.reverse();
     if rows.is_empty() {

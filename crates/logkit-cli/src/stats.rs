@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::{
     args::{SortArg, StatsArgs},
     failure::Failure,
-    logs,
+    filter::filter,
     render::{self, Milliseconds},
     settings::Database,
 };
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), Failure> {
     let reader = Database::find(&args.database)?.reader_for(&args.filter)?;
     show(
         &reader,
-        &logs::filter(&args.filter),
+        &filter(&args.filter),
         args.sort,
         args.limit,
         args.json,

@@ -14,7 +14,7 @@ use pyo3::{
     types::{PyDict, PyList, PyMapping, PyString, PyTuple},
 };
 
-use crate::{live, render::Renderer};
+use crate::{entry::entry_of, render::Renderer};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_sensitive_key, module)?)?;
@@ -173,7 +173,7 @@ fn detect_prompt_injection(
 #[pyfunction]
 #[pyo3(signature = (entry, /))]
 fn scan_entry_for_injection(entry: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    Ok(logkit::scan_entry_for_injection(&live::entry_of(entry)?))
+    Ok(logkit::scan_entry_for_injection(&entry_of(entry)?))
 }
 
 /// Return a new trace id: 16 hexadecimal digits.

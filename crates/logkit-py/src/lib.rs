@@ -1,23 +1,23 @@
 //! The native half of the Python package `logkit`: capture of calls, loggers and sinks.
 //!
-//! `site.rs` begins every logged call and `call.rs` ends it: arguments are rendered before and the result
+//! `site.rs` begins every logged call and `site/call.rs` ends it: arguments are rendered before and the result
 //! after it (`render.rs`), errors with their traceback (`traceback.rs`), and the entry goes to a logger
-//! (`target.rs`, `logger.rs`). A logger whose sinks are all native only queues; one with sinks written in
-//! Python also walks those, in the caller's thread, with the objects of the call (`live.rs`). `sinks/` gives
+//! (`logger.rs`). A logger whose sinks are all native only queues; one with sinks written in Python also walks
+//! those, in the caller's thread, with the objects of the call (`sinks/live.rs`). `sinks/` gives
 //! every native sink its Python class. `context.rs` knows the span around a call, and `lifecycle.rs` what
 //! happens when the process forks or ends.
 
-mod call;
 mod context;
+mod entry;
 mod functions;
 mod lifecycle;
-mod live;
 mod logger;
+mod redaction;
 mod render;
 mod sinks;
 mod site;
-mod target;
 mod traceback;
+mod watched;
 
 use pyo3::prelude::*;
 
@@ -36,5 +36,6 @@ fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     functions::register(module)?;
     sinks::register(module)?;
     logger::register(module)?;
-    site::register(module)
+    site::register(module)?;
+    lifecycle::register(module)
 }

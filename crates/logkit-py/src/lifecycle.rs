@@ -2,12 +2,12 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Weak, mpsc},
+    sync::mpsc,
     thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
-use logkit::{ForkGuard, WeakLogger};
+use logkit::ForkGuard;
 use parking_lot::Mutex;
 use pyo3::{
     intern,
@@ -16,15 +16,14 @@ use pyo3::{
 };
 
 use crate::{
-    logger::Core,
+    logger::cores,
     sinks::{self, ForkPause},
+    watched::loggers,
 };
 
 /// How long the end of the process waits.
 const DRAIN: Duration = Duration::from_secs(5);
 
-static LOGGERS: Mutex<Vec<WeakLogger>> = Mutex::new(Vec::new());
-static CORES: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
 /// What threads hold that are about to fork.
 static FORKING: Mutex<Option<HashMap<ThreadId, Held>>> = Mutex::new(None);
 
@@ -32,29 +31,6 @@ static FORKING: Mutex<Option<HashMap<ThreadId, Held>>> = Mutex::new(None);
 struct Held {
     _sinks: ForkPause,
     _loggers: Vec<ForkGuard>,
-}
-
-/// Looks after a native logger: it lets go of its files before the process forks, and writes what waits
-/// before it ends.
-pub(crate) fn watch(logger: &logkit::Logger) {
-    let mut loggers = LOGGERS.lock();
-    loggers.retain(|logger| logger.upgrade().is_some());
-    loggers.push(logger.downgrade());
-}
-
-/// The same for the sinks written in Python of a logger.
-pub(crate) fn watch_core(core: &Arc<Core>) {
-    let mut cores = CORES.lock();
-    cores.retain(|core| core.strong_count() > 0);
-    cores.push(Arc::downgrade(core));
-}
-
-fn loggers() -> Vec<logkit::Logger> {
-    LOGGERS
-        .lock()
-        .iter()
-        .filter_map(WeakLogger::upgrade)
-        .collect()
 }
 
 /// Holds all writers while this thread forks.
@@ -92,7 +68,7 @@ fn in_child(py: Python<'_>) -> PyResult<()> {
 /// Writes what waits, for at most five seconds, and closes all sinks.
 #[pyfunction(name = "_drain")]
 fn drain(py: Python<'_>) {
-    let cores: Vec<Arc<Core>> = CORES.lock().iter().filter_map(Weak::upgrade).collect();
+    let cores = cores();
     for core in &cores {
         core.close_trees(py);
     }

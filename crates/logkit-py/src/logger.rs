@@ -7,6 +7,7 @@ mod configure;
 mod console;
 mod core;
 mod settings;
+pub(crate) mod target;
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -17,9 +18,9 @@ use pyo3::{
     types::{PyDict, PyList, PyString},
 };
 
-pub(crate) use self::core::Core;
+pub(crate) use self::core::{Core, cores};
 use self::settings::Settings;
-use crate::{context, live::entry_of, site::Redaction, target};
+use crate::{context, entry::entry_of, redaction::Redaction};
 
 /// Takes entries and hands them to its sinks. What goes wrong there is counted, and said once on stderr.
 ///
@@ -214,6 +215,5 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(target::default_logger, module)?)?;
     module.add_function(wrap_pyfunction!(target::set_default_logger, module)?)?;
     module.add_function(wrap_pyfunction!(configure::configure, module)?)?;
-    module.add_function(wrap_pyfunction!(configure::load_env, module)?)?;
-    crate::lifecycle::register(module)
+    module.add_function(wrap_pyfunction!(configure::load_env, module)?)
 }

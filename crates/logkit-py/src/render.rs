@@ -4,6 +4,7 @@
 //! knows types, and `blank.rs` blanks the objects themselves, for sinks written in Python.
 
 mod blank;
+mod interrupt;
 mod leaf;
 mod names;
 mod out;

@@ -1,5 +1,7 @@
 //! What is known of a logged function, and the start of its calls.
 
+mod call;
+
 use std::{
     borrow::Cow,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -9,17 +11,17 @@ use std::{
 
 use logkit::{Level, Redactor, SpanId, Text, Timestamp};
 use pyo3::{
-    exceptions::PyTypeError,
     prelude::*,
     types::{PyDict, PyString, PyTuple},
 };
 
 use crate::{
-    call::{Call, Gate, Objects, State, Texts},
     context::{self, Mark, Within},
+    logger::target::{self, Target},
+    redaction::Redaction,
     render::{self, Key, Plan, Renderer, Treatment},
-    target::{self, Target},
 };
+use call::{Call, Gate, Objects, State, Texts};
 
 /// A logged function: its decorator makes one, and its wrapper begins calls with it.
 #[pyclass(frozen, module = "logkit._native")]
@@ -342,51 +344,6 @@ pub(crate) fn limit_of(length: Option<i64>) -> usize {
     length
         .and_then(|length| usize::try_from(length).ok())
         .unwrap_or_default()
-}
-
-/// What `redact=` says.
-#[derive(Clone)]
-pub(crate) struct Redaction {
-    pub(crate) redactor: Option<Arc<Redactor>>,
-    pub(crate) judge: Option<Arc<Py<PyAny>>>,
-}
-
-impl Redaction {
-    pub(crate) const OFF: Redaction = Redaction {
-        redactor: None,
-        judge: None,
-    };
-
-    /// `True`, `False`, a function, or names beside the built-in rules.
-    pub(crate) fn of(value: &Bound<'_, PyAny>) -> PyResult<Redaction> {
-        if let Ok(is_on) = value.extract::<bool>() {
-            let redactor = is_on.then(Redactor::shared);
-            return Ok(Redaction {
-                redactor,
-                judge: None,
-            });
-        }
-        if value.is_none() {
-            return Ok(Redaction {
-                redactor: Some(Redactor::shared()),
-                judge: None,
-            });
-        }
-        if value.is_callable() {
-            let judge = Some(Arc::new(value.clone().unbind()));
-            return Ok(Redaction {
-                redactor: Some(Redactor::shared()),
-                judge,
-            });
-        }
-        let names: Vec<String> = value.extract().map_err(|_| {
-            PyTypeError::new_err("redact is True, False, a function or a list of names")
-        })?;
-        Ok(Redaction {
-            redactor: Some(Arc::new(Redactor::new(names))),
-            judge: None,
-        })
-    }
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

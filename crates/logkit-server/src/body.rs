@@ -11,6 +11,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use http_front::is_too_slow;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::refusal::Refusal;
@@ -142,8 +143,13 @@ async fn raw(mut body: Body, limit: usize) -> Result<Received, Refusal> {
     let mut share = Share::default();
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame
-            .map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "The request body ended early"))?;
+        let frame = frame.map_err(|error| {
+            if is_too_slow(&error) {
+                too_slow()
+            } else {
+                Refusal::new(StatusCode::BAD_REQUEST, "The request body ended early")
+            }
+        })?;
         let Ok(data) = frame.into_data() else {
             continue;
         };

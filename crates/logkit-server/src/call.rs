@@ -55,6 +55,14 @@ impl Logged {
     }
 }
 
+/// Reads a moment; a `+` that became a blank in an address is one again.
+pub(crate) fn moment(text: &str) -> Option<Timestamp> {
+    text.parse().ok().or_else(|| {
+        let (date, zone) = text.trim().rsplit_once(' ')?;
+        format!("{date}+{zone}").parse().ok()
+    })
+}
+
 impl Full {
     fn into_entry(self) -> Entry {
         let mut map = self.0;
@@ -63,7 +71,7 @@ impl Full {
             map.insert("args".into(), text.into());
         }
         if let Some(text) = map.get("timestamp").and_then(Value::as_str) {
-            let moment = crate::parse::moment(text).unwrap_or_else(Timestamp::now);
+            let moment = moment(text).unwrap_or_else(Timestamp::now);
             map.insert("timestamp".into(), moment.to_string().into());
         }
         let mut entry = Entry::from_json(map);

@@ -7,9 +7,9 @@
 
 #![forbid(unsafe_code)]
 
+mod app;
 mod body;
 mod call;
-mod connections;
 mod grpc;
 mod guard;
 mod json;
@@ -20,9 +20,9 @@ mod refusal;
 mod server;
 mod settings;
 mod store;
-mod tls;
 mod web;
 
+pub use http_front::TlsError;
 pub use otlp::otlp_entries;
 pub use parse::entries;
 pub use server::{Server, serve};

@@ -7,15 +7,11 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    extract::State,
-    response::{IntoResponse, Response},
-};
-use http::{HeaderMap, StatusCode, header};
+use http::StatusCode;
 use logkit::MetricsFormat;
 use parking_lot::Mutex;
 
-use crate::web::App;
+use crate::store::Store;
 
 /// Upper bounds of the buckets of times, in seconds.
 const BUCKETS: [f64; 12] = [
@@ -81,53 +77,39 @@ impl Metrics {
     pub(crate) fn stored(&self, n_entries: usize) {
         self.stored.fetch_add(n_entries as u64, Relaxed);
     }
-}
-
-/// `GET /metrics`
-pub(crate) async fn text(State(app): State<App>, headers: HeaderMap) -> Response {
-    let wants_open = headers.get(header::ACCEPT).is_some_and(|accept| {
-        let accept = accept.as_bytes();
-        accept
-            .windows(OPEN_METRICS.len())
-            .any(|part| part == OPEN_METRICS)
-    });
-    let format = if wants_open {
-        MetricsFormat::OpenMetrics
-    } else {
-        MetricsFormat::Prometheus
-    };
-    let mut page = Page {
-        out: String::new(),
-        format,
-    };
-    let stored = app.metrics.stored.load(Relaxed);
-    let written = app.store.stats().written;
-    for (name, help, value) in [
-        ("logkit_stored_total", "Entries stored for callers", stored),
-        (
-            "logkit_written_total",
-            "Entries written to the database",
-            written,
-        ),
-    ] {
-        page.family(name, "counter", help);
-        let _ = writeln!(page.out, "{name} {value}");
+    /// All of it, with what the store counts, as text.
+    pub(crate) fn page(&self, store: &Store, format: MetricsFormat) -> String {
+        let mut page = Page {
+            out: String::new(),
+            format,
+        };
+        let stored = self.stored.load(Relaxed);
+        let written = store.stats().written;
+        for (name, help, value) in [
+            ("logkit_stored_total", "Entries stored for callers", stored),
+            (
+                "logkit_written_total",
+                "Entries written to the database",
+                written,
+            ),
+        ] {
+            page.family(name, "counter", help);
+            let _ = writeln!(page.out, "{name} {value}");
+        }
+        page.requests(&self.requests.lock());
+        let name = "logkit_grpc_requests_total";
+        page.family(name, "counter", "Calls of gRPC");
+        for ((method, code), count) in self.grpc.lock().iter() {
+            let _ = writeln!(
+                page.out,
+                "{name}{{code=\"{code}\",method=\"{method}\"}} {count}"
+            );
+        }
+        // These end the page.
+        page.out.push_str(&store.metrics(format));
+        page.out
     }
-    page.requests(&app.metrics.requests.lock());
-    let name = "logkit_grpc_requests_total";
-    page.family(name, "counter", "Calls of gRPC");
-    for ((method, code), count) in app.metrics.grpc.lock().iter() {
-        let _ = writeln!(
-            page.out,
-            "{name}{{code=\"{code}\",method=\"{method}\"}} {count}"
-        );
-    }
-    // These end the page.
-    page.out.push_str(&app.store.metrics(format));
-    ([(header::CONTENT_TYPE, format.content_type())], page.out).into_response()
 }
-
-const OPEN_METRICS: &[u8] = b"application/openmetrics-text";
 
 /// A text that grows.
 struct Page {

@@ -10,7 +10,7 @@ use logkit::{Entry, Level, SpanId, Text, Timestamp, repr};
 use logkit_proto::otlp::{AnyValue, KeyValue, LogRecord, Scope, Span, any_value};
 use serde_json::{Map, Value};
 
-use crate::{body, json::MAX_VALUES, refusal::Refusal, store::Store, web::App};
+use crate::{app::App, body, json::MAX_VALUES, refusal::Refusal, store::Store};
 use protobuf::Kind;
 
 mod json;

@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value, json};
 
 use crate::{
     body::SINGLE_BYTES,
-    call::{Call, Full, Logged},
+    call::{Call, Full, Logged, moment},
     json::{Bounded, ConnectionPermit, Fault, MAX_VALUES, Values, shown, shown_value},
     refusal::{Detail, Refusal},
 };
@@ -480,14 +480,6 @@ fn flag(value: &Value) -> Option<bool> {
         "true" | "1" | "yes" | "on" | "t" | "y" => true,
         "false" | "0" | "no" | "off" | "f" | "n" => false,
         _ => return None,
-    })
-}
-
-/// Reads a moment; a `+` that became a blank in an address is one again.
-pub(crate) fn moment(text: &str) -> Option<Timestamp> {
-    text.parse().ok().or_else(|| {
-        let (date, zone) = text.trim().rsplit_once(' ')?;
-        format!("{date}+{zone}").parse().ok()
     })
 }
 

@@ -1,12 +1,14 @@
 //! Starting, running and stopping.
 
 use std::{
+    convert::Infallible,
     net::{IpAddr, SocketAddr, UdpSocket},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
 
-use http_front::ConnectionLimits;
+use http_front::{ConnectionLimits, Front, PemFiles, Tls};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -15,13 +17,13 @@ use tokio::{
 };
 
 use crate::{
-    connections, grpc,
+    app::App,
+    grpc,
     guard::Guard,
     metrics::Metrics,
-    settings::{Bound, Error, Settings},
+    settings::{Bound, Error, Settings, TlsFiles},
     store::Store,
-    tls,
-    web::App,
+    web,
 };
 
 /// Runs the services until SIGTERM or SIGINT, then until running requests have ended and all that
@@ -64,12 +66,14 @@ pub struct Server {
     store: Store,
     stopping: watch::Sender<bool>,
     running: JoinSet<()>,
+    /// Take up certificates that change; end with this.
+    _followers: JoinSet<Infallible>,
 }
 
 impl Server {
     /// Opens the database and the ports.
     pub async fn start(mut settings: Settings) -> Result<Server, Error> {
-        let tls = settings.tls.as_ref().map(tls::acceptor).transpose()?;
+        let tls = settings.tls.as_ref().map(read_tls).transpose()?;
         let http = listen(&settings.http).await?;
         let grpc = match &settings.grpc {
             Some(address) => Some(listen(address).await?),
@@ -88,38 +92,36 @@ impl Server {
             .extend(exposed(&bound, guard.has_keys(), tls.is_some()));
         let (guard, metrics) = (Arc::new(guard), Arc::<Metrics>::default());
         let (stopping, stopped) = watch::channel(false);
+        let mut running = JoinSet::new();
+        let mut followers = JoinSet::new();
+        let tls = tls.map(|(tls, files)| {
+            followers.spawn(tls.clone().follow(files));
+            tls
+        });
         let limits = ConnectionLimits::new(settings.max_connections);
+        let front = |router| Front {
+            router,
+            tls: tls.clone(),
+            limits: limits.clone(),
+        };
         let app = App::new(
             store.clone(),
             guard.clone(),
             metrics.clone(),
             stopped.clone(),
         );
-        let mut running = JoinSet::new();
-        running.spawn(connections::serve(
-            http,
-            tls.clone(),
-            app.router(),
-            limits.clone(),
-            stopped.clone(),
-            settings.drain,
-        ));
+        let app = front(web::router(app));
+        running.spawn(serve_until(app, http, stopped.clone(), settings.drain));
         if let Some(listener) = grpc {
-            let router = grpc::router(store.clone(), guard, metrics).await;
-            running.spawn(connections::serve(
-                listener,
-                tls,
-                router,
-                limits,
-                stopped,
-                settings.drain,
-            ));
+            let services = front(grpc::router(store.clone(), guard, metrics).await);
+            running.spawn(serve_until(services, listener, stopped, settings.drain));
         }
         Ok(Server {
             bound,
             store,
             stopping,
             running,
+            _followers: followers,
         })
     }
 
@@ -135,6 +137,43 @@ impl Server {
         let store = self.store;
         let _ = tokio::task::spawn_blocking(move || store.close()).await;
     }
+}
+
+/// Serves connections until `stopping` changes, then until the running requests have ended, but no
+/// longer than `drain`.
+async fn serve_until(
+    front: Front,
+    listener: TcpListener,
+    stopping: watch::Receiver<bool>,
+    drain: Duration,
+) {
+    let stopped = |mut stopping: watch::Receiver<bool>| async move {
+        // Whoever could change it may be gone as well.
+        let _ = stopping.changed().await;
+    };
+    let is_over = async {
+        stopped(stopping.clone()).await;
+        tokio::time::sleep(drain).await;
+    };
+    tokio::select! {
+        () = front.serve(listener, std::future::pending(), stopped(stopping.clone())) => {}
+        () = is_over => tracing::warn!("requests were still running when the time to stop was over"),
+    }
+}
+
+/// Reads certificate and key.
+fn read_tls(files: &TlsFiles) -> Result<(Tls, PemFiles), Error> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|source| Error::TlsFile {
+            path: path.to_owned(),
+            source,
+        })
+    };
+    let (certificates, key) = (read(&files.certificate)?, read(&files.key)?);
+    let tls = Tls::new(&certificates, &key)?;
+    let used = (certificates, key);
+    let files = PemFiles::new(files.certificate.clone(), files.key.clone(), used);
+    Ok((tls, files))
 }
 
 /// What the owner of a service should know that other machines can reach.

@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
+use http_front::TlsError;
 use logkit::{Durability, Sink, SinkError};
 
 /// What a server needs to know; [`Settings::default`] is for this machine alone.
@@ -112,7 +113,7 @@ pub enum Error {
     },
     /// A certificate or key cannot be used.
     #[error("TLS: {0}")]
-    Tls(String),
+    Tls(#[from] TlsError),
     /// The system gives no threads or signals.
     #[error("cannot start: {0}")]
     Start(#[source] io::Error),

@@ -2,7 +2,6 @@
 
 use std::{
     any::Any,
-    cell::Cell,
     fmt::Write as _,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -15,11 +14,12 @@ use serde_json::Value;
 
 use crate::{
     Entry, Level, Logger, REDACTED, SpanId, Text, Timestamp,
-    default::{default_level, with_default_logger},
     fanout::panic_text,
+    logger::default::{default_level, with_default_logger},
     panics,
     render::{Bounded, short_type},
-    repr, scope,
+    repr,
+    scope::{self, silently},
 };
 
 /// What is known of a logged function before it runs; one static for each.
@@ -412,23 +412,6 @@ pub fn once<R, F: FnOnce() -> R>(body: F) -> F {
 /// Name of the type of a value.
 pub fn type_name_of<T: ?Sized>(_: &T) -> &'static str {
     std::any::type_name::<T>()
-}
-
-thread_local! {
-    /// A value is being rendered: what that calls is not logged.
-    static RENDERING: Cell<bool> = const { Cell::new(false) };
-}
-
-pub(crate) fn is_rendering() -> bool {
-    RENDERING.get()
-}
-
-/// Renders; functions called meanwhile are not logged.
-pub(crate) fn silently(render: impl FnOnce()) {
-    let before = RENDERING.replace(true);
-    // A panic while rendering is caught here at the latest.
-    let _ = catch_unwind(AssertUnwindSafe(render));
-    RENDERING.set(before);
 }
 
 /// Renders one value; a panic becomes its text.

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use crate::{
     Builder, ConsoleSink, ConsoleTime, Durability, InjectionScanner, Level, Logger, OnFull, Tags,
-    default::set_default_logger,
     fanout::notice,
+    logger::default::set_default_logger,
     spec::{self, Options, SpecError},
 };
 #[cfg(feature = "llm")]

@@ -9,51 +9,142 @@ use crate::{Level, Timestamp};
 /// Text of an entry; what the program knows before it runs is not copied.
 pub type Text = Cow<'static, str>;
 
-/// One logged call. All values are rendered text, already redacted and truncated.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+/// Defines [`Entry`] and all that goes over its columns from the one list of them. A column has a kind,
+/// and a text what it is in an empty entry.
+macro_rules! entry {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident $(= $empty:literal)?;)*) => {
+        /// One logged call. All values are rendered text, already redacted and truncated.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Entry {
+            $($(#[$doc])* pub $name: column!(type $kind),)*
+            /// The call itself within its trace.
+            pub span_id: Option<SpanId>,
+            /// The call around it.
+            pub parent_id: Option<SpanId>,
+            /// Fields that have no column: those of the attribute, of the scope and of sinks.
+            pub extra: Map<String, Value>,
+        }
+
+        impl Entry {
+            /// The columns, in the order used everywhere.
+            pub const COLUMNS: [&str; N_COLUMNS] = [$(stringify!($name)),*];
+
+            /// An empty entry at 1970: for whoever sets the time.
+            pub(crate) fn blank() -> Entry {
+                Entry {
+                    $($name: column!(empty $kind $($empty)?),)*
+                    span_id: None,
+                    parent_id: None,
+                    extra: Map::new(),
+                }
+            }
+
+            /// The columns with their values, in the order of [`Entry::COLUMNS`].
+            pub fn columns(&self) -> [(&'static str, Column<'_>); N_COLUMNS] {
+                [$((stringify!($name), column!(value $kind self.$name))),*]
+            }
+
+            /// Changes each text.
+            pub(crate) fn for_each_text(&mut self, mut change: impl FnMut(&mut Text)) {
+                $(column!(each $kind self.$name, change);)*
+            }
+
+            /// The text of that column, to be changed; `None` for the time, the level, the duration and
+            /// names that are no column.
+            pub fn text_mut(&mut self, column: &str) -> Option<&mut Text> {
+                Some(match column {
+                    $(stringify!($name) => column!(text $kind self.$name),)*
+                    _ => return None,
+                })
+            }
+        }
+
+        const N_COLUMNS: usize = [$(stringify!($name)),*].len();
+    };
+}
+
+/// What a kind of column is, and how it is got at.
+macro_rules! column {
+    (type time) => { Timestamp };
+    (type level) => { Level };
+    (type text) => { Text };
+    (type number) => { Option<f64> };
+    (empty time) => { Timestamp::default() };
+    (empty level) => { Level::Info };
+    (empty text $empty:literal) => { Cow::Borrowed($empty) };
+    (empty number) => { None };
+    (value time $value:expr) => { Column::Time($value) };
+    (value level $value:expr) => { Column::Level(&$value) };
+    (value text $value:expr) => { Column::Text(&$value) };
+    (value number $value:expr) => { Column::Number($value) };
+    (each text $value:expr, $change:ident) => { $change(&mut $value) };
+    (each $other:ident $value:expr, $change:ident) => {};
+    (text text $value:expr) => { &mut $value };
+    (text $other:ident $value:expr) => { return None };
+}
+
+/// The value of a column.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Column<'a> {
+    /// A moment.
+    Time(Timestamp),
+    /// A level.
+    Level(&'a Level),
+    /// Text.
+    Text(&'a Text),
+    /// A number that may be missing.
+    Number(Option<f64>),
+}
+
+impl<'a> Column<'a> {
+    /// It as text; a missing number is empty.
+    pub fn text(self) -> Cow<'a, str> {
+        match self {
+            Column::Time(time) => time.to_string().into(),
+            Column::Level(level) => level.as_str().into(),
+            Column::Text(text) => (&**text).into(),
+            Column::Number(number) => number.map_or_else(String::new, |it| it.to_string()).into(),
+        }
+    }
+}
+
+entry! {
     /// When the call began or the event happened.
-    pub timestamp: Timestamp,
+    timestamp: time;
     /// How grave it is.
-    pub level: Level,
+    level: level;
     /// Qualified name: `Type::method`, `Class.method`.
-    pub function_name: Text,
+    function_name: text = "";
     /// Module of the function.
-    pub module: Text,
+    module: text = "";
     /// The positional arguments: `(3, 7)`, `(1,)`, `()`.
-    pub args: Text,
+    args: text = "()";
     /// The named arguments: `{'name': 'x'}`.
-    pub kwargs: Text,
+    kwargs: text = "{}";
     /// Type names joined by `, `.
-    pub arg_types: Text,
+    arg_types: text = "";
     /// Names and types: `{'name': 'str'}`.
-    pub kwarg_types: Text,
+    kwarg_types: text = "{}";
     /// What the call returned, or `None`.
-    pub return_value: Text,
+    return_value: text = "None";
     /// Type of what the call returned.
-    pub return_type: Text,
+    return_type: text = "";
     /// Message of the error.
-    pub exception: Text,
+    exception: text = "";
     /// Type of the error.
-    pub exception_type: Text,
+    exception_type: text = "";
     /// Place of the error in the source, or the stack that led to it.
-    pub traceback: Text,
+    traceback: text = "";
     /// How long the call took, in milliseconds; `None` = not measured, or no call.
-    pub duration_ms: Option<f64>,
+    duration_ms: number;
     /// Where the program ran: `production`, `docker`, `local`.
-    pub environment: Text,
+    environment: text = "";
     /// Trace the call belongs to.
-    pub trace_id: Text,
+    trace_id: text = "";
     /// Version of the program.
-    pub version: Text,
+    version: text = "";
     /// What a model says about the error.
-    pub llm_analysis: Text,
-    /// The call itself within its trace.
-    pub span_id: Option<SpanId>,
-    /// The call around it.
-    pub parent_id: Option<SpanId>,
-    /// Fields that have no column: those of the attribute, of the scope and of sinks.
-    pub extra: Map<String, Value>,
+    llm_analysis: text = "";
 }
 
 impl Default for Entry {
@@ -74,119 +165,15 @@ impl Entry {
             ..Entry::blank()
         }
     }
-
-    /// An empty entry at 1970: for whoever sets the time.
-    pub(crate) fn blank() -> Entry {
-        const EMPTY: Text = Cow::Borrowed("");
-        Entry {
-            timestamp: Timestamp::default(),
-            level: Level::Info,
-            function_name: EMPTY,
-            module: EMPTY,
-            args: Cow::Borrowed("()"),
-            kwargs: Cow::Borrowed("{}"),
-            arg_types: EMPTY,
-            kwarg_types: Cow::Borrowed("{}"),
-            return_value: Cow::Borrowed("None"),
-            return_type: EMPTY,
-            exception: EMPTY,
-            exception_type: EMPTY,
-            traceback: EMPTY,
-            duration_ms: None,
-            environment: EMPTY,
-            trace_id: EMPTY,
-            version: EMPTY,
-            llm_analysis: EMPTY,
-            span_id: None,
-            parent_id: None,
-            extra: Map::new(),
-        }
-    }
 }
 
 impl Entry {
-    /// The columns, in the order used everywhere.
-    pub const COLUMNS: [&str; 18] = [
-        "timestamp",
-        "level",
-        "function_name",
-        "module",
-        "args",
-        "kwargs",
-        "arg_types",
-        "kwarg_types",
-        "return_value",
-        "return_type",
-        "exception",
-        "exception_type",
-        "traceback",
-        "duration_ms",
-        "environment",
-        "trace_id",
-        "version",
-        "llm_analysis",
-    ];
-
-    /// The texts with the names of their columns: all columns but the time, the level and the
-    /// duration.
-    pub fn texts(&self) -> [(&'static str, &str); 15] {
-        [
-            ("function_name", &*self.function_name),
-            ("module", &*self.module),
-            ("args", &*self.args),
-            ("kwargs", &*self.kwargs),
-            ("arg_types", &*self.arg_types),
-            ("kwarg_types", &*self.kwarg_types),
-            ("return_value", &*self.return_value),
-            ("return_type", &*self.return_type),
-            ("exception", &*self.exception),
-            ("exception_type", &*self.exception_type),
-            ("traceback", &*self.traceback),
-            ("environment", &*self.environment),
-            ("trace_id", &*self.trace_id),
-            ("version", &*self.version),
-            ("llm_analysis", &*self.llm_analysis),
-        ]
-    }
-
-    /// The text of that column, to be changed; `None` for the time, the level, the duration and
-    /// names that are no column.
-    pub fn text_mut(&mut self, column: &str) -> Option<&mut Text> {
-        Some(match column {
-            "function_name" => &mut self.function_name,
-            "module" => &mut self.module,
-            "args" => &mut self.args,
-            "kwargs" => &mut self.kwargs,
-            "arg_types" => &mut self.arg_types,
-            "kwarg_types" => &mut self.kwarg_types,
-            "return_value" => &mut self.return_value,
-            "return_type" => &mut self.return_type,
-            "exception" => &mut self.exception,
-            "exception_type" => &mut self.exception_type,
-            "traceback" => &mut self.traceback,
-            "environment" => &mut self.environment,
-            "trace_id" => &mut self.trace_id,
-            "version" => &mut self.version,
-            "llm_analysis" => &mut self.llm_analysis,
-            _ => return None,
-        })
-    }
-
     /// The value of that column as text; a missing duration is empty. `None` for names that are no
     /// column.
     pub fn get(&self, column: &str) -> Option<Cow<'_, str>> {
-        Some(match column {
-            "timestamp" => self.timestamp.to_string().into(),
-            "level" => self.level.as_str().into(),
-            "duration_ms" => self
-                .duration_ms
-                .map_or_else(String::new, |ms| ms.to_string())
-                .into(),
-            _ => {
-                let (_, text) = self.texts().into_iter().find(|(name, _)| *name == column)?;
-                text.into()
-            }
-        })
+        let mut columns = self.columns().into_iter();
+        let (_, value) = columns.find(|(name, _)| *name == column)?;
+        Some(value.text())
     }
 
     /// What is beside the columns, span ids included.
@@ -209,13 +196,12 @@ impl Entry {
     /// `duration_ms`, a number or null.
     pub fn as_json(&self) -> Map<String, Value> {
         let mut map = Map::new();
-        for column in Entry::COLUMNS {
-            let value = if column == "duration_ms" {
-                self.duration_ms.map_or(Value::Null, Value::from)
-            } else {
-                self.get(column).map_or(Value::Null, Value::from)
+        for (name, value) in self.columns() {
+            let value = match value {
+                Column::Number(number) => number.map_or(Value::Null, Value::from),
+                value => value.text().into(),
             };
-            map.insert(column.into(), value);
+            map.insert(name.into(), value);
         }
         if self.has_extra() {
             map.insert("extra".into(), Value::Object(self.full_extra()));
@@ -302,10 +288,10 @@ impl Entry {
     pub fn size_bytes(&self) -> usize {
         /// A member of an object: its name, its hash and its place in the index.
         const MEMBER: usize = 48;
-        fn owned(text: &Text) -> usize {
-            match text {
-                Cow::Borrowed(_) => 0,
-                Cow::Owned(text) => text.capacity(),
+        fn owned(value: Column<'_>) -> usize {
+            match value {
+                Column::Text(Cow::Owned(text)) => text.capacity(),
+                _ => 0,
             }
         }
         fn json(value: &Value) -> usize {
@@ -325,28 +311,8 @@ impl Entry {
             .iter()
             .map(|(key, value)| MEMBER + key.len() + json(value))
             .sum();
-        size_of::<Entry>()
-            + extra
-            + [
-                &self.function_name,
-                &self.module,
-                &self.args,
-                &self.kwargs,
-                &self.arg_types,
-                &self.kwarg_types,
-                &self.return_value,
-                &self.return_type,
-                &self.exception,
-                &self.exception_type,
-                &self.traceback,
-                &self.environment,
-                &self.trace_id,
-                &self.version,
-                &self.llm_analysis,
-            ]
-            .into_iter()
-            .map(owned)
-            .sum::<usize>()
+        let texts = self.columns().into_iter().map(|(_, value)| owned(value));
+        size_of::<Entry>() + extra + texts.sum::<usize>()
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Entry, Level, Logger, SpanId, Timestamp,
-    default::{default_level, default_logger},
+    logger::default::{default_level, default_logger},
     repr, scope,
 };
 

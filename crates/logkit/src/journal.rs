@@ -20,10 +20,8 @@ use parking_lot::Mutex;
 
 use crate::{
     Entry, SinkError,
-    sinks::{
-        file::{io_error, private},
-        json,
-    },
+    files::{io_error, private},
+    json_line,
 };
 
 /// A new segment begins at that size.
@@ -79,7 +77,7 @@ impl Journal {
                 .map_err(|source| io_error(&self.prefix, source))?;
         }
         state.line.clear();
-        json::write_line(&mut state.line, entry);
+        json_line::write(&mut state.line, entry);
         state.line.push(b'\n');
         (&state.current.file)
             .write_all(&state.line)

@@ -80,16 +80,16 @@
 
 #[cfg(feature = "tracing")]
 mod bridge;
-mod builder;
 mod call;
 mod configure;
-mod default;
 mod entry;
+mod error;
 mod event;
 mod fanout;
-mod guards;
+mod files;
 mod injection;
 mod journal;
+mod json_line;
 mod level;
 mod logger;
 mod manual;
@@ -118,18 +118,21 @@ pub mod query;
 
 #[cfg(feature = "tracing")]
 pub use bridge::{LogBridge, TracingLayer, tracing_layer};
-pub use builder::Builder;
 pub use configure::{Setup, build, configure, load_env, with_model};
-pub use default::{default_logger, set_default_logger};
-pub use entry::{Entry, SpanId, Text};
+pub use entry::{Column, Entry, SpanId, Text};
+pub use error::SinkError;
 pub use event::{Named, Span, debug, error, event, get_logger, info, span, warning};
 pub use fanout::notice;
-pub use guards::{ForkGuard, TempLevel, TempSink};
 pub use injection::{
     INJECTION_PATTERNS, detect_prompt_injection, detect_with, is_pattern, scan_entry_for_injection,
 };
 pub use level::Level;
-pub use logger::{Logger, WeakLogger};
+pub use logger::{
+    Logger, WeakLogger,
+    builder::Builder,
+    default::{default_logger, set_default_logger},
+    guards::{ForkGuard, TempLevel, TempSink},
+};
 pub use logkit_macros::{auto_log, catch, log_call, logged, skip};
 pub use manual::{CallByHand, Inside, is_silent, rendering, sample};
 #[cfg(feature = "grpc")]
@@ -161,7 +164,7 @@ pub use queue::QueueFull;
 pub use receipt::{Ack, NotWritten, Receipt};
 pub use redact::{REDACTED, Redactor, is_sensitive_key};
 pub use scope::{InScope, Scope, ScopeGuard, SilenceGuard, log_context, silence};
-pub use sink::{Sink, SinkError, Update};
+pub use sink::{Sink, Update};
 pub use sinks::console::{ConsoleSink, ConsoleTime, console_line, console_message};
 pub use sinks::csv::CsvSink;
 #[cfg(feature = "db")]

@@ -1,5 +1,9 @@
 //! The front of the library: takes entries and never gets in the way.
 
+pub(crate) mod builder;
+pub(crate) mod default;
+pub(crate) mod guards;
+
 use std::{
     fmt,
     mem::ManuallyDrop,
@@ -16,7 +20,6 @@ use parking_lot::Mutex;
 use crate::{
     Builder, Durability, Entry, ForkGuard, Level, OnFull, Receipt, Redactor, Sink, Stats,
     StatsSource, TempLevel, TempSink, Update,
-    builder::Remake,
     fanout::{DynamicSink, Inbox, notice},
     journal::{Journal, Segment},
     queue::{Full, Pause, Queue, QueueFull},
@@ -25,6 +28,7 @@ use crate::{
     tags::Tags,
     writer::on_writer_thread,
 };
+use builder::Remake;
 
 /// How long a logger that goes away may write.
 pub(crate) const DRAIN: Duration = Duration::from_secs(5);
@@ -353,7 +357,7 @@ impl Logger {
     /// Another lowest level as long as the guard lives.
     pub fn temp_level(&self, level: &Level) -> TempLevel {
         let before = self.0.level.swap(level.number(), Relaxed);
-        crate::default::level_changed(self);
+        default::level_changed(self);
         TempLevel {
             logger: self.clone(),
             before,
@@ -431,13 +435,13 @@ impl Logger {
     /// Changes the lowest level taken.
     pub fn set_level(&self, level: &Level) {
         self.0.level.store(level.number(), Relaxed);
-        crate::default::level_changed(self);
+        default::level_changed(self);
     }
 
     /// Takes nothing from now on, until a level is set: a logged call costs next to nothing.
     pub fn disable(&self) {
         self.0.level.store(u8::MAX, Relaxed);
-        crate::default::level_changed(self);
+        default::level_changed(self);
     }
 
     /// True if both are the same logger.

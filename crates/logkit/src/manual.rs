@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use crate::{
     Entry, Level, Logger, SpanId,
-    call::silently,
-    scope::{self, SpanGuard},
+    scope::{self, SpanGuard, silently},
 };
 
 /// A call that runs. Its entry is written by [`CallByHand::finish`]; one that is dropped before is not

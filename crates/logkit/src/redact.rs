@@ -206,25 +206,7 @@ impl Redactor {
 
     /// Blanks all texts of an entry.
     pub fn redact_entry(&self, entry: &mut Entry) {
-        for text in [
-            &mut entry.function_name,
-            &mut entry.module,
-            &mut entry.args,
-            &mut entry.kwargs,
-            &mut entry.arg_types,
-            &mut entry.kwarg_types,
-            &mut entry.return_value,
-            &mut entry.return_type,
-            &mut entry.exception,
-            &mut entry.exception_type,
-            &mut entry.traceback,
-            &mut entry.environment,
-            &mut entry.trace_id,
-            &mut entry.version,
-            &mut entry.llm_analysis,
-        ] {
-            self.redact_text(text);
-        }
+        entry.for_each_text(|text| self.redact_text(text));
         if !entry.extra.is_empty() {
             self.redact_map(&mut entry.extra);
         }

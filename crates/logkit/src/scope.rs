@@ -2,13 +2,14 @@
 
 use std::{
     cell::{Cell, RefCell},
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     task::{Context, Poll},
 };
 
 use serde_json::{Map, Value};
 
-use crate::{Entry, call::is_rendering, tags::random_u64, writer::on_writer_thread};
+use crate::{Entry, tags::random_u64, writer::on_writer_thread};
 
 thread_local! {
     /// The innermost logged call; 0 = none.
@@ -17,6 +18,8 @@ thread_local! {
     static RANDOM: Cell<u64> = const { Cell::new(0) };
     /// Somebody asked for silence.
     static SILENT: Cell<bool> = const { Cell::new(false) };
+    /// A value is being rendered: what that calls is not logged.
+    static RENDERING: Cell<bool> = const { Cell::new(false) };
     /// A trace id or fields are set: looking at them costs more than looking at this.
     static HAS_SCOPE: Cell<bool> = const { Cell::new(false) };
     static SCOPE: RefCell<Scope> = const { RefCell::new(Scope::EMPTY) };
@@ -185,7 +188,15 @@ pub(crate) fn random() -> u64 {
 
 /// True where nothing is logged.
 pub(crate) fn is_silent() -> bool {
-    SILENT.get() || is_rendering() || on_writer_thread()
+    SILENT.get() || RENDERING.get() || on_writer_thread()
+}
+
+/// Renders; functions called meanwhile are not logged.
+pub(crate) fn silently(render: impl FnOnce()) {
+    let before = RENDERING.replace(true);
+    // A panic while rendering is caught here at the latest.
+    let _ = catch_unwind(AssertUnwindSafe(render));
+    RENDERING.set(before);
 }
 
 /// Adds what the scope says, and what OpenTelemetry says where the scope is silent.

@@ -1,10 +1,10 @@
 //! Where entries go.
 
-use std::{borrow::Cow, io, path::PathBuf};
+use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use crate::{Entry, StatsSource, Text};
+use crate::{Entry, SinkError, StatsSource, Text};
 
 /// Takes entries, in batches, on the writer's thread.
 ///
@@ -188,6 +188,48 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
     }
 }
 
+/// Lets a wrapper pass methods of [`Sink`] on to the sink in one of its fields.
+macro_rules! pass_on {
+    ($sink:ident: $($method:ident)*) => { $(pass_on!(@$method $sink);)* };
+    (@first_id $sink:ident) => {
+        fn first_id(&self) -> Option<i64> {
+            self.$sink.first_id()
+        }
+    };
+    (@update $sink:ident) => {
+        fn update(&mut self, id: i64, update: &$crate::Update) -> Result<bool, $crate::SinkError> {
+            self.$sink.update(id, update)
+        }
+    };
+    (@can_update $sink:ident) => {
+        fn can_update(&self) -> bool {
+            self.$sink.can_update()
+        }
+    };
+    (@attach $sink:ident) => {
+        fn attach(&mut self, stats: &$crate::StatsSource) {
+            self.$sink.attach(stats);
+        }
+    };
+    (@poll $sink:ident) => {
+        fn poll(&mut self) -> Result<bool, $crate::SinkError> {
+            self.$sink.poll()
+        }
+    };
+    (@name $sink:ident) => {
+        fn name(&self) -> std::borrow::Cow<'static, str> {
+            self.$sink.name()
+        }
+    };
+    // What is left takes nothing and gives nothing.
+    (@$method:ident $sink:ident) => {
+        fn $method(&mut self) -> Result<(), $crate::SinkError> {
+            self.$sink.$method()
+        }
+    };
+}
+pub(crate) use pass_on;
+
 /// What is added to a written entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Update {
@@ -195,43 +237,4 @@ pub struct Update {
     pub llm_analysis: Option<Text>,
     /// Keys added to `extra`.
     pub extra: Map<String, Value>,
-}
-
-/// Why a sink did not keep a batch.
-#[derive(Debug, thiserror::Error)]
-pub enum SinkError {
-    /// A file cannot be opened, written, renamed or compressed.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file as it was named; `the console` for the console.
-        path: PathBuf,
-        /// The answer of the operating system.
-        source: io::Error,
-    },
-    /// SQLite cannot open, read or write a database, or waited too long for its lock.
-    #[cfg(feature = "db")]
-    #[error("{}: {source}", path.display())]
-    Db {
-        /// The file of the database.
-        path: PathBuf,
-        /// The answer of SQLite.
-        source: rusqlite::Error,
-    },
-    /// The table's name could be anything.
-    #[error("'{0}' is no name of a table: use letters, digits and '_'")]
-    BadTable(String),
-    /// Part of the batch was kept.
-    #[error("{0}")]
-    Partly(String),
-    /// Some of several sinks failed; that is counted and told already.
-    #[error("{message}")]
-    Reported {
-        /// Others took the entries.
-        partly: bool,
-        /// What the sinks said.
-        message: String,
-    },
-    /// Whatever has no variant of its own, in words: a bad address, a file of another kind.
-    #[error("{0}")]
-    Other(String),
 }

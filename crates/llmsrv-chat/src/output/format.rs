@@ -11,8 +11,7 @@ use std::fmt::Write as _;
 use llmsrv_api::native::Tool;
 use serde_json::{Map, Value, json};
 
-use super::harmony;
-use crate::template::Template;
+use crate::{marks::harmony, template::Template};
 use table::{BARE, CONTROLS, FORMATS, Row, STRINGS, TAGS, Tags};
 
 /// The format in which a model writes its calls.

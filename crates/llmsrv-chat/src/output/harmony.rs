@@ -15,17 +15,6 @@ use super::{
     thinking,
 };
 
-/// What a template of this format mentions.
-pub(crate) const MARKS: [&str; 2] = ["<|channel|>", "<|message|>"];
-/// What stands around the thinking part.
-pub(crate) const THINKING: (&str, &str) = ("<|channel|>analysis<|message|>", "<|end|>");
-/// The header of the thinking part.
-pub(crate) const ANALYSIS: &str = "<|channel|>analysis";
-/// The header of the answer, after which a grammar begins.
-pub(crate) const FINAL: &str = "<|channel|>final<|message|>";
-/// The end of the thinking part and the begin of what follows, after which a forced call begins.
-pub(crate) const NEXT: &str = "<|end|><|start|>assistant";
-
 /// Splits one answer.
 #[derive(Debug)]
 pub(super) struct HarmonySplitter {

@@ -12,10 +12,10 @@ mod answer;
 mod blocks;
 mod call;
 pub(crate) mod format;
-pub(crate) mod harmony;
+mod harmony;
 mod python;
 mod thinking;
-pub(crate) mod tools;
+mod tools;
 mod whole;
 
 use llmsrv_api::native::{Tool, ToolCall};

@@ -15,6 +15,7 @@ use super::{
     python,
     whole::{self, Whole},
 };
+use crate::marks::TAGS;
 
 /// Splits one answer into content and calls.
 #[derive(Debug)]
@@ -456,42 +457,6 @@ impl ToolSplitter {
 fn is_structure(text: &str) -> bool {
     STRUCTURE.iter().any(|begin| text.starts_with(begin))
 }
-
-/// Texts that announce calls in families of models. They are looked for whatever the template says:
-/// answers hold them only to call.
-pub(crate) const TAGS: &[&str] = &[
-    // Hermes, Qwen.
-    "<tool_call>",
-    // Mistral.
-    "[TOOL_CALLS]",
-    // Granite.
-    "<|tool_call|>",
-    // DeepSeek.
-    "<｜tool▁calls▁begin｜>",
-    "<｜tool▁call▁begin｜>",
-    // Kimi.
-    "<|tool_calls_section_begin|>",
-    "<|tool_call_begin|>",
-    // LFM.
-    "<|tool_call_start|>",
-    // Command R.
-    "<|START_ACTION|>",
-    // Llama 3.1 and later.
-    "<|python_tag|>",
-    // Qwen coder; Llama 3.1 with the user's tools.
-    "<function=",
-    // Seed OSS.
-    "<seed:tool_call>",
-    // HunYuan.
-    "<tool_calls>",
-    // Those of `blocks`: Gemma 4, FunctionGemma, MiniMax, DeepSeek V3.2 and V4, OLMo 3.
-    "<|tool_call>",
-    "<start_function_call>",
-    "<minimax:tool_call>",
-    "<｜DSML｜function_calls>",
-    "<｜DSML｜tool_calls>",
-    "<function_calls>",
-];
 
 /// Ends a call whose arguments are pairs of tags.
 const PAIRS_END: &str = "</tool_call>";

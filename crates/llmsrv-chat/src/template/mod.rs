@@ -6,7 +6,7 @@ mod jinja;
 
 use crate::capability::TemplateCapabilities;
 use crate::error::Result;
-use crate::output::harmony;
+use crate::marks::harmony;
 use crate::prompt::Prompt;
 pub use go::GoTemplate;
 pub use jinja::JinjaTemplate;

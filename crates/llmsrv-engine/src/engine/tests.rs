@@ -14,7 +14,7 @@ use crate::{
     TokenInfo,
     fake::{self, Answer, FakeOptions},
     grammar::Grammars,
-    handle::Unlimited,
+    options::Unlimited,
 };
 
 /// Everything a request gave.

@@ -6,8 +6,8 @@
 //! tokens at once want their bytes side by side: of a pair, the blocks of both have eight of the one and
 //! eight of the other by turns, first those of elements 0 to 7 of each 16.
 
-use super::{formats::ActivationFormat, isa::Instructions};
-use crate::{Error, Pool, bf16, elementwise::rms_scale, tier::SCALAR_IS_FUSED};
+use super::formats::ActivationFormat;
+use crate::{Error, Instructions, Pool, bf16, elementwise::rms_scale, tier::SCALAR_IS_FUSED};
 
 /// Rows of activations for products with packed weights of one [`ActivationFormat`].
 ///

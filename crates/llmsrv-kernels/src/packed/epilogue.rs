@@ -1,8 +1,8 @@
 //! What becomes of the results of a row panel for a column panel of tokens before they are written: while they are in
 //! the first cache, this costs little; as operations of their own, it would read and write all of them again.
 
-use super::isa::Instructions;
 use crate::{
+    Instructions,
     elementwise::{gelu_tanh, silu},
     tier::{SCALAR_IS_FUSED, fma},
 };

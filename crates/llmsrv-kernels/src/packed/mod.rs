@@ -41,15 +41,14 @@ use llmsrv_gguf::TensorType;
 
 pub(crate) use self::memory::Region;
 pub use self::{
-    activations::Activations, epilogue::Gate, formats::ActivationFormat, isa::Instructions,
-    memory::Arena,
+    activations::Activations, epilogue::Gate, formats::ActivationFormat, memory::Arena,
 };
 use self::{
     activations::{WIDEST, column_panels},
     epilogue::RowPanel,
     formats::{Format, Layout},
 };
-use crate::{Error, Pool, Weight};
+use crate::{Error, Instructions, Pool, Weight};
 
 /// A matrix of packed weights.
 #[derive(Debug)]

@@ -3,8 +3,11 @@
 use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
-use super::{ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed, grouped_gemm};
-use crate::{Error, Pool, Weight, add_scaled, dequantize, gelu_mul, quantize, rms_norm, silu_mul};
+use super::{ActivationFormat, Activations, Arena, Gate, Gemm, Packed, grouped_gemm};
+use crate::{
+    Error, Instructions, Pool, Weight, add_scaled, dequantize, gelu_mul, quantize, rms_norm,
+    silu_mul,
+};
 
 const TYPES: [TensorType; 25] = [
     TensorType::Q4_0,

@@ -7,9 +7,10 @@ use std::f32::consts::FRAC_1_SQRT_2;
 
 use llmsrv_engine::{ModelError, StepPlan};
 
-use super::{Rotations, attention, hidden_of, linear, linears, normed_rows, wanted_rows};
+use super::{Rotations, attention, hidden_of, normed_rows, wanted_rows};
 use crate::{
     arch::{ArchConfig, LayerConfig},
+    linear::{linear, linears},
     ops::{Input, Ops},
     weights::{FeedForward, LayerInput, LayerStreams, Mixer, Mlp, Streams, Weights},
 };

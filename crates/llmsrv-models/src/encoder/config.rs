@@ -6,8 +6,7 @@ use llmsrv_engine::{LoadError, Pooling};
 
 use crate::{
     arch::{Activation, ExpertsConfig, ExpertsInput, Gating},
-    families,
-    rope::{Rope, RopeStyle},
+    rope::{Rope, RopeStyle, rope},
     source::{Source, invalid},
 };
 
@@ -214,7 +213,7 @@ fn nomic_bert_moe(source: &Source) -> Result<EncoderConfig, LoadError> {
 fn rotated(source: &Source) -> Result<EncoderConfig, LoadError> {
     let mut config = base(source)?;
     let (head_dim, context) = (config.head_dim, config.context_length);
-    let rope = families::rope(source, RopeStyle::HalfSplit, head_dim, context)?.build();
+    let rope = rope(source, RopeStyle::HalfSplit, head_dim, context)?.build();
     config.positions = Positions::Rotation(rope);
     Ok(config)
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     arch::ExpertsConfig,
-    decoder::linear,
+    linear::linear,
     ops::{BidirectionalAttention, Input, Ops},
     rope::Places,
     routing::Choices,

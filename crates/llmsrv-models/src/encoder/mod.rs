@@ -17,7 +17,7 @@ pub(crate) use self::config::{EncoderConfig, pooling, read};
 use self::weights::EncoderWeights;
 use crate::{
     adapter::{Adapter, with_adapters},
-    model::BLOCK_SIZE,
+    arch::BLOCK_SIZE,
     ops::Ops,
     source::Source,
 };

@@ -6,10 +6,11 @@ use super::config::{EncoderConfig, Positions};
 use crate::{
     adapter::{Adapter, RowFactors},
     arch::ExpertsConfig,
+    errors::device,
     head::Head,
+    linear::{Linear, LowRank},
     ops::Ops,
     source::{FileMatrix, Source, invalid},
-    weights::{Linear, LowRank, device},
 };
 
 /// All weights of an encoder on the device of `O`.

@@ -45,7 +45,7 @@ use crate::{
         Gating, LayerConfig, Mixer, NormKind, SharedExpert,
     },
     encoder,
-    rope::{RopeSettings, RopeStyle, Scaling, Yarn},
+    rope::{RopeStyle, rope},
     source::{Source, invalid},
 };
 
@@ -557,80 +557,6 @@ fn set_experts(arch: &mut ArchConfig, change: impl Fn(&mut ExpertsConfig)) {
             change(experts);
         }
     }
-}
-
-/// Reads the rotation of the layers that see the whole context.
-pub(crate) fn rope(
-    source: &Source,
-    style: RopeStyle,
-    head_dim: usize,
-    context_length: usize,
-) -> Result<RopeSettings, LoadError> {
-    let n_rotated = source
-        .optional_count("rope.dimension_count")?
-        .unwrap_or(head_dim);
-    if n_rotated > head_dim || !n_rotated.is_multiple_of(2) {
-        let key = source.full("rope.dimension_count");
-        return Err(invalid(format!(
-            "{key} is {n_rotated} in heads of {head_dim}"
-        )));
-    }
-    let original_context = source
-        .optional_count("rope.scaling.original_context_length")?
-        .unwrap_or(context_length);
-    let factor = match source.positive("rope.scaling.factor")? {
-        Some(factor) => factor,
-        None => source.positive("rope.scale_linear")?.unwrap_or(1.0),
-    };
-    let scaling = match source.text("rope.scaling.type").unwrap_or("linear") {
-        "none" => Scaling::Linear(1.0),
-        "" | "linear" | "longrope" => Scaling::Linear(factor),
-        "yarn" => Scaling::Yarn(Yarn {
-            factor,
-            original_context,
-            beta_fast: source
-                .first_positive(&["rope.scaling.yarn_beta_fast", "rope.scaling.beta_fast"])?
-                .unwrap_or(32.0),
-            beta_slow: source
-                .first_positive(&["rope.scaling.yarn_beta_slow", "rope.scaling.beta_slow"])?
-                .unwrap_or(1.0),
-            extrapolation: source
-                .first_positive(&[
-                    "rope.scaling.yarn_ext_factor",
-                    "rope.scaling.extrapolation_factor",
-                ])?
-                .unwrap_or(1.0),
-            log_multiplier: source
-                .first_positive(&[
-                    "rope.scaling.yarn_log_multiplier",
-                    "rope.scaling.mscale_all_dim",
-                ])?
-                .unwrap_or(0.0),
-        }),
-        other => {
-            let key = source.full("rope.scaling.type");
-            return Err(LoadError::Unsupported(format!("{key} is {other:?}")));
-        }
-    };
-    // LongRoPE has two lists. Keys stay in the cache as they were rotated, so one list must serve
-    // all positions: the one that reaches to the end of the context.
-    let list = if context_length > original_context {
-        "rope_factors_long.weight"
-    } else {
-        "rope_factors_short.weight"
-    };
-    let divisors = match source.optional_vector("rope_freqs.weight", n_rotated / 2)? {
-        Some(divisors) => Some(divisors),
-        None => source.optional_vector(list, n_rotated / 2)?,
-    };
-    Ok(RopeSettings {
-        style,
-        n_rotated,
-        base: source.positive("rope.freq_base")?.unwrap_or(10_000.0),
-        scaling,
-        divisors,
-        magnitude: source.positive("rope.scaling.attn_factor")?.unwrap_or(1.0),
-    })
 }
 
 /// Gives a sliding window to the layers that the file lists, or else to all but the last of every

@@ -13,8 +13,7 @@ use llmsrv_gguf::TensorType;
 
 use super::{Attention, BidirectionalAttention, DeltaRule, Ops, SelectiveScan};
 use crate::{
-    arch::{Activation, ArchConfig, LayerConfig},
-    model::BLOCK_SIZE,
+    arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig},
     rope::{Places, Rope, RopeStyle},
     source::FileMatrix,
 };

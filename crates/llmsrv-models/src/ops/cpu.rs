@@ -16,8 +16,7 @@ use super::{
     states::States,
 };
 use crate::{
-    arch::{Activation, ArchConfig, LayerConfig},
-    model::BLOCK_SIZE,
+    arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig},
     rope::{Places, Rope},
     source::FileMatrix,
 };

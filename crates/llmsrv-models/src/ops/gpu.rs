@@ -10,11 +10,10 @@ use llmsrv_gpu::{
 
 use super::{Attention, BidirectionalAttention, DeltaRule, Ops, SelectiveScan};
 use crate::{
-    arch::{Activation, ArchConfig, LayerConfig, Mixer},
-    model::BLOCK_SIZE,
+    arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig, Mixer},
+    errors::lost,
     rope::{Places, Rope, RopeStyle},
     source::FileMatrix,
-    weights::lost,
 };
 
 /// A GPU with the KV cache of one model.
@@ -631,7 +630,7 @@ mod tests {
     use llmsrv_engine::LoadError;
 
     use super::{failed, gpu, is_wrong, no_gpu};
-    use crate::weights::device;
+    use crate::errors::device;
 
     #[test]
     fn a_device_lost_while_a_model_is_loaded_is_called_lost() {

@@ -10,6 +10,7 @@ mod gpu;
 mod hostile;
 mod quantized;
 mod reference;
+mod sees;
 mod tiny;
 mod tiny_encoder;
 mod vision;

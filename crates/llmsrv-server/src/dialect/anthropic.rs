@@ -20,10 +20,10 @@ pub(crate) fn parse_messages(mut fields: Fields) -> Result<(Job, MessagesEncoder
     let max_tokens = max_tokens.filter(|most| *most > 0);
     let max_tokens = max_tokens
         .ok_or_else(|| ApiError::bad_request("max_tokens is required and must be positive"))?;
-    job.options.extend(parts::extra_options(&mut fields)?);
+    let mut options = parts::extra_options(&mut fields)?;
     let mut put = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
-            job.options.insert(name.to_owned(), value);
+            options.insert(name.to_owned(), value);
         }
     };
     put("num_predict", Some(json!(max_tokens)));
@@ -34,7 +34,7 @@ pub(crate) fn parse_messages(mut fields: Fields) -> Result<(Job, MessagesEncoder
     if !stops.is_empty() {
         put("stop", Some(json!(stops)));
     }
-    llmsrv_api::options::Options::default().merge(&job.options)?;
+    job.read_options(&options)?;
     job.keep_alive = native::keep_alive(&mut fields)?;
     // These dialects have no word for what was dropped: it happens only where it was asked for.
     job.truncate = fields.bool("truncate")?.unwrap_or(false);

@@ -63,9 +63,9 @@ pub(crate) fn parse_chat(mut fields: Fields) -> Result<Job, ApiError> {
 fn job(mut fields: Fields, input: Input) -> Result<Job, ApiError> {
     let model = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
     let options = fields.object("options")?.unwrap_or_default();
-    let ignored = Options::default().merge(&options)?;
-    if !ignored.is_empty() {
-        tracing::warn!(options = ?ignored, "options without effect");
+    let (options, without_effect) = Options::read(&options)?;
+    if !without_effect.is_empty() {
+        tracing::warn!(options = ?without_effect, "options without effect");
     }
     let top = fields.integer("top_logprobs")?.unwrap_or(0);
     let top = usize::try_from(top).ok().filter(|top| *top <= 20);
@@ -74,6 +74,7 @@ fn job(mut fields: Fields, input: Input) -> Result<Job, ApiError> {
         model,
         input,
         options,
+        without_effect,
         keep_alive: keep_alive(&mut fields)?,
         grammar: fields.take("format").map_or(Ok(None), grammar)?,
         tool_choice: ToolChoice::default(),

@@ -204,7 +204,7 @@ async fn fields(app: &App, path: &str, body: Body) -> Result<(Fields, Share), Ap
 fn job(mut fields: Fields, inputs: Inputs) -> Result<EmbedJob, ApiError> {
     let model = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
     let options = fields.object("options")?.unwrap_or_default();
-    Options::default().merge(&options)?;
+    let (options, _) = Options::read(&options)?;
     let keep_alive = fields.take("keep_alive");
     let keep_alive = keep_alive.map(|value| KeepAlive::parse(&value));
     Ok(EmbedJob {

@@ -26,6 +26,7 @@ use crate::{
 
 pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
     let (store, capabilities) = (app.store.clone(), app.capabilities.clone());
+    let sees = app.settings.sees;
     let list = move || {
         let listed = store.list()?;
         let model = |entry: &ModelEntry| ListedModel {
@@ -35,7 +36,7 @@ pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
             size: entry.size,
             digest: entry.digest.hex(),
             details: details(entry),
-            capabilities: capabilities.of(&store, entry),
+            capabilities: capabilities.of(&store, entry, sees),
         };
         let models: Vec<ListedModel> = listed.iter().map(model).collect();
         capabilities.keep_only(&listed);
@@ -155,13 +156,13 @@ pub(super) async fn show(
     if app.upstreams.known(&sent).is_some() {
         return Ok(respond::json(&model_info::upstream(&name)));
     }
-    let store = app.store.clone();
+    let (store, sees) = (app.store.clone(), app.settings.sees);
     let shown = blocking(move || {
         let stored = store.model(&name).map_err(|error| match error {
             StoreError::NotFound { .. } => ApiError::model_not_found(&name.to_string()),
             error => error.into(),
         })?;
-        model_info::show(&stored, verbose, system.as_deref())
+        model_info::show(&stored, verbose, system.as_deref(), sees)
     });
     let mut shown = shown.await??;
     let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes);

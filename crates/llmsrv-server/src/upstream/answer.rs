@@ -62,7 +62,7 @@ impl Answer {
     /// Sends a request and waits for the first thing that the server says.
     pub(super) async fn begin(turn: Turn, job: &Job, model: &str) -> Result<Answer, Failed> {
         let (path, body) = request(job, model).map_err(Failed::Request)?;
-        let settings = turn.0.settings.clone();
+        let settings = turn.0.settings().clone();
         let name = settings.name.clone();
         let limit = settings.first_token_timeout;
         let late_name = name.clone();
@@ -102,7 +102,7 @@ impl Answer {
         let event = if let Some(event) = self.held.take() {
             Some(event)
         } else {
-            let settings = &self.turn.0.settings;
+            let settings = self.turn.0.settings();
             let (name, limit) = (settings.name.clone(), settings.idle_timeout);
             let read = tokio::time::timeout(limit, self.read()).await;
             let late = |_| {
@@ -122,7 +122,7 @@ impl Answer {
 
     /// Reads the next event; `None` at the end of the stream.
     async fn read(&mut self) -> Result<Option<Value>, ApiError> {
-        let name = self.turn.0.settings.name.clone();
+        let name = self.turn.0.settings().name.clone();
         let broken = || ApiError::upstream(broke_off(&name), StatusCode::BAD_GATEWAY);
         loop {
             if let Some(data) = self.events.next() {
@@ -232,7 +232,7 @@ impl Answer {
                 ApiError::upstream(
                     format!(
                         "upstream {}: the model called {} with arguments that are not JSON",
-                        self.turn.0.settings.name,
+                        self.turn.0.settings().name,
                         short(&call.name)
                     ),
                     StatusCode::BAD_GATEWAY,
@@ -261,11 +261,11 @@ impl Answer {
 
 /// Sends a request; what comes back has begun well.
 pub(super) async fn post(turn: &Turn, path: &str, body: &Value) -> Result<Response, Failed> {
-    let settings = &turn.0.settings;
+    let settings = turn.0.settings();
     let name = &settings.name;
     let mut request = turn.0.http.post(format!("{}{path}", settings.url));
-    if let Some(key) = &settings.key {
-        request = request.bearer_auth(key);
+    if let Some(key) = &settings.api_key {
+        request = request.bearer_auth(key.expose());
     }
     let response = request.json(body).send().await.map_err(|error| {
         tracing::debug!(upstream = name, error = %error.without_url(), "no answer");

@@ -24,7 +24,10 @@ pub(super) async fn embed(turn: Turn, job: &EmbedJob, model: &str) -> Result<Emb
     };
     let input = input(texts).map_err(Failed::Request)?;
     let body = json!({ "model": model, "input": input, "encoding_format": "float" });
-    let (name, limit) = (&turn.0.settings.name, turn.0.settings.first_token_timeout);
+    let (name, limit) = (
+        &turn.0.settings().name,
+        turn.0.settings().first_token_timeout,
+    );
     let ask = async {
         let response = post(&turn, "/embeddings", &body).await?;
         let bytes = whole(response, name).await?;

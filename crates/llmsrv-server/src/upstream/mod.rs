@@ -18,7 +18,8 @@ use std::{
 };
 
 pub(crate) use answer::Answer;
-use llmsrv_store::ModelName;
+use llmsrv_config::UpstreamConfig;
+use llmsrv_store::{InvalidName, ModelName};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
@@ -29,30 +30,25 @@ use crate::{
 /// A server that answers for some models.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
-    /// Its name in the settings.
-    pub name: String,
-    /// Address of its API, `/v1` included.
-    pub url: String,
-    /// Key to send.
-    pub key: Option<String>,
+    /// Its address, its limits and its times.
+    pub settings: UpstreamConfig,
     /// Our names of its models, each with its own name of it.
-    pub models: Vec<(ModelName, String)>,
-    /// Share of the requests, against other servers of the same model.
-    pub weight: u32,
-    /// Requests that it gets at the same time; 0 = no limit.
-    pub parallel: usize,
-    /// How long connecting may take.
-    pub connect_timeout: Duration,
-    /// How long it may take to say its first word.
-    pub first_token_timeout: Duration,
-    /// How long it may be silent after that.
-    pub idle_timeout: Duration,
-    /// Time between checks of its health.
-    pub health_interval: Duration,
-    /// Path asked for its health, under `url`.
-    pub health_path: String,
-    /// When no server answers, a model of that name on this machine may.
-    pub local_fallback: bool,
+    models: Vec<(ModelName, String)>,
+}
+
+impl Upstream {
+    /// Reads the names of its models.
+    ///
+    /// # Errors
+    /// If one of ours is none.
+    pub fn new(settings: UpstreamConfig) -> Result<Upstream, InvalidName> {
+        let models = settings.models.iter();
+        let models = models.map(|(ours, theirs)| Ok((ours.parse()?, theirs.clone())));
+        Ok(Upstream {
+            models: models.collect::<Result<_, InvalidName>>()?,
+            settings,
+        })
+    }
 }
 
 /// All servers there are, and how they fare.
@@ -65,7 +61,7 @@ pub(crate) struct Upstreams {
 
 /// A server and how it fares.
 pub(crate) struct Peer {
-    settings: Upstream,
+    upstream: Upstream,
     http: reqwest::Client,
     healthy: AtomicBool,
     active: AtomicUsize,
@@ -85,9 +81,10 @@ impl Upstreams {
     /// Prepares a client for each server. What is known of those that were there `before` stays.
     pub(crate) fn new(all: &[Upstream], before: &Upstreams) -> Upstreams {
         llmsrv_tls::init();
-        let peers = all.iter().filter_map(|settings| {
+        let peers = all.iter().filter_map(|upstream| {
+            let settings = &upstream.settings;
             let mut old = before.peers.iter();
-            if let Some(peer) = old.find(|peer| peer.settings == *settings) {
+            if let Some(peer) = old.find(|peer| peer.upstream == *upstream) {
                 return Some(peer.clone());
             }
             let http = reqwest::Client::builder()
@@ -98,7 +95,7 @@ impl Upstreams {
                 .build();
             match http {
                 Ok(http) => Some(Arc::new(Peer {
-                    settings: settings.clone(),
+                    upstream: upstream.clone(),
                     http,
                     healthy: AtomicBool::new(true),
                     active: AtomicUsize::new(0),
@@ -118,7 +115,7 @@ impl Upstreams {
     /// Returns the names of all models that others serve, each once.
     pub(crate) fn models(&self) -> Vec<ModelName> {
         let mut names: Vec<ModelName> = Vec::new();
-        for (name, _) in self.peers.iter().flat_map(|peer| &peer.settings.models) {
+        for (name, _) in self.peers.iter().flat_map(|peer| &peer.upstream.models) {
             if !names.iter().any(|known| same(known, name)) {
                 names.push(name.clone());
             }
@@ -129,7 +126,7 @@ impl Upstreams {
     /// Returns the name of a model that others serve as the settings have it.
     pub(crate) fn known(&self, sent: &str) -> Option<&ModelName> {
         let sent = sent.parse().ok()?;
-        let models = self.peers.iter().flat_map(|peer| &peer.settings.models);
+        let models = self.peers.iter().flat_map(|peer| &peer.upstream.models);
         models.map(|(name, _)| name).find(|name| same(name, &sent))
     }
 
@@ -164,7 +161,7 @@ impl Upstreams {
         };
         let local = candidates
             .iter()
-            .any(|(peer, _)| peer.settings.local_fallback);
+            .any(|(peer, _)| peer.settings().local_fallback);
         Attempts {
             refused: Refused {
                 error: ApiError::model_not_found(model),
@@ -190,11 +187,12 @@ impl Upstreams {
 
     async fn check(&self) {
         let mut checks = JoinSet::new();
-        for peer in self.peers.iter().cloned() {
+        for peer in &self.peers {
+            let peer = peer.clone();
             checks.spawn(async move {
                 loop {
                     peer.check().await;
-                    tokio::time::sleep(peer.settings.health_interval).await;
+                    tokio::time::sleep(peer.settings().health_interval).await;
                 }
             });
         }
@@ -205,7 +203,7 @@ impl Upstreams {
 
     fn of(&self, name: &ModelName) -> Vec<(Arc<Peer>, String)> {
         let serving = self.peers.iter().filter_map(|peer| {
-            let mut models = peer.settings.models.iter();
+            let mut models = peer.upstream.models.iter();
             let (_, remote) = models.find(|(known, _)| same(known, name))?;
             Some((peer.clone(), remote.clone()))
         });
@@ -223,7 +221,7 @@ impl Upstreams {
             serving.sort_by(|(a, _), (b, _)| {
                 let load = |peer: &Peer| {
                     (peer.active.load(Ordering::Relaxed) + 1) as f64
-                        / f64::from(peer.settings.weight.max(1))
+                        / f64::from(peer.settings().weight.max(1))
                 };
                 let sick = |peer: &Peer| !peer.healthy.load(Ordering::Relaxed);
                 sick(a).cmp(&sick(b)).then(load(a).total_cmp(&load(b)))
@@ -269,7 +267,7 @@ impl Attempts {
                 local: false,
             })),
             Err(answer::Failed::Peer { error, is_sick }) => {
-                tracing::warn!(upstream = peer.settings.name, %error, "passed over");
+                tracing::warn!(upstream = peer.settings().name, %error, "passed over");
                 if is_sick {
                     peer.set_healthy(false);
                 }
@@ -281,9 +279,13 @@ impl Attempts {
 }
 
 impl Peer {
+    fn settings(&self) -> &UpstreamConfig {
+        &self.upstream.settings
+    }
+
     /// Takes one of the places, if there is one.
     fn turn(self: &Arc<Peer>) -> Option<Turn> {
-        let limit = match self.settings.parallel {
+        let limit = match self.settings().parallel {
             0 => usize::MAX,
             limit => limit,
         };
@@ -299,10 +301,10 @@ impl Peer {
         if self.active.load(Ordering::Relaxed) > 0 {
             return;
         }
-        let url = format!("{}{}", self.settings.url, self.settings.health_path);
+        let url = format!("{}{}", self.settings().url, self.settings().health_path);
         let mut request = self.http.get(url).timeout(HEALTH_TIMEOUT);
-        if let Some(key) = &self.settings.key {
-            request = request.bearer_auth(key);
+        if let Some(key) = &self.settings().api_key {
+            request = request.bearer_auth(key.expose());
         }
         let sound = request
             .send()
@@ -313,7 +315,7 @@ impl Peer {
 
     fn set_healthy(&self, healthy: bool) {
         let before = self.healthy.swap(healthy, Ordering::Relaxed);
-        let upstream = &self.settings.name;
+        let upstream = &self.settings().name;
         match (before, healthy) {
             (true, false) => tracing::warn!(upstream, "does not answer"),
             (false, true) => tracing::info!(upstream, "answers again"),

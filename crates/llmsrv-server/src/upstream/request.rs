@@ -60,13 +60,13 @@ fn common(job: &Job, model: &str) -> Result<Map<String, Value>, ApiError> {
     put("model", json!(model));
     put("stream", json!(true));
     put("stream_options", json!({"include_usage": true}));
+    let mut options = job.options.to_json();
     for (ours, theirs) in OPTIONS {
-        if let Some(value) = job.options.get(*ours).filter(|value| !value.is_null()) {
-            put(theirs, value.clone());
+        if let Some(value) = options.remove(*ours) {
+            put(theirs, value);
         }
     }
-    let most = job.options.get("num_predict").and_then(Value::as_i64);
-    if let Some(most) = most.filter(|most| *most >= 0) {
+    if let Some(most) = job.options.num_predict.filter(|most| *most >= 0) {
         put("max_tokens", json!(most));
     }
     if let Some(top) = job.logprobs {

@@ -62,6 +62,7 @@ pub(crate) fn settings() -> Settings {
         log_requests: false,
         upstreams: Vec::new(),
         catalogue: None,
+        sees: None,
         registry: llmsrv_registry::Settings::default(),
     }
 }

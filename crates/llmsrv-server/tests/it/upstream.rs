@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
+use llmsrv_config::{Secret, UpstreamConfig};
 use llmsrv_engine::{
     Pooling,
     fake::{Answer, FakeOptions},
@@ -26,11 +27,11 @@ use tokio::net::TcpListener;
 use crate::host::{Host, embedding, host_with, saying, settings};
 
 fn upstream(address: SocketAddr, remote: &str) -> Upstream {
-    Upstream {
+    let settings = UpstreamConfig {
         name: format!("at{}", address.port()),
         url: format!("http://{address}/v1"),
-        key: Some("sesame".into()),
-        models: vec![("far".parse().unwrap(), remote.into())],
+        api_key: Some(Secret::new("sesame".into())),
+        models: vec![("far".into(), remote.into())],
         weight: 1,
         parallel: 0,
         connect_timeout: Duration::from_secs(1),
@@ -39,7 +40,8 @@ fn upstream(address: SocketAddr, remote: &str) -> Upstream {
         health_interval: Duration::from_mins(1),
         health_path: "/models".into(),
         local_fallback: false,
-    }
+    };
+    Upstream::new(settings).unwrap()
 }
 
 fn front(upstreams: Vec<Upstream>) -> Host {
@@ -220,7 +222,7 @@ async fn a_server_that_fails_at_once_is_passed_over() {
         .await,
     ] {
         let mut first = upstream(bad, "x");
-        first.weight = 1000; // it is asked first
+        first.settings.weight = 1000; // it is asked first
         let front = front(vec![first, upstream(good, "x")]);
         for _ in 0..2 {
             let (status, answer) = front.post("/api/chat", ask(false)).await;
@@ -287,10 +289,12 @@ async fn when_nobody_answers_the_client_is_told_or_served_here() {
     ];
     assert!(statuses.contains(&400), "{statuses:?}");
 
-    let mut away = upstream(nobody().await, "x");
-    away.models = vec![("plain".parse().unwrap(), "x".into())];
-    away.local_fallback = true;
-    let front = front(vec![away]);
+    let away = UpstreamConfig {
+        models: vec![("plain".into(), "x".into())],
+        local_fallback: true,
+        ..upstream(nobody().await, "x").settings
+    };
+    let front = front(vec![Upstream::new(away).unwrap()]);
     let mut body = ask(false);
     body["model"] = json!("plain");
     let (status, answer) = front.post("/api/chat", body).await;
@@ -320,7 +324,7 @@ async fn requests_are_shared_by_weight_and_limits_hold() {
         let address = serve(Router::new().route("/v1/chat/completions", post(answer))).await;
         upstreams.push(upstream(address, "x"));
     }
-    upstreams[0].weight = 3;
+    upstreams[0].settings.weight = 3;
     let front = Arc::new(front(upstreams.clone()));
     let asks = (0..8).map(|_| {
         let front = front.clone();
@@ -335,7 +339,7 @@ async fn requests_are_shared_by_weight_and_limits_hold() {
     assert_eq!(got, [6, 2]);
 
     upstreams.truncate(1);
-    upstreams[0].parallel = 1;
+    upstreams[0].settings.parallel = 1;
     let front = Arc::new(self::front(upstreams));
     let asks = (0..3).map(|_| {
         let front = front.clone();
@@ -424,7 +428,7 @@ async fn vectors_come_from_other_servers_too() {
     let back = embedding(|| FakeOptions::embedding_only(Pooling::Mean));
     let address = serve(llmsrv_server::router(&back.app)).await;
     let mut broken = upstream(peer(vec!["{\"data\":[]}"], Then::End).await, "x");
-    broken.weight = 1000; // it is asked first
+    broken.settings.weight = 1000; // it is asked first
     let front = front(vec![broken, upstream(address, "embedder")]);
     let body = |model: &str| json!({"model": model, "input": ["abc", "xy"]});
     for path in ["/api/embed", "/v1/embeddings"] {

@@ -1,12 +1,16 @@
 //! Images over HTTP, with the fake model: what is asked about them and what is refused.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use base64::Engine as _;
 use llmsrv_engine::{
     Loader,
     fake::{self, Answer, FakeOptions},
 };
+use llmsrv_server::Settings;
 use serde_json::{Value, json};
 
 use crate::host::{Host, host, host_loading, host_with, settings};
@@ -164,10 +168,23 @@ async fn truncation_drops_whole_images() {
     assert_eq!(status, 400, "{answer}");
 }
 
-/// Files that hold their encoder are told apart by their architecture and a key.
+/// Whether the loader knows the encoder in a file is asked of it, where a file has one.
 #[tokio::test]
 async fn models_with_an_encoder_in_their_file_see() {
-    let host = host();
+    let knows = |path: &Path| {
+        let file = llmsrv_gguf::GgufFile::open(path).unwrap();
+        let architecture = file.metadata().architecture().unwrap();
+        assert_ne!(
+            architecture, "plain",
+            "files without an encoder are not asked about"
+        );
+        architecture == "seeing"
+    };
+    let settings = Settings {
+        sees: Some(knows),
+        ..settings()
+    };
+    let host = host_with(settings, FakeOptions::default);
     let sees = async |architecture: &str, layers: Option<u32>| {
         let mut metadata = llmsrv_gguf::Metadata::new();
         metadata.set("general.architecture", architecture);
@@ -178,17 +195,24 @@ async fn models_with_an_encoder_in_their_file_see() {
             metadata.set(format!("{architecture}.vision.block_count"), layers);
         }
         let file = llmsrv_gguf::Writer::new(metadata).to_bytes().unwrap();
-        let name = format!("within-{architecture}-{}", layers.is_some());
+        let name = format!("within-{architecture}");
         host.put(&name, &file);
         let (_, shown) = host.post("/api/show", json!({"model": name})).await;
-        let capabilities = shown["capabilities"].as_array().unwrap();
-        capabilities.contains(&json!("vision"))
+        let listed = host.get("/api/tags").await;
+        let listed = listed["models"].as_array().unwrap();
+        let listed = listed
+            .iter()
+            .find(|it| it["name"] == format!("{name}:latest"));
+        let of = |shown: &Value| {
+            let capabilities = shown["capabilities"].as_array().unwrap();
+            capabilities.contains(&json!("vision"))
+        };
+        assert_eq!(of(&shown), of(listed.unwrap()), "{architecture}");
+        of(&shown)
     };
-    for architecture in ["gemma3", "gemma4", "qwen25vl", "mistral3", "glmocr"] {
-        assert!(sees(architecture, Some(2)).await, "{architecture}");
-        assert!(!sees(architecture, None).await, "{architecture}");
-    }
-    assert!(!sees("mllama", Some(2)).await);
+    assert!(sees("seeing", Some(2)).await);
+    assert!(!sees("blind", Some(2)).await);
+    assert!(!sees("plain", None).await);
 }
 
 #[tokio::test]

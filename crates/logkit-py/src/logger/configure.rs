@@ -15,8 +15,9 @@ use pyo3::{
 use super::{
     Core, Logger,
     settings::{self, Settings},
+    target,
 };
-use crate::{site::Redaction, target};
+use crate::redaction::Redaction;
 
 /// Variables start with that unless another start is named.
 const PREFIX: &str = "LOGKIT_";

@@ -20,14 +20,15 @@ use pyo3::prelude::*;
 use super::{
     console::{Console, Route},
     settings::Settings,
+    target::Live,
 };
 use crate::{
-    context, lifecycle,
-    live::{Tree, log_entry},
+    context,
+    entry::log_entry,
+    redaction::Redaction,
     render::Renderer,
-    sinks::{Place, place},
-    site::Redaction,
-    target::Live,
+    sinks::{Place, live::Tree, place},
+    watched,
 };
 
 /// A logger as Python sees it, around a native one.
@@ -107,7 +108,7 @@ impl Core {
                 builder
             };
             let native = py.detach(|| settings.describe(journal).after_fork(describe).build());
-            lifecycle::watch(&native);
+            watched::watch(&native);
             Core {
                 native,
                 redaction: settings.redaction.clone(),
@@ -128,7 +129,7 @@ impl Core {
             core.add_sink(sink)?;
         }
         py.detach(|| core.native.recover());
-        lifecycle::watch_core(&core);
+        watch(&core);
         Ok(core)
     }
 
@@ -386,4 +387,18 @@ impl Drop for Core {
             end();
         }
     }
+}
+
+static CORES: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
+
+/// Remembers a logger whose sinks written in Python are to be closed before the process ends.
+fn watch(core: &Arc<Core>) {
+    let mut cores = CORES.lock();
+    cores.retain(|core| core.strong_count() > 0);
+    cores.push(Arc::downgrade(core));
+}
+
+/// Returns the loggers there are.
+pub(crate) fn cores() -> Vec<Arc<Core>> {
+    CORES.lock().iter().filter_map(Weak::upgrade).collect()
 }

@@ -9,7 +9,7 @@ use logkit::{
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyString};
 
 use super::console::NativeConsole;
-use crate::site::Redaction;
+use crate::redaction::Redaction;
 
 /// Memory that waiting entries may take.
 const MAX_BYTES: usize = 64 << 20;

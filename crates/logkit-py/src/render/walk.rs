@@ -13,7 +13,10 @@ use pyo3::{
     },
 };
 
-use super::{Plan, Renderer, Treatment, leaf::MAX_BINARY, names::type_name, out::Out};
+use super::{
+    Plan, Renderer, Treatment, interrupt::pass_on_interrupt, leaf::MAX_BINARY, names::type_name,
+    out::Out,
+};
 
 /// What stands for a secret.
 const BLANK: &str = "'***REDACTED***'";
@@ -291,7 +294,7 @@ impl<'r> Walk<'r> {
     #[cold]
     pub(super) fn failed(&mut self, py: Python<'_>, error: &PyErr) {
         let value = error.value(py);
-        crate::traceback::pass_on_interrupt(value.as_any());
+        pass_on_interrupt(value.as_any());
         let message = text_of(value.as_any()).unwrap_or_default();
         let message = match &self.renderer.redactor {
             Some(redactor) => redactor.redact_string(&message).into_owned(),

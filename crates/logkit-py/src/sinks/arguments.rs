@@ -14,12 +14,12 @@ use pyo3::{
     types::{PyBool, PyDelta, PyDeltaAccess, PyString},
 };
 
+use super::live::notice;
 use super::{
     Child,
     handle::{Made, Making, Recipe, Traits},
     tee::Tee,
 };
-use crate::live::notice;
 
 /// The settings of this process; those that cannot be read are told of and left aside.
 pub(crate) fn settings() -> Option<LogkitConfig> {

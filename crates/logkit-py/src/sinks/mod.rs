@@ -5,6 +5,7 @@ mod arguments;
 mod files;
 mod gate;
 mod handle;
+pub(crate) mod live;
 mod metrics;
 mod model;
 mod native;
@@ -19,8 +20,8 @@ use std::{borrow::Cow, sync::Arc};
 use logkit::{Durability, Entry, Sink, SinkError, StatsSource, Update};
 use pyo3::prelude::*;
 
-use crate::live::{Held, Object, ObjectSink, Tree, run_on_writer};
 use handle::{Handle, Share, Traits};
+use live::{Held, Object, ObjectSink, Tree, run_on_writer};
 use native::NativeSink;
 
 pub(crate) use gate::{ForkPause, before_fork};

@@ -6,13 +6,13 @@ use llmsrv_config::Secret;
 use logkit::{LlmOptions, LlmServers, OnAnalysis, Sink};
 use pyo3::{exceptions::PyValueError, prelude::*};
 
+use super::live::{Action, later};
 use super::{
     arguments as given,
     handle::{Made, Traits},
     native::{Draft, NativeSink},
     plain::Nothing,
 };
-use crate::live::{Action, later};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<LlmSink>()

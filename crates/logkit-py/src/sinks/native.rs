@@ -14,12 +14,13 @@ use pyo3::{
     prelude::*,
 };
 
+use super::live::{Context, Held, Tree, is_draining_on_writer};
 use super::{
     Child, Root,
     handle::{Handle, Recipe, Traits},
     in_sinks,
 };
-use crate::live::{Context, Held, Tree, entry_of, is_draining_on_writer};
+use crate::entry::entry_of;
 
 /// How long a caller waits until its entry is written.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -154,7 +155,7 @@ impl NativeSink {
                     .sink(Root::new(&child))
             };
             let logger = describe().after_fork(describe).build();
-            crate::lifecycle::watch(&logger);
+            crate::watched::watch(&logger);
             Own::Logger(logger)
         })
     }

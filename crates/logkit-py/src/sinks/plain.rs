@@ -5,12 +5,12 @@ use std::{borrow::Cow, io};
 use logkit::{ConsoleSink, Entry, Sink, SinkError, TerminalForm};
 use pyo3::{exceptions::PyValueError, intern, prelude::*};
 
+use super::live::{Action, later};
 use super::{
     arguments as given,
     handle::{Made, Traits},
     native::{Draft, NativeSink},
 };
-use crate::live::{Action, later};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TerminalSink>()?;

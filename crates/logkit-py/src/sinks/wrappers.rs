@@ -9,12 +9,12 @@ use pyo3::{
     types::PyDict,
 };
 
+use super::live::{Router, RouterPort};
 use super::{
     Child, arguments as given,
     handle::{Made, Traits},
     native::{Draft, NativeSink},
 };
-use crate::live::{Router, RouterPort};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<EnvTagger>()?;

@@ -8,8 +8,8 @@ use logkit_proto::v1::{LogEntry, LogRequest, QueryRequest, Record};
 use serde_json::{Map, Value};
 
 use crate::{
-    call::{Call, args_of, cut, output_of},
-    parse::{moment, words},
+    call::{Call, args_of, cut, moment, output_of},
+    parse::words,
 };
 
 const DEFAULT_LIMIT: usize = 50;

@@ -10,6 +10,7 @@ use axum::{
 };
 use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
 use http::{HeaderMap, StatusCode, header};
+use http_front::strip_bearer;
 use logkit::{Entry, query::Filter};
 use logkit_proto::{
     codec::ENTRY_BYTES,
@@ -26,7 +27,7 @@ use tonic::{
 
 use crate::{
     body::{Share, read_message},
-    guard::{Guard, strip_bearer},
+    guard::Guard,
     metrics::Metrics,
     refusal::Refusal,
     store::{Pending, Store, StoreError},
@@ -109,7 +110,9 @@ async fn enter(
 fn has_key(guard: &Guard, headers: &HeaderMap) -> bool {
     let mut names = ["authorization", "x-api-key"].iter();
     let given = names.find_map(|name| headers.get(*name));
-    given.is_some_and(|value| guard.is_key(strip_bearer(value.as_bytes())))
+    // Metadata needs no scheme.
+    let key = |value: &[u8]| guard.is_key(strip_bearer(value).unwrap_or(value));
+    given.is_some_and(|value| key(value.as_bytes()))
 }
 
 fn refused(refusal: &Refusal) -> Status {

@@ -5,78 +5,47 @@ mod read;
 mod stream;
 mod write;
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use axum::{
     Router,
+    body::Body,
     extract::{Request, State},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http_front::MinRateBody;
+use logkit::MetricsFormat;
 use serde_json::json;
-use tokio::sync::{Semaphore, watch};
 
 use crate::{
-    guard::Guard,
-    metrics::{self, Metrics},
-    otlp,
+    app::App,
+    metrics, otlp,
     refusal::{Refusal, json_answer},
-    store::Store,
 };
 
-/// What every handler may need; cheap to clone.
-#[derive(Clone)]
-pub(crate) struct App {
-    pub(crate) store: Store,
-    pub(crate) guard: Arc<Guard>,
-    pub(crate) metrics: Arc<Metrics>,
-    /// Streams that may run at the same time.
-    streams: Arc<Semaphore>,
-    pub(crate) stopping: watch::Receiver<bool>,
-}
-
-/// Streams at the same time.
-const MAX_STREAMS: usize = 256;
-
-impl App {
-    pub(crate) fn new(
-        store: Store,
-        guard: Arc<Guard>,
-        metrics: Arc<Metrics>,
-        stopping: watch::Receiver<bool>,
-    ) -> App {
-        App {
-            store,
-            guard,
-            metrics,
-            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
-            stopping,
-        }
-    }
-
-    /// The routes. `openapi.json` describes each; a test compares.
-    pub(crate) fn router(self) -> Router {
-        Router::new()
-            .route("/log", post(write::single))
-            .route("/log/batch", post(write::batch))
-            .route("/logs", get(read::logs))
-            .route("/logs/stream", get(stream::logs))
-            .route("/logs/{id}", get(read::one))
-            .route("/health", get(health))
-            .route("/metrics", get(metrics::text))
-            .route("/openapi.json", get(page::openapi))
-            .route("/v1/logs", post(otlp::logs))
-            .route("/v1/traces", post(otlp::traces))
-            .route("/", get(page::page))
-            .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "Not Found") })
-            .method_not_allowed_fallback(|| async {
-                Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
-            })
-            .layer(middleware::from_fn_with_state(self.clone(), watched))
-            .with_state(self)
-    }
+/// The routes. `openapi.json` describes each; a test compares.
+pub(crate) fn router(app: App) -> Router {
+    Router::new()
+        .route("/log", post(write::single))
+        .route("/log/batch", post(write::batch))
+        .route("/logs", get(read::logs))
+        .route("/logs/stream", get(stream::logs))
+        .route("/logs/{id}", get(read::one))
+        .route("/health", get(health))
+        .route("/metrics", get(figures))
+        .route("/openapi.json", get(page::openapi))
+        .route("/v1/logs", post(otlp::logs))
+        .route("/v1/traces", post(otlp::traces))
+        .route("/", get(page::page))
+        .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "Not Found") })
+        .method_not_allowed_fallback(|| async {
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
+        })
+        .layer(middleware::from_fn_with_state(app.clone(), watched))
+        .with_state(app)
 }
 
 /// Lets in who may come in, and counts.
@@ -95,7 +64,11 @@ async fn watched(State(app): State<App>, request: Request, next: Next) -> Respon
         Ok(_) if !is_open(route) && !app.guard.knows(request.headers()) => {
             Refusal::no_key().into_response()
         }
-        Ok(_) => next.run(request).await,
+        Ok(_) => {
+            let waits = request.headers().contains_key(header::EXPECT);
+            let request = request.map(|body| Body::new(MinRateBody::new(body, waits)));
+            next.run(request).await
+        }
     };
     let headers = response.headers_mut();
     headers.insert(
@@ -135,7 +108,7 @@ fn preflight() -> Response {
         .into_response()
 }
 
-async fn health(State(app): State<App>, headers: http::HeaderMap) -> Response {
+async fn health(State(app): State<App>, headers: HeaderMap) -> Response {
     let failing = app.store.is_failing();
     let mut body = json!({ "status": if failing { "failing" } else { "ok" } });
     if app.guard.knows(&headers) {
@@ -148,3 +121,22 @@ async fn health(State(app): State<App>, headers: http::HeaderMap) -> Response {
     };
     (status, json_answer(&body)).into_response()
 }
+
+/// `GET /metrics`
+async fn figures(State(app): State<App>, headers: HeaderMap) -> Response {
+    let wants_open = headers.get(header::ACCEPT).is_some_and(|accept| {
+        let accept = accept.as_bytes();
+        accept
+            .windows(OPEN_METRICS.len())
+            .any(|part| part == OPEN_METRICS)
+    });
+    let format = if wants_open {
+        MetricsFormat::OpenMetrics
+    } else {
+        MetricsFormat::Prometheus
+    };
+    let page = app.metrics.page(&app.store, format);
+    ([(header::CONTENT_TYPE, format.content_type())], page).into_response()
+}
+
+const OPEN_METRICS: &[u8] = b"application/openmetrics-text";

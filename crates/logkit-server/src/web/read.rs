@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::App;
 use crate::{
-    call::row_json,
-    parse::{moment, words},
+    call::{moment, row_json},
+    parse::words,
     refusal::{Detail, Refusal, json_answer},
 };
 

@@ -1,5 +1,7 @@
 //! Keys, pages of other origins, TLS, and what the owner is told.
 
+use std::time::{Duration, Instant};
+
 use logkit_proto::{
     tonic::{Code, Request},
     v1::LogRequest,
@@ -89,8 +91,13 @@ async fn grpc_asks_for_the_key_too() {
 
 #[tokio::test]
 async fn pages_of_other_origins_may_call_only_if_allowed() {
-    let server =
-        start(|settings| settings.cors_origins = vec!["https://ours.example".into()]).await;
+    let server = start(|settings| {
+        settings.cors_origins = vec![
+            "https://ours.example".into(),
+            "https://*.wild.example".into(),
+        ];
+    })
+    .await;
     let post = |origin: &str| {
         let request = server
             .client
@@ -109,6 +116,8 @@ async fn pages_of_other_origins_may_call_only_if_allowed() {
         ours.header("access-control-allow-origin"),
         "https://ours.example"
     );
+    let wild = server.send(post("https://a.wild.example")).await;
+    assert_eq!(wild.status, 200);
     let preflight = server
         .client
         .request(reqwest::Method::OPTIONS, server.url("/log"))
@@ -127,7 +136,7 @@ async fn pages_of_other_origins_may_call_only_if_allowed() {
         .get(server.url("/logs"))
         .header("host", "evil.example");
     assert_eq!(server.send(rebound).await.status, 403);
-    assert_eq!(server.rows().len(), 2);
+    assert_eq!(server.rows().len(), 3);
 }
 
 #[tokio::test]
@@ -216,14 +225,32 @@ async fn everything_works_over_tls() {
         .unwrap();
     assert_eq!(response.status(), 200);
     assert_eq!(response.version(), reqwest::Version::HTTP_2);
-    assert!(
-        server
-            .client
-            .get(server.url("/health"))
-            .send()
-            .await
-            .is_err()
-    );
+    // Plain http is told what is wrong.
+    let plain = server.get("/health").await;
+    assert_eq!(plain.status, 400);
+    assert!(plain.text.contains("https only"), "{}", plain.text);
+
+    // Another certificate is taken up, one that cannot be used is not.
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(&files.certificate, "no certificate").unwrap();
+    std::fs::write(&files.key, other.signing_key.serialize_pem()).unwrap();
+    let fresh = || {
+        let trusted = reqwest::Certificate::from_pem(other.cert.pem().as_bytes()).unwrap();
+        reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only([trusted])
+            .resolve("localhost", server.server.bound().http)
+            .build()
+            .unwrap()
+    };
+    assert!(fresh().get(&url).send().await.is_err());
+    std::fs::write(&files.certificate, other.cert.pem()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fresh().get(&url).send().await.is_err() {
+        assert!(Instant::now() < deadline, "the new certificate is used");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(client.get(&url).send().await.unwrap().status(), 405);
 
     std::fs::write(&files.key, "no key").unwrap();
     let settings = Settings {

@@ -7,8 +7,8 @@ use std::{
     path::Path,
 };
 
-use super::file::{KEPT_BYTES, LogFile, Rotation, io_error};
-use crate::{Entry, Sink, SinkError};
+use super::file::{KEPT_BYTES, LogFile, Rotation};
+use crate::{Entry, Sink, SinkError, files::io_error};
 
 /// Adds rows to a file of comma-separated values.
 #[derive(Debug)]

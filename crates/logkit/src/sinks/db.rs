@@ -9,8 +9,8 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
-use super::{file::private, open::Open};
-use crate::{Durability, Entry, Level, Sink, SinkError, Timestamp, Update};
+use super::open::Open;
+use crate::{Column, Durability, Entry, Level, Sink, SinkError, Timestamp, Update, files::private};
 
 /// Version of the schema, in `PRAGMA user_version`; it only ever grows by additions.
 pub(crate) const SCHEMA_VERSION: i64 = 1;
@@ -351,51 +351,28 @@ fn migrate(connection: &Connection, table: &str) -> rusqlite::Result<()> {
 
 fn insert_one(statement: &mut rusqlite::Statement<'_>, entry: &Entry) -> rusqlite::Result<()> {
     let mut at = 0;
-    let mut bind = |statement: &mut rusqlite::Statement<'_>, text: &str| {
+    for (_, value) in entry.columns() {
+        at += 1;
+        match value {
+            Column::Time(time) => time.with_iso(|text| statement.raw_bind_parameter(at, text))?,
+            Column::Level(level) => statement.raw_bind_parameter(at, level.as_str())?,
+            Column::Text(text) => statement.raw_bind_parameter(at, &**text)?,
+            Column::Number(number) => statement.raw_bind_parameter(at, number)?,
+        }
+    }
+    let mut bind = |text: &str| {
         at += 1;
         statement.raw_bind_parameter(at, text)
     };
-    entry.timestamp.with_iso(|text| bind(statement, text))?;
-    bind(statement, entry.level.as_str())?;
-    for text in [
-        &entry.function_name,
-        &entry.module,
-        &entry.args,
-        &entry.kwargs,
-        &entry.arg_types,
-        &entry.kwarg_types,
-        &entry.return_value,
-        &entry.return_type,
-        &entry.exception,
-        &entry.exception_type,
-        &entry.traceback,
-    ] {
-        bind(statement, text)?;
-    }
-    statement.raw_bind_parameter(14, entry.duration_ms)?;
-    at = 14;
-    let mut bind = |statement: &mut rusqlite::Statement<'_>, text: &str| {
-        at += 1;
-        statement.raw_bind_parameter(at, text)
-    };
-    for text in [
-        &entry.environment,
-        &entry.trace_id,
-        &entry.version,
-        &entry.llm_analysis,
-    ] {
-        bind(statement, text)?;
-    }
     if entry.extra.is_empty() {
-        bind(statement, "")?;
+        bind("")?;
     } else {
-        let extra = serde_json::to_string(&entry.extra).unwrap_or_default();
-        bind(statement, &extra)?;
+        bind(&serde_json::to_string(&entry.extra).unwrap_or_default())?;
     }
     for id in [entry.span_id, entry.parent_id] {
         match id {
-            Some(id) => bind(statement, &id.to_string())?,
-            None => bind(statement, "")?,
+            Some(id) => bind(&id.to_string())?,
+            None => bind("")?,
         }
     }
     statement.raw_execute()?;

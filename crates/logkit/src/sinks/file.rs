@@ -7,7 +7,10 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use crate::{SinkError, Timestamp};
+use crate::{
+    SinkError, Timestamp,
+    files::{io_error, private},
+};
 
 /// What the buffer of a sink keeps of its memory between batches.
 pub(super) const KEPT_BYTES: usize = 1 << 20;
@@ -159,22 +162,8 @@ impl LogFile {
     }
 }
 
-pub(crate) fn io_error(path: &Path, source: io::Error) -> SinkError {
-    SinkError::Io {
-        path: path.to_owned(),
-        source,
-    }
-}
-
 fn append_to(path: &Path) -> io::Result<File> {
     private(OpenOptions::new().create(true).append(true)).open(path)
-}
-
-/// Entries may hold what is nobody else's business: a file that is made is for its owner alone.
-pub(crate) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
-    options
 }
 
 fn remove(path: &Path) -> io::Result<()> {

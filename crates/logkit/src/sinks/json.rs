@@ -1,11 +1,15 @@
 //! JSON Lines: one object for each entry.
 
-use std::{borrow::Cow, io::Write, path::Path};
+use std::{borrow::Cow, path::Path};
 
 use serde_json::{Map, Value};
 
 use super::file::{KEPT_BYTES, LogFile, Rotation};
-use crate::{Entry, Sink, SinkError, Text, repr};
+use crate::{
+    Entry, Sink, SinkError,
+    json_line::{self, write_value},
+    repr,
+};
 
 /// Adds JSON objects to a file.
 #[derive(Debug)]
@@ -79,7 +83,7 @@ impl Sink for JsonSink {
         self.buffer.clear();
         for entry in entries {
             match self.form {
-                JsonForm::Lines => write_line(&mut self.buffer, entry),
+                JsonForm::Lines => json_line::write(&mut self.buffer, entry),
                 JsonForm::Pretty => {
                     let map = Value::Object(entry.as_json());
                     // Writing to memory does not fail.
@@ -102,56 +106,6 @@ impl Sink for JsonSink {
     }
 }
 
-/// The columns in order, then `extra`; the same as [`Entry::as_json`], without making a map.
-pub(crate) fn write_line(out: &mut Vec<u8>, entry: &Entry) {
-    out.extend_from_slice(b"{\"timestamp\":\"");
-    entry
-        .timestamp
-        .with_iso(|text| out.extend_from_slice(text.as_bytes()));
-    out.extend_from_slice(b"\",\"level\":");
-    write_text(out, entry.level.as_str());
-    let put = |out: &mut Vec<u8>, name: &str, text: &Text| {
-        out.extend_from_slice(b",\"");
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(b"\":");
-        write_text(out, text);
-    };
-    for (name, text) in [
-        ("function_name", &entry.function_name),
-        ("module", &entry.module),
-        ("args", &entry.args),
-        ("kwargs", &entry.kwargs),
-        ("arg_types", &entry.arg_types),
-        ("kwarg_types", &entry.kwarg_types),
-        ("return_value", &entry.return_value),
-        ("return_type", &entry.return_type),
-        ("exception", &entry.exception),
-        ("exception_type", &entry.exception_type),
-        ("traceback", &entry.traceback),
-    ] {
-        put(out, name, text);
-    }
-    out.extend_from_slice(b",\"duration_ms\":");
-    match entry.duration_ms.filter(|ms| ms.is_finite()) {
-        // Writing to memory does not fail.
-        Some(ms) => drop(serde_json::to_writer(&mut *out, &ms)),
-        None => out.extend_from_slice(b"null"),
-    }
-    for (name, text) in [
-        ("environment", &entry.environment),
-        ("trace_id", &entry.trace_id),
-        ("version", &entry.version),
-        ("llm_analysis", &entry.llm_analysis),
-    ] {
-        put(out, name, text);
-    }
-    if entry.has_extra() {
-        out.extend_from_slice(b",\"extra\":");
-        write_value(out, entry.full_extra());
-    }
-    out.push(b'}');
-}
-
 fn typed(entry: &Entry) -> Map<String, Value> {
     let mut map = entry.as_json();
     for name in ["args", "kwargs", "return_value"] {
@@ -162,21 +116,4 @@ fn typed(entry: &Entry) -> Map<String, Value> {
         }
     }
     map
-}
-
-fn write_value(out: &mut Vec<u8>, map: Map<String, Value>) {
-    let _ = serde_json::to_writer(out, &Value::Object(map));
-}
-
-fn write_text(out: &mut Vec<u8>, text: &str) {
-    let plain = text
-        .bytes()
-        .all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\');
-    if plain {
-        out.push(b'"');
-        let _ = out.write_all(text.as_bytes());
-        out.push(b'"');
-    } else {
-        let _ = serde_json::to_writer(out, text);
-    }
 }

@@ -1,8 +1,8 @@
 //! Keeps quiet until something goes wrong.
 
-use std::{borrow::Cow, collections::VecDeque};
+use std::collections::VecDeque;
 
-use crate::{Entry, Level, Sink, SinkError, StatsSource, Update};
+use crate::{Entry, Level, Sink, SinkError, sink::pass_on};
 
 /// Holds the last entries in memory; an error hands them on, and then itself.
 pub struct RingBufferSink {
@@ -76,31 +76,5 @@ impl Sink for RingBufferSink {
         self.delegate.write_batch(&out)
     }
 
-    fn attach(&mut self, stats: &StatsSource) {
-        self.delegate.attach(stats);
-    }
-
-    fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
-        self.delegate.update(id, update)
-    }
-
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        self.delegate.poll()
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.delegate.flush()
-    }
-
-    fn release(&mut self) -> Result<(), SinkError> {
-        self.delegate.release()
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.delegate.close()
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        self.delegate.name()
-    }
+    pass_on!(delegate: update attach poll flush release close name);
 }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use crate::{Entry, Sink, SinkError, StatsSource, Update};
+use crate::{Entry, Sink, SinkError, sink::pass_on};
 
 /// Compares each call with the last one of the same function and arguments; if the version and the
 /// outcome differ, `extra` gets `version_diff`, `prev_version` and `prev_return`. With a store the
@@ -156,30 +156,6 @@ impl Sink for DiffTracker {
         self.delegate.write_held(entries)
     }
 
-    fn can_update(&self) -> bool {
-        self.delegate.can_update()
-    }
-
-    fn attach(&mut self, stats: &StatsSource) {
-        self.delegate.attach(stats);
-    }
-
-    fn first_id(&self) -> Option<i64> {
-        self.delegate.first_id()
-    }
-
-    fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
-        self.delegate.update(id, update)
-    }
-
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        self.delegate.poll()
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.delegate.flush()
-    }
-
     fn release(&mut self) -> Result<(), SinkError> {
         #[cfg(feature = "db")]
         if let Some(store) = &mut self.store {
@@ -188,13 +164,7 @@ impl Sink for DiffTracker {
         self.delegate.release()
     }
 
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.delegate.close()
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        self.delegate.name()
-    }
+    pass_on!(delegate: first_id update can_update attach poll flush close name);
 }
 
 /// What came of a call.

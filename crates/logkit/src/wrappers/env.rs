@@ -1,8 +1,6 @@
 //! Says where an entry comes from.
 
-use std::borrow::Cow;
-
-use crate::{Entry, Sink, SinkError, StatsSource, Tags, Update};
+use crate::{Entry, Sink, SinkError, Tags, sink::pass_on};
 
 /// Fills the empty tags of entries on their way to another sink. A logger with
 /// [`Builder::tags`](crate::Builder::tags) does the same for all its sinks without copying.
@@ -42,39 +40,5 @@ impl Sink for EnvTagger {
         self.delegate.write_held(&tagged)
     }
 
-    fn can_update(&self) -> bool {
-        self.delegate.can_update()
-    }
-
-    fn attach(&mut self, stats: &StatsSource) {
-        self.delegate.attach(stats);
-    }
-
-    fn first_id(&self) -> Option<i64> {
-        self.delegate.first_id()
-    }
-
-    fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
-        self.delegate.update(id, update)
-    }
-
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        self.delegate.poll()
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.delegate.flush()
-    }
-
-    fn release(&mut self) -> Result<(), SinkError> {
-        self.delegate.release()
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.delegate.close()
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        self.delegate.name()
-    }
+    pass_on!(delegate: first_id update can_update attach poll flush release close name);
 }

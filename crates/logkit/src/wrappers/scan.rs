@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{Entry, Sink, SinkError, StatsSource, Update, scan_entry_for_injection};
+use crate::{Entry, Sink, SinkError, scan_entry_for_injection, sink::pass_on};
 
 /// Sets `extra.prompt_injection` of entries in whose arguments or message a prompt injection is
 /// found. What a model explains is scanned already.
@@ -42,39 +42,5 @@ impl Sink for InjectionScanner {
         self.delegate.write_held(&marked(entries))
     }
 
-    fn can_update(&self) -> bool {
-        self.delegate.can_update()
-    }
-
-    fn attach(&mut self, stats: &StatsSource) {
-        self.delegate.attach(stats);
-    }
-
-    fn first_id(&self) -> Option<i64> {
-        self.delegate.first_id()
-    }
-
-    fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
-        self.delegate.update(id, update)
-    }
-
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        self.delegate.poll()
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.delegate.flush()
-    }
-
-    fn release(&mut self) -> Result<(), SinkError> {
-        self.delegate.release()
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.delegate.close()
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        self.delegate.name()
-    }
+    pass_on!(delegate: first_id update can_update attach poll flush release close name);
 }

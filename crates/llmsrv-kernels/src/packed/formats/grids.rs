@@ -18,9 +18,11 @@
 //! the upper one that of `4 + i`; where stretches are of 16 elements, the second vector has those from 8 on.
 
 use super::{
-    Excess, Format, Isa, Layout, Q8Block256, Quants, Sums, SuperBlockQuants, long_block, nibbles,
-    three_bits, two_bits,
+    Format, Isa, Layout, Quants, Sums,
+    blocks::nibbles,
+    super_blocks::{Excess, SuperBlockQuants, long_block, long_formats, three_bits, two_bits},
 };
+use crate::packed::activations::Q8Block256;
 use crate::quant::{GridFormat, Iq1M, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
 
 /// A type of which each element is a code that stands for a level.
@@ -166,3 +168,5 @@ impl SuperBlockQuants for IQ1S {
         }
     }
 }
+
+long_formats!(IQ1S);

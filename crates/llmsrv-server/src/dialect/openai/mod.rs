@@ -17,10 +17,10 @@ use crate::{error::ApiError, job::Job};
 
 /// Puts what both requests have into a job.
 fn common(fields: &mut Fields, job: &mut Job) -> Result<(), ApiError> {
-    job.options = parts::extra_options(fields)?;
+    let mut options = parts::extra_options(fields)?;
     let mut put = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
-            job.options.insert(name.to_owned(), value);
+            options.insert(name.to_owned(), value);
         }
     };
     // These two do not come from the model: clients of this dialect expect its own defaults.
@@ -37,7 +37,7 @@ fn common(fields: &mut Fields, job: &mut Job) -> Result<(), ApiError> {
         return Err(ApiError::bad_request("max_tokens must not be negative"));
     }
     put("num_predict", most.map(Value::from));
-    llmsrv_api::options::Options::default().merge(&job.options)?;
+    job.read_options(&options)?;
     job.n_answers = match fields.integer("n")?.map(usize::try_from) {
         None => 1,
         Some(Ok(n)) if (1..=MAX_ANSWERS).contains(&n) => n,

@@ -52,7 +52,7 @@ pub(crate) fn parse_response(mut fields: Fields) -> Result<(Job, ResponsesEncode
     let mut job = Job::new(model, Input::Chat { messages, tools });
     job.tool_choice = choice;
     job.parallel_calls = fields.bool("parallel_tool_calls")?.unwrap_or(true);
-    job.options = parts::extra_options(&mut fields)?;
+    let mut options = parts::extra_options(&mut fields)?;
     let temperature = fields.take("temperature").unwrap_or(json!(1.0));
     let top_p = fields.take("top_p");
     let max_output_tokens = fields.integer("max_output_tokens")?;
@@ -61,17 +61,16 @@ pub(crate) fn parse_response(mut fields: Fields) -> Result<(Job, ResponsesEncode
             "max_output_tokens must be at least 1",
         ));
     }
-    let options = [
+    for (name, value) in [
         ("temperature", Some(temperature.clone())),
         ("top_p", top_p.clone()),
         ("num_predict", max_output_tokens.map(Value::from)),
-    ];
-    for (name, value) in options {
+    ] {
         if let Some(value) = value {
-            job.options.insert(name.to_owned(), value);
+            options.insert(name.to_owned(), value);
         }
     }
-    llmsrv_api::options::Options::default().merge(&job.options)?;
+    job.read_options(&options)?;
     job.grammar = format.clone().map_or(Ok(None), grammar)?;
     job.think = effort.as_deref().map(parts::effort).transpose()?;
     job.keep_alive = native::keep_alive(&mut fields)?;

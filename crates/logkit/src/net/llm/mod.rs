@@ -18,7 +18,8 @@ use std::{
 };
 
 use crate::{
-    Entry, Level, Redactor, Sink, SinkError, Text, Update, net::fingerprint, wrappers::scan::marked,
+    Entry, Level, Redactor, Sink, SinkError, Text, Update, net::fingerprint, sink::pass_on,
+    wrappers::scan::marked,
 };
 use client::{Client, LlmError, Question};
 use pool::Pool;
@@ -348,22 +349,6 @@ impl Sink for LlmSink {
         outcome
     }
 
-    fn first_id(&self) -> Option<i64> {
-        self.sink.first_id()
-    }
-
-    fn can_update(&self) -> bool {
-        self.sink.can_update()
-    }
-
-    fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
-        self.sink.update(id, update)
-    }
-
-    fn attach(&mut self, stats: &crate::StatsSource) {
-        self.sink.attach(stats);
-    }
-
     fn poll(&mut self) -> Result<bool, SinkError> {
         let outcome = self.take_replies().and(self.release());
         let more = self.sink.poll()?;
@@ -372,10 +357,6 @@ impl Sink for LlmSink {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         self.take_replies().and(self.sink.flush())
-    }
-
-    fn release(&mut self) -> Result<(), SinkError> {
-        self.sink.release()
     }
 
     /// Waits for answers for four seconds; then every entry is written, with or without one.
@@ -404,6 +385,8 @@ impl Sink for LlmSink {
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed("llm")
     }
+
+    pass_on!(sink: first_id update can_update attach release);
 }
 
 impl fmt::Debug for LlmSink {

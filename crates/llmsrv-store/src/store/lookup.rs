@@ -114,8 +114,7 @@ impl Store {
                 },
             });
         };
-        self.facts
-            .complete(&mut config, weights, &self.blob_path(&weights.digest));
+        self.complete(&mut config, weights);
         let entry = ModelEntry {
             name: *name(),
             stands_for: None,
@@ -130,6 +129,17 @@ impl Store {
             manifest,
             bytes,
         }))
+    }
+
+    /// Fills in what only the header of the weights says.
+    pub(crate) fn complete(&self, config: &mut ModelConfig, weights: &Layer) {
+        if !config.is_incomplete() {
+            return;
+        }
+        let digest = &weights.digest;
+        if let Some(facts) = self.facts.of(digest, &self.blob_path(digest)) {
+            config.complete(&facts);
+        }
     }
 
     pub(crate) fn check_blobs(&self, manifest: &Manifest) -> Result<(), Error> {

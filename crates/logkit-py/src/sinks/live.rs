@@ -1,15 +1,12 @@
-//! Entries with the objects of the call, for sinks written in Python.
+//! Sinks written in Python: they get entries with the objects of the call.
 
-mod entry;
 mod held;
-mod json;
 mod object;
 mod pending;
 mod poller;
 mod router;
 mod tree;
 
-pub(crate) use entry::{entry_of, log_entry};
 pub(crate) use held::Held;
 pub(crate) use object::{Object, ObjectSink, notice};
 pub(crate) use pending::{Action, Context, is_draining_on_writer, later, run_on_writer};

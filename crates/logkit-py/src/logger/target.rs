@@ -14,11 +14,8 @@ use pyo3::{
     types::{PyDict, PyTuple},
 };
 
-use crate::{
-    live::log_entry,
-    logger::{Core, Logger},
-    site::Redaction,
-};
+use super::{Core, Logger};
+use crate::{entry::log_entry, redaction::Redaction};
 
 /// A logger.
 pub(crate) enum Target {

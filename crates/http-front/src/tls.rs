@@ -1,6 +1,6 @@
 //! TLS: a certificate that can be replaced while connections are open.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, path::PathBuf, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use rustls::{
@@ -25,7 +25,7 @@ pub enum TlsError {
     Key(String),
     /// They cannot be used together.
     #[error("the certificate and the key cannot be used: {0}")]
-    Pair(#[from] rustls::Error),
+    Pair(String),
 }
 
 /// The certificate of a server; clones share it.
@@ -50,6 +50,23 @@ impl Tls {
         Ok(())
     }
 
+    /// Uses what a certificate's files hold whenever that has changed, for ever. What cannot be used
+    /// is reported, and the old certificate stays.
+    pub async fn follow(self, mut files: PemFiles) -> Infallible {
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            look.tick().await;
+            let Some((certificates, key)) = files.changed().await else {
+                continue;
+            };
+            match self.replace(&certificates, &key) {
+                Ok(()) => tracing::info!("certificate read"),
+                Err(error) => tracing::error!(%error, "the old certificate stays"),
+            }
+        }
+    }
+
     /// Shakes hands with a client.
     pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let handshake = async {
@@ -70,6 +87,46 @@ impl Tls {
     }
 }
 
+/// The files of a certificate and its key, and what they held.
+pub struct PemFiles {
+    certificates: PathBuf,
+    key: PathBuf,
+    used: Option<Pair>,
+    seen: Option<Pair>,
+}
+
+/// Certificates and key, both in PEM form.
+type Pair = (Vec<u8>, Vec<u8>);
+
+impl PemFiles {
+    /// Names files of which `used` was read.
+    pub fn new(certificates: PathBuf, key: PathBuf, used: Pair) -> PemFiles {
+        PemFiles {
+            certificates,
+            key,
+            used: Some(used.clone()),
+            seen: Some(used),
+        }
+    }
+
+    /// Returns what the files hold if that is new. What is still being written, or a pair of which one
+    /// half is new, is not: it has to look the same twice.
+    async fn changed(&mut self) -> Option<Pair> {
+        let read = async {
+            let certificates = tokio::fs::read(&self.certificates).await.ok()?;
+            Some((certificates, tokio::fs::read(&self.key).await.ok()?))
+        };
+        let now = read.await;
+        let has_settled = now == self.seen;
+        self.seen = now;
+        if !has_settled || self.seen == self.used {
+            return None;
+        }
+        self.used.clone_from(&self.seen);
+        self.used.clone()
+    }
+}
+
 fn configure(certificates: &[u8], key: &[u8]) -> Result<ServerConfig, TlsError> {
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificates)
         .collect::<Result<_, _>>()
@@ -80,14 +137,17 @@ fn configure(certificates: &[u8], key: &[u8]) -> Result<ServerConfig, TlsError> 
     let key =
         PrivateKeyDer::from_pem_slice(key).map_err(|error| TlsError::Key(error.to_string()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
+    let config =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config =
+        config.and_then(|config| config.with_no_client_auth().with_single_cert(chain, key));
+    let mut config = config.map_err(|error| TlsError::Pair(error.to_string()))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
+/// How often files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const PLAIN_HTTP: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\

@@ -13,11 +13,11 @@ use logkit::{Entry, SinkError};
 use pyo3::{intern, prelude::*};
 
 use super::{
-    entry::{log_entry, write_back},
     held::{Held, Key},
     object::{self, Object},
     router::Router,
 };
+use crate::entry::{log_entry, write_back};
 
 /// Something to be done in Python.
 pub(crate) enum Action {

@@ -32,7 +32,7 @@ pub struct TempLevel {
 impl Drop for TempLevel {
     fn drop(&mut self) {
         self.logger.0.level.store(self.before, Relaxed);
-        crate::default::level_changed(&self.logger);
+        super::default::level_changed(&self.logger);
     }
 }
 

@@ -1,5 +1,7 @@
 //! `LogEntry` objects and the entries they stand for.
 
+mod json;
+
 use logkit::{Entry, Level, Text, Timestamp, repr};
 use pyo3::{
     exceptions::PyTypeError,
@@ -9,7 +11,6 @@ use pyo3::{
     types::{PyDateTime, PyDict, PyList, PyString, PyTuple, PyType, PyTzInfo},
 };
 
-use super::json;
 use crate::render::Renderer;
 
 /// Characters that a field has unless its entry says so.
@@ -99,7 +100,7 @@ fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 }
 
 /// Adds to a `LogEntry` what wrappers added to its entry.
-pub(super) fn write_back(live: &Bound<'_, PyAny>, entry: &Entry) -> PyResult<()> {
+pub(crate) fn write_back(live: &Bound<'_, PyAny>, entry: &Entry) -> PyResult<()> {
     let py = live.py();
     for (name, text) in [
         (intern!(py, "environment"), &entry.environment),

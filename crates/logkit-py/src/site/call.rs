@@ -13,11 +13,11 @@ use pyo3::{
     types::{PyDict, PyTuple},
 };
 
+use super::Site;
 use crate::{
     context::{self, Mark, Within},
+    logger::target::{Live, Target},
     render::{Renderer, type_name},
-    site::Site,
-    target::{Live, Target},
     traceback,
 };
 

@@ -1,0 +1,404 @@
+//! Positions, the cache of keys and values, and attention over it.
+
+use super::{Gpu, LANES, MOST_GROUPS, Scratch, Tensor, Vector, groups, mismatch, unsupported};
+use crate::{
+    Error,
+    recorder::{Access, Region},
+};
+
+/// Cosines and sines for all rows of a step.
+#[derive(Debug)]
+pub struct Angles {
+    tensor: Tensor,
+    n_pairs: usize,
+    interleaved: bool,
+}
+
+/// Keys and values in blocks of positions, for all layers, in f16.
+#[derive(Debug)]
+pub struct Cache {
+    /// Positions of a block.
+    block: usize,
+    n_blocks: usize,
+    /// Elements of the keys of a position in each layer, and the memory of keys and values.
+    layers: Vec<(usize, Option<[Region; 2]>)>,
+}
+
+/// Where the rows of a step are in their sequences, on the device.
+#[derive(Debug)]
+pub struct Step {
+    n_rows: usize,
+    memory: Scratch,
+    /// The most positions that a row sees.
+    deepest: usize,
+}
+
+/// A row of a step, for [`Gpu::step`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepRow {
+    /// Position in its sequence.
+    pub position: u32,
+    /// End of the positions that it sees.
+    pub end: u32,
+    /// Its sequence, an index into the tables.
+    pub sequence: usize,
+}
+
+/// Which elements of a head form a pair that is rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairs {
+    /// Neighbours.
+    Interleaved,
+    /// One of each half of what is rotated.
+    Halves,
+}
+
+/// Shapes of queries and keys in one layer, and how they meet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// Query heads, a multiple of `n_kv_heads`.
+    pub n_heads: usize,
+    /// Key and value heads.
+    pub n_kv_heads: usize,
+    /// Elements of a head; even, at most [`LARGEST_HEAD`].
+    pub head_dim: usize,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// Bounds the scores.
+    pub softcap: Option<f32>,
+    /// Positions that a query sees, its own included.
+    pub window: Option<usize>,
+    /// A query sees nothing behind itself, whatever end its row has.
+    pub causal: bool,
+}
+
+/// The most elements that a head may have.
+pub const LARGEST_HEAD: usize = 512;
+
+impl Gpu {
+    /// Puts cosines and sines, `[rows, pairs]` each, onto the device.
+    pub fn angles(
+        &mut self,
+        cos: &[f32],
+        sin: &[f32],
+        n_pairs: usize,
+        pairs: Pairs,
+    ) -> Result<Angles, Error> {
+        if cos.len() != sin.len() || n_pairs == 0 || !cos.len().is_multiple_of(n_pairs) {
+            return Err(mismatch("angles"));
+        }
+        let mut tensor = self.rows(&[cos, sin].concat(), n_pairs)?;
+        tensor.n_rows /= 2;
+        Ok(Angles {
+            tensor,
+            n_pairs,
+            interleaved: pairs == Pairs::Interleaved,
+        })
+    }
+
+    /// Rotates every head of `head_dim` elements.
+    pub fn rotate(
+        &mut self,
+        x: &mut Tensor,
+        angles: &Angles,
+        head_dim: usize,
+    ) -> Result<(), Error> {
+        let fits = head_dim > 0
+            && x.width.is_multiple_of(head_dim)
+            && 2 * angles.n_pairs <= head_dim
+            && angles.tensor.n_rows == x.n_rows;
+        if !fits {
+            return Err(mismatch("a rotation"));
+        }
+        let n_heads = x.width / head_dim;
+        let params = [
+            x.n_rows as u32,
+            n_heads as u32,
+            0,
+            head_dim as u32,
+            angles.n_pairs as u32,
+            angles.flags(),
+            0,
+            0,
+            0,
+            0,
+        ];
+        let n = x.n_rows * n_heads * angles.n_pairs;
+        let [across, down] = groups(n.div_ceil(LANES));
+        let bindings = [x.write(), angles.read()];
+        self.recorder
+            .dispatch("rotate", &bindings, &params, [across, down, 1], n as u64)
+    }
+
+    /// Makes a KV cache without blocks. `widths` are the elements of the keys of a position in each layer, even.
+    pub fn cache(&self, block: usize, widths: &[usize]) -> Result<Cache, Error> {
+        if block == 0 || widths.iter().any(|width| !width.is_multiple_of(2)) {
+            return Err(unsupported("keys of an odd number of elements".into()));
+        }
+        Ok(Cache {
+            block,
+            n_blocks: 0,
+            layers: widths.iter().map(|width| (*width, None)).collect(),
+        })
+    }
+
+    /// Makes room for blocks `0..n_blocks` and keeps those that exist.
+    pub fn reserve(&mut self, cache: &mut Cache, n_blocks: usize) -> Result<(), Error> {
+        if n_blocks <= cache.n_blocks {
+            return Ok(());
+        }
+        let bytes = |width: usize, n_blocks: usize| (n_blocks * cache.block * width * 2) as u64;
+        for (width, _) in &cache.layers {
+            if bytes(*width, n_blocks) > self.recorder.max_binding() {
+                return Err(Error::OutOfMemory {
+                    device: self.device().name.clone(),
+                    needed_bytes: bytes(*width, n_blocks),
+                    free_bytes: self.recorder.max_binding(),
+                });
+            }
+        }
+        let n_before = cache.n_blocks;
+        let sizes: Vec<(u64, u64)> = cache
+            .layers
+            .iter()
+            .map(|(width, _)| (bytes(*width, n_before), bytes(*width, n_blocks)))
+            .collect();
+        // One layer after another, so that no more than one exists twice. A layer that is longer than the others
+        // because a later one found no memory does no harm.
+        for ((_, memory), (old_bytes, new_bytes)) in cache.layers.iter_mut().zip(sizes) {
+            if memory.is_some_and(|[keys, _]| keys.bytes >= new_bytes) {
+                continue;
+            }
+            let keys = self.recorder.allocate(new_bytes)?;
+            let values = match self.recorder.allocate(new_bytes) {
+                Ok(values) => values,
+                Err(error) => {
+                    self.recorder.free(&[keys])?;
+                    return Err(error);
+                }
+            };
+            let [keys, values] = [keys, values].map(|buffer| Region {
+                buffer,
+                start: 0,
+                bytes: new_bytes,
+            });
+            if let Some(old) = *memory {
+                for (from, to) in old.into_iter().zip([keys, values]) {
+                    let kept = Region {
+                        bytes: old_bytes,
+                        ..from
+                    };
+                    self.recorder.copy(
+                        kept,
+                        Region {
+                            bytes: old_bytes,
+                            ..to
+                        },
+                    )?;
+                }
+                self.recorder.free(&old.map(|region| region.buffer))?;
+            }
+            *memory = Some([keys, values]);
+        }
+        cache.n_blocks = n_blocks;
+        Ok(())
+    }
+
+    /// Copies what is stored in a block, in all layers, to another one.
+    pub fn copy_block(&mut self, cache: &Cache, from: u32, to: u32) -> Result<(), Error> {
+        if from.max(to) as usize >= cache.n_blocks {
+            return Err(mismatch("a block"));
+        }
+        if from == to {
+            return Ok(());
+        }
+        for (width, memory) in &cache.layers {
+            let bytes = (cache.block * width * 2) as u64;
+            for region in memory.iter().flatten() {
+                let block = |id: u32| Region {
+                    start: u64::from(id) * bytes,
+                    bytes,
+                    ..*region
+                };
+                self.recorder.copy(block(from), block(to))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts onto the device where the rows of a step are: `tables` has the block ids of each sequence.
+    pub fn step(
+        &mut self,
+        cache: &Cache,
+        rows: &[StepRow],
+        tables: &[Vec<u32>],
+    ) -> Result<Step, Error> {
+        let mut starts = Vec::with_capacity(tables.len());
+        let mut next = rows.len() * 4;
+        for table in tables {
+            starts.push(next);
+            next += table.len();
+        }
+        let mut words: Vec<u32> = Vec::with_capacity(next);
+        let mut deepest = 0;
+        for row in rows {
+            let table = tables.get(row.sequence).zip(starts.get(row.sequence));
+            let block =
+                |table: &[u32], position: u32| table.get(position as usize / cache.block).copied();
+            let found = table.and_then(|(table, start)| {
+                let last = row.end.max(row.position + 1) - 1;
+                Some((start, block(table, row.position)?, block(table, last)?))
+            });
+            let Some((start, own, _)) = found else {
+                return Err(mismatch("a table of blocks"));
+            };
+            let slot = own * cache.block as u32 + row.position % cache.block as u32;
+            words.extend([row.position, row.end, *start as u32, slot]);
+            deepest = deepest.max(row.end as usize);
+        }
+        for table in tables {
+            if table.iter().any(|block| *block as usize >= cache.n_blocks) {
+                return Err(mismatch("a block"));
+            }
+            words.extend(table);
+        }
+        let memory = self.scratch(words.len().max(1) * 4)?;
+        self.recorder
+            .upload(bytemuck::cast_slice(&words), memory.region)?;
+        Ok(Step {
+            n_rows: rows.len(),
+            memory,
+            deepest,
+        })
+    }
+
+    /// Stores keys, rotated, and values of the rows of a step. `shape` is that of the layer.
+    pub fn store(
+        &mut self,
+        cache: &Cache,
+        layer: usize,
+        (key, value): (&Tensor, &Tensor),
+        angles: Option<&Angles>,
+        step: &Step,
+        shape: &Attention,
+    ) -> Result<(), Error> {
+        let [keys, values] = cache.memory(layer, shape)?;
+        let width = shape.n_kv_heads * shape.head_dim;
+        let has_rows = |x: &Tensor| x.width == width && x.n_rows == step.n_rows;
+        let turns = |angles: &Angles| {
+            2 * angles.n_pairs <= shape.head_dim && angles.tensor.n_rows == step.n_rows
+        };
+        if !has_rows(key) || !has_rows(value) || !angles.is_none_or(turns) {
+            return Err(mismatch("keys"));
+        }
+        let params = [
+            step.n_rows as u32,
+            shape.n_heads as u32,
+            shape.n_kv_heads as u32,
+            shape.head_dim as u32,
+            angles.map_or(0, |angles| angles.n_pairs as u32),
+            angles.map_or(0, Angles::flags),
+            0,
+            cache.block as u32,
+            0,
+            0,
+        ];
+        let bindings = [
+            Access::Write(keys),
+            // The kernel reads none where it is told so; a binding of something there must be.
+            angles.map_or(key.read(), Angles::read),
+            key.read(),
+            step.read(),
+            value.read(),
+            Access::Write(values),
+        ];
+        let n = step.n_rows * width / 2;
+        let [across, down] = groups(n.div_ceil(LANES));
+        self.recorder
+            .dispatch("store", &bindings, &params, [across, down, 1], n as u64)
+    }
+
+    /// Attends from every query to the stored positions of its sequence before its end. The score in `sinks` of each head
+    /// takes part in the softmax and has no value.
+    pub fn attend(
+        &mut self,
+        cache: &Cache,
+        layer: usize,
+        query: &Tensor,
+        sinks: Option<&Vector>,
+        step: &Step,
+        shape: &Attention,
+    ) -> Result<Tensor, Error> {
+        let [keys, values] = cache.memory(layer, shape)?;
+        let fits = query.width == shape.n_heads * shape.head_dim
+            && query.n_rows == step.n_rows
+            && shape.n_heads.is_multiple_of(shape.n_kv_heads)
+            && sinks.is_none_or(|sinks| sinks.len == shape.n_heads);
+        if !fits || shape.n_heads > MOST_GROUPS || step.n_rows > MOST_GROUPS {
+            return Err(mismatch("queries"));
+        }
+        let out = self.tensor(query.n_rows, query.width)?;
+        let params = [
+            step.n_rows as u32,
+            shape.n_heads as u32,
+            shape.n_kv_heads as u32,
+            shape.head_dim as u32,
+            0,
+            u32::from(sinks.is_some()) * 4 + u32::from(shape.causal) * 8,
+            shape
+                .window
+                .map_or(0, |window| u32::try_from(window).unwrap_or(0)),
+            cache.block as u32,
+            shape.scale.to_bits(),
+            shape.softcap.unwrap_or(0.0).to_bits(),
+        ];
+        let bindings = [
+            out.write(),
+            sinks.map_or(query.read(), |sinks| Access::Read(sinks.region)),
+            query.read(),
+            step.read(),
+            Access::Read(keys),
+            Access::Read(values),
+        ];
+        let depth = shape.window.unwrap_or(usize::MAX).min(step.deepest) as u64;
+        let work = 2 * query.n_elements() as u64 * depth;
+        let groups = [shape.n_heads as u32, step.n_rows as u32, 1];
+        self.recorder
+            .dispatch("attend", &bindings, &params, groups, work)?;
+        Ok(out)
+    }
+}
+
+impl Angles {
+    fn flags(&self) -> u32 {
+        2 + u32::from(self.interleaved)
+    }
+
+    fn read(&self) -> Access {
+        self.tensor.read()
+    }
+}
+
+impl Step {
+    fn read(&self) -> Access {
+        Access::Read(self.memory.region)
+    }
+}
+
+impl Cache {
+    /// Returns the bytes of a block over all layers.
+    pub fn block_bytes(&self) -> usize {
+        let widths = self.layers.iter().map(|(width, _)| width);
+        2 * 2 * self.block * widths.sum::<usize>()
+    }
+
+    fn memory(&self, layer: usize, shape: &Attention) -> Result<[Region; 2], Error> {
+        let width = shape.n_kv_heads * shape.head_dim;
+        let is_head =
+            shape.head_dim.is_multiple_of(2) && (2..=LARGEST_HEAD).contains(&shape.head_dim);
+        match self.layers.get(layer) {
+            Some((found, Some(memory))) if *found == width && is_head => Ok(*memory),
+            _ => Err(mismatch("a layer")),
+        }
+    }
+}

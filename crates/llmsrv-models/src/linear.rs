@@ -1,0 +1,70 @@
+//! Products with a matrix, with a bias and with what adapters add.
+
+use llmsrv_engine::ModelError;
+
+use crate::ops::{Input, LinearRef, Ops};
+
+/// A matrix and perhaps a bias.
+pub(crate) struct Linear<O: Ops> {
+    /// One row for each output.
+    pub matrix: O::Matrix,
+    /// Added to the product.
+    pub bias: Option<O::Vector>,
+    /// What adapters add to the matrix.
+    pub low_rank: Vec<LowRank<O>>,
+}
+
+/// `scale * up * down`, which an adapter adds to a matrix.
+pub(crate) struct LowRank<O: Ops> {
+    /// From the input to few numbers.
+    pub down: O::Matrix,
+    /// From those to the output.
+    pub up: O::Matrix,
+    /// Factor of the product of both.
+    pub scale: f32,
+}
+
+/// Computes a product with its bias.
+pub(crate) fn linear<O: Ops>(
+    ops: &mut O,
+    x: &O::Tensor,
+    weights: &Linear<O>,
+) -> Result<O::Tensor, ModelError> {
+    let [y] = linears(ops, Input::Rows(x), [weights])?;
+    Ok(y)
+}
+
+/// Computes products of the same rows with their biases.
+pub(crate) fn linears<O: Ops, const N: usize>(
+    ops: &mut O,
+    input: Input<'_, O>,
+    weights: [&Linear<O>; N],
+) -> Result<[O::Tensor; N], ModelError> {
+    let products = ops.linears(input, weights.map(linear_ref))?;
+    let mut sums = Vec::with_capacity(N);
+    for (y, weights) in products.into_iter().zip(weights) {
+        sums.push(add_low_rank(ops, y, input, weights, 1.0)?);
+    }
+    let sums = sums.try_into();
+    sums.map_err(|_| ModelError::Compute("a product is missing".into()))
+}
+
+/// The matrix and the bias, as operations take them.
+pub(crate) fn linear_ref<O: Ops>(weights: &Linear<O>) -> LinearRef<'_, O> {
+    (&weights.matrix, weights.bias.as_ref())
+}
+
+/// Adds to a product, times `scale`, what adapters add to its matrix.
+pub(crate) fn add_low_rank<O: Ops>(
+    ops: &mut O,
+    mut y: O::Tensor,
+    input: Input<'_, O>,
+    weights: &Linear<O>,
+    scale: f32,
+) -> Result<O::Tensor, ModelError> {
+    for part in &weights.low_rank {
+        let [inner] = ops.linears(input, [(&part.down, None)])?; // [n, rank]
+        y = ops.add_linear(y, Input::Rows(&inner), (&part.up, None), scale * part.scale)?;
+    }
+    Ok(y)
+}
