@@ -15,3 +15,4 @@ mod tiny;
 mod tiny_encoder;
 mod vision;
 mod vision_files;
+mod vision_speed;

@@ -19,6 +19,8 @@ pub(crate) struct Eyes {
     pub(crate) exchanged: bool,
     /// Type of the matrices.
     pub(crate) dtype: TensorType,
+    /// How large it is.
+    pub(crate) dims: Dims,
 }
 
 pub(crate) const EYES: &[Eyes] = &[
@@ -29,6 +31,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "mlp_class",
@@ -37,6 +40,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: true,
         exchanged: true,
         dtype: TensorType::F16,
+        dims: TINY,
     },
     Eyes {
         name: "gemma3_eyes",
@@ -45,6 +49,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "qwen2vl_eyes",
@@ -53,6 +58,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "qwen25vl_eyes",
@@ -61,6 +67,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "qwen3vl_eyes",
@@ -69,6 +76,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "qwen35_eyes",
@@ -77,6 +85,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "pixtral_eyes",
@@ -85,6 +94,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "gemma4_eyes",
@@ -93,6 +103,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "mistral3_eyes",
@@ -101,6 +112,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "llava16_eyes",
@@ -109,6 +121,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: true,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "glmocr_eyes",
@@ -117,6 +130,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "gemma4_whole_eyes",
@@ -125,6 +139,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "minicpm_eyes",
@@ -133,6 +148,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: true,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "idefics3_eyes",
@@ -141,6 +157,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "internvl_eyes",
@@ -149,6 +166,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: true,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "internvl_large_eyes",
@@ -157,6 +175,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: true,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "llama4_eyes",
@@ -165,6 +184,7 @@ pub(crate) const EYES: &[Eyes] = &[
         class: true,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
     Eyes {
         name: "gemma4_unified_eyes",
@@ -173,28 +193,79 @@ pub(crate) const EYES: &[Eyes] = &[
         class: false,
         exchanged: false,
         dtype: TensorType::F32,
+        dims: TINY,
     },
 ];
 
-const IMAGE: usize = 28;
-const PATCH: usize = 7;
-const WIDTH: usize = 32;
-const HIDDEN: usize = 48;
-const LAYERS: usize = 3;
-/// The longest side of an image for a pixtral projector.
-const LONGEST: usize = 42;
+/// How large an encoder is.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Dims {
+    /// Pixels of a side of an image.
+    pub(crate) image: usize,
+    /// Pixels of a side of a patch.
+    pub(crate) patch: usize,
+    pub(crate) width: usize,
+    pub(crate) hidden: usize,
+    pub(crate) layers: usize,
+    pub(crate) heads: usize,
+    /// Elements of an embedding of the decoder.
+    pub(crate) out: usize,
+    /// Patches on a side of a row, where rows are squares.
+    pub(crate) squares: usize,
+    /// The same for Gemma 4, and the rows that an image for it has at the most.
+    pub(crate) merge: usize,
+    pub(crate) rows: usize,
+    /// The longest side of an image for a pixtral projector.
+    pub(crate) longest: usize,
+    /// Positions on a side of the grid, and rows of a view, of a resampler.
+    pub(crate) grid: usize,
+    pub(crate) queries: usize,
+    /// Tiles on a side, or in all.
+    pub(crate) tiles: usize,
+}
+
+pub(crate) const TINY: Dims = Dims {
+    image: 28,
+    patch: 7,
+    width: 32,
+    hidden: 48,
+    layers: 3,
+    heads: 4,
+    out: 64,
+    squares: 2,
+    merge: 3,
+    rows: 12,
+    longest: 42,
+    grid: 6,
+    queries: 3,
+    tiles: 3,
+};
+
 /// The token whose embedding ends a line of rows.
 const BREAK: usize = 12;
-/// Rows that an image for Gemma 4 has at the most, and patches on a side of one.
-pub(crate) const ROWS: usize = 12;
-const MERGE: usize = 3;
 /// Elements of an embedding of most tiny decoders.
-pub(crate) const OUT: usize = 64;
-/// Rows of a view, and positions on a side of the grid, of a resampler.
-const QUERIES: usize = 3;
-const GRID: usize = 6;
+pub(crate) const OUT: usize = TINY.out;
+const IMAGE: usize = TINY.image;
 
 impl Eyes {
+    fn is_tiny(&self) -> bool {
+        self.dims == TINY
+    }
+
+    /// Patches on a side of a row.
+    pub(crate) fn merge(&self) -> usize {
+        if self.is_gemma4() {
+            self.dims.merge
+        } else {
+            self.dims.squares
+        }
+    }
+
+    /// Elements of all patches of a row.
+    fn merged(&self) -> usize {
+        self.dims.squares.pow(2) * self.dims.width
+    }
+
     /// It reads images in their own size.
     pub(crate) fn is_qwen(&self) -> bool {
         self.projector.starts_with("qwen")
@@ -258,7 +329,11 @@ impl Eyes {
 
     /// Elements of an embedding of its decoder. A resampler has a head for every 128 of them.
     pub(crate) fn out(&self) -> usize {
-        if self.is_minicpm() { 4 * OUT } else { OUT }
+        if self.is_minicpm() && self.is_tiny() {
+            4 * self.dims.out
+        } else {
+            self.dims.out
+        }
     }
 
     pub(crate) fn decoder_file(&self) -> File {
@@ -349,18 +424,20 @@ impl Eyes {
             metadata.set("clip.minicpmv_version", 3i32);
         }
         if self.is_idefics3() {
-            // Three tiles.
-            metadata.set("clip.vision.preproc_image_size", 3 * IMAGE as u32);
+            let longest = self.dims.tiles * self.dims.image;
+            metadata.set("clip.vision.preproc_image_size", longest as u32);
         }
         if self.is_gemma4() {
-            let pixels = ROWS * (MERGE * PATCH).pow(2);
+            let pixels = self.dims.rows * (self.dims.merge * self.dims.patch).pow(2);
             metadata.set("clip.vision.image_max_pixels", pixels as u32);
         }
         if self.is_qwen25() {
             metadata.set("clip.use_silu", true);
-            metadata.set("clip.vision.n_wa_pattern", 2u32);
-            // Three rows of 14 pixels.
-            metadata.set("clip.vision.window_size", 42u32);
+            let period = if self.is_tiny() { 2u32 } else { 8 };
+            metadata.set("clip.vision.n_wa_pattern", period);
+            // Three rows of 14 pixels, four of 28.
+            let window = if self.is_tiny() { 42u32 } else { 112 };
+            metadata.set("clip.vision.window_size", window);
         }
         if self.is_qwen3() {
             metadata.set("clip.use_gelu", true);
@@ -369,34 +446,42 @@ impl Eyes {
             metadata.set("clip.vision.is_deepstack_layers", layers);
         }
         for (key, value) in [
-            ("image_size", IMAGE),
-            ("patch_size", PATCH),
-            ("embedding_length", WIDTH),
-            ("feed_forward_length", HIDDEN),
-            ("block_count", if self.is_unified() { 0 } else { LAYERS }),
-            ("projection_dim", OUT),
-            ("attention.head_count", 4),
+            ("image_size", self.dims.image),
+            ("patch_size", self.dims.patch),
+            ("embedding_length", self.dims.width),
+            ("feed_forward_length", self.dims.hidden),
             (
-                "projector.scale_factor",
-                if self.is_gemma4() { MERGE } else { 2 },
+                "block_count",
+                if self.is_unified() {
+                    0
+                } else {
+                    self.dims.layers
+                },
             ),
+            ("projection_dim", self.dims.out),
+            ("attention.head_count", self.dims.heads),
+            ("projector.scale_factor", self.merge()),
         ] {
             metadata.set(format!("clip.vision.{key}"), value as u32);
         }
         if self.has_tiles() {
             let sizes = [(1, 2), (2, 1), (2, 2), (3, 1), (1, 3)];
-            let pixels = sizes.map(|(width, height)| [width, height].map(|n| n * IMAGE as i32));
+            let pixels =
+                sizes.map(|(width, height)| [width, height].map(|n| n * self.dims.image as i32));
             let key = "clip.vision.image_grid_pinpoints";
             metadata.set(key, pixels.concat());
         }
         if self.is_pixtral() {
-            metadata.set("clip.vision.image_size", LONGEST as u32);
+            metadata.set("clip.vision.image_size", self.dims.longest as u32);
         }
         if self.merges() {
             metadata.set("clip.vision.spatial_merge_size", 2u32);
         }
         if self.is_internvl() {
-            metadata.set("clip.vision.preproc_max_tiles", 4u32);
+            metadata.set(
+                "clip.vision.preproc_max_tiles",
+                (self.dims.tiles + 1) as u32,
+            );
         }
         let own_size =
             self.is_qwen() || self.is_gemma4() || self.is_minicpm() || self.is_internvl();
@@ -410,7 +495,7 @@ impl Eyes {
         metadata.set("clip.vision.image_mean", mean.to_vec());
         metadata.set("clip.vision.image_std", deviation.to_vec());
         if self.projector == "mlp" {
-            metadata.set("clip.vision.feature_layer", vec![LAYERS as i32]);
+            metadata.set("clip.vision.feature_layer", vec![self.dims.layers as i32]);
         }
         metadata
     }
@@ -419,17 +504,29 @@ impl Eyes {
     fn tensors(&self) -> Vec<(String, Vec<u64>)> {
         let mut list: Vec<(String, Vec<usize>)> = Vec::new();
         let mut add = |name: &str, shape: &[usize]| list.push((name.to_owned(), shape.to_vec()));
-        let n_patches = (IMAGE / PATCH).pow(2);
+        let n_patches = (self.dims.image / self.dims.patch).pow(2);
         if self.is_llama4() {
-            add("v.patch_embd.weight", &[3 * PATCH * PATCH, WIDTH]);
+            add(
+                "v.patch_embd.weight",
+                &[3 * self.dims.patch * self.dims.patch, self.dims.width],
+            );
         } else if self.is_unified() {
-            add("v.patch_embd.weight", &[3 * (PATCH * MERGE).pow(2), WIDTH]);
+            add(
+                "v.patch_embd.weight",
+                &[
+                    3 * (self.dims.patch * self.dims.merge).pow(2),
+                    self.dims.width,
+                ],
+            );
         } else {
-            add("v.patch_embd.weight", &[PATCH, PATCH, 3, WIDTH]);
+            add(
+                "v.patch_embd.weight",
+                &[self.dims.patch, self.dims.patch, 3, self.dims.width],
+            );
         }
         if self.is_qwen() || self.is_gemma4() {
             if self.is_unified() {
-                Self::add_unified(&mut add);
+                self.add_unified(&mut add);
             } else if self.is_gemma4() {
                 self.add_gemma4(&mut add);
             } else {
@@ -442,7 +539,7 @@ impl Eyes {
         }
         if self.is_pixtral() || self.is_glm() {
             if self.is_glm() {
-                Self::add_glm(&mut add);
+                self.add_glm(&mut add);
             } else {
                 self.add_pixtral(&mut add);
             }
@@ -452,23 +549,23 @@ impl Eyes {
             return list.into_iter().map(as_u64).collect();
         }
         let n_positions = if self.is_minicpm() {
-            GRID * GRID
+            self.dims.grid * self.dims.grid
         } else {
             n_patches + usize::from(self.class)
         };
-        add("v.position_embd.weight", &[WIDTH, n_positions]);
+        add("v.position_embd.weight", &[self.dims.width, n_positions]);
         if self.class {
-            add("v.class_embd", &[WIDTH]);
+            add("v.class_embd", &[self.dims.width]);
         }
         if self.is_internvl() {
-            add("v.patch_embd.bias", &[WIDTH]);
+            add("v.patch_embd.bias", &[self.dims.width]);
         } else if self.class {
-            add("v.pre_ln.weight", &[WIDTH]);
-            add("v.pre_ln.bias", &[WIDTH]);
+            add("v.pre_ln.weight", &[self.dims.width]);
+            add("v.pre_ln.bias", &[self.dims.width]);
         } else {
-            add("v.patch_embd.bias", &[WIDTH]);
+            add("v.patch_embd.bias", &[self.dims.width]);
         }
-        for layer in 0..LAYERS {
+        for layer in 0..self.dims.layers {
             let has_bias = |name: &str| !self.is_large() || !name.starts_with("ln");
             let mut add = |name: &str, rows: usize, cols: Option<usize>| {
                 let bias = has_bias(name);
@@ -481,66 +578,72 @@ impl Eyes {
                     add(&format!("{name}.bias"), &[rows]);
                 }
             };
-            add("ln1", WIDTH, None);
+            add("ln1", self.dims.width, None);
             for name in ["attn_q", "attn_k", "attn_v", "attn_out"] {
-                add(name, WIDTH, Some(WIDTH));
+                add(name, self.dims.width, Some(self.dims.width));
             }
-            add("ln2", WIDTH, None);
+            add("ln2", self.dims.width, None);
             let (up, down) = if self.exchanged {
                 ("ffn_down", "ffn_up")
             } else {
                 ("ffn_up", "ffn_down")
             };
-            add(up, HIDDEN, Some(WIDTH));
-            add(down, WIDTH, Some(HIDDEN));
+            add(up, self.dims.hidden, Some(self.dims.width));
+            add(down, self.dims.width, Some(self.dims.hidden));
         }
-        for layer in (0..LAYERS).filter(|_| self.is_internvl()) {
+        for layer in (0..self.dims.layers).filter(|_| self.is_internvl()) {
             for name in ["ls1", "ls2"] {
-                add(&format!("v.blk.{layer}.{name}.weight"), &[WIDTH]);
+                add(&format!("v.blk.{layer}.{name}.weight"), &[self.dims.width]);
             }
             for name in ["attn_q_norm", "attn_k_norm"]
                 .into_iter()
                 .filter(|_| self.is_large())
             {
-                add(&format!("v.blk.{layer}.{name}.weight"), &[WIDTH]);
+                add(&format!("v.blk.{layer}.{name}.weight"), &[self.dims.width]);
             }
         }
         if self.is_minicpm() {
             self.add_resampler(&mut add);
         } else if self.is_llama4() {
-            add("v.post_ln.weight", &[WIDTH]);
-            add("v.post_ln.bias", &[WIDTH]);
-            add("mm.model.mlp.1.weight", &[4 * WIDTH, HIDDEN]);
-            add("mm.model.mlp.2.weight", &[HIDDEN, HIDDEN]);
-            add("mm.model.fc.weight", &[HIDDEN, OUT]);
+            add("v.post_ln.weight", &[self.dims.width]);
+            add("v.post_ln.bias", &[self.dims.width]);
+            add("mm.model.mlp.1.weight", &[self.merged(), self.dims.hidden]);
+            add(
+                "mm.model.mlp.2.weight",
+                &[self.dims.hidden, self.dims.hidden],
+            );
+            add("mm.model.fc.weight", &[self.dims.hidden, self.dims.out]);
         } else if self.is_internvl() {
             for (name, shape) in [
-                ("mm.0.weight", &[4 * WIDTH][..]),
-                ("mm.0.bias", &[4 * WIDTH]),
-                ("mm.1.weight", &[4 * WIDTH, OUT]),
-                ("mm.1.bias", &[OUT]),
-                ("mm.3.weight", &[OUT, OUT]),
-                ("mm.3.bias", &[OUT]),
+                ("mm.0.weight", &[self.merged()][..]),
+                ("mm.0.bias", &[self.merged()]),
+                ("mm.1.weight", &[self.merged(), self.dims.out]),
+                ("mm.1.bias", &[self.dims.out]),
+                ("mm.3.weight", &[self.dims.out, self.dims.out]),
+                ("mm.3.bias", &[self.dims.out]),
             ] {
                 add(name, shape);
             }
         } else if self.is_idefics3() {
-            add("v.post_ln.weight", &[WIDTH]);
-            add("v.post_ln.bias", &[WIDTH]);
-            add("mm.model.fc.weight", &[4 * WIDTH, OUT]);
+            add("v.post_ln.weight", &[self.dims.width]);
+            add("v.post_ln.bias", &[self.dims.width]);
+            add("mm.model.fc.weight", &[self.merged(), self.dims.out]);
         } else if self.projector == "gemma3" {
-            add("v.post_ln.weight", &[WIDTH]);
-            add("v.post_ln.bias", &[WIDTH]);
-            add("mm.soft_emb_norm.weight", &[WIDTH]);
-            add("mm.input_projection.weight", &[OUT, WIDTH]);
+            add("v.post_ln.weight", &[self.dims.width]);
+            add("v.post_ln.bias", &[self.dims.width]);
+            add("mm.soft_emb_norm.weight", &[self.dims.width]);
+            add(
+                "mm.input_projection.weight",
+                &[self.dims.out, self.dims.width],
+            );
         } else {
-            add("mm.0.weight", &[WIDTH, OUT]);
-            add("mm.0.bias", &[OUT]);
-            add("mm.2.weight", &[OUT, OUT]);
-            add("mm.2.bias", &[OUT]);
+            add("mm.0.weight", &[self.dims.width, self.dims.out]);
+            add("mm.0.bias", &[self.dims.out]);
+            add("mm.2.weight", &[self.dims.out, self.dims.out]);
+            add("mm.2.bias", &[self.dims.out]);
         }
         if self.has_tiles() {
-            add("model.image_newline", &[OUT]);
+            add("model.image_newline", &[self.dims.out]);
         }
         let as_u64 = |(name, shape): (String, Vec<usize>)| {
             (name, shape.into_iter().map(|dim| dim as u64).collect())
@@ -550,23 +653,33 @@ impl Eyes {
 
     /// Adds the tensors of an encoder of Gemma 4 behind the first one.
     fn add_gemma4(&self, add: &mut dyn FnMut(&str, &[usize])) {
-        add("v.position_embd.weight", &[WIDTH, ROWS * MERGE + 4, 2]);
+        add(
+            "v.position_embd.weight",
+            &[self.dims.width, self.dims.rows * self.dims.merge + 4, 2],
+        );
         let bounds = ["input_min", "input_max", "output_min", "output_max"];
-        let mut matrices = vec![("mm.input_projection".to_owned(), OUT, WIDTH)];
-        for layer in 0..LAYERS {
+        let mut matrices = vec![(
+            "mm.input_projection".to_owned(),
+            self.dims.out,
+            self.dims.width,
+        )];
+        for layer in 0..self.dims.layers {
             let name = |part: &str| format!("v.blk.{layer}.{part}");
             for norm in ["ln1", "ln2", "attn_post_norm", "ffn_post_norm"] {
-                add(&format!("{}.weight", name(norm)), &[WIDTH]);
+                add(&format!("{}.weight", name(norm)), &[self.dims.width]);
             }
             for norm in ["attn_q_norm", "attn_k_norm"] {
-                add(&format!("{}.weight", name(norm)), &[WIDTH / 4]);
+                add(
+                    &format!("{}.weight", name(norm)),
+                    &[self.dims.width / self.dims.heads],
+                );
             }
             for part in ["attn_q", "attn_k", "attn_v", "attn_out"] {
-                matrices.push((name(part), WIDTH, WIDTH));
+                matrices.push((name(part), self.dims.width, self.dims.width));
             }
-            matrices.push((name("ffn_gate"), HIDDEN, WIDTH));
-            matrices.push((name("ffn_up"), HIDDEN, WIDTH));
-            matrices.push((name("ffn_down"), WIDTH, HIDDEN));
+            matrices.push((name("ffn_gate"), self.dims.hidden, self.dims.width));
+            matrices.push((name("ffn_up"), self.dims.hidden, self.dims.width));
+            matrices.push((name("ffn_down"), self.dims.width, self.dims.hidden));
         }
         for (name, n_rows, n_cols) in matrices {
             add(&format!("{name}.weight"), &[n_cols, n_rows]);
@@ -577,72 +690,90 @@ impl Eyes {
             }
         }
         if self.is_bounded() {
-            add("v.std_bias", &[WIDTH]);
-            add("v.std_scale", &[WIDTH]);
+            add("v.std_bias", &[self.dims.width]);
+            add("v.std_scale", &[self.dims.width]);
         }
     }
 
     /// Adds the tensors of an encoder of Gemma 4 12B behind the first one.
-    fn add_unified(add: &mut dyn FnMut(&str, &[usize])) {
-        add("v.patch_embd.bias", &[WIDTH]);
-        let n_pixels = 3 * (PATCH * MERGE).pow(2);
-        for (name, width) in [("1", n_pixels), ("2", WIDTH), ("3", WIDTH)] {
+    fn add_unified(&self, add: &mut dyn FnMut(&str, &[usize])) {
+        add("v.patch_embd.bias", &[self.dims.width]);
+        let n_pixels = 3 * (self.dims.patch * self.dims.merge).pow(2);
+        for (name, width) in [
+            ("1", n_pixels),
+            ("2", self.dims.width),
+            ("3", self.dims.width),
+        ] {
             add(&format!("v.patch_norm.{name}.weight"), &[width]);
             add(&format!("v.patch_norm.{name}.bias"), &[width]);
         }
-        add("v.position_embd.weight", &[WIDTH, ROWS + 4, 2]);
-        add("mm.input_projection.weight", &[WIDTH, OUT]);
+        add(
+            "v.position_embd.weight",
+            &[self.dims.width, self.dims.rows + 4, 2],
+        );
+        add(
+            "mm.input_projection.weight",
+            &[self.dims.width, self.dims.out],
+        );
     }
 
     /// Adds the tensors of an encoder of the Qwen family behind the first one.
     fn add_qwen(&self, add: &mut dyn FnMut(&str, &[usize])) {
-        add("v.patch_embd.weight.1", &[PATCH, PATCH, 3, WIDTH]);
-        for layer in 0..LAYERS {
+        add(
+            "v.patch_embd.weight.1",
+            &[self.dims.patch, self.dims.patch, 3, self.dims.width],
+        );
+        for layer in 0..self.dims.layers {
             let name = |part: &str, end: &str| format!("v.blk.{layer}.{part}.{end}");
             for norm in ["ln1", "ln2"] {
-                add(&name(norm, "weight"), &[WIDTH]);
+                add(&name(norm, "weight"), &[self.dims.width]);
                 if !self.is_qwen25() {
-                    add(&name(norm, "bias"), &[WIDTH]);
+                    add(&name(norm, "bias"), &[self.dims.width]);
                 }
             }
             let mut matrices = if self.is_qwen3() {
-                vec![("attn_qkv", 3 * WIDTH, WIDTH)]
+                vec![("attn_qkv", 3 * self.dims.width, self.dims.width)]
             } else {
                 let parts = ["attn_q", "attn_k", "attn_v"];
-                parts.map(|part| (part, WIDTH, WIDTH)).to_vec()
+                parts
+                    .map(|part| (part, self.dims.width, self.dims.width))
+                    .to_vec()
             };
             matrices.extend([
-                ("attn_out", WIDTH, WIDTH),
-                ("ffn_up", HIDDEN, WIDTH),
-                ("ffn_down", WIDTH, HIDDEN),
+                ("attn_out", self.dims.width, self.dims.width),
+                ("ffn_up", self.dims.hidden, self.dims.width),
+                ("ffn_down", self.dims.width, self.dims.hidden),
             ]);
             if self.is_qwen25() {
-                matrices.push(("ffn_gate", HIDDEN, WIDTH));
+                matrices.push(("ffn_gate", self.dims.hidden, self.dims.width));
             }
             for (part, n_rows, n_cols) in matrices {
                 add(&name(part, "weight"), &[n_cols, n_rows]);
                 add(&name(part, "bias"), &[n_rows]);
             }
         }
-        add("v.post_ln.weight", &[WIDTH]);
+        add("v.post_ln.weight", &[self.dims.width]);
         if !self.is_qwen25() {
-            add("v.post_ln.bias", &[WIDTH]);
+            add("v.post_ln.bias", &[self.dims.width]);
         }
-        let merged = 4 * WIDTH;
+        let merged = self.merged();
         if self.is_qwen3() {
-            add("v.patch_embd.bias", &[WIDTH]);
-            add("v.position_embd.weight", &[WIDTH, (IMAGE / PATCH).pow(2)]);
+            add("v.patch_embd.bias", &[self.dims.width]);
+            add(
+                "v.position_embd.weight",
+                &[self.dims.width, (self.dims.image / self.dims.patch).pow(2)],
+            );
             for layer in (0..2).filter(|_| self.has_deepstack()) {
                 let name = |part: &str| format!("v.deepstack.{layer}.{part}");
                 add(&name("norm.weight"), &[merged]);
                 add(&name("norm.bias"), &[merged]);
                 add(&name("fc1.weight"), &[merged, merged]);
                 add(&name("fc1.bias"), &[merged]);
-                add(&name("fc2.weight"), &[merged, OUT]);
-                add(&name("fc2.bias"), &[OUT]);
+                add(&name("fc2.weight"), &[merged, self.dims.out]);
+                add(&name("fc2.bias"), &[self.dims.out]);
             }
         }
-        for (name, n_rows) in [("mm.0", merged), ("mm.2", OUT)] {
+        for (name, n_rows) in [("mm.0", merged), ("mm.2", self.dims.out)] {
             add(&format!("{name}.weight"), &[merged, n_rows]);
             add(&format!("{name}.bias"), &[n_rows]);
         }
@@ -650,37 +781,37 @@ impl Eyes {
 
     /// Adds the tensors of a pixtral encoder behind the first one.
     fn add_pixtral(&self, add: &mut dyn FnMut(&str, &[usize])) {
-        add("v.pre_ln.weight", &[WIDTH]);
-        for layer in 0..LAYERS {
+        add("v.pre_ln.weight", &[self.dims.width]);
+        for layer in 0..self.dims.layers {
             let name = |part: &str| format!("v.blk.{layer}.{part}.weight");
-            add(&name("ln1"), &[WIDTH]);
-            add(&name("ln2"), &[WIDTH]);
+            add(&name("ln1"), &[self.dims.width]);
+            add(&name("ln2"), &[self.dims.width]);
             for part in ["attn_q", "attn_k", "attn_v", "attn_out"] {
-                add(&name(part), &[WIDTH, WIDTH]);
+                add(&name(part), &[self.dims.width, self.dims.width]);
             }
-            add(&name("ffn_gate"), &[WIDTH, HIDDEN]);
-            add(&name("ffn_up"), &[WIDTH, HIDDEN]);
-            add(&name("ffn_down"), &[HIDDEN, WIDTH]);
+            add(&name("ffn_gate"), &[self.dims.width, self.dims.hidden]);
+            add(&name("ffn_up"), &[self.dims.width, self.dims.hidden]);
+            add(&name("ffn_down"), &[self.dims.hidden, self.dims.width]);
         }
-        add("mm.1.weight", &[WIDTH, OUT]);
-        add("mm.2.weight", &[OUT, OUT]);
+        add("mm.1.weight", &[self.dims.width, self.dims.out]);
+        add("mm.2.weight", &[self.dims.out, self.dims.out]);
         if self.merges() {
-            add("mm.input_norm.weight", &[WIDTH]);
-            add("mm.patch_merger.weight", &[4 * WIDTH, WIDTH]);
+            add("mm.input_norm.weight", &[self.dims.width]);
+            add("mm.patch_merger.weight", &[self.merged(), self.dims.width]);
         } else {
-            add("mm.1.bias", &[OUT]);
-            add("mm.2.bias", &[OUT]);
+            add("mm.1.bias", &[self.dims.out]);
+            add("mm.2.bias", &[self.dims.out]);
         }
-        add("v.token_embd.img_break", &[OUT]);
+        add("v.token_embd.img_break", &[self.dims.out]);
     }
 
     /// Adds the tensors behind the layers of an encoder of MiniCPM-V.
     fn add_resampler(&self, add: &mut dyn FnMut(&str, &[usize])) {
         let out = self.out();
-        add("v.post_ln.weight", &[WIDTH]);
-        add("v.post_ln.bias", &[WIDTH]);
-        add("resampler.query", &[out, QUERIES]);
-        add("resampler.kv.weight", &[WIDTH, out]);
+        add("v.post_ln.weight", &[self.dims.width]);
+        add("v.post_ln.bias", &[self.dims.width]);
+        add("resampler.query", &[out, self.dims.queries]);
+        add("resampler.kv.weight", &[self.dims.width, out]);
         for norm in ["ln_q", "ln_kv", "ln_post"] {
             add(&format!("resampler.{norm}.weight"), &[out]);
             add(&format!("resampler.{norm}.bias"), &[out]);
@@ -693,39 +824,45 @@ impl Eyes {
     }
 
     /// Adds the tensors of an encoder of GLM-OCR behind the first one.
-    fn add_glm(add: &mut dyn FnMut(&str, &[usize])) {
-        add("v.patch_embd.weight.1", &[PATCH, PATCH, 3, WIDTH]);
-        add("v.patch_embd.bias", &[WIDTH]);
-        for layer in 0..LAYERS {
+    fn add_glm(&self, add: &mut dyn FnMut(&str, &[usize])) {
+        add(
+            "v.patch_embd.weight.1",
+            &[self.dims.patch, self.dims.patch, 3, self.dims.width],
+        );
+        add("v.patch_embd.bias", &[self.dims.width]);
+        for layer in 0..self.dims.layers {
             let name = |part: &str, end: &str| format!("v.blk.{layer}.{part}.{end}");
             for (norm, width) in [
-                ("ln1", WIDTH),
-                ("ln2", WIDTH),
-                ("attn_q_norm", WIDTH / 4),
-                ("attn_k_norm", WIDTH / 4),
+                ("ln1", self.dims.width),
+                ("ln2", self.dims.width),
+                ("attn_q_norm", self.dims.width / self.dims.heads),
+                ("attn_k_norm", self.dims.width / self.dims.heads),
             ] {
                 add(&name(norm, "weight"), &[width]);
             }
             for (part, n_rows, n_cols) in [
-                ("attn_qkv", 3 * WIDTH, WIDTH),
-                ("attn_out", WIDTH, WIDTH),
-                ("ffn_gate", HIDDEN, WIDTH),
-                ("ffn_up", HIDDEN, WIDTH),
-                ("ffn_down", WIDTH, HIDDEN),
+                ("attn_qkv", 3 * self.dims.width, self.dims.width),
+                ("attn_out", self.dims.width, self.dims.width),
+                ("ffn_gate", self.dims.hidden, self.dims.width),
+                ("ffn_up", self.dims.hidden, self.dims.width),
+                ("ffn_down", self.dims.width, self.dims.hidden),
             ] {
                 add(&name(part, "weight"), &[n_cols, n_rows]);
                 add(&name(part, "bias"), &[n_rows]);
             }
         }
-        add("v.post_ln.weight", &[WIDTH]);
-        add("mm.patch_merger.weight", &[2, 2, WIDTH, OUT]);
-        add("mm.patch_merger.bias", &[OUT]);
-        add("mm.model.fc.weight", &[OUT, OUT]);
-        add("mm.post_norm.weight", &[OUT]);
-        add("mm.post_norm.bias", &[OUT]);
-        add("mm.gate.weight", &[OUT, 3 * OUT]);
-        add("mm.up.weight", &[OUT, 3 * OUT]);
-        add("mm.down.weight", &[3 * OUT, OUT]);
+        add("v.post_ln.weight", &[self.dims.width]);
+        add(
+            "mm.patch_merger.weight",
+            &[2, 2, self.dims.width, self.dims.out],
+        );
+        add("mm.patch_merger.bias", &[self.dims.out]);
+        add("mm.model.fc.weight", &[self.dims.out, self.dims.out]);
+        add("mm.post_norm.weight", &[self.dims.out]);
+        add("mm.post_norm.bias", &[self.dims.out]);
+        add("mm.gate.weight", &[self.dims.out, 3 * self.dims.out]);
+        add("mm.up.weight", &[self.dims.out, 3 * self.dims.out]);
+        add("mm.down.weight", &[3 * self.dims.out, self.dims.out]);
     }
 
     /// Random values of a size that keeps activations near one.
@@ -733,10 +870,15 @@ impl Eyes {
         if name == "v.token_embd.img_break" {
             let mut decoder = self.decoder_file();
             let embeddings = decoder.tensor("token_embd.weight").bytes.chunks_exact(4);
-            let row = embeddings.skip(BREAK * OUT).take(OUT);
+            let row = embeddings.skip(BREAK * self.dims.out).take(self.dims.out);
             return row
                 .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
                 .collect();
+        }
+        let len: u64 = shape.iter().product();
+        if !self.is_tiny() {
+            // Nobody looks at what comes out, but it shall be finite.
+            return (0..len).map(|idx| (idx % 7) as f32 * 0.01 - 0.03).collect();
         }
         let mut random = Random::new(&format!("{} {name}", self.name));
         let (middle, spread) = match name {
@@ -759,7 +901,6 @@ impl Eyes {
             name if name.contains("attn_q") || name.contains("attn_k") => (0.0, 0.6),
             _ => (0.0, 1.7 / (shape[0] as f32).sqrt()),
         };
-        let len: u64 = shape.iter().product();
         (0..len).map(|_| middle + spread * random.unit()).collect()
     }
 }

@@ -1,0 +1,217 @@
+//! How long encoders of published sizes take for an image of a megapixel.
+
+use std::{fs, time::Instant};
+
+use llmsrv_engine::LoadOptions;
+use llmsrv_gguf::TensorType;
+
+use crate::vision_files::{Dims, EYES, Eyes, Picture, TINY};
+
+/// A published model, the tiny one that stands for its kind, and its sizes.
+type Published = (&'static str, &'static str, Dims);
+
+const CLIP: Dims = Dims {
+    image: 336,
+    patch: 14,
+    width: 1024,
+    hidden: 4096,
+    layers: 23,
+    heads: 16,
+    out: 4096,
+    ..TINY
+};
+const SIGLIP: Dims = Dims {
+    width: 1152,
+    hidden: 4304,
+    layers: 27,
+    ..CLIP
+};
+
+const PUBLISHED: [Published; 11] = [
+    ("LLaVA 1.5 7B", "mlp_class", CLIP),
+    (
+        "Gemma 3 4B",
+        "gemma3_eyes",
+        Dims {
+            image: 896,
+            out: 2560,
+            squares: 4,
+            ..SIGLIP
+        },
+    ),
+    (
+        "Qwen2.5-VL 7B",
+        "qwen25vl_eyes",
+        Dims {
+            width: 1280,
+            hidden: 3420,
+            layers: 32,
+            out: 3584,
+            ..CLIP
+        },
+    ),
+    (
+        "Qwen3-VL 4B",
+        "qwen3vl_eyes",
+        Dims {
+            // A grid of 48 x 48 positions.
+            image: 768,
+            patch: 16,
+            layers: 24,
+            out: 2560,
+            ..CLIP
+        },
+    ),
+    (
+        "Mistral Small 3.1",
+        "mistral3_eyes",
+        Dims {
+            layers: 24,
+            out: 5120,
+            longest: 1540,
+            ..CLIP
+        },
+    ),
+    (
+        "GLM-OCR",
+        "glmocr_eyes",
+        Dims {
+            layers: 24,
+            out: 1536,
+            ..CLIP
+        },
+    ),
+    (
+        "Gemma 4 E4B",
+        "gemma4_eyes",
+        Dims {
+            patch: 16,
+            width: 768,
+            hidden: 3072,
+            layers: 16,
+            heads: 12,
+            out: 2560,
+            rows: 280,
+            ..CLIP
+        },
+    ),
+    (
+        "MiniCPM-V 2.6",
+        "minicpm_eyes",
+        Dims {
+            image: 448,
+            out: 3584,
+            grid: 70,
+            queries: 64,
+            ..SIGLIP
+        },
+    ),
+    (
+        "SmolVLM 500M",
+        "idefics3_eyes",
+        Dims {
+            image: 512,
+            patch: 16,
+            width: 768,
+            hidden: 3072,
+            layers: 12,
+            heads: 12,
+            out: 960,
+            squares: 4,
+            tiles: 4,
+            ..CLIP
+        },
+    ),
+    (
+        "InternVL 3 2B",
+        "internvl_eyes",
+        Dims {
+            image: 448,
+            layers: 24,
+            out: 1536,
+            // And one.
+            tiles: 11,
+            ..CLIP
+        },
+    ),
+    (
+        "Llama 4 Scout",
+        "llama4_eyes",
+        Dims {
+            width: 1408,
+            hidden: 5632,
+            layers: 34,
+            out: 5120,
+            ..CLIP
+        },
+    ),
+];
+
+/// Patches of each view of an image that became `rows` rows.
+fn views(eyes: &Eyes, rows: usize) -> Vec<usize> {
+    let dims = &eyes.dims;
+    let side = dims.image / dims.patch;
+    let n_class = usize::from(eyes.class);
+    match eyes.projector {
+        "mlp" | "gemma3" => vec![side * side + n_class],
+        // 504 x 392 pixels, and six slices of 420 x 476.
+        "resampler" => [&[36 * 28][..], &[30 * 34; 6]].concat(),
+        "idefics3" | "internvl" | "llama4" => {
+            let rows_of_view = (side / eyes.merge()).pow(2);
+            vec![side * side + n_class; rows / rows_of_view]
+        }
+        // A line of rows in Mistral Small ends in one that is no patch.
+        "pixtral" => vec![(1152_usize.div_ceil(28) * 896_usize.div_ceil(28)) * 4],
+        _ => vec![rows * eyes.merge().pow(2)],
+    }
+}
+
+#[test]
+#[ignore = "measures, and takes minutes"]
+fn an_image_of_a_megapixel_takes() {
+    let png = Picture::new("megapixel", 1152, 896).png();
+    for (name, tiny, dims) in &PUBLISHED {
+        let known = EYES.iter().find(|eyes| eyes.name == *tiny).unwrap();
+        let eyes = Eyes {
+            dims: *dims,
+            dtype: TensorType::F16,
+            ..*known
+        };
+        let file = eyes.file();
+        let in_layers = file
+            .tensors
+            .iter()
+            .filter(|tensor| tensor.name.starts_with("v.blk.") && tensor.shape.len() == 2);
+        let n_weights: u64 = in_layers.map(|t| t.shape.iter().product::<u64>()).sum();
+        let folder = tempfile::tempdir().unwrap();
+        let [model, projector] = ["model", "mmproj"].map(|name| folder.path().join(name));
+        fs::write(&model, eyes.decoder_file().bytes()).unwrap();
+        fs::write(&projector, file.bytes()).unwrap();
+        let options = LoadOptions {
+            n_threads: std::thread::available_parallelism().unwrap().get(),
+            projector: Some(projector),
+            ..LoadOptions::default()
+        };
+        let loaded = llmsrv_models::load(&model, &options).unwrap();
+        let vision = loaded.vision.unwrap();
+        let started = Instant::now();
+        let image = vision.encode(&png).unwrap();
+        let seconds = started.elapsed().as_secs_f64();
+        let views = views(&eyes, image.rows);
+        let n_patches: usize = views.iter().sum();
+        // Seven of eight layers of Qwen2.5-VL see windows of 64 patches.
+        let pairs = views.iter().map(|n| match eyes.projector {
+            "qwen2.5vl_merger" => (7 * n * 64 + n * n) / 8,
+            _ => n * n,
+        });
+        let pairs: usize = pairs.sum();
+        let products = 2.0 * n_weights as f64 * n_patches as f64;
+        let attention = 4.0 * (dims.width * dims.layers) as f64 * pairs as f64;
+        println!(
+            "{name}: {n_patches} patches, {} rows, {:.0} ms, {:.1} GFLOP/s",
+            image.rows,
+            1e3 * seconds,
+            (products + attention) / seconds / 1e9
+        );
+    }
+}
