@@ -168,6 +168,6 @@ $run install -D -m 644 "$new" "$list"
 if [[ -z $run ]]; then
     version=$("$root$prefix/bin/llmsrv" -V)
     echo "installed $version in $prefix"
-    [[ :$PATH: == *":$prefix/bin:"* ]] || echo "put $prefix/bin into PATH"
+    [[ :$PATH: == *":$prefix/bin:"* ]] || echo "add it to your PATH: export PATH=$prefix/bin:\$PATH"
     [[ -z $service ]] || echo "start the service: systemctl enable --now llmsrv-network"
 fi

@@ -63,5 +63,9 @@ if [[ -z $root && -d /run/systemd/system ]] && [[ $prefix != "${HOME-}/.local" ]
     $run systemctl daemon-reload || true
 fi
 if [[ -z $run ]]; then
-    echo "removed; models, keys and settings stay: ~/.local/share/llmsrv, /var/lib/llmsrv, /etc/llmsrv"
+    if [[ $prefix == "${HOME-}/.local" ]]; then
+        echo "removed; models, keys and settings stay: ~/.local/share/llmsrv, ~/.config/llmsrv"
+    else
+        echo "removed; models, keys and settings stay: ~/.local/share/llmsrv, /var/lib/llmsrv, /etc/llmsrv"
+    fi
 fi

@@ -109,11 +109,15 @@ fn suggest(error: &mut clap::Error) {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
         return;
     };
-    let meant = match cli::meant(typed) {
-        Some(meant) => ContextValue::Strings(vec![meant]),
-        None => ContextValue::None,
-    };
-    error.insert(ContextKind::SuggestedSubcommand, meant);
+    match cli::meant(typed) {
+        Some(meant) => {
+            let meant = ContextValue::Strings(vec![meant]);
+            error.insert(ContextKind::SuggestedSubcommand, meant);
+        }
+        None => {
+            error.remove(ContextKind::SuggestedSubcommand);
+        }
+    }
 }
 
 fn exit(failure: &Failure, as_json: bool) -> ExitCode {

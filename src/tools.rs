@@ -59,6 +59,11 @@ pub const NO_KEY: &str = "llmsrv";
 /// Variable of the key; tools that read keys from the environment are told this name.
 pub const KEY_VARIABLE: &str = "LLMSRV_API_KEY";
 
+/// A key, where it is printed.
+pub const KEY_SHOWN: &str = "$LLMSRV_API_KEY";
+/// How long an agent waits for the first token of a long prompt, in milliseconds.
+const PATIENCE_MS: &str = "3600000";
+
 /// All tools, in the order in which they are listed.
 pub const TOOLS: &[Tool] = &[
     Tool {
@@ -73,8 +78,17 @@ pub const TOOLS: &[Tool] = &[
                     ("ANTHROPIC_AUTH_TOKEN", place.key.clone()),
                     // A key of Anthropic in the environment would be sent in place of the token.
                     ("ANTHROPIC_API_KEY", String::new()),
-                    // Titles and summaries are asked of a smaller model, which is not here.
+                    // Titles, summaries and helpers are asked of other models, which are not here.
                     ("ANTHROPIC_DEFAULT_HAIKU_MODEL", place.model.clone()),
+                    ("ANTHROPIC_DEFAULT_SONNET_MODEL", place.model.clone()),
+                    ("ANTHROPIC_DEFAULT_OPUS_MODEL", place.model.clone()),
+                    ("CLAUDE_CODE_SUBAGENT_MODEL", place.model.clone()),
+                    // It gives up after five minutes without a token, which a long prompt may take.
+                    ("CLAUDE_STREAM_IDLE_TIMEOUT_MS", PATIENCE_MS.into()),
+                    ("API_TIMEOUT_MS", PATIENCE_MS.into()),
+                    // The line for Anthropic's accounts differs with each prompt: nothing behind it would be
+                    // found in the prefix cache.
+                    ("CLAUDE_CODE_ATTRIBUTION_HEADER", "0".into()),
                 ]
             },
             args: |place| vec!["--model".into(), place.model.clone()],
@@ -89,7 +103,7 @@ pub const TOOLS: &[Tool] = &[
             variables: |place| vec![(KEY_VARIABLE, place.key.clone())],
             args: |place| {
                 let provider = format!(
-                    "model_providers.llmsrv={{name=\"llmsrv\", base_url={}, wire_api=\"responses\", env_key=\"{KEY_VARIABLE}\"}}",
+                    "model_providers.llmsrv={{name=\"llmsrv\", base_url={}, wire_api=\"responses\", env_key=\"{KEY_VARIABLE}\", stream_idle_timeout_ms={PATIENCE_MS}}}",
                     json!(place.openai())
                 );
                 // Options before a subcommand are lost, settings are not.
@@ -139,7 +153,14 @@ pub const TOOLS: &[Tool] = &[
                     ("OPENAI_API_KEY", place.key.clone()),
                 ]
             },
-            args: |place| vec!["--model".into(), format!("openai/{}", place.model)],
+            args: |place| {
+                vec![
+                    "--model".into(),
+                    format!("openai/{}", place.model),
+                    // Its list of models has no local ones.
+                    "--no-show-model-warnings".into(),
+                ]
+            },
         },
     },
     Tool {
@@ -148,24 +169,50 @@ pub const TOOLS: &[Tool] = &[
         way: Way::Start {
             program: "open-webui",
             install: "pip install open-webui",
+            // Of both ways one, or each model is listed twice; that of Ollama takes no key.
             variables: |place| {
-                vec![
-                    ("OPENAI_API_BASE_URL", place.openai()),
-                    ("OPENAI_API_KEY", place.key.clone()),
-                    ("OLLAMA_BASE_URL", place.url.clone()),
-                ]
+                let mut variables = if place.key == NO_KEY {
+                    vec![
+                        ("OLLAMA_BASE_URL", place.url.clone()),
+                        ("ENABLE_OPENAI_API", "False".into()),
+                    ]
+                } else {
+                    vec![
+                        ("OPENAI_API_BASE_URL", place.openai()),
+                        ("OPENAI_API_KEY", place.key.clone()),
+                        ("ENABLE_OLLAMA_API", "False".into()),
+                    ]
+                };
+                // It would keep the addresses of its first start.
+                variables.push(("ENABLE_PERSISTENT_CONFIG", "False".into()));
+                variables
             },
-            args: |_| vec!["serve".into()],
+            // On its own it listens on all interfaces.
+            args: |_| ["serve", "--host", "127.0.0.1"].map(str::to_owned).into(),
         },
     },
     Tool {
         name: "vscode",
         title: "Copilot in VS Code",
         way: Way::Settings {
-            into: "settings.json; then \"Chat: Manage Language Models\", Ollama",
+            into: "chatLanguageModels.json (\"Chat: Manage Language Models\", Custom Endpoint); the extension Ollama \
+                   finds a server at the usual address by itself",
             text: |place| {
-                let setting = json!({ "github.copilot.chat.byok.ollamaEndpoint": place.url });
-                format!("{setting:#}")
+                let entry = json!([{
+                    "name": "llmsrv",
+                    "vendor": "customendpoint",
+                    "apiType": "chat-completions",
+                    "apiKey": place.key,
+                    "models": [{
+                        "id": place.model,
+                        "name": place.model,
+                        "url": format!("{}/chat/completions", place.openai()),
+                        "toolCalling": true,
+                        "maxInputTokens": 32_768,
+                        "maxOutputTokens": 8_192,
+                    }],
+                }]);
+                format!("{entry:#}")
             },
         },
     },
@@ -173,13 +220,18 @@ pub const TOOLS: &[Tool] = &[
         name: "continue",
         title: "Continue",
         way: Way::Settings {
-            into: "~/.continue/config.yaml",
+            into: "~/.continue/config.yaml; where there is one, only the entry below `models`",
             text: |place| {
+                // Its own words for a key in `~/.continue/.env`.
+                let key = match place.key.as_str() {
+                    KEY_SHOWN => format!("${{{{ secrets.{KEY_VARIABLE} }}}}"),
+                    key => key.to_owned(),
+                };
                 format!(
-                    "models:\n  - name: llmsrv\n    provider: openai\n    model: {}\n    apiBase: {}\n    apiKey: {}\n    roles: [chat, edit, apply]",
+                    "name: llmsrv\nversion: 0.0.1\nschema: v1\nmodels:\n  - name: llmsrv\n    provider: openai\n    model: {}\n    apiBase: {}\n    apiKey: {}\n    roles: [chat, edit, apply]",
                     json!(place.model),
                     json!(place.openai()),
-                    json!(place.key)
+                    json!(key)
                 )
             },
         },
@@ -190,10 +242,13 @@ pub const TOOLS: &[Tool] = &[
         way: Way::Settings {
             into: "its settings, API Provider: OpenAI Compatible",
             text: |place| {
+                let key = match place.key.as_str() {
+                    KEY_SHOWN => "the key that LLMSRV_API_KEY has",
+                    key => key,
+                };
                 format!(
-                    "Base URL: {}\nAPI Key: {}\nModel ID: {}",
+                    "Base URL: {}\nAPI Key: {key}\nModel ID: {}",
                     place.openai(),
-                    place.key,
                     place.model
                 )
             },
@@ -216,9 +271,17 @@ pub const TOOLS: &[Tool] = &[
         way: Way::Settings {
             into: "a program, with the package langchain-ollama",
             text: |place| {
+                let (import, headers) = if place.key == NO_KEY {
+                    ("", "")
+                } else {
+                    (
+                        "import os\n\n",
+                        ", client_kwargs={\"headers\": {\"Authorization\": \"Bearer \" + os.environ[\"LLMSRV_API_KEY\"]}}",
+                    )
+                };
                 format!(
-                    "from langchain_ollama import ChatOllama\n\n\
-                     chat = ChatOllama(model={}, base_url={})\n\
+                    "{import}from langchain_ollama import ChatOllama\n\n\
+                     chat = ChatOllama(model={}, base_url={}{headers})\n\
                      print(chat.invoke(\"Hello!\").content)",
                     json!(place.model),
                     json!(place.url)

@@ -12,7 +12,7 @@ use crate::{
     failure::{Code, Failure},
     known::Known,
     logging, term,
-    tools::{NO_KEY, Place, TOOLS, Tool, Way},
+    tools::{KEY_SHOWN, NO_KEY, Place, TOOLS, Tool, Way},
 };
 
 /// Starts a tool, prints what it needs, or lists all of them.
@@ -82,7 +82,7 @@ fn start(context: &Context, args: &LaunchArgs, tool: &Tool) -> Result<Failure, F
         ));
         if !known.calls_tools {
             term::warning(format_args!(
-                "{} calls no tools, so an agent can only talk",
+                "{} calls no tools: most agents refuse to work with it",
                 place.model
             ));
         }
@@ -216,9 +216,6 @@ fn quoted(word: &str) -> String {
         format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
-
-/// A key, where it is printed.
-const KEY_SHOWN: &str = "$LLMSRV_API_KEY";
 
 #[cfg(test)]
 mod tests {

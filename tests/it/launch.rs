@@ -30,6 +30,9 @@ fn a_tool_is_started_with_its_variables_and_arguments() {
             &[
                 "ANTHROPIC_BASE_URL={url}\n",
                 "ANTHROPIC_AUTH_TOKEN=llmsrv\n",
+                "API_TIMEOUT_MS=3600000\n",
+                "CLAUDE_CODE_ATTRIBUTION_HEADER=0\n",
+                "CLAUDE_STREAM_IDLE_TIMEOUT_MS=3600000\n",
                 "arg --model\narg default\narg -p\narg two words\n",
             ],
         ),
@@ -38,6 +41,7 @@ fn a_tool_is_started_with_its_variables_and_arguments() {
             &[
                 "LLMSRV_API_KEY=llmsrv\n",
                 "base_url=\"{url}/v1\"",
+                "stream_idle_timeout_ms=3600000}",
                 "arg model=\"default\"\narg -p\n",
             ],
         ),
@@ -52,7 +56,14 @@ fn a_tool_is_started_with_its_variables_and_arguments() {
                 "arg --model\narg openai/default\n",
             ],
         ),
-        ("open-webui", &["OLLAMA_BASE_URL={url}\n", "arg serve\n"]),
+        (
+            "open-webui",
+            &[
+                "ENABLE_OPENAI_API=False\n",
+                "OLLAMA_BASE_URL={url}\n",
+                "arg serve\narg --host\narg 127.0.0.1\n",
+            ],
+        ),
     ];
     for (tool, expected) in cases {
         let output = Output::of(
@@ -109,7 +120,8 @@ fn what_is_printed_can_be_run_and_tells_no_key() {
                 assert!(output.stdout.contains("it's"), "{printed}\n{output:?}");
             }
             let token = key.unwrap_or("llmsrv");
-            assert!(output.stdout.contains(&format!("={token}\n")), "{output:?}");
+            let is_told = output.stdout.contains(&format!("={token}\n"));
+            assert_eq!(is_told, key.is_some() || tool != "open-webui", "{output:?}");
         }
     }
 }
@@ -120,7 +132,7 @@ fn settings_and_addresses_are_printed() {
     for (tool, expected) in [
         (
             "vscode",
-            "\"github.copilot.chat.byok.ollamaEndpoint\": \"http://127.0.0.1:9\"",
+            "\"url\": \"http://127.0.0.1:9/v1/chat/completions\"",
         ),
         ("continue", "apiBase: \"http://127.0.0.1:9/v1\""),
         ("cline", "Model ID: some"),

@@ -200,7 +200,7 @@ impl ResponseStream {
         self.writer.begin(self.prompt_tokens, &mut first);
         match next {
             Some(next) => self.write(next, &mut first),
-            None => first.raw(PING),
+            None => self.writer.ping(&mut first),
         }
         let frames = stream::unfold(
             (self, Some(first)),
@@ -270,7 +270,7 @@ impl ResponseStream {
         match self.next_in_time(framing).await {
             Some(Ok(next)) => self.write(next, &mut frames),
             Some(Err(error)) => self.writer.error(&error, &mut frames),
-            None => frames.raw(PING),
+            None => self.writer.ping(&mut frames),
         }
         Some(frames)
     }
@@ -354,6 +354,4 @@ impl ResponseStream {
 /// Clients bound the size of a header, and a schema may have a thousand keywords.
 const MAX_WARNINGS: usize = 8;
 const MAX_WARNING_CHARS: usize = 300;
-/// A comment, which readers of server-sent events skip.
-const PING: &str = ": ping\n\n";
 const PING_EVERY: Duration = Duration::from_secs(15);

@@ -5,7 +5,8 @@ use std::{iter::repeat_with, ops::Range};
 use llmsrv_engine::LoadError;
 
 use super::{
-    Beside, Early, Experts, FeedForward, LayerInput, LayerStreams, Mlp, PerLayer, Streams, loader::Loader,
+    Beside, Early, Experts, FeedForward, LayerInput, LayerStreams, Mlp, PerLayer, Streams,
+    loader::Loader,
 };
 use crate::{
     arch::{ExpertsInput, FeedForwardConfig, LayerConfig},

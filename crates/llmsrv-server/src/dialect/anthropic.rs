@@ -63,7 +63,15 @@ fn conversation(fields: &mut Fields) -> Result<Job, ApiError> {
         return Err(ApiError::bad_request("messages is required"));
     }
     let mut messages = Vec::new();
-    let system = text_of(fields.take("system"), "system")?;
+    let mut system = fields.take("system");
+    if let Some(Value::Array(blocks)) = &mut system {
+        let is_accounting = |block: &Value| {
+            let text = block["text"].as_str();
+            text.is_some_and(|text| text.starts_with(ACCOUNTING))
+        };
+        blocks.retain(|block| !is_accounting(block));
+    }
+    let system = text_of(system, "system")?;
     if !system.is_empty() {
         messages.push(Message {
             role: "system".into(),
@@ -235,6 +243,10 @@ fn text_of(value: Option<Value>, name: &str) -> Result<String, ApiError> {
         ))),
     }
 }
+
+/// How a block of Claude Code begins that is meant for Anthropic's accounts. It differs from prompt to prompt, so
+/// nothing behind it would be found in the prefix cache.
+const ACCOUNTING: &str = "x-anthropic-billing-header:";
 
 fn append(all: &mut String, text: &str) {
     if !all.is_empty() && !text.is_empty() {

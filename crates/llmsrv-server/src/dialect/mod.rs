@@ -28,6 +28,12 @@ pub(crate) trait ResponseEncoder: Send {
     /// The stream begins; the prompt has so many tokens.
     fn begin(&mut self, _prompt_tokens: usize, _out: &mut StreamBuffer) {}
 
+    /// Nothing was said for a while: keeps the connection, and the reader's patience. By default with a comment,
+    /// which readers of server-sent events skip.
+    fn ping(&mut self, out: &mut StreamBuffer) {
+        out.raw(": ping\n\n");
+    }
+
     /// The model said something.
     fn part(&mut self, said: Delta, out: &mut StreamBuffer);
 

@@ -160,6 +160,12 @@ async fn system_and_content_are_texts_or_blocks() {
     let two = json!([{"type": "text", "text": "q"}, {"type": "made_up"}, {"type": "thinking", "thinking": ""}]);
     assert_eq!(count(json!("S"), two).await, plain);
     assert!(count(json!(null), json!("q")).await.as_u64() < plain.as_u64());
+    // What Claude Code writes for the accounts of Anthropic is no part of the prompt.
+    let accounted = json!([
+        {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.197.e77; cc_entrypoint=cli;"},
+        {"type": "text", "text": "S"},
+    ]);
+    assert_eq!(count(accounted, json!("q")).await, plain);
     for (content, text) in [
         (
             json!(5),

@@ -774,14 +774,22 @@ async fn a_stream_that_has_nothing_to_say_yet_is_kept_awake() {
         let body = with(user("plain"), with(members, json!({"stream": true})));
         host.text(Method::POST, path, body.to_string()).await.1
     };
-    let (chat, message, native) = tokio::join!(
+    let (chat, message, response, native) = tokio::join!(
         ask("/v1/chat/completions", json!({})),
         ask("/v1/messages", json!({})),
+        ask("/v1/responses", json!({"input": "x"})),
         ask("/api/chat", json!({})),
     );
     for (path, events) in [("chat", chat), ("messages", message)] {
         assert!(events.contains(": ping\n\n"), "{path}: {events}");
     }
+    // Codex counts events: the first one that says so, and the one of the wait.
+    assert_eq!(
+        response.matches("event: response.in_progress\n").count(),
+        2,
+        "{response}"
+    );
+    assert!(!response.contains(": ping"), "{response}");
     // Lines have no comments.
     for line in native.lines() {
         serde_json::from_str::<Value>(line).unwrap();

@@ -210,6 +210,12 @@ impl ResponseEncoder for ResponsesEncoder {
         }
     }
 
+    /// Codex counts events and no comments: without any it gives up after five minutes.
+    fn ping(&mut self, out: &mut StreamBuffer) {
+        let payload = json!({"response": self.response("in_progress")});
+        self.event("response.in_progress", payload, out);
+    }
+
     fn part(&mut self, said: Delta, out: &mut StreamBuffer) {
         for piece in &said.pieces {
             self.piece(piece, out);
