@@ -783,12 +783,9 @@ async fn a_stream_that_has_nothing_to_say_yet_is_kept_awake() {
     for (path, events) in [("chat", chat), ("messages", message)] {
         assert!(events.contains(": ping\n\n"), "{path}: {events}");
     }
-    // Codex counts events: the first one that says so, and the one of the wait.
-    assert_eq!(
-        response.matches("event: response.in_progress\n").count(),
-        2,
-        "{response}"
-    );
+    // Codex counts events: the first one that says so, and one for each wait.
+    let n_events = response.matches("event: response.in_progress\n").count();
+    assert!(n_events >= 2, "{response}");
     assert!(!response.contains(": ping"), "{response}");
     // Lines have no comments.
     for line in native.lines() {
