@@ -8,7 +8,7 @@ usage() {
 usage: install.sh [OPTION]... [FILE]
 
 FILE is an archive that packaging/archive made, or the program itself [default: the program beside this script, else
-that of target/dist, else that of target/release].
+that of target/release].
 
   --prefix DIR    where to install [default: /usr/local]
   --user          for this user alone: the prefix is ~/.local, and there is no service
@@ -80,10 +80,10 @@ if [[ $for_user ]]; then
     prefix=${HOME:?}/.local service=''
 fi
 [[ $prefix == /* ]] || fail "--prefix $prefix: give the whole path, from / on" 2
-for built in "$here/llmsrv" "$here"/../target/{dist,release}/llmsrv; do
+for built in "$here/llmsrv" "$here/../target/release/llmsrv"; do
     [[ -z $file && -x $built ]] && file=$built
 done
-[[ -n $file ]] || fail "there is no program yet: cargo build --profile dist"
+[[ -n $file ]] || fail "there is no program yet: cargo build --release"
 [[ -f $file ]] || fail "there is no file $file"
 file=$(readlink -f "$file")
 root=${DESTDIR-}

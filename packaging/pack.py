@@ -18,7 +18,7 @@ def arguments(about, folder, build=None, **more):
     `program`, which is built if none is given, and `out`, a folder that is there.
 
     `about` is the text of the script, `folder` that below `target` where the package goes, `build` the command
-    that builds the program and prints its path last (by default cargo with the profile for packages).
+    that builds the program and prints its path last (by default cargo).
     """
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--binary", type=Path, metavar="FILE", help="the program [default: it is built]")
@@ -31,8 +31,8 @@ def arguments(about, folder, build=None, **more):
         done = subprocess.run(build, check=True, stdout=subprocess.PIPE, text=True)
         args.program = Path(done.stdout.splitlines()[-1])
     elif args.program is None:
-        subprocess.run(["cargo", "build", "--locked", "--profile", "dist", "-p", "llmsrv"], cwd=ROOT, check=True)
-        args.program = TARGET / "dist/llmsrv"
+        subprocess.run(["cargo", "build", "--locked", "--release", "-p", "llmsrv"], cwd=ROOT, check=True)
+        args.program = TARGET / "release/llmsrv"
     if not args.program.is_file():
         fail(f"there is no file {args.program}")
     args.out = (args.out or TARGET / folder).absolute()
