@@ -227,3 +227,16 @@ fn invokes(text: &str, prefix: &str, tools: &[Tool]) -> Vec<Call> {
 }
 
 const MAX_DEPTH: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::marks::TAGS;
+
+    #[test]
+    fn every_block_is_looked_for() {
+        for block in BLOCKS {
+            assert!(TAGS.contains(&block.open), "{}", block.open);
+        }
+    }
+}

@@ -6,6 +6,8 @@
     reason = "a test fails by panicking and says why"
 )]
 
+#[path = "../../../llmsrv-gpu/tests/it/committed.rs"]
+mod committed;
 mod compute;
 mod machines;
 mod spirv;

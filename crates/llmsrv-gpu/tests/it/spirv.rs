@@ -2,7 +2,7 @@
 //!
 //! After a change: `GENERATE=1 cargo test -p llmsrv-gpu --test it spirv`
 
-use std::{collections::BTreeMap, error::Error, fmt::Write as _, fs, path::Path};
+use std::{collections::BTreeMap, error::Error, fs, path::Path};
 
 use naga::{
     Module, ShaderStage,
@@ -11,6 +11,8 @@ use naga::{
     front::wgsl,
     valid,
 };
+
+use crate::committed::assert_committed;
 
 /// Formats of blocks: name in the shaders, the function that says which inputs belong to a unit, weights and
 /// bytes of a block.
@@ -51,34 +53,7 @@ fn committed_modules_are_what_the_shaders_compile_to() {
     let modules = modules().unwrap();
     assert!(modules.len() > 60, "{}", modules.len());
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/spirv");
-    let mut files = BTreeMap::new();
-    let mut table =
-        "//! Made from `shaders/` by `tests/it/spirv.rs`.\n\n/// The kernels as SPIR-V: name and module.\n\
-        pub(crate) const SPIRV: &[(&str, &[u8])] = &[\n"
-            .to_owned();
-    for (name, words) in modules {
-        writeln!(table, "    ({name:?}, include_bytes!(\"{name}.spv\")),").unwrap();
-        let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        files.insert(folder.join(format!("{name}.spv")), bytes);
-    }
-    files.insert(folder.join("mod.rs"), (table + "];\n").into_bytes());
-    if std::env::var_os("GENERATE").is_some() {
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        for (path, bytes) in &files {
-            fs::write(path, bytes).unwrap();
-        }
-    }
-    for (path, bytes) in &files {
-        let committed: Vec<u8> = fs::read(path).unwrap_or_default();
-        assert!(
-            committed == *bytes,
-            "{} is out of step: GENERATE=1 cargo test -p llmsrv-gpu --test it spirv",
-            path.display()
-        );
-    }
-    let n_there = fs::read_dir(&folder).unwrap().count();
-    assert_eq!(n_there, files.len(), "a module is of no shader any more");
+    assert_committed(&folder, "shaders/", "pub(crate)", modules);
 }
 
 /// Compiles all kernels; returns the words of each.
