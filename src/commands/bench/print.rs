@@ -121,9 +121,9 @@ fn facts(model: &ModelReport) -> Vec<String> {
     }
     if let Some(stream) = &model.stream {
         facts.push(format!(
-            "Streaming over HTTP: {} tok/s, {:.1} % less than {} inside the process",
+            "Streaming over HTTP: {} tok/s, {:.1} % of {} inside the process",
             range(&stream.http, 1.0),
-            stream.lost * 100.0,
+            (1.0 - stream.lost) * 100.0,
             range(&stream.engine, 1.0),
         ));
     }
