@@ -317,6 +317,12 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_GPU_OVERHEAD", "gpu_overhead", Kind::Bytes, "0",
         "Memory of the GPU to leave free")
         .alias(&["OLLAMA_GPU_OVERHEAD"]),
+    row(Server, "LLMSRV_GPU_MEMORY_LIMIT", "gpu_memory_limit", Kind::Bytes, "",
+        "Memory of each GPU that models may take; unset = what is free when the server starts"),
+    row(Server, "LLMSRV_NUM_GPU", "num_gpu", Kind::Integer { min: -1, max: LARGE }, "-1",
+        "Layers computed on GPUs, from the end, where the output is the last; -1 = as many as fit"),
+    row(Server, "LLMSRV_NUM_CPU_MOE", "num_cpu_moe", COUNT, "0",
+        "Layers, from the first on, whose experts stay with the CPU"),
     row(Server, "LLMSRV_GPU_TIMEOUT", "gpu_timeout", Kind::Duration, "2m",
         "How long a step on a GPU may take before its worker is killed; 0 or negative = no limit"),
     row(Server, "LLMSRV_SCHED_SPREAD", "sched_spread", Kind::Switch, "false",

@@ -20,6 +20,8 @@ pub struct Choice {
     pub software: bool,
     /// Bytes of the device's memory to leave free.
     pub leave_free_bytes: u64,
+    /// Bytes of it that may be taken at most.
+    pub limit_bytes: Option<u64>,
 }
 
 /// What a device is.

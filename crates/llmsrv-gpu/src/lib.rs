@@ -19,6 +19,6 @@ pub use device::{Choice, Found, Kind, choose};
 pub use error::{Error, Refusal, Refused};
 pub use gpu::{
     Angles, Attention, Cache, Function, Gpu, LARGEST_HEAD, Matrix, Pairs, Step, StepRow, Tensor,
-    Vector, supports,
+    Vector, matrix_bytes, pieces, supports, vector_bytes,
 };
 pub use recorder::Counts;

@@ -90,7 +90,7 @@ impl Recorder {
     /// Opens a device.
     pub(crate) fn open(choice: Choice) -> Result<Recorder, Error> {
         let device = Device::open(choice)?;
-        let account = Account::new(choice.leave_free_bytes);
+        let account = Account::new(choice.leave_free_bytes, choice.limit_bytes);
         let upload = memory::allocate(&device, &account, UPLOAD_BYTES as u64, Place::Upload)?;
         let mut recorder = Recorder {
             device: ManuallyDrop::new(device),

@@ -488,6 +488,7 @@ fn memory_that_is_not_there_is_an_error() {
         software: true,
         vendor: true,
         leave_free_bytes: u64::MAX,
+        limit_bytes: None,
     };
     assert!(all > 0);
     let mut greedy = Gpu::open(choice).unwrap();

@@ -29,6 +29,7 @@ pub(crate) const SOFTWARE: GpuOptions = GpuOptions {
     vendor: true,
     software: true,
     leave_free_bytes: 0,
+    limit_bytes: None,
 };
 
 /// One sequence that is computed piece by piece.

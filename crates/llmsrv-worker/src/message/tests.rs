@@ -109,6 +109,12 @@ fn everything_else_arrives_as_it_was_sent() {
             vendor: true,
             software: false,
             leave_free_bytes: 1 << 40,
+            limit_bytes: Some(1 << 33),
+        },
+        offload: Offload {
+            n_layers: Some(20),
+            n_cpu_moe: 3,
+            split: Some(vec![12, 8]),
         },
         activation_precision: ActivationPrecision::F32,
         projector: None,
@@ -139,7 +145,15 @@ fn everything_else_arrives_as_it_was_sent() {
             pooling: Pooling::Last,
             bidirectional: false,
         }),
-        place: Place::Gpu,
+        n_layers: 33,
+        gpus: vec![
+            GpuShare {
+                n_layers: 20,
+                weight_bytes: 1 << 34,
+                kv_block_bytes: 60,
+            },
+            GpuShare::default(),
+        ],
     };
     let long = "\u{e4}".repeat(LONGEST_TEXT);
     for reply in [
