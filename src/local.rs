@@ -221,6 +221,8 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             offload: Offload {
                 n_layers: usize::try_from(config.num_gpu).ok(),
                 n_cpu_moe: config.num_cpu_moe,
+                main_gpu: config.main_gpu,
+                spread: config.sched_spread,
                 split: None,
             },
             activation_precision: match config.cpu_arithmetic.as_str() {
@@ -259,18 +261,20 @@ pub fn gpu(config: &ServerConfig) -> GpuOptions {
         software: config.gpu_allow_software,
         leave_free_bytes: config.gpu_overhead,
         limit_bytes: config.gpu_memory_limit,
+        visible: config.visible_gpus.clone(),
+        nvidia: config.visible_nvidia_gpus.clone(),
     }
 }
 
-/// Gives models the memory of the GPU beside that of the machine, where they are loaded to one.
+/// Gives models the memory of GPUs beside that of the machine, where they are loaded to one.
 pub fn use_accelerators(settings: &mut Settings, workers: &Launcher) {
     if settings.load.device != "vulkan" {
         return;
     }
-    match workers.free_bytes(settings.load.gpu) {
+    match workers.free_bytes(settings.load.gpu.clone()) {
         Ok(free) => {
             settings.gpus = Some(Gpus {
-                memory: vec![free],
+                memory: free,
                 plan: llmsrv_models::plan,
             });
         }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use llmsrv_engine::{ActivationPrecision, LoadOptions, Offload};
+use llmsrv_engine::{ActivationPrecision, LoadOptions, Offload, Plan};
 use serde_json::{Value, json};
 
 use crate::util::{Sandbox, Server, TIMEOUT};
@@ -64,27 +64,30 @@ async fn the_built_in_model_says_the_same_on_a_gpu() {
     assert_eq!(running["models"][0]["size_vram"], 0);
 }
 
-/// Bytes of a GPU on which so many layers of the built-in model fit, with the context that it is loaded for.
-fn memory_for(n_layers: usize) -> u64 {
+/// What the built-in model takes with so many layers on a GPU.
+fn plan(n_layers: Option<usize>) -> Plan {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     fs::write(&path, include_bytes!("../../assets/embedded/model.gguf")).unwrap();
     let options = LoadOptions {
         offload: Offload {
-            n_layers: Some(n_layers),
+            n_layers,
             ..Offload::default()
         },
         activation_precision: ActivationPrecision::F32,
         ..LoadOptions::default()
     };
-    let context = |trained: usize| trained.min(4096);
-    let plan = llmsrv_models::plan(&path, &options, &[u64::MAX], &context).unwrap();
-    plan.needed(context(plan.context_length)).gpu(0)
+    llmsrv_models::plan(&path, &options, &[u64::MAX], &|trained| trained.min(4096)).unwrap()
+}
+
+/// Bytes of a GPU that this needs with the context that it is loaded for.
+fn memory_for(plan: &Plan) -> u64 {
+    plan.needed(plan.context_length.min(4096)).gpu(0)
 }
 
 #[tokio::test]
 async fn a_model_larger_than_the_gpu_is_split() {
-    let limit = memory_for(3).to_string();
+    let limit = memory_for(&plan(Some(3))).to_string();
     let arithmetic = ("LLMSRV_CPU_ARITHMETIC", "exact");
     let small = [("LLMSRV_GPU_MEMORY_LIMIT", limit.as_str()), arithmetic];
     let (on_both, on_cpu) = (Sandbox::new(), Sandbox::new());
@@ -177,6 +180,66 @@ async fn requests_and_models_say_how_many_layers_are_on_the_gpu() {
             .await;
         wait_until("the worker ends", || workers(server.pid()).is_empty());
     }
+}
+
+/// The draft model has its place first, and a worker of its own.
+#[tokio::test]
+async fn a_draft_model_shares_the_gpu_with_the_model_it_drafts_for() {
+    let limit = memory_for(&plan(None)) + memory_for(&plan(Some(3)));
+    let limit = limit.to_string();
+    let env = [
+        ("LLMSRV_GPU_MEMORY_LIMIT", limit.as_str()),
+        ("LLMSRV_CPU_ARITHMETIC", "exact"),
+        ("LLMSRV_DRAFT_MODEL", "default=small"),
+    ];
+    let (on_gpu, on_cpu) = (Sandbox::new(), Sandbox::new());
+    let server = on_gpu.serve_with(&[], &[&GPU[..], &env].concat());
+    let cpu = on_cpu.serve_with(&[], &CPU);
+    let copy = json!({"source": "default", "destination": "small"});
+    assert_eq!(server.post("/api/copy", &copy).await.status, 200);
+    let prompt = "Hello! Who are you?";
+    assert_eq!(text(&server, prompt).await, text(&cpu, prompt).await);
+    assert_eq!(workers(server.pid()).len(), 2);
+    let running: Value = server.get("/api/ps").await.ok();
+    assert_eq!(running["models"][0]["gpu_layers"], 3, "{running}");
+    let metrics = server.get("/metrics").await.text;
+    let name = "llmsrv_models_gpu_memory_bytes{gpu=\"0\"} ";
+    let taken = metrics.lines().find_map(|line| line.strip_prefix(name));
+    let taken: u64 = taken.unwrap().parse().unwrap();
+    assert!(taken > memory_for(&plan(None)), "{metrics}");
+    assert!(taken <= limit.parse().unwrap(), "{metrics}");
+}
+
+/// One device that counts as two.
+#[tokio::test]
+async fn a_model_is_spread_over_several_gpus() {
+    let two = [("LLMSRV_VISIBLE_GPUS", "0,0"), ("LLMSRV_SCHED_SPREAD", "1")];
+    let (on_two, on_cpu) = (Sandbox::new(), Sandbox::new());
+    let gpus = on_two.serve_with(&[], &[&GPU[..], &two].concat());
+    let cpu = on_cpu.serve_with(&[], &CPU);
+    let prompt = "Hello! Who are you?";
+    assert_eq!(text(&gpus, prompt).await, text(&cpu, prompt).await);
+    let running: Value = gpus.get("/api/ps").await.ok();
+    let model = &running["models"][0];
+    assert_eq!(model["gpu_layers"], model["layers"], "{model}");
+    let metrics = gpus.get("/metrics").await.text;
+    for gpu in 0..2 {
+        let name = format!("llmsrv_models_gpu_memory_bytes{{gpu=\"{gpu}\"}} ");
+        let bytes = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        assert!(bytes.is_some_and(|bytes| bytes != "0"), "{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn gpus_that_are_not_visible_are_not_used() {
+    let sandbox = Sandbox::new();
+    let env = [&GPU[..], &[("GGML_VK_VISIBLE_DEVICES", "-1")]].concat();
+    let server = sandbox.serve_with(&[], &env);
+    server.wait_for_log("no model can be loaded", 1);
+    let request = json!({"model": "default", "prompt": "Hello", "stream": false});
+    let reply = server.post("/api/generate", &request).await;
+    assert_eq!(reply.status, 500, "{reply:?}");
+    assert!(reply.text.contains("LLMSRV_VISIBLE_GPUS"), "{reply:?}");
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ pub struct Options {
     pub stop: Option<Vec<String>>,
     pub num_gpu: Option<i64>,
     pub num_cpu_moe: Option<i64>,
+    pub main_gpu: Option<i64>,
 }
 
 /// An option of the wrong type.
@@ -267,7 +268,7 @@ const TABLE: &[(&str, Place)] = &[
         "num_cpu_moe",
         Place::Integer(|options| &mut options.num_cpu_moe),
     ),
-    ("main_gpu", Place::IgnoredInteger),
+    ("main_gpu", Place::Integer(|options| &mut options.main_gpu)),
     ("num_thread", Place::IgnoredInteger),
     ("draft_num_predict", Place::IgnoredInteger),
     ("use_mmap", Place::IgnoredBool),

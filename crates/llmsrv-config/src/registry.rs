@@ -325,9 +325,17 @@ pub const SETTINGS: &[Setting] = &[
         "Layers, from the first on, whose experts stay with the CPU"),
     row(Server, "LLMSRV_GPU_TIMEOUT", "gpu_timeout", Kind::Duration, "2m",
         "How long a step on a GPU may take before its worker is killed; 0 or negative = no limit"),
+    row(Server, "LLMSRV_VISIBLE_GPUS", "visible_gpus", Kind::List, "",
+        "GPUs that models may be loaded to, by number in Vulkan's order or UUID, in this order; -1 = none")
+        .alias(&["GGML_VK_VISIBLE_DEVICES"]),
+    row(Server, "LLMSRV_VISIBLE_NVIDIA_GPUS", "visible_nvidia_gpus", Kind::List, "",
+        "Of NVIDIA's GPUs these alone, by number among them or UUID; -1 = none")
+        .alias(&["CUDA_VISIBLE_DEVICES"]),
+    row(Server, "LLMSRV_MAIN_GPU", "main_gpu", COUNT, "0",
+        "The GPU that is tried first for a model that fits on one"),
     row(Server, "LLMSRV_SCHED_SPREAD", "sched_spread", Kind::Switch, "false",
-        "Spread a model over all GPUs")
-        .alias(&["OLLAMA_SCHED_SPREAD"]).ignored("a model is computed on one GPU"),
+        "Spread a model over all GPUs, even where one would do")
+        .alias(&["OLLAMA_SCHED_SPREAD"]),
     row(Server, "LLMSRV_NOPRUNE", "noprune", Kind::Switch, "false",
         "Keep files in the store that no model uses")
         .alias(&["OLLAMA_NOPRUNE"]),

@@ -206,7 +206,7 @@ pub struct LoadOptions {
 }
 
 /// Which GPUs models may be loaded to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuOptions {
     /// Integrated GPUs and those of Intel, too.
     pub vendor: bool,
@@ -216,6 +216,10 @@ pub struct GpuOptions {
     pub leave_free_bytes: u64,
     /// Bytes of it that models may take at most.
     pub limit_bytes: Option<u64>,
+    /// These alone, by number or UUID; `None` = all.
+    pub visible: Option<Vec<String>>,
+    /// Of NVIDIA's these alone, as `CUDA_VISIBLE_DEVICES` names them; `None` = all.
+    pub nvidia: Option<Vec<String>>,
 }
 
 /// How the CPU multiplies quantised weights.

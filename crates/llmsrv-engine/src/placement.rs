@@ -27,6 +27,10 @@ pub struct Offload {
     pub n_layers: Option<usize>,
     /// The experts of so many layers, from the first one on, stay with the CPU.
     pub n_cpu_moe: usize,
+    /// The GPU that is tried first for a model that fits on one.
+    pub main_gpu: usize,
+    /// A model is spread over all GPUs, even where one would do.
+    pub spread: bool,
     /// What was decided: layers of each GPU, in the order of the model. It wins over `n_layers`.
     pub split: Option<Vec<usize>>,
 }

@@ -12,7 +12,7 @@ use llmsrv_gguf::TensorType;
 
 use crate::{
     Counts, Error, Found,
-    device::Choice,
+    device::{Choice, Device},
     recorder::{ALIGNMENT, Access, Recorder, Region},
 };
 pub use attention::{Angles, Attention, Cache, LARGEST_HEAD, Pairs, Step, StepRow};
@@ -72,13 +72,21 @@ pub fn supports(dtype: TensorType) -> bool {
 }
 
 impl Gpu {
-    /// Opens the best device that may be used.
+    /// Returns how many devices may be used; at least one.
     ///
     /// # Errors
     /// What is missing: the loader, a driver, a device.
-    pub fn open(choice: Choice) -> Result<Gpu, Error> {
+    pub fn count(choice: &Choice) -> Result<usize, Error> {
+        Device::count(choice)
+    }
+
+    /// Opens one of the devices that may be used; 0 is the best.
+    ///
+    /// # Errors
+    /// As [`Gpu::count`].
+    pub fn open(choice: &Choice, number: usize) -> Result<Gpu, Error> {
         Ok(Gpu {
-            recorder: Recorder::open(choice)?,
+            recorder: Recorder::open(choice, number)?,
             weights: None,
             expected: Vec::new(),
             weight_bytes: 0,

@@ -15,7 +15,7 @@ mod memory;
 mod recorder;
 mod spirv;
 
-pub use device::{Choice, Found, Kind, choose};
+pub use device::{Choice, DeviceName, Found, Kind, choose};
 pub use error::{Error, Refusal, Refused};
 pub use gpu::{
     Angles, Attention, Cache, Function, Gpu, LARGEST_HEAD, Matrix, Pairs, Step, StepRow, Tensor,

@@ -353,7 +353,7 @@ fn split(
     options: &LoadOptions,
     (kv_type, precision): (TensorType, ActivationPrecision),
 ) -> Result<SplitOps, LoadError> {
-    let gpus = ops::gpu::open(options.gpu)?;
+    let gpus = ops::gpu::open(&options.gpu)?;
     let free: Vec<u64> = gpus.iter().map(Gpu::free_bytes).collect();
     let max_binding = gpus.iter().map(Gpu::max_binding).min().unwrap_or(u64::MAX);
     let measured = Measured::new((source, adapters), (arch, n_vocab), kv_type, max_binding)?;
@@ -381,9 +381,13 @@ fn split(
     };
     let cpu = CpuOps::new(arch, &shapes(At::Host), kv_type, n_threads, precision)
         .map_err(|error| LoadError::Unsupported(error.to_string()))?;
+    // What computes nothing is closed again.
     let gpus = gpus.into_iter().enumerate().map(|(idx, gpu)| {
+        let is_used = plan.split.get(idx).is_some_and(|n| *n > 0);
         let pieces = measured.sizes().pieces(&placement, idx);
-        GpuOps::new(gpu, &shapes(At::Gpu(idx)), pieces)
+        is_used
+            .then(|| GpuOps::new(gpu, &shapes(At::Gpu(idx)), pieces))
+            .transpose()
     });
     let gpus = gpus.collect::<Result<Vec<_>, _>>()?;
     let kv = measured.kv_places(&placement);

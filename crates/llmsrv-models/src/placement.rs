@@ -59,6 +59,8 @@ struct Size {
 pub(crate) struct Measured<'a> {
     arch: &'a ArchConfig,
     sizes: Sizes,
+    /// What each part takes on a GPU, and what of it the memory of the machine then needs no more.
+    by_part: Vec<(Part, u64, u64)>,
     /// All tensors as they lie in memory, those that are only looked up among them.
     host_bytes: u64,
     n_vocab: usize,
@@ -177,9 +179,21 @@ impl<'a> Measured<'a> {
         let host_bytes = tensors.fold(0, |sum: u64, tensor| {
             sum.saturating_add(tensor.resident_bytes())
         });
+        let mut by_part: Vec<(Part, u64, u64)> = Vec::new();
+        for (part, size) in &sizes.weights {
+            let (on_gpu, moved) = (size.gpu.iter().sum::<u64>(), size.host.min(size.file));
+            match by_part.last_mut() {
+                Some((last, all, all_moved)) if last == part => {
+                    *all += on_gpu;
+                    *all_moved += moved;
+                }
+                _ => by_part.push((*part, on_gpu, moved)),
+            }
+        }
         Ok(Measured {
             arch,
             sizes,
+            by_part,
             host_bytes: crate::with_adapters(host_bytes, adapters),
             n_vocab,
             kv_type,
@@ -236,16 +250,19 @@ impl<'a> Measured<'a> {
     /// Returns where parts lie if the last layers are shared out: so many to each GPU, in their order, the output the
     /// last of all. What no GPU computes stays with the CPU.
     pub(crate) fn placement(&self, split: &[usize], n_cpu_moe: usize) -> Placement {
+        let mut next = self.n_layers().saturating_sub(split.iter().sum());
+        let shares = split.iter().map(|n| {
+            let first = next;
+            next += n;
+            first..next
+        });
+        self.placed(&shares.collect::<Vec<_>>(), n_cpu_moe)
+    }
+
+    /// As [`Measured::placement`], with the layers of each GPU.
+    fn placed(&self, shares: &[Range<usize>], n_cpu_moe: usize) -> Placement {
         let n_layers = self.n_layers();
-        let first = n_layers.saturating_sub(split.iter().sum());
-        let at = |layer: usize| {
-            let mut left = layer.checked_sub(first)?;
-            split.iter().position(|n| {
-                let is_here = left < *n;
-                left = left.saturating_sub(*n);
-                is_here
-            })
-        };
+        let at = |layer: usize| shares.iter().position(|share| share.contains(&layer));
         let of = |layer: usize, part: Part| match at(layer) {
             Some(gpu) if self.sizes.refusal(part).is_none() => At::Gpu(gpu),
             _ => At::Host,
@@ -287,11 +304,10 @@ impl<'a> Measured<'a> {
                 *n += 1;
             }
         }
-        for (part, size) in &self.sizes.weights {
+        for (part, on_gpu, moved) in &self.by_part {
             if let At::Gpu(gpu) = placement.of(*part) {
-                *plan.weights.gpu_mut(gpu) += size.gpu.iter().sum::<u64>();
-                let host = &mut plan.weights.host;
-                *host = host.saturating_sub(size.host.min(size.file));
+                *plan.weights.gpu_mut(gpu) += on_gpu;
+                plan.weights.host = plan.weights.host.saturating_sub(*moved);
             }
         }
         let on_host = PagedKv::new(&self.kv_shapes(placement, At::Host), self.kv_type);
@@ -354,7 +370,8 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// Shares the last layers of a model out to GPUs of which each has so many bytes for it.
+/// Shares the last layers of a model out to GPUs of which each has so many bytes for it: to one where it fits, else to as
+/// few as it fits on, or to all as far as their memory goes where that is wanted.
 ///
 /// # Errors
 ///
@@ -367,35 +384,127 @@ pub(crate) fn share_out(
     n_tokens: usize,
 ) -> Result<Plan, LoadError> {
     let n_layers = measured.n_layers();
-    let planned = |split: &[usize]| {
-        let placement = measured.placement(split, offload.n_cpu_moe);
-        measured.plan(&placement, split.to_vec())
+    let n_gpus = free_bytes.len();
+    let room = Room {
+        measured,
+        n_cpu_moe: offload.n_cpu_moe,
+        free_bytes,
+        n_tokens,
     };
-    let needed = |plan: &Plan, gpu: usize| plan.needed(n_tokens).gpu(gpu);
-    let fits = |plan: &Plan| {
-        let mut gpus = free_bytes.iter().enumerate();
-        gpus.all(|(gpu, free)| needed(plan, gpu) <= *free)
-    };
+    if let Some(split) = &offload.split {
+        return Ok(room.plan(split));
+    }
     let wanted = offload.n_layers.map(|n| n.min(n_layers));
     if let (None, Some(reason)) = (wanted, measured.refusal()) {
         return Err(LoadError::Gpu(format!("{reason}; {ON_THE_CPU}")));
-    }
-    if let Some(split) = &offload.split {
-        return Ok(planned(split));
     }
     let range: Range<usize> = match wanted {
         Some(n) => n..n + 1,
         None => 1..n_layers + 1,
     };
+    let main = offload.main_gpu.min(n_gpus.saturating_sub(1));
+    let alone = |gpu: usize, n: usize| {
+        let mut split = vec![0; n_gpus];
+        if let Some(place) = split.get_mut(gpu) {
+            *place = n;
+        }
+        split
+    };
     for n in range.rev() {
-        let plan = planned(&[n]);
-        if wanted.is_some() || fits(&plan) {
+        let others = (0..n_gpus).filter(|gpu| *gpu != main);
+        let single = [main].into_iter().chain(others);
+        let spread = offload.spread.then(|| room.spread(n));
+        let splits = spread.into_iter();
+        let splits = splits.chain(single.map(|gpu| alone(gpu, n)));
+        let plans = splits.chain(room.filled(n)).map(|split| room.plan(&split));
+        if let Some(plan) = plans.into_iter().find(|plan| room.fits(plan)) {
             return Ok(plan);
         }
+        if wanted.is_some() {
+            // It is refused by who knows what others have.
+            return Ok(room.plan(&room.spread(n)));
+        }
     }
-    let least = needed(&planned(&[1]), 0);
-    let free = free_bytes.first().copied().unwrap_or(0);
-    Err(too_little(least, free))
+    let least = room.plan(&alone(main, 1));
+    let free = free_bytes.get(main).copied().unwrap_or(0);
+    Err(too_little(room.needed(&least, main), free))
+}
+
+/// A model and the GPUs it is to find room on.
+struct Room<'a> {
+    measured: &'a Measured<'a>,
+    n_cpu_moe: usize,
+    free_bytes: &'a [u64],
+    n_tokens: usize,
+}
+
+impl Room<'_> {
+    fn plan(&self, split: &[usize]) -> Plan {
+        let placement = self.measured.placement(split, self.n_cpu_moe);
+        self.measured.plan(&placement, split.to_vec())
+    }
+
+    fn needed(&self, plan: &Plan, gpu: usize) -> u64 {
+        plan.needed(self.n_tokens).gpu(gpu)
+    }
+
+    fn fits(&self, plan: &Plan) -> bool {
+        let mut gpus = self.free_bytes.iter().enumerate();
+        gpus.all(|(gpu, free)| self.needed(plan, gpu) <= *free)
+    }
+
+    /// Gives each GPU as large a part of the last `n` layers as its memory is of that of all, as nearly as layers allow.
+    fn spread(&self, n: usize) -> Vec<usize> {
+        let n_layers = self.measured.n_layers();
+        let first = n_layers - n;
+        // What the first of them take together.
+        let sizes: Vec<u128> = (first..=n_layers)
+            .map(|end| {
+                let plan = self.plan_of(0, first..end);
+                // Rows of a step take as much on each GPU.
+                let size = self.needed(&plan, 0) - plan.activations.gpu(0);
+                u128::from(size)
+            })
+            .collect();
+        let total = sizes.last().copied().unwrap_or(0);
+        let all: u128 = self.free_bytes.iter().map(|free| u128::from(*free)).sum();
+        let (mut before, mut taken) = (0, 0_u128);
+        let split = self.free_bytes.iter().map(|free| {
+            taken += u128::from(*free);
+            let target = total * taken / all.max(1);
+            let ends = sizes.iter().enumerate().skip(before);
+            let end = ends.min_by_key(|(_, size)| size.abs_diff(target));
+            let end = end.map_or(before, |(end, _)| end);
+            end - std::mem::replace(&mut before, end)
+        });
+        split.collect()
+    }
+
+    /// Fills one GPU after the other with the last `n` layers; `None` if some are left.
+    fn filled(&self, n: usize) -> Option<Vec<usize>> {
+        let n_layers = self.measured.n_layers();
+        let mut next = n_layers - n;
+        let split = self.free_bytes.iter().enumerate().map(|(gpu, free)| {
+            let first = next;
+            let fits = |end: usize| self.needed(&self.plan_of(gpu, first..end), gpu) <= *free;
+            while next < n_layers && fits(next + 1) {
+                next += 1;
+            }
+            next - first
+        });
+        let split = split.collect();
+        (next == n_layers).then_some(split)
+    }
+
+    /// Returns what these layers alone take on a GPU.
+    fn plan_of(&self, gpu: usize, layers: Range<usize>) -> Plan {
+        let mut shares = vec![0..0; self.free_bytes.len()];
+        if let Some(share) = shares.get_mut(gpu) {
+            *share = layers;
+        }
+        let placement = self.measured.placed(&shares, self.n_cpu_moe);
+        self.measured.plan(&placement, vec![0; shares.len()])
+    }
 }
 
 /// The error of a GPU without memory even for what was decided.

@@ -701,6 +701,9 @@ fn offload(settings: &Settings, stored: &StoredModel, asked: &Options) -> Offloa
     if let Some(n) = options.num_cpu_moe {
         offload.n_cpu_moe = usize::try_from(n).unwrap_or(0);
     }
+    if let Some(n) = options.main_gpu {
+        offload.main_gpu = usize::try_from(n).unwrap_or(0);
+    }
     offload
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Malformed;
 /// What the server wants.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Request {
-    /// Say how many bytes the GPU has free.
+    /// Say how many bytes each GPU has free.
     FreeBytes(GpuOptions),
     /// Load the model of a file; its images are read by the server.
     Load(OsString, LoadOptions),
@@ -30,7 +30,7 @@ pub(crate) enum Request {
 /// What a worker answers.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    FreeBytes(u64),
+    FreeBytes(Vec<u64>),
     Loaded(ModelSpec),
     NotLoaded(LoadError),
     Done,
@@ -57,7 +57,7 @@ impl Request {
         match self {
             Request::FreeBytes(gpu) => {
                 to.push(0);
-                write_gpu(to, *gpu);
+                write_gpu(to, gpu);
             }
             Request::Load(path, options) => {
                 to.push(1);
@@ -106,9 +106,12 @@ impl Reply {
     pub(crate) fn write(&self, to: &mut Vec<u8>) {
         to.clear();
         match self {
-            Reply::FreeBytes(n) => {
+            Reply::FreeBytes(gpus) => {
                 to.push(0);
-                number(to, *n);
+                number(to, gpus.len() as u64);
+                for free in gpus {
+                    number(to, *free);
+                }
             }
             Reply::Loaded(spec) => {
                 to.push(1);
@@ -146,7 +149,7 @@ impl Reply {
     pub(crate) fn read(from: &[u8]) -> Result<Reply, Malformed> {
         let mut from = Reader(from);
         let reply = match from.byte()? {
-            0 => Reply::FreeBytes(from.number()?),
+            0 => Reply::FreeBytes(from.list(Reader::number)?),
             1 => Reply::Loaded(read_spec(&mut from)?),
             2 => Reply::NotLoaded(read_load_error(&mut from)?),
             3 => Reply::Done,
@@ -157,11 +160,19 @@ impl Reply {
     }
 }
 
-fn write_gpu(to: &mut Vec<u8>, gpu: GpuOptions) {
+fn write_gpu(to: &mut Vec<u8>, gpu: &GpuOptions) {
     to.push(u8::from(gpu.vendor));
     to.push(u8::from(gpu.software));
     number(to, gpu.leave_free_bytes);
     option(to, gpu.limit_bytes, number);
+    for names in [&gpu.visible, &gpu.nvidia] {
+        option(to, names.as_ref(), |to, names| {
+            number(to, names.len() as u64);
+            for name in names {
+                text(to, name);
+            }
+        });
+    }
 }
 
 fn read_gpu(from: &mut Reader<'_>) -> Result<GpuOptions, Malformed> {
@@ -170,12 +181,16 @@ fn read_gpu(from: &mut Reader<'_>) -> Result<GpuOptions, Malformed> {
         software: from.flag()?,
         leave_free_bytes: from.number()?,
         limit_bytes: from.option(Reader::number)?,
+        visible: from.option(|from| from.list(Reader::text))?,
+        nvidia: from.option(|from| from.list(Reader::text))?,
     })
 }
 
 fn write_offload(to: &mut Vec<u8>, offload: &Offload) {
     option(to, offload.n_layers, |to, n| number(to, n as u64));
     number(to, offload.n_cpu_moe as u64);
+    number(to, offload.main_gpu as u64);
+    to.push(u8::from(offload.spread));
     option(to, offload.split.as_ref(), |to, split| {
         number(to, split.len() as u64);
         for n in split {
@@ -188,6 +203,8 @@ fn read_offload(from: &mut Reader<'_>) -> Result<Offload, Malformed> {
     Ok(Offload {
         n_layers: from.option(Reader::count)?,
         n_cpu_moe: from.count()?,
+        main_gpu: from.count()?,
+        spread: from.flag()?,
         split: from.option(|from| from.list(Reader::count))?,
     })
 }
@@ -196,7 +213,7 @@ fn write_options(to: &mut Vec<u8>, options: &LoadOptions) {
     text(to, &options.kv_cache_type);
     number(to, options.n_threads as u64);
     text(to, &options.device);
-    write_gpu(to, options.gpu);
+    write_gpu(to, &options.gpu);
     write_offload(to, &options.offload);
     to.push(match options.activation_precision {
         ActivationPrecision::Auto => 0,

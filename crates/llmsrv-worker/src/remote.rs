@@ -57,17 +57,17 @@ impl Launcher {
         }
     }
 
-    /// Returns the bytes of memory that the GPU has free, as a worker sees it.
+    /// Returns the bytes of memory that each GPU has free, as a worker sees it.
     ///
     /// # Errors
     ///
     /// [`LoadError::Gpu`] if there is no GPU that can be used; [`LoadError::DeviceLost`] if the driver took the worker
     /// with it.
-    pub fn free_bytes(&self, options: GpuOptions) -> Result<u64, LoadError> {
+    pub fn free_bytes(&self, options: GpuOptions) -> Result<Vec<u64>, LoadError> {
         let mut worker = self.start()?;
         let request = Request::FreeBytes(options);
         match worker.ask(&request, self.limits.load.or(Some(PROBE))) {
-            Ok(Reply::FreeBytes(n)) => Ok(n),
+            Ok(Reply::FreeBytes(gpus)) if (1..=MOST_GPUS).contains(&gpus.len()) => Ok(gpus),
             Ok(Reply::NotLoaded(error)) => Err(error),
             Ok(_) => Err(lost(worker.lose(&no_answer()), Duration::ZERO)),
             Err(reason) => Err(lost(reason, Duration::ZERO)),

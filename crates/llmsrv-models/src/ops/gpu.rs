@@ -4,7 +4,8 @@
 use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
-    self as gpu, Angles, Cache, Choice, Function, Gpu, Matrix, Pairs, Step, StepRow, Tensor, Vector,
+    self as gpu, Angles, Cache, Choice, DeviceName, Function, Gpu, Matrix, Pairs, Step, StepRow,
+    Tensor, Vector,
 };
 
 use super::{Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan};
@@ -112,29 +113,35 @@ fn no_streams() -> ModelError {
     ModelError::Compute("several residual streams are not computed on a GPU".into())
 }
 
-/// Opens the GPUs that models are loaded to, and says what they are.
+/// Opens the GPUs that models are loaded to, the best one first.
 ///
 /// # Errors
 /// [`LoadError::Gpu`], if there is none; the text says what to do.
-pub(crate) fn open(options: GpuOptions) -> Result<Vec<Gpu>, LoadError> {
-    let gpu = Gpu::open(choice(options)).map_err(no_gpu)?;
-    tracing::info!(
-        device = gpu.device().name,
-        driver = gpu.device().driver,
-        free_bytes = gpu.free_bytes(),
-        "GPU"
-    );
-    Ok(vec![gpu])
+pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
+    let choice = choice(options);
+    let n = Gpu::count(&choice).map_err(no_gpu)?;
+    let mut gpus = Vec::with_capacity(n);
+    for number in 0..n {
+        let gpu = Gpu::open(&choice, number).map_err(no_gpu)?;
+        tracing::info!(
+            number,
+            device = gpu.device().name,
+            driver = gpu.device().driver,
+            free_bytes = gpu.free_bytes(),
+            "GPU"
+        );
+        gpus.push(gpu);
+    }
+    Ok(gpus)
 }
 
-/// Returns the free memory in bytes of the GPU that models would be loaded to.
+/// Returns the free memory in bytes of each GPU that models would be loaded to.
 ///
 /// # Errors
 /// As [`crate::load`] with the device `vulkan`, if there is none.
-pub fn gpu_memory(options: GpuOptions) -> Result<u64, LoadError> {
-    Gpu::open(choice(options))
-        .map(|gpu| gpu.free_bytes())
-        .map_err(no_gpu)
+pub fn gpu_memory(options: GpuOptions) -> Result<Vec<u64>, LoadError> {
+    let gpus = open(&options)?;
+    Ok(gpus.iter().map(Gpu::free_bytes).collect())
 }
 
 impl Holder for GpuOps {
@@ -551,8 +558,11 @@ fn is_wrong(found: f32, sum: f64, size: f64) -> bool {
     size.is_finite() && (off.is_nan() || off > 1e-4 * size)
 }
 
-fn choice(options: GpuOptions) -> Choice {
+fn choice(options: &GpuOptions) -> Choice {
+    let list = |names: &Vec<String>| DeviceName::list(names.iter().map(String::as_str));
     Choice {
+        visible: options.visible.as_ref().map(list),
+        nvidia: options.nvidia.as_ref().map(list),
         vendor: options.vendor,
         software: options.software,
         leave_free_bytes: options.leave_free_bytes,
@@ -585,6 +595,11 @@ fn no_gpu(error: gpu::Error) -> LoadError {
             if refused.iter().any(|one| one.reason == gpu::Refusal::Vendor) =>
         {
             "LLMSRV_VENDOR_GPU=1 allows integrated GPUs and those of Intel"
+        }
+        gpu::Error::NoDevice(refused)
+            if refused.iter().any(|one| one.reason == gpu::Refusal::Hidden) =>
+        {
+            "see LLMSRV_VISIBLE_GPUS and CUDA_VISIBLE_DEVICES"
         }
         gpu::Error::NoDevice(_) => {
             "install the Vulkan driver of the GPU, and see that the user may open /dev/dri"

@@ -23,7 +23,8 @@ use crate::{
 /// The CPU and GPUs, each with its part of one model.
 pub(crate) struct SplitOps {
     cpu: CpuOps,
-    gpus: Vec<GpuOps>,
+    /// `None` = it computes nothing.
+    gpus: Vec<Option<GpuOps>>,
     placement: Placement,
     /// Where each layer of the KV cache is, and its number among those of its place.
     kv: Vec<(At, usize)>,
@@ -53,7 +54,14 @@ pub(crate) type Vector = Placed<Vec<f32>, gpu::Vector>;
 /// Cosines and sines in every place that computes layers.
 pub(crate) struct Angles {
     host: Option<cpu::Angles>,
-    gpus: Vec<gpu::Angles>,
+    gpus: Vec<Option<gpu::Angles>>,
+}
+
+impl Angles {
+    fn on(&self, gpu: usize) -> Result<&gpu::Angles, ModelError> {
+        let found = self.gpus.get(gpu).and_then(Option::as_ref);
+        found.ok_or_else(elsewhere)
+    }
 }
 
 /// Something that was there, or was brought.
@@ -101,7 +109,7 @@ impl SplitOps {
     /// is, `n_layers` how many layers of the model each GPU computes.
     pub(crate) fn new(
         cpu: CpuOps,
-        gpus: Vec<GpuOps>,
+        gpus: Vec<Option<GpuOps>>,
         placement: Placement,
         kv: &[At],
         n_layers: &[usize],
@@ -122,7 +130,8 @@ impl SplitOps {
     }
 
     fn gpu(&mut self, gpu: usize) -> Result<&mut GpuOps, ModelError> {
-        self.gpus.get_mut(gpu).ok_or_else(elsewhere)
+        let found = self.gpus.get_mut(gpu).and_then(Option::as_mut);
+        found.ok_or_else(elsewhere)
     }
 
     fn kv_at(&self, layer: usize) -> Result<(At, usize), ModelError> {
@@ -322,10 +331,12 @@ impl Ops for SplitOps {
 
     fn gpus(&self) -> Vec<GpuShare> {
         let gpus = self.gpus.iter().zip(&self.n_layers);
-        let share = |(gpu, n_layers): (&GpuOps, &usize)| GpuShare {
-            n_layers: *n_layers,
-            weight_bytes: gpu.weight_bytes(),
-            kv_block_bytes: gpu.kv_block_bytes(),
+        let share = |(gpu, n_layers): (&Option<GpuOps>, &usize)| {
+            gpu.as_ref().map_or_else(GpuShare::default, |gpu| GpuShare {
+                n_layers: *n_layers,
+                weight_bytes: gpu.weight_bytes(),
+                kv_block_bytes: gpu.kv_block_bytes(),
+            })
         };
         gpus.map(share).collect()
     }
@@ -348,16 +359,20 @@ impl Ops for SplitOps {
         self.cpu.begin_step(plan)?;
         self.gpus
             .iter_mut()
+            .flatten()
             .try_for_each(|gpu| gpu.begin_step(plan))
     }
 
     fn end_step(&mut self) -> Result<(), ModelError> {
         self.cpu.end_step()?;
-        self.gpus.iter_mut().try_for_each(GpuOps::end_step)
+        self.gpus
+            .iter_mut()
+            .flatten()
+            .try_for_each(GpuOps::end_step)
     }
 
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
-        for gpu in &mut self.gpus {
+        for gpu in self.gpus.iter_mut().flatten() {
             gpu.reserve_blocks(n_blocks)?;
         }
         self.cpu.reserve_blocks(n_blocks)
@@ -365,12 +380,12 @@ impl Ops for SplitOps {
 
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), ModelError> {
         self.cpu.copy_block(from, to)?;
-        let mut gpus = self.gpus.iter_mut();
+        let mut gpus = self.gpus.iter_mut().flatten();
         gpus.try_for_each(|gpu| gpu.copy_block(from, to))
     }
 
     fn kv_block_bytes(&self) -> usize {
-        let gpus = self.gpus.iter().map(GpuOps::kv_block_bytes);
+        let gpus = self.gpus.iter().flatten().map(GpuOps::kv_block_bytes);
         self.cpu.kv_block_bytes() + gpus.sum::<usize>()
     }
 
@@ -415,8 +430,10 @@ impl Ops for SplitOps {
     fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles, ModelError> {
         let host = self.placement.uses_host();
         let host = host.then(|| self.cpu.angles(rope, places)).transpose()?;
-        let gpus = self.gpus.iter_mut();
-        let gpus = gpus.map(|gpu| gpu.angles(rope, places));
+        let gpus = self.gpus.iter_mut().map(|gpu| {
+            let angles = gpu.as_mut().map(|gpu| gpu.angles(rope, places));
+            angles.transpose()
+        });
         Ok(Angles {
             host,
             gpus: gpus.collect::<Result<_, _>>()?,
@@ -563,7 +580,7 @@ impl Ops for SplitOps {
                 Placed::Host(self.cpu.rotate(x, angles, head_dim)?)
             }
             Placed::Gpu(gpu, x) => {
-                let angles = angles.gpus.get(gpu).ok_or_else(elsewhere)?;
+                let angles = angles.on(gpu)?;
                 Placed::Gpu(gpu, self.gpu(gpu)?.rotate(x, angles, head_dim)?)
             }
         })
@@ -588,7 +605,7 @@ impl Ops for SplitOps {
             }
             At::Gpu(gpu) => {
                 let (key, value) = (self.bring_to_gpu(gpu, key)?, self.on_gpu(gpu, value)?);
-                let angles = angles.map(|angles| angles.gpus.get(gpu).ok_or_else(elsewhere));
+                let angles = angles.map(|angles| angles.on(gpu));
                 let angles = angles.transpose()?;
                 self.gpu(gpu)?.append_kv(&layer, key, angles, &value, plan)
             }

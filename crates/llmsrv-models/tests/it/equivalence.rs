@@ -30,6 +30,8 @@ pub(crate) const SOFTWARE: GpuOptions = GpuOptions {
     software: true,
     leave_free_bytes: 0,
     limit_bytes: None,
+    visible: None,
+    nvidia: None,
 };
 
 /// One sequence that is computed piece by piece.

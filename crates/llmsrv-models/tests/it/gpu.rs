@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, path::Path};
 
 use llmsrv_engine::{
-    ActivationPrecision, GpuOptions, LoadError, LoadOptions, Model, Offload, Plan,
+    ActivationPrecision, BlockId, GpuOptions, LoadError, LoadOptions, Model, Offload, Plan, Span,
+    StepPlan,
 };
 use llmsrv_gguf::TensorType;
 
@@ -211,6 +212,48 @@ fn what_was_planned_is_what_is_taken() {
     }
 }
 
+/// A GPU with no more memory than was planned computes the largest step, and smaller ones of all sizes after it.
+#[test]
+fn rows_of_a_step_find_the_room_that_was_planned() {
+    let dense = CASES.iter().find(|case| case.architecture == "llama");
+    let windows = CASES.iter().find(|case| case.architecture == "gemma3");
+    let experts = wide(TensorType::Q8_0);
+    for case in [dense.unwrap(), windows.unwrap(), &experts] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = case.write(folder.path());
+        let plan = plan(&path, &on_gpu(Offload::default())).unwrap();
+        let options = LoadOptions {
+            gpu: GpuOptions {
+                limit_bytes: Some(plan.needed(512).gpu(0)),
+                ..SOFTWARE
+            },
+            ..on_gpu(last(plan.n_layers))
+        };
+        let mut model = llmsrv_models::load(&path, &options).unwrap().model;
+        model.reserve_blocks(16).unwrap();
+        for n_rows in [32, 1, 2, 5, 9, 17] {
+            let mut step = StepPlan::default();
+            for sequence in 0..16_u32 {
+                let first = step.tokens.len();
+                step.tokens
+                    .extend((0..n_rows).map(|row| (7 * row + sequence) % 90));
+                step.positions.extend(0..n_rows);
+                step.ends.extend(1..=n_rows);
+                step.logit_rows.push(step.tokens.len() as u32 - 1);
+                step.spans.push(Span {
+                    rows: first..step.tokens.len(),
+                    start: 0,
+                    blocks: vec![BlockId(sequence)],
+                    tail: None,
+                    state: None,
+                });
+            }
+            let mut logits = vec![0.0; 16 * model.spec().vocab_size];
+            model.forward(&step, &mut logits).unwrap();
+        }
+    }
+}
+
 /// The limit is met to the byte: with one less, one layer less is on the GPU.
 #[test]
 fn as_many_layers_as_fit_are_on_the_gpu() {
@@ -289,6 +332,92 @@ fn a_copy_changes_no_bit() {
     ) {
         check_copy(&mut *load_on(case, "auto", "vulkan"), lengths);
     }
+}
+
+/// The GPU of the tests, opened twice.
+fn two(limit_bytes: Option<u64>) -> GpuOptions {
+    GpuOptions {
+        visible: Some(vec!["0".into(), "0".into()]),
+        limit_bytes,
+        ..SOFTWARE
+    }
+}
+
+fn layers(model: &dyn Model) -> Vec<usize> {
+    let gpus = model.spec().gpus.iter();
+    gpus.map(|gpu| gpu.n_layers).collect()
+}
+
+#[test]
+fn several_gpus_have_the_logits_of_the_cpu() {
+    let mut seen = BTreeSet::new();
+    for case in computed() {
+        if !KINDS.contains(&case.architecture) || !seen.insert(case.architecture) {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = case.write(folder.path());
+        let mut cpu = on_the_cpu(case);
+        let n_layers = cpu.spec().n_layers;
+        // All on both, and the first layer on the CPU.
+        for (n, first) in [(n_layers, 1), (n_layers, n_layers - 1), (n_layers - 1, 1)] {
+            let options = LoadOptions {
+                gpu: two(None),
+                kv_cache_type: "f16".into(),
+                activation_precision: ActivationPrecision::F32,
+                ..on_gpu(Offload {
+                    split: Some(vec![first, n - first]),
+                    ..Offload::default()
+                })
+            };
+            let mut model = llmsrv_models::load(&path, &options).unwrap().model;
+            assert_eq!(layers(&*model), [first, n - first], "{}", case.name);
+            let name = format!("{} with {first} and {} layers", case.name, n - first);
+            check_same(&name, case, &mut *model, &mut *cpu);
+            check_model(&name, &mut *model, &[40, 33, 1], &[7, 1, 16, 3]);
+            check_copy(&mut *model, (45, 20, 30));
+        }
+    }
+    assert!(seen.len() > 3, "{seen:?}");
+}
+
+#[test]
+fn as_few_gpus_as_needed_compute_a_model_and_all_where_it_is_to_be_spread() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = wide(TensorType::Q8_0).write(folder.path());
+    let load = |offload: Offload, limit_bytes| {
+        let options = LoadOptions {
+            gpu: two(limit_bytes),
+            ..on_gpu(offload)
+        };
+        let loaded = llmsrv_models::load(&path, &options);
+        loaded.map(|loaded| layers(&*loaded.model))
+    };
+    let all = plan(&path, &on_gpu(Offload::default())).unwrap();
+    let n_layers = all.n_layers;
+    assert_eq!(load(Offload::default(), None).unwrap(), [n_layers, 0]);
+    let second = Offload {
+        main_gpu: 1,
+        ..Offload::default()
+    };
+    assert_eq!(load(second, None).unwrap(), [0, n_layers]);
+    let spread = Offload {
+        spread: true,
+        ..Offload::default()
+    };
+    let both = load(spread, None).unwrap();
+    assert_eq!(both.iter().sum::<usize>(), n_layers);
+    assert!(both.iter().all(|n| *n > 0), "{both:?}");
+    // A byte less than one needs.
+    let needed = all.needed(all.context_length.min(4096)).gpu(0);
+    let both = load(Offload::default(), Some(needed - 1)).unwrap();
+    assert_eq!(both.iter().sum::<usize>(), n_layers);
+    assert!(both.iter().all(|n| *n > 0), "{both:?}");
+    // What does not fit on both is on the CPU as well.
+    let least = plan(&path, &on_gpu(last(1))).unwrap();
+    let needed = least.needed(least.context_length.min(4096)).gpu(0);
+    let split = load(Offload::default(), Some(needed)).unwrap();
+    assert!(split.iter().sum::<usize>() < n_layers, "{split:?}");
 }
 
 fn refusal(path: &std::path::Path, gpu: GpuOptions) -> String {

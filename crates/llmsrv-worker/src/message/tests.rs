@@ -110,10 +110,14 @@ fn everything_else_arrives_as_it_was_sent() {
             software: false,
             leave_free_bytes: 1 << 40,
             limit_bytes: Some(1 << 33),
+            visible: Some(vec!["0".into(), "GPU-1234".into()]),
+            nvidia: Some(Vec::new()),
         },
         offload: Offload {
             n_layers: Some(20),
             n_cpu_moe: 3,
+            main_gpu: 1,
+            spread: true,
             split: Some(vec![12, 8]),
         },
         activation_precision: ActivationPrecision::F32,
@@ -125,7 +129,7 @@ fn everything_else_arrives_as_it_was_sent() {
     };
     let mut frame = Vec::new();
     for request in [
-        Request::FreeBytes(options.gpu),
+        Request::FreeBytes(options.gpu.clone()),
         Request::Load("/models/\u{e4}".into(), options),
         Request::ReserveBlocks(9),
         Request::ReserveStates(1),
@@ -157,7 +161,7 @@ fn everything_else_arrives_as_it_was_sent() {
     };
     let long = "\u{e4}".repeat(LONGEST_TEXT);
     for reply in [
-        Reply::FreeBytes(77),
+        Reply::FreeBytes(vec![77, 78]),
         Reply::Loaded(spec),
         Reply::NotLoaded(LoadError::Gpu("no".into())),
         Reply::Done,
