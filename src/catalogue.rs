@@ -3,6 +3,8 @@
 //! Names, sizes and licences are those that the public library gives at [`DATE`]; whether a model
 //! runs is asked of this build.
 
+pub mod refreshed;
+
 use clap_complete::CompletionCandidate;
 
 /// When the pages were read.
@@ -171,17 +173,15 @@ impl Entry {
 
     /// Whether all words are part of what is said of it, whatever their case.
     pub fn matches(&self, words: &[String]) -> bool {
-        let said = format!(
-            "{} {} {} {} {}",
-            self.name,
-            self.architecture,
-            self.about,
-            self.can.join(" "),
-            self.licence
-        )
-        .to_lowercase();
-        words.iter().all(|word| said.contains(&word.to_lowercase()))
+        let said = [self.name, self.architecture, self.about, self.licence];
+        says(words, &[&said[..], self.can].concat())
     }
+}
+
+/// Whether all words are part of what is said, whatever their case.
+pub fn says(words: &[String], said: &[&str]) -> bool {
+    let said = said.join(" ").to_lowercase();
+    words.iter().all(|word| said.contains(&word.to_lowercase()))
 }
 
 /// Returns the model that was probably meant by a name that nobody has.
