@@ -151,7 +151,7 @@ pub const MODELS: &[Entry] = entries! {
     "nemotron-3-nano:4b" "nemotron_h" CHAT THINKS, 262_144 "NVIDIA", [dense("4b", 2800)];
     "nemotron-3-nano" "nemotron_h_moe" CHAT THINKS, 1_048_576 "NVIDIA", [sparse("30b", 24000, 12)];
     "gemma3n" "gemma3n" CHAT &[], 32768 GEMMA, [dense("e2b", 5600), dense("e4b", 7500)];
-    "llama3.2-vision" "mllama" CHAT SEES, 131_072 LLAMA, [dense("11b", 7800)];
+    "llama3.2-vision" "mllama" CHAT &[], 131_072 LLAMA, [dense("11b", 7800)];
     "nomic-embed-text" "nomic-bert" VECTORS EMBEDS, 2048 APACHE, [dense("v1.5", 274)];
     "mxbai-embed-large" "bert" VECTORS EMBEDS, 512 APACHE, [dense("335m", 670)];
     "all-minilm" "bert" VECTORS EMBEDS, 512 APACHE, [dense("22m", 46), dense("33m", 67)];

@@ -113,7 +113,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     }
     let arch = families::read(architecture, &source)?;
     let tokenizer = tokenizer()?;
-    let n_vocab = tokenizer.vocab_size();
+    let n_vocab = tokenizer.vocab_size().saturating_sub(arch.n_unwritten);
     let chosen = device(&options.device)?;
     let activation_precision = match options.activation_precision {
         // Vectors are compared with those of other engines and days.
