@@ -16,10 +16,9 @@ use crate::{
     Error, Inner, Progress, Settings, blocking,
     hosts::Base,
     http::whole,
-    listing::page,
     session::Session,
     source::Source,
-    transfer::{self, Blob, get},
+    transfer::{self, Blob, get, page},
 };
 
 /// Tells whether a name is one of the hub.
@@ -222,14 +221,6 @@ pub(crate) fn quantizations(files: &[File]) -> Vec<(String, u64)> {
             Some((tag, bytes.fold(0, u64::saturating_add)))
         })
         .collect()
-}
-
-/// Finds the next page in `Link: <https://...>; rel="next"`.
-pub(crate) fn next_page(header: &str) -> Option<String> {
-    header.split(',').find_map(|link| {
-        let (url, rest) = link.trim().strip_prefix('<')?.split_once('>')?;
-        rest.contains("rel=\"next\"").then(|| url.to_owned())
-    })
 }
 
 /// What is taken of a repository.
@@ -463,18 +454,12 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_and_pages_found() {
+    fn names_are_escaped() {
         let name: ModelName = "hf.co/u/r".parse().unwrap();
         let file = &files(&["a b/c?d#é.gguf"])[0];
         assert_eq!(
             file.resolve(&name),
             "u/r/resolve/main/a%20b/c%3Fd%23%C3%A9.gguf"
         );
-        assert_eq!(
-            next_page("<https://h/p?a=1>; rel=\"prev\", <https://h/p?a=2>; rel=\"next\"")
-                .as_deref(),
-            Some("https://h/p?a=2")
-        );
-        assert_eq!(next_page("nonsense"), None);
     }
 }

@@ -5,17 +5,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use futures_util::{StreamExt as _, stream};
 use llmsrv_store::ModelName;
-use reqwest::header;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Inner,
-    hosts::{self, check_redirect},
-    http::{text_header, whole},
-    hub,
+    Error, Inner, hosts, hub,
     pull::{CONFIG_BYTES, manifest},
     session::Session,
-    transfer::get,
+    transfer::page,
 };
 
 /// A model that can be pulled, in one quantization or tag.
@@ -248,27 +244,6 @@ async fn tags(session: &Session, like: &ModelName, path: &str) -> Result<Vec<Off
     Ok(offers)
 }
 
-/// Gets a page of JSON of at most [`PAGE_BYTES`], and the address of the next one.
-pub(crate) async fn page<T: DeserializeOwned>(
-    session: &Session,
-    url: reqwest::Url,
-) -> Result<(T, Option<reqwest::Url>), Error> {
-    let response = get(session, url.clone(), "application/json").await?;
-    let next = text_header(&response, header::LINK).and_then(hub::next_page);
-    let next = next.and_then(|next| url.join(&next).ok());
-    if let Some(next) = &next {
-        check_redirect(session.base(), next)?;
-    }
-    let bytes = whole(response, PAGE_BYTES).await?;
-    match serde_json::from_slice(&bytes) {
-        Ok(page) => Ok((page, next)),
-        Err(error) => Err(Error::Answer {
-            host: session.host(),
-            reason: error.to_string(),
-        }),
-    }
-}
-
 /// Repositories of the hub that are looked at for one question.
 const MAX_REPOSITORIES: usize = 40;
 /// Repositories of a registry that are looked at.
@@ -280,5 +255,3 @@ const PAGE: usize = 200;
 const MAX_PAGES: usize = 50;
 /// Questions at the same time.
 const AT_ONCE: usize = 4;
-/// Chat templates are part of the hub's answers.
-const PAGE_BYTES: usize = 16 << 20;
