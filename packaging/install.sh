@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Installs a program: itself, man pages, completions, scripts, and for the system the service (which is not started).
 # Running it again brings everything up to date.
+# Whoever says `sh`, which may be a smaller shell, means this file.
+[ -n "${BASH_VERSION-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 
 usage() {

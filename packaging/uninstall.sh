@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Removes what install.sh installed. Models, keys and settings stay where they are.
+# Whoever says `sh`, which may be a smaller shell, means this file.
+[ -n "${BASH_VERSION-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 
 usage() {

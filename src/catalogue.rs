@@ -3,6 +3,8 @@
 //! Names, sizes and licences are those that the public library gives at [`DATE`]; whether a model
 //! runs is asked of this build.
 
+pub mod refreshed;
+
 use clap_complete::CompletionCandidate;
 
 /// When the pages were read.
@@ -149,7 +151,7 @@ pub const MODELS: &[Entry] = entries! {
     "nemotron-3-nano:4b" "nemotron_h" CHAT THINKS, 262_144 "NVIDIA", [dense("4b", 2800)];
     "nemotron-3-nano" "nemotron_h_moe" CHAT THINKS, 1_048_576 "NVIDIA", [sparse("30b", 24000, 12)];
     "gemma3n" "gemma3n" CHAT &[], 32768 GEMMA, [dense("e2b", 5600), dense("e4b", 7500)];
-    "llama3.2-vision" "mllama" CHAT SEES, 131_072 LLAMA, [dense("11b", 7800)];
+    "llama3.2-vision" "mllama" CHAT &[], 131_072 LLAMA, [dense("11b", 7800)];
     "nomic-embed-text" "nomic-bert" VECTORS EMBEDS, 2048 APACHE, [dense("v1.5", 274)];
     "mxbai-embed-large" "bert" VECTORS EMBEDS, 512 APACHE, [dense("335m", 670)];
     "all-minilm" "bert" VECTORS EMBEDS, 512 APACHE, [dense("22m", 46), dense("33m", 67)];
@@ -171,17 +173,15 @@ impl Entry {
 
     /// Whether all words are part of what is said of it, whatever their case.
     pub fn matches(&self, words: &[String]) -> bool {
-        let said = format!(
-            "{} {} {} {} {}",
-            self.name,
-            self.architecture,
-            self.about,
-            self.can.join(" "),
-            self.licence
-        )
-        .to_lowercase();
-        words.iter().all(|word| said.contains(&word.to_lowercase()))
+        let said = [self.name, self.architecture, self.about, self.licence];
+        says(words, &[&said[..], self.can].concat())
     }
+}
+
+/// Whether all words are part of what is said, whatever their case.
+pub fn says(words: &[String], said: &[&str]) -> bool {
+    let said = said.join(" ").to_lowercase();
+    words.iter().all(|word| said.contains(&word.to_lowercase()))
 }
 
 /// Returns the model that was probably meant by a name that nobody has.

@@ -112,6 +112,13 @@ pub fn note(text: impl Display) {
     let _ = writeln!(anstream::stderr().lock(), "{}", clean(&text));
 }
 
+/// Asks something in a line that is not ended, where results do not go.
+pub fn question(text: impl Display) -> io::Result<()> {
+    let mut stderr = anstream::stderr().lock();
+    write!(stderr, "{}", clean(&text.to_string()))?;
+    stderr.flush()
+}
+
 /// Warns of something that does not stop the program.
 pub fn warning(text: impl Display) {
     note(format_args!("{WARNING}warning:{WARNING:#} {text}"));

@@ -4,7 +4,7 @@
 //! `docs/clients.md` describes each of them.
 
 use clap_complete::CompletionCandidate;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A program that can use the server.
 pub struct Tool {
@@ -14,6 +14,8 @@ pub struct Tool {
     pub title: &'static str,
     /// How it comes to the server.
     pub way: Way,
+    /// Its settings file, if an entry there leads it to the server for good.
+    pub settings: Option<SettingsFile>,
 }
 
 /// How a tool comes to the server.
@@ -29,8 +31,10 @@ pub enum Way {
         /// Its arguments.
         args: fn(&Place) -> Vec<String>,
     },
-    /// Somebody puts a text into its settings.
-    Settings {
+    /// By its settings file.
+    Settings,
+    /// Somebody puts a text where no file is.
+    Text {
         /// Where the text belongs.
         into: &'static str,
         /// The text.
@@ -38,19 +42,51 @@ pub enum Way {
     },
 }
 
+/// The settings file of a tool.
+pub struct SettingsFile {
+    /// Its path from the home directory; `.config` stands for `$XDG_CONFIG_HOME`.
+    pub path: &'static str,
+    /// What is put there.
+    pub entry: Entry,
+    /// What to do then.
+    pub then: &'static str,
+}
+
+/// What is put into a settings file.
+pub enum Entry {
+    /// Values of a JSON document with comments, each with its path: names with `/` between them.
+    Values(fn(&Place) -> Vec<(String, Value)>),
+    /// An element of a JSON array with comments, known by its `name`.
+    Element(fn(&Place) -> Value),
+    /// An element of the list `models` of a YAML document, known by its `name`: the lines of a mapping.
+    Model(fn(&Place) -> Vec<String>),
+    /// A file of its own.
+    Whole(fn(&Place) -> String),
+}
+
 /// What a tool is led to.
+#[derive(Default)]
 pub struct Place {
     /// Address of the server, without a slash at its end.
     pub url: String,
-    /// Key of the server, or a word where it wants none.
+    /// Key of the server, or [`NO_KEY`] where it wants none.
     pub key: String,
     /// The model.
     pub model: String,
+    /// The context in tokens that the server gives the model, where it is known.
+    pub context: Option<u64>,
 }
 
 impl Place {
     fn openai(&self) -> String {
         format!("{}/v1", self.url)
+    }
+
+    /// Returns how the context is divided between prompt and answer.
+    fn limits(&self) -> Option<(u64, u64)> {
+        let context = self.context?;
+        let answer = (context / 4).min(8192);
+        Some((context - answer, answer))
     }
 }
 
@@ -72,27 +108,21 @@ pub const TOOLS: &[Tool] = &[
         way: Way::Start {
             program: "claude",
             install: "npm install -g @anthropic-ai/claude-code",
-            variables: |place| {
-                vec![
-                    ("ANTHROPIC_BASE_URL", place.url.clone()),
-                    ("ANTHROPIC_AUTH_TOKEN", place.key.clone()),
-                    // A key of Anthropic in the environment would be sent in place of the token.
-                    ("ANTHROPIC_API_KEY", String::new()),
-                    // Titles, summaries and helpers are asked of other models, which are not here.
-                    ("ANTHROPIC_DEFAULT_HAIKU_MODEL", place.model.clone()),
-                    ("ANTHROPIC_DEFAULT_SONNET_MODEL", place.model.clone()),
-                    ("ANTHROPIC_DEFAULT_OPUS_MODEL", place.model.clone()),
-                    ("CLAUDE_CODE_SUBAGENT_MODEL", place.model.clone()),
-                    // It gives up after five minutes without a token, which a long prompt may take.
-                    ("CLAUDE_STREAM_IDLE_TIMEOUT_MS", PATIENCE_MS.into()),
-                    ("API_TIMEOUT_MS", PATIENCE_MS.into()),
-                    // The line for Anthropic's accounts differs with each prompt: nothing behind it would be
-                    // found in the prefix cache.
-                    ("CLAUDE_CODE_ATTRIBUTION_HEADER", "0".into()),
-                ]
-            },
+            variables: claude_variables,
             args: |place| vec!["--model".into(), place.model.clone()],
         },
+        settings: Some(SettingsFile {
+            path: ".claude/settings.json",
+            entry: Entry::Values(|place| {
+                let variables = claude_variables(place).into_iter();
+                let mut values: Vec<(String, Value)> = variables
+                    .map(|(name, value)| (format!("env/{name}"), value.into()))
+                    .collect();
+                values.push(("model".into(), place.model.clone().into()));
+                values
+            }),
+            then: "`claude` uses the server from now on",
+        }),
     },
     Tool {
         name: "codex",
@@ -101,18 +131,24 @@ pub const TOOLS: &[Tool] = &[
             program: "codex",
             install: "npm install -g @openai/codex",
             variables: |place| vec![(KEY_VARIABLE, place.key.clone())],
+            // Options before a subcommand are lost, settings are not.
             args: |place| {
-                let provider = format!(
-                    "model_providers.llmsrv={{name=\"llmsrv\", base_url={}, wire_api=\"responses\", env_key=\"{KEY_VARIABLE}\", stream_idle_timeout_ms={PATIENCE_MS}}}",
-                    json!(place.openai())
-                );
-                // Options before a subcommand are lost, settings are not.
-                let model = format!("model={}", json!(place.model));
-                ["-c", "model_provider=llmsrv", "-c", &provider, "-c", &model]
-                    .map(str::to_owned)
-                    .into()
+                let settings = codex_settings(place).into_iter();
+                settings
+                    .flat_map(|(key, value)| ["-c".to_owned(), format!("{key}={value}")])
+                    .collect()
             },
         },
+        settings: Some(SettingsFile {
+            path: ".codex/llmsrv.config.toml",
+            entry: Entry::Whole(|place| {
+                let settings = codex_settings(place).into_iter();
+                settings
+                    .map(|(key, value)| format!("{key} = {value}\n"))
+                    .collect()
+            }),
+            then: "`codex --profile llmsrv` uses the server",
+        }),
     },
     Tool {
         name: "opencode",
@@ -121,18 +157,9 @@ pub const TOOLS: &[Tool] = &[
             program: "opencode",
             install: "npm install -g opencode-ai",
             variables: |place| {
-                let config = json!({
-                    "provider": { "llmsrv": {
-                        "npm": "@ai-sdk/openai-compatible",
-                        "name": "llmsrv",
-                        "options": {
-                            "baseURL": place.openai(),
-                            "apiKey": format!("{{env:{KEY_VARIABLE}}}"),
-                        },
-                        "models": { &place.model: {} },
-                    }},
-                    "model": format!("llmsrv/{}", place.model),
-                });
+                let mut config = json!({ "provider": {} });
+                config["provider"]["llmsrv"] = opencode_provider(place);
+                config["model"] = format!("llmsrv/{}", place.model).into();
                 vec![
                     (KEY_VARIABLE, place.key.clone()),
                     ("OPENCODE_CONFIG_CONTENT", config.to_string()),
@@ -140,6 +167,16 @@ pub const TOOLS: &[Tool] = &[
             },
             args: |_| Vec::new(),
         },
+        settings: Some(SettingsFile {
+            path: ".config/opencode/opencode.json",
+            entry: Entry::Values(|place| {
+                vec![
+                    ("provider/llmsrv".into(), opencode_provider(place)),
+                    ("model".into(), format!("llmsrv/{}", place.model).into()),
+                ]
+            }),
+            then: "`opencode` uses the server from now on",
+        }),
     },
     Tool {
         name: "aider",
@@ -162,6 +199,7 @@ pub const TOOLS: &[Tool] = &[
                 ]
             },
         },
+        settings: None,
     },
     Tool {
         name: "open-webui",
@@ -190,15 +228,17 @@ pub const TOOLS: &[Tool] = &[
             // On its own it listens on all interfaces.
             args: |_| ["serve", "--host", "127.0.0.1"].map(str::to_owned).into(),
         },
+        settings: None,
     },
     Tool {
         name: "vscode",
         title: "Copilot in VS Code",
-        way: Way::Settings {
-            into: "chatLanguageModels.json (\"Chat: Manage Language Models\", Custom Endpoint); the extension Ollama \
-                   finds a server at the usual address by itself",
-            text: |place| {
-                let entry = json!([{
+        way: Way::Settings,
+        settings: Some(SettingsFile {
+            path: ".config/Code/User/chatLanguageModels.json",
+            entry: Entry::Element(|place| {
+                let (prompt, answer) = place.limits().unwrap_or((24_576, 8_192));
+                json!({
                     "name": "llmsrv",
                     "vendor": "customendpoint",
                     "apiType": "chat-completions",
@@ -208,67 +248,83 @@ pub const TOOLS: &[Tool] = &[
                         "name": place.model,
                         "url": format!("{}/chat/completions", place.openai()),
                         "toolCalling": true,
-                        "maxInputTokens": 32_768,
-                        "maxOutputTokens": 8_192,
+                        "maxInputTokens": prompt,
+                        "maxOutputTokens": answer,
                     }],
-                }]);
-                format!("{entry:#}")
-            },
-        },
+                })
+            }),
+            then: "VS Code lists the model in its chat (\"Chat: Manage Language Models\")",
+        }),
     },
     Tool {
         name: "continue",
         title: "Continue",
-        way: Way::Settings {
-            into: "~/.continue/config.yaml; where there is one, only the entry below `models`",
-            text: |place| {
-                // Its own words for a key in `~/.continue/.env`.
+        way: Way::Settings,
+        settings: Some(SettingsFile {
+            path: ".continue/config.yaml",
+            entry: Entry::Model(|place| {
                 let key = match place.key.as_str() {
-                    KEY_SHOWN => format!("${{{{ secrets.{KEY_VARIABLE} }}}}"),
-                    key => key.to_owned(),
+                    NO_KEY => json!(NO_KEY),
+                    // Its own words for a key in `~/.continue/.env`.
+                    _ => json!(format!("${{{{ secrets.{KEY_VARIABLE} }}}}")),
                 };
-                format!(
-                    "name: llmsrv\nversion: 0.0.1\nschema: v1\nmodels:\n  - name: llmsrv\n    provider: openai\n    model: {}\n    apiBase: {}\n    apiKey: {}\n    roles: [chat, edit, apply]",
-                    json!(place.model),
-                    json!(place.openai()),
-                    json!(key)
-                )
-            },
-        },
+                let mut lines = vec![
+                    "name: llmsrv".to_owned(),
+                    "provider: openai".to_owned(),
+                    format!("model: {}", json!(place.model)),
+                    format!("apiBase: {}", json!(place.openai())),
+                    format!("apiKey: {key}"),
+                    "roles: [chat, edit, apply]".to_owned(),
+                ];
+                if let Some(context) = place.context {
+                    lines.push("defaultCompletionOptions:".to_owned());
+                    lines.push(format!("  contextLength: {context}"));
+                }
+                lines
+            }),
+            then: "Continue lists the model; a key belongs into ~/.continue/.env as LLMSRV_API_KEY=...",
+        }),
     },
     Tool {
         name: "cline",
         title: "Cline",
-        way: Way::Settings {
+        way: Way::Text {
             into: "its settings, API Provider: OpenAI Compatible",
             text: |place| {
                 let key = match place.key.as_str() {
                     KEY_SHOWN => "the key that LLMSRV_API_KEY has",
                     key => key,
                 };
-                format!(
+                let mut text = format!(
                     "Base URL: {}\nAPI Key: {key}\nModel ID: {}",
                     place.openai(),
                     place.model
-                )
+                );
+                if let Some(context) = place.context {
+                    text += &format!("\nContext Window Size: {context}");
+                }
+                text
             },
         },
+        settings: None,
     },
     Tool {
         name: "zed",
         title: "Zed",
-        way: Way::Settings {
-            into: "settings.json; models show up by themselves",
-            text: |place| {
-                let setting = json!({ "language_models": { "ollama": { "api_url": place.url } } });
-                format!("{setting:#}")
-            },
-        },
+        way: Way::Settings,
+        settings: Some(SettingsFile {
+            path: ".config/zed/settings.json",
+            entry: Entry::Values(|place| {
+                let path = "language_models/ollama/api_url";
+                vec![(path.into(), place.url.clone().into())]
+            }),
+            then: "Zed finds the models by itself; it reads a key from OLLAMA_API_KEY",
+        }),
     },
     Tool {
         name: "langchain",
         title: "LangChain",
-        way: Way::Settings {
+        way: Way::Text {
             into: "a program, with the package langchain-ollama",
             text: |place| {
                 let (import, headers) = if place.key == NO_KEY {
@@ -288,8 +344,70 @@ pub const TOOLS: &[Tool] = &[
                 )
             },
         },
+        settings: None,
     },
 ];
+
+fn claude_variables(place: &Place) -> Vec<(&'static str, String)> {
+    vec![
+        ("ANTHROPIC_BASE_URL", place.url.clone()),
+        ("ANTHROPIC_AUTH_TOKEN", place.key.clone()),
+        // A key of Anthropic in the environment would be sent in place of the token.
+        ("ANTHROPIC_API_KEY", String::new()),
+        // Titles, summaries and helpers are asked of other models, which are not here.
+        ("ANTHROPIC_DEFAULT_HAIKU_MODEL", place.model.clone()),
+        ("ANTHROPIC_DEFAULT_SONNET_MODEL", place.model.clone()),
+        ("ANTHROPIC_DEFAULT_OPUS_MODEL", place.model.clone()),
+        ("CLAUDE_CODE_SUBAGENT_MODEL", place.model.clone()),
+        // It gives up after five minutes without a token, which a long prompt may take.
+        ("CLAUDE_STREAM_IDLE_TIMEOUT_MS", PATIENCE_MS.into()),
+        ("API_TIMEOUT_MS", PATIENCE_MS.into()),
+        // The line for Anthropic's accounts differs with each prompt: nothing behind it would be found in the
+        // prefix cache.
+        ("CLAUDE_CODE_ATTRIBUTION_HEADER", "0".into()),
+    ]
+}
+
+/// Returns settings of Codex: keys, and values in TOML.
+fn codex_settings(place: &Place) -> Vec<(&'static str, String)> {
+    let key = match place.key.as_str() {
+        NO_KEY => String::new(),
+        _ => format!(", env_key = \"{KEY_VARIABLE}\""),
+    };
+    let provider = format!(
+        "{{ name = \"llmsrv\", base_url = {}, wire_api = \"responses\"{key}, stream_idle_timeout_ms = {PATIENCE_MS} }}",
+        json!(place.openai())
+    );
+    let mut settings = vec![
+        ("model_provider", "\"llmsrv\"".to_owned()),
+        ("model_providers.llmsrv", provider),
+        // Strings of JSON are strings of TOML.
+        ("model", json!(place.model).to_string()),
+    ];
+    if let Some(context) = place.context {
+        settings.push(("model_context_window", context.to_string()));
+    }
+    settings
+}
+
+fn opencode_provider(place: &Place) -> Value {
+    let key = match place.key.as_str() {
+        NO_KEY => NO_KEY.to_owned(),
+        _ => format!("{{env:{KEY_VARIABLE}}}"),
+    };
+    let model = match place.limits() {
+        Some((prompt, answer)) => {
+            json!({ "limit": { "context": prompt + answer, "output": answer } })
+        }
+        None => json!({}),
+    };
+    json!({
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "llmsrv",
+        "options": { "baseURL": place.openai(), "apiKey": key },
+        "models": { &place.model: model },
+    })
+}
 
 /// Returns the tools for completions.
 pub fn candidates() -> Vec<CompletionCandidate> {
@@ -324,12 +442,13 @@ mod tests {
             url: "http://127.0.0.1:1".into(),
             key: "k\"\n".into(),
             model: "a\": {}, \"b\n".into(),
+            context: Some(4096),
         };
         for tool in TOOLS {
             if let Way::Start { variables, .. } = tool.way {
                 for (name, value) in variables(&place) {
                     if name == "OPENCODE_CONFIG_CONTENT" {
-                        let config: serde_json::Value = serde_json::from_str(&value).unwrap();
+                        let config: Value = serde_json::from_str(&value).unwrap();
                         assert_eq!(config["model"], format!("llmsrv/{}", place.model));
                     }
                 }

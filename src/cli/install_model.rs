@@ -13,6 +13,7 @@ pub const ABOUT: &str = "Install a model for code, if there is none yet\n\n\
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     llmsrv install-model                       A small model for code, unless there is a model\n  \
+    llmsrv install-model --best                The best one for code that fits this machine\n  \
     llmsrv install-model --dry-run             What would be done, and how large it is\n  \
     llmsrv install-model qwen2.5-coder:7b      This one, whatever else is installed\n  \
     llmsrv install-model --json | jq -r .model  For a script\n\n\
@@ -22,6 +23,9 @@ pub struct InstallModelArgs {
     /// The model, in place of the usual ones
     #[arg(value_name = "MODEL")]
     pub model: Option<String>,
+    /// In place of the usual ones, the best one for code with tools that fits this machine (`llmsrv search`)
+    #[arg(long, conflicts_with = "model")]
+    pub best: bool,
     /// Pull it again, or another one, whatever is installed
     #[arg(long)]
     pub force: bool,

@@ -11,8 +11,9 @@ use crate::{complete, tools};
 pub const ABOUT: &str = "Start a coding agent on a model of the server, or print what to copy.\n\n\
     Agents of the terminal are started with the variables and arguments that lead them to the \
     server: nothing is written, so nothing has to be undone. For editors and programs with settings \
-    of their own it prints what to put where. Without a tool it lists them, and the address, key and \
-    model for any other one.";
+    of their own it prints what to put where; --write puts it there and keeps a backup of the file, \
+    --undo takes it out again. Without a tool it lists them, and the address, key and model for any \
+    other one.";
 
 /// Arguments of `launch`.
 #[derive(Args, Debug)]
@@ -21,7 +22,9 @@ pub const ABOUT: &str = "Start a coding agent on a model of the server, or print
     llmsrv launch claude -m qwen3-coder:30b      Start Claude Code\n  \
     llmsrv launch codex -m gpt-oss:20b -- exec \"Explain this folder\"\n  \
     llmsrv launch aider -m qwen3:8b --print      Print the commands, start nothing\n  \
-    llmsrv launch zed                            Print the settings for Zed")]
+    llmsrv launch zed                            Print the settings for Zed\n  \
+    llmsrv launch zed --write                    Write them, after a question\n  \
+    llmsrv launch zed --undo                     Take them out again")]
 pub struct LaunchArgs {
     /// The tool
     #[arg(value_name = "TOOL", add = ArgValueCandidates::new(tools::candidates))]
@@ -33,6 +36,15 @@ pub struct LaunchArgs {
     /// Print the commands, start nothing
     #[arg(long)]
     pub print: bool,
+    /// Put an entry into the tool's settings file, with a backup
+    #[arg(long, requires = "tool", conflicts_with_all = ["print", "undo", "args"])]
+    pub write: bool,
+    /// Take the entry out of the settings file again
+    #[arg(long, requires = "tool", conflicts_with_all = ["print", "args"])]
+    pub undo: bool,
+    /// With --write and --undo: do not ask
+    #[arg(short, long)]
+    pub yes: bool,
     /// Print JSON, start nothing
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    catalogue::refreshed::Refreshed,
     cli::InstallModelArgs,
     connect::{Connection, runtime},
     context::Context,
@@ -14,7 +15,9 @@ use crate::{
     failure::{Code, Failure},
     format,
     local::{self, Access, Prune},
-    logging, term, transfer,
+    logging,
+    machine::Machine,
+    term, transfer,
 };
 
 /// The usual models, best first: each is tried when those before it cannot be had.
@@ -43,15 +46,17 @@ async fn install(
 ) -> Result<(), Failure> {
     let wanted: Vec<ModelName> = match &args.model {
         Some(name) => vec![parse(name)?],
+        None if args.best => vec![parse(&best(context)?)?],
         None => CHAIN
             .iter()
             .map(|name| parse(name))
             .collect::<Result<_, _>>()?,
     };
     let installed = installed(&connection.client).await?;
-    let there = match &args.model {
-        Some(_) => installed.iter().find(|name| is(name, &wanted[0])),
-        None => installed.first(),
+    let there = if args.model.is_some() || args.best {
+        installed.iter().find(|name| is(name, &wanted[0]))
+    } else {
+        installed.first()
     };
     if let (Some(there), false) = (there, args.force) {
         return Report::new(args).end(Outcome::Already(there.clone()));
@@ -70,6 +75,19 @@ async fn install(
         }
     }
     report.end(Outcome::None)
+}
+
+/// Returns, of the models for code that call tools and fit this machine, the one that people pull most.
+fn best(context: &Context) -> Result<String, Failure> {
+    let words = ["code", "tools"].map(str::to_owned);
+    let list = Machine::measure(context.threads()).list(&words, &Refreshed::default());
+    let mut models = list.models.into_iter();
+    let best = models.find(|model| model.suggested && model.about == "code");
+    let best = best.ok_or_else(|| {
+        let text = "no model for code in the list fits the memory of this machine";
+        Failure::new(Code::Failed, text).hint("`llmsrv search --all code` lists what they need")
+    })?;
+    Ok(best.name)
 }
 
 fn parse(name: &str) -> Result<ModelName, Failure> {

@@ -1,9 +1,20 @@
 //! `llmsrv launch`
 
-use std::{os::unix::process::CommandExt as _, path::PathBuf, process::Command};
+mod settings;
+
+use std::{
+    io::{BufRead as _, Read as _},
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::Context as _;
+use llmsrv_api::client::Client;
 use serde_json::{Value, json};
+
+use self::settings::Target;
 
 use crate::{
     cli::LaunchArgs,
@@ -18,15 +29,16 @@ use crate::{
 /// Starts a tool, prints what it needs, or lists all of them.
 pub fn run(context: &Context, args: &LaunchArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
-    match &args.tool {
-        None => list(context, args),
-        Some(name) => {
-            let tool = find(name)?;
-            match &tool.way {
-                Way::Start { .. } if !args.print && !args.json => Err(start(context, args, tool)?),
-                _ => print(context, args, tool),
-            }
-        }
+    let Some(name) = &args.tool else {
+        return list(context, args);
+    };
+    let tool = find(name)?;
+    if args.write || args.undo {
+        return change(context, args, tool);
+    }
+    match &tool.way {
+        Way::Start { .. } if !args.print && !args.json => Err(start(context, args, tool)?),
+        _ => print(context, args, tool),
     }
 }
 
@@ -65,26 +77,14 @@ fn start(context: &Context, args: &LaunchArgs, tool: &Tool) -> Result<Failure, F
         );
         Failure::new(Code::Failed, text).hint(format!("`{install}` installs it"))
     })?;
-    let known = runtime()?.block_on(async {
-        let client = running(context).await?;
-        let known = Known::ask(&client, &args.model).await;
-        Ok::<_, Failure>(known.with_context(|| format!("cannot use {}", args.model))?)
-    })?;
-    let place = Place {
-        url: url(context),
-        key: key(context).unwrap_or_else(|| NO_KEY.to_owned()),
-        model: known.name().to_owned(),
-    };
+    let place = loaded(context, args)?;
     if !context.global.quiet {
-        term::note(format_args!(
-            "{} uses {} at {}",
-            tool.title, place.model, place.url
-        ));
-        if !known.calls_tools {
-            term::warning(format_args!(
-                "{} calls no tools: most agents refuse to work with it",
-                place.model
-            ));
+        let (title, model, url) = (tool.title, &place.model, &place.url);
+        match place.context {
+            Some(tokens) => term::note(format_args!(
+                "{title} uses {model} at {url}, with a context of {tokens} tokens"
+            )),
+            None => term::note(format_args!("{title} uses {model} at {url}")),
         }
     }
     let error = Command::new(&path)
@@ -95,9 +95,129 @@ fn start(context: &Context, args: &LaunchArgs, tool: &Tool) -> Result<Failure, F
     Ok(Failure::from(error).context(format!("cannot start {}", path.display())))
 }
 
+/// Loads the model, and returns what leads a tool to it.
+fn loaded(context: &Context, args: &LaunchArgs) -> Result<Place, Failure> {
+    runtime()?.block_on(async {
+        let client = running(context).await?;
+        let _spinner = term::Spinner::start("loading the model");
+        let known = Known::ask(&client, &args.model).await;
+        let known = known.with_context(|| format!("cannot use {}", args.model))?;
+        let name = known.name();
+        if !known.calls_tools && !context.global.quiet {
+            term::warning(format_args!(
+                "{name} calls no tools: most agents refuse to work with it"
+            ));
+        }
+        client
+            .post::<Value>("/api/generate", &json!({ "model": name }))
+            .await
+            .with_context(|| format!("cannot load {name}"))?;
+        Ok(Place {
+            url: url(context),
+            key: key(context).unwrap_or_else(|| NO_KEY.to_owned()),
+            model: name.to_owned(),
+            context: context_of(&client, name).await,
+        })
+    })
+}
+
+/// Returns the context in tokens that the server gives a model, if it is loaded and may be looked at.
+async fn context_of(client: &Client, model: &str) -> Option<u64> {
+    let running: Value = client.get("/api/ps").await.ok()?;
+    let model = model.strip_suffix(":latest").unwrap_or(model);
+    let is_meant = |it: &&Value| {
+        let name = it["name"].as_str().unwrap_or_default();
+        name.strip_suffix(":latest").unwrap_or(name) == model
+    };
+    running["models"]
+        .as_array()?
+        .iter()
+        .find(is_meant)
+        .and_then(|it| it["context_length"].as_u64())
+}
+
+/// Puts an entry into the settings file of a tool, or takes it out again.
+fn change(context: &Context, args: &LaunchArgs, tool: &Tool) -> Result<(), Failure> {
+    let Some(file) = &tool.settings else {
+        let text = format!("{} has no settings file that llmsrv writes", tool.title);
+        return Err(Failure::new(Code::Usage, text).hint(format!(
+            "`llmsrv launch {} --print` prints what it needs",
+            tool.name
+        )));
+    };
+    let target = Target::read(file)?;
+    let path = target.path().display();
+    if args.undo {
+        consent(args, &format!("take llmsrv out of {path}?"))?;
+        let was_there = target.undo()?;
+        if args.json {
+            term::json(&json!({ "tool": tool.name, "path": target.path(), "changed": was_there }))?;
+        } else if !context.global.quiet {
+            term::note(match was_there {
+                true => format!("{path} is without llmsrv"),
+                false => format!("{path} has nothing of llmsrv"),
+            });
+        }
+        return Ok(());
+    }
+    let place = loaded(context, args)?;
+    let shown = Place {
+        key: shown_key(context),
+        url: place.url.clone(),
+        model: place.model.clone(),
+        context: place.context,
+    };
+    let entry = settings::put(&file.entry, &shown, None).context("cannot show the entry")?;
+    if !args.json && !context.global.quiet {
+        term::note(format_args!("into {path}:"));
+        term::line(entry.trim_end())?;
+    }
+    consent(args, "write this?")?;
+    let written = target.write(&place)?;
+    if args.json {
+        let backup = written.as_ref().and_then(Option::as_ref);
+        term::json(&json!({
+            "tool": tool.name, "path": target.path(), "changed": written.is_some(),
+            "backup": backup, "entry": entry,
+        }))?;
+    } else if !context.global.quiet {
+        match &written {
+            None => term::note(format_args!("{path} says so already")),
+            Some(None) => term::note(format_args!("wrote {path}")),
+            Some(Some(backup)) => term::note(format_args!(
+                "wrote {path}; what it said before is in {}",
+                backup.display()
+            )),
+        }
+        term::note(format_args!(
+            "{}; `llmsrv launch {} --undo` takes it back",
+            file.then, tool.name
+        ));
+    }
+    Ok(())
+}
+
+/// Asks before anything of another program is changed.
+fn consent(args: &LaunchArgs, question: &str) -> Result<(), Failure> {
+    if args.yes {
+        return Ok(());
+    }
+    if !term::stdin_is_terminal() {
+        let text = "nobody is there to say yes";
+        return Err(Failure::new(Code::Usage, text).hint("--yes says it"));
+    }
+    term::question(format_args!("{question} [y/N] "))?;
+    let mut answer = String::new();
+    std::io::stdin().lock().take(100).read_line(&mut answer)?;
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Failure::new(Code::Failed, "nothing was changed")),
+    }
+}
+
 /// Prints what leads one tool to the server.
 fn print(context: &Context, args: &LaunchArgs, tool: &Tool) -> Result<(), Failure> {
-    let place = shown(context, args);
+    let place = shown(context, args)?;
     match &tool.way {
         Way::Start {
             program,
@@ -133,28 +253,49 @@ fn print(context: &Context, args: &LaunchArgs, tool: &Tool) -> Result<(), Failur
             let line: Vec<String> = line.iter().map(|word| quoted(word)).collect();
             term::line(line.join(" "))?;
         }
-        Way::Settings { into, text } => {
-            let text = text(&place);
-            if args.json {
-                term::json(&json!({ "tool": tool.name, "into": into, "text": text }))?;
-                return Ok(());
+        Way::Text { into, text } => text_for(context, args, tool, into, &text(&place))?,
+        Way::Settings => {
+            if let Some(file) = &tool.settings {
+                let text = settings::put(&file.entry, &place, None)?;
+                text_for(context, args, tool, &format!("~/{}", file.path), &text)?;
+                if !args.json && !context.global.quiet {
+                    term::note(format_args!(
+                        "`llmsrv launch {} -m {} --write` puts it there",
+                        tool.name, place.model
+                    ));
+                }
             }
-            if !context.global.quiet {
-                term::note(format_args!("into {into}:"));
-            }
-            term::line(text)?;
         }
     }
     Ok(())
 }
 
+fn text_for(
+    context: &Context,
+    args: &LaunchArgs,
+    tool: &Tool,
+    into: &str,
+    text: &str,
+) -> Result<(), Failure> {
+    if args.json {
+        term::json(&json!({ "tool": tool.name, "into": into, "text": text }))?;
+        return Ok(());
+    }
+    if !context.global.quiet {
+        term::note(format_args!("into {into}:"));
+    }
+    term::line(text.trim_end())?;
+    Ok(())
+}
+
 /// Prints all tools, and what any other one needs.
 fn list(context: &Context, args: &LaunchArgs) -> Result<(), Failure> {
-    let place = shown(context, args);
+    let place = shown(context, args)?;
     let state = |tool: &Tool| match &tool.way {
         Way::Start { program, .. } if path(program).is_some() => "installed",
         Way::Start { .. } => "not installed",
-        Way::Settings { .. } => "settings to copy",
+        Way::Settings => "settings to write",
+        Way::Text { .. } => "settings to copy",
     };
     let (native, openai, anthropic) = (&place.url, format!("{}/v1", place.url), &place.url);
     if args.json {
@@ -183,14 +324,24 @@ fn list(context: &Context, args: &LaunchArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is printed, which may be shown to others: the key is named, and not told.
-fn shown(context: &Context, args: &LaunchArgs) -> Place {
-    let key = key(context).map_or(NO_KEY, |_| KEY_SHOWN);
-    Place {
+/// What is printed, which may be shown to others: the key is named, and not told. The server is asked for the
+/// context if it is there.
+fn shown(context: &Context, args: &LaunchArgs) -> Result<Place, Failure> {
+    let context_length = runtime()?.block_on(async {
+        let asked = async { context_of(&connect::client(context).ok()?, &args.model).await };
+        tokio::time::timeout(Duration::from_secs(1), asked).await
+    });
+    Ok(Place {
         url: url(context),
-        key: key.to_owned(),
+        key: shown_key(context),
         model: args.model.clone(),
-    }
+        context: context_length.ok().flatten(),
+    })
+}
+
+fn shown_key(context: &Context) -> String {
+    let key = key(context).map_or(NO_KEY, |_| KEY_SHOWN);
+    key.to_owned()
 }
 
 fn url(context: &Context) -> String {

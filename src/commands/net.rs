@@ -146,6 +146,7 @@ fn serve_by_systemd(context: &Context, args: &NetArgs) -> Result<(), Failure> {
 /// Gets a model if there is none.
 fn get_model(context: &Context) -> Result<(), Failure> {
     let args = InstallModelArgs {
+        best: false,
         model: None,
         force: false,
         dry_run: false,

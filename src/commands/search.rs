@@ -1,22 +1,33 @@
 //! `llmsrv search`
 
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Zoned;
 use llmsrv_api::catalogue::CatalogueModel;
+use llmsrv_registry::Registry;
 use serde_json::json;
 
 use crate::{
-    catalogue,
+    catalogue::{self, refreshed::Refreshed},
     cli::SearchArgs,
+    connect,
     context::Context,
     failure::{Code, Failure},
-    format, logging,
-    machine::Machine,
-    term,
+    format,
+    local::{self, Prune},
+    logging,
+    machine::{Machine, READING},
+    term::{self, Steps},
 };
 
 /// Lists the models that match, and what each would be like on this machine.
 pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
     logging::start(context.config(), logging::Style::Command)?;
-    let mut found = Machine::measure(context.threads()).list(&args.words);
+    if let Some(host) = &args.refresh {
+        refresh(context, args, host)?;
+    }
+    let refreshed = Refreshed::read()?;
+    let mut found = Machine::measure(context.threads()).list(&args.words, &refreshed);
     if found.models.is_empty() {
         let words = args.words.join(" ");
         let failure = Failure::new(
@@ -25,7 +36,10 @@ pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
         );
         return Err(failure.hint(match catalogue::meant(&words) {
             Some(meant) => format!("did you mean {meant}?"),
-            None => "`llmsrv pull` takes names that are not in the list, too".to_owned(),
+            None => {
+                "`--refresh` asks the hub; `llmsrv pull` takes names that are not in the list, too"
+                    .to_owned()
+            }
         }));
     }
     let n_found = found.models.len();
@@ -43,7 +57,9 @@ pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
         term::json(&json!(found))?;
         return Ok(());
     }
-    let rows: Vec<Vec<String>> = found.models.iter().map(row).collect();
+    let marks = !args.words.is_empty();
+    let rows = found.models.iter().map(|model| row(model, marks));
+    let rows: Vec<Vec<String>> = rows.collect();
     if !rows.is_empty() {
         let header = ["MODEL", "SIZE", "HERE", "FOR", "LICENCE"];
         term::line(term::table(&header, &rows))?;
@@ -54,30 +70,71 @@ pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
         1 => " One more is listed with --all.".to_owned(),
         n => format!(" {n} more are listed with --all."),
     };
+    let date = match &found.refreshed {
+        Some(day) => format!("{}, refreshed on {day}", found.date),
+        None => found.date.to_owned(),
+    };
+    let best = match marks {
+        true => " * is the best of a model for this machine.",
+        false => "",
+    };
     term::note(format_args!(
-        "`llmsrv run MODEL` pulls one and chats with it. The list is of {}.{more}",
-        catalogue::DATE
+        "`llmsrv run MODEL` pulls one and chats with it.{best} The list is of {date}.{more}"
     ));
     Ok(())
 }
 
-fn row(model: &CatalogueModel) -> Vec<String> {
+/// Asks a hub or registry what it has, and keeps that for later searches.
+fn refresh(context: &Context, args: &SearchArgs, host: &str) -> Result<(), Failure> {
+    let config = context.config();
+    // What the list has is kept even if it cannot be read: it is made anew then.
+    let mut list = Refreshed::read().unwrap_or_default();
+    let store = local::open_store(&config.server, Prune::No)?;
+    let registry = Registry::new(local::registry(&config.server)?, store.into());
+    let steps = match args.json || context.global.quiet {
+        true => Steps::hidden(),
+        false => Steps::for_people(),
+    };
+    let steps = Mutex::new(steps);
+    let report = |done: usize, all: usize| {
+        let mut steps = steps.lock().unwrap_or_else(PoisonError::into_inner);
+        steps.amount(&format!("asking {host}"), done as u64, all as u64);
+    };
+    let offers = connect::runtime()?.block_on(registry.offers(host, &args.words, false, &report));
+    steps
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .stop();
+    let offers = offers.map_err(|error| Failure::new(Code::Failed, error))?;
+    if offers.is_empty() {
+        let text = format!("{host} offers no model of that name");
+        return Err(Failure::new(Code::Failed, text));
+    }
+    list.add(Zoned::now().date().to_string(), offers);
+    list.write()?;
+    Ok(())
+}
+
+/// Writes a row; `marks` says that not all of them are the best of their model.
+fn row(model: &CatalogueModel, marks: bool) -> Vec<String> {
     let here = match (model.why_not, model.fits, model.tokens_per_second) {
         (Some(why), ..) => format!("does not run yet: {why}"),
         (None, false, _) => format!("needs {} of memory", format::size(model.memory_bytes)),
+        (None, true, Some(speed)) if speed < READING => format!("slow, about {}", tokens(speed)),
         (None, true, Some(speed)) => format!("about {}", tokens(speed)),
         (None, true, None) => "fits".to_owned(),
     };
+    let mark = if marks && model.suggested { " *" } else { "" };
     vec![
-        model.name.clone(),
+        format!("{}{mark}", model.name),
         format::size(model.bytes),
         here,
         std::iter::once(&model.about)
-            .chain(model.capabilities)
-            .copied()
+            .chain(&model.capabilities)
+            .cloned()
             .collect::<Vec<_>>()
             .join(", "),
-        model.licence.to_owned(),
+        model.licence.clone().unwrap_or_default(),
     ]
 }
 

@@ -277,4 +277,21 @@ async fn codex_works_unmodified() {
     )
     .ok();
     assert!(output.stdout.contains(r#"{"city": "Paris"}"#), "{output:?}");
+
+    // By the file that `launch --write` makes, too.
+    let home = scripted.sandbox.path().to_path_buf();
+    let mut write = scripted.sandbox.command();
+    write.args([
+        "launch", "codex", "-m", "script", "--write", "--yes", "--host",
+    ]);
+    Output::of(write.arg(&scripted.server.url)).ok();
+    let output = Output::of(
+        scripted
+            .command(&clients.join("node_modules/.bin/codex"))
+            .args(["--profile", "llmsrv", "exec", "--skip-git-repo-check"])
+            .args(["--dangerously-bypass-approvals-and-sandbox", TASK])
+            .env("CODEX_HOME", home.join(".codex")),
+    )
+    .ok();
+    assert!(output.stdout.contains(SAID), "{output:?}");
 }

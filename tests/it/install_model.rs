@@ -247,3 +247,26 @@ async fn an_installation_that_was_killed_goes_on_where_it_was() {
     let first = fake.blob_requests()[0].range.unwrap().0;
     assert!(first > 0, "it began again: {:?}", fake.blob_requests());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_best_for_the_machine_is_one_of_the_list() {
+    let (fake, sandbox) = (Fake::start().await, Sandbox::new());
+    for tag in ["0.5b", "1.5b", "7b", "14b", "32b"] {
+        serve_model(&fake, "library/qwen2.5-coder", tag);
+    }
+    let output = run(&sandbox, Some(&fake), &["--best", "--dry-run", "--json"])
+        .await
+        .ok();
+    let name = output.json()["model"].as_str().unwrap().to_owned();
+    assert!(name.starts_with("qwen2.5-coder:"), "{name}");
+    // It is the one that `search` marks; both measure the memory, so the size may be a neighbour.
+    let listed = sandbox
+        .run(&["search", "--json", "qwen2.5-coder"])
+        .ok()
+        .json();
+    let listed = listed["models"].as_array().unwrap();
+    let best = listed.iter().find(|model| model["name"] == *name).unwrap();
+    assert!(best["fits"] == true && best["runs"] == true, "{best}");
+    let output = run(&sandbox, Some(&fake), &["--best", "tinyllama"]).await;
+    assert_eq!(output.code, 2, "{output:?}");
+}

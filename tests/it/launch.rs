@@ -40,14 +40,19 @@ fn a_tool_is_started_with_its_variables_and_arguments() {
             "codex",
             &[
                 "LLMSRV_API_KEY=llmsrv\n",
-                "base_url=\"{url}/v1\"",
-                "stream_idle_timeout_ms=3600000}",
-                "arg model=\"default\"\narg -p\n",
+                "base_url = \"{url}/v1\"",
+                "stream_idle_timeout_ms = 3600000 }",
+                "arg model=\"default\"\n",
+                "arg model_context_window=1024\narg -p\n",
             ],
         ),
         (
             "opencode",
-            &["\"baseURL\":\"{url}/v1\"", "\"model\":\"llmsrv/default\""],
+            &[
+                "\"baseURL\":\"{url}/v1\"",
+                "\"models\":{\"default\":{\"limit\":{\"context\":1024,\"output\":256}}}",
+                "\"model\":\"llmsrv/default\"",
+            ],
         ),
         (
             "aider",
@@ -194,4 +199,99 @@ fn what_cannot_be_launched_is_told() {
     ]));
     assert_eq!(output.code, 1, "{output:?}");
     assert!(output.stderr.contains("cannot use nothing"), "{output:?}");
+}
+
+#[test]
+fn settings_are_written_with_a_backup_and_taken_back() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve();
+    let home = sandbox.path().to_path_buf();
+    let zed = home.join(".config/zed/settings.json");
+    fs::create_dir_all(zed.parent().unwrap()).unwrap();
+    let before = "// mine\n{ \"theme\": \"One\" }\n";
+    fs::write(&zed, before).unwrap();
+    fs::set_permissions(&zed, fs::Permissions::from_mode(0o640)).unwrap();
+    let launch = |tool: &str, args: &[&str]| {
+        let mut command = sandbox.command();
+        command.env_remove("XDG_CONFIG_HOME");
+        command
+            .args(["launch", tool, "--host", &server.url])
+            .args(args);
+        command
+    };
+
+    // Nobody said yes.
+    let output = Output::of(&mut launch("zed", &["--write"]));
+    assert_eq!(output.code, 2, "{output:?}");
+    assert!(output.stderr.contains("--yes says it"), "{output:?}");
+    assert_eq!(fs::read_to_string(&zed).unwrap(), before);
+
+    let output = Output::of(&mut launch("zed", &["--write", "--yes"])).ok();
+    assert!(
+        output.stderr.contains("settings.json.before-llmsrv"),
+        "{output:?}"
+    );
+    let written = fs::read_to_string(&zed).unwrap();
+    assert!(written.starts_with("// mine\n{"), "{written}");
+    assert!(
+        written.contains(&format!("\"api_url\": \"{}\"", server.url)),
+        "{written}"
+    );
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&zed), 0o640);
+    assert_eq!(mode(&zed.with_extension("json.before-llmsrv")), 0o640);
+    let output = Output::of(&mut launch("zed", &["--write", "--yes"])).ok();
+    assert!(output.stderr.contains("says so already"), "{output:?}");
+    Output::of(&mut launch("zed", &["--undo", "--yes"])).ok();
+    assert_eq!(fs::read_to_string(&zed).unwrap(), before);
+    assert!(!zed.with_extension("json.before-llmsrv").exists());
+    let output = Output::of(&mut launch("zed", &["--undo", "--yes"])).ok();
+    assert!(output.stderr.contains("nothing of llmsrv"), "{output:?}");
+
+    // Files that were not there are gone again; one with a key is for its owner.
+    for (tool, file) in [
+        ("claude", ".claude/settings.json"),
+        ("codex", ".codex/llmsrv.config.toml"),
+        ("opencode", ".config/opencode/opencode.json"),
+        ("vscode", ".config/Code/User/chatLanguageModels.json"),
+        ("continue", ".continue/config.yaml"),
+    ] {
+        let file = home.join(file);
+        let mut command = launch(
+            tool,
+            &["--write", "--yes", "--json", "-m", "llmsrv-tiny-code"],
+        );
+        let output = Output::of(command.env("LLMSRV_API_KEY", "k-1234567890")).ok();
+        assert!(!output.stdout.contains("k-1234567890"), "{output:?}");
+        assert_eq!(output.json()["changed"], true, "{output:?}");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains("llmsrv-tiny-code"), "{tool}: {text}");
+        let told = matches!(tool, "claude" | "vscode");
+        assert_eq!(text.contains("k-1234567890"), told, "{tool}: {text}");
+        assert_eq!(mode(&file), 0o600, "{tool}");
+        Output::of(&mut launch(tool, &["--undo", "--yes"])).ok();
+        assert!(!file.exists(), "{tool}");
+    }
+    for (args, hint) in [
+        (&["aider", "--write"][..], "`llmsrv launch aider --print`"),
+        (&["cline", "--undo"], "`llmsrv launch cline --print`"),
+        (&["--write"], "TOOL"),
+    ] {
+        let output = Output::of(sandbox.command().arg("launch").args(args));
+        assert_eq!(output.code, 2, "{output:?}");
+        assert!(output.stderr.contains(hint), "{output:?}");
+    }
+
+    // What cannot be read is left alone, and so is a link.
+    fs::write(&zed, "{ nonsense").unwrap();
+    let output = Output::of(&mut launch("zed", &["--write", "--yes"]));
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(output.stderr.contains("stays as it is"), "{output:?}");
+    let own = sandbox.path().join("zed.json");
+    fs::write(&own, "{}").unwrap();
+    fs::remove_file(&zed).unwrap();
+    std::os::unix::fs::symlink(&own, &zed).unwrap();
+    Output::of(&mut launch("zed", &["--write", "--yes"])).ok();
+    assert!(fs::symlink_metadata(&zed).unwrap().is_symlink());
+    assert!(fs::read_to_string(&own).unwrap().contains(&server.url));
 }

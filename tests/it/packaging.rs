@@ -373,8 +373,10 @@ fn installing_by_script_can_be_repeated_and_undone() {
     let sandbox = Sandbox::new();
     let dest = sandbox.path().join("dest");
     let script = |name: &str, args: &[&str]| {
-        let mut command = Command::new(root().join("packaging").join(name));
+        // Whatever shell `sh` is.
+        let mut command = Command::new("sh");
         command
+            .arg(root().join("packaging").join(name))
             .env("DESTDIR", &dest)
             .env("HOME", sandbox.path())
             .args(args);

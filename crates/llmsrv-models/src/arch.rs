@@ -81,6 +81,8 @@ pub(crate) struct ArchConfig {
     pub streams: Option<StreamsConfig>,
     /// Tokens that are never predicted.
     pub suppressed: Vec<u32>,
+    /// Tokens at the end of the vocabulary that have no logits.
+    pub n_unwritten: usize,
     /// The rotations that layers choose from.
     pub ropes: Vec<Rope>,
     /// What differs between layers.

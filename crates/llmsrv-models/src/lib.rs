@@ -123,7 +123,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     }
     let arch = families::read(architecture, &source)?;
     let tokenizer = tokenizer()?;
-    let n_vocab = tokenizer.vocab_size();
+    let n_vocab = n_logits(&tokenizer, &arch);
     let chosen = device(options)?;
     let (activation_precision, kv_type) = arithmetic(options, &source, &arch)?;
     let vision = vision(options, &source, &arch, candle::Device::Cpu)?;
@@ -201,8 +201,8 @@ pub fn plan(
     if arch.bidirectional {
         return Err(no_encoders(architecture));
     }
-    let n_vocab = Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?;
-    let n_vocab = n_vocab.vocab_size();
+    let tokenizer = Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?;
+    let n_vocab = n_logits(&tokenizer, &arch);
     let (_, kv_type) = arithmetic(options, &source, &arch)?;
     let files = (&source, &adapters[..]);
     let measured = Measured::new(files, (&arch, n_vocab), kv_type, USUAL_BINDING)?;
@@ -316,6 +316,11 @@ where
         gpus,
     };
     Ok(Box::new(Decoder::new(spec, arch, weights, ops)))
+}
+
+/// Returns the number of logits in a row.
+fn n_logits(tokenizer: &Tokenizer, arch: &ArchConfig) -> usize {
+    tokenizer.vocab_size().saturating_sub(arch.n_unwritten)
 }
 
 /// Returns how the CPU multiplies the weights of a model, and stores keys and values.

@@ -209,6 +209,12 @@ impl Source {
         tokens.iter().position(|token| token == text.as_bytes())
     }
 
+    /// Returns the number of tokens.
+    pub(crate) fn n_tokens(&self) -> usize {
+        let tokens = self.file.metadata().strings("tokenizer.ggml.tokens");
+        tokens.map_or(0, |tokens| tokens.len())
+    }
+
     /// Returns a list of numbers.
     pub(crate) fn numbers(&self, key: &str) -> Option<Vec<f32>> {
         self.file.metadata().f32s(&self.full(key))
@@ -314,6 +320,14 @@ impl Source {
     /// Says that a tensor has a meaning, though nothing is read from it.
     pub(crate) fn ignore(&self, name: &str) {
         self.used.borrow_mut().insert(name.to_owned());
+    }
+
+    /// As [`Source::ignore`], of all tensors of a layer.
+    pub(crate) fn ignore_layer(&self, idx: usize) {
+        let prefix = format!("blk.{idx}.");
+        let names = self.file.header().tensors.iter().map(|tensor| &tensor.name);
+        let of_layer = names.filter(|name| name.starts_with(&prefix));
+        self.used.borrow_mut().extend(of_layer.cloned());
     }
 
     /// Returns a required matrix of `n_rows` rows.

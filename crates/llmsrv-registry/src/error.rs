@@ -25,6 +25,12 @@ pub enum Error {
     /// The registry has no such thing.
     #[error("file does not exist")]
     NotFound,
+    /// The registry does not say what it has.
+    #[error("{host} does not list its models")]
+    NoList {
+        /// Host of the registry.
+        host: String,
+    },
     /// The registry wants somebody else.
     #[error("unauthorized: access denied")]
     Unauthorized,

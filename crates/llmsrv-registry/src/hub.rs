@@ -4,19 +4,21 @@
 //! files, private repositories, tags it does not know) the files themselves are looked at: the list
 //! tells names, sizes and SHA-256, which is all a manifest needs.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName};
-use reqwest::header;
 use serde::Deserialize;
 
 use crate::{
     Error, Inner, Progress, Settings, blocking,
-    hosts::{Base, check_redirect},
-    http::{text_header, whole},
+    hosts::Base,
+    http::whole,
     session::Session,
     source::Source,
-    transfer::{self, Blob, get},
+    transfer::{self, Blob, get, page},
 };
 
 /// Tells whether a name is one of the hub.
@@ -107,7 +109,7 @@ pub(crate) async fn pull(
 /// A file of a repository.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct File {
+pub(crate) struct File {
     path: String,
     #[serde(rename = "type")]
     kind: String,
@@ -156,6 +158,10 @@ impl File {
     fn is_gguf(&self) -> bool {
         self.kind == "file" && self.path.to_ascii_lowercase().ends_with(".gguf")
     }
+
+    fn is_projector(&self) -> bool {
+        self.name().to_ascii_lowercase().contains("mmproj")
+    }
 }
 
 /// Escapes one segment of a path.
@@ -171,7 +177,7 @@ fn escaped(segment: &str) -> String {
 }
 
 /// Lists the files of a repository, page by page.
-async fn list(session: &Session, name: &ModelName) -> Result<Vec<File>, Error> {
+pub(crate) async fn list(session: &Session, name: &ModelName) -> Result<Vec<File>, Error> {
     let mut files = Vec::new();
     let path = format!(
         "api/models/{}/{}/tree/main?recursive=true",
@@ -180,34 +186,41 @@ async fn list(session: &Session, name: &ModelName) -> Result<Vec<File>, Error> {
     );
     let mut url = session.url(&path)?;
     for _ in 0..MAX_PAGES {
-        let response = get(session, url.clone(), "application/json").await?;
-        let next = text_header(&response, header::LINK).and_then(next_page);
-        let next = next.and_then(|next| url.join(&next).ok());
-        let page: Vec<File> =
-            serde_json::from_slice(&whole(response, LIST_BYTES).await?).map_err(|error| {
-                Error::Answer {
-                    host: session.host(),
-                    reason: error.to_string(),
-                }
-            })?;
-        files.extend(page);
+        let (listed, next) = page::<Vec<File>>(session, url).await?;
+        files.extend(listed);
         match next {
-            Some(next) => {
-                check_redirect(session.base(), &next)?;
-                url = next;
-            }
+            Some(next) => url = next,
             None => break,
         }
     }
     Ok(files)
 }
 
-/// Finds the next page in `Link: <https://...>; rel="next"`.
-fn next_page(header: &str) -> Option<String> {
-    header.split(',').find_map(|link| {
-        let (url, rest) = link.trim().strip_prefix('<')?.split_once('>')?;
-        rest.contains("rel=\"next\"").then(|| url.to_owned())
-    })
+/// Tells whether a repository has an encoder for images.
+pub(crate) fn has_projector(files: &[File]) -> bool {
+    let mut files = files.iter();
+    files.any(|file| file.is_gguf() && file.is_projector())
+}
+
+/// Returns the quantizations of a repository, by the tags that [`pull`] takes, each with its bytes: weights and
+/// encoder for images.
+pub(crate) fn quantizations(files: &[File]) -> Vec<(String, u64)> {
+    let weights = files
+        .iter()
+        .filter(|file| file.is_gguf() && !file.is_projector());
+    let tags: BTreeSet<String> = weights
+        .filter_map(|file| Gguf::of(file).quant().map(str::to_uppercase))
+        .filter(|tag| tag.len() <= 16 && tag.contains(|c: char| c.is_ascii_digit()))
+        .take(MAX_TAGS)
+        .collect();
+    tags.into_iter()
+        .filter_map(|tag| {
+            let choice = choose(files, &tag).ok()?;
+            let parts = choice.weights.into_iter().chain(choice.projector);
+            let bytes = parts.map(|file| file.lfs.as_ref().map_or(file.size, |lfs| lfs.size));
+            Some((tag, bytes.fold(0, u64::saturating_add)))
+        })
+        .collect()
 }
 
 /// What is taken of a repository.
@@ -221,7 +234,7 @@ struct Choice<'a> {
 /// Chooses the weights that a tag means: the name of a quantization or the end of a file's name,
 /// in any letter case. `latest` means Q4_K_M if it is there.
 fn choose<'a>(files: &'a [File], tag: &str) -> Result<Choice<'a>, String> {
-    let is_projector = |file: &&File| file.name().to_ascii_lowercase().contains("mmproj");
+    let is_projector = |file: &&File| file.is_projector();
     let ggufs: Vec<&File> = files.iter().filter(|file| file.is_gguf()).collect();
     let models: Vec<Gguf<'_>> = ggufs
         .iter()
@@ -352,8 +365,9 @@ const TEXTS: &[(&str, LayerKind)] = &[
 ];
 const DEFAULT_QUANTS: [&str; 4] = ["q4_k_m", "q4_0", "q4_k_s", "q8_0"];
 const TEXT_BYTES: usize = 1 << 20;
-const LIST_BYTES: usize = 16 << 20;
 const MAX_PAGES: usize = 50;
+/// Quantizations of a repository that are listed.
+const MAX_TAGS: usize = 100;
 
 #[cfg(test)]
 mod tests {
@@ -410,6 +424,24 @@ mod tests {
     }
 
     #[test]
+    fn quantizations_are_listed_with_their_bytes() {
+        let files = files(&[
+            "README.md",
+            "m-Q8_0.gguf",
+            "other-m-Q8_0.gguf",
+            "Q4_K_M/m-Q4_K_M-00002-of-00002.gguf",
+            "Q4_K_M/m-Q4_K_M-00001-of-00002.gguf",
+            "m-IQ2_XS-00001-of-00003.gguf",
+            "m.imatrix.gguf",
+            "m-of-my-heart.gguf",
+            "mmproj-m-F16.gguf",
+        ]);
+        let expected = [("Q4_K_M".to_owned(), 3), ("Q8_0".to_owned(), 2)];
+        assert_eq!(quantizations(&files), expected);
+        assert!(has_projector(&files));
+    }
+
+    #[test]
     fn all_pieces_of_a_split_file_are_taken_in_order() {
         let paths = [
             "Q4_K_M/m-Q4_K_M-00002-of-00002.gguf",
@@ -422,18 +454,12 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_and_pages_found() {
+    fn names_are_escaped() {
         let name: ModelName = "hf.co/u/r".parse().unwrap();
         let file = &files(&["a b/c?d#é.gguf"])[0];
         assert_eq!(
             file.resolve(&name),
             "u/r/resolve/main/a%20b/c%3Fd%23%C3%A9.gguf"
         );
-        assert_eq!(
-            next_page("<https://h/p?a=1>; rel=\"prev\", <https://h/p?a=2>; rel=\"next\"")
-                .as_deref(),
-            Some("https://h/p?a=2")
-        );
-        assert_eq!(next_page("nonsense"), None);
     }
 }

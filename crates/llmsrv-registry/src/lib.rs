@@ -18,6 +18,7 @@ mod error;
 mod hosts;
 mod http;
 mod hub;
+mod listing;
 mod preview;
 mod progress;
 mod pull;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use llmsrv_store::{Manifest, ModelName, Store};
 
 pub use error::Error;
+pub use listing::Offer;
 pub use preview::Preview;
 pub use progress::Progress;
 pub use settings::{Mirror, Settings, Tuning};
@@ -97,6 +99,22 @@ impl Registry {
     /// Finds out what [`Registry::pull`] would do, without receiving more than the manifest.
     pub async fn preview(&self, name: &ModelName, insecure: bool) -> Result<Preview, Error> {
         preview::preview(&self.0, name, insecure).await
+    }
+
+    /// Asks the hub (`hf.co`) or a registry which models it offers whose names have all `words`: of the hub the
+    /// 40 repositories of GGUF files that people pull most, of a registry at most 500 repositories. `report` gets
+    /// the number of repositories that were looked at, and of all.
+    ///
+    /// # Errors
+    /// [`Error::NoList`] where a registry does not list what it has.
+    pub async fn offers(
+        &self,
+        host: &str,
+        words: &[String],
+        insecure: bool,
+        report: &(dyn Fn(usize, usize) + Send + Sync),
+    ) -> Result<Vec<Offer>, Error> {
+        listing::offers(&self.0, host, words, insecure, report).await
     }
 
     /// Sends a model of the store to its registry. `report` and `insecure` as in

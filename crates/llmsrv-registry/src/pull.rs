@@ -199,7 +199,10 @@ fn origin(inner: &Arc<Inner>, name: &ModelName, base: Base) -> Origin {
     }
 }
 
-async fn manifest(session: &Session, name: &ModelName) -> Result<(Vec<u8>, Manifest), Error> {
+pub(crate) async fn manifest(
+    session: &Session,
+    name: &ModelName,
+) -> Result<(Vec<u8>, Manifest), Error> {
     let path = format!(
         "v2/{}/{}/manifests/{}",
         name.namespace(),
@@ -226,4 +229,4 @@ async fn manifest(session: &Session, name: &ModelName) -> Result<(Vec<u8>, Manif
 const MANIFEST_TYPES: &str = "application/vnd.docker.distribution.manifest.v2+json, \
     application/vnd.oci.image.manifest.v1+json";
 const MANIFEST_BYTES: usize = 4 << 20;
-const CONFIG_BYTES: u64 = 1 << 20;
+pub(crate) const CONFIG_BYTES: u64 = 1 << 20;

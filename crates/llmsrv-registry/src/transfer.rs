@@ -4,6 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use llmsrv_store::{Digest, Manifest, ModelName};
 use reqwest::{Response, StatusCode, Url, header};
+use serde::de::DeserializeOwned;
 
 use crate::{
     Error, Inner, Progress,
@@ -11,7 +12,7 @@ use crate::{
     blocking,
     download::download,
     hosts::{authority, check_redirect},
-    http::{refusal, text_header},
+    http::{refusal, text_header, whole},
     progress::REPORT_EVERY,
     session::Session,
     source::Source,
@@ -161,6 +162,35 @@ pub(crate) async fn get(session: &Session, url: Url, accept: &str) -> Result<Res
     }
 }
 
+/// Gets a page of JSON of at most [`PAGE_BYTES`], and the address of the next one.
+pub(crate) async fn page<T: DeserializeOwned>(
+    session: &Session,
+    url: Url,
+) -> Result<(T, Option<Url>), Error> {
+    let response = get(session, url.clone(), "application/json").await?;
+    let next = text_header(&response, header::LINK).and_then(next_page);
+    let next = next.and_then(|next| url.join(&next).ok());
+    if let Some(next) = &next {
+        check_redirect(session.base(), next)?;
+    }
+    let bytes = whole(response, PAGE_BYTES).await?;
+    match serde_json::from_slice(&bytes) {
+        Ok(page) => Ok((page, next)),
+        Err(error) => Err(Error::Answer {
+            host: session.host(),
+            reason: error.to_string(),
+        }),
+    }
+}
+
+/// Finds the next page in `Link: <https://...>; rel="next"`.
+fn next_page(header: &str) -> Option<String> {
+    header.split(',').find_map(|link| {
+        let (url, rest) = link.trim().strip_prefix('<')?.split_once('>')?;
+        rest.contains("rel=\"next\"").then(|| url.to_owned())
+    })
+}
+
 async fn get_once(session: &Session, mut url: Url, accept: &str) -> Result<Response, Error> {
     for _ in 0..MAX_REDIRECTS {
         let sent = session.send(|client| {
@@ -192,3 +222,20 @@ const VERIFYING: &str = "verifying sha256 digest";
 const MAX_REDIRECTS: usize = 8;
 /// For manifests and lists.
 const SMALL_TIMEOUT: Duration = Duration::from_mins(2);
+/// A page of a list; the hub's have chat templates.
+const PAGE_BYTES: usize = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_is_found() {
+        assert_eq!(
+            next_page("<https://h/p?a=1>; rel=\"prev\", <https://h/p?a=2>; rel=\"next\"")
+                .as_deref(),
+            Some("https://h/p?a=2")
+        );
+        assert_eq!(next_page("nonsense"), None);
+    }
+}

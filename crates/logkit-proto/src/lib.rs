@@ -1,5 +1,5 @@
 //! The gRPC interface of logkit, made from `proto/logkit.proto` by `tests/it/main.rs`, and the
-//! part of the OpenTelemetry protocol that logkit reads.
+//! part of the OpenTelemetry protocol that logkit reads and writes.
 
 #![forbid(unsafe_code)]
 

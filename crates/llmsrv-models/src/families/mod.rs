@@ -26,6 +26,7 @@ mod llama;
 mod llama4;
 mod mamba;
 mod minimax;
+mod mllama;
 mod modern_bert;
 mod nemotron_h;
 mod olmo;
@@ -53,7 +54,7 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 66] = [
+const FAMILIES: [(&str, Family); 67] = [
     ("arcee", llama::arcee),
     ("arctic", arctic::arctic),
     ("bitnet", bitnet::bitnet),
@@ -96,6 +97,7 @@ const FAMILIES: [(&str, Family); 66] = [
     ("mamba2", mamba::mamba2),
     ("minimax-m2", minimax::minimax_m2),
     ("mistral3", llama::mistral3),
+    ("mllama", mllama::mllama),
     ("nemotron", classic::nemotron),
     ("nemotron_h", nemotron_h::nemotron_h),
     ("nemotron_h_moe", nemotron_h::nemotron_h),
@@ -131,7 +133,13 @@ const BIDIRECTIONAL: [(&str, Family); 3] = [
 ];
 
 /// Architectures that are known and do not run yet, and why.
-const NOT_YET: &[(&str, &str)] = &[("mllama", "attention across to images")];
+const NOT_YET: &[(&str, &str)] = &[
+    ("deepseek4", "attention to compressed keys"),
+    (
+        "kimi-linear",
+        "delta nets that forget each channel at its own pace",
+    ),
+];
 
 /// Far above every published model; bounds what is computed before the tensors are checked.
 const LARGEST_HEAD: usize = 1 << 14;
@@ -300,6 +308,7 @@ fn base_with(
         per_layer_input: None,
         streams: None,
         suppressed: Vec::new(),
+        n_unwritten: 0,
         ropes,
         layers,
     })

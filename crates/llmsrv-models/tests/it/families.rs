@@ -286,6 +286,20 @@ fn a_chunk_has_the_logits_of_a_text_of_its_own() {
     }
 }
 
+/// Its file holds an encoder, which is not known.
+#[test]
+fn llama_3_2_vision_reads_texts_alone() {
+    let case = CASES.iter().find(|case| case.name == "mllama").unwrap();
+    assert!(load(case, "cpu").vision.is_none());
+    let mut file = case.file();
+    let key = "mllama.attention.cross_attention_layers";
+    file.metadata.set(key, vec![1u32, 5]);
+    assert_eq!(
+        load_bytes(&file.bytes(), "cpu").err().unwrap().to_string(),
+        format!("invalid model file: {key} has layer 5 of 5 layers")
+    );
+}
+
 /// Programs that write model files do not agree on every key; what one leaves out or calls by
 /// another name gives the same model.
 #[test]

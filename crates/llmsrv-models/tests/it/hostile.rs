@@ -850,11 +850,11 @@ fn an_unknown_architecture_is_told_the_known_ones() {
 #[test]
 fn a_known_architecture_that_does_not_run_says_why() {
     let mut file = case("llama").file();
-    file.metadata.set("general.architecture", "mllama");
+    file.metadata.set("general.architecture", "deepseek4");
     assert_eq!(
         load(&file.bytes()).err().unwrap().to_string(),
-        "unsupported model: models of architecture \"mllama\" do not run here yet (attention across to \
-         images); docs/models.md lists those that do"
+        "unsupported model: models of architecture \"deepseek4\" do not run here yet (attention to \
+         compressed keys); docs/models.md lists those that do"
     );
 }
 

@@ -410,6 +410,20 @@ pub(crate) const CASES: &[Case] = &[
         parts: EXPERTS,
     },
     Case {
+        name: "mllama",
+        architecture: "mllama",
+        keys: &[
+            ("rope.freq_base", F(500_000.0)),
+            ("rope.dimension_count", U(16)),
+            ("attention.cross_attention_layers", Us(&[1, 3])),
+            ("vision.block_count", U(2)),
+        ],
+        parts: Parts {
+            n_layers: 5,
+            ..PLAIN
+        },
+    },
+    Case {
         name: "mistral3",
         architecture: "mistral3",
         keys: &[
@@ -2062,8 +2076,12 @@ impl Case {
             set(key, *value);
         }
         let letters = ('!'..='~').map(|letter| letter.to_string());
-        let tokens: Vec<String> = letters.chain(["ab".into(), "<end>".into()]).collect();
+        let mut tokens: Vec<String> = letters.chain(["ab".into(), "<end>".into()]).collect();
         let mut kinds = vec![1i32; VOCAB];
+        if !self.crossed().is_empty() {
+            tokens.push("<image>".into());
+            kinds.push(3);
+        }
         kinds[VOCAB - 1] = 3;
         metadata.set("tokenizer.ggml.model", "gpt2");
         metadata.set("tokenizer.ggml.pre", "gpt-2");
@@ -2084,13 +2102,28 @@ impl Case {
         }
     }
 
+    /// Returns the layers that look at an image.
+    fn crossed(&self) -> &'static [u32] {
+        let mut keys = self.keys.iter();
+        match keys.find(|(name, _)| *name == "attention.cross_attention_layers") {
+            Some((_, Us(layers))) => layers,
+            _ => &[],
+        }
+    }
+
     /// Names and shapes, row length first.
     fn tensors(&self) -> Vec<(String, Vec<u64>)> {
         let parts = &self.parts;
         let (width, hidden, vocab) = (parts.width, parts.hidden, VOCAB);
         let mut list: Vec<(String, Vec<usize>)> = Vec::new();
         let mut add = |name: &str, shape: &[usize]| list.push((name.to_owned(), shape.to_vec()));
-        add("token_embd.weight", &[width, vocab]);
+        let crossed = self.crossed();
+        let n_further = if crossed.is_empty() { 0 } else { 8 };
+        add("token_embd.weight", &[width, vocab + n_further]);
+        if !crossed.is_empty() {
+            add("v.patch_embd.weight", &[14, 14, 3, width]);
+            add("mm.0.weight", &[width, width]);
+        }
         let has_bias = parts.layer_norm == Some(true);
         let convolves = !parts.convolves.is_empty();
         let last_norm = if convolves {
@@ -2278,8 +2311,27 @@ impl Case {
                 add("shortconv.conv.weight", &[taps.unwrap(), width]);
                 add("shortconv.out_proj.weight", &[width, width]);
             }
-            let something_else =
-                is_network || has_net.is_some() || scans || convolves || parts.latent.is_some();
+            let is_crossed = crossed.contains(&(layer as u32));
+            if is_crossed {
+                for (name, shape) in [
+                    ("cross_attn_q_proj.weight", &[width, query][..]),
+                    ("cross_attn_k_proj.weight", &[width, kv]),
+                    ("cross_attn_v_proj.weight", &[width, kv]),
+                    ("cross_attn_o_proj.weight", &[query, width]),
+                    ("cross_attn_q_norm.weight", &[head_dim]),
+                    ("cross_attn_k_norm.weight", &[head_dim]),
+                    ("cross_attn_attn_gate", &[1]),
+                    ("cross_attn_mlp_gate", &[1]),
+                ] {
+                    add(name, shape);
+                }
+            }
+            let something_else = is_crossed
+                || is_network
+                || has_net.is_some()
+                || scans
+                || convolves
+                || parts.latent.is_some();
             if parts.both || !something_else {
                 if parts.fused_qkv {
                     add("attn_qkv.weight", &[width, query + 2 * kv]);

@@ -10,6 +10,7 @@ mod auth;
 mod fake;
 mod faults;
 mod hub;
+mod listing;
 mod pull;
 mod push;
 mod support;

@@ -21,7 +21,7 @@ export function find(pull, here) {
     const found = catalogue.models.filter((it) => (wanted.length ? wanted.every((word) => said(it).includes(word)) : it.suggested));
     list.replaceChildren(...found.slice(0, ROWS).map((it) => row(it, pull, here)));
     hint.textContent = (wanted.length ? count(found.length) + (found.length === 1 ? " size of a model" : " sizes of models") : "The best size of each model that fits")
-      + (catalogue.memory_bytes ? ", for " + bytes(catalogue.memory_bytes) + " of memory" : "") + ". The list is of " + catalogue.date + "; other names can be pulled above.";
+      + (catalogue.memory_bytes ? ", for " + bytes(catalogue.memory_bytes) + " of memory" : "") + ". The list is of " + catalogue.date + (catalogue.refreshed ? ", refreshed on " + catalogue.refreshed : "") + "; other names can be pulled above.";
   };
   words.addEventListener("input", () => catalogue && draw());
   box.addEventListener("toggle", async () => {
@@ -42,7 +42,7 @@ function row(it, pull, here) {
   return el("li", { class: isGood ? "" : "far" },
     el("div", { class: "about" },
       el("h3", {}, short(it.name), el("span", { class: "badge" }, it.about), it.capabilities.map((what) => el("span", { class: "badge" }, what))),
-      el("p", {}, [bytes(it.bytes), place, count(it.context) + " tokens of context", it.licence].join(" · "))),
+      el("p", {}, [bytes(it.bytes), place, it.context && count(it.context) + " tokens of context", it.licence].filter(Boolean).join(" · "))),
     el("div", { class: "acts" }, here(it.name)
       ? el("span", { class: "hint" }, "Is here")
       : el("button", { type: "button", class: isGood ? "main" : "", disabled: !it.runs, "aria-label": "Pull " + it.name, onclick: () => pull(it.name) }, "Pull")));

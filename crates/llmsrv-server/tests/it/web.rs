@@ -991,7 +991,7 @@ async fn axe_finds_nothing_to_mend() {
 
 /// Models that nobody has: a small one, one that needs too much memory, one that does not run.
 fn catalogue() -> CatalogueSource {
-    let model = |name: &str, about, gigabytes: u64| CatalogueModel {
+    let model = |name: &str, about: &str, gigabytes: u64| CatalogueModel {
         name: name.into(),
         bytes: gigabytes * 1_000_000_000,
         memory_bytes: gigabytes * 1_200_000_000,
@@ -1000,11 +1000,11 @@ fn catalogue() -> CatalogueSource {
         fits: gigabytes < 10,
         suggested: gigabytes < 10,
         tokens_per_second: (about != "search").then_some(123.4 / gigabytes as f64),
-        about,
-        capabilities: &["tools"],
-        context: 32_768,
-        architecture: "llama",
-        licence: "MIT",
+        about: about.to_owned(),
+        capabilities: vec!["tools".to_owned()],
+        context: Some(32_768),
+        architecture: Some("llama".to_owned()),
+        licence: Some("MIT".to_owned()),
     };
     let mut strange = model("strange:1b", "chat", 1);
     strange.runs = false;
@@ -1018,6 +1018,7 @@ fn catalogue() -> CatalogueSource {
     ];
     CatalogueSource::new(move || Catalogue {
         date: "2026-11",
+        refreshed: None,
         memory_bytes: Some(16_000_000_000),
         bytes_per_second: 2e10,
         models: models.clone(),

@@ -30,6 +30,8 @@ pub struct LogRecord {
     pub body: ::core::option::Option<AnyValue>,
     #[prost(message, repeated, tag = "6")]
     pub attributes: ::prost::alloc::vec::Vec<KeyValue>,
+    #[prost(fixed32, tag = "8")]
+    pub flags: u32,
     #[prost(bytes = "vec", tag = "9")]
     pub trace_id: ::prost::alloc::vec::Vec<u8>,
     #[prost(bytes = "vec", tag = "10")]
@@ -149,6 +151,16 @@ pub struct KeyValueList {
     #[prost(message, repeated, tag = "1")]
     pub values: ::prost::alloc::vec::Vec<KeyValue>,
 }
-/// The answer: nothing was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ExportResponse {}
+/// The answer to logs and to traces: what was refused, if anything.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExportResponse {
+    #[prost(message, optional, tag = "1")]
+    pub partial_success: ::core::option::Option<PartialSuccess>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    pub rejected: i64,
+    #[prost(string, tag = "2")]
+    pub error_message: ::prost::alloc::string::String,
+}

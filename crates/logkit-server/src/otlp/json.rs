@@ -84,6 +84,7 @@ pub(super) fn record(value: &Value) -> LogRecord {
         severity_text: text(value, "severityText"),
         body: value.get("body").map(any),
         attributes: attributes(value),
+        flags: number(value, "flags") as u32,
         trace_id: id(value, "traceId"),
         span_id: id(value, "spanId"),
     }

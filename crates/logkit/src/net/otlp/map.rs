@@ -1,11 +1,12 @@
 //! Entries as log records and spans. Names of attributes follow OpenTelemetry's semantic
 //! conventions where these have one.
 
+use logkit_proto::otlp::{
+    AnyValue, ArrayValue, Event, KeyValue, KeyValueList, LogRecord, Resource, Span, Status,
+    any_value::Value as Kind,
+};
 use serde_json::Value;
 
-use super::proto::{
-    AnyValue, Event, KeyValue, Kind, LogRecord, Pairs, Resource, Span, Status, Values,
-};
 use crate::{Entry, Level, Timestamp, net::fingerprint};
 
 /// An entry's record; its environment and version are those of the [`resource`].
@@ -14,7 +15,7 @@ pub(super) fn log_record(entry: &Entry) -> LogRecord {
     let mut attributes = attributes(entry);
     exception(entry, &mut attributes);
     if let Some(ms) = entry.duration_ms {
-        attributes.push(pair("logkit.duration_ms", Kind::Number(ms)));
+        attributes.push(pair("logkit.duration_ms", Kind::DoubleValue(ms)));
     }
     if named {
         attributes.push(text("logkit.trace_id", &entry.trace_id));
@@ -27,7 +28,7 @@ pub(super) fn log_record(entry: &Entry) -> LogRecord {
         observed_time_unix_nano: nanos(Timestamp::now()),
         severity_number: severity(&entry.level),
         severity_text: entry.level.as_str().to_owned(),
-        body: Some(any(Kind::Text(body(entry)))),
+        body: Some(any(Kind::StringValue(body(entry)))),
         attributes,
         flags: u32::from(!trace_id.is_empty()),
         trace_id,
@@ -161,19 +162,19 @@ const MAX_DEPTH: usize = 8;
 
 fn json(value: &Value, depth: usize) -> AnyValue {
     let kind = match value {
-        Value::Null => return AnyValue { kind: None },
-        _ if depth >= MAX_DEPTH => Kind::Text(value.to_string()),
-        Value::Bool(on) => Kind::Switch(*on),
-        Value::String(text) => Kind::Text(text.clone()),
+        Value::Null => return AnyValue { value: None },
+        _ if depth >= MAX_DEPTH => Kind::StringValue(value.to_string()),
+        Value::Bool(on) => Kind::BoolValue(*on),
+        Value::String(text) => Kind::StringValue(text.clone()),
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(integer), _) => Kind::Integer(integer),
-            (None, Some(number)) => Kind::Number(number),
-            (None, None) => Kind::Text(number.to_string()),
+            (Some(integer), _) => Kind::IntValue(integer),
+            (None, Some(number)) => Kind::DoubleValue(number),
+            (None, None) => Kind::StringValue(number.to_string()),
         },
-        Value::Array(values) => Kind::List(Values {
+        Value::Array(values) => Kind::ArrayValue(ArrayValue {
             values: values.iter().map(|value| json(value, depth + 1)).collect(),
         }),
-        Value::Object(map) => Kind::Map(Pairs {
+        Value::Object(map) => Kind::KvlistValue(KeyValueList {
             values: map
                 .iter()
                 .map(|(key, value)| KeyValue {
@@ -187,7 +188,7 @@ fn json(value: &Value, depth: usize) -> AnyValue {
 }
 
 fn any(kind: Kind) -> AnyValue {
-    AnyValue { kind: Some(kind) }
+    AnyValue { value: Some(kind) }
 }
 
 fn pair(key: &str, kind: Kind) -> KeyValue {
@@ -198,7 +199,7 @@ fn pair(key: &str, kind: Kind) -> KeyValue {
 }
 
 fn text(key: &str, value: &str) -> KeyValue {
-    pair(key, Kind::Text(value.to_owned()))
+    pair(key, Kind::StringValue(value.to_owned()))
 }
 
 /// Nanoseconds since 1970; what is before is 0.

@@ -1,7 +1,6 @@
 //! Entries to an OpenTelemetry collector, and through it to the stores behind it.
 
 mod map;
-mod proto;
 
 use std::{
     borrow::Cow,
@@ -10,6 +9,10 @@ use std::{
 };
 
 use flate2::{Compression, write::GzEncoder};
+use logkit_proto::otlp::{
+    ExportResponse, LogRecord, LogsRequest, Resource, ResourceLogs, ResourceSpans, Scope,
+    ScopeLogs, ScopeSpans, Span, TracesRequest,
+};
 use prost::Message;
 
 use crate::{
@@ -18,10 +21,6 @@ use crate::{
         http::{Endpoint, ORIGIN},
         outbox::{Courier, DeliveryCounts, Failure, Limits, Outbox},
     },
-};
-use proto::{
-    ExportLogs, ExportReply, ExportTraces, LogRecord, Resource, ResourceLogs, ResourceSpans, Scope,
-    ScopeLogs, ScopeSpans, Span,
 };
 
 /// Sends every entry as a log record, and calls with a duration, a trace id and a span id as spans
@@ -218,16 +217,16 @@ impl<T: Send + 'static> Courier for Export<T> {
         let answer = self.endpoint.post(&[], &body, timeout, MAX_ANSWER);
         let answer = Failure::of(&self.endpoint, answer)?;
         // Anything but a message of this form is taken as "all accepted".
-        let partial = ExportReply::decode(&*answer.body)
+        let partial = ExportResponse::decode(&*answer.body)
             .ok()
-            .and_then(|reply| reply.partial)
-            .filter(|partial| partial.n_rejected > 0);
+            .and_then(|response| response.partial_success)
+            .filter(|partial| partial.rejected > 0);
         match partial {
             None => Ok(()),
             Some(partial) => {
-                let message: String = partial.message.chars().take(200).collect();
+                let message: String = partial.error_message.chars().take(200).collect();
                 Err(Failure::Refused {
-                    n_items: partial.n_rejected as u64,
+                    n_items: partial.rejected as u64,
                     why: format!("{} refused them: {message}", self.endpoint),
                 })
             }
@@ -260,7 +259,7 @@ fn encode_logs(service: &str, items: &[Tagged<LogRecord>]) -> Vec<u8> {
             }],
         })
         .collect();
-    ExportLogs { resource_logs }.encode_to_vec()
+    LogsRequest { resource_logs }.encode_to_vec()
 }
 
 fn encode_spans(service: &str, items: &[Tagged<Span>]) -> Vec<u8> {
@@ -273,7 +272,7 @@ fn encode_spans(service: &str, items: &[Tagged<Span>]) -> Vec<u8> {
             }],
         })
         .collect();
-    ExportTraces { resource_spans }.encode_to_vec()
+    TracesRequest { resource_spans }.encode_to_vec()
 }
 
 /// Neighbours with equal tags together.
