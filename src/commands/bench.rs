@@ -189,7 +189,7 @@ fn measure(
         };
         let status = format!("{}: {text}", subject.name);
         // Nothing but a broken pipe can happen to a line for people.
-        let _ = steps.step(&serde_json::json!({ "status": status }));
+        let _ = steps.step(&llmsrv_api::progress::Progress::step(status));
     };
     let mut serve = |streamer: llmsrv_bench::Streamer, report: &mut ModelReport| {
         if args.quick {
