@@ -5,11 +5,11 @@ use std::{ffi::OsString, path::Path, sync::Arc};
 use anyhow::Context as _;
 use llmsrv_config::{Config, Secret, ServerConfig, UpstreamConfig, keys::KeyFile};
 use llmsrv_engine::{
-    ActivationPrecision, GpuOptions, LoadError, LoadOptions, Loaded, Loader, Speculation,
+    ActivationPrecision, GpuOptions, LoadError, LoadOptions, Loaded, Loader, Offload, Speculation,
 };
 use llmsrv_models::Companions;
 use llmsrv_registry::Mirror;
-use llmsrv_server::{ApiKey, App, DraftModel, Keys, Security, Settings, Upstream};
+use llmsrv_server::{ApiKey, App, DraftModel, Gpus, Keys, Security, Settings, Upstream};
 use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName, OpenOptions, Store};
 use llmsrv_worker::{Launcher, Limits};
 use rand::TryRngCore as _;
@@ -130,7 +130,7 @@ pub fn app(settings: Settings, store: Store, workers: Launcher) -> App {
 
 /// Loads a model: onto a GPU in a process of its own, because drivers crash and hang.
 fn load(workers: &Launcher, path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
-    if options.device != "vulkan" {
+    if options.device != "vulkan" || options.offload.is_nothing() {
         return llmsrv_models::load(path, options);
     }
     let model = workers.load(path, options)?;
@@ -218,6 +218,13 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             n_threads: config.threads,
             device: config.device.clone(),
             gpu: gpu(config),
+            offload: Offload {
+                n_layers: usize::try_from(config.num_gpu).ok(),
+                n_cpu_moe: config.num_cpu_moe,
+                main_gpu: config.main_gpu,
+                spread: config.sched_spread,
+                split: None,
+            },
             activation_precision: match config.cpu_arithmetic.as_str() {
                 "fast" => ActivationPrecision::Int8,
                 "fine" => ActivationPrecision::Int16,
@@ -228,6 +235,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             projector: None,
             adapters: Vec::new(),
         },
+        gpus: None,
         speculation: match config.speculation.as_str() {
             "off" => Speculation::Off,
             _ => Speculation::Auto,
@@ -252,18 +260,23 @@ pub fn gpu(config: &ServerConfig) -> GpuOptions {
         vendor: config.vendor_gpu == Some(true),
         software: config.gpu_allow_software,
         leave_free_bytes: config.gpu_overhead,
+        limit_bytes: config.gpu_memory_limit,
+        visible: config.visible_gpus.clone(),
+        nvidia: config.visible_nvidia_gpus.clone(),
     }
 }
 
-/// Gives models the memory of the GPU instead of that of the machine, where they are loaded to one.
+/// Gives models the memory of GPUs beside that of the machine, where they are loaded to one.
 pub fn use_accelerators(settings: &mut Settings, workers: &Launcher) {
     if settings.load.device != "vulkan" {
         return;
     }
-    match workers.free_bytes(settings.load.gpu) {
+    match workers.free_bytes(settings.load.gpu.clone()) {
         Ok(free) => {
-            let limit = settings.memory_limit.map_or(free, |limit| limit.min(free));
-            settings.memory_limit = Some(limit);
+            settings.gpus = Some(Gpus {
+                memory: free,
+                plan: llmsrv_models::plan,
+            });
         }
         Err(error) => tracing::warn!(%error, "no model can be loaded"),
     }

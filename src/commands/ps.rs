@@ -68,7 +68,7 @@ struct Model {
 }
 
 /// Says which part of a model is in the memory of a GPU.
-fn processor(size: u64, size_vram: u64) -> String {
+pub(super) fn processor(size: u64, size_vram: u64) -> String {
     match (size, size_vram) {
         (_, 0) => "100% CPU".to_owned(),
         (size, vram) if vram >= size => "100% GPU".to_owned(),

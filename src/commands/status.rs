@@ -196,7 +196,11 @@ impl State {
             .map(|model| {
                 let name = model["name"].as_str().unwrap_or_default();
                 let size = model["size"].as_u64().unwrap_or(0);
-                format!("{name} ({})", format::size(size))
+                let place = match model["size_vram"].as_u64() {
+                    None | Some(0) => String::new(),
+                    Some(vram) => format!(", {}", super::ps::processor(size, vram)),
+                };
+                format!("{name} ({}{place})", format::size(size))
             })
             .collect();
         let none = || "nothing".to_owned();

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use llmsrv_engine::{ActivationPrecision, LoadOptions, Offload, Plan};
 use serde_json::{Value, json};
 
 use crate::util::{Sandbox, Server, TIMEOUT};
@@ -61,6 +62,184 @@ async fn the_built_in_model_says_the_same_on_a_gpu() {
     assert!(listed.contains("100% GPU"), "{listed}");
     let running: Value = cpu.get("/api/ps").await.ok();
     assert_eq!(running["models"][0]["size_vram"], 0);
+}
+
+/// What the built-in model takes with so many layers on a GPU.
+fn plan(n_layers: Option<usize>) -> Plan {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, include_bytes!("../../assets/embedded/model.gguf")).unwrap();
+    let options = LoadOptions {
+        offload: Offload {
+            n_layers,
+            ..Offload::default()
+        },
+        activation_precision: ActivationPrecision::F32,
+        ..LoadOptions::default()
+    };
+    llmsrv_models::plan(&path, &options, &[u64::MAX], &|trained| trained.min(4096)).unwrap()
+}
+
+/// Bytes of a GPU that this needs with the context that it is loaded for.
+fn memory_for(plan: &Plan) -> u64 {
+    plan.needed(plan.context_length.min(4096)).gpu(0)
+}
+
+#[tokio::test]
+async fn a_model_larger_than_the_gpu_is_split() {
+    let limit = memory_for(&plan(Some(3))).to_string();
+    let arithmetic = ("LLMSRV_CPU_ARITHMETIC", "exact");
+    let small = [("LLMSRV_GPU_MEMORY_LIMIT", limit.as_str()), arithmetic];
+    let (on_both, on_cpu) = (Sandbox::new(), Sandbox::new());
+    let both = on_both.serve_with(&[], &[&GPU[..], &small].concat());
+    let cpu = on_cpu.serve_with(&[], &CPU);
+    let prompts = ["Hello! Who are you?", "Count to five."];
+    let mut answers = Vec::new();
+    for prompt in prompts {
+        let expected = text(&cpu, prompt).await;
+        assert_eq!(text(&both, prompt).await, expected);
+        answers.push(expected);
+    }
+    let together = tokio::join!(text(&both, prompts[0]), text(&both, prompts[1]));
+    assert_eq!([together.0, together.1], answers[..]);
+
+    let running: Value = both.get("/api/ps").await.ok();
+    let model = &running["models"][0];
+    let number = |name: &str| model[name].as_u64().unwrap();
+    assert_eq!(number("gpu_layers"), 3, "{model}");
+    assert!(number("layers") > 3, "{model}");
+    assert!(0 < number("size_vram") && number("size_vram") < number("size"));
+    both.wait_for_log(&format!("offloaded 3/{} layers to GPU", model["layers"]), 1);
+    for command in ["ps", "status"] {
+        let mut shown = on_both.command();
+        let shown = shown.env("LLMSRV_HOST", both.host()).arg(command);
+        let shown = String::from_utf8(shown.output().unwrap().stdout).unwrap();
+        assert!(shown.contains("% CPU/GPU"), "{shown}");
+    }
+    let metrics = both.get("/metrics").await.text;
+    let gauge = |name: &str| -> f64 {
+        let line = metrics.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.rsplit_once(' '));
+        value
+            .unwrap_or_else(|| panic!("{name} in {metrics}"))
+            .1
+            .parse()
+            .unwrap()
+    };
+    assert_eq!(gauge("llmsrv_model_gpu_layers{"), 3.0);
+    assert_eq!(
+        gauge("llmsrv_models_gpu_memory_limit_bytes{gpu=\"0\"}").to_string(),
+        limit
+    );
+    let taken = gauge("llmsrv_models_gpu_memory_bytes{gpu=\"0\"}");
+    assert!(
+        0.0 < taken && taken <= limit.parse().unwrap(),
+        "{taken} {limit}"
+    );
+    assert!(gauge("llmsrv_models_memory_bytes") > 0.0, "the CPU's part");
+
+    // What somebody insists on and does not fit is refused, in the words of places.
+    both.post(
+        "/api/generate",
+        &json!({"model": "default", "keep_alive": 0}),
+    )
+    .await;
+    let request = json!({
+        "model": "default", "prompt": "Hello", "stream": false, "options": {"num_gpu": 99},
+    });
+    let reply = both.post("/api/generate", &request).await;
+    assert_eq!(reply.status, 500, "{reply:?}");
+    assert!(reply.text.contains("requires more GPU memory"), "{reply:?}");
+}
+
+#[tokio::test]
+async fn requests_and_models_say_how_many_layers_are_on_the_gpu() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve_with(&[], &GPU);
+    let parameters = json!({"num_gpu": 1});
+    let create =
+        json!({"model": "one", "from": "default", "parameters": parameters, "stream": false});
+    server.post("/api/create", &create).await.ok();
+    for (model, options, expected) in [
+        ("default", json!({"num_gpu": 0}), 0),
+        ("default", json!({"num_gpu": 2}), 2),
+        ("one", json!({}), 1),
+        ("one", json!({"num_gpu": 3}), 3),
+    ] {
+        let request = json!({
+            "model": model, "prompt": "Hello", "stream": false, "options": options,
+        });
+        server.post("/api/generate", &request).await.ok();
+        let running: Value = server.get("/api/ps").await.ok();
+        let loaded = &running["models"][0];
+        assert_eq!(loaded["gpu_layers"], expected, "{running}");
+        assert_eq!(loaded["size_vram"] == 0, expected == 0, "{running}");
+        assert_eq!(workers(server.pid()).is_empty(), expected == 0);
+        server
+            .post("/api/generate", &json!({"model": model, "keep_alive": 0}))
+            .await;
+        wait_until("the worker ends", || workers(server.pid()).is_empty());
+    }
+}
+
+/// The draft model has its place first, and a worker of its own.
+#[tokio::test]
+async fn a_draft_model_shares_the_gpu_with_the_model_it_drafts_for() {
+    let limit = memory_for(&plan(None)) + memory_for(&plan(Some(3)));
+    let limit = limit.to_string();
+    let env = [
+        ("LLMSRV_GPU_MEMORY_LIMIT", limit.as_str()),
+        ("LLMSRV_CPU_ARITHMETIC", "exact"),
+        ("LLMSRV_DRAFT_MODEL", "default=small"),
+    ];
+    let (on_gpu, on_cpu) = (Sandbox::new(), Sandbox::new());
+    let server = on_gpu.serve_with(&[], &[&GPU[..], &env].concat());
+    let cpu = on_cpu.serve_with(&[], &CPU);
+    let copy = json!({"source": "default", "destination": "small"});
+    assert_eq!(server.post("/api/copy", &copy).await.status, 200);
+    let prompt = "Hello! Who are you?";
+    assert_eq!(text(&server, prompt).await, text(&cpu, prompt).await);
+    assert_eq!(workers(server.pid()).len(), 2);
+    let running: Value = server.get("/api/ps").await.ok();
+    assert_eq!(running["models"][0]["gpu_layers"], 3, "{running}");
+    let metrics = server.get("/metrics").await.text;
+    let name = "llmsrv_models_gpu_memory_bytes{gpu=\"0\"} ";
+    let taken = metrics.lines().find_map(|line| line.strip_prefix(name));
+    let taken: u64 = taken.unwrap().parse().unwrap();
+    assert!(taken > memory_for(&plan(None)), "{metrics}");
+    assert!(taken <= limit.parse().unwrap(), "{metrics}");
+}
+
+/// One device that counts as two.
+#[tokio::test]
+async fn a_model_is_spread_over_several_gpus() {
+    let two = [("LLMSRV_VISIBLE_GPUS", "0,0"), ("LLMSRV_SCHED_SPREAD", "1")];
+    let (on_two, on_cpu) = (Sandbox::new(), Sandbox::new());
+    let gpus = on_two.serve_with(&[], &[&GPU[..], &two].concat());
+    let cpu = on_cpu.serve_with(&[], &CPU);
+    let prompt = "Hello! Who are you?";
+    assert_eq!(text(&gpus, prompt).await, text(&cpu, prompt).await);
+    let running: Value = gpus.get("/api/ps").await.ok();
+    let model = &running["models"][0];
+    assert_eq!(model["gpu_layers"], model["layers"], "{model}");
+    let metrics = gpus.get("/metrics").await.text;
+    for gpu in 0..2 {
+        let name = format!("llmsrv_models_gpu_memory_bytes{{gpu=\"{gpu}\"}} ");
+        let bytes = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        assert!(bytes.is_some_and(|bytes| bytes != "0"), "{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn gpus_that_are_not_visible_are_not_used() {
+    let sandbox = Sandbox::new();
+    let env = [&GPU[..], &[("GGML_VK_VISIBLE_DEVICES", "-1")]].concat();
+    let server = sandbox.serve_with(&[], &env);
+    server.wait_for_log("no model can be loaded", 1);
+    let request = json!({"model": "default", "prompt": "Hello", "stream": false});
+    let reply = server.post("/api/generate", &request).await;
+    assert_eq!(reply.status, 500, "{reply:?}");
+    assert!(reply.text.contains("LLMSRV_VISIBLE_GPUS"), "{reply:?}");
 }
 
 #[tokio::test]

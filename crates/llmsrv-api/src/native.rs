@@ -242,6 +242,10 @@ pub struct RunningModel {
     pub expires_at: String,
     /// Bytes of it on a GPU.
     pub size_vram: u64,
+    /// Layers that GPUs compute.
+    pub gpu_layers: usize,
+    /// Its layers, the output among them.
+    pub layers: usize,
     /// Tokens that its context holds as it was loaded.
     pub context_length: u64,
 }

@@ -22,6 +22,9 @@ pub struct Options {
     pub presence_penalty: Option<f32>,
     pub frequency_penalty: Option<f32>,
     pub stop: Option<Vec<String>>,
+    pub num_gpu: Option<i64>,
+    pub num_cpu_moe: Option<i64>,
+    pub main_gpu: Option<i64>,
 }
 
 /// An option of the wrong type.
@@ -260,8 +263,12 @@ const TABLE: &[(&str, Place)] = &[
     ),
     ("stop", Place::Texts(|options| &mut options.stop)),
     ("num_batch", Place::IgnoredInteger),
-    ("num_gpu", Place::IgnoredInteger),
-    ("main_gpu", Place::IgnoredInteger),
+    ("num_gpu", Place::Integer(|options| &mut options.num_gpu)),
+    (
+        "num_cpu_moe",
+        Place::Integer(|options| &mut options.num_cpu_moe),
+    ),
+    ("main_gpu", Place::Integer(|options| &mut options.main_gpu)),
     ("num_thread", Place::IgnoredInteger),
     ("draft_num_predict", Place::IgnoredInteger),
     ("use_mmap", Place::IgnoredBool),

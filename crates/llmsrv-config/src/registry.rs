@@ -317,11 +317,25 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_GPU_OVERHEAD", "gpu_overhead", Kind::Bytes, "0",
         "Memory of the GPU to leave free")
         .alias(&["OLLAMA_GPU_OVERHEAD"]),
+    row(Server, "LLMSRV_GPU_MEMORY_LIMIT", "gpu_memory_limit", Kind::Bytes, "",
+        "Memory of each GPU that models may take; unset = what is free when the server starts"),
+    row(Server, "LLMSRV_NUM_GPU", "num_gpu", Kind::Integer { min: -1, max: LARGE }, "-1",
+        "Layers computed on GPUs, from the end, where the output is the last; -1 = as many as fit"),
+    row(Server, "LLMSRV_NUM_CPU_MOE", "num_cpu_moe", COUNT, "0",
+        "Layers, from the first on, whose experts stay with the CPU"),
     row(Server, "LLMSRV_GPU_TIMEOUT", "gpu_timeout", Kind::Duration, "2m",
         "How long a step on a GPU may take before its worker is killed; 0 or negative = no limit"),
+    row(Server, "LLMSRV_VISIBLE_GPUS", "visible_gpus", Kind::List, "",
+        "GPUs that models may be loaded to, by number in Vulkan's order or UUID, in this order; -1 = none")
+        .alias(&["GGML_VK_VISIBLE_DEVICES"]),
+    row(Server, "LLMSRV_VISIBLE_NVIDIA_GPUS", "visible_nvidia_gpus", Kind::List, "",
+        "Of NVIDIA's GPUs these alone, by number among them or UUID; -1 = none")
+        .alias(&["CUDA_VISIBLE_DEVICES"]),
+    row(Server, "LLMSRV_MAIN_GPU", "main_gpu", COUNT, "0",
+        "The GPU that is tried first for a model that fits on one"),
     row(Server, "LLMSRV_SCHED_SPREAD", "sched_spread", Kind::Switch, "false",
-        "Spread a model over all GPUs")
-        .alias(&["OLLAMA_SCHED_SPREAD"]).ignored("a model is computed on one GPU"),
+        "Spread a model over all GPUs, even where one would do")
+        .alias(&["OLLAMA_SCHED_SPREAD"]),
     row(Server, "LLMSRV_NOPRUNE", "noprune", Kind::Switch, "false",
         "Keep files in the store that no model uses")
         .alias(&["OLLAMA_NOPRUNE"]),

@@ -81,6 +81,20 @@ pub struct ServerConfig {
     pub gpu_allow_software: bool,
     /// Bytes of the GPU to leave free.
     pub gpu_overhead: u64,
+    /// Bytes of each GPU that models may take; `None` = what is free.
+    pub gpu_memory_limit: Option<u64>,
+    /// Layers computed on GPUs, from the end; negative = as many as fit.
+    pub num_gpu: i64,
+    /// Layers, from the first on, whose experts stay with the CPU.
+    pub num_cpu_moe: usize,
+    /// GPUs that models may be loaded to; `None` = all.
+    pub visible_gpus: Option<Vec<String>>,
+    /// Those of NVIDIA's; `None` = all.
+    pub visible_nvidia_gpus: Option<Vec<String>>,
+    /// The GPU that is tried first.
+    pub main_gpu: usize,
+    /// Spread a model over all GPUs.
+    pub sched_spread: bool,
     /// How long a GPU may take for one step; `None` = for ever.
     pub gpu_timeout: Option<Duration>,
     /// Keep files in the store that no model uses.
@@ -180,6 +194,13 @@ impl ServerConfig {
             vendor_gpu: values.read("LLMSRV_VENDOR_GPU"),
             gpu_allow_software: values.read("LLMSRV_GPU_ALLOW_SOFTWARE"),
             gpu_overhead: values.read("LLMSRV_GPU_OVERHEAD"),
+            gpu_memory_limit: values.read("LLMSRV_GPU_MEMORY_LIMIT"),
+            num_gpu: values.read("LLMSRV_NUM_GPU"),
+            num_cpu_moe: values.read("LLMSRV_NUM_CPU_MOE"),
+            visible_gpus: values.read("LLMSRV_VISIBLE_GPUS"),
+            visible_nvidia_gpus: values.read("LLMSRV_VISIBLE_NVIDIA_GPUS"),
+            main_gpu: values.read("LLMSRV_MAIN_GPU"),
+            sched_spread: values.read("LLMSRV_SCHED_SPREAD"),
             gpu_timeout: positive(values.read("LLMSRV_GPU_TIMEOUT")),
             no_prune: values.read("LLMSRV_NOPRUNE"),
             grace: values.read::<Limit>("LLMSRV_GRACE").0,

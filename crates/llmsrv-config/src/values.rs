@@ -43,6 +43,7 @@ from_value! {
     u8: Value::Integer(number) => (*number).try_into().ok();
     u16: Value::Integer(number) => (*number).try_into().ok();
     usize: Value::Integer(number) => (*number).try_into().ok();
+    i64: Value::Integer(number) => Some(*number);
     u64: Value::Bytes(bytes) => Some(*bytes);
     Rate: Value::Rate(rate) => Some(*rate);
     Address: Value::Address(address) => Some(address.clone());

@@ -404,11 +404,11 @@ impl Engine {
         let mut n_more = n_wanted.saturating_sub(self.n_reserved);
         let mut outcome = Ok(());
         while n_more > 0 {
-            let bytes = n_more as u64 * self.model.spec().kv_block_bytes as u64;
-            let reserved = if self.account.grow(bytes) {
+            let bytes = self.model.spec().kv_blocks(n_more);
+            let reserved = if self.account.grow(&bytes) {
                 self.model
                     .reserve_blocks(self.n_reserved + n_more)
-                    .inspect_err(|_| self.account.shrink(bytes))
+                    .inspect_err(|_| self.account.shrink(&bytes))
             } else {
                 Err(ModelError::OutOfMemory(n_more))
             };
@@ -443,11 +443,11 @@ impl Engine {
         let mut n_more = n_wanted.saturating_sub(self.n_reserved_states);
         let mut outcome = Ok(());
         while n_more > 0 {
-            let bytes = n_more as u64 * self.model.spec().state_bytes as u64;
-            let reserved = if self.account.grow(bytes) {
+            let bytes = self.model.spec().states(n_more);
+            let reserved = if self.account.grow(&bytes) {
                 self.model
                     .reserve_states(self.n_reserved_states + n_more)
-                    .inspect_err(|_| self.account.shrink(bytes))
+                    .inspect_err(|_| self.account.shrink(&bytes))
             } else {
                 Err(ModelError::OutOfStates(n_more))
             };

@@ -250,7 +250,8 @@ impl FakeModel {
             },
             weight_bytes: options.weight_bytes,
             embedding: options.embedding,
-            place: crate::Place::Host,
+            n_layers: 0,
+            gpus: Vec::new(),
         };
         FakeModel {
             options,

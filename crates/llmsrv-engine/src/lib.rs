@@ -19,6 +19,7 @@ mod embed;
 mod engine;
 mod handle;
 mod options;
+mod placement;
 mod prefill_throughput;
 mod stats;
 mod submission;
@@ -42,9 +43,10 @@ pub use handle::{Ending, Generation, Handle, spawn, spawn_within};
 pub use image::{Grid, Image, ImageError, ImageSpan, Part, Vision};
 pub use model::{
     ActivationPrecision, Adapter, EmbeddingSpec, GpuOptions, LoadError, LoadOptions, Loaded,
-    Loader, Model, ModelError, ModelSpec, OnLoss, Place, Pooling,
+    Loader, Model, ModelError, ModelSpec, OnLoss, Pooling,
 };
 pub use options::{EngineOptions, MemoryAccount, Speculation};
+pub use placement::{GpuShare, Offload, PlacedBytes, Plan};
 pub use plan::{BlockId, ImageRows, Span, SpanState, StateId, StepPlan};
 pub use request::{
     Event, Finish, FinishReason, GenRequest, GrammarSpec, SamplingParams, SubmitError, TokenInfo,

@@ -8,7 +8,7 @@ use std::{
 
 use llmsrv_tokenizer::Tokenizer;
 
-use crate::{StepPlan, Vision};
+use crate::{GpuShare, Offload, PlacedBytes, StepPlan, Vision};
 
 /// What the engine must know of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,21 +27,43 @@ pub struct ModelSpec {
     pub weight_bytes: u64,
     /// How it makes a vector of a text; `None` = not at all.
     pub embedding: Option<EmbeddingSpec>,
-    /// Where weights and KV cache are, and the arithmetic is done.
-    pub place: Place,
-}
-
-/// Where a model is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
-    /// In the memory of the machine, computed by the CPU.
-    #[default]
-    Host,
-    /// In the memory of a GPU, computed by it.
-    Gpu,
+    /// Layers, where the output is one; 0 = not counted.
+    pub n_layers: usize,
+    /// What of all that is on GPUs, and computed there. The rest is in the memory of the machine.
+    pub gpus: Vec<GpuShare>,
 }
 
 impl ModelSpec {
+    /// Returns the layers that GPUs compute.
+    pub fn n_gpu_layers(&self) -> usize {
+        self.gpus.iter().map(|gpu| gpu.n_layers).sum()
+    }
+
+    /// Returns where the weights are.
+    pub fn weights(&self) -> PlacedBytes {
+        self.placed(self.weight_bytes, |gpu| gpu.weight_bytes)
+    }
+
+    /// Returns where the memory of so many KV blocks is.
+    pub fn kv_blocks(&self, n_blocks: usize) -> PlacedBytes {
+        let block = self.placed(self.kv_block_bytes as u64, |gpu| gpu.kv_block_bytes as u64);
+        block.times(n_blocks as u64)
+    }
+
+    /// Returns where the memory of so many recurrent states is.
+    pub fn states(&self, n_states: usize) -> PlacedBytes {
+        PlacedBytes::host(self.state_bytes as u64).times(n_states as u64)
+    }
+
+    fn placed(&self, all: u64, of: impl Fn(&GpuShare) -> u64) -> PlacedBytes {
+        let mut placed = PlacedBytes::default();
+        for (idx, gpu) in self.gpus.iter().enumerate() {
+            *placed.gpu_mut(idx) = of(gpu);
+        }
+        placed.host = all.saturating_sub(placed.total());
+        placed
+    }
+
     /// Returns whether the model can say which token comes next.
     pub fn generates(&self) -> bool {
         self.embedding.is_none_or(|spec| !spec.bidirectional)
@@ -173,6 +195,8 @@ pub struct LoadOptions {
     pub device: String,
     /// Which GPUs `vulkan` may take.
     pub gpu: GpuOptions,
+    /// Which layers GPUs compute.
+    pub offload: Offload,
     /// How the CPU multiplies.
     pub activation_precision: ActivationPrecision,
     /// GGUF file of the model's encoder for images.
@@ -182,7 +206,7 @@ pub struct LoadOptions {
 }
 
 /// Which GPUs models may be loaded to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuOptions {
     /// Integrated GPUs and those of Intel, too.
     pub vendor: bool,
@@ -190,6 +214,12 @@ pub struct GpuOptions {
     pub software: bool,
     /// Bytes of the GPU's memory to leave free.
     pub leave_free_bytes: u64,
+    /// Bytes of it that models may take at most.
+    pub limit_bytes: Option<u64>,
+    /// These alone, by number or UUID; `None` = all.
+    pub visible: Option<Vec<String>>,
+    /// Of NVIDIA's these alone, as `CUDA_VISIBLE_DEVICES` names them; `None` = all.
+    pub nvidia: Option<Vec<String>>,
 }
 
 /// How the CPU multiplies quantised weights.
@@ -222,6 +252,7 @@ impl Default for LoadOptions {
             n_threads: 0,
             device: "auto".into(),
             gpu: GpuOptions::default(),
+            offload: Offload::default(),
             activation_precision: ActivationPrecision::Auto,
             projector: None,
             adapters: Vec::new(),

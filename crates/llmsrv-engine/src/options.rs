@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::PlacedBytes;
+
 /// Limits of one engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -59,19 +61,19 @@ pub enum Speculation {
 /// Who is asked before the KV cache of a model grows. It is dropped when the model's memory is free.
 pub trait MemoryAccount: Send {
     /// Takes so many bytes more; `false` = they cannot be had.
-    fn grow(&mut self, bytes: u64) -> bool;
+    fn grow(&mut self, bytes: &PlacedBytes) -> bool;
 
     /// Gives back bytes that were taken and could not be used.
-    fn shrink(&mut self, bytes: u64);
+    fn shrink(&mut self, bytes: &PlacedBytes);
 }
 
 /// All memory that the system gives.
 pub(crate) struct Unlimited;
 
 impl MemoryAccount for Unlimited {
-    fn grow(&mut self, _: u64) -> bool {
+    fn grow(&mut self, _: &PlacedBytes) -> bool {
         true
     }
 
-    fn shrink(&mut self, _: u64) {}
+    fn shrink(&mut self, _: &PlacedBytes) {}
 }

@@ -12,7 +12,7 @@ use ash::vk;
 use crate::{Error, Refusal, Refused, error::failed};
 
 /// Which devices may be used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Integrated GPUs and those of Intel, too.
     pub vendor: bool,
@@ -20,6 +20,50 @@ pub struct Choice {
     pub software: bool,
     /// Bytes of the device's memory to leave free.
     pub leave_free_bytes: u64,
+    /// Bytes of it that may be taken at most.
+    pub limit_bytes: Option<u64>,
+    /// These alone, in this order; `None` = all. Where software devices may be used, one that is named twice is two.
+    pub visible: Option<Vec<DeviceName>>,
+    /// Of NVIDIA's these alone; `None` = all.
+    pub nvidia: Option<Vec<DeviceName>>,
+}
+
+/// A device as users name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceName {
+    /// Its number in the order of the Vulkan loader, or among those of its maker.
+    Number(usize),
+    /// How its UUID begins, in hex digits.
+    Uuid(String),
+}
+
+impl DeviceName {
+    /// Reads a list of names as in `CUDA_VISIBLE_DEVICES`: numbers, and UUIDs that may be cut short, with `GPU-` before
+    /// them or not. What follows a name that is neither, such as `-1`, does not count.
+    pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<DeviceName> {
+        names
+            .into_iter()
+            .map_while(|name| DeviceName::read(name.trim()))
+            .collect()
+    }
+
+    fn read(name: &str) -> Option<DeviceName> {
+        if let Ok(number) = name.parse() {
+            return Some(DeviceName::Number(number));
+        }
+        let digits = name.strip_prefix("GPU-").unwrap_or(name);
+        let digits: String = digits.chars().filter(|c| *c != '-').collect();
+        let is_uuid = (4..=32).contains(&digits.len())
+            && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        is_uuid.then(|| DeviceName::Uuid(digits.to_ascii_lowercase()))
+    }
+
+    fn is_of(&self, number: usize, device: &Found) -> bool {
+        match self {
+            DeviceName::Number(own) => *own == number,
+            DeviceName::Uuid(digits) => device.uuid.starts_with(digits.as_str()),
+        }
+    }
 }
 
 /// What a device is.
@@ -46,18 +90,41 @@ pub struct Found {
     pub vendor_id: u32,
     /// Name and version of the driver.
     pub driver: String,
+    /// 32 hex digits.
+    pub uuid: String,
     /// Bytes of its largest memory.
     pub memory_bytes: u64,
     /// What the kernels need and it lacks.
     pub lacks: Option<&'static str>,
 }
 
-/// Returns which of the devices is used: discrete before integrated, then the one with most memory.
+/// Returns which of the devices are used: in the order in which they are named, else discrete before integrated, and
+/// those with more memory first.
 ///
 /// # Errors
 /// [`Error::NoDevice`], with the reason for each, if none may be used.
-pub fn choose(found: &[Found], choice: Choice) -> Result<usize, Error> {
-    let refusal = |device: &Found| {
+pub fn choose(found: &[Found], choice: &Choice) -> Result<Vec<usize>, Error> {
+    let number_of_maker = |index: usize, device: &Found| {
+        let before = found.iter().take(index);
+        before
+            .filter(|other| other.vendor_id == device.vendor_id)
+            .count()
+    };
+    let is_hidden = |index: usize, device: &Found| {
+        let named = |names: &Option<Vec<DeviceName>>, number: usize| {
+            let mut names = names.iter().flatten();
+            names.any(|name| name.is_of(number, device))
+        };
+        let hidden = choice.visible.is_some() && !named(&choice.visible, index);
+        let of_maker = choice.nvidia.is_some()
+            && device.vendor_id == NVIDIA
+            && !named(&choice.nvidia, number_of_maker(index, device));
+        hidden || of_maker
+    };
+    let refusal = |index: usize, device: &Found| {
+        if is_hidden(index, device) {
+            return Some(Refusal::Hidden);
+        }
         if device.kind == Kind::Software && !choice.software {
             return Some(Refusal::Software);
         }
@@ -67,20 +134,38 @@ pub fn choose(found: &[Found], choice: Choice) -> Result<usize, Error> {
         }
         device.lacks.map(Refusal::Lacks)
     };
-    let usable = found
-        .iter()
-        .enumerate()
-        .filter(|(_, device)| refusal(device).is_none());
-    let best = usable.min_by_key(|(_, device)| (device.kind, u64::MAX - device.memory_bytes));
-    best.map(|(index, _)| index).ok_or_else(|| {
-        let refused = found.iter().filter_map(|device| {
+    let usable = found.iter().enumerate();
+    let usable = usable.filter(|(index, device)| refusal(*index, device).is_none());
+    let mut usable: Vec<usize> = usable.map(|(index, _)| index).collect();
+    if usable.is_empty() {
+        let refused = found.iter().enumerate().filter_map(|(index, device)| {
             Some(Refused {
                 device: device.name.clone(),
-                reason: refusal(device)?,
+                reason: refusal(index, device)?,
             })
         });
-        Error::NoDevice(refused.collect())
-    })
+        return Err(Error::NoDevice(refused.collect()));
+    }
+    let Some(names) = &choice.visible else {
+        usable.sort_by_key(|index| {
+            let device = found.get(*index);
+            device.map(|device| (device.kind, u64::MAX - device.memory_bytes))
+        });
+        return Ok(usable);
+    };
+    let mut named = Vec::new();
+    for name in names {
+        let of_name = usable.iter().copied().filter(|index| {
+            let device = found.get(*index);
+            device.is_some_and(|device| name.is_of(*index, device))
+        });
+        for index in of_name {
+            if choice.software || !named.contains(&index) {
+                named.push(index);
+            }
+        }
+    }
+    Ok(named)
 }
 
 /// An opened device with one queue. What is made of it must be gone before it goes.
@@ -103,12 +188,21 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Loads the Vulkan loader and opens the device that [`choose`] names.
-    pub(crate) fn open(choice: Choice) -> Result<Device, Error> {
+    /// Loads the Vulkan loader and returns how many devices [`choose`] names.
+    pub(crate) fn count(choice: &Choice) -> Result<usize, Error> {
+        let all = Loaded::new()?.devices()?;
+        let found: Vec<Found> = all.into_iter().map(|(_, _, found)| found).collect();
+        choose(&found, choice).map(|chosen| chosen.len())
+    }
+
+    /// Loads the Vulkan loader and opens one of the devices that [`choose`] names.
+    pub(crate) fn open(choice: &Choice, number: usize) -> Result<Device, Error> {
         let loaded = Loaded::new()?;
         let mut all = loaded.devices()?;
         let found: Vec<Found> = all.iter().map(|(_, _, found)| found.clone()).collect();
-        let (physical, family, found) = all.swap_remove(choose(&found, choice)?);
+        let chosen = choose(&found, choice)?.get(number).copied();
+        let chosen = chosen.ok_or_else(|| Error::NoDevice(Vec::new()))?;
+        let (physical, family, found) = all.swap_remove(chosen);
         let has_budget = loaded.has_budget(physical)?;
         let queues = [vk::DeviceQueueCreateInfo::default()
             .queue_family_index(family)
@@ -238,7 +332,10 @@ impl Loaded {
 
     fn describe(&self, device: vk::PhysicalDevice) -> Found {
         let mut driver = vk::PhysicalDeviceDriverProperties::default();
-        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut driver);
+        let mut id = vk::PhysicalDeviceIDProperties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default()
+            .push_next(&mut driver)
+            .push_next(&mut id);
         // SAFETY: the device belongs to the instance; both are of Vulkan 1.1. A driver that does not know the extension
         // leaves its structure as it is.
         let memory = unsafe {
@@ -265,6 +362,7 @@ impl Loaded {
                 .join(" ")
                 .trim()
                 .to_owned(),
+            uuid: hex(&id.device_uuid),
             memory_bytes: local.map(|heap| heap.size).max().unwrap_or_default(),
             lacks: if limits.max_per_stage_descriptor_storage_buffers < BINDINGS {
                 Some("bindings of buffers")
@@ -294,6 +392,12 @@ impl Drop for Loaded {
     }
 }
 
+fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let digits = digits.filter_map(|digit| char::from_digit(u32::from(digit), 16));
+    digits.collect()
+}
+
 fn text(name: Option<&CStr>) -> String {
     name.map(|name| name.to_string_lossy().trim().to_owned())
         .unwrap_or_default()
@@ -307,6 +411,8 @@ const LARGEST_GROUP: u32 = 128;
 const LARGEST_BINDING: u64 = 1 << 30;
 /// Intel in the list of PCI vendors.
 const INTEL: u32 = 0x8086;
+/// NVIDIA in it.
+const NVIDIA: u32 = 0x10de;
 
 #[cfg(test)]
 mod tests {
@@ -318,6 +424,7 @@ mod tests {
             kind,
             vendor_id,
             driver: String::new(),
+            uuid: format!("{gib:02x}").repeat(16),
             memory_bytes: gib << 30,
             lacks: None,
         }
@@ -335,26 +442,65 @@ mod tests {
         let plain = Choice::default();
         let vendor = Choice {
             vendor: true,
-            ..plain
+            ..plain.clone()
         };
         let software = Choice {
             software: true,
-            ..plain
+            ..plain.clone()
         };
-        assert_eq!(choose(&machine, plain).unwrap(), 4);
-        assert_eq!(choose(&machine, vendor).unwrap(), 1);
-        assert_eq!(choose(&machine[..3], vendor).unwrap(), 1);
-        assert_eq!(choose(&machine[2..3], vendor).unwrap(), 0);
-        assert_eq!(choose(&machine[..3], software).unwrap(), 0);
-        let error = choose(&machine[..3], plain).unwrap_err().to_string();
+        assert_eq!(choose(&machine, &plain).unwrap(), [4, 3]);
+        assert_eq!(choose(&machine, &vendor).unwrap(), [1, 4, 3, 2]);
+        assert_eq!(choose(&machine[..3], &vendor).unwrap(), [1, 2]);
+        assert_eq!(choose(&machine[2..3], &vendor).unwrap(), [0]);
+        assert_eq!(choose(&machine[..3], &software).unwrap(), [0]);
+        let error = choose(&machine[..3], &plain).unwrap_err().to_string();
         assert_eq!(
             error,
             "no GPU can be used: llvmpipe (a software device, which computes on the CPU), Arc (an integrated GPU \
              or one of Intel), Radeon (an integrated GPU or one of Intel)"
         );
         assert_eq!(
-            choose(&[], plain).unwrap_err().to_string(),
+            choose(&[], &plain).unwrap_err().to_string(),
             "no GPU can be used: there is none"
         );
+    }
+
+    #[test]
+    fn devices_are_named_by_number_and_uuid() {
+        let machine = [
+            found("llvmpipe", Kind::Software, 0x10005, 64),
+            found("first card", Kind::Discrete, 0x10de, 8),
+            found("other maker", Kind::Discrete, 0x1002, 12),
+            found("second card", Kind::Discrete, 0x10de, 24),
+        ];
+        let chosen = |visible: Option<&str>, nvidia: Option<&str>| {
+            let list = |names: &str| DeviceName::list(names.split(','));
+            let choice = Choice {
+                visible: visible.map(list),
+                nvidia: nvidia.map(list),
+                ..Choice::default()
+            };
+            choose(&machine, &choice).unwrap_or_default()
+        };
+        assert_eq!(chosen(None, None), [3, 2, 1]);
+        assert_eq!(chosen(Some("1,3"), None), [1, 3]);
+        assert_eq!(chosen(Some("3, 1,3"), None), [3, 1], "once each");
+        assert_eq!(chosen(Some("GPU-18181818-1818,2"), None), [3, 2]);
+        assert_eq!(chosen(Some("0C0C0C"), None), [2]);
+        assert_eq!(chosen(Some("1,-1,2"), None), [1]);
+        assert_eq!(chosen(Some("-1"), None), []);
+        assert_eq!(chosen(Some("0"), None), [], "it computes on the CPU");
+        assert_eq!(chosen(Some(""), None), []);
+        // Numbers of NVIDIA's count their own cards, and say nothing of others.
+        assert_eq!(chosen(None, Some("1")), [3, 2]);
+        assert_eq!(chosen(None, Some("GPU-08080808")), [2, 1]);
+        assert_eq!(chosen(None, Some("-1")), [2]);
+        assert_eq!(chosen(Some("1,2"), Some("1")), [2]);
+        let twice = Choice {
+            software: true,
+            visible: Some(DeviceName::list(["0", "0"])),
+            ..Choice::default()
+        };
+        assert_eq!(choose(&machine, &twice).unwrap(), [0, 0], "for tests");
     }
 }

@@ -62,6 +62,8 @@ pub enum Refusal {
     Vendor,
     /// It lacks something that the kernels need.
     Lacks(&'static str),
+    /// It is not among those that were named.
+    Hidden,
 }
 
 impl std::fmt::Display for Refusal {
@@ -70,6 +72,7 @@ impl std::fmt::Display for Refusal {
             Refusal::Software => f.write_str("a software device, which computes on the CPU"),
             Refusal::Vendor => f.write_str("an integrated GPU or one of Intel"),
             Refusal::Lacks(what) => write!(f, "lacks {what}"),
+            Refusal::Hidden => f.write_str("not among the visible ones"),
         }
     }
 }

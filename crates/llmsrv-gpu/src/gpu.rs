@@ -12,7 +12,7 @@ use llmsrv_gguf::TensorType;
 
 use crate::{
     Counts, Error, Found,
-    device::Choice,
+    device::{Choice, Device},
     recorder::{ALIGNMENT, Access, Recorder, Region},
 };
 pub use attention::{Angles, Attention, Cache, LARGEST_HEAD, Pairs, Step, StepRow};
@@ -23,6 +23,10 @@ pub struct Gpu {
     recorder: Recorder,
     /// Where weights are put next, and the bytes left there.
     weights: Option<(Region, u64)>,
+    /// Sizes of the pieces of memory that the next weights will need, the last one first.
+    expected: Vec<u64>,
+    /// Memory of all weights.
+    weight_bytes: u64,
     /// Idle memory for activations, by size.
     idle: Idle,
 }
@@ -68,14 +72,24 @@ pub fn supports(dtype: TensorType) -> bool {
 }
 
 impl Gpu {
-    /// Opens the best device that may be used.
+    /// Returns how many devices may be used; at least one.
     ///
     /// # Errors
     /// What is missing: the loader, a driver, a device.
-    pub fn open(choice: Choice) -> Result<Gpu, Error> {
+    pub fn count(choice: &Choice) -> Result<usize, Error> {
+        Device::count(choice)
+    }
+
+    /// Opens one of the devices that may be used; 0 is the best.
+    ///
+    /// # Errors
+    /// As [`Gpu::count`].
+    pub fn open(choice: &Choice, number: usize) -> Result<Gpu, Error> {
         Ok(Gpu {
-            recorder: Recorder::open(choice)?,
+            recorder: Recorder::open(choice, number)?,
             weights: None,
+            expected: Vec::new(),
+            weight_bytes: 0,
             idle: Idle::default(),
         })
     }
@@ -95,9 +109,26 @@ impl Gpu {
         self.recorder.taken_bytes()
     }
 
+    /// Returns how many of them weights take.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
+    }
+
     /// Returns how many kernels and barriers were recorded so far.
     pub fn counts(&self) -> Counts {
         self.recorder.counts()
+    }
+
+    /// Says of what sizes the pieces of memory will be that weights need, as [`pieces`] tells of all that come, in their
+    /// order: then none of it is left over.
+    pub fn expect(&mut self, mut pieces: Vec<u64>) {
+        pieces.reverse();
+        self.expected = pieces;
+    }
+
+    /// Returns the most bytes that a kernel reads of one buffer.
+    pub fn max_binding(&self) -> u64 {
+        self.recorder.max_binding()
     }
 
     /// Puts a matrix of `n_rows` times `n_cols` weights, stored as in a model file, onto the device.
@@ -130,9 +161,7 @@ impl Gpu {
                 "a matrix of another size than its bytes".into(),
             ));
         }
-        // Of whole words, so that a last half word belongs to the same part.
-        let most = self.recorder.max_binding().saturating_sub(4) as usize;
-        let rows = (most.saturating_sub(2 * codebook.len()) / row_bytes).max(1);
+        let rows = rows_of_part(dtype, row_bytes, self.recorder.max_binding());
         let mut parts = Vec::new();
         for part in bytes.chunks(rows * row_bytes) {
             let region = self.place(part, bytemuck::cast_slice(codebook))?;
@@ -253,14 +282,18 @@ impl Gpu {
     fn place(&mut self, bytes: &[u8], more: &[u8]) -> Result<Region, Error> {
         let n_first = bytes.len().next_multiple_of(4) as u64;
         let n_bytes = (n_first + more.len() as u64).max(4);
-        let needed = n_bytes.next_multiple_of(ALIGNMENT);
+        let needed = room_of(bytes.len() as u64, more.len() as u64);
         if self.weights.as_ref().is_none_or(|(_, left)| *left < needed) {
-            let size = needed.max(BLOCK_BYTES);
+            let mut size = needed.max(self.expected.pop().unwrap_or(SMALL_PIECE));
             let buffer = self.recorder.allocate(size).or_else(|error| match error {
                 // There may be room for these alone.
-                Error::OutOfMemory { .. } if size > needed => self.recorder.allocate(needed),
+                Error::OutOfMemory { .. } if size > needed => {
+                    size = needed;
+                    self.recorder.allocate(size)
+                }
                 error => Err(error),
             })?;
+            self.weight_bytes += size;
             self.weights = Some((
                 Region {
                     buffer,
@@ -292,10 +325,63 @@ impl Gpu {
     }
 }
 
+/// Returns the bytes of the device's memory that the parts of a matrix take, in the order in which [`Gpu::matrix`] puts
+/// them there; `None` for a type without kernels. `max_binding` is as [`Gpu::max_binding`].
+pub fn matrix_bytes(
+    dtype: TensorType,
+    n_rows: usize,
+    n_cols: usize,
+    max_binding: u64,
+) -> Option<Vec<u64>> {
+    kernels_of(dtype)?;
+    let row_bytes = (n_cols / dtype.block_len().max(1) * dtype.block_bytes()).max(1);
+    let rows = rows_of_part(dtype, row_bytes, max_binding);
+    let codebook = 2 * points_of(dtype) as u64;
+    let parts = (0..n_rows).step_by(rows);
+    let parts = parts.map(|first| (n_rows - first).min(rows) as u64 * row_bytes as u64);
+    Some(parts.map(|bytes| room_of(bytes, codebook)).collect())
+}
+
+/// As [`matrix_bytes`], of a vector.
+pub fn vector_bytes(len: usize) -> u64 {
+    room_of(4 * len as u64, 0)
+}
+
+/// Returns the sizes of the pieces of memory that weights of these sizes are put into, one behind the other. Their sum
+/// is that of the weights.
+pub fn pieces(sizes: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let mut pieces: Vec<u64> = Vec::new();
+    for size in sizes {
+        match pieces.last_mut() {
+            Some(last) if *last + size <= LARGE_PIECE => *last += size,
+            _ => pieces.push(size),
+        }
+    }
+    pieces
+}
+
+/// Returns the rows of a matrix that a kernel reads at once.
+fn rows_of_part(dtype: TensorType, row_bytes: usize, max_binding: u64) -> usize {
+    // Of whole words, so that a last half word belongs to the same part.
+    let most = max_binding.saturating_sub(4) as usize;
+    (most.saturating_sub(2 * points_of(dtype)) / row_bytes.max(1)).max(1)
+}
+
+/// Returns what weights take with what follows them, in whole units of alignment.
+fn room_of(bytes: u64, more: u64) -> u64 {
+    let bytes = (bytes.next_multiple_of(4) + more).max(4);
+    bytes.next_multiple_of(ALIGNMENT)
+}
+
 impl Tensor {
     /// Returns the number of rows.
     pub fn n_rows(&self) -> usize {
         self.n_rows
+    }
+
+    /// Returns the elements of a row.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     fn n_elements(&self) -> usize {
@@ -399,5 +485,7 @@ const MOST_GROUPS: usize = 32_768;
 const SIGMOID: u32 = 4;
 /// Smallest piece of memory for activations.
 const SMALLEST: usize = 4096;
-/// Weights share pieces of memory of this size, unless one is larger.
-const BLOCK_BYTES: u64 = 64 << 20;
+/// Weights that were not expected share pieces of memory of this size, unless one is larger.
+const SMALL_PIECE: u64 = 64 << 20;
+/// Expected ones share pieces of up to this size.
+const LARGE_PIECE: u64 = 256 << 20;

@@ -15,10 +15,10 @@ mod memory;
 mod recorder;
 mod spirv;
 
-pub use device::{Choice, Found, Kind, choose};
+pub use device::{Choice, DeviceName, Found, Kind, choose};
 pub use error::{Error, Refusal, Refused};
 pub use gpu::{
     Angles, Attention, Cache, Function, Gpu, LARGEST_HEAD, Matrix, Pairs, Step, StepRow, Tensor,
-    Vector, supports,
+    Vector, matrix_bytes, pieces, supports, vector_bytes,
 };
 pub use recorder::Counts;

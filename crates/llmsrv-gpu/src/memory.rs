@@ -37,13 +37,15 @@ pub(crate) enum Place {
 pub(crate) struct Account {
     taken: AtomicU64,
     leave_free: u64,
+    limit: Option<u64>,
 }
 
 impl Account {
-    pub(crate) fn new(leave_free: u64) -> Account {
+    pub(crate) fn new(leave_free: u64, limit: Option<u64>) -> Account {
         Account {
             taken: AtomicU64::new(0),
             leave_free,
+            limit,
         }
     }
 
@@ -67,7 +69,9 @@ pub(crate) fn free_bytes(device: &Device, account: &Account) -> u64 {
     let free = device
         .free_bytes(heap)
         .min(size.saturating_sub(account.taken_bytes()));
-    free.saturating_sub(account.leave_free)
+    let free = free.saturating_sub(account.leave_free);
+    let allowed = account.limit.unwrap_or(u64::MAX);
+    free.min(allowed.saturating_sub(account.taken_bytes()))
 }
 
 /// Makes a buffer of at least `bytes`, with any content.

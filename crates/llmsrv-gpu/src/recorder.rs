@@ -87,10 +87,10 @@ pub struct Counts {
 }
 
 impl Recorder {
-    /// Opens a device.
-    pub(crate) fn open(choice: Choice) -> Result<Recorder, Error> {
-        let device = Device::open(choice)?;
-        let account = Account::new(choice.leave_free_bytes);
+    /// Opens a device, as [`Device::open`].
+    pub(crate) fn open(choice: &Choice, number: usize) -> Result<Recorder, Error> {
+        let device = Device::open(choice, number)?;
+        let account = Account::new(choice.leave_free_bytes, choice.limit_bytes);
         let upload = memory::allocate(&device, &account, UPLOAD_BYTES as u64, Place::Upload)?;
         let mut recorder = Recorder {
             device: ManuallyDrop::new(device),

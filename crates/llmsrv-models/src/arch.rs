@@ -407,6 +407,25 @@ pub(crate) enum FeedForwardConfig {
     Experts(ExpertsConfig),
 }
 
+impl FeedForwardConfig {
+    /// Hidden elements of the widest network.
+    pub(crate) fn hidden(&self) -> usize {
+        match self {
+            FeedForwardConfig::None => 0,
+            FeedForwardConfig::Dense { width, .. } | FeedForwardConfig::Plain { width } => *width,
+            FeedForwardConfig::Experts(experts) => {
+                let early = match experts.reads {
+                    ExpertsInput::Before { beside } => beside,
+                    ExpertsInput::Usual | ExpertsInput::RoutedBefore => 0,
+                };
+                let shared = experts.shared.map_or(0, |shared| shared.width);
+                let beside = experts.beside.unwrap_or(0);
+                experts.width.max(shared).max(beside).max(early)
+            }
+        }
+    }
+}
+
 /// A mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ExpertsConfig {

@@ -15,7 +15,7 @@ use crate::{
         Temperature,
     },
     linear::{Linear, add_low_rank, linear, linear_ref, linears},
-    ops::{Attention, BidirectionalAttention, DeltaRule, Input, Ops, SelectiveScan},
+    ops::{Attention, BidirectionalAttention, DeltaRule, Input, Ops, Part, SelectiveScan},
     rope::Places,
     routing::Choices,
     weights::{
@@ -111,6 +111,9 @@ fn hidden<O: Ops>(
     let mut wanted: Option<StepPlan> = None;
     for (idx, (config, layer)) in arch.layers.iter().zip(&weights.layers).enumerate() {
         let now = wanted.as_ref().unwrap_or(plan);
+        if let Some(there) = ops.copy_to(Part::Layer(idx), &x)? {
+            x = there;
+        }
         let mut early = match &layer.feed_forward {
             FeedForward::Experts(experts) => before_layer(arch, ops, &x, experts)?,
             FeedForward::None | FeedForward::Dense(_) => None,
@@ -236,9 +239,10 @@ fn with_further_parts<O: Ops>(
         let from = rows.first..rows.first + rows.rows.len();
         let parts = from.filter_map(|row| rows.image.row(row).get(columns.clone()));
         let values: Vec<f32> = parts.flatten().copied().collect();
-        let added = ops.zeros(rows.rows.len(), arch.width)?;
-        let added = ops.scatter_rows(added, 0, &values)?;
         let places: Vec<u32> = rows.rows.clone().map(|row| row as u32).collect();
+        // Rows of the right shape, of which nothing stays.
+        let added = ops.gather_rows(&x, &places)?;
+        let added = ops.scatter_rows(added, 0, &values)?;
         x = ops.add_to_rows(x, &places, &added)?;
     }
     Ok(x)
@@ -802,7 +806,9 @@ fn moe<O: Ops>(
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
     ops.read(scores, &mut host_scores)?;
     let choices = Choices::new(&host_scores, experts.selection_bias.as_deref(), config);
-    let mut sum = ops.zeros(n_rows, config.latent.unwrap_or(arch.width))?;
+    let there = ops.copy_to(Part::Experts(experts.layer), x)?;
+    let x = there.as_ref().unwrap_or(x);
+    let mut sum = ops.zeros(x)?;
     for (expert, weights) in experts.networks.iter().enumerate() {
         let (rows, factors) = choices.of(expert);
         if rows.is_empty() {
@@ -822,7 +828,8 @@ fn moe<O: Ops>(
         }
         sum = ops.add_to_rows(sum, rows, &output)?;
     }
-    Ok(sum)
+    let back = ops.copy_to(Part::Layer(experts.layer), &sum)?;
+    Ok(back.unwrap_or(sum))
 }
 
 /// The logit of a token that is never predicted: of no weight in any softmax, and still a number.

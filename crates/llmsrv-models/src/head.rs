@@ -6,12 +6,12 @@ use llmsrv_engine::{LoadError, ModelError};
 use crate::{
     errors::device,
     linear::{Linear, linear},
-    ops::Ops,
+    ops::{Holder, Ops},
     source::{FileMatrix, Source, invalid},
 };
 
 /// Products of a row, one after the other.
-pub(crate) struct Head<O: Ops> {
+pub(crate) struct Head<O: Holder> {
     steps: Vec<(Linear<O>, Then)>,
     /// Elements of what it gives for a row.
     pub n_outputs: usize,
@@ -26,7 +26,7 @@ enum Then {
     Tanh,
 }
 
-impl<O: Ops> Head<O> {
+impl<O: Holder> Head<O> {
     /// Loads a classifier, `output(tanh(dense(x)))`, of which a file may have one part or both; `None`
     /// where it has neither.
     pub(crate) fn classifier(
@@ -123,7 +123,9 @@ impl<O: Ops> Head<O> {
         self.n_outputs = n_rows;
         Ok(())
     }
+}
 
+impl<O: Ops> Head<O> {
     /// Writes what it makes of the rows of `x` to `out`, `[rows, n_outputs]`.
     pub(crate) fn read(
         &self,

@@ -18,6 +18,7 @@ mod head;
 mod linear;
 mod model;
 mod ops;
+mod placement;
 mod rope;
 mod routing;
 mod source;
@@ -27,12 +28,13 @@ mod weights;
 use std::{path::Path, sync::Arc};
 
 use llmsrv_engine::{
-    ActivationPrecision, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Pooling,
-    Vision,
+    ActivationPrecision, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Plan,
+    Pooling, Vision,
 };
-use llmsrv_gguf::{GgufFile, TensorInfo, TensorType};
+use llmsrv_gguf::{GgufFile, TensorType};
+use llmsrv_gpu::Gpu;
 use llmsrv_tokenizer::Tokenizer;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::{
     adapter::{Adapter, with_adapters},
@@ -45,7 +47,9 @@ use crate::{
         candle::CandleOps,
         cpu::CpuOps,
         gpu::{GpuOps, ON_THE_CPU},
+        split::SplitOps,
     },
+    placement::{At, Measured, share_out},
     source::{Source, invalid},
     weights::Weights,
 };
@@ -57,6 +61,12 @@ pub use crate::{
 /// Bytes of weights up to which a model computes with activations of 16 bits unless told otherwise: it
 /// is fast anyway, and small models feel rounding most.
 const FEW_WEIGHTS: u64 = 64 << 20;
+
+/// Tokens whose keys and values find room on a GPU beside the layers that are put there, where nobody says how many.
+const USUAL_CONTEXT: usize = 4096;
+
+/// Bytes that kernels of usual GPUs read of one buffer.
+const USUAL_BINDING: u64 = 1 << 30;
 
 /// The key of files that hold an encoder for images.
 const VISION: &str = "vision.block_count";
@@ -90,7 +100,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let tokenizer = || Tokenizer::from_metadata(metadata).map_err(no_tokenizer);
     if let Some(config) = encoder::read(architecture, &source)? {
         let tokenizer = tokenizer()?;
-        let model: Box<dyn Model> = match device(&options.device)? {
+        let model: Box<dyn Model> = match device(options)? {
             Device::Gpu => {
                 return Err(no_encoders(architecture));
             }
@@ -114,32 +124,14 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let arch = families::read(architecture, &source)?;
     let tokenizer = tokenizer()?;
     let n_vocab = tokenizer.vocab_size().saturating_sub(arch.n_unwritten);
-    let chosen = device(&options.device)?;
-    let activation_precision = match options.activation_precision {
-        // Vectors are compared with those of other engines and days.
-        ActivationPrecision::Auto if arch.bidirectional => ActivationPrecision::Int16,
-        ActivationPrecision::Auto if source.tensor_bytes() <= FEW_WEIGHTS => {
-            ActivationPrecision::Int16
-        }
-        ActivationPrecision::Auto => ActivationPrecision::Int8,
-        chosen => chosen,
-    };
-    let kv_type = match options.kv_cache_type.as_str() {
-        // Rounding keys and values to 8 digits costs less than the activations of 8 bits around them.
-        "auto"
-            if activation_precision == ActivationPrecision::Int8
-                && matches!(chosen, Device::Cpu) =>
-        {
-            TensorType::BF16
-        }
-        "auto" => TensorType::F16,
-        name => kv_type(name, &arch)?,
-    };
+    let chosen = device(options)?;
+    let (activation_precision, kv_type) = arithmetic(options, &source, &arch)?;
     let vision = vision(options, &source, &arch, candle::Device::Cpu)?;
 
     let model = match chosen {
         Device::Cpu => {
-            let ops = CpuOps::new(&arch, kv_type, options.n_threads, activation_precision)
+            let (shapes, n_threads) = (arch.kv_shapes(), options.n_threads);
+            let ops = CpuOps::new(&arch, &shapes, kv_type, n_threads, activation_precision)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
             build(&source, &adapters, arch, n_vocab, ops)?
         }
@@ -147,14 +139,18 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
             if arch.bidirectional {
                 return Err(no_encoders(architecture));
             }
-            check_for_gpu(&source)?;
             if !matches!(options.kv_cache_type.as_str(), "auto" | "f16") {
                 warn!(
                     asked = options.kv_cache_type,
-                    "KV cache of f16 instead: the GPU has no other"
+                    "KV cache of f16 on the GPU: it has no other"
                 );
             }
-            let ops = GpuOps::open(options.gpu, &arch, source.tensor_bytes())?;
+            let ops = split(
+                (&source, &adapters),
+                (&arch, n_vocab),
+                options,
+                (kv_type, activation_precision),
+            )?;
             build(&source, &adapters, arch, n_vocab, ops)?
         }
         Device::Candle => {
@@ -173,6 +169,45 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         tokenizer: Arc::new(tokenizer),
         vision,
     })
+}
+
+/// Says what of the model of a file lies on GPUs with so many free bytes, and what it takes there and in the memory of
+/// the machine. `n_tokens` are those whose keys and values are to fit, of as many as the model was trained for. No driver
+/// is touched, and nothing stays loaded.
+///
+/// # Errors
+///
+/// As [`load`], for what is read here; [`LoadError::Gpu`] if GPUs compute no layer of it, or not even its output fits.
+pub fn plan(
+    path: &Path,
+    options: &LoadOptions,
+    free_bytes: &[u64],
+    n_tokens: &dyn Fn(usize) -> usize,
+) -> Result<Plan, LoadError> {
+    let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
+    let metadata = file.metadata();
+    let architecture = metadata
+        .architecture()
+        .ok_or_else(|| invalid("general.architecture is missing".into()))?;
+    let source = Source::new(file.clone(), architecture);
+    let adapters = options.adapters.iter();
+    let adapters: Vec<Adapter> = adapters
+        .map(|adapter| Adapter::open(&adapter.path, adapter.scale, architecture))
+        .collect::<Result<_, _>>()?;
+    if encoder::read(architecture, &source)?.is_some() {
+        return Err(no_encoders(architecture));
+    }
+    let arch = families::read(architecture, &source)?;
+    if arch.bidirectional {
+        return Err(no_encoders(architecture));
+    }
+    let n_vocab = Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?;
+    let n_vocab = n_vocab.vocab_size();
+    let (_, kv_type) = arithmetic(options, &source, &arch)?;
+    let files = (&source, &adapters[..]);
+    let measured = Measured::new(files, (&arch, n_vocab), kv_type, USUAL_BINDING)?;
+    let n_tokens = n_tokens(arch.context_length);
+    share_out(&measured, &options.offload, free_bytes, n_tokens)
 }
 
 /// What of a model is not computed on its device.
@@ -265,6 +300,7 @@ where
     O::Vector: Send,
 {
     let weights = Weights::load(source, adapters, &arch, n_vocab, &mut ops)?;
+    let gpus = ops.gpus();
     let spec = ModelSpec {
         vocab_size: n_vocab,
         block_size: BLOCK_SIZE,
@@ -272,11 +308,90 @@ where
         kv_block_bytes: ops.kv_block_bytes(),
         state_bytes: ops.state_bytes(),
         weight_bytes: with_adapters(source.tensor_bytes(), adapters)
-            .saturating_add(ops.extra_weight_bytes()),
+            .saturating_add(ops.extra_weight_bytes())
+            .saturating_sub(ops.moved_bytes())
+            .saturating_add(gpus.iter().map(|gpu| gpu.weight_bytes).sum()),
         embedding: Some(embedding(source, &arch, weights.head.as_ref())?),
-        place: ops.place(),
+        n_layers: arch.layers.len() + 1,
+        gpus,
     };
     Ok(Box::new(Decoder::new(spec, arch, weights, ops)))
+}
+
+/// Returns how the CPU multiplies the weights of a model, and stores keys and values.
+fn arithmetic(
+    options: &LoadOptions,
+    source: &Source,
+    arch: &ArchConfig,
+) -> Result<(ActivationPrecision, TensorType), LoadError> {
+    let activation_precision = match options.activation_precision {
+        // Vectors are compared with those of other engines and days.
+        ActivationPrecision::Auto if arch.bidirectional => ActivationPrecision::Int16,
+        ActivationPrecision::Auto if source.tensor_bytes() <= FEW_WEIGHTS => {
+            ActivationPrecision::Int16
+        }
+        ActivationPrecision::Auto => ActivationPrecision::Int8,
+        chosen => chosen,
+    };
+    let kv_type = match options.kv_cache_type.as_str() {
+        // Rounding keys and values to 8 digits costs less than the activations of 8 bits around them.
+        "auto"
+            if activation_precision == ActivationPrecision::Int8 && options.device != "candle" =>
+        {
+            TensorType::BF16
+        }
+        "auto" => TensorType::F16,
+        name => kv_type(name, arch)?,
+    };
+    Ok((activation_precision, kv_type))
+}
+
+/// Opens the GPUs and shares the layers of a model out to them and to the CPU.
+fn split(
+    (source, adapters): (&Source, &[Adapter]),
+    (arch, n_vocab): (&ArchConfig, usize),
+    options: &LoadOptions,
+    (kv_type, precision): (TensorType, ActivationPrecision),
+) -> Result<SplitOps, LoadError> {
+    let gpus = ops::gpu::open(&options.gpu)?;
+    let free: Vec<u64> = gpus.iter().map(Gpu::free_bytes).collect();
+    let max_binding = gpus.iter().map(Gpu::max_binding).min().unwrap_or(u64::MAX);
+    let measured = Measured::new((source, adapters), (arch, n_vocab), kv_type, max_binding)?;
+    let n_tokens = arch.context_length.min(USUAL_CONTEXT);
+    let plan = share_out(&measured, &options.offload, &free, n_tokens)?;
+    for (gpu, free) in plan.weights.gpus().iter().zip(&free) {
+        if gpu > free {
+            return Err(placement::too_little(*gpu, *free));
+        }
+    }
+    let placement = measured.placement(&plan.split, options.offload.n_cpu_moe);
+    for reason in measured.reasons(&placement, &plan.split) {
+        info!(reason, "on the CPU");
+    }
+    info!(
+        "offloaded {}/{} layers to GPU",
+        plan.gpu_layers.iter().sum::<usize>(),
+        plan.n_layers
+    );
+    let shapes = |at: At| measured.kv_shapes(&placement, at);
+    let n_threads = if placement.uses_host() {
+        options.n_threads
+    } else {
+        1
+    };
+    let cpu = CpuOps::new(arch, &shapes(At::Host), kv_type, n_threads, precision)
+        .map_err(|error| LoadError::Unsupported(error.to_string()))?;
+    // What computes nothing is closed again.
+    let gpus = gpus.into_iter().enumerate().map(|(idx, gpu)| {
+        let is_used = plan.split.get(idx).is_some_and(|n| *n > 0);
+        let pieces = measured.sizes().pieces(&placement, idx);
+        is_used
+            .then(|| GpuOps::new(gpu, &shapes(At::Gpu(idx)), pieces))
+            .transpose()
+    });
+    let gpus = gpus.collect::<Result<Vec<_>, _>>()?;
+    let kv = measured.kv_places(&placement);
+    Ok(SplitOps::new(cpu, gpus, placement, &kv, &plan.gpu_layers))
 }
 
 /// Returns how a decoder makes a vector of a text: the last token has seen all of it.
@@ -321,55 +436,14 @@ enum Device {
 }
 
 /// Returns the device to compute on.
-fn device(name: &str) -> Result<Device, LoadError> {
-    match name {
+fn device(options: &LoadOptions) -> Result<Device, LoadError> {
+    match options.device.as_str() {
         "auto" | "cpu" => Ok(Device::Cpu),
+        "vulkan" if options.offload.is_nothing() => Ok(Device::Cpu),
         "vulkan" => Ok(Device::Gpu),
         "candle" => Ok(Device::Candle),
         other => Err(LoadError::Unsupported(format!(
             "device {other:?} (known: auto, cpu, vulkan, candle)"
-        ))),
-    }
-}
-
-/// Refuses a model with weights for which GPUs have no kernel. Tables whose rows are looked up stay with the host.
-fn check_for_gpu(source: &Source) -> Result<(), LoadError> {
-    let looked_up = [
-        "token_embd.weight",
-        "position_embd.weight",
-        "per_layer_token_embd.weight",
-    ];
-    let tied = !source.has("output.weight");
-    let file = source.file();
-    let mut tensors = file.header().tensors.iter();
-    let without = tensors.find(|tensor| {
-        let name = tensor.name.as_str();
-        let is_table = looked_up.contains(&name) && !(tied && name == "token_embd.weight");
-        let is_own = name.starts_with("blk.")
-            || name.starts_with("output")
-            || name.starts_with("cls.")
-            || name.starts_with("dense_")
-            || name.starts_with("token_embd");
-        is_own && !is_table && tensor.shape.len() > 1 && !llmsrv_gpu::supports(tensor.dtype)
-    });
-    if let Some(tensor) = without {
-        return Err(LoadError::Gpu(format!(
-            "tensor {} is of type {}, for which there is no kernel for GPUs; {ON_THE_CPU}",
-            tensor.name, tensor.dtype
-        )));
-    }
-    // Those of what experts give are not part of a product.
-    let multiplies_products = |tensor: &&TensorInfo| {
-        let stem = tensor.name.strip_suffix(".scale");
-        let stem = stem.filter(|stem| stem.starts_with("blk.") || *stem == "output");
-        let of_experts = |stem: &str| stem.ends_with("_exps") && !stem.ends_with("ffn_down_exps");
-        stem.is_some_and(|stem| tensor.n_elements() == 1 || of_experts(stem))
-    };
-    match file.header().tensors.iter().find(multiplies_products) {
-        None => Ok(()),
-        Some(tensor) => Err(LoadError::Gpu(format!(
-            "tensor {} is a scale, which no kernel for GPUs applies; {ON_THE_CPU}",
-            tensor.name
         ))),
     }
 }

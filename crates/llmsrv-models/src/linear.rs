@@ -2,10 +2,10 @@
 
 use llmsrv_engine::ModelError;
 
-use crate::ops::{Input, LinearRef, Ops};
+use crate::ops::{Holder, Input, LinearRef, Ops};
 
 /// A matrix and perhaps a bias.
-pub(crate) struct Linear<O: Ops> {
+pub(crate) struct Linear<O: Holder> {
     /// One row for each output.
     pub matrix: O::Matrix,
     /// Added to the product.
@@ -15,7 +15,7 @@ pub(crate) struct Linear<O: Ops> {
 }
 
 /// `scale * up * down`, which an adapter adds to a matrix.
-pub(crate) struct LowRank<O: Ops> {
+pub(crate) struct LowRank<O: Holder> {
     /// From the input to few numbers.
     pub down: O::Matrix,
     /// From those to the output.

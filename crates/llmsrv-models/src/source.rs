@@ -512,6 +512,11 @@ impl FileMatrix {
         self.bytes().len().saturating_sub(self.extra_bytes)
     }
 
+    /// Returns whether rows of it are looked up in the file whatever else is done with it.
+    pub(crate) fn is_looked_up(&self) -> bool {
+        self.tensor.name == "token_embd.weight"
+    }
+
     /// Returns some of the rows. Rows beyond the end do not exist.
     pub(crate) fn rows(&self, rows: Range<usize>) -> FileMatrix {
         debug_assert!(self.gathered.is_none(), "a copy is not cut");

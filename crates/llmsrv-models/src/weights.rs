@@ -17,12 +17,12 @@ use crate::{
     arch::{ArchConfig, DeltaNetConfig, ExpertsConfig, LatentConfig, ScanConfig},
     head::Head,
     linear::Linear,
-    ops::Ops,
+    ops::{Holder, Part},
     source::{FileMatrix, Source},
 };
 
 /// All weights of a model on the device of `O`.
-pub(crate) struct Weights<O: Ops> {
+pub(crate) struct Weights<O: Holder> {
     /// One row for each token.
     pub embedding: FileMatrix,
     /// The layers, first to last.
@@ -44,7 +44,7 @@ pub(crate) struct Weights<O: Ops> {
 }
 
 /// Between one residual stream and several.
-pub(crate) struct Streams<O: Ops> {
+pub(crate) struct Streams<O: Holder> {
     /// From the embedding to each stream but the first.
     pub spread: Vec<O::Matrix>,
     /// From each stream but the first to what is summed at the end.
@@ -52,7 +52,7 @@ pub(crate) struct Streams<O: Ops> {
 }
 
 /// How a layer works on several residual streams.
-pub(crate) struct LayerStreams<O: Ops> {
+pub(crate) struct LayerStreams<O: Holder> {
     /// Weight of the norm before the router.
     pub router_norm: O::Vector,
     /// To one number for each stream.
@@ -72,7 +72,7 @@ pub(crate) struct LayerStreams<O: Ops> {
 }
 
 /// The second embedding of a token: a part for each layer.
-pub(crate) struct PerLayer<O: Ops> {
+pub(crate) struct PerLayer<O: Holder> {
     /// One row for each token, one part after another.
     pub table: FileMatrix,
     /// From the first embedding to as much.
@@ -82,7 +82,7 @@ pub(crate) struct PerLayer<O: Ops> {
 }
 
 /// How a layer takes in its part of the second embedding.
-pub(crate) struct LayerInput<O: Ops> {
+pub(crate) struct LayerInput<O: Holder> {
     /// From the residual stream to what multiplies it.
     pub gate: O::Matrix,
     /// Back to the residual stream.
@@ -92,7 +92,7 @@ pub(crate) struct LayerInput<O: Ops> {
 }
 
 /// A norm of the residual stream.
-pub(crate) struct Norm<O: Ops> {
+pub(crate) struct Norm<O: Holder> {
     /// Multiplies what was normed.
     pub weight: O::Vector,
     /// Added after the multiplication.
@@ -100,7 +100,7 @@ pub(crate) struct Norm<O: Ops> {
 }
 
 /// The weights of one layer.
-pub(crate) struct LayerWeights<O: Ops> {
+pub(crate) struct LayerWeights<O: Holder> {
     /// Norm before the first part.
     pub attention_norm: Option<Norm<O>>,
     /// The first part of the layer: mostly one, and how it gets back to the residual stream.
@@ -122,7 +122,7 @@ pub(crate) struct LayerWeights<O: Ops> {
 }
 
 /// A first part of a layer.
-pub(crate) enum Mixer<O: Ops> {
+pub(crate) enum Mixer<O: Holder> {
     /// Attention.
     Attention(Box<AttentionWeights<O>>),
     /// Latent attention.
@@ -136,7 +136,7 @@ pub(crate) enum Mixer<O: Ops> {
 }
 
 /// Attention, but for its output.
-pub(crate) struct AttentionWeights<O: Ops> {
+pub(crate) struct AttentionWeights<O: Holder> {
     /// To the queries of all heads.
     pub query: Linear<O>,
     /// To what multiplies the results of all heads.
@@ -159,7 +159,7 @@ pub(crate) struct AttentionWeights<O: Ops> {
 
 /// Latent attention, but for its output. What makes keys of the shared row is applied to the queries, and what
 /// makes values of it to the sum over positions.
-pub(crate) struct LatentWeights<O: Ops> {
+pub(crate) struct LatentWeights<O: Holder> {
     /// Its sizes.
     pub config: LatentConfig,
     /// To few elements and their norm, of which queries are made.
@@ -181,7 +181,7 @@ pub(crate) struct LatentWeights<O: Ops> {
 }
 
 /// A convolution between two gates, but for its output.
-pub(crate) struct ShortConvWeights<O: Ops> {
+pub(crate) struct ShortConvWeights<O: Holder> {
     /// To what multiplies the input.
     pub before: Linear<O>,
     /// To what multiplies the result.
@@ -193,7 +193,7 @@ pub(crate) struct ShortConvWeights<O: Ops> {
 }
 
 /// A gated delta net, but for its output.
-pub(crate) struct DeltaNetWeights<O: Ops> {
+pub(crate) struct DeltaNetWeights<O: Holder> {
     /// Its sizes.
     pub config: DeltaNetConfig,
     /// To queries, keys and values, one after the other.
@@ -215,7 +215,7 @@ pub(crate) struct DeltaNetWeights<O: Ops> {
 }
 
 /// A selective scan, but for its output.
-pub(crate) struct ScanWeights<O: Ops> {
+pub(crate) struct ScanWeights<O: Holder> {
     /// Its sizes.
     pub config: ScanConfig,
     /// To what multiplies the results of all heads.
@@ -239,7 +239,7 @@ pub(crate) struct ScanWeights<O: Ops> {
 }
 
 /// The feed-forward part of a layer.
-pub(crate) enum FeedForward<O: Ops> {
+pub(crate) enum FeedForward<O: Holder> {
     /// There is none.
     None,
     /// One network.
@@ -249,9 +249,11 @@ pub(crate) enum FeedForward<O: Ops> {
 }
 
 /// A mixture of experts.
-pub(crate) struct Experts<O: Ops> {
+pub(crate) struct Experts<O: Holder> {
     /// How many there are, and how a row chooses.
     pub config: ExpertsConfig,
+    /// The layer they belong to.
+    pub layer: usize,
     /// To one score for each expert.
     pub router: Linear<O>,
     /// Added to the probability of each expert where rows choose, not where they weigh.
@@ -272,7 +274,7 @@ pub(crate) struct Experts<O: Ops> {
 }
 
 /// Of experts that read the residual stream before their layer.
-pub(crate) struct Early<O: Ops> {
+pub(crate) struct Early<O: Holder> {
     /// Norm of what they read.
     pub norm: Norm<O>,
     /// Reads what the layer's second norm gives.
@@ -280,7 +282,7 @@ pub(crate) struct Early<O: Ops> {
 }
 
 /// A network on the residual stream, beside experts that then have norms of their own.
-pub(crate) struct Beside<O: Ops> {
+pub(crate) struct Beside<O: Holder> {
     /// Reads what the layer's norm gives.
     pub network: Mlp<O>,
     /// Weight of the norm after the network.
@@ -294,7 +296,7 @@ pub(crate) struct Beside<O: Ops> {
 }
 
 /// `down(activation(gate(x)) * up(x))`, or `down(activation(up(x)))`.
-pub(crate) struct Mlp<O: Ops> {
+pub(crate) struct Mlp<O: Holder> {
     /// To what is activated, where that is not `up`.
     pub gate: Option<Linear<O>>,
     /// To what it is multiplied with.
@@ -305,7 +307,7 @@ pub(crate) struct Mlp<O: Ops> {
     pub down: Linear<O>,
 }
 
-impl<O: Ops> Weights<O> {
+impl<O: Holder> Weights<O> {
     /// Finds all weights that `arch` needs. `n_vocab` is the number of tokens.
     pub(crate) fn load(
         source: &Source,
@@ -322,6 +324,7 @@ impl<O: Ops> Weights<O> {
         };
         let layers = (0..arch.layers.len()).map(|idx| loader.layer(idx));
         let layers = layers.collect::<Result<_, _>>()?;
+        loader.ops.begin_part(Part::Input);
         let embedding = source.table("token_embd.weight", n_vocab, arch.width)?;
         let output = if source.has("output.weight") {
             source.table("output.weight", n_vocab, arch.width)?
@@ -331,6 +334,11 @@ impl<O: Ops> Weights<O> {
         let output_bias = source.optional_vector("output.bias", n_vocab)?;
         let per_layer = loader.per_layer(n_vocab)?;
         let streams = loader.streams()?;
+        let embedding_norm = arch
+            .embedding_norm
+            .then(|| loader.residual_norm("token_embd_norm"))
+            .transpose()?;
+        loader.ops.begin_part(Part::Output);
         let head = match arch.pooling {
             Some(Pooling::Rank) => Some(Head::judge(source, &output, loader.ops)?),
             _ => Head::projections(source, arch.width, loader.ops)?,
@@ -352,10 +360,7 @@ impl<O: Ops> Weights<O> {
         let weights = Weights {
             embedding,
             layers,
-            embedding_norm: arch
-                .embedding_norm
-                .then(|| loader.residual_norm("token_embd_norm"))
-                .transpose()?,
+            embedding_norm,
             positions: arch
                 .position_table
                 .then(|| source.table("position_embd.weight", arch.context_length, arch.width))

@@ -130,7 +130,12 @@ pub fn plain(sample: &Sample, ascii: bool) -> String {
             line("tokens", format!("{rate:.1}/s"), details);
         }
         for model in &server.models {
-            line("model", units::size(model.size_bytes), model.name.clone());
+            let on_gpu = match model.size_vram_bytes {
+                0 => String::new(),
+                bytes => format!("{} on the GPU", units::size(bytes)),
+            };
+            let details = two(&model.name, &on_gpu);
+            line("model", units::size(model.size_bytes), details);
         }
         if let Some(problem) = &server.problem {
             line("server", "no figures".into(), problem.clone());

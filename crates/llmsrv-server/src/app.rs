@@ -9,7 +9,7 @@ use std::{
 };
 
 use axum::extract::FromRef;
-use llmsrv_api::keep_alive::KeepAlive;
+use llmsrv_api::{keep_alive::KeepAlive, options::Options};
 use llmsrv_engine::Loader;
 use llmsrv_registry::Registry;
 use llmsrv_store::Store;
@@ -112,7 +112,10 @@ impl App {
     /// Loads a model to stay until somebody stops it.
     pub async fn preload(&self, name: &str) -> Result<(), ApiError> {
         let stored = self.manager.find(name).await?;
-        self.manager.lease(stored, Some(KeepAlive(None))).await?;
+        let manager = &self.manager;
+        manager
+            .lease(stored, Some(KeepAlive(None)), &Options::default())
+            .await?;
         Ok(())
     }
 

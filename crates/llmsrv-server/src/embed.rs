@@ -40,7 +40,10 @@ pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> 
         app.manager.unload(&stored.entry.digest.hex());
         return Ok(Embedded::default());
     }
-    let lease = app.manager.lease(stored, job.keep_alive).await?;
+    let lease = app
+        .manager
+        .lease(stored, job.keep_alive, &job.options)
+        .await?;
     let load_duration = arrived.elapsed();
     let model = lease.model.clone();
     let spec = suited(&job, &model)?;

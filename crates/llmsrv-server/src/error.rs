@@ -8,7 +8,10 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, header};
 use llmsrv_api::{lenient::BodyError, options::OptionError};
+use llmsrv_engine::PlacedBytes;
 use serde_json::json;
+
+use crate::memory::MemoryEstimate;
 
 /// A refusal with its status and text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -121,7 +124,25 @@ impl ApiError {
     }
 
     /// The words that clients know, and where the numbers come from.
-    pub(crate) fn model_too_large(name: &str, weights: u64, kv: u64, limit: u64) -> ApiError {
+    pub(crate) fn model_too_large(
+        name: &str,
+        need: &MemoryEstimate,
+        limit: &PlacedBytes,
+    ) -> ApiError {
+        let total = need.total();
+        let mut gpus = total.gpus().iter().enumerate();
+        if let Some((gpu, bytes)) = gpus.find(|(gpu, bytes)| **bytes > limit.gpu(*gpu)) {
+            return ApiError::internal(format!(
+                "model requires more GPU memory ({}) than is available ({}): '{name}' has weights of {} there and needs \
+                 {} for its context; ask for fewer layers (num_gpu), for as many as fit (num_gpu -1), or use a smaller \
+                 context",
+                gib(*bytes),
+                gib(limit.gpu(gpu)),
+                gib(need.weights.gpu(gpu)),
+                gib(need.kv.gpu(gpu)),
+            ));
+        }
+        let (weights, kv, limit) = (need.weights.host, need.kv.host, limit.host);
         ApiError::internal(format!(
             "model requires more system memory ({}) than is available ({}): '{name}' has weights of {} and needs \
              {} for its context; use a smaller model or context, free memory, or raise LLMSRV_MEMORY_LIMIT",

@@ -98,7 +98,10 @@ async fn on_this_machine(app: &App, job: Job) -> Result<Outcome, ApiError> {
         app.manager.unload(&stored.entry.digest.hex());
         return Ok(Outcome::WithoutText(Reason::Unload));
     }
-    let lease = app.manager.lease(stored, job.keep_alive).await?;
+    let lease = app
+        .manager
+        .lease(stored, job.keep_alive, &job.options)
+        .await?;
     let load_duration = asked.elapsed();
     if job.is_empty() {
         if lease.model.stored.entry.config.embeds_only {

@@ -23,7 +23,8 @@ use std::{
 use llmsrv_api::{keep_alive::KeepAlive, options::Options};
 use llmsrv_chat::Template;
 use llmsrv_engine::{
-    Adapter, Ending, EngineOptions, Handle, LoadError, LoadOptions, Loaded, Loader, Pooling, Vision,
+    Adapter, Ending, EngineOptions, Handle, LoadError, LoadOptions, Loaded, Loader, ModelSpec,
+    Offload, PlacedBytes, Pooling, Vision,
 };
 use llmsrv_store::{ModelName, Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
@@ -39,7 +40,7 @@ use crate::{
     memory::{self, Account, Memory, MemoryEstimate},
     metrics::{Metrics, ModelFigures},
     rate::Client,
-    settings::{ReloadableSettings, Settings},
+    settings::{Gpus, ReloadableSettings, Settings},
     tasks, template,
 };
 
@@ -76,6 +77,7 @@ pub(crate) struct Manager {
     loader: Loader,
     metrics: Arc<Metrics>,
     memory: Arc<Memory>,
+    gpus: Option<Gpus>,
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
     /// Held while room is made, so that models get it in their order.
     room: tokio::sync::Mutex<()>,
@@ -109,7 +111,10 @@ impl Manager {
         loader: Loader,
         metrics: Arc<Metrics>,
     ) -> Arc<Manager> {
-        let limit = live.settings().memory_limit;
+        let (limit, gpus) = (live.settings().memory_limit, live.settings().gpus.clone());
+        let of_gpus = gpus
+            .as_ref()
+            .map_or_else(Vec::new, |gpus| gpus.memory.clone());
         Arc::new_cyclic(|manager: &Weak<Manager>| {
             let manager = manager.clone();
             let make_room = move || {
@@ -117,7 +122,8 @@ impl Manager {
                 manager.is_some_and(|manager| manager.is_leaving() || manager.evict())
             };
             Manager {
-                memory: Arc::new(Memory::new(limit, Box::new(make_room))),
+                memory: Arc::new(Memory::new(limit, of_gpus, Box::new(make_room))),
+                gpus,
                 live,
                 store,
                 loader,
@@ -140,15 +146,16 @@ impl Manager {
         })
     }
 
-    /// Loads the model if need be and waits for a turn.
+    /// Loads the model if need be and waits for a turn. What is asked about places counts if it is loaded for it.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         stored: StoredModel,
         keep_alive: Option<KeepAlive>,
+        asked: &Options,
     ) -> Result<Lease, ApiError> {
         let arrived = Instant::now();
         let digest = stored.entry.digest.hex();
-        let (slot, is_first) = self.enter(&stored, keep_alive);
+        let (slot, is_first) = self.enter(&stored, keep_alive, asked);
         // From here on the slot counts this request; dropping the guard gives it back.
         let entered = Entered {
             manager: self.clone(),
@@ -260,13 +267,15 @@ impl Manager {
                 kv_cached: kv(stats.kv_blocks_cached) + states(stats.checkpoints),
                 running: stats.running,
                 waiting: stats.waiting,
+                layers: spec.n_layers,
+                gpu_layers: spec.n_gpu_layers(),
             })
         });
         figures.collect()
     }
 
     /// Returns the bytes all models take and may take.
-    pub(crate) fn memory(&self) -> (u64, u64) {
+    pub(crate) fn memory(&self) -> (PlacedBytes, PlacedBytes) {
         (self.memory.taken_bytes(), self.memory.limit())
     }
 
@@ -275,6 +284,7 @@ impl Manager {
         self: &Arc<Self>,
         stored: &StoredModel,
         keep_alive: Option<KeepAlive>,
+        asked: &Options,
     ) -> (Arc<Slot>, bool) {
         let settings = self.live.settings();
         let draft = draft::own(&settings, stored);
@@ -289,6 +299,7 @@ impl Manager {
         let slot = Arc::new(Slot::new(
             key.clone(),
             stored.clone(),
+            offload(&settings, stored, asked),
             watched,
             settings.parallel(),
             keep_alive.map_or(settings.keep_alive, |keep_alive| keep_alive.0),
@@ -323,20 +334,27 @@ impl Manager {
     async fn bring_in(self: Arc<Self>, slot: Arc<Slot>, state: watch::Sender<State>) {
         let name = slot.stored.entry.name.clone();
         let result = async {
-            let account = self.make_room(&slot).await?;
+            let (need, account) = self.make_room(&slot).await?;
             state.send_replace(State::Loading);
             let started = Instant::now();
             let (settings, loader) = (self.live.settings(), self.loader.clone());
             let (stored, store) = (slot.stored.clone(), self.store.clone());
             let loading = tasks::blocking(move || {
                 let draft = draft::choose(&settings, &store, &stored)?;
-                load(&settings, &loader, stored, draft.as_ref(), account)
+                load(&settings, &loader, stored, (&need, draft.as_ref()), account)
             });
             let result = loading.await.and_then(|result| result);
             self.metrics.loaded(started.elapsed(), result.is_ok());
-            if result.is_ok() {
+            if let Ok(loaded) = &result {
                 let load_ms = started.elapsed().as_millis() as u64;
-                tracing::info!(model = %name, load_ms, "model loaded");
+                let spec = loaded.engine.spec();
+                if spec.gpus.is_empty() {
+                    tracing::info!(model = %name, load_ms, "model loaded");
+                } else {
+                    let layers = (spec.n_gpu_layers(), spec.n_layers);
+                    let offloaded = format!("{}/{} layers to GPU", layers.0, layers.1);
+                    tracing::info!(model = %name, load_ms, offloaded, "model loaded");
+                }
             }
             result
         };
@@ -364,11 +382,13 @@ impl Manager {
     }
 
     /// Waits until the memory for a model is there, asking idle ones to leave.
-    async fn make_room(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<Account, ApiError> {
-        let stored = slot.stored.clone();
+    async fn make_room(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<(Need, Account), ApiError> {
+        let (stored, offload) = (slot.stored.clone(), slot.offload.clone());
         let settings = self.live.settings();
-        let store = self.store.clone();
-        let need = tasks::blocking(move || need(&settings, &store, &stored)).await??;
+        let (store, gpus) = (self.store.clone(), self.gpus.clone());
+        let need = move || need((&settings, gpus.as_ref()), &store, &stored, offload);
+        let need = tasks::blocking(need).await??;
+        let all = need.all();
         let max_models = match self.live.settings().max_loaded_models {
             0 => DEFAULT_LOADED_MODELS,
             limit => limit,
@@ -380,19 +400,14 @@ impl Manager {
             if slot.leave_if_idle() {
                 return Err(ApiError::canceled());
             }
-            if let Some(account) = self.memory.open(need, max_models) {
+            if let Some(account) = self.memory.open(&all, max_models) {
                 slot.set_placed();
-                return Ok(account);
+                return Ok((need, account));
             }
             let limit = self.memory.limit();
-            if need.total() > limit {
+            if !all.total().fits(&limit) {
                 let name = slot.stored.entry.name.to_string();
-                return Err(ApiError::model_too_large(
-                    &name,
-                    need.weights,
-                    need.kv,
-                    limit,
-                ));
+                return Err(ApiError::model_too_large(&name, &all, &limit));
             }
             if !self.is_leaving() && !self.evict() {
                 let placed = self.placed();
@@ -582,23 +597,128 @@ fn evictable(placed: &[Arc<Slot>]) -> Option<Arc<Slot>> {
 }
 
 /// What loading a model and its draft model will take.
+struct Need {
+    own: NeedOfOne,
+    draft: Option<NeedOfOne>,
+}
+
+/// What loading one model will take, and where it is to lie for that.
+struct NeedOfOne {
+    estimate: MemoryEstimate,
+    /// The part of the estimate that is for the rows of a step.
+    activations: PlacedBytes,
+    offload: Offload,
+}
+
+impl Need {
+    fn all(&self) -> MemoryEstimate {
+        match &self.draft {
+            Some(draft) => self.own.estimate.and(&draft.estimate),
+            None => self.own.estimate.clone(),
+        }
+    }
+
+    fn activations(&self) -> PlacedBytes {
+        let draft = self.draft.as_ref();
+        draft.map_or_else(
+            || self.own.activations.clone(),
+            |draft| self.own.activations.plus(&draft.activations),
+        )
+    }
+}
+
 fn need(
-    settings: &Settings,
+    (settings, gpus): (&Settings, Option<&Gpus>),
     store: &Store,
     stored: &StoredModel,
-) -> Result<MemoryEstimate, ApiError> {
-    let own = need_of(settings, stored);
+    offload: Offload,
+) -> Result<Need, ApiError> {
     let draft = draft::choose(settings, store, stored)?;
-    Ok(draft.map_or(own, |draft| own.and(draft.need(settings))))
+    let draft = draft.map(|draft| draft.need(settings, gpus)).transpose()?;
+    // The small model is placed first: it does least where it is slow.
+    let taken = draft.as_ref().map(|draft| draft.estimate.total());
+    let gpus = gpus.map(|gpus| {
+        let free = gpus.memory.iter().enumerate();
+        let free = free.map(|(gpu, bytes)| {
+            bytes.saturating_sub(taken.as_ref().map_or(0, |taken| taken.gpu(gpu)))
+        });
+        Gpus {
+            memory: free.collect(),
+            plan: gpus.plan,
+        }
+    });
+    Ok(Need {
+        own: need_of((settings, gpus.as_ref()), stored, offload)?,
+        draft,
+    })
 }
 
 /// What loading one model will take: all weights, and keys and values of one context.
-fn need_of(settings: &Settings, stored: &StoredModel) -> MemoryEstimate {
+fn need_of(
+    (settings, gpus): (&Settings, Option<&Gpus>),
+    stored: &StoredModel,
+    offload: Offload,
+) -> Result<NeedOfOne, ApiError> {
+    let context = |trained: usize| settings.reserved_context().min(trained);
+    if let Some(gpus) = gpus.filter(|_| !offload.is_nothing()) {
+        let options = load_options(settings, stored, offload.clone());
+        let plan = (gpus.plan)(&stored.weights, &options, &gpus.memory, &context);
+        let plan = plan.map_err(|error| refused(&stored.entry.name.to_string(), error))?;
+        let files: Vec<&Path> = stored.projectors.iter().map(AsRef::as_ref).collect();
+        let projectors = MemoryEstimate::of_files(&files, |_| 0, "");
+        let mut estimate = MemoryEstimate::planned(&plan, context);
+        estimate.weights = estimate.weights.plus(&projectors.weights);
+        return Ok(NeedOfOne {
+            estimate,
+            activations: plan.activations,
+            offload: Offload {
+                split: Some(plan.split),
+                ..offload
+            },
+        });
+    }
     let files = [&stored.weights].into_iter().chain(&stored.shards);
     let others = stored.projectors.iter().chain(&stored.adapters);
     let files: Vec<&Path> = files.chain(others).map(AsRef::as_ref).collect();
-    let context = |trained: usize| settings.reserved_context().min(trained);
-    MemoryEstimate::of_files(&files, context, &settings.load.kv_cache_type)
+    Ok(NeedOfOne {
+        estimate: MemoryEstimate::of_files(&files, context, &settings.load.kv_cache_type),
+        activations: PlacedBytes::default(),
+        offload,
+    })
+}
+
+/// Returns which layers of a model are to be on GPUs: as the request says that it is loaded for, else as the model
+/// does, else as the settings do.
+fn offload(settings: &Settings, stored: &StoredModel, asked: &Options) -> Offload {
+    let mut own = Options::default();
+    // What is wrong with them is said where the model answers.
+    let _ = own.merge(&stored.parameters);
+    let options = asked.clone().or(&own);
+    let mut offload = settings.load.offload.clone();
+    if let Some(n) = options.num_gpu {
+        offload.n_layers = usize::try_from(n).ok();
+    }
+    if let Some(n) = options.num_cpu_moe {
+        offload.n_cpu_moe = usize::try_from(n).unwrap_or(0);
+    }
+    if let Some(n) = options.main_gpu {
+        offload.main_gpu = usize::try_from(n).unwrap_or(0);
+    }
+    offload
+}
+
+/// Returns how a model is loaded.
+fn load_options(settings: &Settings, stored: &StoredModel, offload: Offload) -> LoadOptions {
+    let adapters = stored.adapters.iter().map(|path| Adapter {
+        path: path.clone(),
+        scale: 1.0,
+    });
+    LoadOptions {
+        projector: stored.projectors.first().cloned(),
+        adapters: adapters.collect(),
+        offload,
+        ..settings.load.clone()
+    }
 }
 
 /// Says to a client why a model was not loaded.
@@ -620,19 +740,11 @@ fn load(
     settings: &Settings,
     loader: &Loader,
     stored: StoredModel,
-    draft: Option<&draft::Chosen>,
+    (need, draft): (&Need, Option<&draft::Chosen>),
     mut account: Account,
 ) -> Result<LoadedModel, ApiError> {
     let name = stored.entry.name.to_string();
-    let adapters = stored.adapters.iter().map(|path| Adapter {
-        path: path.clone(),
-        scale: 1.0,
-    });
-    let load_options = LoadOptions {
-        projector: stored.projectors.first().cloned(),
-        adapters: adapters.collect(),
-        ..settings.load.clone()
-    };
+    let load_options = load_options(settings, &stored, need.own.offload.clone());
     let Loaded {
         model,
         tokenizer,
@@ -642,7 +754,11 @@ fn load(
     // A wrong draft token cannot be taken out of a recurrent state, so such a model would not use one.
     let drafts = model.spec().generates() && model.spec().state_bytes == 0;
     let draft = match draft.filter(|_| drafts) {
-        Some(draft) => draft.load(settings, loader, &name, &tokenizer)?,
+        Some(draft) => {
+            let offload = need.draft.as_ref().map(|need| need.offload.clone());
+            let offload = offload.unwrap_or_default();
+            draft.load((settings, offload), loader, &name, &tokenizer)?
+        }
         None => None,
     };
     for warning in tokenizer.warnings() {
@@ -654,24 +770,26 @@ fn load(
     let models = [Some(spec), draft.as_ref().map(|draft| draft.spec())];
     // Keys and values are stored twice where there is a draft model.
     let models = models.into_iter().flatten();
-    let weights: u64 = models.clone().map(|spec| spec.weight_bytes).sum();
-    let block_bytes: u64 = models.map(|spec| spec.kv_block_bytes.max(1) as u64).sum();
-    let state_bytes = spec.state_bytes as u64;
+    let models: Vec<_> = models.collect();
+    let sum = |of: &dyn Fn(&ModelSpec) -> PlacedBytes| {
+        let all = models.iter().map(|spec| of(spec));
+        all.fold(PlacedBytes::default(), |sum, bytes| sum.plus(&bytes))
+    };
+    let weights = sum(&ModelSpec::weights).plus(&need.activations());
+    let block = sum(&|spec| spec.kv_blocks(1));
     account.correct(MemoryEstimate {
-        weights,
-        kv: blocks_for(wanted) as u64 * block_bytes + state_bytes,
+        kv: block.times(blocks_for(wanted) as u64).plus(&spec.states(1)),
+        weights: weights.clone(),
     });
     // The account refuses what others have taken meanwhile.
-    let room = account.limit().saturating_sub(weights);
+    let room = account.limit().minus(&weights);
     // Checkpoints take a tenth of that, and a few even where that is little.
-    let n_checkpoints = usize::try_from(room / 10 / state_bytes.max(1)).unwrap_or(usize::MAX);
+    let n_checkpoints = room.count(&spec.states(10));
     let n_checkpoints = n_checkpoints.clamp(LEAST_CHECKPOINTS, MOST_CHECKPOINTS);
-    let room = room / block_bytes;
     let context = if settings.context_length == 0 {
-        let share = account.room() / CONTEXT_SHARE / block_bytes;
-        let n_tokens = usize::try_from(share).unwrap_or(usize::MAX);
+        let n_blocks = account.room().count(&block.times(CONTEXT_SHARE));
         automatic_context(
-            n_tokens.saturating_mul(spec.block_size),
+            n_blocks.saturating_mul(spec.block_size),
             wanted,
             spec.context_length,
         )
@@ -681,8 +799,8 @@ fn load(
     let options = EngineOptions {
         max_sequences: settings.parallel(),
         kv_blocks: blocks_for(wanted),
-        max_kv_blocks: usize::try_from(room)
-            .unwrap_or(usize::MAX)
+        max_kv_blocks: room
+            .count(&block)
             .clamp(blocks_for(wanted), MAX_BLOCKS.max(blocks_for(wanted))),
         prefix_cache_blocks: blocks_for(wanted)
             .saturating_mul(settings.parallel())

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use llmsrv_engine::MemoryAccount;
+use llmsrv_engine::{MemoryAccount, PlacedBytes, Plan};
 use llmsrv_gguf::{GgufFile, TensorType};
 use tokio::sync::Notify;
 
@@ -19,6 +19,8 @@ use tokio::sync::Notify;
 pub(crate) struct Memory {
     /// What was set; `None` = a share of what the machine has.
     limit: Option<u64>,
+    /// The memory of each GPU.
+    gpus: Vec<u64>,
     taken: Mutex<Taken>,
     /// A model's memory was given back, or can be.
     freed: Notify,
@@ -30,34 +32,35 @@ pub(crate) struct Memory {
 /// Asks an idle model to leave; `false` = there is none.
 pub(crate) type MakeRoom = Box<dyn Fn() -> bool + Send + Sync>;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Taken {
-    bytes: u64,
+    bytes: PlacedBytes,
     models: usize,
 }
 
 /// Bytes that a model takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MemoryEstimate {
-    pub(crate) weights: u64,
+    pub(crate) weights: PlacedBytes,
     /// KV cache of one context.
-    pub(crate) kv: u64,
+    pub(crate) kv: PlacedBytes,
 }
 
 /// What one model holds; its drop gives it back.
 pub(crate) struct Account {
     memory: Arc<Memory>,
     /// Bytes promised when the model was let in.
-    promised: u64,
-    weights: u64,
-    kv: u64,
+    promised: PlacedBytes,
+    weights: PlacedBytes,
+    kv: PlacedBytes,
 }
 
 impl Memory {
-    /// `make_room` is called when the KV cache of a model in use finds no memory.
-    pub(crate) fn new(limit: Option<u64>, make_room: MakeRoom) -> Memory {
+    /// `gpus` is the memory of each GPU; `make_room` is called when the KV cache of a model in use finds none.
+    pub(crate) fn new(limit: Option<u64>, gpus: Vec<u64>, make_room: MakeRoom) -> Memory {
         Memory {
             limit,
+            gpus,
             taken: Mutex::default(),
             freed: Notify::new(),
             freed_for_threads: Condvar::new(),
@@ -66,12 +69,24 @@ impl Memory {
     }
 
     /// Returns how many bytes all models together may take, measured now.
+    pub(crate) fn limit(&self) -> PlacedBytes {
+        let mut limit = PlacedBytes::host(self.host_limit());
+        for (gpu, bytes) in self.gpus.iter().enumerate() {
+            *limit.gpu_mut(gpu) = *bytes;
+        }
+        limit
+    }
+
+    /// Returns how many of them may be in the memory of the machine.
     ///
-    /// Pages of mapped weights count as available memory, and so do the pages that this process
-    /// has filled itself: what the models hold is part of the result.
-    pub(crate) fn limit(&self) -> u64 {
+    /// Pages of mapped weights count as available memory, and so do the pages that this process and its workers have
+    /// filled themselves: what the models hold is part of the result.
+    fn host_limit(&self) -> u64 {
         self.limit.unwrap_or_else(|| {
-            let ours = status_kib("/proc/self/status", "RssAnon:").unwrap_or(0);
+            let ours = std::iter::once("self".to_owned()).chain(children());
+            let ours =
+                ours.filter_map(|pid| status_kib(&format!("/proc/{pid}/status"), "RssAnon:"));
+            let ours: u64 = ours.sum();
             match available() {
                 Some(available) => available.saturating_add(ours) / 10 * 9,
                 None => u64::MAX,
@@ -82,32 +97,32 @@ impl Memory {
     /// Opens an account when there are fewer than `max_models` and the memory is there.
     pub(crate) fn open(
         self: &Arc<Memory>,
-        need: MemoryEstimate,
+        need: &MemoryEstimate,
         max_models: usize,
     ) -> Option<Account> {
         let limit = self.limit();
         let mut taken = self.taken();
-        let fits = need.total() <= limit.saturating_sub(taken.bytes);
+        let fits = need.total().fits(&limit.minus(&taken.bytes));
         if taken.models >= max_models || !fits {
             return None;
         }
         taken.models += 1;
-        taken.bytes += need.total();
+        taken.bytes = taken.bytes.plus(&need.total());
         Some(Account {
             memory: self.clone(),
             promised: need.total(),
-            weights: need.weights,
-            kv: 0,
+            weights: need.weights.clone(),
+            kv: PlacedBytes::default(),
         })
     }
 
     /// Takes bytes for a model that has an account.
-    fn take(&self, bytes: u64) -> bool {
+    fn take(&self, bytes: &PlacedBytes) -> bool {
         let limit = self.limit();
         let mut taken = self.taken();
-        let fits = bytes <= limit.saturating_sub(taken.bytes);
+        let fits = bytes.fits(&limit.minus(&taken.bytes));
         if fits {
-            taken.bytes += bytes;
+            taken.bytes = taken.bytes.plus(bytes);
         }
         fits
     }
@@ -122,8 +137,8 @@ impl Memory {
     }
 
     /// Returns the bytes that the models hold, promised ones included.
-    pub(crate) fn taken_bytes(&self) -> u64 {
-        self.taken().bytes
+    pub(crate) fn taken_bytes(&self) -> PlacedBytes {
+        self.taken().bytes.clone()
     }
 
     /// Returns how many models hold memory.
@@ -146,40 +161,41 @@ impl Account {
     /// where it is more than was promised.
     pub(crate) fn correct(&mut self, need: MemoryEstimate) {
         let before = self.bytes();
-        (self.weights, self.promised) = (need.weights, need.total());
+        self.promised = need.total();
+        self.weights = need.weights;
         let after = self.bytes();
         let mut taken = self.memory.taken();
-        taken.bytes = taken.bytes.saturating_sub(before).saturating_add(after);
+        taken.bytes = taken.bytes.minus(&before).plus(&after);
     }
 
     /// Returns what all models together may take.
-    pub(crate) fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> PlacedBytes {
         self.memory.limit()
     }
 
     /// Returns what the KV cache of this model may take as things are: what nobody has taken.
-    pub(crate) fn room(&self) -> u64 {
-        let others = self.memory.taken_bytes().saturating_sub(self.bytes());
+    pub(crate) fn room(&self) -> PlacedBytes {
+        let others = self.memory.taken_bytes().minus(&self.bytes());
         let limit = self.memory.limit();
-        limit.saturating_sub(others).saturating_sub(self.weights)
+        limit.minus(&others).minus(&self.weights)
     }
 
-    fn bytes(&self) -> u64 {
-        self.promised.max(self.weights.saturating_add(self.kv))
+    fn bytes(&self) -> PlacedBytes {
+        self.promised.max(&self.weights.plus(&self.kv))
     }
 }
 
 impl MemoryAccount for Account {
-    fn grow(&mut self, bytes: u64) -> bool {
+    fn grow(&mut self, bytes: &PlacedBytes) -> bool {
         let before = self.bytes();
-        self.kv = self.kv.saturating_add(bytes);
-        let more = self.bytes() - before;
-        if more == 0 {
+        self.kv = self.kv.plus(bytes);
+        let more = self.bytes().minus(&before);
+        if more.total() == 0 {
             return true;
         }
         for _ in 0..MOST_TO_LEAVE {
             let n_models = self.memory.n_models();
-            if self.memory.take(more) {
+            if self.memory.take(&more) {
                 return true;
             }
             if !(self.memory.make_room)() {
@@ -187,14 +203,16 @@ impl MemoryAccount for Account {
             }
             self.memory.wait_for_fewer_than(n_models);
         }
-        self.kv -= bytes;
+        self.kv = self.kv.minus(bytes);
         false
     }
 
-    fn shrink(&mut self, bytes: u64) {
+    fn shrink(&mut self, bytes: &PlacedBytes) {
         let before = self.bytes();
-        self.kv = self.kv.saturating_sub(bytes);
-        self.memory.taken().bytes -= before - self.bytes();
+        self.kv = self.kv.minus(bytes);
+        let less = before.minus(&self.bytes());
+        let mut taken = self.memory.taken();
+        taken.bytes = taken.bytes.minus(&less);
     }
 }
 
@@ -202,7 +220,7 @@ impl Drop for Account {
     fn drop(&mut self) {
         {
             let mut taken = self.memory.taken();
-            taken.bytes = taken.bytes.saturating_sub(self.bytes());
+            taken.bytes = taken.bytes.minus(&self.bytes());
             taken.models -= 1;
         }
         self.memory.freed.notify_waiters();
@@ -211,15 +229,25 @@ impl Drop for Account {
 }
 
 impl MemoryEstimate {
-    pub(crate) fn total(self) -> u64 {
-        self.weights.saturating_add(self.kv)
+    pub(crate) fn total(&self) -> PlacedBytes {
+        self.weights.plus(&self.kv)
     }
 
     /// Returns what two models take together.
-    pub(crate) fn and(self, other: MemoryEstimate) -> MemoryEstimate {
+    pub(crate) fn and(&self, other: &MemoryEstimate) -> MemoryEstimate {
         MemoryEstimate {
-            weights: self.weights.saturating_add(other.weights),
-            kv: self.kv.saturating_add(other.kv),
+            weights: self.weights.plus(&other.weights),
+            kv: self.kv.plus(&other.kv),
+        }
+    }
+
+    /// Returns what a model takes that lies partly on GPUs, with one context.
+    pub(crate) fn planned(plan: &Plan, context: impl Fn(usize) -> usize) -> MemoryEstimate {
+        let weights = plan.weights.plus(&plan.activations);
+        let needed = plan.needed(context(plan.context_length));
+        MemoryEstimate {
+            kv: needed.minus(&weights),
+            weights,
         }
     }
 
@@ -236,11 +264,11 @@ impl MemoryEstimate {
                 continue;
             };
             let tensors = file.header().tensors.iter();
-            need.weights = tensors.fold(need.weights, |sum, tensor| {
+            need.weights.host = tensors.fold(need.weights.host, |sum, tensor| {
                 sum.saturating_add(tensor.resident_bytes())
             });
             if idx == 0 {
-                need.kv = kv_bytes(&file, &context, kv_type).unwrap_or(0);
+                need.kv.host = kv_bytes(&file, &context, kv_type).unwrap_or(0);
             }
         }
         need
@@ -330,6 +358,20 @@ fn own_limits() -> Vec<u64> {
         .collect()
 }
 
+/// Returns the ids of the processes that threads of this one have started.
+fn children() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    let lists = tasks.flatten().filter_map(|task| {
+        let list = std::fs::read_to_string(task.path().join("children"));
+        list.ok()
+    });
+    let ids = lists.map(|list| {
+        let ids = list.split_whitespace().map(str::to_owned);
+        ids.collect::<Vec<_>>()
+    });
+    ids.flatten().collect()
+}
+
 /// Returns the resident memory of this process, in bytes.
 pub(crate) fn resident() -> Option<u64> {
     status_kib("/proc/self/status", "VmRSS:")
@@ -394,25 +436,59 @@ mod tests {
 
     use super::*;
 
+    fn need(weights: u64, kv: u64) -> MemoryEstimate {
+        MemoryEstimate {
+            weights: PlacedBytes::host(weights),
+            kv: PlacedBytes::host(kv),
+        }
+    }
+
     #[test]
     fn accounts_keep_within_the_limit() {
-        let memory = Arc::new(Memory::new(Some(100), Box::new(|| false)));
-        let need = |weights, kv| MemoryEstimate { weights, kv };
-        let mut first = memory.open(need(40, 10), 2).unwrap();
-        assert!(first.grow(10) && memory.taken_bytes() == 50, "promised");
-        assert!(first.grow(20) && memory.taken_bytes() == 70);
-        assert!(!first.grow(31) && memory.taken_bytes() == 70);
-        first.shrink(15);
-        assert_eq!(memory.taken_bytes(), 55);
-        assert!(memory.open(need(46, 0), 2).is_none(), "no memory");
-        let second = memory.open(need(45, 0), 2).unwrap();
-        assert!(memory.open(need(0, 0), 2).is_none(), "too many");
-        assert_eq!((memory.n_models(), memory.taken_bytes()), (2, 100));
+        let memory = Arc::new(Memory::new(Some(100), Vec::new(), Box::new(|| false)));
+        let taken = || memory.taken_bytes().total();
+        let grow = |account: &mut Account, bytes| account.grow(&PlacedBytes::host(bytes));
+        let mut first = memory.open(&need(40, 10), 2).unwrap();
+        assert!(grow(&mut first, 10) && taken() == 50, "promised");
+        assert!(grow(&mut first, 20) && taken() == 70);
+        assert!(!grow(&mut first, 31) && taken() == 70);
+        first.shrink(&PlacedBytes::host(15));
+        assert_eq!(taken(), 55);
+        assert!(memory.open(&need(46, 0), 2).is_none(), "no memory");
+        let second = memory.open(&need(45, 0), 2).unwrap();
+        assert!(memory.open(&need(0, 0), 2).is_none(), "too many");
+        assert_eq!((memory.n_models(), taken()), (2, 100));
         drop(second);
         first.correct(need(80, 0));
-        assert_eq!((memory.n_models(), memory.taken_bytes()), (1, 95));
+        assert_eq!((memory.n_models(), taken()), (1, 95));
         drop(first);
-        assert_eq!((memory.n_models(), memory.taken_bytes()), (0, 0));
+        assert_eq!((memory.n_models(), taken()), (0, 0));
+    }
+
+    /// The part in the memory of the machine counts against its limit, the part on a GPU against that of the GPU.
+    #[test]
+    fn each_place_has_its_limit() {
+        let placed = |host, gpu| {
+            let mut bytes = PlacedBytes::host(host);
+            *bytes.gpu_mut(0) = gpu;
+            bytes
+        };
+        let split = |host, gpu| MemoryEstimate {
+            weights: placed(host, gpu),
+            kv: PlacedBytes::default(),
+        };
+        let memory = Arc::new(Memory::new(Some(100), vec![50], Box::new(|| false)));
+        assert!(memory.open(&split(0, 51), 9).is_none(), "the GPU is full");
+        assert!(memory.open(&split(101, 0), 9).is_none(), "the machine is");
+        let mut first = memory.open(&split(60, 30), 9).unwrap();
+        assert_eq!(first.room(), placed(40, 20));
+        assert!(first.grow(&placed(40, 20)));
+        assert!(!first.grow(&placed(0, 1)) && !first.grow(&placed(1, 0)));
+        first.shrink(&placed(10, 20));
+        assert!(!first.grow(&placed(11, 0)) && first.grow(&placed(10, 20)));
+        assert!(memory.open(&need(1, 0), 9).is_none());
+        drop(first);
+        assert_eq!(memory.taken_bytes().total(), 0);
     }
 
     /// 27 layers of DeepSeek V2 Lite: 512 elements and 64 that are rotated, as key and as value.
@@ -437,14 +513,34 @@ mod tests {
         let path = folder.path().join("model.gguf");
         let bytes = Writer::new(metadata).to_bytes().unwrap();
         std::fs::write(&path, bytes).unwrap();
-        let need = |kv_type| MemoryEstimate::of_files(&[&path], |_| 1000, kv_type).kv;
+        let need = |kv_type| {
+            MemoryEstimate::of_files(&[&path], |_| 1000, kv_type)
+                .kv
+                .host
+        };
         assert_eq!(need("auto"), 27 * 2 * 576 * 1000 * 2);
         assert_eq!(need("q8_0"), 27 * 2 * 576 * 1000 / 32 * 34);
     }
 
     #[test]
+    fn children_are_found() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let found = children();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if Path::new("/proc/self/task").exists() {
+            assert!(found.contains(&child.id().to_string()), "{found:?}");
+        }
+    }
+
+    #[test]
     fn the_machine_is_measured() {
-        let limit = Memory::new(None, Box::new(|| false)).limit();
+        let limit = Memory::new(None, Vec::new(), Box::new(|| false))
+            .limit()
+            .host;
         assert!(limit > 1 << 20, "{limit}");
         if Path::new("/proc/self/status").exists() {
             assert!(limit < u64::MAX && resident().unwrap() > 1 << 20);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use http::Method;
-use llmsrv_engine::{Event, Stats};
+use llmsrv_engine::{Event, PlacedBytes, Stats};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{
@@ -58,8 +58,12 @@ pub(crate) struct Metrics {
     kv_used: Family<ModelLabels, Gauge>,
     kv_cached: Family<ModelLabels, Gauge>,
     sequences: Family<SequenceLabels, Gauge>,
+    layers: Family<ModelLabels, Gauge>,
+    gpu_layers: Family<ModelLabels, Gauge>,
     memory_taken: Gauge,
     memory_limit: Gauge,
+    gpu_memory_taken: Family<GpuLabels, Gauge>,
+    gpu_memory_limit: Family<GpuLabels, Gauge>,
     resident: Gauge,
 }
 
@@ -96,6 +100,11 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GpuLabels {
+    gpu: usize,
+}
+
 /// What a loaded model holds; memory in bytes.
 pub(crate) struct ModelFigures {
     pub(crate) name: String,
@@ -107,6 +116,10 @@ pub(crate) struct ModelFigures {
     pub(crate) running: usize,
     /// Sequences that wait for KV blocks.
     pub(crate) waiting: usize,
+    /// Its layers, the output among them.
+    pub(crate) layers: usize,
+    /// Those that GPUs compute.
+    pub(crate) gpu_layers: usize,
 }
 
 /// The state of the server at the moment of a text.
@@ -114,7 +127,7 @@ pub(crate) struct Snapshot {
     pub(crate) models: Vec<ModelFigures>,
     pub(crate) waiting: usize,
     /// Bytes that models take and may take.
-    pub(crate) memory: (u64, u64),
+    pub(crate) memory: (PlacedBytes, PlacedBytes),
 }
 
 impl Metrics {
@@ -251,17 +264,41 @@ impl Metrics {
                 "Requests inside the engine",
                 Family::default(),
             ),
+            layers: own(
+                r,
+                "model_layers",
+                "Layers of a model, the output among them",
+                Family::default(),
+            ),
+            gpu_layers: own(
+                r,
+                "model_gpu_layers",
+                "Those of them that GPUs compute",
+                Family::default(),
+            ),
             memory_taken: own(
                 r,
                 "models_memory_bytes",
-                "Memory that models take or were promised",
+                "Memory of the machine that models take or were promised",
                 Gauge::default(),
             ),
             memory_limit: own(
                 r,
                 "models_memory_limit_bytes",
-                "Memory that models may take",
+                "Memory of the machine that models may take",
                 Gauge::default(),
+            ),
+            gpu_memory_taken: own(
+                r,
+                "models_gpu_memory_bytes",
+                "Memory of a GPU that models take or were promised",
+                Family::default(),
+            ),
+            gpu_memory_limit: own(
+                r,
+                "models_gpu_memory_limit_bytes",
+                "Memory of a GPU that models may take",
+                Family::default(),
             ),
             resident,
             registry,
@@ -377,8 +414,17 @@ impl Metrics {
         let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.waiting.set(present.waiting as i64);
         self.models.set(present.models.len() as i64);
-        self.memory_taken.set(gauge(present.memory.0));
-        self.memory_limit.set(gauge(present.memory.1));
+        let (taken, limit) = &present.memory;
+        self.memory_taken.set(gauge(taken.host));
+        self.memory_limit.set(gauge(limit.host));
+        for (gpu, bytes) in limit.gpus().iter().enumerate() {
+            let labels = GpuLabels { gpu };
+            let of = |family: &Family<GpuLabels, Gauge>, bytes| {
+                family.get_or_create(&labels).set(gauge(bytes));
+            };
+            of(&self.gpu_memory_taken, taken.gpu(gpu));
+            of(&self.gpu_memory_limit, *bytes);
+        }
         self.resident.set(gauge(memory::resident().unwrap_or(0)));
         self.sequences.clear();
         let families = [
@@ -386,6 +432,8 @@ impl Metrics {
             &self.kv_reserved,
             &self.kv_used,
             &self.kv_cached,
+            &self.layers,
+            &self.gpu_layers,
         ];
         for family in families {
             family.clear();
@@ -394,14 +442,16 @@ impl Metrics {
             let labels = ModelLabels {
                 model: model.name.clone(),
             };
-            let bytes = [
+            let numbers = [
                 model.weights,
                 model.kv_reserved,
                 model.kv_used,
                 model.kv_cached,
+                model.layers as u64,
+                model.gpu_layers as u64,
             ];
-            for (family, bytes) in families.into_iter().zip(bytes) {
-                family.get_or_create(&labels).set(gauge(bytes));
+            for (family, number) in families.into_iter().zip(numbers) {
+                family.get_or_create(&labels).set(gauge(number));
             }
             for (state, n) in [("running", model.running), ("waiting", model.waiting)] {
                 let model = model.name.clone();
@@ -584,6 +634,12 @@ const KNOWN_METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"
 mod tests {
     use super::*;
 
+    fn placed(host: u64, gpu: u64) -> PlacedBytes {
+        let mut bytes = PlacedBytes::host(host);
+        *bytes.gpu_mut(0) = gpu;
+        bytes
+    }
+
     fn present() -> Snapshot {
         Snapshot {
             models: vec![ModelFigures {
@@ -594,9 +650,11 @@ mod tests {
                 kv_cached: 1,
                 running: 2,
                 waiting: 0,
+                layers: 33,
+                gpu_layers: 20,
             }],
             waiting: 4,
-            memory: (12, 100),
+            memory: (placed(12, 3), placed(100, 50)),
         }
     }
 
@@ -641,6 +699,10 @@ mod tests {
             "llmsrv_queue_length 4",
             "llmsrv_http_requests_in_flight 0",
             "llmsrv_models_memory_limit_bytes 100",
+            r#"llmsrv_models_gpu_memory_bytes{gpu="0"} 3"#,
+            r#"llmsrv_models_gpu_memory_limit_bytes{gpu="0"} 50"#,
+            r#"llmsrv_model_layers{model="m:latest"} 33"#,
+            r#"llmsrv_model_gpu_layers{model="m:latest"} 20"#,
         ] {
             assert!(text.lines().any(|have| have == line), "{line} in {text}");
         }

@@ -4,7 +4,7 @@ use std::{fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use llmsrv_api::catalogue::Catalogue;
-use llmsrv_engine::{LoadOptions, Speculation};
+use llmsrv_engine::{LoadError, LoadOptions, Plan, Speculation};
 use llmsrv_store::ModelName;
 use tokio::sync::watch;
 
@@ -37,6 +37,8 @@ pub struct Settings {
     pub context_length: usize,
     /// How models are loaded.
     pub load: LoadOptions,
+    /// The GPUs that they are loaded to; what it is when the server starts counts. `None` = there are none.
+    pub gpus: Option<Gpus>,
     /// Speculative decoding.
     pub speculation: Speculation,
     /// Draft models.
@@ -57,6 +59,20 @@ pub struct Settings {
     /// none does.
     pub sees: Option<fn(&Path) -> bool>,
 }
+
+/// The GPUs that models are loaded to.
+#[derive(Clone, Debug)]
+pub struct Gpus {
+    /// Bytes of each that models may take.
+    pub memory: Vec<u64>,
+    /// Shares a model out.
+    pub plan: Planner,
+}
+
+/// Says what of the model of a file lies on GPUs with so many bytes, and what it takes there and in the memory of the
+/// machine. The last argument is the tokens whose keys and values are to fit, of those that a model was trained for.
+pub type Planner =
+    fn(&Path, &LoadOptions, &[u64], &dyn Fn(usize) -> usize) -> Result<Plan, LoadError>;
 
 /// Makes the list of models that can be pulled. It may measure the machine for a moment.
 #[derive(Clone)]
@@ -117,6 +133,7 @@ impl Default for Settings {
             memory_limit: None,
             context_length: 0,
             load: LoadOptions::default(),
+            gpus: None,
             speculation: Speculation::Auto,
             draft_models: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -4,8 +4,9 @@
 use std::{ffi::OsString, ops::Range, os::unix::ffi::OsStringExt as _, sync::Arc, time::Duration};
 
 use llmsrv_engine::{
-    ActivationPrecision, Adapter, BlockId, EmbeddingSpec, GpuOptions, Image, ImageRows, LoadError,
-    LoadOptions, ModelError, ModelSpec, Place, Pooling, Span, SpanState, StateId, StepPlan,
+    ActivationPrecision, Adapter, BlockId, EmbeddingSpec, GpuOptions, GpuShare, Image, ImageRows,
+    LoadError, LoadOptions, ModelError, ModelSpec, Offload, Pooling, Span, SpanState, StateId,
+    StepPlan,
 };
 
 /// Bytes that are not what they should be.
@@ -16,7 +17,7 @@ pub(crate) struct Malformed;
 /// What the server wants.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Request {
-    /// Say how many bytes the GPU has free.
+    /// Say how many bytes each GPU has free.
     FreeBytes(GpuOptions),
     /// Load the model of a file; its images are read by the server.
     Load(OsString, LoadOptions),
@@ -29,7 +30,7 @@ pub(crate) enum Request {
 /// What a worker answers.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    FreeBytes(u64),
+    FreeBytes(Vec<u64>),
     Loaded(ModelSpec),
     NotLoaded(LoadError),
     Done,
@@ -56,7 +57,7 @@ impl Request {
         match self {
             Request::FreeBytes(gpu) => {
                 to.push(0);
-                write_gpu(to, *gpu);
+                write_gpu(to, gpu);
             }
             Request::Load(path, options) => {
                 to.push(1);
@@ -105,9 +106,12 @@ impl Reply {
     pub(crate) fn write(&self, to: &mut Vec<u8>) {
         to.clear();
         match self {
-            Reply::FreeBytes(n) => {
+            Reply::FreeBytes(gpus) => {
                 to.push(0);
-                number(to, *n);
+                number(to, gpus.len() as u64);
+                for free in gpus {
+                    number(to, *free);
+                }
             }
             Reply::Loaded(spec) => {
                 to.push(1);
@@ -145,7 +149,7 @@ impl Reply {
     pub(crate) fn read(from: &[u8]) -> Result<Reply, Malformed> {
         let mut from = Reader(from);
         let reply = match from.byte()? {
-            0 => Reply::FreeBytes(from.number()?),
+            0 => Reply::FreeBytes(from.list(Reader::number)?),
             1 => Reply::Loaded(read_spec(&mut from)?),
             2 => Reply::NotLoaded(read_load_error(&mut from)?),
             3 => Reply::Done,
@@ -156,10 +160,19 @@ impl Reply {
     }
 }
 
-fn write_gpu(to: &mut Vec<u8>, gpu: GpuOptions) {
+fn write_gpu(to: &mut Vec<u8>, gpu: &GpuOptions) {
     to.push(u8::from(gpu.vendor));
     to.push(u8::from(gpu.software));
     number(to, gpu.leave_free_bytes);
+    option(to, gpu.limit_bytes, number);
+    for names in [&gpu.visible, &gpu.nvidia] {
+        option(to, names.as_ref(), |to, names| {
+            number(to, names.len() as u64);
+            for name in names {
+                text(to, name);
+            }
+        });
+    }
 }
 
 fn read_gpu(from: &mut Reader<'_>) -> Result<GpuOptions, Malformed> {
@@ -167,6 +180,32 @@ fn read_gpu(from: &mut Reader<'_>) -> Result<GpuOptions, Malformed> {
         vendor: from.flag()?,
         software: from.flag()?,
         leave_free_bytes: from.number()?,
+        limit_bytes: from.option(Reader::number)?,
+        visible: from.option(|from| from.list(Reader::text))?,
+        nvidia: from.option(|from| from.list(Reader::text))?,
+    })
+}
+
+fn write_offload(to: &mut Vec<u8>, offload: &Offload) {
+    option(to, offload.n_layers, |to, n| number(to, n as u64));
+    number(to, offload.n_cpu_moe as u64);
+    number(to, offload.main_gpu as u64);
+    to.push(u8::from(offload.spread));
+    option(to, offload.split.as_ref(), |to, split| {
+        number(to, split.len() as u64);
+        for n in split {
+            number(to, *n as u64);
+        }
+    });
+}
+
+fn read_offload(from: &mut Reader<'_>) -> Result<Offload, Malformed> {
+    Ok(Offload {
+        n_layers: from.option(Reader::count)?,
+        n_cpu_moe: from.count()?,
+        main_gpu: from.count()?,
+        spread: from.flag()?,
+        split: from.option(|from| from.list(Reader::count))?,
     })
 }
 
@@ -174,7 +213,8 @@ fn write_options(to: &mut Vec<u8>, options: &LoadOptions) {
     text(to, &options.kv_cache_type);
     number(to, options.n_threads as u64);
     text(to, &options.device);
-    write_gpu(to, options.gpu);
+    write_gpu(to, &options.gpu);
+    write_offload(to, &options.offload);
     to.push(match options.activation_precision {
         ActivationPrecision::Auto => 0,
         ActivationPrecision::Int8 => 1,
@@ -194,6 +234,7 @@ fn read_options(from: &mut Reader<'_>) -> Result<LoadOptions, Malformed> {
         n_threads: from.count()?,
         device: from.text()?,
         gpu: read_gpu(from)?,
+        offload: read_offload(from)?,
         activation_precision: match from.byte()? {
             0 => ActivationPrecision::Auto,
             1 => ActivationPrecision::Int8,
@@ -223,10 +264,13 @@ fn write_spec(to: &mut Vec<u8>, spec: &ModelSpec) {
         number(to, count as u64);
     }
     number(to, spec.weight_bytes);
-    to.push(match spec.place {
-        Place::Host => 0,
-        Place::Gpu => 1,
-    });
+    number(to, spec.n_layers as u64);
+    number(to, spec.gpus.len() as u64);
+    for gpu in &spec.gpus {
+        number(to, gpu.n_layers as u64);
+        number(to, gpu.weight_bytes);
+        number(to, gpu.kv_block_bytes as u64);
+    }
     to.push(u8::from(spec.embedding.is_some()));
     if let Some(embedding) = spec.embedding {
         number(to, embedding.width as u64);
@@ -248,11 +292,14 @@ fn read_spec(from: &mut Reader<'_>) -> Result<ModelSpec, Malformed> {
         kv_block_bytes: from.count()?,
         state_bytes: from.count()?,
         weight_bytes: from.number()?,
-        place: match from.byte()? {
-            0 => Place::Host,
-            1 => Place::Gpu,
-            _ => return Err(Malformed),
-        },
+        n_layers: from.count()?,
+        gpus: from.list(|from| {
+            Ok(GpuShare {
+                n_layers: from.count()?,
+                weight_bytes: from.number()?,
+                kv_block_bytes: from.count()?,
+            })
+        })?,
         embedding: from.option(|from| {
             Ok(EmbeddingSpec {
                 width: from.count()?,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use llmsrv_engine::{
-    GpuOptions, LoadError, LoadOptions, Model, ModelError, ModelSpec, OnLoss, StepPlan,
+    GpuOptions, GpuShare, LoadError, LoadOptions, Model, ModelError, ModelSpec, OnLoss, StepPlan,
 };
 
 use crate::{
@@ -57,17 +57,17 @@ impl Launcher {
         }
     }
 
-    /// Returns the bytes of memory that the GPU has free, as a worker sees it.
+    /// Returns the bytes of memory that each GPU has free, as a worker sees it.
     ///
     /// # Errors
     ///
     /// [`LoadError::Gpu`] if there is no GPU that can be used; [`LoadError::DeviceLost`] if the driver took the worker
     /// with it.
-    pub fn free_bytes(&self, options: GpuOptions) -> Result<u64, LoadError> {
+    pub fn free_bytes(&self, options: GpuOptions) -> Result<Vec<u64>, LoadError> {
         let mut worker = self.start()?;
         let request = Request::FreeBytes(options);
         match worker.ask(&request, self.limits.load.or(Some(PROBE))) {
-            Ok(Reply::FreeBytes(n)) => Ok(n),
+            Ok(Reply::FreeBytes(gpus)) if (1..=MOST_GPUS).contains(&gpus.len()) => Ok(gpus),
             Ok(Reply::NotLoaded(error)) => Err(error),
             Ok(_) => Err(lost(worker.lose(&no_answer()), Duration::ZERO)),
             Err(reason) => Err(lost(reason, Duration::ZERO)),
@@ -303,12 +303,20 @@ fn check_length(plan: &StepPlan, rows: &[f32], width: usize) -> Result<(), Model
 fn is_sensible(spec: &ModelSpec) -> bool {
     let is_count = |n: usize| (1..=1 << 32).contains(&n);
     let width = spec.embedding.map_or(1, |embedding| embedding.width);
+    let is_share = |gpu: &GpuShare| {
+        gpu.n_layers <= spec.n_layers
+            && gpu.weight_bytes <= spec.weight_bytes
+            && gpu.kv_block_bytes <= spec.kv_block_bytes
+    };
     [spec.vocab_size, spec.block_size, spec.context_length, width]
         .into_iter()
         .all(is_count)
         && spec.kv_block_bytes <= 1 << 40
         && spec.state_bytes <= 1 << 40
         && spec.weight_bytes <= 1 << 50
+        && spec.n_layers <= 1 << 32
+        && spec.gpus.len() <= MOST_GPUS
+        && spec.gpus.iter().all(is_share)
 }
 
 fn malformed(error: Malformed) -> io::Error {
@@ -326,6 +334,8 @@ fn lost(reason: String, retry_after: Duration) -> LoadError {
     }
 }
 
+/// GPUs that a model is shared out to at most.
+const MOST_GPUS: usize = 1 << 10;
 /// How long a worker may take to say what memory there is, where nothing is set.
 const PROBE: Duration = Duration::from_mins(1);
 /// How long a worker may take to end by itself.

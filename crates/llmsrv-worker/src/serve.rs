@@ -15,16 +15,16 @@ use crate::{
 
 /// What a worker can do.
 pub(crate) trait Device {
-    fn free_bytes(&self, options: GpuOptions) -> Result<u64, LoadError>;
+    fn free_bytes(&self, options: GpuOptions) -> Result<Vec<u64>, LoadError>;
     fn load(&self, path: &Path, options: &LoadOptions) -> Result<Box<dyn Model>, LoadError>;
 }
 
 impl<F, L> Device for (F, L)
 where
-    F: Fn(GpuOptions) -> Result<u64, LoadError>,
+    F: Fn(GpuOptions) -> Result<Vec<u64>, LoadError>,
     L: Fn(&Path, &LoadOptions) -> Result<Box<dyn Model>, LoadError>,
 {
-    fn free_bytes(&self, options: GpuOptions) -> Result<u64, LoadError> {
+    fn free_bytes(&self, options: GpuOptions) -> Result<Vec<u64>, LoadError> {
         (self.0)(options)
     }
 
@@ -40,7 +40,7 @@ where
 ///
 /// Stdin is no socket: a person has called this.
 pub fn serve(
-    free_bytes: impl Fn(GpuOptions) -> Result<u64, LoadError>,
+    free_bytes: impl Fn(GpuOptions) -> Result<Vec<u64>, LoadError>,
     load: impl Fn(&Path, &LoadOptions) -> Result<Box<dyn Model>, LoadError>,
 ) -> io::Result<()> {
     #[cfg(target_os = "linux")]
@@ -73,7 +73,7 @@ pub(crate) fn serve_socket(socket: UnixStream, device: &impl Device) -> io::Resu
         let request = Request::read(&frame).map_err(io::Error::other)?;
         let reply = match (request, &mut model) {
             (Request::FreeBytes(options), _) => match device.free_bytes(options) {
-                Ok(n) => Reply::FreeBytes(n),
+                Ok(gpus) => Reply::FreeBytes(gpus),
                 Err(error) => Reply::NotLoaded(error),
             },
             (Request::Load(path, options), _) => match device.load(Path::new(&path), &options) {

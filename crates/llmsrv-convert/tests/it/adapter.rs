@@ -77,6 +77,9 @@ fn a_converted_adapter_changes_the_model_as_trained() {
                 vendor: true,
                 software: true,
                 leave_free_bytes: 0,
+                limit_bytes: None,
+                visible: None,
+                nvidia: None,
             },
             ..options()
         };

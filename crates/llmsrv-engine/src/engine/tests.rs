@@ -10,8 +10,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
 use crate::{
-    Event, Finish, GenRequest, GrammarSpec, Grid, Image, ImageSpan, SamplingParams, TokenId,
-    TokenInfo,
+    Event, Finish, GenRequest, GrammarSpec, Grid, Image, ImageSpan, PlacedBytes, SamplingParams,
+    TokenId, TokenInfo,
     fake::{self, Answer, FakeOptions},
     grammar::Grammars,
     options::Unlimited,
@@ -783,13 +783,13 @@ fn a_failed_step_fails_its_sequences_only() {
 struct Purse(Arc<AtomicU64>);
 
 impl MemoryAccount for Purse {
-    fn grow(&mut self, bytes: u64) -> bool {
-        let take = |left: u64| left.checked_sub(bytes);
+    fn grow(&mut self, bytes: &PlacedBytes) -> bool {
+        let take = |left: u64| left.checked_sub(bytes.total());
         self.0.fetch_update(Relaxed, Relaxed, take).is_ok()
     }
 
-    fn shrink(&mut self, bytes: u64) {
-        self.0.fetch_add(bytes, Relaxed);
+    fn shrink(&mut self, bytes: &PlacedBytes) {
+        self.0.fetch_add(bytes.total(), Relaxed);
     }
 }
 

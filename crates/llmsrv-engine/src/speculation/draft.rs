@@ -267,12 +267,12 @@ impl DraftModel {
         if n_more == 0 {
             return true;
         }
-        let bytes = n_more as u64 * self.model.spec().kv_block_bytes as u64;
-        if !account.grow(bytes) {
+        let bytes = self.model.spec().kv_blocks(n_more);
+        if !account.grow(&bytes) {
             return false;
         }
         if self.model.reserve_blocks(self.blocks.total()).is_err() {
-            account.shrink(bytes);
+            account.shrink(&bytes);
             return false;
         }
         self.n_reserved = self.blocks.total();

@@ -17,7 +17,9 @@ fn gpu() -> MutexGuard<'static, Gpu> {
             vendor: true,
             ..Choice::default()
         };
-        Mutex::new(Gpu::open(choice).expect("a Vulkan device, for example of mesa-vulkan-drivers"))
+        Mutex::new(
+            Gpu::open(&choice, 0).expect("a Vulkan device, for example of mesa-vulkan-drivers"),
+        )
     };
     GPU.get_or_init(open)
         .lock()
@@ -488,9 +490,10 @@ fn memory_that_is_not_there_is_an_error() {
         software: true,
         vendor: true,
         leave_free_bytes: u64::MAX,
+        ..Choice::default()
     };
     assert!(all > 0);
-    let mut greedy = Gpu::open(choice).unwrap();
+    let mut greedy = Gpu::open(&choice, 0).unwrap();
     assert!(matches!(
         greedy.vector(&[1.0]).unwrap_err(),
         Error::OutOfMemory { .. }
@@ -499,7 +502,7 @@ fn memory_that_is_not_there_is_an_error() {
 
 #[test]
 fn no_software_device_without_permission() {
-    let error = Gpu::open(Choice::default()).err();
+    let error = Gpu::open(&Choice::default(), 0).err();
     // A machine of the tests may have a real GPU.
     if let Some(error) = error {
         assert!(error.to_string().contains("computes on the CPU"), "{error}");

@@ -104,7 +104,7 @@ pub(crate) fn forward<O: Ops>(
                 config: chosen,
                 router,
                 experts,
-            } => moe(ops, &between, config.width, router, chosen, experts)?,
+            } => moe(ops, &between, router, chosen, experts)?,
         };
         let sum = ops.add(delta, &between, 1.0)?;
         x = norm(ops, &sum, &layer.output_norm, eps)?;
@@ -150,7 +150,6 @@ fn plain<O: Ops>(ops: &mut O, x: &O::Tensor, network: &Plain<O>) -> Result<O::Te
 fn moe<O: Ops>(
     ops: &mut O,
     x: &O::Tensor,
-    width: usize,
     router: &O::Matrix,
     config: &ExpertsConfig,
     experts: &[Plain<O>],
@@ -160,7 +159,7 @@ fn moe<O: Ops>(
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
     ops.read(&scores, &mut host_scores)?;
     let choices = Choices::new(&host_scores, None, config);
-    let mut sum = ops.zeros(n_rows, width)?;
+    let mut sum = ops.zeros(x)?;
     for (expert, network) in experts.iter().enumerate() {
         let (rows, factors) = choices.of(expert);
         if rows.is_empty() {

@@ -7,9 +7,7 @@ mod config;
 mod forward;
 mod weights;
 
-use llmsrv_engine::{
-    EmbeddingSpec, LoadError, Model, ModelError, ModelSpec, Place, Pooling, StepPlan,
-};
+use llmsrv_engine::{EmbeddingSpec, LoadError, Model, ModelError, ModelSpec, Pooling, StepPlan};
 use llmsrv_tokenizer::{Algorithm, Tokenizer};
 
 pub(crate) use self::config::architectures;
@@ -59,7 +57,8 @@ impl<O: Ops> Encoder<O> {
                 pooling: config.pooling,
                 bidirectional: true,
             }),
-            place: Place::Host,
+            n_layers: 0,
+            gpus: Vec::new(),
         };
         // Only BERT's own tokenizer goes with BERT's two kinds of segments.
         let vocab = tokenizer.vocab();

@@ -11,7 +11,7 @@ use candle_core::{
 use llmsrv_engine::{BlockId, ModelError, Span, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 
-use super::{Attention, BidirectionalAttention, DeltaRule, Ops, SelectiveScan};
+use super::{Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan};
 use crate::{
     arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig},
     rope::{Places, Rope, RopeStyle},
@@ -225,11 +225,9 @@ fn slot(span: &Span, position: usize) -> u32 {
     block * BLOCK_SIZE as u32 + (position % BLOCK_SIZE) as u32
 }
 
-impl Ops for CandleOps {
-    type Tensor = Tensor;
+impl Holder for CandleOps {
     type Matrix = Matrix;
     type Vector = Tensor;
-    type Angles = Angles;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
         let shape = (source.n_rows, source.n_cols);
@@ -264,6 +262,11 @@ impl Ops for CandleOps {
         let len = values.len();
         Tensor::from_vec(values, len, &self.device).map_err(failed)
     }
+}
+
+impl Ops for CandleOps {
+    type Tensor = Tensor;
+    type Angles = Angles;
 
     fn extra_weight_bytes(&self) -> u64 {
         0
@@ -769,8 +772,8 @@ impl Ops for CandleOps {
         peaks().map_err(failed)
     }
 
-    fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Tensor, ModelError> {
-        Tensor::zeros((n_rows, width), DType::F32, &self.device).map_err(failed)
+    fn zeros(&mut self, like: &Tensor) -> Result<Tensor, ModelError> {
+        like.zeros_like().map_err(failed)
     }
 
     fn columns(&mut self, x: &Tensor, first: usize, n: usize) -> Result<Tensor, ModelError> {

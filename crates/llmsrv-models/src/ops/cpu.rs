@@ -11,7 +11,7 @@ use llmsrv_kernels::{
 };
 
 use super::{
-    Attention, BidirectionalAttention, DeltaRule, Input, LinearRef, Ops, SelectiveScan,
+    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, SelectiveScan,
     buffers::{Buffer, Buffers},
     states::States,
 };
@@ -67,14 +67,15 @@ pub(crate) struct Angles {
 }
 
 impl CpuOps {
-    /// Prepares an empty KV cache and `n_threads` threads; 0 = one for each core.
+    /// Prepares an empty KV cache of layers of these shapes, and `n_threads` threads; 0 = one for each core.
     pub(crate) fn new(
         arch: &ArchConfig,
+        kv_shapes: &[(usize, usize)],
         kv_type: TensorType,
         n_threads: usize,
         activation_precision: ActivationPrecision,
     ) -> Result<CpuOps, ModelError> {
-        let kv = PagedKv::new(&arch.kv_shapes(), kv_type).map_err(failed)?;
+        let kv = PagedKv::new(kv_shapes, kv_type).map_err(failed)?;
         let states = States::new(arch.state_ranges());
         Ok(CpuOps::with_cache(
             (kv, states),
@@ -109,6 +110,27 @@ impl CpuOps {
             extra_weight_bytes: 0,
             inputs: Default::default(),
         }
+    }
+
+    /// Returns rows of any content.
+    pub(crate) fn rows(&self, n_rows: usize, width: usize) -> Buffer {
+        self.buffers.take(n_rows, width)
+    }
+
+    /// As [`Ops::join`].
+    pub(crate) fn join_rows(&self, parts: &[&Buffer]) -> Buffer {
+        let width = parts.iter().map(|part| part.width()).sum();
+        let n_rows = parts.first().map_or(0, |part| part.n_rows());
+        let mut out = self.buffers.take(n_rows, width);
+        for row in 0..out.n_rows() {
+            let mut rest = out.row_mut(row);
+            for part in parts {
+                let (to, left) = rest.split_at_mut(part.width());
+                to.copy_from_slice(part.row(row));
+                rest = left;
+            }
+        }
+        out
     }
 
     /// Returns how many rounded rows an activation row is for these weights.
@@ -185,11 +207,9 @@ impl CpuOps {
     }
 }
 
-impl Ops for CpuOps {
-    type Tensor = Buffer;
+impl Holder for CpuOps {
     type Matrix = Matrix;
     type Vector = Vec<f32>;
-    type Angles = Angles;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
         if self.activation_precision == ActivationPrecision::F32
@@ -205,12 +225,17 @@ impl Ops for CpuOps {
         Ok(Matrix::Packed(packed, source.scale))
     }
 
-    fn extra_weight_bytes(&self) -> u64 {
-        self.extra_weight_bytes
-    }
-
     fn vector(&mut self, values: Vec<f32>) -> Result<Vec<f32>, ModelError> {
         Ok(values)
+    }
+}
+
+impl Ops for CpuOps {
+    type Tensor = Buffer;
+    type Angles = Angles;
+
+    fn extra_weight_bytes(&self) -> u64 {
+        self.extra_weight_bytes
     }
 
     fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
@@ -819,8 +844,8 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Buffer, ModelError> {
-        let mut x = self.buffers.take(n_rows, width);
+    fn zeros(&mut self, like: &Buffer) -> Result<Buffer, ModelError> {
+        let mut x = self.buffers.take(like.n_rows(), like.width());
         x.values_mut().fill(0.0);
         Ok(x)
     }
@@ -837,19 +862,7 @@ impl Ops for CpuOps {
     }
 
     fn join(&mut self, parts: &[Buffer]) -> Result<Buffer, ModelError> {
-        let width = parts.iter().map(Buffer::width).sum();
-        let mut out = self
-            .buffers
-            .take(parts.first().map_or(0, Buffer::n_rows), width);
-        for row in 0..out.n_rows() {
-            let mut rest = out.row_mut(row);
-            for part in parts {
-                let (to, left) = rest.split_at_mut(part.width());
-                to.copy_from_slice(part.row(row));
-                rest = left;
-            }
-        }
-        Ok(out)
+        Ok(self.join_rows(&parts.iter().collect::<Vec<_>>()))
     }
 
     fn gather_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer, ModelError> {

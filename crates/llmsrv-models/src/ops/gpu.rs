@@ -1,16 +1,16 @@
 //! The decoder's operations on a GPU, through Vulkan: every operation is recorded, and runs when a result is read or
 //! the step ends. Rows of the embedding table are looked up on the host.
 
-use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, Place, StateId, StepPlan};
+use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
-    self as gpu, Angles, Cache, Choice, Function, Gpu, LARGEST_HEAD, Matrix, Pairs, Step, StepRow,
+    self as gpu, Angles, Cache, Choice, DeviceName, Function, Gpu, Matrix, Pairs, Step, StepRow,
     Tensor, Vector,
 };
 
-use super::{Attention, BidirectionalAttention, DeltaRule, Ops, SelectiveScan};
+use super::{Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan};
 use crate::{
-    arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig, Mixer},
+    arch::{Activation, BLOCK_SIZE, LayerConfig},
     errors::lost,
     rope::{Places, Rope, RopeStyle},
     source::FileMatrix,
@@ -29,70 +29,20 @@ pub(crate) struct GpuOps {
 }
 
 impl GpuOps {
-    /// Opens the best GPU for a model of `weight_bytes`.
+    /// Prepares an opened GPU for some layers: `kv_shapes` are those of its KV cache, and `pieces` the sizes of the
+    /// pieces of memory that its weights will need.
     ///
     /// # Errors
-    /// [`LoadError::Gpu`]: no device can be used, its memory does not suffice, or it has no kernel for a shape of the
-    /// model; the text says what to do.
-    pub(crate) fn open(
-        options: GpuOptions,
-        arch: &ArchConfig,
-        weight_bytes: u64,
+    /// [`LoadError::Gpu`]: it has no kernel for a shape.
+    pub(crate) fn new(
+        mut gpu: Gpu,
+        kv_shapes: &[(usize, usize)],
+        pieces: Vec<u64>,
     ) -> Result<GpuOps, LoadError> {
-        let is_latent = |layer: &LayerConfig| matches!(layer.mixer, Mixer::Latent(_));
-        if arch.layers.iter().any(is_latent) {
-            let message = format!("latent attention; {ON_THE_CPU}");
-            return Err(LoadError::Gpu(message));
-        }
-        if arch.layers.iter().any(|layer| layer.chunk.is_some()) {
-            let message = format!("attention in chunks; {ON_THE_CPU}");
-            return Err(LoadError::Gpu(message));
-        }
-        if arch.clamp.is_some() {
-            let message = format!("bounded queries, keys and values; {ON_THE_CPU}");
-            return Err(LoadError::Gpu(message));
-        }
-        if arch.activation == Activation::Relu {
-            let message = format!("gates without what is negative; {ON_THE_CPU}");
-            return Err(LoadError::Gpu(message));
-        }
-        if arch.streams.is_some() {
-            let message = format!("several residual streams; {ON_THE_CPU}");
-            return Err(LoadError::Gpu(message));
-        }
-        let odd = arch.layers.iter().map(|layer| layer.head_dim);
-        let odd = odd
-            .filter(|dim| !dim.is_multiple_of(2) || *dim > LARGEST_HEAD)
-            .max();
-        if let Some(head_dim) = odd {
-            let message = format!("attention heads of {head_dim} elements; {ON_THE_CPU}");
-            return Err(LoadError::Gpu(message));
-        }
-        if arch.layers.iter().any(|layer| layer.mixer.state_len() > 0) {
-            let message = format!("layers with a recurrent state; {ON_THE_CPU}");
-            return Err(LoadError::Gpu(message));
-        }
-        let gpu = Gpu::open(choice(options)).map_err(no_gpu)?;
-        let free_bytes = gpu.free_bytes();
-        if weight_bytes > free_bytes {
-            return Err(no_gpu(gpu::Error::OutOfMemory {
-                device: gpu.device().name.clone(),
-                needed_bytes: weight_bytes,
-                free_bytes,
-            }));
-        }
-        let widths = arch
-            .kv_shapes()
-            .iter()
-            .map(|(n, dim)| n * dim)
-            .collect::<Vec<_>>();
+        let widths = kv_shapes.iter().map(|(n, dim)| n * dim);
+        let widths: Vec<usize> = widths.collect();
         let cache = gpu.cache(BLOCK_SIZE, &widths).map_err(no_gpu)?;
-        tracing::info!(
-            device = gpu.device().name,
-            driver = gpu.device().driver,
-            free_bytes,
-            "computing on the GPU"
-        );
+        gpu.expect(pieces);
         Ok(GpuOps {
             gpu,
             cache,
@@ -100,6 +50,16 @@ impl GpuOps {
             rows: Vec::new(),
             checked: Vec::new(),
         })
+    }
+
+    /// Returns the memory of the weights, in bytes.
+    pub(crate) fn weight_bytes(&self) -> u64 {
+        self.gpu.weight_bytes()
+    }
+
+    /// Brings rows onto the device.
+    pub(crate) fn upload(&mut self, values: &[f32], width: usize) -> Result<Tensor, ModelError> {
+        self.gpu.rows(values, width).map_err(failed)
     }
 
     /// Compares some products of a matrix with the host's: drivers have been seen to compute wrongly, which would
@@ -143,31 +103,50 @@ impl GpuOps {
     }
 }
 
-/// Models with recurrent states are refused when they are opened.
+/// Layers with recurrent states are computed on the CPU.
 fn no_states() -> ModelError {
     ModelError::Compute("recurrent states are not kept on a GPU".into())
 }
 
-/// Models with several residual streams are refused when they are opened.
+/// Models with several residual streams are computed on the CPU.
 fn no_streams() -> ModelError {
     ModelError::Compute("several residual streams are not computed on a GPU".into())
 }
 
-/// Returns the free memory in bytes of the GPU that models would be loaded to.
+/// Opens the GPUs that models are loaded to, the best one first.
+///
+/// # Errors
+/// [`LoadError::Gpu`], if there is none; the text says what to do.
+pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
+    let choice = choice(options);
+    let n = Gpu::count(&choice).map_err(no_gpu)?;
+    let mut gpus = Vec::with_capacity(n);
+    for number in 0..n {
+        let gpu = Gpu::open(&choice, number).map_err(no_gpu)?;
+        tracing::info!(
+            number,
+            device = gpu.device().name,
+            driver = gpu.device().driver,
+            free_bytes = gpu.free_bytes(),
+            "GPU"
+        );
+        gpus.push(gpu);
+    }
+    Ok(gpus)
+}
+
+/// Returns the free memory in bytes of each GPU that models would be loaded to.
 ///
 /// # Errors
 /// As [`crate::load`] with the device `vulkan`, if there is none.
-pub fn gpu_memory(options: GpuOptions) -> Result<u64, LoadError> {
-    Gpu::open(choice(options))
-        .map(|gpu| gpu.free_bytes())
-        .map_err(no_gpu)
+pub fn gpu_memory(options: GpuOptions) -> Result<Vec<u64>, LoadError> {
+    let gpus = open(&options)?;
+    Ok(gpus.iter().map(Gpu::free_bytes).collect())
 }
 
-impl Ops for GpuOps {
-    type Tensor = Tensor;
+impl Holder for GpuOps {
     type Matrix = Matrix;
     type Vector = Vector;
-    type Angles = Angles;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
         let codebook = llmsrv_kernels::codebook(source.dtype());
@@ -191,13 +170,14 @@ impl Ops for GpuOps {
     fn vector(&mut self, values: Vec<f32>) -> Result<Vector, ModelError> {
         self.gpu.vector(&values).map_err(failed)
     }
+}
+
+impl Ops for GpuOps {
+    type Tensor = Tensor;
+    type Angles = Angles;
 
     fn extra_weight_bytes(&self) -> u64 {
         0
-    }
-
-    fn place(&self) -> Place {
-        Place::Gpu
     }
 
     fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
@@ -522,8 +502,8 @@ impl Ops for GpuOps {
         Ok(x)
     }
 
-    fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Tensor, ModelError> {
-        self.gpu.zeros(n_rows, width).map_err(failed)
+    fn zeros(&mut self, like: &Tensor) -> Result<Tensor, ModelError> {
+        self.gpu.zeros(like.n_rows(), like.width()).map_err(failed)
     }
 
     fn columns(&mut self, x: &Tensor, first: usize, n: usize) -> Result<Tensor, ModelError> {
@@ -578,11 +558,15 @@ fn is_wrong(found: f32, sum: f64, size: f64) -> bool {
     size.is_finite() && (off.is_nan() || off > 1e-4 * size)
 }
 
-fn choice(options: GpuOptions) -> Choice {
+fn choice(options: &GpuOptions) -> Choice {
+    let list = |names: &Vec<String>| DeviceName::list(names.iter().map(String::as_str));
     Choice {
+        visible: options.visible.as_ref().map(list),
+        nvidia: options.nvidia.as_ref().map(list),
         vendor: options.vendor,
         software: options.software,
         leave_free_bytes: options.leave_free_bytes,
+        limit_bytes: options.limit_bytes,
     }
 }
 
@@ -611,6 +595,11 @@ fn no_gpu(error: gpu::Error) -> LoadError {
             if refused.iter().any(|one| one.reason == gpu::Refusal::Vendor) =>
         {
             "LLMSRV_VENDOR_GPU=1 allows integrated GPUs and those of Intel"
+        }
+        gpu::Error::NoDevice(refused)
+            if refused.iter().any(|one| one.reason == gpu::Refusal::Hidden) =>
+        {
+            "see LLMSRV_VISIBLE_GPUS and CUDA_VISIBLE_DEVICES"
         }
         gpu::Error::NoDevice(_) => {
             "install the Vulkan driver of the GPU, and see that the user may open /dev/dri"

@@ -8,9 +8,10 @@ pub(crate) mod buffers;
 pub(crate) mod candle;
 pub(crate) mod cpu;
 pub(crate) mod gpu;
+pub(crate) mod split;
 mod states;
 
-use llmsrv_engine::{BlockId, ModelError, Place, StateId, StepPlan};
+use llmsrv_engine::{BlockId, GpuShare, ModelError, StateId, StepPlan};
 pub(crate) use llmsrv_kernels::BidirectionalAttention;
 
 use crate::{
@@ -19,31 +20,68 @@ use crate::{
     source::FileMatrix,
 };
 
-/// The operations of a decoder on one device.
-///
-/// Shapes are checked when a model is loaded, so an error is a failure of the device.
-pub(crate) trait Ops: Send + Sized {
-    /// Rows of activations.
-    type Tensor;
+/// What weights are put into.
+pub(crate) trait Holder: Sized {
     /// A weight matrix.
     type Matrix;
     /// Weights of one row: of a norm, or a bias.
     type Vector;
-    /// Cosines and sines of one rotation for all rows of a step.
-    type Angles;
 
-    /// Puts a weight matrix onto the device.
+    /// Says to which part of the model the next weights belong.
+    fn begin_part(&mut self, part: Part) {
+        let _ = part;
+    }
+
+    /// Takes a weight matrix.
     fn matrix(&mut self, source: FileMatrix) -> Result<Self::Matrix, ModelError>;
 
-    /// Puts a vector onto the device.
+    /// Takes a vector.
     fn vector(&mut self, values: Vec<f32>) -> Result<Self::Vector, ModelError>;
+}
+
+/// A part of a decoder that may lie apart from the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// What comes before the first layer.
+    Input,
+    /// A layer.
+    Layer(usize),
+    /// The experts of a layer, but for what all rows go through.
+    Experts(usize),
+    /// What comes after the last layer.
+    Output,
+}
+
+/// The operations of a decoder, on one device or on several.
+///
+/// Shapes are checked when a model is loaded, so an error is a failure of the device.
+pub(crate) trait Ops: Holder + Send {
+    /// Rows of activations.
+    type Tensor;
+    /// Cosines and sines of one rotation for all rows of a step.
+    type Angles;
 
     /// Returns the bytes that weight matrices take beyond those of their files.
     fn extra_weight_bytes(&self) -> u64;
 
-    /// Returns where the weights are.
-    fn place(&self) -> Place {
-        Place::Host
+    /// Returns the bytes of files that are on GPUs and no longer needed in the memory of the machine.
+    fn moved_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Returns what of the model is on GPUs; nothing where there are none.
+    fn gpus(&self) -> Vec<GpuShare> {
+        Vec::new()
+    }
+
+    /// Copies rows to where a part is computed; `None` if they are there.
+    fn copy_to(
+        &mut self,
+        part: Part,
+        x: &Self::Tensor,
+    ) -> Result<Option<Self::Tensor>, ModelError> {
+        let _ = (part, x);
+        Ok(None)
     }
 
     /// Prepares for the rows of `plan`: they are what the next operations on the KV cache speak of.
@@ -328,8 +366,8 @@ pub(crate) trait Ops: Send + Sized {
     /// replaces what is then negative by 0.
     fn peaks(&mut self, x: Self::Tensor, deviations: f32) -> Result<Self::Tensor, ModelError>;
 
-    /// Makes `n_rows` rows of `width` zeros.
-    fn zeros(&mut self, n_rows: usize, width: usize) -> Result<Self::Tensor, ModelError>;
+    /// Makes rows of zeros, as many and as long as those of `like`.
+    fn zeros(&mut self, like: &Self::Tensor) -> Result<Self::Tensor, ModelError>;
 
     /// Copies `n` columns from `first` on.
     fn columns(
@@ -393,7 +431,7 @@ impl<O: Ops> Clone for Input<'_, O> {
 impl<O: Ops> Copy for Input<'_, O> {}
 
 /// A matrix and perhaps a bias.
-pub(crate) type LinearRef<'a, O> = (&'a <O as Ops>::Matrix, Option<&'a <O as Ops>::Vector>);
+pub(crate) type LinearRef<'a, O> = (&'a <O as Holder>::Matrix, Option<&'a <O as Holder>::Vector>);
 
 /// How queries meet keys in one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]

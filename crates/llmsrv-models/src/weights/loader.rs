@@ -10,19 +10,19 @@ use crate::{
     arch::{ArchConfig, FeedForwardConfig, Mixer as MixerConfig, NormKind},
     errors::device,
     linear::{Linear, LowRank},
-    ops::Ops,
+    ops::{Holder, Part},
     source::{FileMatrix, Source, invalid},
 };
 
 /// Makes the weights of a model, part by part.
-pub(super) struct Loader<'a, O: Ops> {
+pub(super) struct Loader<'a, O: Holder> {
     pub(super) source: &'a Source,
     pub(super) adapters: &'a [Adapter],
     pub(super) arch: &'a ArchConfig,
     pub(super) ops: &'a mut O,
 }
 
-impl<O: Ops> Loader<'_, O> {
+impl<O: Holder> Loader<'_, O> {
     pub(super) fn layer(&mut self, idx: usize) -> Result<LayerWeights<O>, LoadError> {
         let arch = self.arch;
         let name = |part: &str| format!("blk.{idx}.{part}");
@@ -30,6 +30,7 @@ impl<O: Ops> Loader<'_, O> {
             .layers
             .get(idx)
             .ok_or_else(|| invalid(format!("layer {idx} is missing")))?;
+        self.ops.begin_part(Part::Layer(idx));
         let mut mixers = Vec::new();
         if matches!(
             config.mixer,
@@ -77,7 +78,7 @@ impl<O: Ops> Loader<'_, O> {
             attention_post_norm: self
                 .norm_if(arch.post_norm, &name("post_attention_norm.weight"))?,
             feed_forward_norm: self.pre_norm(feeds, &name(arch.feed_forward_norm))?,
-            feed_forward: self.feed_forward(config, &name)?,
+            feed_forward: self.feed_forward((idx, config), &name)?,
             feed_forward_post_norm: self.norm_if(arch.post_norm, &name("post_ffw_norm.weight"))?,
             input: self.layer_input(&name)?,
             streams: self.layer_streams(&name)?,

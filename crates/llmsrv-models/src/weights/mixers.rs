@@ -11,19 +11,19 @@ use crate::{
     arch::{DeltaNetConfig, LatentConfig, LayerConfig, QkNorm, ScanConfig},
     errors::device,
     linear::Linear,
-    ops::Ops,
+    ops::Holder,
     source::FileMatrix,
 };
 
 /// To queries and their gates, and to keys and values.
-struct Projections<O: Ops> {
+struct Projections<O: Holder> {
     query: Linear<O>,
     gate: Option<Linear<O>>,
     key: Option<Linear<O>>,
     value: Option<Linear<O>>,
 }
 
-impl<O: Ops> Loader<'_, O> {
+impl<O: Holder> Loader<'_, O> {
     /// Loads attention, but for its output.
     pub(super) fn attention(
         &mut self,

@@ -12,11 +12,11 @@ use crate::{
     arch::{ExpertsInput, FeedForwardConfig, LayerConfig},
     errors::device,
     linear::Linear,
-    ops::Ops,
+    ops::{Holder, Part},
     source::FileMatrix,
 };
 
-impl<O: Ops> Loader<'_, O> {
+impl<O: Holder> Loader<'_, O> {
     /// Loads the second embedding.
     pub(super) fn per_layer(&mut self, n_vocab: usize) -> Result<Option<PerLayer<O>>, LoadError> {
         let Some(part) = self.arch.per_layer_input else {
@@ -104,7 +104,7 @@ impl<O: Ops> Loader<'_, O> {
 
     pub(super) fn feed_forward(
         &mut self,
-        layer: &LayerConfig,
+        (idx, layer): (usize, &LayerConfig),
         name: &dyn Fn(&str) -> String,
     ) -> Result<FeedForward<O>, LoadError> {
         let arch = self.arch;
@@ -142,6 +142,7 @@ impl<O: Ops> Loader<'_, O> {
                 self.linear(&name("ffn_latent_up"), arch.width, latent)?,
             )),
         };
+        self.ops.begin_part(Part::Experts(idx));
         let both = "ffn_gate_up_exps.weight";
         let (gates, ups) = if !config.gated {
             let ups = self.stack(&name("ffn_up_exps"), true, [n, width, outer])?;
@@ -163,6 +164,7 @@ impl<O: Ops> Loader<'_, O> {
         };
         // What they give is multiplied with their scale and weight at once.
         let downs = self.stack(&name("ffn_down_exps"), false, [n, outer, width])?;
+        self.ops.begin_part(Part::Layer(idx));
         let gates = gates.into_iter().map(Some).chain(repeat_with(|| None));
         let networks = ups
             .into_iter()
@@ -202,6 +204,7 @@ impl<O: Ops> Loader<'_, O> {
         };
         Ok(FeedForward::Experts(Box::new(Experts {
             config,
+            layer: idx,
             router,
             selection_bias: self.source.optional_vector(&name("exp_probs_b.bias"), n)?,
             networks,

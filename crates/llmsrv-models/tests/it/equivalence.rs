@@ -29,6 +29,9 @@ pub(crate) const SOFTWARE: GpuOptions = GpuOptions {
     vendor: true,
     software: true,
     leave_free_bytes: 0,
+    limit_bytes: None,
+    visible: None,
+    nvidia: None,
 };
 
 /// One sequence that is computed piece by piece.

@@ -1,11 +1,16 @@
 //! Whole models on a GPU: on a machine without one, on lavapipe, which computes on the CPU.
 
-use llmsrv_engine::{ActivationPrecision, GpuOptions, LoadError, LoadOptions, Model, Place};
+use std::{collections::BTreeSet, path::Path};
+
+use llmsrv_engine::{
+    ActivationPrecision, BlockId, GpuOptions, LoadError, LoadOptions, Model, Offload, Plan, Span,
+    StepPlan,
+};
 use llmsrv_gguf::TensorType;
 
 use crate::{
     equivalence::{SOFTWARE, check_copy, check_last, check_model, load_on},
-    tiny::{CASES, Case, EMBEDDERS, Parts, all_logits, argmax, difference, wide},
+    tiny::{CASES, Case, EMBEDDERS, Parts, all_logits, argmax, difference, wide, wide_latent},
     tiny_encoder::ENCODERS,
 };
 
@@ -27,40 +32,258 @@ fn on_the_cpu(case: &Case) -> Box<dyn Model> {
         .model
 }
 
-/// The families that a GPU computes: those without a recurrent state, latent attention, several
-/// residual streams, attention in chunks, bounded values, gates without what is negative and scales beside
-/// tensors.
+/// The models all of whose layers a GPU computes.
 fn computed() -> impl Iterator<Item = &'static Case> {
-    let cases = CASES.iter().filter(|case| case.parts.latent.is_none());
-    let cases = cases.filter(|case| case.parts.streams == 0 && case.name != "llama4");
-    let cases = cases.filter(|case| !["dbrx", "smallthinker"].contains(&case.architecture));
-    let cases = cases.filter(|case| !case.parts.scales);
-    cases.filter(|case| !keeps_state(case))
+    CASES.iter().filter(|case| {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = plan(&case.write(folder.path()), &on_gpu(Offload::default()));
+        plan.is_ok_and(|plan| plan.gpu_layers == [plan.n_layers])
+    })
 }
 
-fn keeps_state(case: &Case) -> bool {
-    on_the_cpu(case).spec().state_bytes > 0
+fn on_gpu(offload: Offload) -> LoadOptions {
+    LoadOptions {
+        device: "vulkan".into(),
+        gpu: SOFTWARE,
+        n_threads: 2,
+        offload,
+        ..LoadOptions::default()
+    }
+}
+
+fn plan(path: &Path, options: &LoadOptions) -> Result<Plan, LoadError> {
+    llmsrv_models::plan(path, options, &[u64::MAX], &|trained| trained.min(4096))
+}
+
+/// So many layers on the GPU.
+fn last(n_layers: usize) -> Offload {
+    Offload {
+        n_layers: Some(n_layers),
+        ..Offload::default()
+    }
 }
 
 fn check_logits(case: &Case) {
     let mut gpu = load_on(case, "auto", "vulkan");
-    assert_eq!(gpu.spec().place, Place::Gpu);
+    let spec = gpu.spec();
+    assert_eq!(spec.n_gpu_layers(), spec.n_layers, "{}", case.name);
+    assert_eq!(spec.kv_blocks(1).host, 0, "{}", case.name);
     let mut cpu = on_the_cpu(case);
+    check_same(case.name, case, &mut *gpu, &mut *cpu);
+}
+
+fn check_same(name: &str, case: &Case, gpu: &mut dyn Model, cpu: &mut dyn Model) {
     for tokens in case.prompts() {
-        let (found, expected) = (
-            all_logits(&mut *gpu, &tokens),
-            all_logits(&mut *cpu, &tokens),
-        );
+        let (found, expected) = (all_logits(gpu, &tokens), all_logits(cpu, &tokens));
         for (position, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let off = difference(found, expected);
             assert!(
                 off < TOLERANCE,
-                "{}: position {position} is off by {off}",
-                case.name
+                "{name}: position {position} is off by {off}"
             );
         }
         let last = |rows: &[Vec<f32>]| argmax(rows.last().unwrap());
-        assert_eq!(last(&found), last(&expected), "{}", case.name);
+        assert_eq!(last(&found), last(&expected), "{name}");
+    }
+}
+
+/// Loads a case with a KV cache of f16 in both places.
+fn split(case: &Case, offload: Offload, precision: ActivationPrecision) -> Box<dyn Model> {
+    let folder = tempfile::tempdir().unwrap();
+    let options = LoadOptions {
+        kv_cache_type: "f16".into(),
+        activation_precision: precision,
+        ..on_gpu(offload)
+    };
+    let path = case.write(folder.path());
+    llmsrv_models::load(&path, &options).unwrap().model
+}
+
+/// The CPU computes its layers as where it computes all, the GPU its own: results differ from the CPU's by no more than
+/// those of the GPU do.
+#[test]
+fn every_split_has_the_logits_of_the_cpu() {
+    for case in CASES {
+        let mut cpu = on_the_cpu(case);
+        let n_layers = cpu.spec().n_layers;
+        for n in 1..=n_layers {
+            let mut model = split(case, last(n), ActivationPrecision::F32);
+            assert!(model.spec().n_gpu_layers() <= n, "{}", case.name);
+            let name = format!("{} with {n} of {n_layers} layers", case.name);
+            check_same(&name, case, &mut *model, &mut *cpu);
+        }
+    }
+}
+
+/// Dense, with experts, with windows, with shared keys and values, with recurrent states, with latent attention.
+const KINDS: [&str; 8] = [
+    "llama",
+    "qwen3moe",
+    "gemma3",
+    "gemma4",
+    "lfm2",
+    "falcon-h1",
+    "deepseek2",
+    "gpt-oss",
+];
+
+#[test]
+fn batches_and_pieces_change_no_bit_at_any_split() {
+    let mut seen = BTreeSet::new();
+    for case in CASES {
+        if !KINDS.contains(&case.architecture) || !seen.insert(case.architecture) {
+            continue;
+        }
+        let n_layers = on_the_cpu(case).spec().n_layers;
+        for (n, precision) in (1..=n_layers).zip(
+            [ActivationPrecision::Int8, ActivationPrecision::Int16]
+                .into_iter()
+                .cycle(),
+        ) {
+            let name = format!("{} with {n} of {n_layers} layers", case.name);
+            let mut model = split(case, last(n), precision);
+            check_model(&name, &mut *model, &[40, 33, 1], &[7, 1, 16, 3]);
+            check_last(case, &mut *model);
+            check_copy(&mut *model, (45, 20, 30));
+        }
+    }
+    assert_eq!(seen.len(), KINDS.len(), "{seen:?}");
+    for (dtype, n) in [TensorType::Q4_K, TensorType::Q8_0].into_iter().zip(1..) {
+        let mut model = split(&wide(dtype), last(n), ActivationPrecision::Int8);
+        check_model(dtype.name(), &mut *model, &[70, 33, 1], &[1, 9, 30]);
+    }
+    let case = wide_latent(TensorType::Q8_0);
+    let mut model = split(&case, last(2), ActivationPrecision::Int8);
+    check_model(case.name, &mut *model, &[70, 33, 1], &[1, 9, 30]);
+}
+
+#[test]
+fn experts_stay_with_the_cpu_as_asked() {
+    let with_experts = computed().filter(|case| case.parts.n_experts > 0);
+    let mut n_cases = 0;
+    for case in with_experts {
+        n_cases += 1;
+        let whole = split(case, Offload::default(), ActivationPrecision::F32);
+        let n_cpu_moe = |n_cpu_moe| Offload {
+            n_cpu_moe,
+            ..Offload::default()
+        };
+        let mut last_bytes = whole.spec().weights().gpu(0);
+        for n in 1..case.parts.n_layers {
+            let mut model = split(case, n_cpu_moe(n), ActivationPrecision::F32);
+            let spec = model.spec();
+            assert_eq!(spec.n_gpu_layers(), spec.n_layers, "{}", case.name);
+            assert_eq!(spec.kv_blocks(1), whole.spec().kv_blocks(1));
+            let bytes = spec.weights().gpu(0);
+            assert!(bytes <= last_bytes, "{}", case.name);
+            last_bytes = bytes;
+            let name = format!("{} with experts of {n} layers on the CPU", case.name);
+            check_same(&name, case, &mut *model, &mut *on_the_cpu(case));
+        }
+        assert!(last_bytes < whole.spec().weights().gpu(0), "{}", case.name);
+        let mut model = split(case, n_cpu_moe(1), ActivationPrecision::Int8);
+        check_model(case.name, &mut *model, &[40, 33, 1], &[7, 1, 16, 3]);
+    }
+    assert!(n_cases > 3, "{n_cases}");
+}
+
+#[test]
+fn what_was_planned_is_what_is_taken() {
+    for case in CASES {
+        let folder = tempfile::tempdir().unwrap();
+        let path = case.write(folder.path());
+        let n_layers = on_the_cpu(case).spec().n_layers;
+        for n in 1..=n_layers {
+            let options = LoadOptions {
+                // Nothing is packed, which pads the rows of such small matrices to twice as many.
+                activation_precision: ActivationPrecision::F32,
+                ..on_gpu(last(n))
+            };
+            let plan = plan(&path, &options).unwrap();
+            let model = llmsrv_models::load(&path, &options).unwrap().model;
+            let spec = model.spec();
+            let name = format!("{} with {n} of {n_layers} layers", case.name);
+            assert_eq!(plan.n_layers, spec.n_layers, "{name}");
+            assert_eq!(plan.gpu_layers, [spec.n_gpu_layers()], "{name}");
+            assert_eq!(plan.kv_block, spec.kv_blocks(1), "{name}");
+            assert_eq!(plan.states, spec.states(1), "{name}");
+            assert_eq!(plan.weights, spec.weights(), "{name}");
+        }
+    }
+}
+
+/// A GPU with no more memory than was planned computes the largest step, and smaller ones of all sizes after it.
+#[test]
+fn rows_of_a_step_find_the_room_that_was_planned() {
+    let dense = CASES.iter().find(|case| case.architecture == "llama");
+    let windows = CASES.iter().find(|case| case.architecture == "gemma3");
+    let experts = wide(TensorType::Q8_0);
+    for case in [dense.unwrap(), windows.unwrap(), &experts] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = case.write(folder.path());
+        let plan = plan(&path, &on_gpu(Offload::default())).unwrap();
+        let options = LoadOptions {
+            gpu: GpuOptions {
+                limit_bytes: Some(plan.needed(512).gpu(0)),
+                ..SOFTWARE
+            },
+            ..on_gpu(last(plan.n_layers))
+        };
+        let mut model = llmsrv_models::load(&path, &options).unwrap().model;
+        model.reserve_blocks(16).unwrap();
+        for n_rows in [32, 1, 2, 5, 9, 17] {
+            let mut step = StepPlan::default();
+            for sequence in 0..16_u32 {
+                let first = step.tokens.len();
+                step.tokens
+                    .extend((0..n_rows).map(|row| (7 * row + sequence) % 90));
+                step.positions.extend(0..n_rows);
+                step.ends.extend(1..=n_rows);
+                step.logit_rows.push(step.tokens.len() as u32 - 1);
+                step.spans.push(Span {
+                    rows: first..step.tokens.len(),
+                    start: 0,
+                    blocks: vec![BlockId(sequence)],
+                    tail: None,
+                    state: None,
+                });
+            }
+            let mut logits = vec![0.0; 16 * model.spec().vocab_size];
+            model.forward(&step, &mut logits).unwrap();
+        }
+    }
+}
+
+/// The limit is met to the byte: with one less, one layer less is on the GPU.
+#[test]
+fn as_many_layers_as_fit_are_on_the_gpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = wide(TensorType::Q8_0).write(folder.path());
+    let load = |limit_bytes| {
+        let options = LoadOptions {
+            gpu: GpuOptions {
+                limit_bytes: Some(limit_bytes),
+                ..SOFTWARE
+            },
+            ..on_gpu(Offload::default())
+        };
+        llmsrv_models::load(&path, &options).map(|loaded| loaded.model.spec().n_gpu_layers())
+    };
+    let n_layers = plan(&path, &on_gpu(last(1))).unwrap().n_layers;
+    for n in 1..=n_layers {
+        let plan = plan(&path, &on_gpu(last(n))).unwrap();
+        let needed = plan.needed(plan.context_length.min(4096)).gpu(0);
+        assert_eq!(load(needed).unwrap(), n);
+        match load(needed - 1) {
+            Ok(fewer) => assert_eq!(fewer, n - 1),
+            Err(LoadError::Gpu(reason)) => {
+                assert!(
+                    n == 1 && reason.contains(&format!("{} bytes", needed - 1)),
+                    "{reason}"
+                );
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
@@ -111,6 +334,92 @@ fn a_copy_changes_no_bit() {
     }
 }
 
+/// The GPU of the tests, opened twice.
+fn two(limit_bytes: Option<u64>) -> GpuOptions {
+    GpuOptions {
+        visible: Some(vec!["0".into(), "0".into()]),
+        limit_bytes,
+        ..SOFTWARE
+    }
+}
+
+fn layers(model: &dyn Model) -> Vec<usize> {
+    let gpus = model.spec().gpus.iter();
+    gpus.map(|gpu| gpu.n_layers).collect()
+}
+
+#[test]
+fn several_gpus_have_the_logits_of_the_cpu() {
+    let mut seen = BTreeSet::new();
+    for case in computed() {
+        if !KINDS.contains(&case.architecture) || !seen.insert(case.architecture) {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = case.write(folder.path());
+        let mut cpu = on_the_cpu(case);
+        let n_layers = cpu.spec().n_layers;
+        // All on both, and the first layer on the CPU.
+        for (n, first) in [(n_layers, 1), (n_layers, n_layers - 1), (n_layers - 1, 1)] {
+            let options = LoadOptions {
+                gpu: two(None),
+                kv_cache_type: "f16".into(),
+                activation_precision: ActivationPrecision::F32,
+                ..on_gpu(Offload {
+                    split: Some(vec![first, n - first]),
+                    ..Offload::default()
+                })
+            };
+            let mut model = llmsrv_models::load(&path, &options).unwrap().model;
+            assert_eq!(layers(&*model), [first, n - first], "{}", case.name);
+            let name = format!("{} with {first} and {} layers", case.name, n - first);
+            check_same(&name, case, &mut *model, &mut *cpu);
+            check_model(&name, &mut *model, &[40, 33, 1], &[7, 1, 16, 3]);
+            check_copy(&mut *model, (45, 20, 30));
+        }
+    }
+    assert!(seen.len() > 3, "{seen:?}");
+}
+
+#[test]
+fn as_few_gpus_as_needed_compute_a_model_and_all_where_it_is_to_be_spread() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = wide(TensorType::Q8_0).write(folder.path());
+    let load = |offload: Offload, limit_bytes| {
+        let options = LoadOptions {
+            gpu: two(limit_bytes),
+            ..on_gpu(offload)
+        };
+        let loaded = llmsrv_models::load(&path, &options);
+        loaded.map(|loaded| layers(&*loaded.model))
+    };
+    let all = plan(&path, &on_gpu(Offload::default())).unwrap();
+    let n_layers = all.n_layers;
+    assert_eq!(load(Offload::default(), None).unwrap(), [n_layers, 0]);
+    let second = Offload {
+        main_gpu: 1,
+        ..Offload::default()
+    };
+    assert_eq!(load(second, None).unwrap(), [0, n_layers]);
+    let spread = Offload {
+        spread: true,
+        ..Offload::default()
+    };
+    let both = load(spread, None).unwrap();
+    assert_eq!(both.iter().sum::<usize>(), n_layers);
+    assert!(both.iter().all(|n| *n > 0), "{both:?}");
+    // A byte less than one needs.
+    let needed = all.needed(all.context_length.min(4096)).gpu(0);
+    let both = load(Offload::default(), Some(needed - 1)).unwrap();
+    assert_eq!(both.iter().sum::<usize>(), n_layers);
+    assert!(both.iter().all(|n| *n > 0), "{both:?}");
+    // What does not fit on both is on the CPU as well.
+    let least = plan(&path, &on_gpu(last(1))).unwrap();
+    let needed = least.needed(least.context_length.min(4096)).gpu(0);
+    let split = load(Offload::default(), Some(needed)).unwrap();
+    assert!(split.iter().sum::<usize>() < n_layers, "{split:?}");
+}
+
 fn refusal(path: &std::path::Path, gpu: GpuOptions) -> String {
     let options = LoadOptions {
         device: "vulkan".into(),
@@ -147,29 +456,29 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
         );
     }
 
-    let case = CASES.iter().find(|case| keeps_state(case)).unwrap();
-    let reason = refusal(&case.write(folder.path()), SOFTWARE);
-    assert!(reason.contains("recurrent state"), "{reason}");
-
-    let streams = CASES.iter().find(|case| case.parts.streams > 0).unwrap();
-    let reason = refusal(&streams.write(folder.path()), SOFTWARE);
-    assert!(reason.contains("residual streams"), "{reason}");
-
-    let chunks = CASES.iter().find(|case| case.name == "llama4").unwrap();
-    let reason = refusal(&chunks.write(folder.path()), SOFTWARE);
-    assert!(reason.contains("attention in chunks"), "{reason}");
-
-    for scaled in CASES.iter().filter(|case| case.parts.scales) {
-        let reason = refusal(&scaled.write(folder.path()), SOFTWARE);
-        assert!(reason.contains("is a scale"), "{reason}");
+    // Models no layer of which a GPU computes; of others the CPU computes what a GPU does not.
+    let mut reasons = BTreeSet::new();
+    for case in CASES {
+        let path = case.write(folder.path());
+        match llmsrv_models::load(&path, &on_gpu(Offload::default())) {
+            Ok(loaded) => assert!(loaded.model.spec().n_gpu_layers() > 1, "{}", case.name),
+            Err(LoadError::Gpu(reason)) => {
+                assert!(reason.contains("LLMSRV_GPU=0"), "{reason}");
+                reasons.insert(reason);
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
-
-    let latent = CASES.iter().find(|case| case.parts.latent.is_some());
-    let reason = refusal(&latent.unwrap().write(folder.path()), SOFTWARE);
-    assert!(
-        reason.contains("latent attention") && reason.contains("LLMSRV_GPU=0"),
-        "{reason}"
-    );
+    let reasons = reasons.into_iter().collect::<Vec<_>>().join("\n");
+    for reason in [
+        "recurrent state",
+        "residual streams",
+        "latent attention",
+        "is a scale",
+        "bounded queries",
+    ] {
+        assert!(reasons.contains(reason), "{reason}: {reasons}");
+    }
 
     let path = wide(TensorType::Q8_K).write(folder.path());
     let reason = refusal(&path, SOFTWARE);

@@ -377,7 +377,16 @@ fn serving<'a>(
     let models = server.models.iter();
     groups.push(
         models
-            .map(|model| Cell::text(&model.name, units::size(model.size_bytes)))
+            .map(|model| {
+                let size = units::size(model.size_bytes);
+                Cell::text(
+                    &model.name,
+                    match model.size_vram_bytes {
+                        0 => size,
+                        bytes => format!("{size}, {} GPU", units::size(bytes)),
+                    },
+                )
+            })
             .collect(),
     );
     groups.extend(server.problem.as_ref().map(|problem| {

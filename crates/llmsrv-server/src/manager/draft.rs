@@ -1,14 +1,13 @@
 //! Draft models: which model drafts for which, and whether it can.
 
-use llmsrv_engine::{Adapter, LoadOptions, Loader, Model};
+use llmsrv_engine::{LoadOptions, Loader, Model, Offload};
 use llmsrv_store::{Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
 
-use super::{need_of, refused};
+use super::{NeedOfOne, load_options, need_of, refused};
 use crate::{
     error::ApiError,
-    memory::MemoryEstimate,
-    settings::{DraftModel, Settings},
+    settings::{DraftModel, Gpus, Settings},
 };
 
 /// The small model chosen for one that is to be loaded.
@@ -55,28 +54,35 @@ pub(super) fn choose(
 
 impl Chosen {
     /// Returns what the small model will take.
-    pub(super) fn need(&self, settings: &Settings) -> MemoryEstimate {
-        need_of(settings, &self.stored)
+    pub(super) fn need(
+        &self,
+        settings: &Settings,
+        gpus: Option<&Gpus>,
+    ) -> Result<NeedOfOne, ApiError> {
+        let on_gpus = need_of((settings, gpus), &self.stored, Offload::default());
+        // One that GPUs do not compute drafts on the CPU.
+        on_gpus.or_else(|_| {
+            let nothing = Offload {
+                n_layers: Some(0),
+                ..Offload::default()
+            };
+            need_of((settings, None), &self.stored, nothing)
+        })
     }
 
     /// Loads the small model; `None` if it cannot draft for a model with this tokenizer and was not
     /// named for it.
     pub(super) fn load(
         &self,
-        settings: &Settings,
+        (settings, offload): (&Settings, Offload),
         loader: &Loader,
         big: &str,
         tokenizer: &Tokenizer,
     ) -> Result<Option<Box<dyn Model>>, ApiError> {
         let name = self.stored.entry.name.to_string();
-        let adapters = self.stored.adapters.iter().map(|path| Adapter {
-            path: path.clone(),
-            scale: 1.0,
-        });
         let options = LoadOptions {
             projector: None,
-            adapters: adapters.collect(),
-            ..settings.load.clone()
+            ..load_options(settings, &self.stored, offload)
         };
         let loaded =
             loader(&self.stored.weights, &options).map_err(|error| refused(&name, error))?;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use llmsrv_api::keep_alive::KeepAlive;
-use llmsrv_engine::Stats;
+use llmsrv_engine::{Offload, Stats};
 use llmsrv_store::{ModelName, StoredModel};
 use tokio::sync::{Notify, watch};
 
@@ -36,6 +36,8 @@ pub(super) struct Slot {
     pub(super) key: Key,
     /// The model under the name that it was loaded for.
     pub(super) stored: StoredModel,
+    /// Which layers are to be on GPUs, as it was asked for first.
+    pub(super) offload: Offload,
     pub(super) state: watch::Receiver<State>,
     pub(super) turns: FairSemaphore,
     /// The model has room: it is loaded or being loaded.
@@ -107,6 +109,7 @@ impl Slot {
     pub(super) fn new(
         key: Key,
         stored: StoredModel,
+        offload: Offload,
         state: watch::Receiver<State>,
         parallel: usize,
         keep_alive: Option<Duration>,
@@ -117,6 +120,7 @@ impl Slot {
         Slot {
             key,
             stored,
+            offload,
             state,
             turns: FairSemaphore::new(parallel),
             placed: AtomicBool::new(false),

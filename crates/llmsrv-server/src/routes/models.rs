@@ -9,7 +9,7 @@ use axum::{
     response::Response,
 };
 use llmsrv_api::native::{ListedModel, RunningModel};
-use llmsrv_engine::Place;
+use llmsrv_engine::PlacedBytes;
 use llmsrv_store::{Error as StoreError, ModelEntry, ModelName};
 use serde_json::{Value, json};
 
@@ -110,17 +110,22 @@ pub(super) async fn ps(State(app): State<App>) -> Response {
         .into_iter()
         .map(|running| {
             let entry = &running.stored.entry;
-            let (size, context) = running.loaded.as_ref().map_or((entry.size, 0), |loaded| {
+            let on_host = PlacedBytes::host(entry.size);
+            let (bytes, context) = running.loaded.as_ref().map_or((on_host, 0), |loaded| {
                 let spec = loaded.engine.spec();
                 let stats = loaded.engine.stats();
-                let blocks = stats.kv_blocks_total as u64 * spec.kv_block_bytes as u64;
-                let kv = blocks + stats.states_total as u64 * spec.state_bytes as u64;
+                let kv = spec.kv_blocks(stats.kv_blocks_total);
+                let kv = kv.plus(&spec.states(stats.states_total));
                 let context = match running.last_context {
                     0 => prompt::own_context(&running.stored.parameters, loaded, &app.settings),
                     last => last,
                 };
-                (spec.weight_bytes.saturating_add(kv), context)
+                (spec.weights().plus(&kv), context)
             });
+            let size = bytes.total();
+            let spec = running.loaded.as_ref().map(|loaded| loaded.engine.spec());
+            let (gpu_layers, layers) =
+                spec.map_or((0, 0), |spec| (spec.n_gpu_layers(), spec.n_layers));
             RunningModel {
                 name: entry.name.to_string(),
                 model: entry.name.to_string(),
@@ -128,14 +133,14 @@ pub(super) async fn ps(State(app): State<App>) -> Response {
                 digest: entry.digest.hex(),
                 details: details(entry),
                 expires_at: clock::after(running.remaining),
-                size_vram: match running
-                    .loaded
-                    .as_ref()
-                    .map(|loaded| loaded.engine.spec().place)
-                {
-                    Some(Place::Gpu) => size,
-                    Some(Place::Host) | None => 0,
+                // The table of which rows are looked up stays in the memory of the machine; it is no layer.
+                size_vram: if gpu_layers > 0 && gpu_layers == layers {
+                    size
+                } else {
+                    size.saturating_sub(bytes.host)
                 },
+                gpu_layers,
+                layers,
                 context_length: context as u64,
             }
         })

@@ -64,7 +64,7 @@ pub(super) async fn count_tokens(State(app): State<App>, body: Body) -> Answer {
     let body = read(body, TEXT_BODY_BYTES).await?;
     let (job, _share) = body.parse(parse_count).await?;
     let stored = app.manager.find(&job.model).await?;
-    let lease = app.manager.lease(stored, None).await?;
+    let lease = app.manager.lease(stored, None, &job.options).await?;
     let (model, settings) = (lease.model.clone(), app.settings.clone());
     let count = prompt::rendering(move |stop| prompt::count(&job, &model, &settings, stop)).await?;
     Ok(respond::json(&json!({ "input_tokens": count })))

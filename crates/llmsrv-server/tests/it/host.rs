@@ -55,6 +55,7 @@ pub(crate) fn settings() -> Settings {
         memory_limit: None,
         context_length: 0,
         load: LoadOptions::default(),
+        gpus: None,
         speculation: llmsrv_engine::Speculation::default(),
         draft_models: Vec::new(),
         version: "0.33.0-llmsrv.test".into(),

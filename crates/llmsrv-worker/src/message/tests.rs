@@ -109,6 +109,16 @@ fn everything_else_arrives_as_it_was_sent() {
             vendor: true,
             software: false,
             leave_free_bytes: 1 << 40,
+            limit_bytes: Some(1 << 33),
+            visible: Some(vec!["0".into(), "GPU-1234".into()]),
+            nvidia: Some(Vec::new()),
+        },
+        offload: Offload {
+            n_layers: Some(20),
+            n_cpu_moe: 3,
+            main_gpu: 1,
+            spread: true,
+            split: Some(vec![12, 8]),
         },
         activation_precision: ActivationPrecision::F32,
         projector: None,
@@ -119,7 +129,7 @@ fn everything_else_arrives_as_it_was_sent() {
     };
     let mut frame = Vec::new();
     for request in [
-        Request::FreeBytes(options.gpu),
+        Request::FreeBytes(options.gpu.clone()),
         Request::Load("/models/\u{e4}".into(), options),
         Request::ReserveBlocks(9),
         Request::ReserveStates(1),
@@ -139,11 +149,19 @@ fn everything_else_arrives_as_it_was_sent() {
             pooling: Pooling::Last,
             bidirectional: false,
         }),
-        place: Place::Gpu,
+        n_layers: 33,
+        gpus: vec![
+            GpuShare {
+                n_layers: 20,
+                weight_bytes: 1 << 34,
+                kv_block_bytes: 60,
+            },
+            GpuShare::default(),
+        ],
     };
     let long = "\u{e4}".repeat(LONGEST_TEXT);
     for reply in [
-        Reply::FreeBytes(77),
+        Reply::FreeBytes(vec![77, 78]),
         Reply::Loaded(spec),
         Reply::NotLoaded(LoadError::Gpu("no".into())),
         Reply::Done,

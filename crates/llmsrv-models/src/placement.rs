@@ -1,0 +1,539 @@
+//! Which part of a model lies where: in the memory of the machine, computed by the CPU, or on a GPU.
+//!
+//! Before anything is loaded the loader runs once over [`Sizes`], which takes weights as a device does and keeps their
+//! sizes alone. So what is known before is what is there afterwards.
+
+use std::ops::Range;
+
+use llmsrv_engine::{LoadError, ModelError, Offload, PlacedBytes, Plan};
+use llmsrv_gguf::TensorType;
+use llmsrv_gpu::{LARGEST_HEAD, matrix_bytes, pieces, vector_bytes};
+use llmsrv_kernels::PagedKv;
+
+use crate::{
+    adapter::Adapter,
+    arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig, Mixer},
+    ops::{Holder, Part, gpu::ON_THE_CPU},
+    source::{FileMatrix, Source},
+    weights::Weights,
+};
+
+/// Where a part of a model lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// In the memory of the machine.
+    Host,
+    /// On one of the GPUs.
+    Gpu(usize),
+}
+
+/// Where all parts of a model lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    layers: Vec<At>,
+    experts: Vec<At>,
+    output: At,
+}
+
+/// What the weights of a model take, part by part.
+pub(crate) struct Sizes {
+    part: Part,
+    max_binding: u64,
+    /// In the order in which they are loaded.
+    weights: Vec<(Part, Size)>,
+    /// Why GPUs do not compute some parts.
+    refused: Vec<(Part, String)>,
+}
+
+/// What a matrix or vector takes.
+struct Size {
+    /// On a GPU, piece by piece.
+    gpu: Vec<u64>,
+    /// In the memory of the machine.
+    host: u64,
+    /// In the file, if it is of no use there once it is on a GPU.
+    file: u64,
+}
+
+/// A model with the sizes of its weights.
+pub(crate) struct Measured<'a> {
+    arch: &'a ArchConfig,
+    sizes: Sizes,
+    /// What each part takes on a GPU, and what of it the memory of the machine then needs no more.
+    by_part: Vec<(Part, u64, u64)>,
+    /// All tensors as they lie in memory, those that are only looked up among them.
+    host_bytes: u64,
+    n_vocab: usize,
+    kv_type: TensorType,
+}
+
+impl Placement {
+    /// Returns where a part lies.
+    pub(crate) fn of(&self, part: Part) -> At {
+        let of = |list: &[At], layer: usize| list.get(layer).copied().unwrap_or(At::Host);
+        match part {
+            Part::Input => of(&self.layers, 0),
+            Part::Layer(layer) => of(&self.layers, layer),
+            Part::Experts(layer) => of(&self.experts, layer),
+            Part::Output => self.output,
+        }
+    }
+
+    /// Returns whether the CPU computes any part.
+    pub(crate) fn uses_host(&self) -> bool {
+        let mut all = self.layers.iter().chain(&self.experts);
+        all.any(|at| *at == At::Host) || self.output == At::Host
+    }
+}
+
+impl Sizes {
+    fn refuse(&mut self, reason: String) {
+        if !self.refused.iter().any(|(part, _)| *part == self.part) {
+            self.refused.push((self.part, reason));
+        }
+    }
+
+    /// Returns the sizes of the pieces of memory that the weights of a GPU need, as [`llmsrv_gpu::Gpu::expect`] takes
+    /// them.
+    pub(crate) fn pieces(&self, placement: &Placement, gpu: usize) -> Vec<u64> {
+        let there = self.weights.iter();
+        let there = there.filter(|(part, _)| placement.of(*part) == At::Gpu(gpu));
+        pieces(there.flat_map(|(_, size)| size.gpu.iter().copied()))
+    }
+
+    fn refusal(&self, part: Part) -> Option<&str> {
+        let found = self.refused.iter().find(|(of, _)| *of == part);
+        found.map(|(_, reason)| reason.as_str())
+    }
+}
+
+impl Holder for Sizes {
+    type Matrix = ();
+    type Vector = ();
+
+    fn begin_part(&mut self, part: Part) {
+        self.part = part;
+    }
+
+    fn matrix(&mut self, source: FileMatrix) -> Result<(), ModelError> {
+        let (name, dtype) = (source.tensor.name.clone(), source.dtype());
+        let gpu = matrix_bytes(dtype, source.n_rows, source.n_cols, self.max_binding);
+        if gpu.is_none() {
+            self.refuse(format!(
+                "tensor {name} is of type {dtype}, for which there is no kernel for GPUs"
+            ));
+        }
+        if source.scale != 1.0 {
+            let scale = name.trim_end_matches(".weight");
+            self.refuse(format!(
+                "tensor {scale}.scale is a scale, which no kernel for GPUs applies"
+            ));
+        }
+        let bytes = source.file_bytes() as u64;
+        let blocks = bytes / (dtype.block_bytes() as u64).max(1);
+        let size = Size {
+            gpu: gpu.unwrap_or_default(),
+            host: blocks.saturating_mul(dtype.resident_block_bytes() as u64),
+            // Rows of the embedding are looked up there all the same.
+            file: if source.is_looked_up() { 0 } else { bytes },
+        };
+        self.weights.push((self.part, size));
+        Ok(())
+    }
+
+    fn vector(&mut self, values: Vec<f32>) -> Result<(), ModelError> {
+        let size = Size {
+            gpu: vec![vector_bytes(values.len())],
+            host: 4 * values.len() as u64,
+            // So few that they are counted in both places.
+            file: 0,
+        };
+        self.weights.push((self.part, size));
+        Ok(())
+    }
+}
+
+impl<'a> Measured<'a> {
+    /// Measures a model. `kv_type` is how the CPU stores keys and values, `max_binding` what the GPU reads of one buffer
+    /// at most.
+    pub(crate) fn new(
+        (source, adapters): (&Source, &[Adapter]),
+        (arch, n_vocab): (&'a ArchConfig, usize),
+        kv_type: TensorType,
+        max_binding: u64,
+    ) -> Result<Measured<'a>, LoadError> {
+        let mut sizes = Sizes {
+            part: Part::Input,
+            max_binding,
+            weights: Vec::new(),
+            refused: Vec::new(),
+        };
+        Weights::load(source, adapters, arch, n_vocab, &mut sizes)?;
+        for (idx, layer) in arch.layers.iter().enumerate() {
+            if let Some(reason) = refusal(arch, layer) {
+                sizes.refused.push((Part::Layer(idx), reason));
+            }
+        }
+        let file = source.file();
+        let tensors = file.header().tensors.iter();
+        let host_bytes = tensors.fold(0, |sum: u64, tensor| {
+            sum.saturating_add(tensor.resident_bytes())
+        });
+        let mut by_part: Vec<(Part, u64, u64)> = Vec::new();
+        for (part, size) in &sizes.weights {
+            let (on_gpu, moved) = (size.gpu.iter().sum::<u64>(), size.host.min(size.file));
+            match by_part.last_mut() {
+                Some((last, all, all_moved)) if last == part => {
+                    *all += on_gpu;
+                    *all_moved += moved;
+                }
+                _ => by_part.push((*part, on_gpu, moved)),
+            }
+        }
+        Ok(Measured {
+            arch,
+            sizes,
+            by_part,
+            host_bytes: crate::with_adapters(host_bytes, adapters),
+            n_vocab,
+            kv_type,
+        })
+    }
+
+    /// Returns the number of layers, the output counted as one.
+    pub(crate) fn n_layers(&self) -> usize {
+        self.arch.layers.len() + 1
+    }
+
+    /// Returns the sizes of the weights.
+    pub(crate) fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    /// Returns why GPUs compute no layer of the model, if that is so.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        let mut layers = (0..self.arch.layers.len()).map(Part::Layer);
+        let reasons: Option<Vec<&str>> = layers
+            .by_ref()
+            .map(|layer| self.sizes.refusal(layer))
+            .collect();
+        reasons.and_then(|reasons| reasons.first().copied())
+    }
+
+    /// Returns why parts that were meant for GPUs stay with the CPU: one line for each kind of reason.
+    pub(crate) fn reasons(&self, placement: &Placement, split: &[usize]) -> Vec<String> {
+        let first = self.n_layers().saturating_sub(split.iter().sum());
+        let meant = |part: &Part| match part {
+            Part::Layer(layer) | Part::Experts(layer) => *layer >= first,
+            Part::Output => true,
+            Part::Input => false,
+        };
+        let refused = self.sizes.refused.iter().filter(|(part, _)| meant(part));
+        let refused = refused.filter(|(part, _)| placement.of(*part) == At::Host);
+        let mut reasons: Vec<(String, usize)> = Vec::new();
+        for (_, reason) in refused {
+            // The first tensor stands for those of other layers.
+            let same = |(other, _): &&mut (String, usize)| {
+                let kind = |text: &str| text.split_once(" is ").map(|(_, kind)| kind.to_owned());
+                other == reason || kind(other).is_some_and(|of| Some(of) == kind(reason))
+            };
+            match reasons.iter_mut().find(same) {
+                Some((_, n)) => *n += 1,
+                None => reasons.push((reason.clone(), 1)),
+            }
+        }
+        let told = reasons.into_iter();
+        told.map(|(reason, n)| format!("{reason} ({n} layers)"))
+            .collect()
+    }
+
+    /// Returns where parts lie if the last layers are shared out: so many to each GPU, in their order, the output the
+    /// last of all. What no GPU computes stays with the CPU.
+    pub(crate) fn placement(&self, split: &[usize], n_cpu_moe: usize) -> Placement {
+        let mut next = self.n_layers().saturating_sub(split.iter().sum());
+        let shares = split.iter().map(|n| {
+            let first = next;
+            next += n;
+            first..next
+        });
+        self.placed(&shares.collect::<Vec<_>>(), n_cpu_moe)
+    }
+
+    /// As [`Measured::placement`], with the layers of each GPU.
+    fn placed(&self, shares: &[Range<usize>], n_cpu_moe: usize) -> Placement {
+        let n_layers = self.n_layers();
+        let at = |layer: usize| shares.iter().position(|share| share.contains(&layer));
+        let of = |layer: usize, part: Part| match at(layer) {
+            Some(gpu) if self.sizes.refusal(part).is_none() => At::Gpu(gpu),
+            _ => At::Host,
+        };
+        let layers = 0..n_layers - 1;
+        let layers: Vec<At> = layers.map(|idx| of(idx, Part::Layer(idx))).collect();
+        let experts = layers.iter().enumerate();
+        let experts = experts.map(|(idx, layer)| match layer {
+            At::Gpu(_) if idx < n_cpu_moe => At::Host,
+            At::Gpu(_) => of(idx, Part::Experts(idx)),
+            At::Host => At::Host,
+        });
+        Placement {
+            experts: experts.collect(),
+            output: of(n_layers - 1, Part::Output),
+            layers,
+        }
+    }
+
+    /// Returns what a model that lies so takes, on `n_gpus` GPUs.
+    pub(crate) fn plan(&self, placement: &Placement, split: Vec<usize>) -> Plan {
+        let n_gpus = split.len();
+        let mut plan = Plan {
+            n_layers: self.n_layers(),
+            gpu_layers: vec![0; n_gpus],
+            weights: PlacedBytes::host(self.host_bytes),
+            kv_block: PlacedBytes::default(),
+            states: PlacedBytes::default(),
+            activations: PlacedBytes::default(),
+            block_size: BLOCK_SIZE,
+            context_length: self.arch.context_length,
+            split,
+        };
+        let layers = (0..self.arch.layers.len()).map(Part::Layer);
+        for part in layers.chain([Part::Output]) {
+            if let At::Gpu(gpu) = placement.of(part)
+                && let Some(n) = plan.gpu_layers.get_mut(gpu)
+            {
+                *n += 1;
+            }
+        }
+        for (part, on_gpu, moved) in &self.by_part {
+            if let At::Gpu(gpu) = placement.of(*part) {
+                *plan.weights.gpu_mut(gpu) += on_gpu;
+                plan.weights.host = plan.weights.host.saturating_sub(*moved);
+            }
+        }
+        let on_host = PagedKv::new(&self.kv_shapes(placement, At::Host), self.kv_type);
+        plan.kv_block.host = on_host.map_or(0, |kv| kv.block_bytes() as u64);
+        for gpu in 0..n_gpus {
+            let shapes = self.kv_shapes(placement, At::Gpu(gpu));
+            let widths = shapes.iter().map(|(n, dim)| n * dim);
+            let width: usize = widths.sum();
+            // Keys and values, of two bytes each.
+            *plan.kv_block.gpu_mut(gpu) = 2 * 2 * (BLOCK_SIZE * width) as u64;
+        }
+        let state = self.arch.state_ranges().last().map_or(0, |range| range.end);
+        plan.states.host = 4 * state as u64;
+        for gpu in 0..n_gpus {
+            if plan.gpu_layers.get(gpu).is_some_and(|n| *n > 0) {
+                *plan.activations.gpu_mut(gpu) = self.activation_bytes(placement, gpu);
+            }
+        }
+        plan
+    }
+
+    /// Returns where each layer of the KV cache is.
+    pub(crate) fn kv_places(&self, placement: &Placement) -> Vec<At> {
+        let layers = self.arch.layers.iter().enumerate();
+        let storing = layers.filter(|(_, layer)| layer.stores_kv);
+        storing
+            .map(|(idx, _)| placement.of(Part::Layer(idx)))
+            .collect()
+    }
+
+    /// Returns heads and elements of a head of the layers of the KV cache in a place.
+    pub(crate) fn kv_shapes(&self, placement: &Placement, at: At) -> Vec<(usize, usize)> {
+        let shapes = self.arch.kv_shapes().into_iter();
+        let placed = shapes.zip(self.kv_places(placement));
+        let there = placed.filter(|(_, of)| *of == at);
+        there.map(|(shape, _)| shape).collect()
+    }
+
+    /// Returns what the rows of a step take on a GPU at most: some of the widest kind, some of each narrower one, each in
+    /// all the sizes that it was ever needed in.
+    fn activation_bytes(&self, placement: &Placement, gpu: usize) -> u64 {
+        let rows = |n: usize, width: usize| 4 * (n as u64 * width as u64).next_power_of_two();
+        let on_gpu = |part: Part| placement.of(part) == At::Gpu(gpu);
+        let layers = self.arch.layers.iter().enumerate();
+        let layers = layers.filter(|(idx, _)| on_gpu(Part::Layer(*idx)));
+        let layers: Vec<&LayerConfig> = layers.map(|(_, layer)| layer).collect();
+        let widest = |of: fn(&LayerConfig) -> usize| {
+            let widths = layers.iter().map(|layer| of(layer));
+            rows(STEP_ROWS, widths.max().unwrap_or(0))
+        };
+        let hidden = widest(|layer| layer.feed_forward.hidden());
+        let heads = widest(|layer| layer.query_width().max(layer.kv_width()));
+        let stream = rows(STEP_ROWS, self.arch.width);
+        let logits = if on_gpu(Part::Output) {
+            rows(LOGIT_ROWS, self.n_vocab)
+        } else {
+            0
+        };
+        2 * (3 * hidden + 6 * heads + 8 * stream + logits)
+    }
+}
+
+/// Shares the last layers of a model out to GPUs of which each has so many bytes for it: to one where it fits, else to as
+/// few as it fits on, or to all as far as their memory goes where that is wanted.
+///
+/// # Errors
+///
+/// [`LoadError::Gpu`] if GPUs compute no layer of it, or not even the output fits. Where a number of layers is asked for,
+/// it is kept, whatever fits.
+pub(crate) fn share_out(
+    measured: &Measured<'_>,
+    offload: &Offload,
+    free_bytes: &[u64],
+    n_tokens: usize,
+) -> Result<Plan, LoadError> {
+    let n_layers = measured.n_layers();
+    let n_gpus = free_bytes.len();
+    let room = Room {
+        measured,
+        n_cpu_moe: offload.n_cpu_moe,
+        free_bytes,
+        n_tokens,
+    };
+    if let Some(split) = &offload.split {
+        return Ok(room.plan(split));
+    }
+    let wanted = offload.n_layers.map(|n| n.min(n_layers));
+    if let (None, Some(reason)) = (wanted, measured.refusal()) {
+        return Err(LoadError::Gpu(format!("{reason}; {ON_THE_CPU}")));
+    }
+    let range: Range<usize> = match wanted {
+        Some(n) => n..n + 1,
+        None => 1..n_layers + 1,
+    };
+    let main = offload.main_gpu.min(n_gpus.saturating_sub(1));
+    let alone = |gpu: usize, n: usize| {
+        let mut split = vec![0; n_gpus];
+        if let Some(place) = split.get_mut(gpu) {
+            *place = n;
+        }
+        split
+    };
+    for n in range.rev() {
+        let others = (0..n_gpus).filter(|gpu| *gpu != main);
+        let single = [main].into_iter().chain(others);
+        let spread = offload.spread.then(|| room.spread(n));
+        let splits = spread.into_iter();
+        let splits = splits.chain(single.map(|gpu| alone(gpu, n)));
+        let plans = splits.chain(room.filled(n)).map(|split| room.plan(&split));
+        if let Some(plan) = plans.into_iter().find(|plan| room.fits(plan)) {
+            return Ok(plan);
+        }
+        if wanted.is_some() {
+            // It is refused by who knows what others have.
+            return Ok(room.plan(&room.spread(n)));
+        }
+    }
+    let least = room.plan(&alone(main, 1));
+    let free = free_bytes.get(main).copied().unwrap_or(0);
+    Err(too_little(room.needed(&least, main), free))
+}
+
+/// A model and the GPUs it is to find room on.
+struct Room<'a> {
+    measured: &'a Measured<'a>,
+    n_cpu_moe: usize,
+    free_bytes: &'a [u64],
+    n_tokens: usize,
+}
+
+impl Room<'_> {
+    fn plan(&self, split: &[usize]) -> Plan {
+        let placement = self.measured.placement(split, self.n_cpu_moe);
+        self.measured.plan(&placement, split.to_vec())
+    }
+
+    fn needed(&self, plan: &Plan, gpu: usize) -> u64 {
+        plan.needed(self.n_tokens).gpu(gpu)
+    }
+
+    fn fits(&self, plan: &Plan) -> bool {
+        let mut gpus = self.free_bytes.iter().enumerate();
+        gpus.all(|(gpu, free)| self.needed(plan, gpu) <= *free)
+    }
+
+    /// Gives each GPU as large a part of the last `n` layers as its memory is of that of all, as nearly as layers allow.
+    fn spread(&self, n: usize) -> Vec<usize> {
+        let n_layers = self.measured.n_layers();
+        let first = n_layers - n;
+        // What the first of them take together.
+        let sizes: Vec<u128> = (first..=n_layers)
+            .map(|end| {
+                let plan = self.plan_of(0, first..end);
+                // Rows of a step take as much on each GPU.
+                let size = self.needed(&plan, 0) - plan.activations.gpu(0);
+                u128::from(size)
+            })
+            .collect();
+        let total = sizes.last().copied().unwrap_or(0);
+        let all: u128 = self.free_bytes.iter().map(|free| u128::from(*free)).sum();
+        let (mut before, mut taken) = (0, 0_u128);
+        let split = self.free_bytes.iter().map(|free| {
+            taken += u128::from(*free);
+            let target = total * taken / all.max(1);
+            let ends = sizes.iter().enumerate().skip(before);
+            let end = ends.min_by_key(|(_, size)| size.abs_diff(target));
+            let end = end.map_or(before, |(end, _)| end);
+            end - std::mem::replace(&mut before, end)
+        });
+        split.collect()
+    }
+
+    /// Fills one GPU after the other with the last `n` layers; `None` if some are left.
+    fn filled(&self, n: usize) -> Option<Vec<usize>> {
+        let n_layers = self.measured.n_layers();
+        let mut next = n_layers - n;
+        let split = self.free_bytes.iter().enumerate().map(|(gpu, free)| {
+            let first = next;
+            let fits = |end: usize| self.needed(&self.plan_of(gpu, first..end), gpu) <= *free;
+            while next < n_layers && fits(next + 1) {
+                next += 1;
+            }
+            next - first
+        });
+        let split = split.collect();
+        (next == n_layers).then_some(split)
+    }
+
+    /// Returns what these layers alone take on a GPU.
+    fn plan_of(&self, gpu: usize, layers: Range<usize>) -> Plan {
+        let mut shares = vec![0..0; self.free_bytes.len()];
+        if let Some(share) = shares.get_mut(gpu) {
+            *share = layers;
+        }
+        let placement = self.measured.placed(&shares, self.n_cpu_moe);
+        self.measured.plan(&placement, vec![0; shares.len()])
+    }
+}
+
+/// The error of a GPU without memory even for what was decided.
+pub(crate) fn too_little(needed: u64, free: u64) -> LoadError {
+    LoadError::Gpu(format!(
+        "it has {free} bytes of memory free, {needed} are needed; set num_gpu to fewer layers, end what uses the GPU, \
+         or {ON_THE_CPU}"
+    ))
+}
+
+/// Returns why GPUs do not compute a layer, if they do not.
+fn refusal(arch: &ArchConfig, layer: &LayerConfig) -> Option<String> {
+    let reason = match layer.mixer {
+        Mixer::Latent(_) => "latent attention",
+        mixer if mixer.state_len() > 0 => "layers with a recurrent state",
+        _ if layer.chunk.is_some() => "attention in chunks",
+        _ if arch.clamp.is_some() => "bounded queries, keys and values",
+        _ if arch.activation == Activation::Relu => "gates without what is negative",
+        _ if arch.output_gate => "attention with gates",
+        _ if arch.streams.is_some() => "several residual streams",
+        _ if !layer.head_dim.is_multiple_of(2) || layer.head_dim > LARGEST_HEAD => {
+            return Some(format!("attention heads of {} elements", layer.head_dim));
+        }
+        _ => return None,
+    };
+    Some(reason.to_owned())
+}
+
+/// Rows of a step, as the engine makes them.
+const STEP_ROWS: usize = 512;
+/// Rows of a step of which logits are wanted, at most but for tests.
+const LOGIT_ROWS: usize = 64;
