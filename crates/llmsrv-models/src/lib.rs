@@ -202,7 +202,7 @@ pub fn plan(
         return Err(no_encoders(architecture));
     }
     let n_vocab = Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?;
-    let n_vocab = n_vocab.vocab_size();
+    let n_vocab = n_vocab.vocab_size().saturating_sub(arch.n_unwritten);
     let (_, kv_type) = arithmetic(options, &source, &arch)?;
     let files = (&source, &adapters[..]);
     let measured = Measured::new(files, (&arch, n_vocab), kv_type, USUAL_BINDING)?;
