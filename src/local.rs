@@ -225,12 +225,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
                 spread: config.sched_spread,
                 split: None,
             },
-            activation_precision: match config.cpu_arithmetic.as_str() {
-                "fast" => ActivationPrecision::Int8,
-                "fine" => ActivationPrecision::Int16,
-                "exact" => ActivationPrecision::F32,
-                _ => ActivationPrecision::Auto,
-            },
+            activation_precision: activation_precision(config),
             // Each model brings its own.
             projector: None,
             adapters: Vec::new(),
@@ -252,6 +247,16 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
         catalogue: Some(machine::source(threads(config))),
         sees: Some(llmsrv_models::sees),
     })
+}
+
+/// Says how the CPU multiplies.
+pub fn activation_precision(config: &ServerConfig) -> ActivationPrecision {
+    match config.cpu_arithmetic.as_str() {
+        "fast" => ActivationPrecision::Int8,
+        "fine" => ActivationPrecision::Int16,
+        "exact" => ActivationPrecision::F32,
+        _ => ActivationPrecision::Auto,
+    }
 }
 
 /// Says which GPUs models may be loaded to.

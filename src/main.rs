@@ -27,6 +27,7 @@ mod request_log;
 mod run;
 mod steps;
 mod term;
+mod text;
 mod tools;
 mod transfer;
 

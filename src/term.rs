@@ -216,6 +216,11 @@ impl Spinner {
         bar.enable_steady_tick(Duration::from_millis(120));
         Spinner(bar)
     }
+
+    /// Says how far it is.
+    pub fn say(&self, message: String) {
+        self.0.set_message(message);
+    }
 }
 
 impl Drop for Spinner {

@@ -1,7 +1,10 @@
 //! Pulls, pushes and other long work of the server as commands run it: a request, and its steps
 //! shown as they come.
 
-use llmsrv_api::client::{self, Client};
+use llmsrv_api::{
+    client::{self, Client},
+    progress::Progress,
+};
 use llmsrv_store::ModelName;
 use serde_json::Value;
 
@@ -34,20 +37,20 @@ pub async fn run(
     let model = request["model"].as_str();
     let failed = |error| failed(model, error);
     let mut lines = client
-        .stream::<Value>(path, request)
+        .stream::<Progress>(path, request)
         .await
         .map_err(failed)?;
-    let mut last = Value::Null;
+    let mut is_done = false;
     while let Some(line) = lines.next().await {
         let step = line.map_err(|error| {
             shown.stop();
             failed(error)
         })?;
         shown.step(&step)?;
-        last = step;
+        is_done = step.is_success();
     }
     shown.stop();
-    if last["status"] == "success" {
+    if is_done {
         return Ok(());
     }
     Err(Failure::new(

@@ -14,7 +14,10 @@ pub const ABOUT: &str = "Measure how fast models run here\n\n\
     the multipliers, measured between the rounds. Then the time to the first token, loading in a new process, \
     and streaming over HTTP against streaming inside the process.\n\n\
     Other engines can be measured in the same rounds, so that a ratio does not depend on the hour. \
-    --make-model writes models of known shapes with random weights, so that nothing needs to be downloaded.";
+    --make-model writes models of known shapes with random weights, so that nothing needs to be downloaded.\n\n\
+    --perplexity measures how well a model predicts a text instead of how fast it is, and --kl how far it is from \
+    another one, such as the model it was quantised from: both as llama-perplexity defines them, over the second \
+    halves of windows of the text. Lower is better; figures compare only where text and window are the same.";
 
 /// Arguments of `bench`.
 #[derive(Args, Debug)]
@@ -24,7 +27,9 @@ pub const ABOUT: &str = "Measure how fast models run here\n\n\
     llmsrv bench 1b.gguf --pp 512,2048 -d 0,2048 -b 1,2,4,8\n  \
     llmsrv bench 1b.gguf --peer-python venv/bin/python Beside llama.cpp of llama-cpp-python\n  \
     llmsrv bench 1b.gguf --peer 'llama-bench -m {model} -t {threads} -p {pp} -n {tg} -r 1 -o json'\n  \
-    llmsrv bench --limits                              What the machine can do, no model")]
+    llmsrv bench --limits                              What the machine can do, no model\n  \
+    llmsrv bench small.gguf --perplexity text.txt      How well it predicts a text\n  \
+    llmsrv bench small.gguf --perplexity text.txt --kl big.gguf  And what quantising cost")]
 pub struct BenchArgs {
     /// Models, or paths of GGUF files [default: default]
     #[arg(value_name = "MODEL|PATH", add = ArgValueCompleter::new(complete::models_and_files))]
@@ -87,6 +92,25 @@ pub struct BenchArgs {
     /// Measure the limits of the machine and nothing else
     #[arg(long, conflicts_with = "what")]
     pub limits: bool,
+    /// Measure how well the models predict this text (UTF-8, at most 64 MiB), nothing else
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath,
+        conflicts_with_all = ["limits", "make_model"])]
+    pub perplexity: Option<PathBuf>,
+    /// With --perplexity: also how far they are from this model or GGUF file, which has the same vocabulary
+    #[arg(long, value_name = "MODEL|PATH", requires = "perplexity",
+        add = ArgValueCompleter::new(complete::models_and_files))]
+    pub kl: Option<String>,
+    /// With --perplexity: tokens of a window
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        default_value_t = 512,
+        requires = "perplexity"
+    )]
+    pub window: usize,
+    /// With --perplexity: windows to read at most [default: all]
+    #[arg(long, value_name = "COUNT", requires = "perplexity")]
+    pub chunks: Option<usize>,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,

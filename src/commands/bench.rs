@@ -4,6 +4,9 @@ mod child;
 mod http;
 mod make;
 mod print;
+mod quality;
+
+pub use quality::with_hint;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -21,10 +24,11 @@ use crate::{
 };
 
 /// A model to be measured.
-struct Subject {
+pub struct Subject {
     /// As it was typed.
-    name: String,
-    weights: PathBuf,
+    pub name: String,
+    /// The file.
+    pub weights: PathBuf,
     /// Its name in the store, unless a file was typed.
     stored: bool,
 }
@@ -41,6 +45,7 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
         kv_cache_type: context.config().server.kv_cache_type.clone(),
         device: context.config().server.device.clone(),
         gpu: local::gpu(&context.config().server),
+        activation_precision: local::activation_precision(&context.config().server),
         ..LoadOptions::default()
     };
     if let Some(path) = &args.ready {
@@ -52,6 +57,9 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
     if args.limits {
         let limits = llmsrv_bench::limits(threads, args.rounds as usize);
         return print::report(&report(threads, limits, Vec::new()), args);
+    }
+    if let Some(text) = &args.perplexity {
+        return quality::run(context, args, text, load);
     }
     let options = options(args, load)?;
     let subjects = subjects(context, &args.what)?;
@@ -69,7 +77,7 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
 }
 
 /// Shows progress to people who watch, and to nobody else.
-fn steps(quiet: bool) -> term::Steps {
+pub fn steps(quiet: bool) -> term::Steps {
     if quiet || !term::stderr_is_terminal() {
         term::Steps::hidden()
     } else {
@@ -141,7 +149,7 @@ fn options(args: &BenchArgs, load: LoadOptions) -> Result<Options, Failure> {
 }
 
 /// Finds what was typed: files, or models of the store.
-fn subjects(context: &Context, typed: &[String]) -> Result<Vec<Subject>, Failure> {
+pub fn subjects(context: &Context, typed: &[String]) -> Result<Vec<Subject>, Failure> {
     let default = ["default".to_owned()];
     let typed = if typed.is_empty() { &default } else { typed };
     local::check_folder(context, Access::Use)?;
@@ -189,7 +197,7 @@ fn measure(
         };
         let status = format!("{}: {text}", subject.name);
         // Nothing but a broken pipe can happen to a line for people.
-        let _ = steps.step(&serde_json::json!({ "status": status }));
+        let _ = steps.step(&llmsrv_api::progress::Progress::step(status));
     };
     let mut serve = |streamer: llmsrv_bench::Streamer, report: &mut ModelReport| {
         if args.quick {

@@ -1,7 +1,5 @@
 //! `llmsrv search`
 
-use std::sync::{Mutex, PoisonError};
-
 use jiff::Zoned;
 use llmsrv_api::catalogue::CatalogueModel;
 use llmsrv_registry::Registry;
@@ -17,7 +15,7 @@ use crate::{
     local::{self, Prune},
     logging,
     machine::{Machine, READING},
-    term::{self, Steps},
+    term,
 };
 
 /// Lists the models that match, and what each would be like on this machine.
@@ -91,20 +89,14 @@ fn refresh(context: &Context, args: &SearchArgs, host: &str) -> Result<(), Failu
     let mut list = Refreshed::read().unwrap_or_default();
     let store = local::open_store(&config.server, Prune::No)?;
     let registry = Registry::new(local::registry(&config.server)?, store.into());
-    let steps = match args.json || context.global.quiet {
-        true => Steps::hidden(),
-        false => Steps::for_people(),
-    };
-    let steps = Mutex::new(steps);
+    let spinner = (!context.global.quiet).then(|| term::Spinner::start("asking what there is"));
     let report = |done: usize, all: usize| {
-        let mut steps = steps.lock().unwrap_or_else(PoisonError::into_inner);
-        steps.amount(&format!("asking {host}"), done as u64, all as u64);
+        if let Some(spinner) = &spinner {
+            spinner.say(format!("{host}: {done} of {all} models"));
+        }
     };
     let offers = connect::runtime()?.block_on(registry.offers(host, &args.words, false, &report));
-    steps
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner)
-        .stop();
+    drop(spinner);
     let offers = offers.map_err(|error| Failure::new(Code::Failed, error))?;
     if offers.is_empty() {
         let text = format!("{host} offers no model of that name");

@@ -7,7 +7,8 @@ use std::{
 };
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use serde_json::{Value, json};
+use llmsrv_api::progress::Progress;
+use serde_json::json;
 
 use super::{json_line, note, stderr_is_terminal};
 use crate::format;
@@ -43,12 +44,17 @@ impl Steps {
     }
 
     /// Shows a step.
-    pub fn step(&mut self, step: &Value) -> io::Result<()> {
+    pub fn step(&mut self, step: &Progress) -> io::Result<()> {
+        let shown = || Progress {
+            // The bars go to the terminal by themselves.
+            status: super::clean::one_line(&step.status),
+            ..step.clone()
+        };
         match &mut self.0 {
-            Form::Json => return json_line(step),
+            Form::Json => return json_line(&json!(step)),
             Form::Hidden => {}
-            Form::Bars(bars) => bars.step(&Step::of(step)),
-            Form::Lines(lines) => lines.step(&Step::of(step)),
+            Form::Bars(bars) => bars.step(&shown()),
+            Form::Lines(lines) => lines.step(shown()),
         }
         Ok(())
     }
@@ -59,7 +65,12 @@ impl Steps {
         if matches!(self.0, Form::Json) && completed != 0 && completed != total {
             return;
         }
-        let step = json!({ "status": status, "total": total, "completed": completed });
+        let step = Progress {
+            status: status.to_owned(),
+            total,
+            completed,
+            ..Progress::default()
+        };
         // A script that reads no more is told with the next step of the server.
         let _ = self.step(&step);
     }
@@ -72,33 +83,12 @@ impl Steps {
     }
 }
 
-/// What is shown of a step.
-#[derive(Clone, Default, PartialEq)]
-struct Step {
-    status: String,
-    total: u64,
-    completed: u64,
-}
-
-impl Step {
-    fn of(value: &Value) -> Step {
-        let number = |key: &str| value[key].as_u64().unwrap_or(0);
-        let status = value["status"].as_str().unwrap_or_default();
-        Step {
-            // The bars go to the terminal by themselves.
-            status: super::clean::one_line(status),
-            total: number("total"),
-            completed: number("completed"),
-        }
-    }
-}
-
 /// The bar of the present step; those before it are lines above.
 #[derive(Default)]
 struct Bars(Option<(String, ProgressBar)>);
 
 impl Bars {
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &Progress) {
         let same = matches!(&self.0, Some((status, bar))
             if *status == step.status && (step.total == 0 || bar.length().is_some()));
         if !same {
@@ -125,7 +115,7 @@ impl Bars {
     }
 }
 
-fn bar(step: &Step) -> ProgressBar {
+fn bar(step: &Progress) -> ProgressBar {
     let (bar, template) = if step.total == 0 {
         (ProgressBar::new_spinner(), "{msg}")
     } else if super::stderr_width() < WIDE {
@@ -173,14 +163,14 @@ fn rate(completed: u64, before: u64, elapsed: Duration) -> f64 {
 /// For logs: a line when a step begins, when it ends, and now and then in between.
 #[derive(Default)]
 struct Lines {
-    last: Step,
+    last: Progress,
     printed_at: Option<Instant>,
 }
 
 impl Lines {
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: Progress) {
         let begins = step.status != self.last.status;
-        let ends = step.total > 0 && step.completed == step.total && self.last != *step;
+        let ends = step.total > 0 && step.completed == step.total && self.last != step;
         let due = self.printed_at.is_none_or(|at| at.elapsed() > SAY_EVERY);
         if begins || ends || (due && step.total > 0) {
             if step.total > 0 {
@@ -192,7 +182,7 @@ impl Lines {
             }
             self.printed_at = Some(Instant::now());
         }
-        self.last = step.clone();
+        self.last = step;
     }
 }
 

@@ -58,7 +58,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("llmsrv-monitor", &[]),
     ("llmsrv-chat", &["llmsrv-api"]),
     ("llmsrv-store", &["llmsrv-gguf"]),
-    ("llmsrv-registry", &["llmsrv-store", "llmsrv-tls"]),
+    (
+        "llmsrv-registry",
+        &["llmsrv-api", "llmsrv-store", "llmsrv-tls"],
+    ),
     (
         "llmsrv-server",
         &[

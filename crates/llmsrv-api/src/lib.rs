@@ -9,4 +9,5 @@ pub mod lenient;
 pub mod modelfile;
 pub mod native;
 pub mod options;
+pub mod progress;
 pub mod requests;

@@ -3,12 +3,14 @@
 //!
 //! Read in this order: `test` (what is measured), `cost` (the least it can take, from the tensors of
 //! the file), `raw` (the model alone), `serving` (the model behind its engine), `peer` (other
-//! engines), `run` (one round of everything after the other), `report` (what comes of it).
+//! engines), `run` (one round of everything after the other), `report` (what comes of it). `quality` is not about
+//! speed: how well a model predicts a text.
 
 mod cost;
 mod error;
 mod figure;
 mod peer;
+mod quality;
 mod raw;
 mod report;
 mod run;
@@ -19,6 +21,7 @@ pub use cost::Cost;
 pub use error::Error;
 pub use figure::{Figure, median};
 pub use peer::PeerSpec;
+pub use quality::{Divergence, Estimate, Quality, TextOptions, measure, read};
 pub use report::{Limits, ModelReport, PeerFigure, Process, Report, Stream, TestReport};
 pub use run::{Options, Step, bandwidth, bench_model, limits};
 pub use serving::{FirstToken, Streamer};

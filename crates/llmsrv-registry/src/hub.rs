@@ -9,11 +9,12 @@ use std::{
     sync::Arc,
 };
 
+use llmsrv_api::progress::Progress;
 use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName};
 use serde::Deserialize;
 
 use crate::{
-    Error, Inner, Progress, Settings, blocking,
+    Error, Inner, Settings, blocking,
     hosts::Base,
     http::whole,
     session::Session,

@@ -20,7 +20,6 @@ mod http;
 mod hub;
 mod listing;
 mod preview;
-mod progress;
 mod pull;
 mod push;
 mod session;
@@ -32,12 +31,12 @@ mod upload;
 
 use std::sync::Arc;
 
+use llmsrv_api::progress::Progress;
 use llmsrv_store::{Manifest, ModelName, Store};
 
 pub use error::Error;
 pub use listing::Offer;
 pub use preview::Preview;
-pub use progress::Progress;
 pub use settings::{Mirror, Settings, Tuning};
 
 use crate::{auth::Keys, http::Http, shared::Downloads};

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use llmsrv_api::progress::Progress;
 use llmsrv_store::{Error as StoreError, LayerKind, Manifest, ModelName};
 use reqwest::header;
 
 use crate::{
-    Error, Inner, Progress, blocking,
+    Error, Inner, blocking,
     hosts::{self, Base},
     http::{text_header, whole},
     hub,

@@ -2,19 +2,20 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use llmsrv_api::progress::Progress;
 use llmsrv_store::{Layer, Manifest, ModelName};
 use reqwest::header;
 use tokio::sync::watch;
 
 use crate::{
-    Error, Inner, Progress,
+    Error, Inner,
     backoff::Backoff,
     blocking,
     hosts::bases,
     http::refusal,
     hub,
-    progress::REPORT_EVERY,
     session::Session,
+    transfer::{REPORT_EVERY, progress},
     upload::{Upload, exists},
 };
 
@@ -93,12 +94,7 @@ async fn push_layer(
     report: &(dyn Fn(Progress) + Send + Sync),
 ) -> Result<(), Error> {
     let say = |completed| {
-        report(Progress::blob(
-            "pushing",
-            &layer.digest,
-            layer.size,
-            completed,
-        ));
+        report(progress("pushing", &layer.digest, layer.size, completed));
     };
     let (sent, mut watch) = watch::channel(0_u64);
     let upload = Upload {

@@ -2,21 +2,34 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use llmsrv_api::progress::Progress;
 use llmsrv_store::{Digest, Manifest, ModelName};
 use reqwest::{Response, StatusCode, Url, header};
 use serde::de::DeserializeOwned;
 
 use crate::{
-    Error, Inner, Progress,
+    Error, Inner,
     backoff::Backoff,
     blocking,
     download::download,
     hosts::{authority, check_redirect},
     http::{refusal, text_header, whole},
-    progress::REPORT_EVERY,
     session::Session,
     source::Source,
 };
+
+/// How far the transfer of a blob is; `verb` is `pulling` or `pushing`.
+pub(crate) fn progress(verb: &str, digest: &Digest, total: u64, completed: u64) -> Progress {
+    Progress {
+        status: format!("{verb} {}", &digest.hex()[..12]),
+        digest: Some(digest.to_string()),
+        total,
+        completed,
+    }
+}
+
+/// Time between two reports on one blob: about seven a second.
+pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(150);
 
 /// Is told what comes.
 pub(crate) type Report<'a> = &'a (dyn Fn(Progress) + Send + Sync);
@@ -39,12 +52,7 @@ pub(crate) async fn fetch_all(
     check_space(inner, blobs.clone()).await?;
     for blob in &blobs {
         if is_there(inner, *blob).await? {
-            report(Progress::blob(
-                "pulling",
-                &blob.digest,
-                blob.size,
-                blob.size,
-            ));
+            report(progress("pulling", &blob.digest, blob.size, blob.size));
             continue;
         }
         let fetched = fetch(inner, *blob, sources(blob)?, report).await;
@@ -103,12 +111,7 @@ pub(crate) async fn fetch(
             _ => state.completed,
         };
         if reported != Some(completed) {
-            report(Progress::blob(
-                "pulling",
-                &blob.digest,
-                blob.size,
-                completed,
-            ));
+            report(progress("pulling", &blob.digest, blob.size, completed));
             reported = Some(completed);
         }
         if let Some(result) = state.result {

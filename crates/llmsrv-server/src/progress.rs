@@ -12,8 +12,7 @@ use axum::{
 };
 use futures_util::stream;
 use http::header;
-use serde::Serialize;
-use serde_json::{Value, json};
+use llmsrv_api::progress::Progress as Step;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{error::ApiError, respond};
@@ -21,24 +20,22 @@ use crate::{error::ApiError, respond};
 /// Lets work say how far it is. Never waits: what a slow reader has no room for is left out.
 #[derive(Clone)]
 pub(crate) struct Progress {
-    sender: mpsc::Sender<Value>,
+    sender: mpsc::Sender<Step>,
     /// Amounts are told a few times a second.
     next_amount: Option<Instant>,
 }
 
 impl Progress {
     /// Tells a step as it is.
-    pub(crate) fn tell(&self, step: &impl Serialize) {
-        if let Ok(value) = serde_json::to_value(step) {
-            let _ = self.sender.try_send(value);
-        }
+    pub(crate) fn tell(&self, step: Step) {
+        let _ = self.sender.try_send(step);
     }
 
     /// Tells what is done next.
     pub(crate) fn status(&mut self, status: &str) {
         self.next_amount = None;
         // Work whose client has left is ended by the next amount.
-        self.tell(&json!({ "status": status }));
+        self.tell(Step::step(status));
     }
 
     /// Tells how much of it is done; says whether somebody still wants it. The first and the last
@@ -53,11 +50,12 @@ impl Progress {
         let now = Instant::now();
         if completed >= total || self.next_amount.is_none_or(|next| next <= now) {
             self.next_amount = Some(now + BETWEEN_AMOUNTS);
-            let mut line = json!({ "status": status, "digest": digest, "total": total });
-            if completed > 0 {
-                line["completed"] = json!(completed);
-            }
-            self.tell(&line);
+            self.tell(Step {
+                status: status.to_owned(),
+                digest: Some(digest.to_owned()),
+                total,
+                completed,
+            });
         }
         if self.sender.is_closed() {
             ControlFlow::Break(())
@@ -83,12 +81,12 @@ where
     });
     if !streams {
         work.await?;
-        return Ok(respond::json(&success()));
+        return Ok(respond::json(&serde_json::json!(Step::success())));
     }
     let mut task = Task(tokio::spawn(work));
     let first = match receiver.recv().await {
         Some(first) => first,
-        None => task.end().await.map(|()| success())?,
+        None => task.end().await.map(|()| Step::success())?,
     };
     let state = Some((Some(first), receiver, task));
     let lines = stream::unfold(state, async |state| {
@@ -97,16 +95,15 @@ where
             Some(first) => Some(first),
             None => receiver.recv().await,
         };
-        let (value, state) = match said {
-            Some(value) => (value, Some((None, receiver, task))),
+        let (line, state) = match said {
+            Some(step) => (json(&step), Some((None, receiver, task))),
             // The work has let go of its end: it is done.
             None => match task.end().await {
-                Ok(()) => (success(), None),
-                Err(error) => (error.line(), None),
+                Ok(()) => (json(&Step::success()), None),
+                Err(error) => (error.line().to_string(), None),
             },
         };
-        let line = Bytes::from(format!("{value}\n"));
-        Some((Ok::<_, Infallible>(line), state))
+        Some((Ok::<_, Infallible>(Bytes::from(line + "\n")), state))
     });
     let headers = [(header::CONTENT_TYPE, "application/x-ndjson")];
     Ok((headers, Body::from_stream(lines)).into_response())
@@ -141,8 +138,9 @@ fn ended(end: Result<Result<(), ApiError>, tokio::task::JoinError>) -> Result<()
     })
 }
 
-fn success() -> Value {
-    json!({ "status": "success" })
+fn json(step: &Step) -> String {
+    // Texts and numbers cannot fail.
+    serde_json::to_string(step).unwrap_or_default()
 }
 
 /// Lines that wait for a slow reader; some minutes of them.

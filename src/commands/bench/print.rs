@@ -152,7 +152,8 @@ fn rounded(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-fn markdown(header: &[String], rows: &[Vec<String>]) -> String {
+/// Lays out a table for a document.
+pub fn markdown(header: &[String], rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
     let rule: Vec<String> = header.iter().map(|_| "---".to_owned()).collect();
     let mut lines = vec![line(header), line(&rule)];

@@ -35,7 +35,7 @@ async fn a_model_comes_in_parts_and_is_kept_byte_for_byte() {
     assert_eq!(steps, expected);
     let last = reports
         .iter()
-        .rfind(|r| r.digest == Some(model.digest()))
+        .rfind(|r| r.digest == Some(model.digest().to_string()))
         .unwrap();
     assert_eq!((last.total, last.completed), (SIZE, SIZE));
 

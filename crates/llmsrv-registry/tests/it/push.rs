@@ -24,7 +24,7 @@ fn keep(house: &House, fake: &Fake, model: &Model) -> ModelName {
 async fn push(house: &House, name: &ModelName) -> (Result<(), Error>, Vec<String>) {
     let statuses = Mutex::new(Vec::new());
     let report =
-        |progress: llmsrv_registry::Progress| statuses.lock().unwrap().push(progress.status);
+        |progress: llmsrv_api::progress::Progress| statuses.lock().unwrap().push(progress.status);
     let result = house.registry.push(name, false, &report).await;
     let mut statuses = statuses.into_inner().unwrap();
     statuses.dedup();

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use llmsrv_registry::{Error, Progress, Registry, Settings, Tuning};
+use llmsrv_api::progress::Progress;
+use llmsrv_registry::{Error, Registry, Settings, Tuning};
 use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName, OpenOptions, Store};
 
 use crate::fake::Fake;

@@ -1,7 +1,7 @@
 //! Models that come in, go out and are made.
 #![expect(dead_code, reason = "the types are there for their schemas")]
 
-use llmsrv_api::catalogue::Catalogue;
+use llmsrv_api::{catalogue::Catalogue, progress::Progress};
 use serde_json::Value;
 use utoipa::{ToSchema, openapi::HttpMethod};
 
@@ -10,7 +10,7 @@ use super::{JSON, LINES, Row, Schemas, native::Error, refusals};
 /// Returns the endpoints.
 pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
     let error = s.add::<Error>();
-    let progress = s.add::<TransferProgress>();
+    let progress = s.add::<Progress>();
     let account =
         |row: Row, status: u16, why: &str| row.answers(status, why, [(JSON, error.clone())]);
     let work = |row: Row| {
@@ -101,21 +101,6 @@ struct TransferRequest {
     /// Allow a certificate that cannot be verified, or none on this machine's own network.
     insecure: Option<bool>,
     stream: Option<bool>,
-}
-
-/// A line of a long answer.
-#[derive(ToSchema)]
-struct TransferProgress {
-    /// What is being done; `success` at the end.
-    status: Option<String>,
-    /// The file it is done to.
-    digest: Option<String>,
-    /// Size of the file in bytes.
-    total: Option<u64>,
-    /// Bytes that are done.
-    completed: Option<u64>,
-    /// Why it failed; in the last line only.
-    error: Option<String>,
 }
 
 #[derive(ToSchema)]

@@ -16,7 +16,7 @@ pub(super) async fn create(State(app): State<App>, body: Body) -> Result<Respons
     }
     progress::answer(stream, |mut progress| async move {
         if let Some(base) = order.missing_base(&app.store)? {
-            let report = |step| progress.tell(&step);
+            let report = |step| progress.tell(step);
             let pulled = app.registry.pull(base, false, &report).await;
             pulled.map_err(|error| base_not_pulled(base, &error))?;
         }

@@ -27,7 +27,7 @@ pub(super) async fn catalogue(State(app): State<App>) -> Result<Response, ApiErr
 pub(super) async fn pull(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let order = Order::read(&app, body).await?;
     progress::answer(order.streams, |progress| async move {
-        let report = |step| progress.tell(&step);
+        let report = |step| progress.tell(step);
         let pulled = app
             .registry
             .pull(&order.name, order.insecure, &report)
@@ -40,7 +40,7 @@ pub(super) async fn pull(State(app): State<App>, body: Body) -> Result<Response,
 pub(super) async fn push(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let order = Order::read(&app, body).await?;
     progress::answer(order.streams, |progress| async move {
-        let report = |step| progress.tell(&step);
+        let report = |step| progress.tell(step);
         let pushed = app
             .registry
             .push(&order.name, order.insecure, &report)
