@@ -15,7 +15,8 @@ use crate::{
         Temperature,
     },
     linear::{Linear, add_low_rank, linear, linear_ref, linears},
-    ops::{Attention, BidirectionalAttention, DeltaRule, Input, Ops, Part, SelectiveScan},
+    ops::{Attention, BidirectionalAttention, DeltaRule, Input, Ops, SelectiveScan},
+    parts::Part,
     rope::Places,
     routing::Choices,
     weights::{

@@ -3,7 +3,7 @@
 //! [`load`] turns a GGUF file into a [`Model`] for the engine. Read in this
 //! order: `arch` (what distinguishes decoders, as data), `families` (metadata to that data),
 //! `source` and `weights` (checked access to tensors), `decoder` (the one forward pass), `ops`
-//! (what it runs on), `model` (the engine's view). `encoder` has the same parts for models that make
+//! (what it runs on), `placement` (which part of it lies on a GPU), `model` (the engine's view). `encoder` has the same parts for models that make
 //! vectors of texts and nothing else, `vision` for those that make rows of a prompt of images.
 
 #![warn(clippy::missing_errors_doc)]
@@ -18,6 +18,7 @@ mod head;
 mod linear;
 mod model;
 mod ops;
+mod parts;
 mod placement;
 mod rope;
 mod routing;
@@ -49,7 +50,8 @@ use crate::{
         gpu::{GpuOps, ON_THE_CPU},
         split::SplitOps,
     },
-    placement::{At, Measured, share_out},
+    parts::At,
+    placement::{Measured, share_out},
     source::{Source, invalid},
     weights::Weights,
 };

@@ -11,29 +11,13 @@ use llmsrv_gpu::{LARGEST_HEAD, matrix_bytes, pieces, vector_bytes};
 use llmsrv_kernels::PagedKv;
 
 use crate::{
-    adapter::Adapter,
+    adapter::{Adapter, with_adapters},
     arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig, Mixer},
-    ops::{Holder, Part, gpu::ON_THE_CPU},
+    ops::{Holder, gpu::ON_THE_CPU},
+    parts::{At, Part, Placement},
     source::{FileMatrix, Source},
     weights::Weights,
 };
-
-/// Where a part of a model lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
-    /// In the memory of the machine.
-    Host,
-    /// On one of the GPUs.
-    Gpu(usize),
-}
-
-/// Where all parts of a model lie.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Placement {
-    layers: Vec<At>,
-    experts: Vec<At>,
-    output: At,
-}
 
 /// What the weights of a model take, part by part.
 pub(crate) struct Sizes {
@@ -65,25 +49,6 @@ pub(crate) struct Measured<'a> {
     host_bytes: u64,
     n_vocab: usize,
     kv_type: TensorType,
-}
-
-impl Placement {
-    /// Returns where a part lies.
-    pub(crate) fn of(&self, part: Part) -> At {
-        let of = |list: &[At], layer: usize| list.get(layer).copied().unwrap_or(At::Host);
-        match part {
-            Part::Input => of(&self.layers, 0),
-            Part::Layer(layer) => of(&self.layers, layer),
-            Part::Experts(layer) => of(&self.experts, layer),
-            Part::Output => self.output,
-        }
-    }
-
-    /// Returns whether the CPU computes any part.
-    pub(crate) fn uses_host(&self) -> bool {
-        let mut all = self.layers.iter().chain(&self.experts);
-        all.any(|at| *at == At::Host) || self.output == At::Host
-    }
 }
 
 impl Sizes {
@@ -194,7 +159,7 @@ impl<'a> Measured<'a> {
             arch,
             sizes,
             by_part,
-            host_bytes: crate::with_adapters(host_bytes, adapters),
+            host_bytes: with_adapters(host_bytes, adapters),
             n_vocab,
             kv_type,
         })
@@ -276,6 +241,10 @@ impl<'a> Measured<'a> {
             At::Host => At::Host,
         });
         Placement {
+            input: layers.first().map_or(At::Host, |first| match first {
+                At::Gpu(_) => of(0, Part::Input),
+                At::Host => At::Host,
+            }),
             experts: experts.collect(),
             output: of(n_layers - 1, Part::Output),
             layers,

@@ -212,7 +212,7 @@ impl Source {
     /// Returns the number of tokens.
     pub(crate) fn n_tokens(&self) -> usize {
         let tokens = self.file.metadata().strings("tokenizer.ggml.tokens");
-        tokens.map_or(0, |tokens| tokens.len())
+        tokens.map_or(0, llmsrv_gguf::StringArray::len)
     }
 
     /// Returns a list of numbers.

@@ -17,7 +17,8 @@ use crate::{
     arch::{ArchConfig, DeltaNetConfig, ExpertsConfig, LatentConfig, ScanConfig},
     head::Head,
     linear::Linear,
-    ops::{Holder, Part},
+    ops::Holder,
+    parts::Part,
     source::{FileMatrix, Source},
 };
 

@@ -27,9 +27,12 @@ pub(super) fn mllama(source: &Source) -> Result<ArchConfig, LoadError> {
         *looks = true;
     }
     let looks_at_image = |idx: usize| looks.get(idx).copied().unwrap_or(false);
-    let mixer = |idx, _| match looks_at_image(idx) {
-        true => Mixer::None,
-        false => Mixer::Attention,
+    let mixer = |idx, _| {
+        if looks_at_image(idx) {
+            Mixer::None
+        } else {
+            Mixer::Attention
+        }
     };
     let mut arch = base_with(source, RopeStyle::Interleaved, &mixer)?;
     for (idx, layer) in arch.layers.iter_mut().enumerate() {

@@ -16,6 +16,7 @@ pub(crate) use llmsrv_kernels::BidirectionalAttention;
 
 use crate::{
     arch::{Activation, DeltaNetConfig, LayerConfig, ScanConfig},
+    parts::Part,
     rope::{Places, Rope},
     source::FileMatrix,
 };
@@ -37,19 +38,6 @@ pub(crate) trait Holder: Sized {
 
     /// Takes a vector.
     fn vector(&mut self, values: Vec<f32>) -> Result<Self::Vector, ModelError>;
-}
-
-/// A part of a decoder that may lie apart from the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// What comes before the first layer.
-    Input,
-    /// A layer.
-    Layer(usize),
-    /// The experts of a layer, but for what all rows go through.
-    Experts(usize),
-    /// What comes after the last layer.
-    Output,
 }
 
 /// The operations of a decoder, on one device or on several.

@@ -7,15 +7,14 @@ use llmsrv_engine::{BlockId, GpuShare, ModelError, StateId, StepPlan};
 use llmsrv_gpu as gpu;
 
 use super::{
-    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, Part,
-    SelectiveScan,
+    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, SelectiveScan,
     buffers::Buffer,
     cpu::{self, CpuOps},
     gpu::GpuOps,
 };
 use crate::{
     arch::{Activation, LayerConfig},
-    placement::{At, Placement},
+    parts::{At, Part, Placement},
     rope::{Places, Rope},
     source::FileMatrix,
 };

@@ -10,7 +10,8 @@ use crate::{
     arch::{ArchConfig, FeedForwardConfig, Mixer as MixerConfig, NormKind},
     errors::device,
     linear::{Linear, LowRank},
-    ops::{Holder, Part},
+    ops::Holder,
+    parts::Part,
     source::{FileMatrix, Source, invalid},
 };
 

@@ -12,7 +12,8 @@ use crate::{
     arch::{ExpertsInput, FeedForwardConfig, LayerConfig},
     errors::device,
     linear::Linear,
-    ops::{Holder, Part},
+    ops::Holder,
+    parts::Part,
     source::FileMatrix,
 };
 
