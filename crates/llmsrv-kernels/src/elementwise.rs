@@ -56,6 +56,23 @@ pub fn gelu(x: &mut [f32]) {
     tiers::gelu(Tier::best(), x);
 }
 
+/// Replaces each element by its GELU: `x` times the part of a normal distribution below `x`
+/// (<https://arxiv.org/abs/1606.08415>). The error function is that of Abramowitz and Stegun 7.1.26, which is
+/// within 1.5e-7.
+pub fn exact_gelu(x: &mut [f32]) {
+    tiers::exact_gelu(Tier::best(), x);
+}
+
+/// Replaces each element by `x * sigmoid(1.702 x)`.
+pub fn quick_gelu(x: &mut [f32]) {
+    tiers::quick_gelu(Tier::best(), x);
+}
+
+/// Replaces each element by `x * sigmoid(x)`.
+pub fn silu(x: &mut [f32]) {
+    tiers::silu(Tier::best(), x);
+}
+
 /// Returns `1 / (1 + exp(-x))`.
 pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
@@ -64,8 +81,9 @@ pub fn sigmoid(x: f32) -> f32 {
 /// The operations, compiled for a tier.
 mod tiers {
     use super::{
-        RopeStyle, add_scaled_row, clamped_swiglu_row, gelu_mul_row, gelu_row, layer_norm_rows,
-        rms_norm_rows, rotate_row, sigmoid_mul_row, silu_mul_row, tiered,
+        RopeStyle, add_scaled_row, clamped_swiglu_row, exact_gelu_row, gelu_mul_row, gelu_row,
+        layer_norm_rows, quick_gelu_row, rms_norm_rows, rotate_row, sigmoid_mul_row, silu_mul_row,
+        silu_row, tiered,
     };
 
     tiered! {
@@ -93,6 +111,15 @@ mod tiers {
     }
     tiered! {
         pub(super) fn gelu(x: &mut [f32]) = gelu_row;
+    }
+    tiered! {
+        pub(super) fn exact_gelu(x: &mut [f32]) = exact_gelu_row;
+    }
+    tiered! {
+        pub(super) fn quick_gelu(x: &mut [f32]) = quick_gelu_row;
+    }
+    tiered! {
+        pub(super) fn silu(x: &mut [f32]) = silu_row;
     }
     tiered! {
         pub(super) fn rotate(
@@ -174,7 +201,7 @@ fn add_scaled_row<const FUSED: bool>(x: &mut [f32], y: &[f32], scale: f32) {
 )]
 fn silu_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
     for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = silu::<FUSED>(*gate) * up;
+        *gate = silu_of::<FUSED>(*gate) * up;
     }
 }
 
@@ -195,7 +222,7 @@ fn sigmoid_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
     clippy::inline_always,
     reason = "it takes the instructions of its caller"
 )]
-pub(crate) fn silu<const FUSED: bool>(x: f32) -> f32 {
+pub(crate) fn silu_of<const FUSED: bool>(x: f32) -> f32 {
     x / (1.0 + exp::<FUSED>(-x))
 }
 
@@ -230,6 +257,47 @@ fn clamped_swiglu_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
 fn gelu_row<const FUSED: bool>(x: &mut [f32]) {
     for x in x {
         *x = gelu_tanh::<FUSED>(*x);
+    }
+}
+
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn exact_gelu_row<const FUSED: bool>(x: &mut [f32]) {
+    for x in x {
+        let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
+        let t = 1.0 / fma::<FUSED>(OF_ERF[0], z, 1.0);
+        let mut sum = OF_ERF[1];
+        for factor in &OF_ERF[2..] {
+            sum = fma::<FUSED>(sum, t, *factor);
+        }
+        // Half of what is further from the middle than `x`.
+        let beyond = 0.5 * sum * t * exp::<FUSED>(-z * z);
+        *x *= if *x < 0.0 { beyond } else { 1.0 - beyond };
+    }
+}
+
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn quick_gelu_row<const FUSED: bool>(x: &mut [f32]) {
+    for x in x {
+        *x /= 1.0 + exp::<FUSED>(-1.702 * *x);
+    }
+}
+
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "it takes the instructions of its caller"
+)]
+fn silu_row<const FUSED: bool>(x: &mut [f32]) {
+    for x in x {
+        *x = silu_of::<FUSED>(*x);
     }
 }
 
@@ -271,6 +339,15 @@ fn sum(x: &[f32], add: impl Fn(f32, f32) -> f32) -> f32 {
     sums[0]
 }
 
+/// What the error function is made of: first how fast it ends, then a polynomial from its highest power on.
+const OF_ERF: [f32; 6] = [
+    0.327_591_1,
+    1.061_405_4,
+    -1.453_152,
+    1.421_413_7,
+    -0.284_496_74,
+    0.254_829_6,
+];
 /// Bounds what a clamped gate reads.
 const CLAMP: f32 = 7.0;
 /// Lanes of a sum.
@@ -368,11 +445,16 @@ mod tests {
             silu_mul(&mut silu, &up);
             gelu_mul(&mut gated, &up);
             gelu(&mut plain);
+            let (mut quick, mut of_itself) = (x.clone(), x.clone());
+            quick_gelu(&mut quick);
+            super::silu(&mut of_itself);
             for i in 0..24 {
                 let (x, up) = (f64::from(x[i]), f64::from(up[i]));
                 prop_assert!(close(silu[i], x / (1.0 + (-x).exp()) * up));
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
                 prop_assert!(close(plain[i], 0.5 * x * (1.0 + inner.tanh())));
+                prop_assert!(close(quick[i], x / (1.0 + (-1.702 * x).exp())));
+                prop_assert!(close(of_itself[i], x / (1.0 + (-x).exp())));
                 prop_assert!(close(gated[i], 0.5 * x * (1.0 + inner.tanh()) * up));
                 let g = x.min(7.0);
                 let expected = g / (1.0 + (-1.702 * g).exp()) * (up.clamp(-7.0, 7.0) + 1.0);
@@ -400,6 +482,11 @@ mod tests {
             all.extend_from_slice(&out);
             tiers::gelu_mul(tier, &mut out, &up);
             tiers::gelu(tier, &mut out);
+            for function in [tiers::exact_gelu, tiers::quick_gelu, tiers::silu] {
+                let mut x = x.clone();
+                function(tier, &mut x);
+                all.extend_from_slice(&x);
+            }
             for style in [RopeStyle::HalfSplit, RopeStyle::Interleaved] {
                 tiers::rotate(tier, &mut out, 77, style, &x[..38], &up[..38]);
             }
@@ -410,6 +497,36 @@ mod tests {
         let fused = Tier::VECTORS.into_iter().filter(available);
         let results: Vec<_> = fused.map(run).collect();
         assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+    }
+
+    /// By Python's `math.erf`.
+    #[test]
+    fn gelu_itself_is_that_of_the_error_function() {
+        let mut x = [-6.0, -3.0, -1.0, -0.1, 0.0, 0.1, 1.0, 3.0, 6.0, 1e30, -1e30];
+        exact_gelu(&mut x);
+        let expected = [
+            -5.919_526e-9,
+            -4.049_694e-3,
+            -0.158_655_25,
+            -0.046_017_216,
+            0.0,
+            0.053_982_783,
+            0.841_344_75,
+            2.995_950_3,
+            6.0,
+            1e30,
+            0.0,
+        ];
+        for (found, expected) in x.iter().zip(expected) {
+            let off = (found - expected as f32).abs();
+            assert!(
+                off <= 4e-7 * f32::max(1.0, expected.abs()),
+                "{found} {expected}"
+            );
+        }
+        let mut odd = [f32::NAN];
+        exact_gelu(&mut odd);
+        assert!(odd[0].is_nan());
     }
 
     #[test]

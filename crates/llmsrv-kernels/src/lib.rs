@@ -32,8 +32,8 @@ pub use attention::{Attention, Query, attend};
 pub use bidirectional::{BidirectionalAttention, attend_bidirectional};
 pub use dot::{dot, dot_at};
 pub use elementwise::{
-    RopeStyle, add_scaled, clamped_swiglu, gelu, gelu_mul, layer_norm, rms_norm, rotate, sigmoid,
-    sigmoid_mul, silu_mul,
+    RopeStyle, add_scaled, clamped_swiglu, exact_gelu, gelu, gelu_mul, layer_norm, quick_gelu,
+    rms_norm, rotate, sigmoid, sigmoid_mul, silu, silu_mul,
 };
 pub use error::Error;
 pub use instructions::Instructions;

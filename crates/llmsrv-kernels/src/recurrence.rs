@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::{
     Error, Pool, Tier,
-    elementwise::silu,
+    elementwise::silu_of,
     exp::exp,
     pool::Parts,
     tier::{fma, tiered},
@@ -376,7 +376,7 @@ fn conv_row_body<const FUSED: bool>(
     }
     if conv.silu {
         for out in out {
-            *out = silu::<FUSED>(*out);
+            *out = silu_of::<FUSED>(*out);
         }
     }
 }

@@ -374,6 +374,10 @@ pub(crate) enum Activation {
     Silu,
     /// The tanh approximation of GELU.
     Gelu,
+    /// GELU itself.
+    ExactGelu,
+    /// `x * sigmoid(1.702 x)`.
+    QuickGelu,
     /// `x * sigmoid(1.702 x)` of a gate of at most 7; it multiplies one more than an up of -7 to 7.
     ClampedSwiglu,
     /// `x`, or 0 where that is negative.

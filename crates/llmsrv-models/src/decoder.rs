@@ -356,7 +356,7 @@ fn attention<O: Ops>(
         gate,
         mut stored,
     } = project(ops, arch.norm_eps, input, weights)?;
-    if let Some(bound) = arch.clamp {
+    if let Some(bound) = arch.clamp.map(|bound| [-bound, bound]) {
         query = ops.clamp(query, bound)?;
         stored = match stored {
             Some((key, value)) => Some((ops.clamp(key, bound)?, ops.clamp(value, bound)?)),
@@ -393,7 +393,12 @@ fn attention<O: Ops>(
                 slopes: None,
                 reach: config.window,
             };
-            let attended = ops.attend_bidirectional(&query, &key, &value, plan, &attention)?;
+            let spans = plan
+                .spans
+                .iter()
+                .map(|span| (span.rows.clone(), span.rows.clone()));
+            let spans: Vec<_> = spans.collect();
+            let attended = ops.attend_bidirectional(&query, &key, &value, &spans, &attention)?;
             return Ok(Some(attended));
         }
         Some((key, value)) => ops.append_kv(config, key, angles, &value, plan)?,

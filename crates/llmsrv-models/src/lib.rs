@@ -107,7 +107,9 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
                 return Err(no_encoders(architecture));
             }
             Device::Cpu => {
-                let ops = CpuOps::without_cache(options.n_threads)
+                // Vectors are compared with those of other engines and days.
+                let precision = ActivationPrecision::Int16;
+                let ops = CpuOps::without_cache(options.n_threads, precision)
                     .map_err(|error| LoadError::Unsupported(error.to_string()))?;
                 Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)
             }
@@ -128,7 +130,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let n_vocab = n_logits(&tokenizer, &arch);
     let chosen = device(options)?;
     let (activation_precision, kv_type) = arithmetic(options, &source, &arch)?;
-    let vision = vision(options, &source, &arch, candle::Device::Cpu)?;
+    let vision = vision(options, &source, &arch)?;
 
     let model = match chosen {
         Device::Cpu => {
@@ -238,7 +240,7 @@ pub fn load_companions(path: &Path, options: &LoadOptions) -> Result<Companions,
         None
     } else {
         let arch = families::read(architecture, &source)?;
-        vision(options, &source, &arch, candle::Device::Cpu)?
+        vision(options, &source, &arch)?
     };
     Ok(Companions { tokenizer, vision })
 }
@@ -257,13 +259,12 @@ pub fn sees(path: &Path) -> bool {
     source.has_key(VISION) && vision::is_within(&source)
 }
 
-/// Loads the encoder for images, if the model has one. With one that is not known the model is still
-/// good for text.
+/// Loads the encoder for images, if the model has one, for the CPU. With one that is not known the model is
+/// still good for text.
 fn vision(
     options: &LoadOptions,
     source: &Source,
     arch: &ArchConfig,
-    device: candle::Device,
 ) -> Result<Option<Arc<dyn Vision>>, LoadError> {
     let (file, location) = match &options.projector {
         Some(path) => {
@@ -278,7 +279,18 @@ fn vision(
         }
     };
     let from = (location, source.architecture());
-    match vision::load(file, from, arch, device, options.n_threads) {
+    let loaded = match device(options)? {
+        Device::Candle => {
+            let ops = CandleOps::without_cache(candle::Device::Cpu);
+            vision::load(file, from, arch, ops)
+        }
+        Device::Cpu | Device::Gpu => {
+            let ops = CpuOps::for_images(options.n_threads, options.activation_precision)
+                .map_err(|error| LoadError::Unsupported(error.to_string()))?;
+            vision::load(file, from, arch, ops)
+        }
+    };
+    match loaded {
         Ok(vision) => Ok(Some(vision)),
         Err(LoadError::Unsupported(reason)) => {
             warn!(reason, "the model cannot read images here");

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::HashSet, ops::Range, sync::Arc};
 
 use llmsrv_engine::LoadError;
-use llmsrv_gguf::{GgufFile, TensorInfo, TensorType};
+use llmsrv_gguf::{GgufFile, StringArray, TensorInfo, TensorType};
 
 /// A model file of one architecture.
 pub(crate) struct Source {
@@ -212,7 +212,7 @@ impl Source {
     /// Returns the number of tokens.
     pub(crate) fn n_tokens(&self) -> usize {
         let tokens = self.file.metadata().strings("tokenizer.ggml.tokens");
-        tokens.map_or(0, llmsrv_gguf::StringArray::len)
+        tokens.map_or(0, StringArray::len)
     }
 
     /// Returns a list of numbers.
@@ -553,6 +553,15 @@ impl FileMatrix {
         }
     }
 
+    /// Returns all values, row by row.
+    pub(crate) fn values(&self) -> Vec<f32> {
+        let mut values = vec![0.0; self.n_rows * self.n_cols];
+        for (idx, row) in values.chunks_exact_mut(self.n_cols.max(1)).enumerate() {
+            self.read_row(idx, row);
+        }
+        values
+    }
+
     /// Returns a copy with rows and columns exchanged: in f32 as in f32, else in f16.
     pub(crate) fn transposed(&self) -> Result<FileMatrix, LoadError> {
         let (n_rows, n_cols) = (self.n_rows, self.n_cols);
@@ -568,16 +577,27 @@ impl FileMatrix {
             TensorType::F32 => TensorType::F32,
             _ => TensorType::F16,
         };
+        self.of_values(&values, n_cols, dtype)
+    }
+
+    /// Returns a matrix of values that were made of these, in `n_rows` rows, stored as `dtype`, whose blocks
+    /// are single elements.
+    pub(crate) fn of_values(
+        &self,
+        values: &[f32],
+        n_rows: usize,
+        dtype: TensorType,
+    ) -> Result<FileMatrix, LoadError> {
         let mut bytes = vec![0; values.len() * dtype.block_bytes()];
-        llmsrv_kernels::quantize(dtype, &values, &mut bytes)
+        llmsrv_kernels::quantize(dtype, values, &mut bytes)
             .map_err(|error| invalid(format!("tensor {}: {error}", self.tensor.name)))?;
         let mut tensor = TensorInfo::clone(&self.tensor);
         tensor.dtype = dtype;
         Ok(FileMatrix {
             file: self.file.clone(),
             tensor: Arc::new(tensor),
-            n_rows: n_cols,
-            n_cols: n_rows,
+            n_rows,
+            n_cols: values.len() / n_rows.max(1),
             range: 0..bytes.len(),
             extra_bytes: bytes.len().saturating_sub(self.bytes().len()),
             gathered: Some(bytes.into()),

@@ -3,7 +3,7 @@
 
 use crate::{
     Instructions,
-    elementwise::{gelu_tanh, silu},
+    elementwise::{gelu_tanh, silu_of},
     tier::{SCALAR_IS_FUSED, fma},
 };
 
@@ -79,7 +79,7 @@ unsafe fn finish<const FUSED: bool>(row_panel: RowPanel<'_>) {
             match gate {
                 Gate::Silu => {
                     for (result, gate) in pairs {
-                        *result *= silu::<FUSED>(*gate);
+                        *result *= silu_of::<FUSED>(*gate);
                     }
                 }
                 Gate::Gelu => {

@@ -9,7 +9,7 @@ use super::{
     weights::{EncoderWeights, Network, Norm, Plain, RowPart},
 };
 use crate::{
-    arch::ExpertsConfig,
+    arch::{Activation, ExpertsConfig},
     linear::linear,
     ops::{BidirectionalAttention, Input, Ops},
     rope::Places,
@@ -43,6 +43,11 @@ pub(crate) fn forward<O: Ops>(
         reach: None,
     };
 
+    let spans = plan
+        .spans
+        .iter()
+        .map(|span| (span.rows.clone(), span.rows.clone()));
+    let spans: Vec<_> = spans.collect();
     // [n, w]
     let mut x = ops.embed(&weights.tokens, &plan.tokens, 1.0)?;
     x = add_row_parts(ops, x, &weights.token_parts, &plan.tokens)?;
@@ -72,7 +77,7 @@ pub(crate) fn forward<O: Ops>(
             query = ops.rotate(query, angles, config.head_dim)?;
             key = ops.rotate(key, angles, config.head_dim)?;
         }
-        let mut attended = ops.attend_bidirectional(&query, &key, &value, plan, &attention)?;
+        let mut attended = ops.attend_bidirectional(&query, &key, &value, &spans, &attention)?;
         drop((query, key, value));
         // After the last meeting of rows only the wanted ones matter.
         let is_last = idx + 1 == weights.layers.len();
@@ -141,7 +146,7 @@ fn norm<O: Ops>(
 
 fn plain<O: Ops>(ops: &mut O, x: &O::Tensor, network: &Plain<O>) -> Result<O::Tensor, ModelError> {
     let hidden = linear(ops, x, &network.up)?;
-    let hidden = ops.gelu(hidden)?;
+    let hidden = ops.activate(hidden, Activation::Gelu)?;
     linear(ops, &hidden, &network.down)
 }
 

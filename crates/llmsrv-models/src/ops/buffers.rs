@@ -40,6 +40,12 @@ impl Buffers {
         }
     }
 
+    /// Gives back the memory of idle buffers.
+    pub(crate) fn release(&self) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.clear();
+    }
+
     #[cfg(test)]
     fn capacities(&self) -> Vec<usize> {
         let idle = self.idle.lock().unwrap();
@@ -66,22 +72,6 @@ impl Buffer {
     /// Returns all elements, row by row.
     pub(crate) fn values_mut(&mut self) -> &mut [f32] {
         &mut self.values
-    }
-
-    /// Replaces each two rows by their sum.
-    pub(crate) fn add_pairs(&mut self) {
-        let n_rows = self.n_rows() / 2;
-        for row in 0..n_rows {
-            let (done, pair) = self.values.split_at_mut(2 * row * self.width);
-            let (first, second) = pair.split_at_mut(self.width);
-            for (first, second) in first.iter_mut().zip(second) {
-                *first += *second;
-            }
-            if row > 0 {
-                done[row * self.width..][..self.width].copy_from_slice(first);
-            }
-        }
-        self.values.truncate(n_rows * self.width);
     }
 
     /// Returns one row; empty if there is no such row.
@@ -117,16 +107,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_of_rows_become_one() {
-        let buffers = Buffers::default();
-        let mut x = buffers.take(6, 2);
-        x.values_mut()
-            .copy_from_slice(&[1., 2., 10., 20., 3., 4., 30., 40., 5., 6., 50., 60.]);
-        x.add_pairs();
-        assert_eq!(x.values(), [11., 22., 33., 44., 55., 66.]);
-    }
-
-    #[test]
     fn memory_is_used_again() {
         let buffers = Buffers::default();
         let step = || {
@@ -144,6 +124,8 @@ mod tests {
             buffers.capacities().iter().sum::<usize>(),
             warm.iter().sum::<usize>()
         );
+        buffers.release();
+        assert!(buffers.capacities().is_empty());
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! On the CPU all weights are unpacked by candle and every operation is the textbook one, which makes
 //! this the second opinion in tests. On a GPU quantised weights stay quantised.
 
+use std::ops::Range;
+
 pub(crate) use candle_core::Device;
 use candle_core::{
     D, DType, Module, Tensor,
@@ -11,7 +13,7 @@ use candle_core::{
 use llmsrv_engine::{BlockId, ModelError, Span, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 
-use super::{Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan};
+use super::{Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan, no_gate};
 use crate::{
     arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig},
     rope::{Places, Rope, RopeStyle},
@@ -636,74 +638,95 @@ impl Ops for CandleOps {
         query: &Tensor,
         key: &Tensor,
         value: &Tensor,
-        plan: &StepPlan,
+        spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
     ) -> Result<Tensor, ModelError> {
-        let parts = plan.spans.iter().map(|span| {
-            let (first, n) = (span.rows.start, span.rows.len());
-            let (n_heads, n_kv_heads, dim) =
-                (attention.n_heads, attention.n_kv_heads, attention.head_dim);
-            let group = n_heads / n_kv_heads;
-            // [heads, rows, elements]
-            let heads = |x: &Tensor, n_heads: usize| {
-                x.narrow(0, first, n)?
-                    .reshape((n, n_heads, dim))?
-                    .transpose(0, 1)?
-                    .contiguous()
-            };
-            let of_keys = |x: &Tensor| {
-                heads(x, n_kv_heads)?
-                    .unsqueeze(1)?
-                    .broadcast_as((n_kv_heads, group, n, dim))?
-                    .contiguous()?
-                    .reshape((n_heads, n, dim))
-            };
-            let scores = heads(query, n_heads)?.matmul(&of_keys(key)?.t()?)?;
-            let mut scores = (scores * f64::from(attention.scale))?;
-            if let Some(reach) = attention.reach {
-                let mask = (0..n * n).map(|i| {
-                    if (i / n).abs_diff(i % n) > reach {
-                        f32::NEG_INFINITY
-                    } else {
-                        0.0
-                    }
-                });
-                let mask = Tensor::from_vec(mask.collect(), (1, n, n), &self.device)?;
-                scores = scores.broadcast_add(&mask)?;
-            }
-            if let Some(slopes) = attention.slopes {
-                let distance = |i: usize| (i / n).abs_diff(i % n) as f32;
-                let bias = slopes
-                    .iter()
-                    .flat_map(|slope| (0..n * n).map(move |i| -slope * distance(i)));
-                let shape = (n_heads, n, n);
-                scores = (scores + Tensor::from_vec(bias.collect(), shape, &self.device)?)?;
-            }
-            let exp = scores
-                .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
-                .exp()?;
-            exp.broadcast_div(&exp.sum_keepdim(D::Minus1)?)?
-                .matmul(&of_keys(value)?)?
+        let (n_heads, n_kv_heads, dim) =
+            (attention.n_heads, attention.n_kv_heads, attention.head_dim);
+        let group = n_heads / n_kv_heads;
+        // [heads, rows, elements]
+        let heads = |x: &Tensor, rows: &Range<usize>, n_heads: usize| {
+            x.narrow(0, rows.start, rows.len())?
+                .reshape((rows.len(), n_heads, dim))?
                 .transpose(0, 1)?
+                .contiguous()
+        };
+        let of_keys = |x: &Tensor, rows: &Range<usize>| {
+            heads(x, rows, n_kv_heads)?
+                .unsqueeze(1)?
+                .broadcast_as((n_kv_heads, group, rows.len(), dim))?
                 .contiguous()?
-                .reshape((n, n_heads * dim))
-        });
-        let parts = parts.collect::<candle_core::Result<Vec<_>>>();
-        parts
-            .and_then(|parts| Tensor::cat(&parts, 0))
-            .map_err(failed)
+                .reshape((n_heads, rows.len(), dim))
+        };
+        let mut parts = Vec::new();
+        for (queries, keys) in spans {
+            let attended = || {
+                let key = of_keys(key, keys)?.t()?;
+                let value = of_keys(value, keys)?;
+                let mut parts = Vec::new();
+                // Some at a time, which bounds memory.
+                for first in queries.clone().step_by(ROWS_AT_ONCE) {
+                    let rows = first..queries.end.min(first + ROWS_AT_ONCE);
+                    let scores = heads(query, &rows, n_heads)?.matmul(&key)?;
+                    let mut scores = (scores * f64::from(attention.scale))?;
+                    let shape = (rows.len(), keys.len());
+                    let distances = || {
+                        let all = rows
+                            .clone()
+                            .flat_map(|row| keys.clone().map(move |key| row.abs_diff(key)));
+                        all.collect::<Vec<usize>>()
+                    };
+                    if let Some(reach) = attention.reach {
+                        let mask = distances().into_iter().map(|distance| match distance {
+                            far if far > reach => f32::NEG_INFINITY,
+                            _ => 0.0,
+                        });
+                        let mask = Tensor::from_vec(mask.collect(), shape, &self.device)?;
+                        scores = scores.broadcast_add(&mask.unsqueeze(0)?)?;
+                    }
+                    if let Some(slopes) = attention.slopes {
+                        let all = distances();
+                        let bias = slopes.iter().flat_map(|slope| {
+                            all.iter().map(move |distance| -slope * *distance as f32)
+                        });
+                        let shape = (n_heads, shape.0, shape.1);
+                        scores = (scores + Tensor::from_vec(bias.collect(), shape, &self.device)?)?;
+                    }
+                    let exp = scores
+                        .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
+                        .exp()?;
+                    let attended = exp
+                        .broadcast_div(&exp.sum_keepdim(D::Minus1)?)?
+                        .matmul(&value)?
+                        .transpose(0, 1)?
+                        .contiguous()?
+                        .reshape((rows.len(), n_heads * dim))?;
+                    parts.push(attended);
+                }
+                Tensor::cat(&parts, 0)
+            };
+            parts.push(attended().map_err(failed)?);
+        }
+        Tensor::cat(&parts, 0).map_err(failed)
     }
 
-    fn gelu(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
-        x.gelu().map_err(failed)
+    fn activate(&mut self, x: Tensor, activation: Activation) -> Result<Tensor, ModelError> {
+        match activation {
+            Activation::Gelu => x.gelu(),
+            Activation::ExactGelu => x.gelu_erf(),
+            Activation::QuickGelu => quick_gelu(&x),
+            Activation::Silu => x.silu(),
+            Activation::ReluSquared => x.relu().and_then(|x| x.sqr()),
+            Activation::ClampedSwiglu
+            | Activation::Relu
+            | Activation::Sigmoid
+            | Activation::Identity => return Err(no_gate()),
+        }
+        .map_err(failed)
     }
 
-    fn relu_squared(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
-        x.relu().and_then(|x| x.sqr()).map_err(failed)
-    }
-
-    fn clamp(&mut self, x: Tensor, bound: f32) -> Result<Tensor, ModelError> {
-        x.clamp(-bound, bound).map_err(failed)
+    fn clamp(&mut self, x: Tensor, [least, most]: [f32; 2]) -> Result<Tensor, ModelError> {
+        x.clamp(least, most).map_err(failed)
     }
 
     fn tanh(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
@@ -719,6 +742,8 @@ impl Ops for CandleOps {
         let active = match activation {
             Activation::Silu => gate.silu().and_then(|active| active * up),
             Activation::Gelu => gate.gelu().and_then(|active| active * up),
+            Activation::ExactGelu => gate.gelu_erf().and_then(|active| active * up),
+            Activation::QuickGelu => quick_gelu(&gate).and_then(|active| active * up),
             Activation::ClampedSwiglu => clamped_swiglu(&gate, up),
             Activation::Relu => gate.relu().and_then(|x| x.mul(up)),
             Activation::ReluSquared => gate.relu().and_then(|x| x.sqr()?.mul(up)),
@@ -772,6 +797,11 @@ impl Ops for CandleOps {
         peaks().map_err(failed)
     }
 
+    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Tensor, ModelError> {
+        let shape = (values.len() / width.max(1), width);
+        Tensor::from_slice(values, shape, &self.device).map_err(failed)
+    }
+
     fn zeros(&mut self, like: &Tensor) -> Result<Tensor, ModelError> {
         like.zeros_like().map_err(failed)
     }
@@ -812,6 +842,10 @@ impl Ops for CandleOps {
         out.copy_from_slice(&values);
         Ok(())
     }
+}
+
+fn quick_gelu(x: &Tensor) -> candle_core::Result<Tensor> {
+    x / ((x * -1.702)?.exp()? + 1.0)?
 }
 
 fn sigmoid(x: &Tensor) -> candle_core::Result<Tensor> {
@@ -965,6 +999,9 @@ fn block_type(dtype: TensorType) -> Option<GgmlDType> {
         _ => return None,
     })
 }
+
+/// Queries whose scores are there together.
+const ROWS_AT_ONCE: usize = 256;
 
 fn failed(error: candle_core::Error) -> ModelError {
     ModelError::Compute(error.to_string())

@@ -13,6 +13,7 @@ use llmsrv_kernels::{
 use super::{
     Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, SelectiveScan,
     buffers::{Buffer, Buffers},
+    no_gate,
     states::States,
 };
 use crate::{
@@ -28,10 +29,20 @@ pub(crate) struct CpuOps {
     states: States,
     pool: Pool,
     activation_precision: ActivationPrecision,
+    /// What could be computed in f32 with weights of 16 bits is computed in BF16.
+    in_bf16: bool,
     arena: Arena,
     extra_weight_bytes: u64,
     /// Activations as packed weights want them, one for each kind; kept for their memory.
     inputs: [Activations; 4],
+    /// Keys and values of rows that are attended to and not kept; kept for its memory.
+    passing: Option<Passing>,
+}
+
+/// Keys and values of one attention, and the heads and elements of a head that they have.
+struct Passing {
+    shape: (usize, usize),
+    kv: PagedKv,
 }
 
 /// A weight matrix, in the form that its type is multiplied in.
@@ -84,15 +95,36 @@ impl CpuOps {
         ))
     }
 
-    /// Prepares for a model without KV cache. Vectors are compared with those of other engines and days,
-    /// so they are computed finely.
-    pub(crate) fn without_cache(n_threads: usize) -> Result<CpuOps, ModelError> {
+    /// Prepares for a model without KV cache.
+    pub(crate) fn without_cache(
+        n_threads: usize,
+        activation_precision: ActivationPrecision,
+    ) -> Result<CpuOps, ModelError> {
         let kv = PagedKv::new(&[], TensorType::F32).map_err(failed)?;
         Ok(CpuOps::with_cache(
             (kv, States::new(Vec::new())),
             n_threads,
-            ActivationPrecision::Int16,
+            activation_precision,
         ))
+    }
+
+    /// Prepares for an encoder of images. Unless all is to be exact, or `fine`, numbers with a floating point
+    /// meet in BF16, in which most published encoders are trained: activations, weights of F16, keys and values.
+    /// Weights of whole numbers meet activations of 16 bits, or of 8 if it is to be fast.
+    pub(crate) fn for_images(
+        n_threads: usize,
+        chosen: ActivationPrecision,
+    ) -> Result<CpuOps, ModelError> {
+        let precision = match chosen {
+            ActivationPrecision::Auto => ActivationPrecision::Int16,
+            chosen => chosen,
+        };
+        let mut ops = CpuOps::without_cache(n_threads, precision)?;
+        ops.in_bf16 = matches!(
+            chosen,
+            ActivationPrecision::Auto | ActivationPrecision::Int8
+        );
+        Ok(ops)
     }
 
     fn with_cache(
@@ -106,9 +138,11 @@ impl CpuOps {
             states,
             pool: Pool::new(n_threads),
             activation_precision,
+            in_bf16: false,
             arena: Arena::default(),
             extra_weight_bytes: 0,
             inputs: Default::default(),
+            passing: None,
         }
     }
 
@@ -142,8 +176,10 @@ impl CpuOps {
     }
 
     fn n_parts_of(&self, kind: ActivationFormat) -> usize {
-        match self.activation_precision {
-            ActivationPrecision::Int16 if kind != ActivationFormat::F32 => 2,
+        match (self.activation_precision, kind) {
+            (_, ActivationFormat::F32) => 1,
+            (_, ActivationFormat::Bf16) if self.in_bf16 => 1,
+            (ActivationPrecision::Int16, _) => 2,
             _ => 1,
         }
     }
@@ -194,6 +230,115 @@ impl CpuOps {
         kernels::grouped_gemm(Instructions::best(), products, &self.pool).map_err(failed)
     }
 
+    /// Packs a matrix rounded to BF16.
+    fn rounded(&mut self, source: &FileMatrix) -> Result<Packed, kernels::Error> {
+        let ty = TensorType::BF16;
+        let row_bytes = source.n_cols * ty.block_bytes();
+        let mut bytes = vec![0; source.n_rows * row_bytes];
+        let of_rows = (CHUNK_ELEMENTS / source.n_cols.max(1)).max(1) * row_bytes;
+        self.pool
+            .for_each_chunk_mut(&mut bytes, of_rows, true, |idx, bytes| {
+                let first = idx * of_rows / row_bytes.max(1);
+                let mut values = vec![0.0; source.n_cols];
+                for (row, bytes) in (first..).zip(bytes.chunks_exact_mut(row_bytes.max(1))) {
+                    source.read_row(row, &mut values);
+                    // The type and both lengths are right.
+                    let _ = kernels::quantize(ty, &values, bytes);
+                }
+            });
+        let rounded = Weight {
+            ty,
+            rows: source.n_rows,
+            cols: source.n_cols,
+            bytes: &bytes,
+        };
+        Packed::new(&rounded, &mut self.arena, &self.pool)
+    }
+
+    /// Returns the sum of each two rows.
+    fn sum_of_pairs(&self, x: &Buffer) -> Buffer {
+        let mut sums = self.buffers.take(x.n_rows() / 2, x.width());
+        let width = x.width().max(1);
+        self.in_rows(&mut sums, |at, rows| {
+            for (row, sum) in (at.start / width..).zip(rows.chunks_exact_mut(width)) {
+                let pair = x.row(2 * row).iter().zip(x.row(2 * row + 1));
+                for (sum, (first, second)) in sum.iter_mut().zip(pair) {
+                    *sum = first + second;
+                }
+            }
+        });
+        sums
+    }
+
+    /// Attends from the queries of each span to all keys of it, as to a cache that is emptied behind it.
+    fn attend_passing(
+        &mut self,
+        query: &Buffer,
+        (key, value): (&Buffer, &Buffer),
+        spans: &[(Range<usize>, Range<usize>)],
+        attention: &BidirectionalAttention<'_>,
+    ) -> Result<Buffer, ModelError> {
+        let mut out = self.buffers.take(query.n_rows(), query.width());
+        let shape = (attention.n_kv_heads, attention.head_dim);
+        let kv_type = if self.in_bf16 {
+            TensorType::BF16
+        } else {
+            TensorType::F32
+        };
+        let mut passing = match self.passing.take() {
+            Some(passing) if passing.shape == shape => passing,
+            _ => Passing {
+                shape,
+                kv: PagedKv::new(&[shape], kv_type).map_err(failed)?,
+            },
+        };
+        let mut n_blocks = 0;
+        let blocks = spans.iter().map(|(_, keys)| {
+            let first = n_blocks;
+            n_blocks += keys.len().div_ceil(BLOCK_SIZE) as u32;
+            (first..n_blocks).collect()
+        });
+        let blocks: Vec<Vec<u32>> = blocks.collect();
+        let reserved = passing.kv.reserve(n_blocks as usize);
+        reserved.map_err(|_| ModelError::OutOfMemory(n_blocks as usize))?;
+        let slots = spans.iter().zip(&blocks).flat_map(|((_, keys), blocks)| {
+            (0..keys.len()).map(|position| Slot {
+                block: blocks[position / BLOCK_SIZE],
+                slot: position % BLOCK_SIZE,
+            })
+        });
+        let slots: Vec<Slot> = slots.collect();
+        let (key, value) = (key.values(), value.values());
+        let kv = &mut passing.kv;
+        kv.append(0, &slots, key, value, None, &self.pool)
+            .map_err(failed)?;
+        let rows = spans
+            .iter()
+            .zip(&blocks)
+            .flat_map(|((queries, keys), blocks)| {
+                let end = keys.len();
+                queries.clone().map(move |_| Query {
+                    position: 0,
+                    end,
+                    blocks,
+                })
+            });
+        let rows: Vec<Query<'_>> = rows.collect();
+        let of_kernel = kernels::Attention {
+            n_heads: attention.n_heads,
+            n_kv_heads: attention.n_kv_heads,
+            head_dim: attention.head_dim,
+            scale: attention.scale,
+            softcap: None,
+            window: None,
+            sinks: None,
+        };
+        let (query, result) = (query.values(), out.values_mut());
+        kernels::attend(kv, 0, query, &rows, &of_kernel, result, &self.pool).map_err(failed)?;
+        self.passing = Some(passing);
+        Ok(out)
+    }
+
     /// Calls `work` with whole rows of `x` and where they lie in it, on all threads if they are many.
     fn in_rows(&self, x: &mut Buffer, work: impl Fn(Range<usize>, &mut [f32]) + Sync) {
         let width = x.width().max(1);
@@ -218,6 +363,11 @@ impl Holder for CpuOps {
             return Ok(Matrix::File(source));
         }
         source.expect(true);
+        if self.in_bf16 && source.dtype() == TensorType::F16 {
+            let rounded = self.rounded(&source).map_err(failed)?;
+            source.expect(false);
+            return Ok(Matrix::Packed(rounded, 1.0));
+        }
         let packed = Packed::new(&weight(&source), &mut self.arena, &self.pool).map_err(failed)?;
         source.expect(false);
         let extra = packed.bytes().saturating_sub(source.file_bytes());
@@ -418,7 +568,7 @@ impl Ops for CpuOps {
                 continue;
             }
             if self.n_parts(matrix) == 2 {
-                result.add_pairs();
+                *result = self.sum_of_pairs(result);
             }
             let scale = matrix.scale();
             if scale != 1.0 {
@@ -478,6 +628,8 @@ impl Ops for CpuOps {
             | Activation::Relu
             | Activation::ReluSquared
             | Activation::Sigmoid
+            | Activation::ExactGelu
+            | Activation::QuickGelu
             | Activation::Identity => None,
         };
         let weights = match (self.plain(gate.0), self.plain(up.0), gate.1) {
@@ -696,11 +848,14 @@ impl Ops for CpuOps {
         query: &Buffer,
         key: &Buffer,
         value: &Buffer,
-        plan: &StepPlan,
+        spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
     ) -> Result<Buffer, ModelError> {
+        if attention.slopes.is_none() && attention.reach.is_none() {
+            return self.attend_passing(query, (key, value), spans, attention);
+        }
         let mut out = self.buffers.take(query.n_rows(), query.width());
-        let sequences: Vec<_> = plan.spans.iter().map(|span| span.rows.clone()).collect();
+        let sequences: Vec<_> = spans.iter().map(|(rows, _)| rows.clone()).collect();
         kernels::attend_bidirectional(
             query.values(),
             key.values(),
@@ -714,24 +869,31 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn gelu(&mut self, mut x: Buffer) -> Result<Buffer, ModelError> {
-        self.in_rows(&mut x, |_, x| kernels::gelu(x));
+    fn activate(&mut self, mut x: Buffer, activation: Activation) -> Result<Buffer, ModelError> {
+        let function: fn(&mut [f32]) = match activation {
+            Activation::Gelu => kernels::gelu,
+            Activation::ExactGelu => kernels::exact_gelu,
+            Activation::QuickGelu => kernels::quick_gelu,
+            Activation::Silu => kernels::silu,
+            Activation::ReluSquared => |x| {
+                for value in x {
+                    *value = value.max(0.0) * value.max(0.0);
+                }
+            },
+            Activation::ClampedSwiglu
+            | Activation::Relu
+            | Activation::Sigmoid
+            | Activation::Identity => return Err(no_gate()),
+        };
+        self.in_rows(&mut x, |_, x| function(x));
         Ok(x)
     }
 
-    fn relu_squared(&mut self, mut x: Buffer) -> Result<Buffer, ModelError> {
+    fn clamp(&mut self, mut x: Buffer, [least, most]: [f32; 2]) -> Result<Buffer, ModelError> {
         self.in_rows(&mut x, |_, x| {
             for value in x {
-                *value = value.max(0.0) * value.max(0.0);
-            }
-        });
-        Ok(x)
-    }
-
-    fn clamp(&mut self, mut x: Buffer, bound: f32) -> Result<Buffer, ModelError> {
-        self.in_rows(&mut x, |_, x| {
-            for value in x {
-                *value = value.clamp(-bound, bound);
+                // Bounds of a file may be no numbers, which `clamp` would panic at.
+                *value = value.max(least).min(most);
             }
         });
         Ok(x)
@@ -756,11 +918,15 @@ impl Ops for CpuOps {
             Activation::Gelu => kernels::gelu_mul(gate, &up[at]),
             Activation::ClampedSwiglu => kernels::clamped_swiglu(gate, &up[at]),
             Activation::Sigmoid => kernels::sigmoid_mul(gate, &up[at]),
-            Activation::Identity => {
-                for (gate, up) in gate.iter_mut().zip(&up[at]) {
-                    *gate *= up;
-                }
+            Activation::ExactGelu => {
+                kernels::exact_gelu(gate);
+                multiply(gate, &up[at]);
             }
+            Activation::QuickGelu => {
+                kernels::quick_gelu(gate);
+                multiply(gate, &up[at]);
+            }
+            Activation::Identity => multiply(gate, &up[at]),
             Activation::Relu => {
                 for (gate, up) in gate.iter_mut().zip(&up[at]) {
                     *gate = gate.max(0.0) * up;
@@ -802,12 +968,13 @@ impl Ops for CpuOps {
 
     fn scale_columns(&mut self, x: &Buffer, factors: &Vec<f32>) -> Result<Buffer, ModelError> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
-        for row in 0..x.n_rows() {
-            let columns = x.row(row).iter().zip(factors);
-            for (out, (x, factor)) in out.row_mut(row).iter_mut().zip(columns) {
+        let x = x.values();
+        self.in_rows(&mut out, |at, out| {
+            let columns = x[at].iter().zip(factors.iter().cycle());
+            for (out, (x, factor)) in out.iter_mut().zip(columns) {
                 *out = x * factor;
             }
-        }
+        });
         Ok(out)
     }
 
@@ -842,6 +1009,11 @@ impl Ops for CpuOps {
             }
         });
         Ok(x)
+    }
+
+    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Buffer, ModelError> {
+        let x = self.buffers.take(values.len() / width.max(1), width);
+        self.scatter_rows(x, 0, values)
     }
 
     fn zeros(&mut self, like: &Buffer) -> Result<Buffer, ModelError> {
@@ -895,6 +1067,18 @@ impl Ops for CpuOps {
         }
         out.copy_from_slice(x.values());
         Ok(())
+    }
+
+    fn release_memory(&mut self) {
+        self.buffers.release();
+        self.inputs = Default::default();
+        self.passing = None;
+    }
+}
+
+fn multiply(x: &mut [f32], y: &[f32]) {
+    for (x, y) in x.iter_mut().zip(y) {
+        *x *= y;
     }
 }
 

@@ -1,6 +1,8 @@
 //! The decoder's operations on a GPU, through Vulkan: every operation is recorded, and runs when a result is read or
 //! the step ends. Rows of the embedding table are looked up on the host.
 
+use std::ops::Range;
+
 use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
@@ -8,7 +10,7 @@ use llmsrv_gpu::{
     Tensor, Vector,
 };
 
-use super::{Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan};
+use super::{Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan, no_gate};
 use crate::{
     arch::{Activation, BLOCK_SIZE, LayerConfig},
     errors::lost,
@@ -434,7 +436,7 @@ impl Ops for GpuOps {
         _query: &Tensor,
         _key: &Tensor,
         _value: &Tensor,
-        _plan: &StepPlan,
+        _spans: &[(Range<usize>, Range<usize>)],
         _attention: &BidirectionalAttention<'_>,
     ) -> Result<Tensor, ModelError> {
         Err(ModelError::Compute(
@@ -442,19 +444,23 @@ impl Ops for GpuOps {
         ))
     }
 
-    fn gelu(&mut self, mut x: Tensor) -> Result<Tensor, ModelError> {
-        self.gpu.activate(&mut x, Function::Gelu).map_err(failed)?;
+    fn activate(&mut self, mut x: Tensor, activation: Activation) -> Result<Tensor, ModelError> {
+        let function = match activation {
+            Activation::Gelu => Function::Gelu,
+            Activation::ReluSquared => Function::ReluSquared,
+            Activation::ExactGelu
+            | Activation::QuickGelu
+            | Activation::Silu
+            | Activation::ClampedSwiglu
+            | Activation::Relu
+            | Activation::Sigmoid
+            | Activation::Identity => return Err(no_gate()),
+        };
+        self.gpu.activate(&mut x, function).map_err(failed)?;
         Ok(x)
     }
 
-    fn relu_squared(&mut self, mut x: Tensor) -> Result<Tensor, ModelError> {
-        self.gpu
-            .activate(&mut x, Function::ReluSquared)
-            .map_err(failed)?;
-        Ok(x)
-    }
-
-    fn clamp(&mut self, _x: Tensor, _bound: f32) -> Result<Tensor, ModelError> {
+    fn clamp(&mut self, _x: Tensor, _bounds: [f32; 2]) -> Result<Tensor, ModelError> {
         Err(ModelError::Compute(
             "values are not bounded on a GPU".into(),
         ))
@@ -477,7 +483,7 @@ impl Ops for GpuOps {
             Activation::Gelu => Function::Gelu,
             Activation::ClampedSwiglu => Function::ClampedSwiglu,
             Activation::ReluSquared => Function::ReluSquared,
-            Activation::Relu => {
+            Activation::Relu | Activation::ExactGelu | Activation::QuickGelu => {
                 let message = "gates of this kind are not computed on a GPU";
                 return Err(ModelError::Compute(message.into()));
             }
@@ -500,6 +506,11 @@ impl Ops for GpuOps {
     fn sigmoid_gate(&mut self, mut x: Tensor, gate: &Tensor) -> Result<Tensor, ModelError> {
         self.gpu.sigmoid_gate(&mut x, gate).map_err(failed)?;
         Ok(x)
+    }
+
+    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Tensor, ModelError> {
+        let x = self.gpu.zeros(values.len() / width.max(1), width);
+        self.scatter_rows(x.map_err(failed)?, 0, values)
     }
 
     fn zeros(&mut self, like: &Tensor) -> Result<Tensor, ModelError> {

@@ -11,6 +11,8 @@ pub(crate) mod gpu;
 pub(crate) mod split;
 mod states;
 
+use std::ops::Range;
+
 use llmsrv_engine::{BlockId, GpuShare, ModelError, StateId, StepPlan};
 pub(crate) use llmsrv_kernels::BidirectionalAttention;
 
@@ -268,43 +270,27 @@ pub(crate) trait Ops: Holder + Send {
         plan: &StepPlan,
     ) -> Result<Self::Tensor, ModelError>;
 
-    /// Attends from every row of a span to every row of it; nothing is stored.
+    /// Attends from the queries of each span to all keys of it; nothing is stored. A span is the rows of
+    /// `query` and those of `key` and `value`; together they are all rows, in order. With a reach or slopes
+    /// both are the same rows.
     fn attend_bidirectional(
         &mut self,
         query: &Self::Tensor,
         key: &Self::Tensor,
         value: &Self::Tensor,
-        plan: &StepPlan,
+        spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
     ) -> Result<Self::Tensor, ModelError>;
-
-    /// Computes the GELU of each element (tanh approximation).
-    fn gelu(&mut self, x: Self::Tensor) -> Result<Self::Tensor, ModelError>;
 
     /// Computes a function of each element that needs no second factor.
     fn activate(
         &mut self,
         x: Self::Tensor,
         activation: Activation,
-    ) -> Result<Self::Tensor, ModelError> {
-        match activation {
-            Activation::Gelu => self.gelu(x),
-            Activation::ReluSquared => self.relu_squared(x),
-            Activation::Silu
-            | Activation::ClampedSwiglu
-            | Activation::Relu
-            | Activation::Sigmoid
-            | Activation::Identity => Err(ModelError::Compute(
-                "a gate without what it multiplies".into(),
-            )),
-        }
-    }
+    ) -> Result<Self::Tensor, ModelError>;
 
-    /// Computes the square of each element, or 0 where that is negative.
-    fn relu_squared(&mut self, x: Self::Tensor) -> Result<Self::Tensor, ModelError>;
-
-    /// Brings each element to at most `bound` from 0.
-    fn clamp(&mut self, x: Self::Tensor, bound: f32) -> Result<Self::Tensor, ModelError>;
+    /// Brings each element between the two bounds.
+    fn clamp(&mut self, x: Self::Tensor, bounds: [f32; 2]) -> Result<Self::Tensor, ModelError>;
 
     /// Computes the hyperbolic tangent of each element.
     fn tanh(&mut self, x: Self::Tensor) -> Result<Self::Tensor, ModelError>;
@@ -354,6 +340,9 @@ pub(crate) trait Ops: Holder + Send {
     /// replaces what is then negative by 0.
     fn peaks(&mut self, x: Self::Tensor, deviations: f32) -> Result<Self::Tensor, ModelError>;
 
+    /// Makes rows of `width` elements of plain numbers, which are whole rows.
+    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Self::Tensor, ModelError>;
+
     /// Makes rows of zeros, as many and as long as those of `like`.
     fn zeros(&mut self, like: &Self::Tensor) -> Result<Self::Tensor, ModelError>;
 
@@ -384,6 +373,14 @@ pub(crate) trait Ops: Holder + Send {
 
     /// Copies all elements to `out`, which has exactly as many.
     fn read(&mut self, x: &Self::Tensor, out: &mut [f32]) -> Result<(), ModelError>;
+
+    /// Gives back memory that is kept for the next step.
+    fn release_memory(&mut self) {}
+}
+
+/// The error of a function that only a gate has.
+fn no_gate() -> ModelError {
+    ModelError::Compute("a gate without what it multiplies".into())
 }
 
 /// Rows that are multiplied with matrices, perhaps computed on the way there.

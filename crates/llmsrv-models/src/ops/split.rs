@@ -1,7 +1,7 @@
 //! The decoder's operations on the CPU and on GPUs, where a model lies on both: an operation runs where its weights (or
 //! its keys and values) are, one without weights where its rows are. Rows that are elsewhere are brought there.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use llmsrv_engine::{BlockId, GpuShare, ModelError, StateId, StepPlan};
 use llmsrv_gpu as gpu;
@@ -693,26 +693,26 @@ impl Ops for SplitOps {
         query: &Tensor,
         key: &Tensor,
         value: &Tensor,
-        plan: &StepPlan,
+        spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
     ) -> Result<Tensor, ModelError> {
         let (key, value) = (self.on_host(key)?, self.on_host(value)?);
         self.host_only(query, |cpu, query| {
-            cpu.attend_bidirectional(query, &key, &value, plan, attention)
+            cpu.attend_bidirectional(query, &key, &value, spans, attention)
         })
     }
 
-    fn gelu(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
-        self.with(x, CpuOps::gelu, GpuOps::gelu)
+    fn activate(&mut self, x: Tensor, activation: Activation) -> Result<Tensor, ModelError> {
+        self.with(
+            x,
+            |cpu, x| cpu.activate(x, activation),
+            |gpu, x| gpu.activate(x, activation),
+        )
     }
 
-    fn relu_squared(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
-        self.with(x, CpuOps::relu_squared, GpuOps::relu_squared)
-    }
-
-    fn clamp(&mut self, x: Tensor, bound: f32) -> Result<Tensor, ModelError> {
+    fn clamp(&mut self, x: Tensor, bounds: [f32; 2]) -> Result<Tensor, ModelError> {
         let x = self.bring_to_host(x)?;
-        self.cpu.clamp(x, bound).map(Placed::Host)
+        self.cpu.clamp(x, bounds).map(Placed::Host)
     }
 
     fn tanh(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
@@ -770,6 +770,10 @@ impl Ops for SplitOps {
     fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {
         let x = self.bring_to_host(x)?;
         self.cpu.peaks(x, deviations).map(Placed::Host)
+    }
+
+    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Tensor, ModelError> {
+        self.cpu.plain_rows(values, width).map(Placed::Host)
     }
 
     fn zeros(&mut self, like: &Tensor) -> Result<Tensor, ModelError> {

@@ -7,7 +7,7 @@ use super::{
     tiling::Tiling,
 };
 use crate::{
-    arch::NormKind,
+    arch::{Activation, NormKind},
     source::{Source, invalid},
 };
 
@@ -171,19 +171,6 @@ pub(super) struct Windows {
     pub side: usize,
     /// Whether each layer has them; in others every patch sees all.
     pub layers: Vec<bool>,
-}
-
-/// A non-linear function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Activation {
-    /// The tanh approximation of GELU.
-    Gelu,
-    /// GELU itself.
-    ExactGelu,
-    /// `x * sigmoid(1.702 x)`.
-    QuickGelu,
-    /// `x * sigmoid(x)`.
-    Silu,
 }
 
 const KINDS: [(&str, Kind); 13] = [

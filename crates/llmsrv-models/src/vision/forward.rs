@@ -1,386 +1,650 @@
 //! The forward pass of an encoder, top to bottom: a vision transformer
 //! (<https://arxiv.org/abs/2010.11929>) and its projector.
 //!
+//! Products, norms, attention and activations are operations of [`Ops`]. What only moves rows (squares of
+//! patches side by side, the order of lines) or averages them is done on plain rows between them.
+//!
 //! Shapes in comments: `n` patches (and perhaps the class), `w` width of a row.
 
-use std::ops::Range;
+use std::{iter::repeat_n, ops::Range};
 
-use candle_core::{D, Device, Result, Tensor};
-use rayon::{ThreadPool, prelude::*};
+use llmsrv_engine::{ActivationPrecision, LoadError, ModelError, StepPlan};
 
 use super::{
-    config::{Activation, Config, Pairs, Turn},
+    config::{Config, Pairs, Turn},
     tiling::Tiling,
     weights::{
-        Layer, Linear, MERGER_EPS, Merger, Norm, Positions, Projector, RESAMPLER_HEAD, Weights,
+        Layer, Linear, MERGER_EPS, Merger, Norm, Positions, Projector, RESAMPLER_HEAD, Resampler,
+        Weights,
     },
 };
-use crate::arch::NormKind;
+use crate::{
+    arch::{Activation, NormKind},
+    errors::device,
+    ops::{BidirectionalAttention, Input, Ops, cpu::CpuOps},
+    rope::{Places, Rope, RopeStyle},
+    source::Source,
+};
 
-/// A loaded encoder.
-pub(super) struct Encoder {
-    pub config: Config,
-    pub weights: Weights,
-    pub device: Device,
-    /// The threads of candle's arithmetic, which is parallel by rayon.
-    pub pool: ThreadPool,
+/// An encoder whose weights are read when the first image comes: texts need neither the time nor the memory.
+pub(super) struct Encoder<O: Ops> {
+    config: Config,
+    source: Source,
+    out_width: usize,
+    ops: O,
+    weights: Option<Weights<O>>,
 }
 
-impl Encoder {
-    /// Computes the rows of an image from its patches, `[n_rows * out_width]`.
-    pub(super) fn encode(&self, patches: Vec<f32>, tiling: &Tiling) -> Result<Vec<f32>> {
-        self.pool.install(|| {
-            let (x, further) = self.transform(patches, tiling)?;
-            let mut parts = vec![self.project(&x, tiling)?];
-            for rows in &further {
-                parts.push(self.in_order(rows, tiling)?);
-            }
-            let rows = self.in_lines(&Tensor::cat(&parts, 1)?, tiling)?;
-            rows.flatten_all()?.to_vec1()
+impl<O: Ops> Encoder<O> {
+    /// Prepares an encoder; a row of its projector has `out_width` elements.
+    ///
+    /// # Errors
+    /// As [`Weights::load`].
+    pub(super) fn new(
+        source: Source,
+        config: Config,
+        out_width: usize,
+        ops: O,
+    ) -> Result<Encoder<O>, LoadError> {
+        // Exact arithmetic leaves all matrices in the file, so this checks them and takes no memory.
+        let mut checking = CpuOps::without_cache(1, ActivationPrecision::F32).map_err(device)?;
+        Weights::load(&source, &config, out_width, &mut checking)?;
+        Ok(Encoder {
+            config,
+            source,
+            out_width,
+            ops,
+            weights: None,
         })
     }
 
-    /// Runs all layers; returns the patches, and further elements of the rows by layers on the way.
-    fn transform(&self, patches: Vec<f32>, tiling: &Tiling) -> Result<(Tensor, Vec<Tensor>)> {
+    /// Gives back memory that is kept for the next view.
+    pub(super) fn release_memory(&mut self) {
+        self.ops.release_memory();
+    }
+
+    /// Computes the rows of an image from its patches, `[n_rows * out_width]`.
+    pub(super) fn encode(
+        &mut self,
+        patches: &[f32],
+        tiling: &Tiling,
+    ) -> Result<Vec<f32>, ModelError> {
         let Encoder {
             config,
+            source,
+            out_width,
+            ops,
             weights,
-            device,
-            ..
         } = self;
+        let weights = match weights {
+            Some(weights) => weights,
+            none => {
+                let loaded = Weights::load(source, config, *out_width, ops);
+                none.insert(loaded.map_err(|error| ModelError::Compute(error.to_string()))?)
+            }
+        };
+        let mut pass = Pass {
+            config,
+            weights,
+            ops,
+            tiling,
+        };
+        let (x, further) = pass.transform(patches)?;
+        let mut parts = vec![pass.project(x)?];
+        for rows in &further {
+            parts.push(pass.in_order(rows));
+        }
+        let rows = Rows::side_by_side(&parts);
+        Ok(pass.in_lines(rows).values)
+    }
+}
+
+/// Rows as plain numbers.
+struct Rows {
+    values: Vec<f32>,
+    width: usize,
+}
+
+impl Rows {
+    fn n(&self) -> usize {
+        self.values.len() / self.width.max(1)
+    }
+
+    fn row(&self, row: usize) -> &[f32] {
+        let start = row * self.width;
+        let row = self.values.get(start..start + self.width);
+        row.unwrap_or_default()
+    }
+
+    /// Makes a row of each `n` rows that follow each other.
+    fn joined(self, n: usize) -> Rows {
+        Rows {
+            width: self.width * n,
+            values: self.values,
+        }
+    }
+
+    fn side_by_side(parts: &[Rows]) -> Rows {
+        let n = parts.first().map_or(0, Rows::n);
+        let rows = (0..n).flat_map(|row| parts.iter().flat_map(move |part| part.row(row)));
+        Rows {
+            values: rows.copied().collect(),
+            width: parts.iter().map(|part| part.width).sum(),
+        }
+    }
+}
+
+/// One view on its way.
+struct Pass<'a, O: Ops> {
+    config: &'a Config,
+    weights: &'a Weights<O>,
+    ops: &'a mut O,
+    tiling: &'a Tiling,
+}
+
+impl<O: Ops> Pass<'_, O> {
+    /// Runs all layers; returns the patches, and further elements of the rows by layers on the way.
+    fn transform(&mut self, patches: &[f32]) -> Result<(O::Tensor, Vec<Rows>), ModelError> {
+        let (config, weights, tiling) = (self.config, self.weights, self.tiling);
         let n_patches = tiling.patches.len();
-        let shape = (n_patches, 3 * config.patch_size.pow(2));
-        let patches = Tensor::from_vec(patches, shape, device)?;
-        let norms = weights.patch_norms.as_ref();
-        let patch_norm = |x: Tensor, idx: usize| match norms {
-            Some(norms) => normed(&x, &norms[idx], NormKind::Layer, PATCH_NORM_EPS),
+        let mut x = self.ops.plain_rows(patches, 3 * config.patch_size.pow(2))?;
+        let mut patch_norms = weights.patch_norms.iter().flatten();
+        let mut patch_norm = |pass: &mut Self, x: O::Tensor| match patch_norms.next() {
+            Some(weights) => pass.normed(&x, weights, NormKind::Layer, PATCH_NORM_EPS),
             None => Ok(x),
         };
-        let mut x = linear(&patch_norm(patches, 0)?, &weights.patch)?; // [n, w]
-        x = patch_norm(x, 1)?;
-        match &weights.positions {
-            Positions::No => {}
-            Positions::Nearest { table, side } => {
-                let (lines, columns) = (tiling.sides.height, tiling.sides.width);
-                let nearest = |at: usize, n: usize| at * side / n.max(1);
-                let rows = tiling.patches.iter().map(|&(line, column)| {
-                    (nearest(line, lines) * side + nearest(column, columns)) as u32
-                });
-                let rows = Tensor::from_vec(rows.collect(), n_patches, device)?;
-                x = (x + table.index_select(&rows, 0)?)?;
-            }
-            Positions::Stretched { table, side } => x = (x + stretched(table, *side, tiling)?)?,
-            Positions::ByAxis { columns, lines } => {
-                let places = tiling.patches.iter();
-                let (line, column): (Vec<u32>, Vec<u32>) =
-                    places.map(|(y, x)| (*y as u32, *x as u32)).unzip();
-                let rows = |table: &Tensor, at: Vec<u32>| {
-                    table.index_select(&Tensor::from_vec(at, n_patches, device)?, 0)
-                };
-                x = ((x + rows(columns, column)?)? + rows(lines, line)?)?;
-            }
-        }
-        x = patch_norm(x, 2)?;
+        x = patch_norm(self, x)?;
+        x = self.linear(x, &weights.patch)?; // [n, w]
+        x = patch_norm(self, x)?;
+        x = self.with_positions(x)?;
+        x = patch_norm(self, x)?;
+        let n_before = usize::from(weights.class.is_some());
         if let Some(class) = &weights.class {
-            x = Tensor::cat(&[&class.unsqueeze(0)?, &x], 0)?;
+            let mut all = class.clone();
+            all.resize((n_before + n_patches) * config.width, 0.0);
+            let all = self.ops.plain_rows(&all, config.width)?;
+            let places: Vec<u32> = (n_before as u32..).take(n_patches).collect();
+            x = self.ops.add_to_rows(all, &places, &x)?;
         }
         if let Some(weights) = &weights.pre_norm {
-            x = norm(&x, weights, config)?;
+            x = self.norm(&x, weights)?;
         }
-        let head_dim = config.width / config.n_heads;
-        let rotation = config
-            .turn
-            .map(|turn| Rotation::new(turn, head_dim, tiling, weights.class.is_some(), device));
-        let rotation = rotation.transpose()?;
-        let whole = 0..x.dim(0)?;
+        let angles = match config.turn {
+            Some(turn) => {
+                let rope = rope(turn, config.width / config.n_heads);
+                let places = places(turn, tiling, n_before);
+                Some(self.ops.angles(&rope, Places::of(&places))?)
+            }
+            None => None,
+        };
+        let all = 0..n_before + n_patches;
+        let whole = [(all.clone(), all)];
+        let windows = tiling.windows.iter();
+        let windows: Vec<_> = windows.map(|rows| (rows.clone(), rows.clone())).collect();
         let mut further = Vec::new();
         for (idx, layer) in weights.layers.iter().enumerate() {
-            let windows = match &config.windows {
-                Some(windows) if windows.layers.get(idx) == Some(&true) => &tiling.windows[..],
-                _ => std::slice::from_ref(&whole),
+            let spans = match &config.windows {
+                Some(windows_of) if windows_of.layers.get(idx) == Some(&true) => &windows[..],
+                _ => &whole,
             };
-            let input = norm(&x, &layer.attention_norm, config)?;
-            let mut attended = self.attention(&input, layer, rotation.as_ref(), windows)?;
-            if let Some(weights) = &layer.attention_post_norm {
-                attended = norm(&attended, weights, config)?;
-            }
-            if let Some(scale) = &layer.attention_scale {
-                attended = attended.broadcast_mul(scale)?;
-            }
-            x = (x + attended)?;
-            let input = norm(&x, &layer.feed_forward_norm, config)?;
-            let mut hidden = linear(&input, &layer.up)?;
-            hidden = match &layer.gate {
-                Some(gate) => (activate(&linear(&input, gate)?, config.activation)? * hidden)?,
-                None => activate(&hidden, config.activation)?,
-            };
-            let mut delta = linear(&hidden, &layer.down)?;
-            if let Some(weights) = &layer.feed_forward_post_norm {
-                delta = norm(&delta, weights, config)?;
-            }
-            if let Some(scale) = &layer.feed_forward_scale {
-                delta = delta.broadcast_mul(scale)?;
-            }
-            x = (x + delta)?;
+            let attended = self.attention(&x, layer, angles.as_ref(), spans)?;
+            let post_norm = layer.attention_post_norm.as_ref();
+            let scale = layer.attention_scale.as_ref();
+            x = self.residual(x, attended, &layer.output, post_norm, scale)?;
+            let hidden = self.hidden(&x, layer)?;
+            let post_norm = layer.feed_forward_post_norm.as_ref();
+            let scale = layer.feed_forward_scale.as_ref();
+            x = self.residual(x, hidden, &layer.down, post_norm, scale)?;
             if let Some(merger) = &layer.deepstack {
-                further.push(self.merged(&x, merger)?);
+                let rows = self.take(&x, config.width)?;
+                further.push(self.merged(rows, merger)?);
             }
         }
         if let Some(weights) = &weights.post_norm {
-            x = norm(&x, weights, config)?;
+            x = self.norm(&x, weights)?;
         }
         // The class has done its work.
-        let n_before = usize::from(weights.class.is_some());
-        Ok((x.narrow(0, n_before, n_patches)?, further))
-    }
-
-    /// Lets every row attend to all rows of its window.
-    fn attention(
-        &self,
-        x: &Tensor,
-        layer: &Layer,
-        rotation: Option<&Rotation>,
-        windows: &[Range<usize>],
-    ) -> Result<Tensor> {
-        let n_heads = self.config.n_heads;
-        let (n, width) = x.dims2()?;
-        let head_dim = width / n_heads;
-        let heads = |weights: &Linear, weights_of_norm: Option<&Norm>| -> Result<Tensor> {
-            let mut heads = linear(x, weights)?;
-            // Of all heads together.
-            let is_whole = |norm: &&Norm| norm.weight.elem_count() == width;
-            if let Some(weights) = weights_of_norm.filter(is_whole) {
-                heads = norm(&heads, weights, &self.config)?;
-            }
-            heads = heads.reshape((n, n_heads, head_dim))?;
-            if let Some(weights) = weights_of_norm.filter(|norm| !is_whole(norm)) {
-                heads = norm(&heads, weights, &self.config)?;
-            }
-            heads.transpose(0, 1)?.contiguous() // [heads, n, head_dim]
-        };
-        let rotated = |heads: Tensor| match rotation {
-            Some(rotation) => rotation.turn(&heads),
-            None => Ok(heads),
-        };
-        let query = heads(&layer.query, layer.query_norm.as_ref())?;
-        let query = (rotated(query)? * self.config.scale)?;
-        let key = heads(&layer.key, layer.key_norm.as_ref())?;
-        let key = rotated(key)?.transpose(1, 2)?;
-        let mut value = heads(&layer.value, None)?;
-        if self.config.value_norm {
-            value = over_root_mean_square(&value, self.config.eps)?;
+        if n_before > 0 {
+            let patches: Vec<u32> = (n_before as u32..).take(n_patches).collect();
+            x = self.ops.gather_rows(&x, &patches)?;
         }
-        let attended = if self.device.is_cpu() {
-            self.attend_by_head(&query, &key, &value, windows)?
-        } else {
-            attend_within(&query, &key, &value, windows)?
-        };
-        let joined = attended
-            .transpose(0, 1)?
-            .contiguous()?
-            .reshape((n, width))?;
-        linear(&joined, &layer.output)
+        Ok((x, further))
     }
 
-    /// One head for each thread: candle's softmax on the CPU uses one alone.
-    fn attend_by_head(
-        &self,
-        query: &Tensor,
-        key: &Tensor,
-        value: &Tensor,
-        windows: &[Range<usize>],
-    ) -> Result<Tensor> {
-        let shape = query.dims3()?;
-        let (n_heads, n, head_dim) = shape;
-        let mut out = vec![0.0; n_heads * n * head_dim];
-        let failure = std::sync::Mutex::new(None);
-        let heads = out.par_chunks_mut((n * head_dim).max(1)).enumerate();
-        heads.for_each(|(head, out)| {
-            let one = |tensor: &Tensor| tensor.narrow(0, head, 1);
-            let attended = || {
-                let [query, key, value] = [one(query)?, one(key)?, one(value)?];
-                attend_within(&query, &key, &value, windows)?.flatten_all()
-            };
-            match attended().and_then(|attended| attended.to_vec1::<f32>()) {
-                Ok(values) => out.copy_from_slice(&values),
-                Err(error) => {
-                    let mut failure = failure
-                        .lock()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner);
-                    *failure = Some(error);
+    /// Adds what tells patches apart.
+    fn with_positions(&mut self, x: O::Tensor) -> Result<O::Tensor, ModelError> {
+        let tiling = self.tiling;
+        let places = tiling.patches.iter();
+        match &self.weights.positions {
+            Positions::No => Ok(x),
+            Positions::Nearest { table, side } => {
+                let (lines, columns) = (tiling.sides.height, tiling.sides.width);
+                let nearest = |at: usize, n: usize| at * side / n.max(1);
+                let rows = places.map(|&(line, column)| {
+                    (nearest(line, lines) * side + nearest(column, columns)) as u32
+                });
+                let rows = self.ops.embed(table, &rows.collect::<Vec<_>>(), 1.0)?;
+                self.ops.add(x, &rows, 1.0)
+            }
+            Positions::Stretched { table, side } => {
+                let mut x = x;
+                for (rows, weights) in stretched(*side, tiling) {
+                    let rows = self.ops.embed(table, &rows, 1.0)?;
+                    let rows = self.ops.scale_rows(rows, &weights)?;
+                    x = self.ops.add(x, &rows, 1.0)?;
                 }
+                Ok(x)
             }
-        });
-        let failure = failure
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        match failure {
-            Some(error) => Err(error),
-            None => Tensor::from_vec(out, shape, &self.device),
+            Positions::ByAxis { columns, lines } => {
+                let (line, column): (Vec<u32>, Vec<u32>) =
+                    places.map(|(y, x)| (*y as u32, *x as u32)).unzip();
+                let rows = self.ops.embed(columns, &column, 1.0)?;
+                let x = self.ops.add(x, &rows, 1.0)?;
+                let rows = self.ops.embed(lines, &line, 1.0)?;
+                self.ops.add(x, &rows, 1.0)
+            }
         }
     }
 
-    fn project(&self, x: &Tensor, tiling: &Tiling) -> Result<Tensor> {
-        match &self.weights.projector {
-            Projector::Mlp(first, None) => linear(x, first)?.gelu(),
-            Projector::Mlp(first, Some(second)) => linear(&linear(x, first)?.gelu()?, second),
-            Projector::Merger(merger) => self.in_order(&self.merged(x, merger)?, tiling),
+    /// Lets every row attend to all rows of its window; returns what the heads give.
+    fn attention(
+        &mut self,
+        x: &O::Tensor,
+        layer: &Layer<O>,
+        angles: Option<&O::Angles>,
+        spans: &[(Range<usize>, Range<usize>)],
+    ) -> Result<O::Tensor, ModelError> {
+        let config = self.config;
+        let head_dim = config.width / config.n_heads;
+        let of = [&layer.query, &layer.key, &layer.value];
+        let [mut query, mut key, mut value] = self.normed_linears(x, &layer.attention_norm, of)?;
+        if let Some(weights) = &layer.query_norm {
+            query = self.norm(&query, weights)?;
+        }
+        if let Some(weights) = &layer.key_norm {
+            key = self.norm(&key, weights)?;
+        }
+        if let Some(angles) = angles {
+            query = self.ops.rotate(query, angles, head_dim)?;
+            key = self.ops.rotate(key, angles, head_dim)?;
+        }
+        if let Some(ones) = &self.weights.value_norm {
+            value = self.ops.rms_norm(&value, ones, config.eps)?;
+        }
+        let attention = BidirectionalAttention {
+            n_heads: config.n_heads,
+            n_kv_heads: config.n_heads,
+            head_dim,
+            scale: config.scale as f32,
+            slopes: None,
+            reach: None,
+        };
+        self.ops
+            .attend_bidirectional(&query, &key, &value, spans, &attention)
+    }
+
+    /// Computes what a feed-forward network has between its matrices.
+    fn hidden(&mut self, x: &O::Tensor, layer: &Layer<O>) -> Result<O::Tensor, ModelError> {
+        let activation = self.config.activation;
+        let Some(gate) = &layer.gate else {
+            let [hidden] = self.normed_linears(x, &layer.feed_forward_norm, [&layer.up])?;
+            return self.ops.activate(hidden, activation);
+        };
+        let (eps, norm) = (self.config.eps, &layer.feed_forward_norm);
+        if let (Some(gate), Some(up)) = (gate.unbounded(), layer.up.unbounded()) {
+            let held;
+            let input = match self.config.norm {
+                NormKind::Rms => Input::Normed {
+                    x,
+                    weight: &norm.weight,
+                    eps,
+                },
+                NormKind::Layer => {
+                    held = self.norm(x, norm)?;
+                    Input::Rows(&held)
+                }
+            };
+            return self.ops.gated_linear(input, gate, up, activation);
+        }
+        let [gate, up] = self.normed_linears(x, norm, [gate, &layer.up])?;
+        self.ops.gated(gate, &up, activation)
+    }
+
+    /// Adds the product of `input` with a matrix, normed or scaled, to the residual stream.
+    fn residual(
+        &mut self,
+        x: O::Tensor,
+        input: O::Tensor,
+        weights: &Linear<O>,
+        post_norm: Option<&Norm<O>>,
+        scale: Option<&O::Vector>,
+    ) -> Result<O::Tensor, ModelError> {
+        if let (Some(matrix), None, None) = (weights.unbounded(), post_norm, scale) {
+            return self.ops.add_linear(x, Input::Rows(&input), matrix, 1.0);
+        }
+        let mut delta = self.linear(input, weights)?;
+        if let Some(weights) = post_norm {
+            delta = self.norm(&delta, weights)?;
+        }
+        if let Some(scale) = scale {
+            delta = self.ops.scale_columns(&delta, scale)?;
+        }
+        self.ops.add(x, &delta, 1.0)
+    }
+
+    fn project(&mut self, x: O::Tensor) -> Result<Rows, ModelError> {
+        let (config, weights) = (self.config, self.weights);
+        let width = config.width;
+        match &weights.projector {
+            Projector::Mlp(first, second) => {
+                let x = self.linear(x, first)?;
+                let mut x = self.ops.activate(x, Activation::Gelu)?;
+                if let Some(second) = second {
+                    x = self.linear(x, second)?;
+                }
+                self.take(&x, self.weights.out_width)
+            }
+            Projector::Merger(merger) => {
+                let rows = self.take(&x, width)?;
+                let rows = self.merged(rows, merger)?;
+                Ok(self.in_order(&rows))
+            }
             Projector::Pixtral {
                 merger,
                 first,
                 second,
             } => {
-                let rows = match merger {
-                    Some((weights, matrix)) => {
-                        let x = norm(x, weights, &self.config)?;
-                        linear(&self.unfolded(&x)?, matrix)?
-                    }
-                    None => x.clone(),
-                };
-                let rows = linear(&linear(&rows, first)?.gelu_erf()?, second)?;
-                self.in_order(&rows, tiling)
-            }
-            Projector::Glm {
-                merger,
-                matrix,
-                norm: weights,
-                gate,
-                up,
-                down,
-            } => {
-                let rows = linear(&linear(&self.unfolded(x)?, merger)?, matrix)?;
-                let rows = normed(&rows, weights, NormKind::Layer, MERGER_EPS)?.gelu_erf()?;
-                let hidden = (linear(&rows, gate)?.silu()? * linear(&rows, up)?)?;
-                self.in_order(&linear(&hidden, down)?, tiling)
-            }
-            Projector::Resampler {
-                queries,
-                query_norm,
-                matrix,
-                norm: weights,
-                query,
-                key,
-                value,
-                output,
-                post_norm,
-                last,
-            } => {
-                let layer_norm = |x: &Tensor, weights: &Norm| {
-                    normed(x, weights, NormKind::Layer, self.config.eps)
-                };
-                let (n_queries, width) = queries.dims2()?;
-                let n_heads = width / RESAMPLER_HEAD;
-                let head_dim = width / n_heads;
-                let heads = |x: &Tensor, weights: &Linear| -> Result<Tensor> {
-                    let heads = linear(x, weights)?.reshape(((), n_heads, head_dim))?;
-                    heads.transpose(0, 1)?.contiguous() // [heads, rows, head_dim]
-                };
-                let values = layer_norm(&linear(x, matrix)?, weights)?;
-                let keys = (&values + places(tiling, width, &self.device)?)?;
-                let query = heads(&layer_norm(queries, query_norm)?, query)?;
-                let query = (query / (head_dim as f64).sqrt())?;
-                let key = heads(&keys, key)?.transpose(1, 2)?.contiguous()?;
-                let attended = attend(&query, &key, &heads(&values, value)?)?;
-                let joined = attended.transpose(0, 1)?.contiguous()?;
-                let rows = linear(&joined.reshape((n_queries, width))?, output)?;
-                linear(&layer_norm(&rows, post_norm)?, last)
-            }
-            Projector::Gemma3 {
-                norm: weight,
-                matrix,
-            } => {
-                let pooled = self.averages(x, tiling.sides.width)?;
-                let normed = over_root_mean_square(&pooled, self.config.eps)?;
-                normed.broadcast_mul(weight)?.matmul(&matrix.values()?)
-            }
-            Projector::Normed(matrix) => {
-                linear(&over_root_mean_square(x, self.config.eps)?, matrix)
-            }
-            Projector::Gemma4 { standard, matrix } => {
-                // The patches of a row follow each other.
-                let (merge, width) = (self.config.merge, self.config.width);
-                let mut rows = x.reshape(((), merge * merge, width))?.mean(1)?;
-                rows = (rows * (width as f64).sqrt())?;
-                if let Some([bias, scale]) = standard {
-                    rows = rows.broadcast_sub(bias)?.broadcast_mul(scale)?;
+                let mut rows = x;
+                if let Some((weights, matrix)) = merger {
+                    rows = self.norm(&rows, weights)?;
+                    rows = self.unfolded(&rows)?;
+                    rows = self.linear(rows, matrix)?;
                 }
-                let rows = over_root_mean_square(&rows, self.config.eps)?;
-                self.in_order(&linear(&rows, matrix)?, tiling)
+                rows = self.linear(rows, first)?;
+                rows = self.ops.activate(rows, Activation::ExactGelu)?;
+                rows = self.linear(rows, second)?;
+                let rows = self.take(&rows, self.weights.out_width)?;
+                Ok(self.in_order(&rows))
+            }
+            Projector::Glm(glm) => {
+                let rows = self.unfolded(&x)?;
+                let rows = self.linear(rows, &glm.merger)?;
+                let rows = self.linear(rows, &glm.matrix)?;
+                let rows = self.normed(&rows, &glm.norm, NormKind::Layer, MERGER_EPS)?;
+                let rows = self.ops.activate(rows, Activation::ExactGelu)?;
+                let [gate, up] = self.linears(Input::Rows(&rows), [&glm.gate, &glm.up])?;
+                let hidden = self.ops.gated(gate, &up, Activation::Silu)?;
+                let rows = self.linear(hidden, &glm.down)?;
+                let rows = self.take(&rows, self.weights.out_width)?;
+                Ok(self.in_order(&rows))
+            }
+            Projector::Resampler(resampler) => self.resampled(x, resampler),
+            Projector::Gemma3 { norm, matrix } => {
+                let rows = self.take(&x, width)?;
+                let pooled = self.averages(&rows);
+                let pooled = self.ops.plain_rows(&pooled.values, width)?;
+                let input = Input::Normed {
+                    x: &pooled,
+                    weight: norm,
+                    eps: config.eps,
+                };
+                let [rows] = self.ops.linears(input, [(matrix, None)])?;
+                self.take(&rows, self.weights.out_width)
+            }
+            Projector::Normed(ones, matrix) => {
+                let rows = self.ops.rms_norm(&x, ones, config.eps)?;
+                let rows = self.linear(rows, matrix)?;
+                self.take(&rows, self.weights.out_width)
+            }
+            Projector::Gemma4 {
+                standard,
+                ones,
+                matrix,
+            } => {
+                let rows = self.take(&x, width)?;
+                // The patches of a row follow each other.
+                let n_merged = config.merge.pow(2);
+                let mut pooled = mean_of_stretches(&rows, n_merged);
+                let factor = (width as f32).sqrt();
+                for row in pooled.chunks_exact_mut(width.max(1)) {
+                    for element in row.iter_mut() {
+                        *element *= factor;
+                    }
+                    let standard = standard
+                        .iter()
+                        .flat_map(|[bias, scale]| bias.iter().zip(scale));
+                    for (element, (bias, scale)) in row.iter_mut().zip(standard) {
+                        *element = (*element - bias) * scale;
+                    }
+                }
+                let rows = self.ops.plain_rows(&pooled, width)?;
+                let rows = self.ops.rms_norm(&rows, ones, config.eps)?;
+                let rows = self.linear(rows, matrix)?;
+                let rows = self.take(&rows, self.weights.out_width)?;
+                Ok(self.in_order(&rows))
             }
         }
     }
 
+    /// Lets queries look at the patches.
+    fn resampled(&mut self, x: O::Tensor, weights: &Resampler<O>) -> Result<Rows, ModelError> {
+        let eps = self.config.eps;
+        let n_queries = self.config.n_queries;
+        let width = weights.queries.len() / n_queries.max(1);
+        let x = self.linear(x, &weights.matrix)?;
+        let values = self.normed(&x, &weights.norm, NormKind::Layer, eps)?;
+        let places = self.ops.plain_rows(&sines(self.tiling, width), width)?;
+        let keys = self.ops.add(places, &values, 1.0)?;
+        let queries = self.ops.plain_rows(&weights.queries, width)?;
+        let queries = self.normed(&queries, &weights.query_norm, NormKind::Layer, eps)?;
+        let query = self.linear(queries, &weights.query)?;
+        let key = self.linear(keys, &weights.key)?;
+        let value = self.linear(values, &weights.value)?;
+        let n_heads = width / RESAMPLER_HEAD;
+        let attention = BidirectionalAttention {
+            n_heads,
+            n_kv_heads: n_heads,
+            head_dim: RESAMPLER_HEAD,
+            scale: 1.0 / (RESAMPLER_HEAD as f32).sqrt(),
+            slopes: None,
+            reach: None,
+        };
+        let spans = [(0..n_queries, 0..self.tiling.patches.len())];
+        let rows = self
+            .ops
+            .attend_bidirectional(&query, &key, &value, &spans, &attention)?;
+        let rows = self.linear(rows, &weights.output)?;
+        let rows = self.normed(&rows, &weights.post_norm, NormKind::Layer, eps)?;
+        let rows = self.linear(rows, &weights.last)?;
+        self.take(&rows, self.weights.out_width)
+    }
+
     /// Makes a row of each square of patches, which follow each other.
-    fn merged(&self, x: &Tensor, merger: &Merger) -> Result<Tensor> {
-        let mut rows = x.reshape(((), self.config.merge.pow(2) * self.config.width))?;
+    fn merged(&mut self, rows: Rows, merger: &Merger<O>) -> Result<Rows, ModelError> {
+        let rows = rows.joined(self.config.merge.pow(2));
+        let mut x = self.ops.plain_rows(&rows.values, rows.width)?;
         if let Some((weights, eps)) = &merger.norm {
-            rows = normed(&rows, weights, NormKind::Layer, *eps)?;
+            x = self.normed(&x, weights, NormKind::Layer, *eps)?;
         }
         for (idx, matrix) in merger.matrices.iter().enumerate() {
             if idx > 0 {
-                rows = rows.gelu_erf()?;
+                x = self.ops.activate(x, Activation::ExactGelu)?;
             }
-            rows = linear(&rows, matrix)?;
+            x = self.linear(x, matrix)?;
         }
-        Ok(rows)
+        self.take(&x, self.weights.out_width)
     }
 
     /// Makes a row of each square of patches, element by element: the first of all patches, then the
     /// second of all.
-    fn unfolded(&self, x: &Tensor) -> Result<Tensor> {
+    fn unfolded(&mut self, x: &O::Tensor) -> Result<O::Tensor, ModelError> {
         let (width, n_merged) = (self.config.width, self.config.merge.pow(2));
-        let squares = x.reshape(((), n_merged, width))?.transpose(1, 2)?;
-        squares.contiguous()?.reshape(((), n_merged * width))
+        let rows = self.take(x, width)?;
+        let squares = rows.values.chunks_exact(n_merged * width);
+        let values = squares.flat_map(|square| {
+            let element = move |idx| square.iter().skip(idx).step_by(width).copied();
+            (0..width).flat_map(element)
+        });
+        self.ops
+            .plain_rows(&values.collect::<Vec<f32>>(), n_merged * width)
     }
 
     /// Ends each line of rows but the last with a break, if the encoder has one.
-    fn in_lines(&self, rows: &Tensor, tiling: &Tiling) -> Result<Tensor> {
+    fn in_lines(&self, rows: Rows) -> Rows {
         let Some(line_break) = &self.weights.line_break else {
-            return Ok(rows.clone());
+            return rows;
         };
-        let width = tiling.sides.width / self.config.merge;
-        let n_lines = tiling.sides.height / self.config.merge;
-        let mut parts = Vec::with_capacity(2 * n_lines);
-        for line in 0..n_lines {
-            if line > 0 {
-                parts.push(line_break.unsqueeze(0)?);
-            }
-            parts.push(rows.narrow(0, line * width, width)?);
+        let line = self.tiling.sides.width / self.config.merge * rows.width;
+        let lines: Vec<&[f32]> = rows.values.chunks(line.max(1)).collect();
+        Rows {
+            values: lines.join(&line_break[..]),
+            width: rows.width,
         }
-        Tensor::cat(&parts, 0)
     }
 
     /// Brings rows from the order of windows into that of lines.
-    fn in_order(&self, rows: &Tensor, tiling: &Tiling) -> Result<Tensor> {
-        let order = Tensor::from_slice(&tiling.order, tiling.order.len(), &self.device)?;
-        rows.index_select(&order, 0)
+    fn in_order(&self, rows: &Rows) -> Rows {
+        let ordered = self.tiling.order.iter().map(|row| rows.row(*row as usize));
+        Rows {
+            values: ordered.flatten().copied().collect(),
+            width: rows.width,
+        }
     }
 
     /// Averages squares of `merge` times `merge` patches; patches beyond the last square are left.
-    fn averages(&self, x: &Tensor, side: usize) -> Result<Tensor> {
-        let (merge, width) = (self.config.merge, self.config.width);
+    fn averages(&self, rows: &Rows) -> Rows {
+        let (merge, side) = (self.config.merge, self.tiling.sides.width);
         let n = side / merge;
-        x.reshape((side, side, width))?
-            .narrow(0, 0, n * merge)?
-            .narrow(1, 0, n * merge)?
-            .contiguous()?
-            .reshape((n, merge, n, merge, width))?
-            .mean((1, 3))?
-            .reshape((n * n, width))
+        let mut values = vec![0.0; n * n * rows.width];
+        let squares = values.chunks_exact_mut(rows.width.max(1)).enumerate();
+        for (square, sum) in squares {
+            let (top, left) = (square / n * merge, square % n * merge);
+            for patch in
+                (0..merge * merge).map(|idx| (top + idx / merge) * side + left + idx % merge)
+            {
+                for (sum, element) in sum.iter_mut().zip(rows.row(patch)) {
+                    *sum += element;
+                }
+            }
+            for sum in sum {
+                *sum /= (merge * merge) as f32;
+            }
+        }
+        Rows {
+            values,
+            width: rows.width,
+        }
+    }
+
+    fn linear(&mut self, x: O::Tensor, weights: &Linear<O>) -> Result<O::Tensor, ModelError> {
+        let [product] = self.linears(Input::Rows(&x), [weights])?;
+        Ok(product)
+    }
+
+    /// Computes products with the norm of the same rows.
+    fn normed_linears<const N: usize>(
+        &mut self,
+        x: &O::Tensor,
+        norm: &Norm<O>,
+        weights: [&Linear<O>; N],
+    ) -> Result<[O::Tensor; N], ModelError> {
+        match self.config.norm {
+            NormKind::Rms => {
+                let input = Input::Normed {
+                    x,
+                    weight: &norm.weight,
+                    eps: self.config.eps,
+                };
+                self.linears(input, weights)
+            }
+            NormKind::Layer => {
+                let x = self.norm(x, norm)?;
+                self.linears(Input::Rows(&x), weights)
+            }
+        }
+    }
+
+    /// Computes products of the same rows, together if none of them is bounded.
+    fn linears<const N: usize>(
+        &mut self,
+        input: Input<'_, O>,
+        weights: [&Linear<O>; N],
+    ) -> Result<[O::Tensor; N], ModelError> {
+        if weights.iter().all(|weights| weights.bounds.is_none()) {
+            let matrices = weights.map(|weights| (&weights.matrix, weights.bias.as_ref()));
+            return self.ops.linears(input, matrices);
+        }
+        let normed = self.ops.normed(input)?;
+        let x = normed.as_ref().unwrap_or(input.rows());
+        let mut products = Vec::with_capacity(N);
+        for weights in weights {
+            let matrix = (&weights.matrix, weights.bias.as_ref());
+            let [product] = match weights.bounds {
+                None => self.ops.linears(Input::Rows(x), [matrix])?,
+                Some(bounds) => {
+                    let all: Vec<u32> = (0..self.ops.n_rows(x) as u32).collect();
+                    let x = self.ops.gather_rows(x, &all)?;
+                    let x = self.ops.clamp(x, bounds.input)?;
+                    let [product] = self.ops.linears(Input::Rows(&x), [matrix])?;
+                    [self.ops.clamp(product, bounds.output)?]
+                }
+            };
+            products.push(product);
+        }
+        let products = products.try_into();
+        products.map_err(|_| ModelError::Compute("a product is missing".into()))
+    }
+
+    fn norm(&mut self, x: &O::Tensor, weights: &Norm<O>) -> Result<O::Tensor, ModelError> {
+        self.normed(x, weights, self.config.norm, self.config.eps)
+    }
+
+    fn normed(
+        &mut self,
+        x: &O::Tensor,
+        weights: &Norm<O>,
+        kind: NormKind,
+        eps: f32,
+    ) -> Result<O::Tensor, ModelError> {
+        match kind {
+            NormKind::Rms => self.ops.rms_norm(x, &weights.weight, eps),
+            NormKind::Layer => self
+                .ops
+                .layer_norm(x, &weights.weight, weights.bias.as_ref(), eps),
+        }
+    }
+
+    /// Makes plain rows of a tensor.
+    fn take(&mut self, x: &O::Tensor, width: usize) -> Result<Rows, ModelError> {
+        let mut values = vec![0.0; self.ops.n_rows(x) * width];
+        self.ops.read(x, &mut values)?;
+        Ok(Rows { values, width })
     }
 }
 
-/// Stretches a grid of `side` times `side` rows over an image, corner on corner, and returns what that
-/// gives for each patch: weights of the four rows around it.
-fn stretched(table: &Tensor, side: usize, tiling: &Tiling) -> Result<Tensor> {
+/// Averages each `n` rows that follow each other.
+fn mean_of_stretches(rows: &Rows, n: usize) -> Vec<f32> {
+    let width = rows.width;
+    let stretches = rows.values.chunks_exact((n * width).max(1));
+    let means = stretches.flat_map(|stretch| {
+        let mean = move |idx: usize| {
+            let elements = stretch.iter().skip(idx).step_by(width);
+            elements.sum::<f32>() / n as f32
+        };
+        (0..width).map(mean)
+    });
+    means.collect()
+}
+
+/// Stretches a grid of `side` times `side` rows over an image, corner on corner: for each patch the four rows
+/// around it and their weights.
+fn stretched(side: usize, tiling: &Tiling) -> [(Vec<u32>, Vec<f32>); 4] {
     let along = |at: usize, n: usize| {
         let place = at as f64 * (side - 1) as f64 / (n.max(2) - 1) as f64;
         let before = (place as usize).min(side - 1);
         (before, (before + 1).min(side - 1), place - before as f64)
     };
-    let n = tiling.patches.len();
-    let mut rows: [Vec<u32>; 4] = Default::default();
-    let mut weights: [Vec<f32>; 4] = Default::default();
+    let mut parts: [(Vec<u32>, Vec<f32>); 4] = Default::default();
     for &(line, column) in &tiling.patches {
         let (above, below, down) = along(line, tiling.sides.height);
         let (left, right, over) = along(column, tiling.sides.width);
@@ -390,30 +654,17 @@ fn stretched(table: &Tensor, side: usize, tiling: &Tiling) -> Result<Tensor> {
             (below, left, down * (1.0 - over)),
             (below, right, down * over),
         ];
-        for (idx, (y, x, weight)) in around.into_iter().enumerate() {
-            rows[idx].push((y * side + x) as u32);
-            weights[idx].push(weight as f32);
+        for ((rows, weights), (y, x, weight)) in parts.iter_mut().zip(around) {
+            rows.push((y * side + x) as u32);
+            weights.push(weight as f32);
         }
     }
-    let device = table.device();
-    let parts = rows.into_iter().zip(weights).map(|(rows, weights)| {
-        let rows = table.index_select(&Tensor::from_vec(rows, n, device)?, 0)?;
-        rows.broadcast_mul(&Tensor::from_vec(weights, (n, 1), device)?)
-    });
-    let mut sum: Option<Tensor> = None;
-    for part in parts {
-        let part = part?;
-        sum = Some(match sum {
-            Some(sum) => (sum + part)?,
-            None => part,
-        });
-    }
-    sum.ok_or_else(|| candle_core::Error::Msg("an image without patches".into()))
+    parts
 }
 
 /// Returns what tells the patches apart for queries, `[n, width]`: sines, then cosines, of their column
 /// times `width / 4` frequencies, then those of their line (<https://arxiv.org/abs/1706.03762>, 3.5).
-fn places(tiling: &Tiling, width: usize, device: &Device) -> Result<Tensor> {
+fn sines(tiling: &Tiling, width: usize) -> Vec<f32> {
     let n_each = width / 4;
     let mut values = Vec::with_capacity(tiling.patches.len() * width);
     for &(line, column) in &tiling.patches {
@@ -425,169 +676,55 @@ fn places(tiling: &Tiling, width: usize, device: &Device) -> Result<Tensor> {
             }
         }
     }
-    Tensor::from_vec(values, (tiling.patches.len(), 4 * n_each), device)
+    values
 }
 
-/// Turns pairs of elements of a head by the place of its patch, as [`Turn`] says.
-struct Rotation {
-    turn: Turn,
-    /// `[n, head_dim / 2]`; the class does not turn.
-    cos: Tensor,
-    sin: Tensor,
-}
-
-impl Rotation {
-    fn new(
-        turn: Turn,
-        head_dim: usize,
-        tiling: &Tiling,
-        has_class: bool,
-        device: &Device,
-    ) -> Result<Rotation> {
-        let n_each = head_dim / 4;
-        let angles = |place: usize, offset: f64| {
-            let frequency = move |pair: usize| {
-                turn.base
-                    .powf(-(pair as f64 + offset) / n_each.max(1) as f64)
-            };
-            (0..n_each).map(move |pair| (turn.from + place) as f64 * frequency(pair))
-        };
-        let offset = if turn.between { 0.5 } else { 0.0 };
-        let patches = tiling.patches.iter();
-        let turned = patches.flat_map(|(line, column)| {
-            let [first, second] = if turn.columns_first {
-                [column, line]
-            } else {
-                [line, column]
-            };
-            angles(*first, 0.0).chain(angles(*second, offset))
-        });
-        let n_before = usize::from(has_class);
-        let still = std::iter::repeat_n(0.0, n_before * 2 * n_each);
-        let all: Vec<f64> = still.chain(turned).collect();
-        let table = |function: fn(f64) -> f64| {
-            let values: Vec<f32> = all.iter().map(|angle| function(*angle) as f32).collect();
-            Tensor::from_vec(
-                values,
-                (n_before + tiling.patches.len(), 2 * n_each),
-                device,
-            )
-        };
-        Ok(Rotation {
-            turn,
-            cos: table(f64::cos)?,
-            sin: table(f64::sin)?,
-        })
-    }
-
-    /// Rotates heads, `[heads, n, head_dim]`.
-    fn turn(&self, heads: &Tensor) -> Result<Tensor> {
-        let (n_heads, n, head_dim) = heads.dims3()?;
-        // Both elements of all pairs along an axis of their own.
-        let (shape, axis) = match self.turn.pairs {
-            Pairs::HalfApart => ((n_heads, n, 1, 2, head_dim / 2), 3),
-            Pairs::Neighbours => ((n_heads, n, 1, head_dim / 2, 2), 4),
-            Pairs::QuarterApart => ((n_heads, n, 2, 2, head_dim / 4), 3),
-        };
-        let pairs = heads.reshape(shape)?;
-        let half = |idx: usize| {
-            let half = pairs.narrow(axis, idx, 1)?;
-            half.reshape((n_heads, n, head_dim / 2))
-        };
-        let (first, second) = (half(0)?, half(1)?);
-        let new_first = (first.broadcast_mul(&self.cos)? - second.broadcast_mul(&self.sin)?)?;
-        let new_second = (second.broadcast_mul(&self.cos)? + first.broadcast_mul(&self.sin)?)?;
-        let shape = pairs.narrow(axis, 0, 1)?;
-        let halves = [
-            new_first.reshape(shape.shape())?,
-            new_second.reshape(shape.shape())?,
-        ];
-        Tensor::cat(&halves, axis)?.reshape((n_heads, n, head_dim))
-    }
-}
-
-/// Attends within windows, which follow each other.
-fn attend_within(
-    query: &Tensor,
-    key: &Tensor,
-    value: &Tensor,
-    windows: &[Range<usize>],
-) -> Result<Tensor> {
-    let parts = windows.iter().map(|window| {
-        let (start, n) = (window.start, window.len());
-        attend(
-            &query.narrow(1, start, n)?,
-            &key.narrow(2, start, n)?.contiguous()?,
-            &value.narrow(1, start, n)?.contiguous()?,
-        )
-    });
-    Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 1)
-}
-
-/// Attends from all rows of `query` to all of `key` (transposed), some at a time to bound memory.
-fn attend(query: &Tensor, key: &Tensor, value: &Tensor) -> Result<Tensor> {
-    let n = query.dim(1)?;
-    let parts = (0..n).step_by(ROWS_AT_ONCE).map(|start| {
-        let query = query.narrow(1, start, ROWS_AT_ONCE.min(n - start))?;
-        let scores = query.contiguous()?.matmul(key)?; // [heads, rows, n]
-        let exp = scores
-            .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
-            .exp()?;
-        let sum = exp.sum_keepdim(D::Minus1)?;
-        exp.matmul(value)?.broadcast_div(&sum)
-    });
-    Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 1)
-}
-
-fn linear(x: &Tensor, weights: &Linear) -> Result<Tensor> {
-    let bounded = |x: &Tensor, [least, most]: [f32; 2]| x.clamp(least, most);
-    let input = weights.bounds.map(|bounds| bounded(x, bounds.input));
-    let input = input.transpose()?;
-    let x = input.as_ref().unwrap_or(x);
-    let mut product = x.matmul(&weights.matrix.values()?.t()?)?;
-    if let Some(bias) = &weights.bias {
-        product = product.broadcast_add(bias)?;
-    }
-    match weights.bounds {
-        Some(bounds) => bounded(&product, bounds.output),
-        None => Ok(product),
-    }
-}
-
-/// Divides each row by its root mean square.
-fn over_root_mean_square(x: &Tensor, eps: f32) -> Result<Tensor> {
-    let mean_square = x.sqr()?.mean_keepdim(D::Minus1)?;
-    x.broadcast_div(&(mean_square + f64::from(eps))?.sqrt()?)
-}
-
-fn norm(x: &Tensor, weights: &Norm, config: &Config) -> Result<Tensor> {
-    normed(x, weights, config.norm, config.eps)
-}
-
-fn normed(x: &Tensor, weights: &Norm, kind: NormKind, eps: f32) -> Result<Tensor> {
-    let centred = match kind {
-        NormKind::Layer => x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?,
-        NormKind::Rms => x.clone(),
+/// Returns the rotation of heads by the line and the column of their patch, as [`Turn`] says. Pairs that lie a
+/// quarter of a head apart in the file lie half a head apart here.
+fn rope(turn: Turn, head_dim: usize) -> Rope {
+    let n_each = head_dim / 4;
+    let frequencies = |offset: f64| {
+        let exponent = move |pair: usize| -(pair as f64 + offset) / n_each.max(1) as f64;
+        (0..n_each).map(move |pair| turn.base.powf(exponent(pair)) as f32)
     };
-    let variance = centred.sqr()?.mean_keepdim(D::Minus1)?;
-    let normed = centred
-        .broadcast_div(&(variance + f64::from(eps))?.sqrt()?)?
-        .broadcast_mul(&weights.weight)?;
-    match &weights.bias {
-        Some(bias) => normed.broadcast_add(bias),
-        None => Ok(normed),
+    let [first, second] = if turn.columns_first {
+        [COLUMN, LINE]
+    } else {
+        [LINE, COLUMN]
+    };
+    Rope {
+        style: match turn.pairs {
+            Pairs::Neighbours => RopeStyle::Interleaved,
+            Pairs::HalfApart | Pairs::QuarterApart => RopeStyle::HalfSplit,
+        },
+        frequencies: frequencies(0.0)
+            .chain(frequencies(if turn.between { 0.5 } else { 0.0 }))
+            .collect(),
+        axes: repeat_n(first, n_each)
+            .chain(repeat_n(second, n_each))
+            .collect(),
+        magnitude: 1.0,
     }
 }
 
-fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
-    match activation {
-        Activation::Gelu => x.gelu(),
-        Activation::ExactGelu => x.gelu_erf(),
-        Activation::Silu => x.silu(),
-        Activation::QuickGelu => x / ((x * -1.702)?.exp()? + 1.0)?,
+/// Returns a plan that says where the patches are; rows before them do not turn.
+fn places(turn: Turn, tiling: &Tiling, n_before: usize) -> StepPlan {
+    let place = |&(line, column): &(usize, usize)| {
+        let mut place = [0; 3];
+        (place[LINE], place[COLUMN]) = ((turn.from + line) as u32, (turn.from + column) as u32);
+        place
+    };
+    let patches = tiling.patches.iter().map(place);
+    let coordinates: Vec<[u32; 3]> = repeat_n([0; 3], n_before).chain(patches).collect();
+    StepPlan {
+        positions: vec![0; coordinates.len()],
+        coordinates,
+        ..StepPlan::default()
     }
 }
 
-const ROWS_AT_ONCE: usize = 256;
+/// Coordinates of a row, behind its time.
+const LINE: usize = 1;
+const COLUMN: usize = 2;
 /// Added to the variance in norms of patches, which no file says.
 const PATCH_NORM_EPS: f32 = 1e-5;

@@ -3,10 +3,8 @@
 //!
 //! Read in this order: `config` (what the file says), `tiles` (how an image is cut into several views),
 //! `tiling` (how a view is cut into patches), `layout` (what stands in the prompt), `pixels` (bytes to views
-//! and normalised patches, scaled by `resample`), `weights` and `forward` (the transformer and the projector). The arithmetic runs on candle's
-//! tensors on every device: an image is one large batch, which its matrix product is made for, and no
-//! other request shares its rows. Weights stay in the mapped file on the CPU and are unpacked one
-//! matrix at a time.
+//! and normalised patches, scaled by `resample`), `weights` and `forward` (the transformer and the projector,
+//! over the operations of decoders).
 
 mod config;
 mod forward;
@@ -21,7 +19,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use llmsrv_engine::{Image, ImageError, LoadError, Part, Vision};
 use llmsrv_gguf::GgufFile;
-use rayon::ThreadPoolBuilder;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::config::{Location, is_within};
@@ -30,20 +27,24 @@ use self::{
     forward::Encoder,
     tiles::{Cut, Rule, Tiles},
 };
-use crate::{arch::ArchConfig, ops::candle::Device, source::Source};
+use crate::{arch::ArchConfig, ops::Ops, source::Source};
 
 /// Reads the encoder of a decoder; `architecture` is that of its own file.
 ///
 /// # Errors
 /// [`LoadError::Invalid`] if the file contradicts itself or does not fit the decoder;
 /// [`LoadError::Unsupported`] if it is sound, but of a kind that is not known here.
-pub(crate) fn load(
+pub(crate) fn load<O>(
     file: Arc<GgufFile>,
     (location, architecture): (Location, &str),
     arch: &ArchConfig,
-    device: Device,
-    n_threads: usize,
-) -> Result<Arc<dyn Vision>, LoadError> {
+    ops: O,
+) -> Result<Arc<dyn Vision>, LoadError>
+where
+    O: Ops + 'static,
+    O::Matrix: Send,
+    O::Vector: Send,
+{
     let prefix = match location {
         Location::Mmproj => "clip",
         Location::Decoder => architecture,
@@ -62,24 +63,12 @@ pub(crate) fn load(
             "an encoder whose rows have {n_further} further parts, for a decoder that reads {n}"
         )));
     }
-    let weights = weights::Weights::load(&source, &config, arch.width, &device)?;
     let newline = match config.rule() {
         Some(Rule::Kept { .. }) => source.vector(config::NEWLINE, arch.width)?,
         _ => Vec::new(),
     };
-    let named = |idx| format!("llmsrv-image-{idx}");
-    let pool = ThreadPoolBuilder::new()
-        .num_threads(n_threads)
-        .thread_name(named)
-        .build()
-        .map_err(std::io::Error::other)?;
     Ok(Arc::new(Reader {
-        encoder: Mutex::new(Encoder {
-            config: config.clone(),
-            weights,
-            device,
-            pool,
-        }),
+        encoder: Mutex::new(Encoder::new(source, config.clone(), arch.width, ops)?),
         config,
         whole: arch.sees_whole_images(),
         newline,
@@ -88,25 +77,30 @@ pub(crate) fn load(
 }
 
 /// What the server asks for embeddings.
-struct Reader {
+struct Reader<O: Ops> {
     config: Config,
     /// The decoder lets all rows of an image see each other in some layers.
     whole: bool,
     /// Ends lines of rows of tiles.
     newline: Vec<f32>,
     /// One image at a time, which bounds memory.
-    encoder: Mutex<Encoder>,
+    encoder: Mutex<Encoder<O>>,
     /// Images of the last requests, the newest last: each turn of a conversation sends them again.
     known: Mutex<Vec<Arc<Image>>>,
 }
 
-impl Vision for Reader {
+impl<O> Vision for Reader<O>
+where
+    O: Ops,
+    O::Matrix: Send,
+    O::Vector: Send,
+{
     fn encode(&self, bytes: &[u8]) -> Result<Arc<Image>, ImageError> {
         let digest: [u8; 32] = Sha256::digest(bytes).into();
         if let Some(image) = self.find(&digest) {
             return Ok(image);
         }
-        let encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
         // Another request may have sent the same image.
         if let Some(image) = self.find(&digest) {
             return Ok(image);
@@ -123,11 +117,13 @@ impl Vision for Reader {
             .map(|view| {
                 let tiling = self.config.tiling(view.dimensions());
                 grid = tiling.grid;
-                encoder.encode(pixels::patches(&view, &self.config, &tiling), &tiling)
+                encoder.encode(&pixels::patches(&view, &self.config, &tiling), &tiling)
             })
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| ImageError::Compute(error.to_string()))?;
+            .collect::<Result<Vec<_>, _>>();
+        // The next image may come in an hour.
+        encoder.release_memory();
         drop(encoder);
+        let views = views.map_err(|error| ImageError::Compute(error.to_string()))?;
         let embedding = match (self.config.rule(), &cut) {
             (Some(Rule::Kept { n_rows, .. }), Some(cut)) => {
                 Tiles::arrange(cut, *n_rows, &views, &self.newline)
@@ -152,7 +148,7 @@ impl Vision for Reader {
     }
 }
 
-impl Reader {
+impl<O: Ops> Reader<O> {
     /// Returns the size that an image is brought to.
     fn fitted(&self, bytes: &[u8]) -> Result<(u32, u32), ImageError> {
         self.config.fitted(|| pixels::size(bytes))

@@ -1,160 +1,192 @@
 //! The weights of an encoder: which tensors a configuration needs, and of what shape.
 
-use candle_core::{Device, Tensor};
+use std::ops::Range;
+
 use llmsrv_engine::LoadError;
+use llmsrv_gguf::TensorType;
 
-use super::config::{BREAK, BREAK_TOKEN, Config, Kind, Location, QUERIES, Sizing};
-use crate::source::{FileMatrix, Source, invalid};
+use super::config::{BREAK, BREAK_TOKEN, Config, Kind, Location, Pairs, QUERIES, Sizing};
+use crate::{
+    arch::NormKind,
+    errors::device,
+    ops::{LinearRef, Ops},
+    source::{FileMatrix, Source, invalid},
+};
 
-/// All weights of an encoder.
-pub(super) struct Weights {
+/// All weights of an encoder on the device of `O`.
+pub(super) struct Weights<O: Ops> {
     /// From the pixels of a patch to a row.
-    pub patch: Linear,
+    pub patch: Linear<O>,
     /// Norms of the pixels, of what that gives, and of that with its position.
-    pub patch_norms: Option<[Norm; 3]>,
+    pub patch_norms: Option<[Norm<O>; 3]>,
     /// Goes before the patches, in encoders that were trained to classify.
-    pub class: Option<Tensor>,
+    pub class: Option<Vec<f32>>,
     /// What tells patches apart, beside rotations.
     pub positions: Positions,
     /// Norm before the layers.
-    pub pre_norm: Option<Norm>,
+    pub pre_norm: Option<Norm<O>>,
     /// The layers, first to last.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<Layer<O>>,
     /// Norm after the layers.
-    pub post_norm: Option<Norm>,
+    pub post_norm: Option<Norm<O>>,
+    /// Ones, as the weight of the norm of values of a head, if these are normed.
+    pub value_norm: Option<O::Vector>,
+    /// Elements of a row of the result.
+    pub out_width: usize,
     /// To the decoder's embeddings.
-    pub projector: Projector,
+    pub projector: Projector<O>,
     /// Row between lines of rows.
-    pub line_break: Option<Tensor>,
+    pub line_break: Option<Vec<f32>>,
 }
 
-/// Rows that are added to those of patches.
+/// Rows that are added to those of patches; they stay in the file.
 pub(super) enum Positions {
     /// None.
     No,
     /// Those of a square grid of `side` times `side`, the nearest one from above and the left: in a square
     /// image of as many patches one for each.
-    Nearest { table: Tensor, side: usize },
+    Nearest { table: FileMatrix, side: usize },
     /// Those of a square grid of `side` times `side`, stretched over the image.
-    Stretched { table: Tensor, side: usize },
+    Stretched { table: FileMatrix, side: usize },
     /// One for each column, and one for each line.
-    ByAxis { columns: Tensor, lines: Tensor },
+    ByAxis {
+        columns: FileMatrix,
+        lines: FileMatrix,
+    },
 }
 
 /// The weights of one layer.
-pub(super) struct Layer {
-    pub attention_norm: Norm,
-    pub query: Linear,
-    pub key: Linear,
-    pub value: Linear,
+pub(super) struct Layer<O: Ops> {
+    pub attention_norm: Norm<O>,
+    pub query: Linear<O>,
+    pub key: Linear<O>,
+    pub value: Linear<O>,
     /// Norms of each head of queries and keys, or of all heads together.
-    pub query_norm: Option<Norm>,
-    pub key_norm: Option<Norm>,
-    pub output: Linear,
+    pub query_norm: Option<Norm<O>>,
+    pub key_norm: Option<Norm<O>>,
+    pub output: Linear<O>,
     /// Norm of what attention gives.
-    pub attention_post_norm: Option<Norm>,
+    pub attention_post_norm: Option<Norm<O>>,
     /// Factors of that.
-    pub attention_scale: Option<Tensor>,
-    pub feed_forward_norm: Norm,
-    pub gate: Option<Linear>,
-    pub up: Linear,
-    pub down: Linear,
+    pub attention_scale: Option<O::Vector>,
+    pub feed_forward_norm: Norm<O>,
+    pub gate: Option<Linear<O>>,
+    pub up: Linear<O>,
+    pub down: Linear<O>,
     /// Norm of what the feed-forward network gives.
-    pub feed_forward_post_norm: Option<Norm>,
+    pub feed_forward_post_norm: Option<Norm<O>>,
     /// Factors of that.
-    pub feed_forward_scale: Option<Tensor>,
+    pub feed_forward_scale: Option<O::Vector>,
     /// What makes further elements of the rows of its output.
-    pub deepstack: Option<Merger>,
+    pub deepstack: Option<Merger<O>>,
 }
 
 /// Makes a row of `merge` times `merge` patches side by side.
-pub(super) struct Merger {
+pub(super) struct Merger<O: Ops> {
     /// Norm of all that is side by side, and what it adds to the variance.
-    pub norm: Option<(Norm, f32)>,
+    pub norm: Option<(Norm<O>, f32)>,
     /// Matrices, GELU between them.
-    pub matrices: Vec<Linear>,
+    pub matrices: Vec<Linear<O>>,
 }
 
 /// What comes after the transformer.
-pub(super) enum Projector {
+pub(super) enum Projector<O: Ops> {
     /// One or two matrices, GELU after the first.
-    Mlp(Linear, Option<Linear>),
+    Mlp(Linear<O>, Option<Linear<O>>),
     /// Patches side by side, normed by themselves before.
-    Merger(Merger),
+    Merger(Merger<O>),
     /// A norm of patches and a matrix from a square of them, if there are squares; then two matrices,
     /// GELU between.
     Pixtral {
         /// The norm and the matrix.
-        merger: Option<(Norm, Linear)>,
+        merger: Option<(Norm<O>, Linear<O>)>,
         /// To the width of the decoder.
-        first: Linear,
+        first: Linear<O>,
         /// From there.
-        second: Linear,
+        second: Linear<O>,
     },
     /// A matrix from a square of patches and another, a norm, GELU, and a gated network.
-    Glm {
-        /// From a square of patches, element by element.
-        merger: Linear,
-        /// From there.
-        matrix: Linear,
-        /// Before GELU.
-        norm: Norm,
-        /// The network.
-        gate: Linear,
-        up: Linear,
-        down: Linear,
-    },
-    /// The weight of an RMS norm, then a matrix that is stored transposed.
+    Glm(Box<Glm<O>>),
+    /// The weight of an RMS norm, then a matrix.
     Gemma3 {
         /// Weight of the norm of the averages.
-        norm: Tensor,
-        /// One row for each input.
-        matrix: Matrix,
+        norm: O::Vector,
+        /// To the width of the decoder.
+        matrix: O::Matrix,
     },
     /// Queries that attend to what a matrix and a norm make of patches, a norm and a matrix.
-    Resampler {
-        /// The queries, `[n_queries, out_width]`.
-        queries: Tensor,
-        /// Their norm.
-        query_norm: Norm,
-        /// From a patch to its keys and values.
-        matrix: Linear,
-        /// Behind it.
-        norm: Norm,
-        /// Attention has these, as in a layer.
-        query: Linear,
-        key: Linear,
-        value: Linear,
-        output: Linear,
-        /// Behind it.
-        post_norm: Norm,
-        /// To the decoder's embeddings.
-        last: Linear,
-    },
-    /// An RMS norm without weights, then a matrix.
-    Normed(Linear),
+    Resampler(Box<Resampler<O>>),
+    /// An RMS norm, whose weights are ones, then a matrix.
+    Normed(O::Vector, Linear<O>),
     /// The same behind averages of patches; before it perhaps what is subtracted from the averages,
     /// and what they are multiplied with.
     Gemma4 {
         /// What is subtracted, and the factors.
-        standard: Option<[Tensor; 2]>,
+        standard: Option<[Vec<f32>; 2]>,
+        /// Weights of the norm: ones.
+        ones: O::Vector,
         /// To the width of the decoder.
-        matrix: Linear,
+        matrix: Linear<O>,
     },
 }
 
+/// [`Projector::Glm`].
+pub(super) struct Glm<O: Ops> {
+    /// From a square of patches, element by element.
+    pub merger: Linear<O>,
+    /// From there.
+    pub matrix: Linear<O>,
+    /// Before GELU.
+    pub norm: Norm<O>,
+    /// The network.
+    pub gate: Linear<O>,
+    pub up: Linear<O>,
+    pub down: Linear<O>,
+}
+
+/// [`Projector::Resampler`].
+pub(super) struct Resampler<O: Ops> {
+    /// The queries, `[n_queries, out_width]`.
+    pub queries: Vec<f32>,
+    /// Their norm.
+    pub query_norm: Norm<O>,
+    /// From a patch to its keys and values.
+    pub matrix: Linear<O>,
+    /// Behind it.
+    pub norm: Norm<O>,
+    /// Attention has these, as in a layer.
+    pub query: Linear<O>,
+    pub key: Linear<O>,
+    pub value: Linear<O>,
+    pub output: Linear<O>,
+    /// Behind it.
+    pub post_norm: Norm<O>,
+    /// To the decoder's embeddings.
+    pub last: Linear<O>,
+}
+
 /// The weights of a norm.
-pub(super) struct Norm {
-    pub weight: Tensor,
-    pub bias: Option<Tensor>,
+pub(super) struct Norm<O: Ops> {
+    pub weight: O::Vector,
+    pub bias: Option<O::Vector>,
 }
 
 /// A matrix and perhaps a bias.
-pub(super) struct Linear {
-    pub matrix: Matrix,
-    pub bias: Option<Tensor>,
+pub(super) struct Linear<O: Ops> {
+    pub matrix: O::Matrix,
+    pub bias: Option<O::Vector>,
     /// What its input and the product are clamped to.
     pub bounds: Option<Bounds>,
+}
+
+impl<O: Ops> Linear<O> {
+    /// The matrix and the bias, as operations take them; `None` if there are bounds, which they do not know.
+    pub(super) fn unbounded(&self) -> Option<LinearRef<'_, O>> {
+        match self.bounds {
+            None => Some((&self.matrix, self.bias.as_ref())),
+            Some(_) => None,
+        }
+    }
 }
 
 /// Least and most of the elements that a matrix is multiplied with, and of those of the product.
@@ -162,29 +194,6 @@ pub(super) struct Linear {
 pub(super) struct Bounds {
     pub input: [f32; 2],
     pub output: [f32; 2],
-}
-
-/// A matrix on its device or, for the CPU, in the file.
-pub(super) enum Matrix {
-    InFile(FileMatrix),
-    Ready(Tensor),
-}
-
-impl Matrix {
-    /// Returns the values as f32, `[rows, columns]`.
-    pub(super) fn values(&self) -> candle_core::Result<Tensor> {
-        match self {
-            Matrix::Ready(values) => Ok(values.clone()),
-            Matrix::InFile(file) => unpacked(file, &Device::Cpu),
-        }
-    }
-}
-
-fn unpacked(file: &FileMatrix, device: &Device) -> candle_core::Result<Tensor> {
-    let mut values = vec![0.0; file.n_rows * file.n_cols];
-    llmsrv_kernels::dequantize(file.dtype(), file.bytes(), &mut values)
-        .map_err(candle_core::Error::wrap)?;
-    Tensor::from_vec(values, (file.n_rows, file.n_cols), device)
 }
 
 /// Names of tensors, where they differ. A layer's come after `v.blk.<n>.`.
@@ -263,14 +272,14 @@ const WITHIN_MISTRAL: Names = Names {
     ..MMPROJ
 };
 
-impl Weights {
+impl<O: Ops> Weights<O> {
     /// Finds all weights that `config` needs; a row of the projector has `out_width` elements.
     pub(super) fn load(
         source: &Source,
         config: &Config,
         out_width: usize,
-        device: &Device,
-    ) -> Result<Weights, LoadError> {
+        ops: &mut O,
+    ) -> Result<Weights<O>, LoadError> {
         let names = match config.location {
             Location::Mmproj => &MMPROJ,
             Location::Decoder => match config.kind {
@@ -289,11 +298,11 @@ impl Weights {
                 | Kind::Gemma4Unified => &MMPROJ,
             },
         };
-        let loader = Loader {
+        let mut loader = Loader {
             names,
             source,
             config,
-            device,
+            ops,
         };
         let width = config.width;
         let patch = Linear {
@@ -305,7 +314,7 @@ impl Weights {
             let message = "an encoder with a grid of positions that is stretched by cubics";
             return Err(LoadError::Unsupported(message.into()));
         }
-        let mut class = loader.optional("v.class_embd", width)?;
+        let mut class = source.optional_vector("v.class_embd", width)?;
         let positions = match config.sizing {
             Sizing::Own { .. } if config.kind == Kind::Qwen3 => {
                 let (table, side) = loader.square_grid()?;
@@ -323,11 +332,14 @@ impl Weights {
             }
         };
         let layers = (0..config.n_layers).map(|idx| loader.layer(idx, out_width));
+        let layers = layers.collect::<Result<_, _>>()?;
+        let ones = config.value_norm.then(|| vec![1.0; width / config.n_heads]);
+        let value_norm = ones.map(|ones| loader.vector(ones));
         let patch_norms = match config.kind {
             Kind::Gemma4Unified => {
                 let n_pixels = 3 * config.patch_size.pow(2);
                 Some([
-                    loader.norm_of("v.patch_norm.1", n_pixels)?,
+                    loader.layer_norm("v.patch_norm.1", n_pixels)?,
                     loader.norm("v.patch_norm.2")?,
                     loader.norm("v.patch_norm.3")?,
                 ])
@@ -343,76 +355,83 @@ impl Weights {
                 Kind::Pixtral => Some(loader.norm(names.pre_norm)?),
                 _ => loader.optional_norm(names.pre_norm)?,
             },
-            layers: layers.collect::<Result<_, _>>()?,
+            layers,
             post_norm: match config.kind {
                 Kind::Glm => Some(loader.norm(names.post_norm)?),
                 _ => loader.optional_norm(names.post_norm)?,
             },
+            value_norm: value_norm.transpose()?,
+            out_width,
             projector: loader.projector(out_width)?,
             line_break: loader.line_break(out_width)?,
         })
     }
 }
 
-struct Loader<'a> {
+struct Loader<'a, O: Ops> {
     names: &'static Names,
     source: &'a Source,
     config: &'a Config,
-    device: &'a Device,
+    ops: &'a mut O,
 }
 
-impl Loader<'_> {
+impl<O: Ops> Loader<'_, O> {
     /// Returns the matrix from the pixels of a patch. Models that read films have one for each of two
     /// frames; both frames of a still image are the same, so their sum does.
-    fn patch_matrix(&self) -> Result<Matrix, LoadError> {
+    fn patch_matrix(&mut self) -> Result<O::Matrix, LoadError> {
         let (patch, width) = (self.config.patch_size, self.config.width);
-        let shape = [patch, patch, 3, width];
+        let n_pixels = patch * patch;
         let name = format!("{}.weight", self.names.patch);
         // Both frames may lie in one tensor, those of each colour beside each other.
         if self.names.patch == WITHIN_QWEN3.patch {
             let all = self.source.folded(&name, &[patch, patch, 2, 3 * width])?;
-            let sum = unpacked(&all, self.device).and_then(|all| {
-                let frames = all.reshape((3 * width, 2, patch * patch))?;
-                frames.sum(1)?.reshape((width, 3 * patch * patch))
+            let frames = all.values();
+            let colours = frames.chunks_exact(2 * n_pixels);
+            let sum = colours.flat_map(|both| {
+                let (first, second) = both.split_at(n_pixels);
+                first.iter().zip(second).map(|(a, b)| a + b)
             });
-            return sum.map(Matrix::Ready).map_err(failed);
+            let sum = all.of_values(&sum.collect::<Vec<f32>>(), width, TensorType::F32)?;
+            return self.upload(sum);
         }
         if matches!(self.config.kind, Kind::Llama4 | Kind::Gemma4Unified) {
-            let matrix = self.source.matrix(&name, width, 3 * patch * patch)?;
-            return self.location(matrix);
+            let matrix = self.source.matrix(&name, width, 3 * n_pixels)?;
+            return self.upload(matrix);
         }
+        let shape = [patch, patch, 3, width];
         let first = self.source.folded(&name, &shape)?;
         if !self.config.kind.has_grid() {
-            return self.location(first);
+            return self.upload(first);
         }
         let second = self.source.folded(&format!("{name}.1"), &shape)?;
-        let both = [first, second].map(|frame| unpacked(&frame, self.device));
-        let [first, second] = both;
-        let sum = first.and_then(|first| first + second?);
-        sum.map(Matrix::Ready).map_err(failed)
+        let pairs = first.values().into_iter().zip(second.values());
+        let sum: Vec<f32> = pairs.map(|(a, b)| a + b).collect();
+        let sum = first.of_values(&sum, width, TensorType::F32)?;
+        self.upload(sum)
     }
 
     /// Returns one position for each of `side` times `side` patches. That of the class, which is the first
     /// one, in Llama 4 the last one, is added to it.
-    fn positions(&self, side: usize, class: &mut Option<Tensor>) -> Result<Positions, LoadError> {
+    fn positions(&self, side: usize, class: &mut Option<Vec<f32>>) -> Result<Positions, LoadError> {
         let n_rows = side * side + usize::from(class.is_some());
         let is_last = self.config.kind == Kind::Llama4;
         let table = self
             .source
             .matrix(self.names.positions, n_rows, self.config.width)?;
-        let table = unpacked(&table, self.device).map_err(failed)?;
         if let Some(row) = class {
-            let place = if is_last { side * side } else { 0 };
-            let position = table.get(place).map_err(failed)?;
-            *row = (&*row + position).map_err(failed)?;
+            let mut position = vec![0.0; row.len()];
+            table.read_row(if is_last { side * side } else { 0 }, &mut position);
+            for (element, position) in row.iter_mut().zip(position) {
+                *element += position;
+            }
         }
         let first = if is_last { 0 } else { n_rows - side * side };
-        let table = table.narrow(0, first, side * side).map_err(failed)?;
+        let table = table.rows(first..first + side * side);
         Ok(Positions::Nearest { table, side })
     }
 
     /// Returns a square grid of positions, and how many are on a side.
-    fn square_grid(&self) -> Result<(Tensor, usize), LoadError> {
+    fn square_grid(&self) -> Result<(FileMatrix, usize), LoadError> {
         let name = self.names.positions;
         let n_rows = self.source.n_rows(name).unwrap_or(0);
         let side = n_rows.isqrt();
@@ -422,7 +441,7 @@ impl Loader<'_> {
             )));
         }
         let table = self.source.matrix(name, n_rows, self.config.width)?;
-        Ok((unpacked(&table, self.device).map_err(failed)?, side))
+        Ok((table, side))
     }
 
     /// Returns the rows of at least `n` columns and as many lines.
@@ -438,11 +457,9 @@ impl Loader<'_> {
         let [columns, lines] = tables.as_slice() else {
             return Err(invalid(format!("tensor {name} is not one of two matrices")));
         };
-        // What images cannot reach stays in the file.
-        let table = |table: &FileMatrix| unpacked(&table.rows(0..n), self.device).map_err(failed);
         Ok(Positions::ByAxis {
-            columns: table(columns)?,
-            lines: table(lines)?,
+            columns: columns.clone(),
+            lines: lines.clone(),
         })
     }
 
@@ -508,33 +525,59 @@ impl Loader<'_> {
     }
 
     /// Returns the matrices of queries, keys and values, which may be one.
-    fn query_key_value(&self, idx: usize) -> Result<[Linear; 3], LoadError> {
+    fn query_key_value(&mut self, idx: usize) -> Result<[Linear<O>; 3], LoadError> {
         let width = self.config.width;
-        let name = format!("v.blk.{idx}.attn_qkv");
-        if !self.source.has(&format!("{name}.weight")) {
-            let part = |part: &str| self.linear(&format!("v.blk.{idx}.{part}"), width, width);
-            return Ok([part("attn_q")?, part("attn_k")?, part("attn_v")?]);
-        }
-        let all = self
-            .source
-            .matrix(&format!("{name}.weight"), 3 * width, width)?;
-        let bias = self
-            .source
-            .optional_vector(&format!("{name}.bias"), 3 * width)?;
-        let part = |number: usize| -> Result<Linear, LoadError> {
-            let rows = number * width..(number + 1) * width;
-            let bias = bias.as_ref().and_then(|bias| bias.get(rows.clone()));
+        let part = |part: &str| format!("v.blk.{idx}.{part}");
+        let all = part("attn_qkv");
+        let is_one = self.source.has(&format!("{all}.weight"));
+        let named = |number: usize| match (is_one, number) {
+            (true, _) => (all.clone(), 3 * width, number * width),
+            (false, 0) => (part("attn_q"), width, 0),
+            (false, 1) => (part("attn_k"), width, 0),
+            (false, _) => (part("attn_v"), width, 0),
+        };
+        let mut load = |number: usize| -> Result<Linear<O>, LoadError> {
+            let (name, n_rows, first) = named(number);
+            let rows = first..first + width;
+            // Values do not turn.
+            let rows = if number < 2 {
+                self.pairs_halves_apart(rows)
+            } else {
+                Vec::from([rows])
+            };
+            let matrix = self
+                .source
+                .matrix(&format!("{name}.weight"), n_rows, width)?;
+            let bias = self
+                .source
+                .optional_vector(&format!("{name}.bias"), n_rows)?;
+            let bias = bias.map(|bias| self.vector(pick(&bias, &rows)));
+            let bounds = if is_one { None } else { self.bounds(&name)? };
             Ok(Linear {
-                matrix: self.location(all.rows(rows))?,
-                bias: bias.map(|bias| self.vector(bias.to_vec())).transpose()?,
-                bounds: None,
+                matrix: self.upload(matrix.stretches(&rows))?,
+                bias: bias.transpose()?,
+                bounds,
             })
         };
-        Ok([part(0)?, part(1)?, part(2)?])
+        Ok([load(0)?, load(1)?, load(2)?])
+    }
+
+    /// Returns the elements of heads in an order in which those that turn together lie half a head apart, if
+    /// they lie a quarter apart in the file. Queries and keys meet in any order that is the same.
+    fn pairs_halves_apart(&self, elements: Range<usize>) -> Vec<Range<usize>> {
+        let turn = self.config.turn;
+        if turn.is_none_or(|turn| turn.pairs != Pairs::QuarterApart) {
+            return Vec::from([elements]);
+        }
+        let head_dim = self.config.width / self.config.n_heads;
+        let quarter = head_dim / 4;
+        let heads = elements.step_by(head_dim.max(1));
+        let quarters = heads.flat_map(|head| [0, 2, 1, 3].map(|idx| head + idx * quarter));
+        quarters.map(|first| first..first + quarter).collect()
     }
 
     /// Returns what makes further elements of the rows, if the layer does.
-    fn deepstack(&self, idx: usize, out_width: usize) -> Result<Option<Merger>, LoadError> {
+    fn deepstack(&mut self, idx: usize, out_width: usize) -> Result<Option<Merger<O>>, LoadError> {
         let layers = &self.config.deepstack;
         let Some(number) = layers.iter().position(|layer| *layer == idx) else {
             return Ok(None);
@@ -560,7 +603,11 @@ impl Loader<'_> {
         Ok(Some(merger))
     }
 
-    fn merger(&self, [first, second]: [&str; 2], out_width: usize) -> Result<Merger, LoadError> {
+    fn merger(
+        &mut self,
+        [first, second]: [&str; 2],
+        out_width: usize,
+    ) -> Result<Merger<O>, LoadError> {
         let merged = self.config.merge.pow(2) * self.config.width;
         let hidden = self.source.n_rows(&format!("{first}.weight")).unwrap_or(0);
         Ok(Merger {
@@ -572,7 +619,7 @@ impl Loader<'_> {
         })
     }
 
-    fn layer(&self, idx: usize, out_width: usize) -> Result<Layer, LoadError> {
+    fn layer(&mut self, idx: usize, out_width: usize) -> Result<Layer<O>, LoadError> {
         let (names, width, hidden) = (self.names, self.config.width, self.config.hidden);
         let name = |part: &str| format!("v.blk.{idx}.{part}");
         // Files of the first converters have these two names exchanged.
@@ -618,7 +665,7 @@ impl Loader<'_> {
     }
 
     /// Returns the row between lines, which is the embedding of a token.
-    fn line_break(&self, out_width: usize) -> Result<Option<Tensor>, LoadError> {
+    fn line_break(&self, out_width: usize) -> Result<Option<Vec<f32>>, LoadError> {
         let source = self.source;
         if !self.config.has_breaks {
             return Ok(None);
@@ -634,46 +681,63 @@ impl Loader<'_> {
             }
             _ => source.vector(BREAK, out_width)?,
         };
-        self.vector(values).map(Some)
+        Ok(Some(values))
     }
 
-    fn projector(&self, out_width: usize) -> Result<Projector, LoadError> {
+    fn projector(&mut self, out_width: usize) -> Result<Projector<O>, LoadError> {
         let (source, width) = (self.source, self.config.width);
         match self.config.kind {
             Kind::MiniCpm => {
                 if !out_width.is_multiple_of(RESAMPLER_HEAD) {
                     return Err(invalid(format!("a resampler of {out_width} elements")));
                 }
-                let part = |name: &str| self.linear(name, out_width, out_width);
                 let queries = source.matrix(QUERIES, self.config.n_queries, out_width)?;
-                Ok(Projector::Resampler {
-                    queries: unpacked(&queries, self.device).map_err(failed)?,
-                    query_norm: self.norm_of("resampler.ln_q", out_width)?,
+                let mut part = |name: &str| self.linear(name, out_width, out_width);
+                let attention = [
+                    part("resampler.attn.q")?,
+                    part("resampler.attn.k")?,
+                    part("resampler.attn.v")?,
+                    part("resampler.attn.out")?,
+                ];
+                let last = part("resampler.proj")?;
+                let [query, key, value, output] = attention;
+                let mut norm = |name: &str| self.layer_norm(name, out_width);
+                let query_norm = norm("resampler.ln_q")?;
+                let of_rows = norm("resampler.ln_kv")?;
+                let post_norm = norm("resampler.ln_post")?;
+                Ok(Projector::Resampler(Box::new(Resampler {
+                    queries: queries.values(),
+                    query_norm,
                     matrix: self.linear("resampler.kv", out_width, width)?,
-                    norm: self.norm_of("resampler.ln_kv", out_width)?,
-                    query: part("resampler.attn.q")?,
-                    key: part("resampler.attn.k")?,
-                    value: part("resampler.attn.v")?,
-                    output: part("resampler.attn.out")?,
-                    post_norm: self.norm_of("resampler.ln_post", out_width)?,
-                    last: part("resampler.proj")?,
+                    norm: of_rows,
+                    query,
+                    key,
+                    value,
+                    output,
+                    post_norm,
+                    last,
+                })))
+            }
+            Kind::Gemma3 => {
+                // It has a row for each input.
+                let matrix = source.matrix(self.names.projection, width, out_width)?;
+                Ok(Projector::Gemma3 {
+                    norm: self.vector(source.vector(self.names.pooled_norm, width)?)?,
+                    matrix: self.upload(matrix.transposed()?)?,
                 })
             }
-            Kind::Gemma3 => Ok(Projector::Gemma3 {
-                norm: self.vector(source.vector(self.names.pooled_norm, width)?)?,
-                matrix: self.location(source.matrix(self.names.projection, width, out_width)?)?,
-            }),
             Kind::Gemma4 => {
-                let bias = self.optional("v.std_bias", width)?;
-                let scale = self.optional("v.std_scale", width)?;
+                let bias = source.optional_vector("v.std_bias", width)?;
+                let scale = source.optional_vector("v.std_scale", width)?;
                 Ok(Projector::Gemma4 {
-                    standard: bias.zip(scale).map(<[Tensor; 2]>::from),
+                    standard: bias.zip(scale).map(<[Vec<f32>; 2]>::from),
+                    ones: self.vector(vec![1.0; width])?,
                     matrix: self.linear("mm.input_projection", out_width, width)?,
                 })
             }
             Kind::Gemma4Unified => {
                 let matrix = self.linear("mm.input_projection", out_width, width)?;
-                Ok(Projector::Normed(matrix))
+                Ok(Projector::Normed(self.vector(vec![1.0; width])?, matrix))
             }
             Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 => {
                 let merger = self.merger(self.names.merger, out_width)?;
@@ -704,7 +768,7 @@ impl Loader<'_> {
             Kind::InternVl => {
                 let merged = self.config.merge.pow(2) * width;
                 let mut merger = self.merger(["mm.1", "mm.3"], out_width)?;
-                merger.norm = Some((self.norm_of("mm.0", merged)?, MERGER_EPS));
+                merger.norm = Some((self.layer_norm("mm.0", merged)?, MERGER_EPS));
                 Ok(Projector::Merger(merger))
             }
             Kind::Glm => {
@@ -713,18 +777,18 @@ impl Loader<'_> {
                 let shape = [merge, merge, width, out_width];
                 let squares = source.folded(&format!("{name}.weight"), &shape)?;
                 let hidden = source.n_rows("mm.gate.weight").unwrap_or(0);
-                Ok(Projector::Glm {
+                Ok(Projector::Glm(Box::new(Glm {
                     merger: Linear {
-                        matrix: self.location(squares)?,
+                        matrix: self.upload(squares)?,
                         bias: self.optional(&format!("{name}.bias"), out_width)?,
                         bounds: None,
                     },
                     matrix: self.linear("mm.model.fc", out_width, out_width)?,
-                    norm: self.norm_of("mm.post_norm", out_width)?,
+                    norm: self.layer_norm("mm.post_norm", out_width)?,
                     gate: self.linear("mm.gate", hidden, out_width)?,
                     up: self.linear("mm.up", hidden, out_width)?,
                     down: self.linear("mm.down", out_width, hidden)?,
-                })
+                })))
             }
             Kind::Pixtral => {
                 let n_merged = self.config.merge.pow(2);
@@ -757,65 +821,89 @@ impl Loader<'_> {
         }
     }
 
-    fn linear(&self, name: &str, n_rows: usize, n_cols: usize) -> Result<Linear, LoadError> {
+    fn linear(&mut self, name: &str, n_rows: usize, n_cols: usize) -> Result<Linear<O>, LoadError> {
         let matrix = self
             .source
             .matrix(&format!("{name}.weight"), n_rows, n_cols)?;
         Ok(Linear {
-            matrix: self.location(matrix)?,
+            matrix: self.upload(matrix)?,
             bias: self.optional(&format!("{name}.bias"), n_rows)?,
             bounds: self.bounds(name)?,
         })
     }
 
-    fn norm(&self, name: &str) -> Result<Norm, LoadError> {
-        self.norm_of(name, self.config.width)
+    fn norm(&mut self, name: &str) -> Result<Norm<O>, LoadError> {
+        let norm = self.optional_norm(name)?;
+        norm.ok_or_else(|| missing(name))
     }
 
-    fn norm_of(&self, name: &str, width: usize) -> Result<Norm, LoadError> {
-        let norm = self.optional_norm_of(name, width)?;
-        norm.ok_or_else(|| invalid(format!("tensor {name}.weight is missing")))
+    fn optional_norm(&mut self, name: &str) -> Result<Option<Norm<O>>, LoadError> {
+        self.norm_of(name, self.config.width, self.config.norm)
+    }
+
+    /// Returns a norm to the mean 0 and the variance 1, of a row of any width.
+    fn layer_norm(&mut self, name: &str, width: usize) -> Result<Norm<O>, LoadError> {
+        let norm = self.norm_of(name, width, NormKind::Layer)?;
+        norm.ok_or_else(|| missing(name))
+    }
+
+    fn norm_of(
+        &mut self,
+        name: &str,
+        width: usize,
+        kind: NormKind,
+    ) -> Result<Option<Norm<O>>, LoadError> {
+        let Some(weight) = self.optional(&format!("{name}.weight"), width)? else {
+            return Ok(None);
+        };
+        let bias = format!("{name}.bias");
+        if kind == NormKind::Rms && self.source.has(&bias) {
+            let message = format!("tensor {bias}: norms by the root mean square have none");
+            return Err(LoadError::Unsupported(message));
+        }
+        let bias = self.optional(&bias, width)?;
+        Ok(Some(Norm { weight, bias }))
     }
 
     /// Returns the norm of each head of queries or keys, in encoders that have one.
-    fn head_norm(&self, name: &str) -> Result<Option<Norm>, LoadError> {
+    fn head_norm(&mut self, name: &str) -> Result<Option<Norm<O>>, LoadError> {
         let head_dim = self.config.width / self.config.n_heads;
         match self.config.kind {
-            Kind::Glm | Kind::Gemma4 => self.norm_of(name, head_dim).map(Some),
+            Kind::Glm | Kind::Gemma4 => {
+                let order = self.pairs_halves_apart(0..head_dim);
+                let weight = self.source.vector(&format!("{name}.weight"), head_dim)?;
+                Ok(Some(Norm {
+                    weight: self.vector(pick(&weight, &order))?,
+                    bias: None,
+                }))
+            }
             Kind::InternVl => self.optional_norm(name),
             _ => Ok(None),
         }
     }
 
-    fn optional_norm(&self, name: &str) -> Result<Option<Norm>, LoadError> {
-        self.optional_norm_of(name, self.config.width)
-    }
-
-    fn optional_norm_of(&self, name: &str, width: usize) -> Result<Option<Norm>, LoadError> {
-        let Some(weight) = self.optional(&format!("{name}.weight"), width)? else {
-            return Ok(None);
-        };
-        let bias = self.optional(&format!("{name}.bias"), width)?;
-        Ok(Some(Norm { weight, bias }))
-    }
-
-    fn optional(&self, name: &str, len: usize) -> Result<Option<Tensor>, LoadError> {
+    fn optional(&mut self, name: &str, len: usize) -> Result<Option<O::Vector>, LoadError> {
         let values = self.source.optional_vector(name, len)?;
         values.map(|values| self.vector(values)).transpose()
     }
 
-    fn vector(&self, values: Vec<f32>) -> Result<Tensor, LoadError> {
-        let len = values.len();
-        Tensor::from_vec(values, len, self.device).map_err(failed)
+    fn vector(&mut self, values: Vec<f32>) -> Result<O::Vector, LoadError> {
+        self.ops.vector(values).map_err(device)
     }
 
-    fn location(&self, matrix: FileMatrix) -> Result<Matrix, LoadError> {
-        if self.device.is_cpu() {
-            return Ok(Matrix::InFile(matrix));
-        }
-        let values = unpacked(&matrix, self.device).map_err(failed)?;
-        Ok(Matrix::Ready(values))
+    fn upload(&mut self, matrix: FileMatrix) -> Result<O::Matrix, LoadError> {
+        self.ops.matrix(matrix).map_err(device)
     }
+}
+
+/// Returns stretches of values, one after the other.
+fn pick(values: &[f32], stretches: &[Range<usize>]) -> Vec<f32> {
+    let parts = stretches.iter().filter_map(|part| values.get(part.clone()));
+    parts.flatten().copied().collect()
+}
+
+fn missing(name: &str) -> LoadError {
+    invalid(format!("tensor {name}.weight is missing"))
 }
 
 /// Elements of a head in the attention of a resampler.
@@ -823,8 +911,3 @@ pub(super) const RESAMPLER_HEAD: usize = 128;
 
 /// Added to the variance in the norm of a projector, which no file says.
 pub(super) const MERGER_EPS: f32 = 1e-5;
-
-/// A device that cannot take the weights, which is no fault of the file.
-fn failed(error: candle_core::Error) -> LoadError {
-    LoadError::Unsupported(error.to_string())
-}

@@ -1,8 +1,13 @@
 //! How long encoders of published sizes take for an image of a megapixel.
 
-use std::{fs, time::Instant};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 
-use llmsrv_engine::LoadOptions;
+use llmsrv_engine::{ActivationPrecision, LoadOptions, Vision};
 use llmsrv_gguf::TensorType;
 
 use crate::vision_files::{Dims, EYES, Eyes, Picture, TINY};
@@ -163,6 +168,124 @@ fn views(eyes: &Eyes, rows: usize) -> Vec<usize> {
         // A line of rows in Mistral Small ends in one that is no patch.
         "pixtral" => vec![(1152_usize.div_ceil(28) * 896_usize.div_ceil(28)) * 4],
         _ => vec![rows * eyes.merge().pow(2)],
+    }
+}
+
+/// Seconds that the threads of this process have computed; 0 where the system does not say.
+fn cpu_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = behind_name.split_whitespace().skip(11).take(2);
+    let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();
+    ticks / 100.0
+}
+
+/// CLIP ViT-L/14-336 and SigLIP so400m/14-896 in files that stay in `target/tmp/eyes`, for other programs.
+fn large(idx: usize, dtype: TensorType) -> (&'static str, [PathBuf; 2]) {
+    let (name, tiny, dims) = PUBLISHED[idx];
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("eyes");
+    fs::create_dir_all(&folder).unwrap();
+    let paths = ["gguf", "mmproj"].map(|ending| folder.join(format!("{tiny}-{dtype}.{ending}")));
+    if !paths[1].exists() {
+        let known = EYES.iter().find(|eyes| eyes.name == tiny).unwrap();
+        let eyes = Eyes {
+            dims,
+            dtype,
+            // Published files have the usual names.
+            exchanged: false,
+            ..*known
+        };
+        fs::write(&paths[0], eyes.decoder_file().bytes()).unwrap();
+        fs::write(&paths[1], eyes.file().bytes()).unwrap();
+    }
+    (name, paths)
+}
+
+fn encoder([model, projector]: &[PathBuf; 2], precision: ActivationPrecision) -> Arc<dyn Vision> {
+    let options = LoadOptions {
+        projector: Some(projector.clone()),
+        activation_precision: precision,
+        ..LoadOptions::default()
+    };
+    let loaded = llmsrv_models::load(model, &options).unwrap();
+    loaded.vision.unwrap()
+}
+
+/// Encodes several images with each arithmetic, and reports the times of each.
+fn take(idx: usize, report: impl Fn(String)) {
+    for dtype in [TensorType::F16, TensorType::Q8_0] {
+        let (name, paths) = large(idx, dtype);
+        for precision in [
+            ActivationPrecision::Auto,
+            ActivationPrecision::Int16,
+            ActivationPrecision::Int8,
+        ] {
+            let vision = encoder(&paths, precision);
+            for round in 0..3 {
+                let png = Picture::new(&format!("round {round}"), 1152, 896).png();
+                let (started, cpu) = (Instant::now(), cpu_seconds());
+                let image = vision.encode(&png).unwrap();
+                report(format!(
+                    "{name} {dtype} {precision:?}: {} rows, {:.2} s, {:.2} s of CPUs",
+                    image.rows,
+                    started.elapsed().as_secs_f64(),
+                    cpu_seconds() - cpu
+                ));
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "measures, and takes minutes"]
+fn clip_takes() {
+    take(0, |line| println!("{line}"));
+}
+
+#[test]
+#[ignore = "measures, and takes minutes"]
+fn siglip_takes() {
+    take(1, |line| println!("{line}"));
+}
+
+/// Cosines between rows, and how far the rows are off, of coarser arithmetic and of the exact one.
+#[test]
+#[ignore = "measures, and takes minutes"]
+fn coarser_arithmetic_changes_rows_by() {
+    let picture = Picture::new("precise", 1152, 896);
+    for dtype in [TensorType::F16, TensorType::BF16, TensorType::Q8_0] {
+        let (name, paths) = large(0, dtype);
+        let encode = |precision| encoder(&paths, precision).encode(&picture.png()).unwrap();
+        let exact = encode(ActivationPrecision::F32);
+        for precision in [
+            ActivationPrecision::Int16,
+            ActivationPrecision::Auto,
+            ActivationPrecision::Int8,
+        ] {
+            let found = encode(precision);
+            let width = exact.embedding.len() / exact.rows;
+            let rows = exact
+                .embedding
+                .chunks(width)
+                .zip(found.embedding.chunks(width));
+            let (mut least, mut sum, mut off) = (1.0_f64, 0.0, 0.0_f64);
+            for (exact, found) in rows {
+                let dot = |a: &[f32], b: &[f32]| -> f64 {
+                    let pairs = a.iter().zip(b);
+                    pairs.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+                };
+                let lengths = (dot(exact, exact) * dot(found, found)).sqrt();
+                let cosine = dot(exact, found) / lengths;
+                (least, sum) = (least.min(cosine), sum + cosine);
+                let differences: Vec<f32> = exact.iter().zip(found).map(|(a, b)| a - b).collect();
+                off = off.max((dot(&differences, &differences) / dot(exact, exact)).sqrt());
+            }
+            println!(
+                "{name} {dtype} {precision:?}: 1 - cosine {:.1e} in the mean, {:.1e} at most; off by {off:.1e}",
+                1.0 - sum / exact.rows as f64,
+                1.0 - least
+            );
+        }
     }
 }
 
