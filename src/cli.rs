@@ -8,6 +8,7 @@ mod bench;
 mod config;
 mod devices;
 mod host;
+mod imatrix;
 mod install_model;
 mod key;
 mod launch;
@@ -36,6 +37,7 @@ pub use bench::BenchArgs;
 pub use config::{ConfigAction, ConfigArgs};
 pub use devices::{DeviceArgs, DeviceWorkerArgs, GpuWorkerArgs, TestgpuArgs, TestnpuArgs};
 pub use host::{ExamplesArgs, LanguageArg, StatusArgs, TestArgs};
+pub use imatrix::ImatrixArgs;
 pub use install_model::InstallModelArgs;
 pub use key::{KeyAction, KeyArgs, RoleArg};
 pub use launch::LaunchArgs;
@@ -213,6 +215,9 @@ pub enum Command {
     /// Measure how fast models run here, beside the machine's limits and other engines
     #[command(long_about = bench::ABOUT)]
     Bench(BenchArgs),
+    /// Measure which weights of a model matter, for quantising it
+    #[command(long_about = imatrix::ABOUT)]
+    Imatrix(ImatrixArgs),
     /// Test the GPUs of this machine
     #[command(long_about = devices::GPU_ABOUT)]
     Testgpu(TestgpuArgs),
@@ -249,6 +254,7 @@ impl Command {
             Command::Show(args) => args.json,
             Command::Ps(args) => args.json,
             Command::Bench(args) => args.json,
+            Command::Imatrix(args) => args.json,
             Command::Testgpu(args) => args.common.json,
             Command::Testnpu(args) => args.common.json,
             Command::Key(args) => args.wants_json(),
@@ -360,6 +366,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "install-model",
             "push",
             "create",
+            "imatrix",
             "cp",
             "default",
             "rm",

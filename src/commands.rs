@@ -12,6 +12,7 @@ mod examples;
 mod firewall;
 mod generate;
 mod gpu_worker;
+mod imatrix;
 mod install_model;
 mod key;
 mod launch;
@@ -97,6 +98,7 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
             return Ok(logkit_cli::main(name.chain(args.args)));
         }
         Command::Bench(args) => bench::run(&plain(global)?, &args),
+        Command::Imatrix(args) => imatrix::run(&plain(global)?, &args),
         Command::Testgpu(args) => return testgpu::run(&plain(global)?, &args),
         Command::Testnpu(args) => return testnpu::run(&plain(global)?, &args),
         Command::Key(args) => key::run(&plain(global)?, args),

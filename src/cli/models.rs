@@ -141,6 +141,7 @@ pub const CREATE_ABOUT: &str = "Make a model from a Modelfile, another model or 
     llmsrv create mine -f brief.modelfile    From another one\n  \
     llmsrv create mine --from model.gguf     From a model file alone\n  \
     llmsrv create small --from big --quantize Q4_K_M\n  \
+    llmsrv create small --from big -Q IQ2_M --imatrix big.imatrix.gguf\n  \
     llmsrv show mine --modelfile | llmsrv create copy -f -")]
 pub struct CreateArgs {
     /// Name of the new model
@@ -152,9 +153,12 @@ pub struct CreateArgs {
     /// A model, a GGUF file or a folder, in place of what the Modelfile says
     #[arg(long, value_name = "MODEL|PATH", add = ArgValueCompleter::new(complete::models_and_files))]
     pub from: Option<String>,
-    /// Quantize the weights: Q4_K_M, Q8_0, Q3_K_M, IQ4_XS, F16, ...
+    /// Quantize the weights: Q4_K_M, Q8_0, Q3_K_M, IQ4_XS, IQ2_M, F16, ...
     #[arg(short = 'Q', long, value_name = "TYPE", add = ArgValueCandidates::new(complete::targets))]
     pub quantize: Option<String>,
+    /// With --quantize: weigh errors with the importance matrix that `llmsrv imatrix` or llama-imatrix wrote
+    #[arg(long, value_name = "FILE", requires = "quantize", value_hint = clap::ValueHint::FilePath)]
+    pub imatrix: Option<PathBuf>,
     /// Copy model files where they could be linked
     #[arg(long)]
     pub copy: bool,

@@ -10,6 +10,7 @@ use std::{
 use anyhow::Context as _;
 use llmsrv_api::modelfile::{INSTRUCTIONS, Modelfile};
 use llmsrv_config::nearest;
+use llmsrv_convert::Imatrix;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -45,6 +46,7 @@ struct Order {
     request: Map<String, Value>,
     files: Vec<(String, PathBuf)>,
     adapters: Vec<(String, PathBuf)>,
+    imatrix: Option<PathBuf>,
 }
 
 impl Order {
@@ -53,7 +55,13 @@ impl Order {
             request: modelfile.request(),
             files: Vec::new(),
             adapters: Vec::new(),
+            imatrix: args.imatrix.clone(),
         };
+        if let Some(path) = &order.imatrix {
+            // What is none is refused here, before it is brought anywhere.
+            let read = Imatrix::read(path).map_err(anyhow::Error::new);
+            read.with_context(|| format!("cannot use {}", path.display()))?;
+        }
         let sources: Vec<Source> = match &args.from {
             Some(from) => vec![Source::find(Path::new(""), from)?],
             None => modelfile
@@ -145,6 +153,8 @@ fn with_hint(failure: impl Into<Failure>) -> Failure {
         "the file is not complete: download or copy it again"
     } else if text.contains("quantization is only supported for") {
         "quantize from weights in F32, F16 or BF16; `llmsrv show MODEL` says which ones a model has"
+    } else if text.contains("needs an importance matrix") {
+        "make one from a text with `llmsrv imatrix`, and name it with --imatrix"
     } else {
         return failure;
     };
@@ -175,6 +185,12 @@ async fn make(
             digests.insert(name, json!(digest.to_string()));
         }
         order.request.insert(member.to_owned(), digests.into());
+    }
+    if let Some(path) = &order.imatrix {
+        let digest = uploader.bring(path).await?;
+        order
+            .request
+            .insert("imatrix".into(), json!(digest.to_string()));
     }
     let request = order.request.into();
     transfer::run(&connection.client, "/api/create", &request, &mut steps).await

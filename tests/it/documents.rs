@@ -73,6 +73,14 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "wants a model that is not quantized: the tests of `create`",
     ),
     (
+        "curl localhost:11434/api/create -d '{\"model\": \"mine\", \"from\": \"big\"",
+        "wants a model that is not quantized: the tests of `create`",
+    ),
+    (
+        "llmsrv imatrix ",
+        "wants a model that is not quantized: the tests of `quality`",
+    ),
+    (
         "llmsrv bench ",
         "measures for minutes: the tests of `bench`",
     ),

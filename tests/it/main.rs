@@ -46,6 +46,7 @@ mod many_clients;
 mod monitor;
 mod openapi;
 mod packaging;
+mod quality;
 mod real;
 mod registry;
 mod search;

@@ -549,6 +549,7 @@ pub const MEMBERS: &[&str] = &[
     "frequency_penalty",
     "from",
     "images",
+    "imatrix",
     "input",
     "insecure",
     "instructions",

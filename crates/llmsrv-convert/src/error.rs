@@ -2,7 +2,7 @@
 
 use llmsrv_gguf::TensorType;
 
-use crate::target::UnknownTarget;
+use crate::target::{Target, UnknownTarget};
 
 /// A conversion that was not done. The text is one line and names no paths.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,14 @@ pub enum Error {
         "quantization is only supported for F16, BF16 and F32 models, and this one has tensors of type {0}"
     )]
     AlreadyQuantized(TensorType),
+    /// Too few bits to do without an importance matrix; the tensor is named where there is one that does not know it.
+    #[error("{target} needs an importance matrix{}", unknown(tensor.as_deref()))]
+    NeedsImatrix {
+        /// What the model was to be quantised to.
+        target: Target,
+        /// A tensor of which the importance matrix says nothing.
+        tensor: Option<String>,
+    },
     /// A file that the conversion needs is not among those given.
     #[error("{0} is missing")]
     MissingFile(&'static str),
@@ -34,4 +42,11 @@ pub enum Error {
     /// Reading or writing failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
+}
+
+fn unknown(tensor: Option<&str>) -> String {
+    match tensor {
+        Some(name) => format!(", and this one does not have tensor {name}"),
+        None => " (`llmsrv imatrix` makes one)".to_owned(),
+    }
 }

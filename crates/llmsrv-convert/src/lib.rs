@@ -9,6 +9,7 @@ mod config;
 mod error;
 mod families;
 mod files;
+mod imatrix;
 mod join;
 mod mixture;
 mod model;
@@ -25,9 +26,10 @@ use std::ops::ControlFlow;
 
 pub use adapter::convert_adapter;
 pub use error::Error;
+pub use imatrix::Imatrix;
 pub use join::join;
 pub use model::convert_model;
-pub use quantize::quantize;
+pub use quantize::{plan, quantize};
 pub use synthetic::{Family, SHAPES, Shape, synthesize};
 pub use target::{Target, UnknownTarget};
 

@@ -22,22 +22,27 @@ pub(crate) struct Mixture {
     n_sharing: usize,
     /// So many share that values cost little, and the model is large.
     shares_values: bool,
+    has_imatrix: bool,
 }
 
 /// The parts of a layer whose types differ.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
+    Embedding,
     Logits,
+    Query,
     Key,
     Value,
     AttentionOutput,
+    Gate,
+    Up,
     Down,
     Other,
 }
 
 impl Mixture {
     /// Looks at the model that is to be quantised.
-    pub(crate) fn new(header: &Header, target: Target) -> Mixture {
+    pub(crate) fn new(header: &Header, target: Target, has_imatrix: bool) -> Mixture {
         let metadata = &header.metadata;
         let architecture = metadata.architecture().unwrap_or_default();
         let count = |key: &str| {
@@ -66,7 +71,18 @@ impl Mixture {
             shares_values: architecture == "llama"
                 && count("block_count") == 80
                 && heads != kv_heads,
+            has_imatrix,
         }
+    }
+
+    /// Tells whether a tensor of this type is of no use where nothing is known of its inputs: elements have so few
+    /// steps that it matters which are close. Tables whose rows are looked up have no inputs.
+    pub(crate) fn needs_imatrix(&self, tensor: &TensorInfo, ty: TensorType) -> bool {
+        use TensorType::{IQ2_S, IQ2_XS, IQ2_XXS, IQ3_XXS, Q2_K};
+        let is_table = matches!(role(&tensor.name, false), Role::Embedding | Role::Logits);
+        let has_few_steps = [IQ3_XXS, IQ2_XXS, IQ2_XS, IQ2_S].contains(&ty)
+            || ty == Q2_K && self.target == Target::Q2_K_S;
+        has_few_steps && !is_table
     }
 
     /// Returns the type that `tensor` gets.
@@ -83,14 +99,36 @@ impl Mixture {
 
     /// The type for rows of any length.
     fn wanted(&self, tensor: &TensorInfo) -> TensorType {
-        use TensorType::{IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_0};
+        use TensorType::{
+            IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_1, Q4_K, Q5_1,
+            Q5_K, Q6_K, Q8_0,
+        };
         let main = self.target.main_type();
         let layer = layer(&tensor.name).unwrap_or(0);
+        let is_early = layer < self.n_layers / 8;
+        let is_late = layer >= 7 * self.n_layers / 8;
         let is_medium = [Target::Q4_K_M, Target::Q5_K_M].contains(&self.target);
         let has_eight_experts = self.n_experts == 8;
-        match role(&tensor.name, self.tied) {
+        let many_share = self.n_sharing >= 4;
+        // Two bits a weight, and what such a mixture gives to what matters more.
+        let is_tiny = [IQ2_XXS, IQ2_XS, IQ2_S].contains(&main);
+        let more = match self.target {
+            Target::IQ2_S | Target::IQ2_M => IQ3_S,
+            _ => Q2_K,
+        };
+        let role = role(&tensor.name, self.tied);
+        match role {
             Role::Logits if main == Q8_0 => Q8_0,
+            Role::Logits if is_tiny || self.target == Target::IQ3_XXS => Q5_K,
             Role::Logits => Q6_K,
+            Role::Embedding if is_tiny => more,
+            Role::Embedding if self.target == Target::IQ3_XXS => IQ3_S,
+            Role::Value if is_tiny && (many_share || self.n_experts >= 4) => Q4_K,
+            Role::Value | Role::Down if is_tiny && (role == Role::Value || is_early) => more,
+            Role::Key if is_tiny && has_eight_experts => Q4_K,
+            Role::AttentionOutput if is_tiny && has_eight_experts => Q5_K,
+            Role::AttentionOutput if is_tiny && more == IQ3_S => IQ3_S,
+            _ if is_tiny => main,
             Role::Value | Role::Key if has_eight_experts => Q8_0,
             Role::Value => {
                 let n_layers = self.value_layers.len();
@@ -100,35 +138,60 @@ impl Mixture {
                     Target::Q4_K_S if index < 4 => Q5_K,
                     Target::Q3_K_L => Q5_K,
                     Target::Q3_K_M if index < 2 => Q5_K,
-                    Target::Q3_K_M => Q4_K,
-                    Target::Q2_K if self.n_sharing >= 4 => Q4_K,
+                    Target::Q3_K_M | Target::IQ3_M => Q4_K,
+                    Target::Q2_K
+                    | Target::Q2_K_S
+                    | Target::IQ3_S
+                    | Target::IQ3_XS
+                    | Target::IQ3_XXS
+                        if many_share =>
+                    {
+                        Q4_K
+                    }
                     Target::Q2_K => Q3_K,
-                    Target::IQ4_NL | Target::IQ4_XS if self.n_sharing >= 4 => Q5_K,
-                    _ if main == Q4_K && self.shares_values => Q5_K,
+                    Target::IQ3_XXS if !self.has_imatrix => IQ3_S,
+                    Target::IQ4_NL | Target::IQ4_XS if many_share => Q5_K,
+                    _ if [Q3_K, Q4_K].contains(&main) && self.shares_values => Q5_K,
                     _ => main,
                 }
             }
             Role::Down => match self.target {
                 _ if is_medium && has_more_bits(layer, self.n_layers) => Q6_K,
-                Target::Q4_K_S | Target::IQ4_NL | Target::IQ4_XS if layer < self.n_layers / 8 => {
-                    Q5_K
-                }
+                Target::Q4_K_S if is_early => Q5_K,
+                Target::IQ4_NL | Target::IQ4_XS if is_early && !self.has_imatrix => Q5_K,
+                Target::Q4_0 if is_early && self.has_imatrix => Q4_1,
+                Target::Q5_0 if is_early && self.has_imatrix => Q5_1,
                 Target::Q3_K_L => Q5_K,
                 Target::Q3_K_M if layer < self.n_layers / 16 => Q5_K,
                 Target::Q3_K_M => Q4_K,
+                Target::IQ3_M
+                    if is_early || has_eight_experts && has_more_bits(layer, self.n_layers) =>
+                {
+                    Q4_K
+                }
                 Target::Q2_K => Q3_K,
+                Target::Q2_K_S if is_early => Q4_K,
                 _ => main,
             },
             Role::AttentionOutput => match self.target {
                 Target::Q3_K_L => Q5_K,
-                _ if has_eight_experts && [Q2_K, Q3_K, Q4_K, IQ4_NL, IQ4_XS].contains(&main) => {
+                Target::Q2_K_S => main,
+                _ if has_eight_experts
+                    && [Q2_K, Q3_K, Q4_K, IQ4_NL, IQ4_XS, IQ3_S, IQ3_XXS].contains(&main) =>
+                {
                     Q5_K
                 }
-                Target::Q3_K_M => Q4_K,
+                Target::Q3_K_M | Target::IQ3_M => Q4_K,
                 Target::Q2_K => Q3_K,
+                Target::IQ3_XXS => IQ3_S,
                 _ => main,
             },
-            Role::Key | Role::Other => main,
+            Role::Query | Role::Key if self.target == Target::IQ3_XXS => IQ2_S,
+            Role::Query | Role::Key if self.target == Target::IQ3_XS => IQ3_XXS,
+            Role::Gate | Role::Up if self.target == Target::IQ3_XS && !is_early && !is_late => {
+                IQ3_XXS
+            }
+            Role::Embedding | Role::Query | Role::Key | Role::Gate | Role::Up | Role::Other => main,
         }
     }
 }
@@ -143,6 +206,7 @@ fn role(name: &str, tied: bool) -> Role {
     match name {
         "output.weight" => Role::Logits,
         "token_embd.weight" | "per_layer_token_embd.weight" if tied => Role::Logits,
+        "token_embd.weight" | "per_layer_token_embd.weight" => Role::Embedding,
         name => {
             let row = ROLES.iter().find(|(part, _)| name.contains(part));
             row.map_or(Role::Other, |(_, role)| *role)
@@ -156,7 +220,10 @@ const ROLES: &[(&str, Role)] = &[
     ("attn_kv_b.weight", Role::Value),
     ("attn_v.weight", Role::Value),
     ("attn_k.weight", Role::Key),
+    ("attn_q.weight", Role::Query),
     ("attn_output.weight", Role::AttentionOutput),
+    ("ffn_up", Role::Up),
+    ("ffn_gate", Role::Gate),
     ("ffn_down", Role::Down),
 ];
 
@@ -202,7 +269,14 @@ fn fitting(wanted: TensorType, row_len: u64) -> TensorType {
         return wanted;
     }
     let shorter = match wanted {
-        TensorType::Q2_K | TensorType::Q3_K | TensorType::IQ4_XS => TensorType::IQ4_NL,
+        TensorType::Q2_K
+        | TensorType::Q3_K
+        | TensorType::IQ4_XS
+        | TensorType::IQ3_S
+        | TensorType::IQ3_XXS
+        | TensorType::IQ2_S
+        | TensorType::IQ2_XS
+        | TensorType::IQ2_XXS => TensorType::IQ4_NL,
         TensorType::Q4_K => TensorType::Q5_0,
         TensorType::Q5_K => TensorType::Q5_1,
         TensorType::Q6_K => TensorType::Q8_0,

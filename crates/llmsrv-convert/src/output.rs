@@ -154,7 +154,7 @@ impl Writer<'_, '_> {
                 std::mem::swap(&mut rows, &mut turned);
             }
             repack
-                .run(&rows, &mut packed, &self.pool)
+                .run(&rows, None, &mut packed, &self.pool)
                 .map_err(|_| invalid(NOT_FINITE))?;
             self.out.write_all(&packed)?;
             self.advance(n_rows * tensor.row_len() * 4)?;

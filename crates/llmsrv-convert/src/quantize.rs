@@ -7,34 +7,35 @@ use std::{
     path::Path,
 };
 
-use llmsrv_gguf::{GgufFile, Layout, Metadata, Stream, TensorInfo, TensorType};
+use llmsrv_gguf::{GgufFile, Header, Layout, Metadata, Stream, TensorInfo, TensorType};
 use llmsrv_kernels::Pool;
 
-use crate::{Error, Progress, Target, mixture::Mixture, rows::Repack};
+use crate::{Error, Imatrix, Progress, Target, mixture::Mixture, rows::Repack};
 
-/// Writes the model of `source` to `destination` with the types of `target`.
+/// Writes the model of `source` to `destination` with the types of `target`. With an importance matrix the errors of
+/// weights count as much as the inputs of their columns are large.
 ///
 /// A few rows are in memory at a time. `progress` is told the bytes of the source that are done and
 /// their total. Whatever fails, a destination that was begun is removed.
 ///
 /// # Errors
-/// [`Error::AlreadyQuantized`] if a tensor of the source is not F16, BF16 or F32.
+/// [`Error::AlreadyQuantized`] if a tensor of the source is not F16, BF16 or F32; [`Error::NeedsImatrix`] if the target
+/// is nothing without an importance matrix, or that has nothing to say of a tensor that needs it; [`Error::Invalid`] if
+/// it is of another model.
 pub fn quantize(
     source: &Path,
     destination: &Path,
     target: Target,
+    imatrix: Option<&Imatrix>,
     progress: &mut Progress<'_>,
 ) -> Result<(), Error> {
     let source = GgufFile::open(source)?;
     let header = source.header();
     check(&source)?;
-    let mixture = Mixture::new(header, target);
-    let mut layout = Layout::new(metadata(&source, target));
-    let mut types = Vec::with_capacity(header.tensors.len());
-    for tensor in &header.tensors {
-        let ty = mixture.choose(tensor);
-        layout.tensor(&tensor.name, &tensor.shape, ty)?;
-        types.push(ty);
+    let types = plan(header, target, imatrix)?;
+    let mut layout = Layout::new(metadata(&source, target, imatrix));
+    for (tensor, ty) in header.tensors.iter().zip(&types) {
+        layout.tensor(&tensor.name, &tensor.shape, *ty)?;
     }
     create(destination, &layout, |out| {
         let pool = Pool::new(0);
@@ -52,11 +53,49 @@ pub fn quantize(
                     advance(piece.len() as u64)?;
                 }
             } else {
-                pack(tensor, data, ty, &pool, out, &mut advance)?;
+                let weights = match imatrix {
+                    Some(imatrix) => imatrix.weights(tensor),
+                    None => None,
+                };
+                pack(
+                    tensor,
+                    (data, weights.as_deref()),
+                    ty,
+                    &pool,
+                    out,
+                    &mut advance,
+                )?;
             }
         }
         Ok(())
     })
+}
+
+/// Chooses the type of each tensor.
+///
+/// # Errors
+/// [`Error::NeedsImatrix`] and [`Error::Invalid`] as [`quantize`].
+pub fn plan(
+    header: &Header,
+    target: Target,
+    imatrix: Option<&Imatrix>,
+) -> Result<Vec<TensorType>, Error> {
+    if let Some(imatrix) = imatrix {
+        imatrix.check_fits(header)?;
+    }
+    let mixture = Mixture::new(header, target, imatrix.is_some());
+    let choose = |tensor: &TensorInfo| {
+        let ty = mixture.choose(tensor);
+        let is_known = imatrix.is_some_and(|imatrix| imatrix.knows(tensor));
+        if ty != tensor.dtype && !is_known && mixture.needs_imatrix(tensor, ty) {
+            return Err(Error::NeedsImatrix {
+                target,
+                tensor: imatrix.map(|_| tensor.name.clone()),
+            });
+        }
+        Ok(ty)
+    };
+    header.tensors.iter().map(choose).collect()
 }
 
 /// Creates `destination`, lets `write` fill it, and removes it again if that fails. A device that was
@@ -90,10 +129,11 @@ pub(crate) fn go_on(answer: ControlFlow<()>) -> Result<(), Error> {
     }
 }
 
-/// Converts the rows of a tensor, many at a time on all threads.
+/// Converts the rows of a tensor, many at a time on all threads. There may be weights for the columns of each of its
+/// matrices.
 fn pack(
     tensor: &TensorInfo,
-    data: &[u8],
+    (data, weights): (&[u8], Option<&[f32]>),
     ty: TensorType,
     pool: &Pool,
     out: &mut Stream<BufWriter<File>>,
@@ -107,12 +147,17 @@ fn pack(
         offset: 0.0,
     };
     let mut packed = Vec::new();
-    for rows in data.chunks((repack.batch_rows() * repack.row_bytes().0).max(1)) {
-        repack
-            .run(rows, &mut packed, pool)
-            .map_err(|_| invalid(NOT_FINITE))?;
-        out.write_all(&packed)?;
-        advance(rows.len() as u64)?;
+    let n_matrices = weights.map_or(1, |weights| weights.len() / repack.row_len.max(1));
+    let matrices = data.chunks((data.len() / n_matrices.max(1)).max(1));
+    for (idx, matrix) in matrices.enumerate() {
+        let weights = weights.and_then(|weights| weights.chunks(repack.row_len.max(1)).nth(idx));
+        for rows in matrix.chunks((repack.batch_rows() * repack.row_bytes().0).max(1)) {
+            repack
+                .run(rows, weights, &mut packed, pool)
+                .map_err(|_| invalid(NOT_FINITE))?;
+            out.write_all(&packed)?;
+            advance(rows.len() as u64)?;
+        }
     }
     Ok(())
 }
@@ -145,7 +190,7 @@ fn check(source: &GgufFile) -> Result<(), Error> {
 }
 
 /// The keys of the source; those that say how it was stored are set anew.
-fn metadata(source: &GgufFile, target: Target) -> Metadata {
+fn metadata(source: &GgufFile, target: Target, imatrix: Option<&Imatrix>) -> Metadata {
     let mut metadata = Metadata::new();
     for (key, value) in source.metadata().iter() {
         if !key.starts_with("split.") {
@@ -154,6 +199,14 @@ fn metadata(source: &GgufFile, target: Target) -> Metadata {
     }
     metadata.set("general.file_type", target.file_type());
     metadata.set("general.quantization_version", QUANTIZATION_VERSION);
+    if let Some(imatrix) = imatrix {
+        if let Some(dataset) = imatrix.datasets.last() {
+            metadata.set("quantize.imatrix.dataset", dataset.as_str());
+        }
+        let n_entries = u32::try_from(imatrix.len()).unwrap_or(u32::MAX);
+        metadata.set("quantize.imatrix.entries_count", n_entries);
+        metadata.set("quantize.imatrix.chunks_count", imatrix.n_chunks);
+    }
     metadata
 }
 

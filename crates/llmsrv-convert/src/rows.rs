@@ -35,10 +35,11 @@ impl Repack {
         (BATCH_ELEMENTS / self.row_len.max(1)).max(1)
     }
 
-    /// Converts whole rows into `out`.
+    /// Converts whole rows into `out`. Where columns have weights, their errors count as much.
     pub(crate) fn run(
         &self,
         rows: &[u8],
+        weights: Option<&[f32]>,
         out: &mut Vec<u8>,
         pool: &Pool,
     ) -> Result<(), OutOfRange> {
@@ -68,7 +69,13 @@ impl Repack {
             // Not a number fails the comparison too.
             let converted = unpacked.is_ok()
                 && values.iter().all(|value| value.abs() <= largest)
-                && llmsrv_kernels::quantize(self.to, &values, out).is_ok();
+                && match weights {
+                    Some(weights) => {
+                        llmsrv_kernels::quantize_weighted(self.to, &values, weights, out)
+                    }
+                    None => llmsrv_kernels::quantize(self.to, &values, out),
+                }
+                .is_ok();
             if !converted {
                 failed.store(true, Ordering::Relaxed);
             }
@@ -82,6 +89,6 @@ impl Repack {
 }
 
 /// Elements that are converted between two writes; 4 bytes each while they are.
-const BATCH_ELEMENTS: usize = 16 << 20;
+const BATCH_ELEMENTS: usize = 4 << 20;
 /// Elements that a thread takes at a time.
 const CHUNK_ELEMENTS: usize = 1 << 16;

@@ -274,7 +274,7 @@ pub fn synthesize(
         alignment: 32,
         data_start: 0,
     };
-    let mixture = Mixture::new(&header, target);
+    let mixture = Mixture::new(&header, target, false);
     let mut layout = Layout::new(metadata);
     let mut types = Vec::with_capacity(header.tensors.len());
     for tensor in &header.tensors {

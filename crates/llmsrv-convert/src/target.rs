@@ -71,10 +71,28 @@ targets! {
     Q3_K_L = "Q3_K_L", 13, Q3_K;
     /// About 3.9 bits a weight.
     Q3_K_M = "Q3_K_M", 12, Q3_K;
+    /// About 3.7 bits a weight, of a codebook.
+    IQ3_M = "IQ3_M", 27, IQ3_S;
     /// About 3.6 bits a weight.
     Q3_K_S = "Q3_K_S", 11, Q3_K;
+    /// About 3.5 bits a weight, of a codebook.
+    IQ3_S = "IQ3_S", 26, IQ3_S;
+    /// About 3.3 bits a weight, of codebooks.
+    IQ3_XS = "IQ3_XS", 22, IQ3_S;
     /// About 3.2 bits a weight.
     Q2_K = "Q2_K", 10, Q2_K;
+    /// About 3.1 bits a weight, of codebooks; needs an importance matrix.
+    IQ3_XXS = "IQ3_XXS", 23, IQ3_XXS;
+    /// About 2.9 bits a weight; needs an importance matrix.
+    Q2_K_S = "Q2_K_S", 21, Q2_K;
+    /// About 2.7 bits a weight, of codebooks; needs an importance matrix.
+    IQ2_M = "IQ2_M", 29, IQ2_S;
+    /// About 2.5 bits a weight, of codebooks; needs an importance matrix.
+    IQ2_S = "IQ2_S", 28, IQ2_XS;
+    /// About 2.3 bits a weight, of a codebook; needs an importance matrix.
+    IQ2_XS = "IQ2_XS", 20, IQ2_XS;
+    /// About 2.1 bits a weight, of a codebook; needs an importance matrix.
+    IQ2_XXS = "IQ2_XXS", 19, IQ2_XXS;
 }
 
 /// The name of a target is not known.

@@ -41,7 +41,7 @@ pub use kv::{KV_BLOCK, PagedKv, Rotation, Slot};
 pub use matmul::{Weight, matmul};
 pub use packed::{ActivationFormat, Activations, Arena, Gate, Gemm, Packed, grouped_gemm};
 pub use pool::Pool;
-pub use quant::{codebook, dequantize, quantize, supported};
+pub use quant::{codebook, dequantize, quantize, quantize_weighted, supported};
 pub use recurrence::{
     DeltaRule, SelectiveScan, ShortConv, Stretch, delta_rule, selective_scan, short_conv,
 };

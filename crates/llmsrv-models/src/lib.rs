@@ -17,6 +17,7 @@ mod families;
 mod head;
 mod linear;
 mod model;
+mod observer;
 mod ops;
 mod parts;
 mod placement;
@@ -57,6 +58,7 @@ use crate::{
 };
 pub use crate::{
     families::{architectures, encoders, not_yet, refusal},
+    observer::{InputSum, InputSums},
     ops::gpu::gpu_memory,
 };
 
@@ -90,6 +92,35 @@ const VISION: &str = "vision.block_count";
 /// such type of the KV cache; [`LoadError::Gpu`] if it was to be a GPU.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
+    load_file(file, options, None)
+}
+
+/// As [`load`], with sums of the squares of what the matrices of its layers are multiplied with; with `output` those of
+/// the logits, too. It computes on the CPU.
+///
+/// # Errors
+///
+/// As [`load`]; [`LoadError::Unsupported`] for an encoder.
+pub fn load_observed(
+    path: &Path,
+    options: &LoadOptions,
+    output: bool,
+) -> Result<(Loaded, Arc<InputSums>), LoadError> {
+    let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
+    let sums = Arc::new(InputSums::new(file.clone(), output));
+    let options = LoadOptions {
+        device: "cpu".into(),
+        ..options.clone()
+    };
+    let loaded = load_file(file, &options, Some(&sums))?;
+    Ok((loaded, sums))
+}
+
+fn load_file(
+    file: Arc<GgufFile>,
+    options: &LoadOptions,
+    sums: Option<&Arc<InputSums>>,
+) -> Result<Loaded, LoadError> {
     let metadata = file.metadata();
     let architecture = metadata
         .architecture()
@@ -101,6 +132,10 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
         .collect::<Result<_, _>>()?;
     let tokenizer = || Tokenizer::from_metadata(metadata).map_err(no_tokenizer);
     if let Some(config) = encoder::read(architecture, &source)? {
+        if sums.is_some() {
+            let message = format!("{architecture} is an encoder; only decoders are observed");
+            return Err(LoadError::Unsupported(message));
+        }
         let tokenizer = tokenizer()?;
         let model: Box<dyn Model> = match device(options)? {
             Device::Gpu => {
@@ -135,8 +170,11 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let model = match chosen {
         Device::Cpu => {
             let (shapes, n_threads) = (arch.kv_shapes(), options.n_threads);
-            let ops = CpuOps::new(&arch, &shapes, kv_type, n_threads, activation_precision)
+            let mut ops = CpuOps::new(&arch, &shapes, kv_type, n_threads, activation_precision)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
+            if let Some(sums) = sums {
+                ops.observe(sums.clone());
+            }
             build(&source, &adapters, arch, n_vocab, ops)?
         }
         Device::Gpu => {

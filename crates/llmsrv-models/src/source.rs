@@ -512,6 +512,17 @@ impl FileMatrix {
         self.bytes().len().saturating_sub(self.extra_bytes)
     }
 
+    /// Returns which of the `n` matrices of its tensor this is or belongs to; `None` of a copy from several.
+    pub(crate) fn index_among(&self, n: usize) -> Option<usize> {
+        if n == 1 {
+            return Some(0);
+        }
+        let bytes = self.file.data(&self.tensor).len() / n.max(1);
+        let first = self.range.start.checked_div(bytes)?;
+        let is_one = self.range.len() <= bytes && self.gathered.is_none();
+        is_one.then_some(first)
+    }
+
     /// Returns whether rows of it are looked up in the file whatever else is done with it.
     pub(crate) fn is_looked_up(&self) -> bool {
         self.tensor.name == "token_embd.weight"

@@ -107,17 +107,16 @@ fn show(report: &Report, args: &BenchArgs) -> Result<(), Failure> {
     };
     let mut parts = vec![table];
     if let Some(ModelReport { quality, .. }) = report.models.first() {
-        let mut facts = format!(
+        parts.push(format!(
             "{} tokens scored, in {} windows of {}",
             quality.scored, quality.windows, quality.window
-        );
+        ));
         if let (Some(name), Some(divergence)) = (&report.reference, &quality.divergence) {
-            facts += &format!(
-                "; the reference {name} has a perplexity of {}",
+            parts.push(format!(
+                "The reference {name} has a perplexity of {}",
                 estimate(divergence.reference_perplexity, 4)
-            );
+            ));
         }
-        parts.push(facts);
     }
     term::line(parts.join("\n\n"))?;
     Ok(())

@@ -119,6 +119,10 @@ fn set_scales(ty: TensorType, block: &mut [u8], random: u64) {
             // The upper bits of the scales of eight sub-blocks.
             block[2..4].copy_from_slice(&[0xcc, 0xcc]);
         }
+        TensorType::IQ3_S | TensorType::IQ3_XXS => put(0, spread / EIGHT_LEVELS / ODD_SCALE),
+        TensorType::IQ2_S | TensorType::IQ2_XS | TensorType::IQ2_XXS => {
+            put(0, spread / THREE_LEVELS / ODD_SCALE);
+        }
         _ => {}
     }
 }
@@ -151,6 +155,12 @@ const FOUR_BIT_SCALE: f32 = 11.5;
 const SIGNED_SCALE: f32 = 24.0;
 /// Standard deviation of the steps of IQ4, all equally probable.
 const IQ4_DEVIATION: f32 = 67.2;
+
+/// Standard deviation of the levels of the IQ3 grids, and of the IQ2 grids, in their units.
+const EIGHT_LEVELS: f32 = 7.5;
+const THREE_LEVELS: f32 = 3.0;
+/// The root of the mean square of the odd numbers below 32.
+const ODD_SCALE: f32 = 18.5;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): fast, and good enough for weights.
 #[derive(Debug)]

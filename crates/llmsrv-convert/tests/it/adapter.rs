@@ -105,7 +105,7 @@ fn a_converted_adapter_changes_the_model_as_trained() {
 
     // Beside quantised weights it does the same, as far as they do.
     let small = base.folder.path().join("small");
-    quantize(&base.destination(), &small, Target::Q8_0, &mut go_on).unwrap();
+    quantize(&base.destination(), &small, Target::Q8_0, None, &mut go_on).unwrap();
     let adapters = vec![Adapter {
         path: made.destination(),
         scale: 1.0,

@@ -4,6 +4,7 @@
 
 mod adapter;
 mod hostile;
+mod imatrix;
 mod model;
 mod published;
 mod quantize;

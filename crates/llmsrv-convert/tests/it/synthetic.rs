@@ -131,7 +131,7 @@ fn types_are_those_of_quantising_and_bytes_are_the_same_every_time() {
         make(&at("direct.gguf"), &shape, target);
         make(&at("again.gguf"), &shape, target);
         let mut go = |_, _| ControlFlow::Continue(());
-        quantize(&at("wide.gguf"), &at("packed.gguf"), target, &mut go).unwrap();
+        quantize(&at("wide.gguf"), &at("packed.gguf"), target, None, &mut go).unwrap();
         let types = |name: &str| -> Vec<(String, TensorType)> {
             let file = GgufFile::open(&at(name)).unwrap();
             let tensors = file.header().tensors.iter();

@@ -1,26 +1,29 @@
-//! Packing, for the formats that need no search for good scales.
+//! Packing, for the formats that need no search for good scales. Blocks whose errors are weighed are searched in
+//! [`super::encode_k`].
 
 use half::{bf16, f16};
 
-pub(super) fn f32(values: &[f32], out: &mut [u8]) {
+use super::encode_k;
+
+pub(super) fn f32(values: &[f32], _: Option<&[f32]>, out: &mut [u8]) {
     for (bytes, value) in out.as_chunks_mut().0.iter_mut().zip(values) {
         *bytes = value.to_le_bytes();
     }
 }
 
-pub(super) fn f16(values: &[f32], out: &mut [u8]) {
+pub(super) fn f16(values: &[f32], _: Option<&[f32]>, out: &mut [u8]) {
     for (bytes, value) in out.as_chunks_mut().0.iter_mut().zip(values) {
         *bytes = f16::from_f32(*value).to_le_bytes();
     }
 }
 
-pub(super) fn bf16(values: &[f32], out: &mut [u8]) {
+pub(super) fn bf16(values: &[f32], _: Option<&[f32]>, out: &mut [u8]) {
     for (bytes, value) in out.as_chunks_mut().0.iter_mut().zip(values) {
         *bytes = bf16::from_f32(*value).to_le_bytes();
     }
 }
 
-pub(super) fn q8_0(values: &[f32], out: &mut [u8]) {
+pub(super) fn q8_0(values: &[f32], _: Option<&[f32]>, out: &mut [u8]) {
     each::<34>(values, out, |values, block| {
         let largest = values
             .iter()
@@ -34,7 +37,10 @@ pub(super) fn q8_0(values: &[f32], out: &mut [u8]) {
     });
 }
 
-pub(super) fn q4_0(values: &[f32], out: &mut [u8]) {
+pub(super) fn q4_0(values: &[f32], weights: Option<&[f32]>, out: &mut [u8]) {
+    if let Some(weights) = weights {
+        return encode_k::q4_0(values, weights, out);
+    }
     each::<18>(values, out, |values, block| {
         let d = farthest(values) / -8.0;
         let inverse = inverse(d);
@@ -44,7 +50,10 @@ pub(super) fn q4_0(values: &[f32], out: &mut [u8]) {
     });
 }
 
-pub(super) fn q4_1(values: &[f32], out: &mut [u8]) {
+pub(super) fn q4_1(values: &[f32], weights: Option<&[f32]>, out: &mut [u8]) {
+    if let Some(weights) = weights {
+        return encode_k::q4_1(values, weights, out);
+    }
     each::<20>(values, out, |values, block| {
         let (d, min) = range(values, 15.0);
         let inverse = inverse(d);
@@ -55,7 +64,10 @@ pub(super) fn q4_1(values: &[f32], out: &mut [u8]) {
     });
 }
 
-pub(super) fn q5_0(values: &[f32], out: &mut [u8]) {
+pub(super) fn q5_0(values: &[f32], weights: Option<&[f32]>, out: &mut [u8]) {
+    if let Some(weights) = weights {
+        return encode_k::q5_0(values, weights, out);
+    }
     each::<22>(values, out, |values, block| {
         let d = farthest(values) / -16.0;
         let inverse = inverse(d);
@@ -66,7 +78,10 @@ pub(super) fn q5_0(values: &[f32], out: &mut [u8]) {
     });
 }
 
-pub(super) fn q5_1(values: &[f32], out: &mut [u8]) {
+pub(super) fn q5_1(values: &[f32], weights: Option<&[f32]>, out: &mut [u8]) {
+    if let Some(weights) = weights {
+        return encode_k::q5_1(values, weights, out);
+    }
     each::<24>(values, out, |values, block| {
         let (d, min) = range(values, 31.0);
         let inverse = inverse(d);
@@ -110,13 +125,13 @@ fn range(values: &[f32], n_steps: f32) -> (f32, f32) {
     ((max - min) / n_steps, min)
 }
 
-fn nibbles(q: &[u8; 32], out: &mut [u8]) {
+pub(super) fn nibbles(q: &[u8; 32], out: &mut [u8]) {
     for (byte, (low, high)) in out.iter_mut().zip(q[..16].iter().zip(&q[16..])) {
         *byte = low & 15 | high << 4;
     }
 }
 
-fn fifths(q: &[u8; 32]) -> u32 {
+pub(super) fn fifths(q: &[u8; 32]) -> u32 {
     q.iter()
         .enumerate()
         .fold(0, |bits, (j, q)| bits | u32::from(q >> 4 & 1) << j)

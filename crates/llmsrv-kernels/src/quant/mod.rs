@@ -6,6 +6,7 @@
 
 mod blocks;
 mod encode;
+mod encode_grid;
 mod encode_k;
 mod grid_blocks;
 mod grids;
@@ -43,7 +44,7 @@ pub fn dequantize(ty: TensorType, bytes: &[u8], out: &mut [f32]) -> Result<(), E
 /// Packs f32 values into whole blocks of `ty`.
 ///
 /// F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 round to the nearest as the reference does; Q2_K to
-/// Q6_K, IQ4_NL and IQ4_XS search for the scales that lose least, which takes far longer. The others can
+/// Q6_K, IQ4_NL, IQ4_XS, IQ3 and IQ2 search for the scales that lose least, which takes far longer. The others can
 /// only be read. A block with values that are not finite is meaningless. `values.len()` must be a multiple
 /// of the type's block length and `out` as long as its blocks, in bytes.
 ///
@@ -56,7 +57,44 @@ pub fn quantize(ty: TensorType, values: &[f32], out: &mut [u8]) -> Result<(), Er
         .and_then(|format| format.pack)
         .ok_or(Error::Unsupported(ty))?;
     check(ty, out.len(), values.len())?;
-    pack(values, out);
+    pack(values, None, out);
+    Ok(())
+}
+
+/// As [`quantize`], where `values` are whole rows and the error of an element counts as much as `weights` says of its
+/// column: numbers above zero, such as the mean squares of what the column is multiplied with.
+///
+/// # Errors
+///
+/// As [`quantize`]; [`Error::Length`] if the values are not whole rows of as many elements as there are weights.
+pub fn quantize_weighted(
+    ty: TensorType,
+    values: &[f32],
+    weights: &[f32],
+    out: &mut [u8],
+) -> Result<(), Error> {
+    let pack = format(ty)
+        .and_then(|format| format.pack)
+        .ok_or(Error::Unsupported(ty))?;
+    check(ty, out.len(), values.len())?;
+    let row_len = weights.len();
+    if row_len == 0
+        || !row_len.is_multiple_of(ty.block_len())
+        || !values.len().is_multiple_of(row_len)
+    {
+        return Err(Error::Length {
+            what: "weights of the columns",
+            got: row_len,
+            expected: values.len(),
+        });
+    }
+    let row_bytes = row_len / ty.block_len() * ty.block_bytes();
+    for (values, out) in values
+        .chunks_exact(row_len)
+        .zip(out.chunks_exact_mut(row_bytes))
+    {
+        pack(values, Some(weights), out);
+    }
     Ok(())
 }
 
@@ -110,7 +148,8 @@ struct Format {
 }
 
 type Unpack = fn(&[u8], &mut [f32]);
-type Pack = fn(&[f32], &mut [u8]);
+/// Takes values, perhaps the weights of a row's columns (then the values are one row), and bytes.
+type Pack = fn(&[f32], Option<&[f32]>, &mut [u8]);
 
 fn format(ty: TensorType) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.ty == ty)
@@ -144,11 +183,31 @@ const FORMATS: &[Format] = &[
     row(TensorType::Q8_K, super_blocks::q8_k, None),
     row(TensorType::IQ1_S, grid_blocks::unpack::<Iq1S>, None),
     row(TensorType::IQ1_M, grid_blocks::unpack::<Iq1M>, None),
-    row(TensorType::IQ2_XXS, grid_blocks::unpack::<Iq2Xxs>, None),
-    row(TensorType::IQ2_XS, grid_blocks::unpack::<Iq2Xs>, None),
-    row(TensorType::IQ2_S, grid_blocks::unpack::<Iq2S>, None),
-    row(TensorType::IQ3_XXS, grid_blocks::unpack::<Iq3Xxs>, None),
-    row(TensorType::IQ3_S, grid_blocks::unpack::<Iq3S>, None),
+    row(
+        TensorType::IQ2_XXS,
+        grid_blocks::unpack::<Iq2Xxs>,
+        Some(encode_grid::pack::<Iq2Xxs>),
+    ),
+    row(
+        TensorType::IQ2_XS,
+        grid_blocks::unpack::<Iq2Xs>,
+        Some(encode_grid::pack::<Iq2Xs>),
+    ),
+    row(
+        TensorType::IQ2_S,
+        grid_blocks::unpack::<Iq2S>,
+        Some(encode_grid::pack::<Iq2S>),
+    ),
+    row(
+        TensorType::IQ3_XXS,
+        grid_blocks::unpack::<Iq3Xxs>,
+        Some(encode_grid::pack::<Iq3Xxs>),
+    ),
+    row(
+        TensorType::IQ3_S,
+        grid_blocks::unpack::<Iq3S>,
+        Some(encode_grid::pack::<Iq3S>),
+    ),
     row(TensorType::TQ1_0, super_blocks::tq1_0, None),
     row(TensorType::TQ2_0, super_blocks::tq2_0, None),
     row(TensorType::NVFP4, blocks::nvfp4, None),

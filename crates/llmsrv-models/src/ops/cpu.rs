@@ -1,7 +1,7 @@
 //! The decoder's operations on the CPU: kernels over reused buffers, weights packed for them or, where
 //! arithmetic is to be exact, in the mapped file.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use llmsrv_engine::{ActivationPrecision, BlockId, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig},
+    observer::InputSums,
     rope::{Places, Rope},
     source::FileMatrix,
 };
@@ -37,6 +38,8 @@ pub(crate) struct CpuOps {
     inputs: [Activations; 4],
     /// Keys and values of rows that are attended to and not kept; kept for its memory.
     passing: Option<Passing>,
+    /// Where inputs of matrices are summed, if somebody wants to know.
+    sums: Option<Arc<InputSums>>,
 }
 
 /// Keys and values of one attention, and the heads and elements of a head that they have.
@@ -51,6 +54,8 @@ pub(crate) enum Matrix {
     Packed(Packed, f32),
     /// As it lies in its file.
     File(FileMatrix),
+    /// One of these, whose inputs are summed: here, under this number.
+    Observed(Box<Matrix>, usize),
 }
 
 impl Matrix {
@@ -58,6 +63,7 @@ impl Matrix {
         match self {
             Matrix::Packed(packed, _) => packed.n_rows(),
             Matrix::File(file) => file.n_rows,
+            Matrix::Observed(matrix, _) => matrix.n_rows(),
         }
     }
 
@@ -66,6 +72,7 @@ impl Matrix {
         match self {
             Matrix::Packed(_, scale) => *scale,
             Matrix::File(file) => file.scale,
+            Matrix::Observed(matrix, _) => matrix.scale(),
         }
     }
 }
@@ -143,7 +150,33 @@ impl CpuOps {
             extra_weight_bytes: 0,
             inputs: Default::default(),
             passing: None,
+            sums: None,
         }
+    }
+
+    /// Has the inputs of the matrices that come from now on summed.
+    pub(crate) fn observe(&mut self, sums: Arc<InputSums>) {
+        self.sums = Some(sums);
+    }
+
+    /// Sums the inputs of those matrices that are observed; returns the matrices themselves.
+    fn observed<'a, const N: usize>(
+        &mut self,
+        input: Input<'_, CpuOps>,
+        matrices: [LinearRef<'a, CpuOps>; N],
+    ) -> Result<[LinearRef<'a, CpuOps>; N], ModelError> {
+        let Some(sums) = self.sums.clone() else {
+            return Ok(matrices);
+        };
+        let normed = self.normed(input)?;
+        let x = normed.as_ref().unwrap_or(input.rows());
+        Ok(matrices.map(|(matrix, bias)| match matrix {
+            Matrix::Observed(matrix, idx) => {
+                sums.add(*idx, x.values(), x.width(), &self.pool);
+                (&**matrix, bias)
+            }
+            Matrix::Packed(..) | Matrix::File(_) => (matrix, bias),
+        }))
     }
 
     /// Returns rows of any content.
@@ -172,6 +205,7 @@ impl CpuOps {
         match weights {
             Matrix::Packed(packed, _) => self.n_parts_of(packed.kind()),
             Matrix::File(_) => 1,
+            Matrix::Observed(matrix, _) => self.n_parts(matrix),
         }
     }
 
@@ -357,6 +391,13 @@ impl Holder for CpuOps {
     type Vector = Vec<f32>;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
+        let place = self.sums.as_ref().and_then(|sums| sums.place(&source));
+        if let Some(idx) = place {
+            let sums = self.sums.take();
+            let matrix = self.matrix(source);
+            self.sums = sums;
+            return Ok(Matrix::Observed(Box::new(matrix?), idx));
+        }
         if self.activation_precision == ActivationPrecision::F32
             || ActivationFormat::of(source.dtype()).is_none()
         {
@@ -524,6 +565,7 @@ impl Ops for CpuOps {
         input: Input<'_, CpuOps>,
         matrices: [LinearRef<'_, CpuOps>; N],
     ) -> Result<[Buffer; N], ModelError> {
+        let matrices = self.observed(input, matrices)?;
         let is_file = |(matrix, _): &LinearRef<'_, CpuOps>| matches!(matrix, Matrix::File(_));
         let normed = if matrices.iter().any(is_file) {
             self.normed(input)?
@@ -538,7 +580,7 @@ impl Ops for CpuOps {
         for kind in ActivationFormat::ALL {
             let needed = matrices.iter().any(|(matrix, _)| match matrix {
                 Matrix::Packed(packed, _) => packed.kind() == kind,
-                Matrix::File(_) => false,
+                Matrix::File(_) | Matrix::Observed(..) => false,
             });
             if needed {
                 self.quantize(input, kind)?;
@@ -559,6 +601,9 @@ impl Ops for CpuOps {
                 Matrix::File(file) => {
                     let x = input.rows().values();
                     kernels::matmul(&weight(file), x, out, &self.pool).map_err(failed)?;
+                }
+                Matrix::Observed(..) => {
+                    return Err(ModelError::Compute("a matrix is observed twice".into()));
                 }
             }
         }

@@ -20,6 +20,8 @@ pub(crate) struct CreateRequest {
     pub(super) files: Vec<(String, Digest)>,
     pub(super) adapters: Vec<(String, Digest)>,
     pub(super) quantize: Option<Target>,
+    /// The blob of an importance matrix to quantise with.
+    pub(super) imatrix: Option<Digest>,
     pub(super) template: Option<String>,
     pub(super) system: Option<String>,
     pub(super) license: Vec<String>,
@@ -68,6 +70,9 @@ impl CreateRequest {
             files,
             adapters,
             quantize: quantize.map(|text| text.parse::<Target>()).transpose()?,
+            imatrix: filled(&mut fields, "imatrix")?
+                .map(|digest| digest.parse())
+                .transpose()?,
             template,
             system: filled(&mut fields, "system")?,
             license: licenses(fields.take("license"))?,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use llmsrv_chat::Template;
-use llmsrv_convert::Target;
+use llmsrv_convert::{Imatrix, Target};
 use llmsrv_gguf::{GgufFile, Metadata};
 use llmsrv_store::{BlobFile, Layer, LayerKind, ModelConfig, Store, StoredModel};
 use serde_json::{Map, json};
@@ -20,7 +20,7 @@ pub(super) struct Weights {
     model: Model,
     projectors: Vec<Gguf>,
     adapter: Option<Adapter>,
-    quantize: Option<Target>,
+    quantize: Option<(Target, Option<Imatrix>)>,
 }
 
 /// Where the weights come from.
@@ -81,17 +81,35 @@ impl Weights {
         if let (Some(Adapter::Gguf(adapter)), Model::Gguf(parts)) = (&adapter, &model) {
             adapter.check_fits(&parts[0])?;
         }
+        let imatrix = match &order.imatrix {
+            Some(_) if order.quantize.is_none() => {
+                let text = "'imatrix' says how to quantize, and 'quantize' is missing";
+                return Err(ApiError::bad_request(text));
+            }
+            Some(digest) => {
+                let blob = [("imatrix".to_owned(), *digest)];
+                let found = files::find(store, &blob)?.pop();
+                let found = found.ok_or_else(|| ApiError::blob_not_found(digest))?;
+                Some(Imatrix::read(&found.path)?)
+            }
+            None => None,
+        };
         if let (Some(target), Model::Gguf(parts)) = (order.quantize, &model)
             && parts[0].file.header().file_type_name() != target.name()
             && let Some(ty) = parts.iter().find_map(Gguf::quantized_type)
         {
             return Err(llmsrv_convert::Error::AlreadyQuantized(ty).into());
         }
+        if let (Some(target), Model::Gguf(parts)) = (order.quantize, &model)
+            && let [whole] = &parts[..]
+        {
+            llmsrv_convert::plan(whole.file.header(), target, imatrix.as_ref())?;
+        }
         Ok(Weights {
             model,
             projectors,
             adapter,
-            quantize: order.quantize,
+            quantize: order.quantize.map(|target| (target, imatrix)),
         })
     }
 
@@ -139,14 +157,15 @@ impl Weights {
             .adapter
             .map(|adapter| adapter.make(store, &source, progress))
             .transpose()?;
-        if let Some(target) = self.quantize {
+        if let Some((target, imatrix)) = &self.quantize {
+            let target = *target;
             let present = files::open(&source)?.header().file_type_name();
             if present != target.name() {
                 let status = format!("quantizing {present} model to {target}");
                 progress.status(&status);
                 made = Some(convert(store, |path| {
                     let on = &mut |done, total| progress.amount(&status, NO_DIGEST, done, total);
-                    llmsrv_convert::quantize(&source, path, target, on)
+                    llmsrv_convert::quantize(&source, path, target, imatrix.as_ref(), on)
                 })?);
             }
         }

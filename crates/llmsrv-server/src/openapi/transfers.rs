@@ -122,6 +122,8 @@ struct CreateRequest {
     parameters: Option<Value>,
     /// Type of the new weights, such as `Q4_K_M`.
     quantize: Option<String>,
+    /// Digest of an importance matrix that was sent before, to quantize with.
+    imatrix: Option<String>,
     stream: Option<bool>,
 }
 

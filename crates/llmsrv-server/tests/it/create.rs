@@ -312,6 +312,81 @@ async fn weights_are_quantized() {
 }
 
 #[tokio::test]
+async fn an_importance_matrix_is_used_or_refused() {
+    let host = host();
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", "llama");
+    metadata.set("llama.block_count", 1_u32);
+    let mut writer = Writer::new(metadata);
+    let name = "blk.0.ffn_up.weight";
+    let shape = [256, 2];
+    writer
+        .tensor(name, &shape, TensorType::F16, vec![0; 1024])
+        .unwrap();
+    let source = host.upload(writer.to_bytes().unwrap()).await;
+    let matrix_of = |name: &str, width: usize| {
+        let mut imatrix = llmsrv_convert::Imatrix::new(vec!["text".into()], 1, 512);
+        imatrix.add(name, &vec![1.0; width], &[512]).unwrap();
+        imatrix.to_bytes().unwrap()
+    };
+    let good = host.upload(matrix_of(name, 256)).await;
+    let narrow = host.upload(matrix_of(name, 128)).await;
+    let other = host.upload(matrix_of("blk.9.x.weight", 256)).await;
+    let body = |more: &Value| {
+        let mut body = json!({"model": "small", "files": {"m.gguf": source}, "stream": false});
+        for (name, value) in more.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        body
+    };
+    host.create(body(&json!({"quantize": "IQ2_XS", "imatrix": good})))
+        .await;
+    assert_eq!(
+        host.show("small").await["details"]["quantization_level"],
+        "IQ2_XS"
+    );
+    let missing = format!("sha256:{}", "0".repeat(64));
+    for (more, status, text) in [
+        (json!({"imatrix": good}), 400, "'quantize' is missing"),
+        (
+            json!({"quantize": "Q4_0", "imatrix": source}),
+            400,
+            "the file is no importance matrix",
+        ),
+        (
+            json!({"quantize": "Q4_0", "imatrix": missing}),
+            404,
+            "not found",
+        ),
+        (
+            json!({"quantize": "Q4_0", "imatrix": "x"}),
+            400,
+            "invalid digest format",
+        ),
+        (
+            json!({"quantize": "Q4_0", "imatrix": other}),
+            400,
+            "it has none of this one's tensors",
+        ),
+        (
+            json!({"quantize": "Q4_0", "imatrix": narrow}),
+            400,
+            "has 256 columns, and there it has 128",
+        ),
+        (
+            json!({"quantize": "IQ2_XS"}),
+            400,
+            "IQ2_XS needs an importance matrix",
+        ),
+    ] {
+        let body = body(&more).to_string();
+        let (found, reply) = host.text(Method::POST, "/api/create", body).await;
+        assert_eq!(found, status, "{more} {reply}");
+        assert!(reply.contains(text), "{text}: {reply}");
+    }
+}
+
+#[tokio::test]
 async fn a_template_is_attached_where_only_the_vocabulary_shows_it() {
     let host = host();
     let tokens: Vec<&str> = vec!["<|im_start|>", "<|im_end|>", "a"];
