@@ -518,9 +518,9 @@ mod tests {
             0.0,
         ];
         for (found, expected) in x.iter().zip(expected) {
-            let off = (found - expected as f32).abs();
+            let off = (f64::from(*found) - expected).abs();
             assert!(
-                off <= 4e-7 * f32::max(1.0, expected.abs()),
+                off <= 4e-7 * f64::max(1.0, expected),
                 "{found} {expected}"
             );
         }
