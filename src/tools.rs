@@ -143,9 +143,8 @@ pub const TOOLS: &[Tool] = &[
             path: ".codex/llmsrv.config.toml",
             entry: Entry::Whole(|place| {
                 let settings = codex_settings(place).into_iter();
-                settings
-                    .map(|(key, value)| format!("{key} = {value}\n"))
-                    .collect()
+                let lines = settings.map(|(key, value)| format!("{key} = {value}"));
+                lines.collect::<Vec<_>>().join("\n") + "\n"
             }),
             then: "`codex --profile llmsrv` uses the server",
         }),
@@ -295,15 +294,15 @@ pub const TOOLS: &[Tool] = &[
                     KEY_SHOWN => "the key that LLMSRV_API_KEY has",
                     key => key,
                 };
-                let mut text = format!(
-                    "Base URL: {}\nAPI Key: {key}\nModel ID: {}",
+                let context = place
+                    .context
+                    .map(|context| format!("\nContext Window Size: {context}"));
+                format!(
+                    "Base URL: {}\nAPI Key: {key}\nModel ID: {}{}",
                     place.openai(),
-                    place.model
-                );
-                if let Some(context) = place.context {
-                    text += &format!("\nContext Window Size: {context}");
-                }
-                text
+                    place.model,
+                    context.unwrap_or_default()
+                )
             },
         },
         settings: None,

@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use llmsrv_api::client::Client;
 use serde_json::{Value, json};
 
-use self::settings::Target;
+use self::settings::{Target, Written};
 
 use crate::{
     cli::LaunchArgs,
@@ -153,9 +153,10 @@ fn change(context: &Context, args: &LaunchArgs, tool: &Tool) -> Result<(), Failu
         if args.json {
             term::json(&json!({ "tool": tool.name, "path": target.path(), "changed": was_there }))?;
         } else if !context.global.quiet {
-            term::note(match was_there {
-                true => format!("{path} is without llmsrv"),
-                false => format!("{path} has nothing of llmsrv"),
+            term::note(if was_there {
+                format!("{path} is without llmsrv")
+            } else {
+                format!("{path} has nothing of llmsrv")
             });
         }
         return Ok(());
@@ -175,16 +176,21 @@ fn change(context: &Context, args: &LaunchArgs, tool: &Tool) -> Result<(), Failu
     consent(args, "write this?")?;
     let written = target.write(&place)?;
     if args.json {
-        let backup = written.as_ref().and_then(Option::as_ref);
+        let (changed, backup) = match &written {
+            Written::Already => (false, None),
+            Written::Now { backup } => (true, backup.as_ref()),
+        };
         term::json(&json!({
-            "tool": tool.name, "path": target.path(), "changed": written.is_some(),
+            "tool": tool.name, "path": target.path(), "changed": changed,
             "backup": backup, "entry": entry,
         }))?;
     } else if !context.global.quiet {
         match &written {
-            None => term::note(format_args!("{path} says so already")),
-            Some(None) => term::note(format_args!("wrote {path}")),
-            Some(Some(backup)) => term::note(format_args!(
+            Written::Already => term::note(format_args!("{path} says so already")),
+            Written::Now { backup: None } => term::note(format_args!("wrote {path}")),
+            Written::Now {
+                backup: Some(backup),
+            } => term::note(format_args!(
                 "wrote {path}; what it said before is in {}",
                 backup.display()
             )),

@@ -72,9 +72,10 @@ pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
         Some(day) => format!("{}, refreshed on {day}", found.date),
         None => found.date.to_owned(),
     };
-    let best = match marks {
-        true => " * is the best of a model for this machine.",
-        false => "",
+    let best = if marks {
+        " * is the best of a model for this machine."
+    } else {
+        ""
     };
     term::note(format_args!(
         "`llmsrv run MODEL` pulls one and chats with it.{best} The list is of {date}.{more}"

@@ -519,10 +519,7 @@ mod tests {
         ];
         for (found, expected) in x.iter().zip(expected) {
             let off = (f64::from(*found) - expected).abs();
-            assert!(
-                off <= 4e-7 * f64::max(1.0, expected),
-                "{found} {expected}"
-            );
+            assert!(off <= 4e-7 * f64::max(1.0, expected), "{found} {expected}");
         }
         let mut odd = [f32::NAN];
         exact_gelu(&mut odd);

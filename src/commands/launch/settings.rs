@@ -34,6 +34,17 @@ pub struct Target<'a> {
     text: Option<String>,
 }
 
+/// What putting an entry in came to.
+pub enum Written {
+    /// The file said so before.
+    Already,
+    /// The file was written.
+    Now {
+        /// Where a backup of it was made.
+        backup: Option<PathBuf>,
+    },
+}
+
 impl<'a> Target<'a> {
     /// Reads the settings file of a tool.
     pub fn read(file: &'a SettingsFile) -> anyhow::Result<Target<'a>> {
@@ -58,11 +69,11 @@ impl<'a> Target<'a> {
         &self.path
     }
 
-    /// Puts the entry in; returns the path of the backup if one was made, or `None` if nothing had to change.
-    pub fn write(&self, place: &Place) -> anyhow::Result<Option<Option<PathBuf>>> {
+    /// Puts the entry in.
+    pub fn write(&self, place: &Place) -> anyhow::Result<Written> {
         let text = put(self.entry, place, self.text.as_deref()).with_context(|| self.refusal())?;
         if self.text.as_ref() == Some(&text) {
-            return Ok(None);
+            return Ok(Written::Already);
         }
         let backup = match &self.text {
             // What was there before the first entry is what somebody wants back.
@@ -76,7 +87,7 @@ impl<'a> Target<'a> {
         let has_key = text.contains(&place.key) && place.key != NO_KEY;
         self.replace(&text, has_key)
             .with_context(|| format!("cannot write {}", self.path.display()))?;
-        Ok(Some(backup))
+        Ok(Written::Now { backup })
     }
 
     /// Takes the entry out; tells whether there was one.
@@ -215,12 +226,11 @@ pub fn take(entry: &Entry, text: &str, before: Option<&str>) -> anyhow::Result<O
                 let Some(property) = folder.and_then(|folder| folder.get(name)) else {
                     continue;
                 };
-                match old {
-                    Some(old) => property.set_value(input(old)),
-                    None => {
-                        property.remove();
-                        remove_empty(&top, &path, before_value.as_ref());
-                    }
+                if let Some(old) = old {
+                    property.set_value(input(old));
+                } else {
+                    property.remove();
+                    remove_empty(&top, &path, before_value.as_ref());
                 }
             }
             Ok(without_traces(&root, before))
@@ -235,7 +245,9 @@ pub fn take(entry: &Entry, text: &str, before: Option<&str>) -> anyhow::Result<O
             let old = old.into_iter().flatten().find(|it| it["name"] == NAME);
             let elements = list.elements();
             if let Some(at) = elements.iter().position(is_ours) {
-                elements.into_iter().nth(at).map(CstNode::remove);
+                if let Some(node) = elements.into_iter().nth(at) {
+                    node.remove();
+                }
                 if let Some(old) = old {
                     list.insert(at, input(old));
                 }
@@ -274,9 +286,10 @@ fn walk<'p>(
     let last = names.pop().unwrap_or_default();
     let mut at = top.clone();
     for name in names {
-        let next = match create {
-            true => at.object_value_or_create(name),
-            false => at.object_value(name),
+        let next = if create {
+            at.object_value_or_create(name)
+        } else {
+            at.object_value(name)
         };
         at = match next {
             Some(next) => next,
@@ -357,13 +370,11 @@ fn put_model(mapping: &[String], text: Option<&str>) -> anyhow::Result<String> {
         None => format!("{YAML_HEAD}models:\n").into(),
     };
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    let at = match lines.iter().position(|line| line.starts_with("models:")) {
-        Some(at) => at,
-        None => {
-            lines.push("models:".to_owned());
-            lines.len() - 1
-        }
-    };
+    let at = lines.iter().position(|line| line.starts_with("models:"));
+    let at = at.unwrap_or_else(|| {
+        lines.push("models:".to_owned());
+        lines.len() - 1
+    });
     let rest = lines[at]["models:".len()..].trim();
     match rest {
         "[]" => lines[at].truncate("models:".len()),
@@ -383,7 +394,8 @@ fn put_model(mapping: &[String], text: Option<&str>) -> anyhow::Result<String> {
         let mark = if idx == 0 { "- " } else { "  " };
         format!("{indent}{mark}{line}")
     });
-    lines.splice(at + 1..at + 1, element);
+    let below = lines.split_off(at + 1);
+    lines.extend(element.chain(below));
     Ok(lines.join("\n") + "\n")
 }
 
