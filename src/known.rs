@@ -113,7 +113,8 @@ pub fn is_default(model: &str) -> bool {
     short(model).eq_ignore_ascii_case("default")
 }
 
-fn short(name: &str) -> &str {
+/// Returns a name without the tag that is meant where there is none.
+pub fn short(name: &str) -> &str {
     name.strip_suffix(":latest").unwrap_or(name)
 }
 

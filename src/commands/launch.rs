@@ -21,7 +21,7 @@ use crate::{
     connect::{self, running, runtime},
     context::Context,
     failure::{Code, Failure},
-    known::Known,
+    known::{self, Known},
     logging, term,
     tools::{KEY_SHOWN, NO_KEY, Place, TOOLS, Tool, Way},
 };
@@ -124,11 +124,8 @@ fn loaded(context: &Context, args: &LaunchArgs) -> Result<Place, Failure> {
 /// Returns the context in tokens that the server gives a model, if it is loaded and may be looked at.
 async fn context_of(client: &Client, model: &str) -> Option<u64> {
     let running: Value = client.get("/api/ps").await.ok()?;
-    let model = model.strip_suffix(":latest").unwrap_or(model);
-    let is_meant = |it: &&Value| {
-        let name = it["name"].as_str().unwrap_or_default();
-        name.strip_suffix(":latest").unwrap_or(name) == model
-    };
+    let is_meant =
+        |it: &&Value| known::short(it["name"].as_str().unwrap_or_default()) == known::short(model);
     running["models"]
         .as_array()?
         .iter()

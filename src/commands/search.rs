@@ -24,7 +24,10 @@ pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
     if let Some(host) = &args.refresh {
         refresh(context, args, host)?;
     }
-    let refreshed = Refreshed::read()?;
+    let refreshed = Refreshed::read().unwrap_or_else(|error| {
+        term::warning(format_args!("{error:#}; `--refresh` makes the list anew"));
+        Refreshed::default()
+    });
     let mut found = Machine::measure(context.threads()).list(&args.words, &refreshed);
     if found.models.is_empty() {
         let words = args.words.join(" ");

@@ -240,6 +240,26 @@ async fn claude_code_works_unmodified() {
         json!({"city": "Paris"}),
         "{output:?}"
     );
+
+    // By the file that `launch --write` makes, too.
+    let mut write = scripted.sandbox.command();
+    write.args([
+        "launch", "claude", "-m", "script", "--write", "--yes", "--host",
+    ]);
+    Output::of(write.arg(&scripted.server.url)).ok();
+    let output = Output::of(
+        scripted
+            .command(&clients.join("node_modules/.bin/claude"))
+            .args(["-p", TASK, "--output-format", "json"])
+            .args(["--allowedTools", "Bash"])
+            .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+    )
+    .ok();
+    let answer = output.json();
+    assert!(
+        answer["result"].as_str().unwrap().contains(SAID),
+        "{output:?}"
+    );
 }
 
 /// What a structured answer of an agent must be like.

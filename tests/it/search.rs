@@ -156,7 +156,8 @@ async fn what_the_hub_offers_is_kept() {
         "{output:?}"
     );
     std::fs::write(sandbox.path().join("data/llmsrv/catalogue.json"), "{").unwrap();
-    let output = sandbox.run(&["search", "nimbus"]);
-    assert_eq!(output.code, 1, "{output:?}");
+    // The list of the program is there all the same.
+    let output = sandbox.run(&["search", "qwen3"]).ok();
     assert!(output.stderr.contains("catalogue.json"), "{output:?}");
+    assert!(output.stdout.contains("qwen3:0.6b"), "{output:?}");
 }

@@ -77,8 +77,8 @@ pub struct Divergence {
     pub same_top: Estimate,
 }
 
-/// Measures the model of a file and, with a reference, how far it is from that. `progress` is told the windows that are
-/// read, and of how many.
+/// Measures the model of a file and, with a reference, how far it is from that. `progress` gets the windows that were
+/// read, and the number of all.
 ///
 /// # Errors
 ///

@@ -122,14 +122,8 @@ fn load_file(
     sums: Option<&Arc<InputSums>>,
 ) -> Result<Loaded, LoadError> {
     let metadata = file.metadata();
-    let architecture = metadata
-        .architecture()
-        .ok_or_else(|| invalid("general.architecture is missing".into()))?;
-    let source = Source::new(file.clone(), architecture);
-    let adapters = options.adapters.iter();
-    let adapters: Vec<Adapter> = adapters
-        .map(|adapter| Adapter::open(&adapter.path, adapter.scale, architecture))
-        .collect::<Result<_, _>>()?;
+    let (architecture, source) = source(&file)?;
+    let adapters = adapters(options, architecture)?;
     let tokenizer = || Tokenizer::from_metadata(metadata).map_err(no_tokenizer);
     if let Some(config) = encoder::read(architecture, &source)? {
         if sums.is_some() {
@@ -213,6 +207,21 @@ fn load_file(
     })
 }
 
+/// Returns the architecture that a file says it has, and the file as such models are read.
+fn source(file: &Arc<GgufFile>) -> Result<(&str, Source), LoadError> {
+    let architecture = file.metadata().architecture();
+    let architecture =
+        architecture.ok_or_else(|| invalid("general.architecture is missing".into()))?;
+    Ok((architecture, Source::new(file.clone(), architecture)))
+}
+
+fn adapters(options: &LoadOptions, architecture: &str) -> Result<Vec<Adapter>, LoadError> {
+    let adapters = options.adapters.iter();
+    adapters
+        .map(|adapter| Adapter::open(&adapter.path, adapter.scale, architecture))
+        .collect()
+}
+
 /// Says what of the model of a file lies on GPUs with so many free bytes, and what it takes there and in the memory of
 /// the machine. `n_tokens` are those whose keys and values are to fit, of as many as the model was trained for. No driver
 /// is touched, and nothing stays loaded.
@@ -228,14 +237,8 @@ pub fn plan(
 ) -> Result<Plan, LoadError> {
     let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
     let metadata = file.metadata();
-    let architecture = metadata
-        .architecture()
-        .ok_or_else(|| invalid("general.architecture is missing".into()))?;
-    let source = Source::new(file.clone(), architecture);
-    let adapters = options.adapters.iter();
-    let adapters: Vec<Adapter> = adapters
-        .map(|adapter| Adapter::open(&adapter.path, adapter.scale, architecture))
-        .collect::<Result<_, _>>()?;
+    let (architecture, source) = source(&file)?;
+    let adapters = adapters(options, architecture)?;
     if encoder::read(architecture, &source)?.is_some() {
         return Err(no_encoders(architecture));
     }
@@ -269,10 +272,7 @@ pub struct Companions {
 pub fn load_companions(path: &Path, options: &LoadOptions) -> Result<Companions, LoadError> {
     let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
     let metadata = file.metadata();
-    let architecture = metadata
-        .architecture()
-        .ok_or_else(|| invalid("general.architecture is missing".into()))?;
-    let source = Source::new(file.clone(), architecture);
+    let (architecture, source) = source(&file)?;
     let tokenizer = Arc::new(Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?);
     let vision = if encoder::read(architecture, &source)?.is_some() {
         None

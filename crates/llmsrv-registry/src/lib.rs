@@ -102,7 +102,7 @@ impl Registry {
 
     /// Asks the hub (`hf.co`) or a registry which models it offers whose names have all `words`: of the hub the
     /// 40 repositories of GGUF files that people pull most, of a registry at most 500 repositories. `report` gets
-    /// the number of repositories that were looked at, and of all.
+    /// the number of repositories that were read, and of all.
     ///
     /// # Errors
     /// [`Error::NoList`] where a registry does not list what it has.

@@ -34,7 +34,7 @@ pub struct Offer {
 
 /// Asks a place what it offers. `host` is the hub or a registry; all `words` are part of the names. Of the hub
 /// these are the repositories of GGUF files that people pull most, at most [`MAX_REPOSITORIES`]. `report` gets
-/// the number of repositories that were looked at, and of all.
+/// the number of repositories that were read, and of all.
 pub(crate) async fn offers(
     inner: &Arc<Inner>,
     host: &str,
@@ -97,21 +97,30 @@ async fn of_hub(
         .extend_pairs(["gguf", "pipeline_tag", "tags"].map(|what| ("expand[]", what)));
     let (mut found, _) = page::<Vec<Repository>>(session, url).await?;
     found.truncate(MAX_REPOSITORIES);
-    let n_all = found.len();
-    let mut offers = Vec::new();
-    let mut looked_at = stream::iter(found.iter().map(|it| quantizations(session, it)))
-        .buffered(AT_ONCE)
-        .enumerate();
-    while let Some((idx, result)) = looked_at.next().await {
+    let offers = found.iter().map(|it| quantizations(session, it));
+    gather(offers, report).await
+}
+
+/// Joins what repositories offer, some of which are asked at a time.
+async fn gather(
+    offers: impl ExactSizeIterator<Item = impl Future<Output = Result<Vec<Offer>, Error>>>,
+    report: &(dyn Fn(usize, usize) + Send + Sync),
+) -> Result<Vec<Offer>, Error> {
+    let n_all = offers.len();
+    let mut all = Vec::new();
+    let mut answers = stream::iter(offers).buffered(AT_ONCE).enumerate();
+    while let Some((idx, answer)) = answers.next().await {
         report(idx + 1, n_all);
-        match result {
-            Ok(of_one) => offers.extend(of_one),
-            // Gone since, or for members only.
-            Err(Error::NotFound | Error::Unauthorized | Error::Status { .. }) => {}
+        match answer {
+            Ok(offers) => all.extend(offers),
+            // Gone since, no model, or nothing for this user.
+            Err(
+                Error::NotFound | Error::Unauthorized | Error::Status { .. } | Error::Answer { .. },
+            ) => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(offers)
+    Ok(all)
 }
 
 /// Lists what a repository of the hub has, smallest first.
@@ -187,24 +196,9 @@ async fn of_registry(
             _ => break,
         }
     }
-    let n_all = repositories.len().min(MAX_LISTED);
-    let mut offers = Vec::new();
     let repositories: Vec<String> = repositories.into_iter().take(MAX_LISTED).collect();
-    let mut looked_at = stream::iter(repositories.iter().map(|it| tags(session, like, it)))
-        .buffered(AT_ONCE)
-        .enumerate();
-    while let Some((idx, result)) = looked_at.next().await {
-        report(idx + 1, n_all);
-        match result {
-            Ok(of_one) => offers.extend(of_one),
-            // Images, and what this user may not see.
-            Err(
-                Error::NotFound | Error::Unauthorized | Error::Status { .. } | Error::Answer { .. },
-            ) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(offers)
+    let offers = repositories.iter().map(|it| tags(session, like, it));
+    gather(offers, report).await
 }
 
 /// Lists the tags of a repository that are models.
@@ -244,9 +238,9 @@ async fn tags(session: &Session, like: &ModelName, path: &str) -> Result<Vec<Off
     Ok(offers)
 }
 
-/// Repositories of the hub that are looked at for one question.
+/// Repositories of the hub that are read for one question.
 const MAX_REPOSITORIES: usize = 40;
-/// Repositories of a registry that are looked at.
+/// Repositories of a registry that are read.
 const MAX_LISTED: usize = 500;
 /// Tags of a repository of a registry.
 const MAX_TAGS: usize = 50;

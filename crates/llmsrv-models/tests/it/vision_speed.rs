@@ -237,20 +237,20 @@ fn take(idx: usize, report: impl Fn(String)) {
 }
 
 #[test]
-#[ignore = "measures, and takes minutes"]
+#[ignore = "a benchmark for docs/performance/figures.md: prints times, takes minutes, and asserts no time"]
 fn clip_takes() {
     take(0, |line| println!("{line}"));
 }
 
 #[test]
-#[ignore = "measures, and takes minutes"]
+#[ignore = "a benchmark for docs/performance/figures.md: prints times, takes minutes, and asserts no time"]
 fn siglip_takes() {
     take(1, |line| println!("{line}"));
 }
 
 /// Cosines between rows, and how far the rows are off, of coarser arithmetic and of the exact one.
 #[test]
-#[ignore = "measures, and takes minutes"]
+#[ignore = "a benchmark for docs/performance/figures.md: prints times, takes minutes, and asserts no time"]
 fn coarser_arithmetic_changes_rows_by() {
     let picture = Picture::new("precise", 1152, 896);
     for dtype in [TensorType::F16, TensorType::BF16, TensorType::Q8_0] {
@@ -290,7 +290,7 @@ fn coarser_arithmetic_changes_rows_by() {
 }
 
 #[test]
-#[ignore = "measures, and takes minutes"]
+#[ignore = "a benchmark for docs/performance/figures.md: prints times, takes minutes, and asserts no time"]
 fn an_image_of_a_megapixel_takes() {
     let png = Picture::new("megapixel", 1152, 896).png();
     for (name, tiny, dims) in &PUBLISHED {
