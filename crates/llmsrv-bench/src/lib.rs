@@ -24,5 +24,5 @@ pub use peer::PeerSpec;
 pub use quality::{Divergence, Estimate, Quality, TextOptions, measure, read};
 pub use report::{Limits, ModelReport, PeerFigure, Process, Report, Stream, TestReport};
 pub use run::{Options, Step, bandwidth, bench_model, limits};
-pub use serving::{FirstToken, Streamer};
+pub use serving::{FirstToken, Streamer, stream_rate};
 pub use test::Test;

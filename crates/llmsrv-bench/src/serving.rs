@@ -58,6 +58,14 @@ impl Streamer {
     }
 }
 
+/// Returns the tokens per second after the first one of an answer of `n_made` tokens, which was to have `n_wanted` and
+/// took `seconds` from the first event to the last. `None` of one that ended before half of them: what takes
+/// microseconds says nothing of a rate.
+pub fn stream_rate(n_made: usize, n_wanted: usize, seconds: f64) -> Option<f64> {
+    let is_measured = n_made > n_wanted / 2 && n_made > 1 && seconds > 0.0;
+    is_measured.then(|| (n_made - 1) as f64 / seconds)
+}
+
 /// Generates greedily. Returns the tokens per second after the first one.
 fn generate(engine: &Handle, tokens: &[TokenId], n: usize) -> Result<Option<f64>, Error> {
     let mut generation = engine.submit(GenRequest {
@@ -85,8 +93,7 @@ fn generate(engine: &Handle, tokens: &[TokenId], n: usize) -> Result<Option<f64>
             }
             Event::Done(finish) => {
                 let seconds = first.map_or(0.0, |first: Instant| first.elapsed().as_secs_f64());
-                let n_after = finish.eval_tokens.saturating_sub(1);
-                return Ok((n_after > 0 && seconds > 0.0).then(|| n_after as f64 / seconds));
+                return Ok(stream_rate(finish.eval_tokens, n, seconds));
             }
             _ => {
                 first.get_or_insert_with(Instant::now);

@@ -68,7 +68,7 @@ async fn rounds(
     if engine.is_empty() || http.is_empty() {
         return Err(Failure::new(
             Code::Failed,
-            "the model ends its answers at once",
+            "the model ends its answers too soon to measure streaming",
         ));
     }
     let (engine, http) = (Figure::of(engine), Figure::of(http));
@@ -93,9 +93,9 @@ async fn over_http(client: &Client, model: &str) -> Result<Option<f64>, Failure>
         let line = line?;
         let now = *first.get_or_insert_with(Instant::now);
         if line["done"] == true {
-            let n_after = line["eval_count"].as_u64().unwrap_or(0).saturating_sub(1);
+            let n_made = line["eval_count"].as_u64().unwrap_or(0) as usize;
             let seconds = now.elapsed().as_secs_f64();
-            return Ok((n_after > 0 && seconds > 0.0).then(|| n_after as f64 / seconds));
+            return Ok(llmsrv_bench::stream_rate(n_made, TOKENS, seconds));
         }
     }
     Err(Failure::new(Code::Failed, "the stream ended early"))
