@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use llmsrv_engine::{EngineOptions, LoadOptions, Loaded, spawn};
-use llmsrv_gguf::{Array, TensorType, Value};
+use llmsrv_gguf::{Array, Header, TensorType, Value};
 
 use crate::{
     tiny::{CASES, EMBEDDERS, File, FileTensor, all_logits, encode},
@@ -222,4 +222,51 @@ fn of_encoders_of_images() {
         }
     });
     println!("{n_variants} variants");
+}
+
+/// Decoders whose headers have most of the keys that any has.
+const SEEDS: [&str; 14] = [
+    "llama",
+    "llama4",
+    "gemma3n",
+    "gemma4_experts",
+    "gpt_oss",
+    "qwen2vl",
+    "minimax_m2",
+    "deepseek2",
+    "falcon_h1",
+    "mamba2",
+    "nemotron_h_moe_latent",
+    "lfm2moe",
+    "qwen35moe",
+    "gemma_embedding",
+];
+
+/// The headers that the fuzz target `model` starts from are those of tiny models. `GENERATE=1` writes them.
+#[test]
+fn seeds_of_the_fuzz_target_are_headers_of_tiny_models() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/model");
+    let decoders = CASES.iter().chain(EMBEDDERS);
+    let decoders = decoders.filter(|case| SEEDS.contains(&case.name));
+    let decoders = decoders.map(|case| (case.name, case.bytes()));
+    let encoders = ENCODERS.iter().filter(|case| case.name == "jina_bert_v3");
+    let encoders = encoders.map(|case| (case.name, case.file().bytes()));
+    let mut n_seeds = 0;
+    for (name, bytes) in decoders.chain(encoders) {
+        let header = Header::parse(&bytes, bytes.len() as u64).unwrap();
+        let weights = header.tensors.iter().map(|tensor| tensor.offset).min();
+        let seed = &bytes[..weights.unwrap() as usize];
+        let path = folder.join(format!("{name}.gguf"));
+        if std::env::var_os("GENERATE").is_some() {
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(&path, seed).unwrap();
+        }
+        assert!(
+            fs::read(&path).unwrap() == seed,
+            "{}: make it anew with GENERATE=1",
+            path.display()
+        );
+        n_seeds += 1;
+    }
+    assert_eq!(n_seeds, SEEDS.len() + 1);
 }
