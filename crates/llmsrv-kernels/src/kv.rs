@@ -18,7 +18,7 @@ use half::{f16, slice::HalfFloatSliceExt};
 use llmsrv_gguf::TensorType;
 
 use crate::{
-    Error, Pool, RopeStyle, Tier, bf16,
+    Error, Pool, RopeStyle, bf16,
     packed::{Arena, Region},
     pool::Parts,
     quant, rotate,
@@ -96,6 +96,7 @@ pub(crate) enum Tiles<'a> {
     F16(&'a [u16]),
     /// The bits of bf16, by pairs of rows: `[row / 2][column][row % 2]`.
     Bf16(&'a [u16]),
+    Q8(Q8Rows<'a>),
     /// To be unpacked first, by [`PagedKv::unpack`].
     Packed(&'a [u8]),
 }
@@ -122,6 +123,7 @@ impl<'a> Tiles<'a> {
         match self {
             Tiles::F32(tiles) => tiles.len() / KV_BLOCK,
             Tiles::F16(tiles) | Tiles::Bf16(tiles) => tiles.len() / KV_BLOCK,
+            Tiles::Q8(rows) => rows.n,
             Tiles::Packed(_) => 0,
         }
     }
@@ -141,6 +143,7 @@ impl<'a> Tiles<'a> {
                 );
                 Tiles::Bf16(&tiles[at])
             }
+            Tiles::Q8(of) => Tiles::Q8(of.rows(rows)),
         }
     }
 }
@@ -382,25 +385,21 @@ impl PagedKv {
             TensorType::F32 => Tiles::F32(bytemuck::cast_slice(bytes)),
             TensorType::F16 => Tiles::F16(bytemuck::cast_slice(bytes)),
             TensorType::BF16 => Tiles::Bf16(bytemuck::cast_slice(bytes)),
+            TensorType::Q8_0 => Tiles::Q8(Q8Rows::new(part, bytes)),
             _ => Tiles::Packed(bytes),
         }
     }
 
     /// Unpacks tiles to f32. `out` has [`TILE`] elements for each.
-    pub(crate) fn unpack(&self, tier: Tier, part: Part, tiles: &[u8], out: &mut [f32]) {
+    pub(crate) fn unpack(&self, part: Part, tiles: &[u8], out: &mut [f32]) {
         let (out, _) = out.as_chunks_mut::<TILE>();
         let tiles = tiles.chunks_exact(self.shape.tile_bytes);
         for (tile, out) in tiles.zip(out) {
-            match self.shape.ty {
-                TensorType::Q8_0 => q8::unpack(tier, part, tile, out),
-                ty => {
-                    // The type is supported and the tile is whole, so this cannot fail.
-                    let unpacked = quant::dequantize(ty, tile, out);
-                    debug_assert!(unpacked.is_ok(), "{unpacked:?}");
-                    if part == Part::Keys {
-                        transpose(out);
-                    }
-                }
+            // The type is supported and the tile is whole, so this cannot fail.
+            let unpacked = quant::dequantize(self.shape.ty, tile, out);
+            debug_assert!(unpacked.is_ok(), "{unpacked:?}");
+            if part == Part::Keys {
+                transpose(out);
             }
         }
     }
@@ -435,7 +434,7 @@ impl Shape {
                 let tile = bytemuck::cast_slice_mut::<u8, u16>(tile);
                 put_pairs(part, slot, &row.map(bf16::round), tile);
             }
-            TensorType::Q8_0 => q8::put(part, slot, row, tile)?,
+            TensorType::Q8_0 => put_q8(part, slot, row, tile)?,
             ty => {
                 let at = slot * row_bytes(ty);
                 quant::quantize(ty, row, &mut tile[at..at + row_bytes(ty)])?;
@@ -484,72 +483,113 @@ fn transpose(tile: &mut [f32; TILE]) {
     }
 }
 
-/// Tiles of Q8_0: the scales of the 32 positions, then the codes as f32 tiles have their elements.
-mod q8 {
-    use super::{Error, KV_BLOCK, Part, TILE, TensorType, Tier, f16, put_elements, quant};
-    use crate::tier::tiered;
+/// Rows of tiles of Q8_0, one tile after another.
+///
+/// ```text
+/// tile   32 scales, f16 | 32 rows of 32 codes, i8          scales are those of the positions:
+///                                                          of the columns of keys, the rows of values
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Q8Rows<'a> {
+    part: Part,
+    tiles: &'a [u8],
+    first: usize,
+    n: usize,
+}
 
-    const SCALES: usize = 2 * KV_BLOCK;
+/// Rows of one tile of Q8_0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Q8Piece<'a> {
+    /// The bits of f16, one for each position of the tile.
+    pub scales: &'a [u8; Q8_SCALES],
+    /// Which row of the tile the first one is.
+    pub first: usize,
+    pub rows: &'a [[u8; KV_BLOCK]],
+}
 
-    pub(super) fn put(
-        part: Part,
-        slot: usize,
-        row: &[f32; KV_BLOCK],
-        tile: &mut [u8],
-    ) -> Result<(), Error> {
-        let mut block = [0; 2 + KV_BLOCK];
-        quant::quantize(TensorType::Q8_0, row, &mut block)?;
-        let (scales, codes) = tile.split_at_mut(SCALES);
-        scales[2 * slot..][..2].copy_from_slice(&block[..2]);
-        let mut of_row = [0; KV_BLOCK];
-        of_row.copy_from_slice(&block[2..]);
-        put_elements(part, slot, &of_row, codes);
-        Ok(())
-    }
+/// Bytes of the scales of a tile.
+pub(crate) const Q8_SCALES: usize = 2 * KV_BLOCK;
+const Q8_TILE: usize = Q8_SCALES + TILE;
 
-    pub(super) fn unpack(tier: Tier, part: Part, tile: &[u8], out: &mut [f32; TILE]) {
-        let (scales, codes) = tile.split_at(SCALES);
-        let mut factors = [0.0; KV_BLOCK];
-        for (factor, bytes) in factors.iter_mut().zip(scales.as_chunks::<2>().0) {
-            *factor = f16::from_le_bytes(*bytes).to_f32();
-        }
-        multiply(tier, part, &factors, codes, out);
-    }
-
-    tiered! {
-        fn multiply(part: Part, factors: &[f32; KV_BLOCK], codes: &[u8], out: &mut [f32; TILE]) = multiply_rows;
-    }
-
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "it takes the instructions of its caller"
-    )]
-    fn multiply_rows<const FUSED: bool>(
-        part: Part,
-        factors: &[f32; KV_BLOCK],
-        codes: &[u8],
-        out: &mut [f32; TILE],
-    ) {
-        let rows = out.as_chunks_mut::<KV_BLOCK>().0.iter_mut();
-        let rows = rows.zip(codes.as_chunks::<KV_BLOCK>().0);
-        match part {
-            Part::Keys => {
-                for (out, codes) in rows {
-                    for column in 0..KV_BLOCK {
-                        out[column] = f32::from(codes[column].cast_signed()) * factors[column];
-                    }
-                }
-            }
-            Part::Values => {
-                for ((out, codes), factor) in rows.zip(factors) {
-                    for column in 0..KV_BLOCK {
-                        out[column] = f32::from(codes[column].cast_signed()) * factor;
-                    }
-                }
-            }
+impl<'a> Q8Rows<'a> {
+    fn new(part: Part, tiles: &'a [u8]) -> Q8Rows<'a> {
+        Q8Rows {
+            part,
+            tiles,
+            first: 0,
+            n: tiles.len() / Q8_TILE * KV_BLOCK,
         }
     }
+
+    /// Whether these are keys or values.
+    pub(crate) fn part(self) -> Part {
+        self.part
+    }
+
+    fn rows(self, rows: Range<usize>) -> Q8Rows<'a> {
+        assert!(rows.start <= rows.end && rows.end <= self.n);
+        Q8Rows {
+            first: self.first + rows.start,
+            n: rows.end - rows.start,
+            ..self
+        }
+    }
+
+    /// Cuts the rows where tiles end.
+    pub(crate) fn pieces(self) -> impl Iterator<Item = Q8Piece<'a>> {
+        let end = self.first + self.n;
+        let tiles = self.first / KV_BLOCK..end.div_ceil(KV_BLOCK);
+        tiles.filter_map(move |idx| {
+            let tile = self.tiles.get(idx * Q8_TILE..)?;
+            let (scales, codes) = tile.split_first_chunk()?;
+            let rows = codes.as_chunks::<KV_BLOCK>().0;
+            let first = self.first.saturating_sub(idx * KV_BLOCK);
+            Some(Q8Piece {
+                scales,
+                first,
+                rows: rows.get(first..KV_BLOCK.min(end - idx * KV_BLOCK))?,
+            })
+        })
+    }
+
+    /// About the memory of the rows, so many bytes for each.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn memory(self) -> (*const u8, usize, usize) {
+        let row_bytes = Q8_TILE / KV_BLOCK;
+        let start = self.tiles.as_ptr().wrapping_add(self.first * row_bytes);
+        (start, row_bytes, self.n)
+    }
+
+    /// Unpacks the rows to the first elements of `out`.
+    pub(crate) fn unpack(self, out: &mut [f32]) {
+        let mut out = out.as_chunks_mut::<KV_BLOCK>().0.iter_mut();
+        for piece in self.pieces() {
+            let scales = piece.scales.as_chunks::<2>().0;
+            let scales = std::array::from_fn::<f32, KV_BLOCK, _>(|idx| {
+                f16::from_le_bytes(scales[idx]).to_f32()
+            });
+            for (idx, (codes, out)) in piece.rows.iter().zip(&mut out).enumerate() {
+                for column in 0..KV_BLOCK {
+                    let scale = match self.part {
+                        Part::Keys => scales[column],
+                        Part::Values => scales[piece.first + idx],
+                    };
+                    out[column] = f32::from(codes[column].cast_signed()) * scale;
+                }
+            }
+        }
+    }
+}
+
+fn put_q8(part: Part, slot: usize, row: &[f32; KV_BLOCK], tile: &mut [u8]) -> Result<(), Error> {
+    let mut block = [0; 2 + KV_BLOCK];
+    quant::quantize(TensorType::Q8_0, row, &mut block)?;
+    let (scales, codes) = tile.split_at_mut(Q8_SCALES);
+    scales[2 * slot..][..2].copy_from_slice(&block[..2]);
+    let mut of_row = [0; KV_BLOCK];
+    of_row.copy_from_slice(&block[2..]);
+    put_elements(part, slot, &of_row, codes);
+    Ok(())
 }
 
 /// Bytes of a row of a tile.

@@ -109,6 +109,12 @@ pub(super) fn multiply(
     plain::<SCALAR_IS_FUSED>(a, panels, keep, out, out_stride);
 }
 
+/// Tells whether a tier multiplies with tiles of Q8_0 as they are. Without vectors of its own it is faster to unpack
+/// them once, to the same numbers.
+pub(super) fn reads_q8(tier: Tier) -> bool {
+    cfg!(target_arch = "x86_64") && tier != Tier::Scalar
+}
+
 /// The definition. Rows of the tile are arrays, of which compilers make vectors.
 fn plain<const FUSED: bool>(
     a: Rows<'_>,
@@ -157,6 +163,11 @@ fn tile_row(tiles: Tiles<'_>, k: usize) -> [f32; KV_BLOCK] {
             let pairs = &tiles[k / 2 * 2 * KV_BLOCK..][..2 * KV_BLOCK];
             for (value, pair) in row.iter_mut().zip(pairs.as_chunks::<2>().0) {
                 *value = bf16::expand(pair[k % 2]);
+            }
+        }
+        Tiles::Q8(_) => {
+            if let Tiles::Q8(one) = tiles.rows(k..k + 1) {
+                one.unpack(&mut row);
             }
         }
         Tiles::Packed(_) => {}

@@ -5,7 +5,7 @@ use std::{cell::RefCell, f32::consts::LOG2_E, iter::repeat_n, ops::Range};
 
 use super::{
     Attention, Query, ROW_PANEL, SEGMENT,
-    product::{Elements, Panel, Rows, multiply},
+    product::{Elements, Panel, Rows, multiply, reads_q8},
     softmax::{State, merge, take_row_panel},
 };
 use crate::{
@@ -450,7 +450,11 @@ impl Step<'_> {
     fn unpacked<'b>(&self, tiles: Tiles<'b>, part: Part, memory: &'b mut [f32]) -> Tiles<'b> {
         match tiles {
             Tiles::Packed(bytes) => {
-                self.kv.unpack(self.tier, part, bytes, memory);
+                self.kv.unpack(part, bytes, memory);
+                Tiles::F32(memory)
+            }
+            Tiles::Q8(rows) if !reads_q8(self.tier) => {
+                rows.unpack(memory);
                 Tiles::F32(memory)
             }
             tiles => tiles,

@@ -12,8 +12,10 @@ use crate::fixture::{Fixture, path, read};
 /// A name of a setting, the vocabulary with it, and how texts are read.
 type Setting = (String, Vocab, Special);
 
+type Settings = fn(&Fixture) -> Vec<Setting>;
+
 /// Settings of each kind of vocabulary, as `fixtures/make.py` has them.
-const KINDS: [(&str, fn(&Fixture) -> Vec<Setting>); 5] = [
+const KINDS: [(&str, Settings); 5] = [
     ("bpe", byte_level_bpe),
     ("characters", bpe_over_characters),
     ("spm", sentencepiece_bpe),

@@ -10,11 +10,12 @@
 
 use std::{
     arch::x86_64::{
-        __m128i, __m256, __m256i, __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_loadu_si128,
-        _mm_prefetch, _mm256_and_si256, _mm256_castsi256_ps, _mm256_cvtph_ps, _mm256_fmadd_ps,
-        _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps,
-        _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm512_and_si512,
-        _mm512_castsi512_ps, _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+        __m128i, __m256, __m256i, __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_loadl_epi64,
+        _mm_loadu_si128, _mm_prefetch, _mm256_and_si256, _mm256_castsi256_ps, _mm256_cvtepi8_epi32,
+        _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
+        _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32,
+        _mm256_storeu_ps, _mm512_and_si512, _mm512_castsi512_ps, _mm512_cvtepi8_epi32,
+        _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
         _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
         _mm512_slli_epi32, _mm512_storeu_ps,
     },
@@ -22,6 +23,7 @@ use std::{
 };
 
 use super::{Elements, KV_BLOCK, Panel, Rows, Tier, Tiles};
+use crate::kv::Part;
 
 /// A block of rows as the kernels see it. All pointers are good for what the lengths say: `n` rows
 /// at `a`, which the panels do not leave, `n` rows of [`KV_BLOCK`] at `out`, and `n` elements at
@@ -68,6 +70,12 @@ pub(super) fn multiply(
         (Elements::F32(_), Tiles::F16(_)) => AVX2_F16,
         (Elements::F32(_), Tiles::F32(_)) if is_wide => AVX512_F32,
         (Elements::F32(_), Tiles::F32(_)) => AVX2_F32,
+        (Elements::F32(_), Tiles::Q8(rows)) => match (rows.part(), is_wide) {
+            (Part::Keys, true) => AVX512_Q8_KEYS,
+            (Part::Values, true) => AVX512_Q8_VALUES,
+            (Part::Keys, false) => AVX2_Q8_KEYS,
+            (Part::Values, false) => AVX2_Q8_VALUES,
+        },
         (Elements::Bf16(_), _) | (_, Tiles::Packed(_)) => &[],
     };
     if kernels.is_empty() {
@@ -98,7 +106,8 @@ pub(super) fn multiply(
     }
 }
 
-/// Returns where the rows of tiles begin, their bytes each, and how many there are; a pair counts as one.
+/// Returns where the rows of tiles begin, their bytes each, and how many there are; a pair counts as one. The bytes of
+/// Q8_0 have the scales among them.
 fn raw(tiles: Tiles<'_>) -> (*const u8, usize, usize) {
     match tiles {
         Tiles::F32(tiles) => (tiles.as_ptr().cast(), 4 * KV_BLOCK, tiles.len() / KV_BLOCK),
@@ -107,6 +116,7 @@ fn raw(tiles: Tiles<'_>) -> (*const u8, usize, usize) {
             let n_pairs = tiles.len() / (2 * KV_BLOCK);
             (tiles.as_ptr().cast(), 4 * KV_BLOCK, n_pairs)
         }
+        Tiles::Q8(rows) => rows.memory(),
         Tiles::Packed(_) => (std::ptr::null(), 0, 0),
     }
 }
@@ -116,7 +126,7 @@ fn raw(tiles: Tiles<'_>) -> (*const u8, usize, usize) {
 #[expect(clippy::inline_always, reason = "it is one or two instructions")]
 fn fetch((ahead, row_bytes, n_rows): (*const u8, usize, usize), k: usize) {
     if k < n_rows {
-        for line in 0..row_bytes / LINE {
+        for line in 0..row_bytes.div_ceil(LINE) {
             let at = ahead.wrapping_add(k * row_bytes + line * LINE);
             // SAFETY: every x86-64 processor has the instruction, and it reads nothing.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
@@ -138,6 +148,11 @@ const AVX512_F32: &[Kernel] = kernels!(avx512, false; 1 2 3 4 5 6 7 8 9 10 11 12
 const AVX2_HALVES: &[Kernel] = kernels!(avx2_halves; 1 2 3);
 const AVX2_F16: &[Kernel] = kernels!(avx2, true; 1 2 3);
 const AVX2_F32: &[Kernel] = kernels!(avx2, false; 1 2 3);
+
+const AVX512_Q8_KEYS: &[Kernel] = kernels!(avx512_q8, true; 1 2 3 4 5 6 7 8 9 10 11 12);
+const AVX512_Q8_VALUES: &[Kernel] = kernels!(avx512_q8, false; 1 2 3 4 5 6 7 8 9 10 11 12);
+const AVX2_Q8_KEYS: &[Kernel] = kernels!(avx2_q8, true; 1 2 3);
+const AVX2_Q8_VALUES: &[Kernel] = kernels!(avx2_q8, false; 1 2 3);
 
 /// The upper number of a pair.
 const UPPER: i32 = 0xffff_0000_u32.cast_signed();
@@ -244,6 +259,57 @@ unsafe fn avx512<const N: usize, const HALF: bool>(block: Block<'_>) {
                     for (sum, value) in sums.iter_mut().zip(row) {
                         *sum = _mm512_fmadd_ps(a, value, *sum);
                     }
+                }
+            }
+        }
+        avx512_end(block, &sums);
+    }
+}
+
+/// # Safety
+/// AVX-512 F; a block of `N` rows, of Q8_0: of keys if `KEYS`, else of values.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma,f16c")]
+unsafe fn avx512_q8<const N: usize, const KEYS: bool>(block: Block<'_>) {
+    // SAFETY: within the lengths of a block; rows and scales have 32 elements.
+    unsafe {
+        let mut sums = avx512_begin::<N>(block);
+        for panel in block.panels {
+            let Tiles::Q8(rows) = panel.rows else {
+                continue;
+            };
+            let ahead = raw(panel.ahead);
+            let a = block.a.add(panel.first * block.a_bytes);
+            let mut k = 0;
+            for piece in rows.pieces() {
+                let scales = piece.scales.as_ptr().cast::<__m256i>();
+                let of_columns =
+                    [0, 1].map(|idx| _mm512_cvtph_ps(_mm256_loadu_si256(scales.add(idx))));
+                let mut of_rows = [0.0_f32; KV_BLOCK];
+                for (idx, scales) in of_columns.into_iter().enumerate() {
+                    _mm512_storeu_ps(of_rows.as_mut_ptr().add(16 * idx), scales);
+                }
+                for (codes, of_row) in piece.rows.iter().zip(&of_rows[piece.first..]) {
+                    if block.fetches {
+                        fetch(ahead, k);
+                    }
+                    let load = |idx: usize| -> __m512 {
+                        let codes = _mm_loadu_si128(codes.as_ptr().add(16 * idx).cast());
+                        let scale = if KEYS {
+                            of_columns[idx]
+                        } else {
+                            _mm512_set1_ps(*of_row)
+                        };
+                        _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)), scale)
+                    };
+                    let row = [load(0), load(1)];
+                    for (idx, sums) in sums.iter_mut().enumerate() {
+                        let a = a.add(idx * block.a_stride).cast::<f32>().add(k);
+                        let a = _mm512_set1_ps(*a);
+                        for (sum, value) in sums.iter_mut().zip(row) {
+                            *sum = _mm512_fmadd_ps(a, value, *sum);
+                        }
+                    }
+                    k += 1;
                 }
             }
         }
@@ -365,6 +431,55 @@ unsafe fn avx2<const N: usize, const HALF: bool>(block: Block<'_>) {
                     for (sum, value) in sums.iter_mut().zip(row) {
                         *sum = _mm256_fmadd_ps(a, value, *sum);
                     }
+                }
+            }
+        }
+        avx2_end(block, &sums);
+    }
+}
+
+/// # Safety
+/// AVX2, FMA and F16C; a block of `N` rows, of Q8_0: of keys if `KEYS`, else of values.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn avx2_q8<const N: usize, const KEYS: bool>(block: Block<'_>) {
+    // SAFETY: within the lengths of a block; rows and scales have 32 elements.
+    unsafe {
+        let mut sums = avx2_begin::<N>(block);
+        for panel in block.panels {
+            let Tiles::Q8(rows) = panel.rows else {
+                continue;
+            };
+            let ahead = raw(panel.ahead);
+            let a = block.a.add(panel.first * block.a_bytes);
+            let mut k = 0;
+            for piece in rows.pieces() {
+                let mut scales = [0.0_f32; KV_BLOCK];
+                for idx in 0..KV_BLOCK / 8 {
+                    let halves = _mm_loadu_si128(piece.scales.as_ptr().add(16 * idx).cast());
+                    _mm256_storeu_ps(scales.as_mut_ptr().add(8 * idx), _mm256_cvtph_ps(halves));
+                }
+                for (codes, of_row) in piece.rows.iter().zip(&scales[piece.first..]) {
+                    if block.fetches {
+                        fetch(ahead, k);
+                    }
+                    let load = |idx: usize| -> __m256 {
+                        let codes = _mm_loadl_epi64(codes.as_ptr().add(8 * idx).cast());
+                        let scale = if KEYS {
+                            _mm256_loadu_ps(scales.as_ptr().add(8 * idx))
+                        } else {
+                            _mm256_set1_ps(*of_row)
+                        };
+                        _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes)), scale)
+                    };
+                    let row = [load(0), load(1), load(2), load(3)];
+                    for (idx, sums) in sums.iter_mut().enumerate() {
+                        let a = a.add(idx * block.a_stride).cast::<f32>().add(k);
+                        let a = _mm256_set1_ps(*a);
+                        for (sum, value) in sums.iter_mut().zip(row) {
+                            *sum = _mm256_fmadd_ps(a, value, *sum);
+                        }
+                    }
+                    k += 1;
                 }
             }
         }
