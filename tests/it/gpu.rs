@@ -266,7 +266,7 @@ async fn without_a_gpu_a_model_is_refused_with_reason_and_cure() {
 }
 
 /// Processes whose parent is this one and that compute on a GPU.
-fn workers(server: u32) -> Vec<u32> {
+pub(crate) fn workers(server: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| {
@@ -281,7 +281,7 @@ fn workers(server: u32) -> Vec<u32> {
     .collect()
 }
 
-fn signal(pid: u32, signal: &str) {
+pub(crate) fn signal(pid: u32, signal: &str) {
     Command::new("kill")
         .args([signal, &pid.to_string()])
         .status()
@@ -290,7 +290,7 @@ fn signal(pid: u32, signal: &str) {
 
 /// Waits until something is so.
 #[track_caller]
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
@@ -432,11 +432,4 @@ async fn a_server_that_computes_on_the_cpu_has_no_worker_and_no_driver() {
     text(&server, "Hello").await;
     assert!(workers(server.pid()).is_empty());
     assert!(!libraries(server.pid()).contains("vulkan"));
-}
-
-#[test]
-fn an_npu_is_said_to_do_nothing() {
-    let sandbox = Sandbox::new();
-    let server = sandbox.serve_with(&[], &[("LLMSRV_NPU", "1")]);
-    server.wait_for_log("no model is computed on an NPU", 1);
 }

@@ -44,6 +44,7 @@ mod logkit;
 mod machine;
 mod many_clients;
 mod monitor;
+mod npu;
 mod openapi;
 mod packaging;
 mod quality;
