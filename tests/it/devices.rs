@@ -133,7 +133,7 @@ fn wrong_use_is_told_with_the_categories() {
 }
 
 /// Compiles C to a library.
-fn library(arguments: &[&str], source: &Path, out: &Path) {
+pub(crate) fn library(arguments: &[&str], source: &Path, out: &Path) {
     let mut compiler = Command::new("cc");
     compiler
         .args(["-shared", "-fPIC", "-O1"])

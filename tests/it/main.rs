@@ -30,6 +30,7 @@ mod determinism;
 mod devices;
 mod documents;
 mod examples;
+mod faults;
 mod firewall;
 mod first_steps;
 mod generated;

@@ -15,7 +15,7 @@ const WIDTH: u64 = 32;
 const CONTEXT: u64 = 256;
 
 /// A BERT of one layer whose tokens are letters.
-fn bert() -> Vec<u8> {
+pub(crate) fn bert() -> Vec<u8> {
     let mut metadata = Metadata::new();
     metadata.set("general.architecture", "bert");
     for (key, value) in [
