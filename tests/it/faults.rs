@@ -16,7 +16,7 @@ use crate::{
     devices::library,
     gpu::{GPU, answer_at_last, signal, text, wait_until, workers},
     npu::bert,
-    util::{Sandbox, Server, TIMEOUT},
+    util::{Output, Sandbox, Server, TIMEOUT},
 };
 
 const PROMPT: &str = "Hello! Who are you?";
@@ -172,6 +172,29 @@ async fn a_driver_that_fails_costs_its_requests_and_nothing_else() {
         )
         .await;
     all_is_free(&server).await;
+}
+
+#[test]
+fn testgpu_sees_what_a_driver_does_to_a_model() {
+    let sandbox = Sandbox::new();
+    let driver = Driver::new(&sandbox);
+    for (fault, outcome, detail) in [
+        ("", "pass", "logits of 48 tokens are within"),
+        ("memory", "fail", "bytes of memory free"),
+        ("lost", "fail", "the device is lost"),
+        ("never", "fail", "no answer in time"),
+    ] {
+        driver.fail(fault);
+        let mut command = sandbox.command();
+        command
+            .args(["testgpu", "--json", "-c", "model", "--timeout", "5"])
+            .envs(driver.env.iter().map(|(name, value)| (*name, value)));
+        let report = Output::of(&mut command).json();
+        let check = &report["checks"][0];
+        assert_eq!(check["outcome"], outcome, "{fault}: {report:#}");
+        let found = check["detail"].as_str().unwrap();
+        assert!(found.contains(detail), "{fault}: {found}");
+    }
 }
 
 /// Each tenth time while it loads, else while it computes or waits, as chance has it.
