@@ -33,6 +33,15 @@ pub fn name() -> Result<Option<ModelName>, Failure> {
 #[cfg(feature = "embedded-model")]
 static WEIGHTS: &[u8] = include_bytes!("../assets/embedded/model.gguf");
 
+/// Returns the file of the model.
+pub fn weights() -> Option<&'static [u8]> {
+    #[cfg(feature = "embedded-model")]
+    let weights = Some(WEIGHTS);
+    #[cfg(not(feature = "embedded-model"))]
+    let weights = None;
+    weights
+}
+
 /// Returns how large the model is.
 pub fn size() -> Option<u64> {
     #[cfg(feature = "embedded-model")]

@@ -5,7 +5,8 @@ use std::{ffi::OsString, path::Path, sync::Arc};
 use anyhow::Context as _;
 use llmsrv_config::{Config, Secret, ServerConfig, UpstreamConfig, keys::KeyFile};
 use llmsrv_engine::{
-    ActivationPrecision, GpuOptions, LoadError, LoadOptions, Loaded, Loader, Offload, Speculation,
+    ActivationPrecision, GpuOptions, LoadError, LoadOptions, Loaded, Loader, Model, Offload,
+    Speculation,
 };
 use llmsrv_models::Companions;
 use llmsrv_registry::Mirror;
@@ -23,6 +24,7 @@ use crate::{
     failure::{Code, Failure},
     logging::{self, Style},
     machine,
+    npu::{self, Missing},
 };
 
 /// What a command does with the folder of the models.
@@ -128,12 +130,48 @@ pub fn app(settings: Settings, store: Store, workers: Launcher) -> App {
     App::new(settings, store, loader)
 }
 
-/// Loads a model: onto a GPU in a process of its own, because drivers crash and hang.
+/// Loads a model: onto a GPU or an NPU in a process of its own, because drivers crash and hang.
 fn load(workers: &Launcher, path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
+    if options.npu.is_some() && llmsrv_models::is_encoder(path) {
+        return load_encoder(workers, path, options);
+    }
     if options.device != "vulkan" || options.offload.is_nothing() {
         return llmsrv_models::load(path, options);
     }
-    let model = workers.load(path, options)?;
+    with_companions(workers.load(path, options)?, path, options)
+}
+
+/// Loads an encoder onto the NPU, or else for the CPU.
+fn load_encoder(
+    workers: &Launcher,
+    path: &Path,
+    options: &LoadOptions,
+) -> Result<Loaded, LoadError> {
+    let on = |device: &str| LoadOptions {
+        device: device.to_owned(),
+        ..options.clone()
+    };
+    match workers.load(path, &on("npu")) {
+        Ok(model) => with_companions(model, path, options),
+        Err(error) => {
+            let provider = options.npu.as_ref().map(|npu| npu.provider.as_str());
+            tracing::warn!(
+                %error,
+                provider,
+                "the model is computed on the CPU, because the NPU cannot; \
+                 `llmsrv testnpu` says whether it and ONNX Runtime work"
+            );
+            llmsrv_models::load(path, &on("cpu"))
+        }
+    }
+}
+
+/// Adds what stands beside a model that another process computes.
+fn with_companions(
+    model: Box<dyn Model>,
+    path: &Path,
+    options: &LoadOptions,
+) -> Result<Loaded, LoadError> {
     let Companions { tokenizer, vision } = llmsrv_models::load_companions(path, options)?;
     Ok(Loaded {
         model,
@@ -196,7 +234,7 @@ pub fn upstreams(configs: &[UpstreamConfig]) -> Result<Vec<Upstream>, Failure> {
 
 /// Says the settings in the server's own words.
 pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
-    let upstreams = upstreams(&config.upstreams)?;
+    let (upstreams, npu) = (upstreams(&config.upstreams)?, npu::find(config));
     let config = &config.server;
     Ok(Settings {
         origins: config.origins.clone(),
@@ -225,6 +263,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
                 spread: config.sched_spread,
                 split: None,
             },
+            npu: npu.and_then(Result::ok),
             activation_precision: activation_precision(config),
             // Each model brings its own.
             projector: None,
@@ -271,8 +310,15 @@ pub fn gpu(config: &ServerConfig) -> GpuOptions {
     }
 }
 
-/// Gives models the memory of GPUs beside that of the machine, where they are loaded to one.
-pub fn use_accelerators(settings: &mut Settings, workers: &Launcher) {
+/// Gives models the memory of GPUs beside that of the machine, where they are loaded to one. Warns if there is no NPU,
+/// where one was asked for.
+pub fn use_accelerators(config: &Config, settings: &mut Settings, workers: &Launcher) {
+    if let Some(Err(Missing { what, hint })) = npu::find(config) {
+        tracing::warn!(
+            hint,
+            "LLMSRV_NPU: models are computed without an NPU: {what}"
+        );
+    }
     if settings.load.device != "vulkan" {
         return;
     }
@@ -338,7 +384,7 @@ impl Local {
         let mut settings = settings(context.config(), Keys::default())?;
         let workers = workers(config, Style::Command);
         if matches!(access, Access::Use) {
-            use_accelerators(&mut settings, &workers);
+            use_accelerators(context.config(), &mut settings, &workers);
         }
         let local = Local::over(settings, store, workers).await?;
         Ok(Local {
@@ -361,7 +407,7 @@ impl Local {
         let mut settings = settings(context.config(), Keys::default())?;
         let config = &context.config().server;
         let workers = workers(config, Style::Command);
-        use_accelerators(&mut settings, &workers);
+        use_accelerators(context.config(), &mut settings, &workers);
         let local = Local::over(settings, store, workers).await?;
         Ok(Local {
             _folder: Some(folder),

@@ -21,6 +21,7 @@ mod local;
 mod logging;
 mod machine;
 mod notify;
+mod npu;
 mod overview;
 mod reload;
 mod request_log;

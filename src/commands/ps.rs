@@ -33,7 +33,7 @@ pub fn run(context: &Context, args: &PsArgs) -> Result<(), Failure> {
                 model.name.clone(),
                 model.digest.chars().take(12).collect(),
                 format::size(model.size),
-                processor(model.size, model.size_vram),
+                processor(model.npu, model.size, model.size_vram),
                 model.context_length.to_string(),
                 model
                     .expires_at
@@ -63,13 +63,15 @@ struct Model {
     digest: String,
     size: u64,
     size_vram: u64,
+    npu: bool,
     context_length: u64,
     expires_at: String,
 }
 
-/// Says which part of a model is in the memory of a GPU.
-pub(super) fn processor(size: u64, size_vram: u64) -> String {
+/// Says what computes a model, or which part of it is in the memory of a GPU.
+pub(super) fn processor(npu: bool, size: u64, size_vram: u64) -> String {
     match (size, size_vram) {
+        _ if npu => "100% NPU".to_owned(),
         (_, 0) => "100% CPU".to_owned(),
         (size, vram) if vram >= size => "100% GPU".to_owned(),
         (size, vram) => {
@@ -92,7 +94,7 @@ mod tests {
             (300, 100, "67%/33% CPU/GPU"),
             (0, 0, "100% CPU"),
         ] {
-            assert_eq!(processor(size, vram), text);
+            assert_eq!(processor(false, size, vram), text);
         }
     }
 }

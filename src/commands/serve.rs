@@ -110,7 +110,7 @@ async fn serve(context: &Context, log: logging::Control, is_detached: bool) -> R
     }
     let mut settings = local::settings(context.config(), keys.clone())?;
     let workers = local::workers(config, logging::Style::Server);
-    local::use_accelerators(&mut settings, &workers);
+    local::use_accelerators(context.config(), &mut settings, &workers);
     let app = local::app(settings, store, workers);
     let reloader = Reloader::new(context, app.clone(), tls.clone(), keys, log);
 

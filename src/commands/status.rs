@@ -196,9 +196,13 @@ impl State {
             .map(|model| {
                 let name = model["name"].as_str().unwrap_or_default();
                 let size = model["size"].as_u64().unwrap_or(0);
+                let npu = model["npu"].as_bool().unwrap_or(false);
                 let place = match model["size_vram"].as_u64() {
-                    None | Some(0) => String::new(),
-                    Some(vram) => format!(", {}", super::ps::processor(size, vram)),
+                    None | Some(0) if !npu => String::new(),
+                    vram => {
+                        let vram = vram.unwrap_or(0);
+                        format!(", {}", super::ps::processor(npu, size, vram))
+                    }
                 };
                 format!("{name} ({}{place})", format::size(size))
             })

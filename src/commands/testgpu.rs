@@ -1,11 +1,14 @@
 //! `llmsrv testgpu`
 
+mod model;
+
 use std::process::ExitCode;
 
 use llmsrv_devices::{
     permissions::{self, Identity},
     testgpu::{self, CATEGORIES, Survey},
 };
+use llmsrv_worker::Limits;
 use serde_json::json;
 
 use super::devices;
@@ -13,7 +16,7 @@ use crate::{
     cli::TestgpuArgs,
     context::Context,
     failure::{Code, Failure},
-    format, logging, term,
+    format, local, logging, term,
 };
 
 /// Tests the GPUs of this machine.
@@ -51,11 +54,26 @@ pub fn run(context: &Context, args: &TestgpuArgs) -> Result<ExitCode, Failure> {
         term::line("")?;
     }
     let mut printed = Ok(());
-    let report = testgpu::run(&survey, &categories, &user, &worker, &mut |check| {
+    let mut report = testgpu::run(&survey, &categories, &user, &worker, &mut |check| {
         if shown && printed.is_ok() {
             printed = devices::show(check, context.global.more > 0);
         }
     });
+    if categories.contains(&model::CATEGORY) {
+        let limit = Some(common.timeout);
+        let limits = Limits {
+            step: limit,
+            load: limit,
+        };
+        let style = logging::Style::Command;
+        let workers = local::workers(&context.config().server, style).with_limits(limits);
+        model::check(&survey.devices, &workers, &mut |check| {
+            if shown && printed.is_ok() {
+                printed = devices::show(&check, context.global.more > 0);
+            }
+            report.checks.push(check);
+        })?;
+    }
     printed?;
     if common.json {
         let mut value = serde_json::to_value(&survey)?;

@@ -133,7 +133,7 @@ fn wrong_use_is_told_with_the_categories() {
 }
 
 /// Compiles C to a library.
-fn library(arguments: &[&str], source: &Path, out: &Path) {
+pub(crate) fn library(arguments: &[&str], source: &Path, out: &Path) {
     let mut compiler = Command::new("cc");
     compiler
         .args(["-shared", "-fPIC", "-O1"])
@@ -372,7 +372,7 @@ fn onnx() -> Vec<u8> {
 }
 
 /// The library of ONNX Runtime within the package for Python.
-fn onnx_runtime() -> PathBuf {
+pub(crate) fn onnx_runtime() -> PathBuf {
     let clients = std::env::var_os("TEST_CLIENTS")
         .expect("ONNX Runtime is missing, which `tests/run` installs");
     let versions = fs::read_dir(Path::new(&clients).join("venv/lib"))

@@ -246,6 +246,8 @@ pub struct RunningModel {
     pub gpu_layers: usize,
     /// Its layers, the output among them.
     pub layers: usize,
+    /// Whether an NPU computes it.
+    pub npu: bool,
     /// Tokens that its context holds as it was loaded.
     pub context_length: u64,
 }

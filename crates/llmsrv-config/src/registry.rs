@@ -313,7 +313,9 @@ pub const SETTINGS: &[Setting] = &[
     row(Server, "LLMSRV_GPU_ALLOW_SOFTWARE", "gpu_allow_software", Kind::Switch, "false",
         "Take drivers that compute on the CPU for GPUs, for tests"),
     row(Server, "LLMSRV_NPU", "npu", Kind::Switch, "false",
-        "Compute models on an NPU").ignored("no model is computed on an NPU, but on the CPU or a GPU"),
+        "Compute embeddings and rerankings on an NPU through ONNX Runtime (experimental)"),
+    row(Server, "LLMSRV_NPU_ALLOW_SOFTWARE", "npu_allow_software", Kind::Switch, "false",
+        "Let ONNX Runtime's CPU stand in for an NPU, for tests"),
     row(Server, "LLMSRV_GPU_OVERHEAD", "gpu_overhead", Kind::Bytes, "0",
         "Memory of the GPU to leave free")
         .alias(&["OLLAMA_GPU_OVERHEAD"]),
@@ -379,7 +381,7 @@ pub const SETTINGS: &[Setting] = &[
     row(Host, "LLMSRV_UNIT_DIR", "unit_dir", Kind::Path, "",
         "Folder `llmsrv service install` writes the unit to; when not set, that of the machine or the user"),
     row(Host, "LLMSRV_ONNX_RUNTIME", "onnx_runtime", Kind::Path, "",
-        "Library of ONNX Runtime for `llmsrv testnpu --model`").alias(&["ORT_DYLIB_PATH"]),
+        "Library of ONNX Runtime, for `npu` and `llmsrv testnpu --model`; unset = in the usual folders").alias(&["ORT_DYLIB_PATH"]),
 
     row(Logkit, "LOGKIT_LEVEL", "level", Kind::Choice(&["debug", "info", "warning", "error", "critical"]), "debug",
         "Lowest level that is logged"),

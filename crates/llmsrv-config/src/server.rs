@@ -79,6 +79,10 @@ pub struct ServerConfig {
     pub vendor_gpu: Option<bool>,
     /// Take drivers that compute on the CPU for GPUs.
     pub gpu_allow_software: bool,
+    /// Compute encoders on an NPU.
+    pub npu: bool,
+    /// Take ONNX Runtime's CPU for an NPU.
+    pub npu_allow_software: bool,
     /// Bytes of the GPU to leave free.
     pub gpu_overhead: u64,
     /// Bytes of each GPU that models may take; `None` = what is free.
@@ -193,6 +197,8 @@ impl ServerConfig {
             cpu_arithmetic: values.read("LLMSRV_CPU_ARITHMETIC"),
             vendor_gpu: values.read("LLMSRV_VENDOR_GPU"),
             gpu_allow_software: values.read("LLMSRV_GPU_ALLOW_SOFTWARE"),
+            npu: values.read("LLMSRV_NPU"),
+            npu_allow_software: values.read("LLMSRV_NPU_ALLOW_SOFTWARE"),
             gpu_overhead: values.read("LLMSRV_GPU_OVERHEAD"),
             gpu_memory_limit: values.read("LLMSRV_GPU_MEMORY_LIMIT"),
             num_gpu: values.read("LLMSRV_NUM_GPU"),

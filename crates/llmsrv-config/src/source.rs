@@ -468,17 +468,15 @@ mod tests {
             let texts = loaded.warnings.iter().map(ToString::to_string);
             texts.collect::<Vec<_>>()
         };
-        let defaults = [("OLLAMA_FLASH_ATTENTION", "1"), ("LLMSRV_NPU", "0")];
-        assert!(warnings(&defaults).is_empty());
-        let told = warnings(&[("OLLAMA_FLASH_ATTENTION", "0"), ("LLMSRV_NPU", "1")]);
-        let [attention, npu] = told.as_slice() else {
+        assert!(warnings(&[("OLLAMA_FLASH_ATTENTION", "1")]).is_empty());
+        let told = warnings(&[("OLLAMA_FLASH_ATTENTION", "0")]);
+        let [attention] = told.as_slice() else {
             panic!("{told:?}")
         };
         assert!(
             attention.contains("LLMSRV_FLASH_ATTENTION is ignored: "),
             "{attention}"
         );
-        assert!(npu.contains("LLMSRV_NPU is ignored: "), "{npu}");
     }
 
     #[test]

@@ -7,7 +7,6 @@
 mod compute;
 pub mod gpu;
 pub mod npu;
-pub mod onnx;
 pub mod pci;
 pub mod permissions;
 mod report;
@@ -16,6 +15,8 @@ mod sysroot;
 pub mod testgpu;
 pub mod testnpu;
 pub mod worker;
+
+pub use llmsrv_onnx as onnx;
 
 pub use compute::{Api, DeviceInfo, DeviceKind};
 pub use report::{Check, Outcome, Report, Totals, Verdict};

@@ -35,7 +35,14 @@ pub const CATEGORIES: &[(&str, &str)] = &[
         "inference",
         "a small transformer with random 8-bit weights, token by token as on the CPU",
     ),
+    (
+        MODEL,
+        "the built-in model on Vulkan devices, as LLMSRV_GPU=1 loads models: its logits are those of the CPU",
+    ),
 ];
+
+/// The one category whose checks are made by who can load models.
+const MODEL: &str = "model";
 
 /// What there is to be checked.
 #[derive(Debug, Serialize)]
@@ -62,10 +69,10 @@ impl Survey {
             devices: Vec::new(),
             absent: Vec::new(),
         };
-        for api in Api::ALL
-            .into_iter()
-            .filter(|api| !tests(*api, categories).is_empty())
-        {
+        for api in Api::ALL.into_iter().filter(|api| {
+            let loads_models = *api == Api::Vulkan && categories.contains(&MODEL);
+            loads_models || !tests(*api, categories).is_empty()
+        }) {
             let mut found = None;
             let end = worker.work(&Job::List { api }, &mut |message| found = Some(message));
             let (outcome, why) = match (found, end) {

@@ -464,7 +464,8 @@ fn try_run(file: &Path, runtime: &Path, on: Processor, worker: &dyn Worker) -> R
     }
 }
 
-fn find_runtime(root: &Sysroot) -> Option<PathBuf> {
+/// Returns the library of ONNX Runtime in the usual folders.
+pub fn find_runtime(root: &Sysroot) -> Option<PathBuf> {
     let found = ["libonnxruntime.so", "libonnxruntime.so.1"]
         .iter()
         .find_map(|name| npu::library(root, name))?;

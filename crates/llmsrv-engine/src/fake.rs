@@ -252,6 +252,7 @@ impl FakeModel {
             embedding: options.embedding,
             n_layers: 0,
             gpus: Vec::new(),
+            npu: false,
         };
         FakeModel {
             options,

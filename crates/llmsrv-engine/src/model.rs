@@ -31,6 +31,8 @@ pub struct ModelSpec {
     pub n_layers: usize,
     /// What of all that is on GPUs, and computed there. The rest is in the memory of the machine.
     pub gpus: Vec<GpuShare>,
+    /// An NPU computes it. Its memory is that of the machine.
+    pub npu: bool,
 }
 
 impl ModelSpec {
@@ -197,12 +199,25 @@ pub struct LoadOptions {
     pub gpu: GpuOptions,
     /// Which layers GPUs compute.
     pub offload: Offload,
+    /// What computes encoders on an NPU; `None` = nothing does. The device `npu` asks for it.
+    pub npu: Option<NpuOptions>,
     /// How the CPU multiplies.
     pub activation_precision: ActivationPrecision,
     /// GGUF file of the model's encoder for images.
     pub projector: Option<PathBuf>,
     /// LoRA adapters on top of the weights; all apply at once.
     pub adapters: Vec<Adapter>,
+}
+
+/// What computes encoders on an NPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NpuOptions {
+    /// The library of ONNX Runtime.
+    pub runtime: PathBuf,
+    /// Its execution provider: `openvino`, `vitis`, `qnn`, or for tests `cpu`.
+    pub provider: String,
+    /// A folder where providers keep what they compiled.
+    pub cache: Option<PathBuf>,
 }
 
 /// Which GPUs models may be loaded to.
@@ -253,6 +268,7 @@ impl Default for LoadOptions {
             device: "auto".into(),
             gpu: GpuOptions::default(),
             offload: Offload::default(),
+            npu: None,
             activation_precision: ActivationPrecision::Auto,
             projector: None,
             adapters: Vec::new(),

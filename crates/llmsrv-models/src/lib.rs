@@ -17,6 +17,7 @@ mod families;
 mod head;
 mod linear;
 mod model;
+mod npu;
 mod observer;
 mod ops;
 mod parts;
@@ -30,8 +31,8 @@ mod weights;
 use std::{path::Path, sync::Arc};
 
 use llmsrv_engine::{
-    ActivationPrecision, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec, Plan,
-    Pooling, Vision,
+    ActivationPrecision, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec,
+    NpuOptions, PlacedBytes, Plan, Pooling, Vision,
 };
 use llmsrv_gguf::{GgufFile, TensorType};
 use llmsrv_gpu::Gpu;
@@ -44,11 +45,13 @@ use crate::{
     encoder::Encoder,
     head::Head,
     model::Decoder,
+    npu::NpuModel,
     ops::{
         Ops, candle,
         candle::CandleOps,
         cpu::CpuOps,
         gpu::{GpuOps, ON_THE_CPU},
+        onnx::OnnxOps,
         split::SplitOps,
     },
     parts::At,
@@ -146,6 +149,14 @@ fn load_file(
                 let ops = CandleOps::without_cache(candle::Device::Cpu);
                 Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)
             }
+            Device::Npu(npu) => {
+                if config.experts.is_some() {
+                    return Err(not_on_an_npu("models with experts"));
+                }
+                let ops = OnnxOps::new(npu, options.n_threads, config.context_length)?;
+                let model = Encoder::load(&source, &adapters, config, &tokenizer, ops)?;
+                Box::new(NpuModel::new(Box::new(model), &file, options)?)
+            }
         };
         return Ok(Loaded {
             model,
@@ -198,6 +209,14 @@ fn load_file(
             let ops = CandleOps::new(candle::Device::Cpu, &arch, kv_type);
             build(&source, &adapters, arch, n_vocab, ops)?
         }
+        Device::Npu(npu) => {
+            if !arch.bidirectional {
+                return Err(not_on_an_npu("models that write text"));
+            }
+            let ops = OnnxOps::new(npu, options.n_threads, arch.context_length)?;
+            let model = build(&source, &adapters, arch, n_vocab, ops)?;
+            Box::new(NpuModel::new(model, &file, options)?)
+        }
     };
     Ok(Loaded {
         model,
@@ -248,6 +267,15 @@ fn plan_file(
     let metadata = file.metadata();
     let (architecture, source) = source(&file)?;
     let adapters = adapters(options, architecture)?;
+    if options.npu.is_some() && encoders().any(|known| known == architecture) {
+        // The NPU has it, or else the CPU; both compute in the memory of the machine.
+        return Ok(Plan {
+            weights: PlacedBytes::host(with_adapters(source.tensor_bytes(), &adapters)),
+            block_size: BLOCK_SIZE,
+            context_length: source.count("context_length")?,
+            ..Plan::default()
+        });
+    }
     if encoder::read(architecture, &source)?.is_some() {
         return Err(no_encoders(architecture));
     }
@@ -296,6 +324,15 @@ fn companions(file: Arc<GgufFile>, options: &LoadOptions) -> Result<Companions, 
     Ok(Companions { tokenizer, vision })
 }
 
+/// Tells whether the model of a file makes vectors of texts and nothing else; `false` of one that cannot be read.
+pub fn is_encoder(path: &Path) -> bool {
+    let Ok(file) = GgufFile::open_model(path) else {
+        return false;
+    };
+    let architecture = file.metadata().architecture();
+    architecture.is_some_and(|architecture| encoders().any(|known| known == architecture))
+}
+
 /// Tells whether the file of a model holds an encoder for images that is known; `false` of one that
 /// cannot be read.
 pub fn sees(path: &Path) -> bool {
@@ -335,7 +372,7 @@ fn vision(
             let ops = CandleOps::without_cache(candle::Device::Cpu);
             vision::load(file, from, arch, ops)
         }
-        Device::Cpu | Device::Gpu => {
+        Device::Cpu | Device::Gpu | Device::Npu(_) => {
             let ops = CpuOps::for_images(options.n_threads, options.activation_precision)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
             vision::load(file, from, arch, ops)
@@ -379,6 +416,7 @@ where
         embedding: Some(embedding(source, &arch, weights.head.as_ref())?),
         n_layers: arch.layers.len() + 1,
         gpus,
+        npu: false,
     };
     Ok(Box::new(Decoder::new(spec, arch, weights, ops)))
 }
@@ -495,24 +533,31 @@ fn no_encoders(architecture: &str) -> LoadError {
     ))
 }
 
+fn not_on_an_npu(what: &str) -> LoadError {
+    LoadError::Unsupported(format!("{what} are not computed on an NPU"))
+}
+
 /// What computes.
-enum Device {
+enum Device<'a> {
     /// This program's own kernels on the CPU.
     Cpu,
     /// This program's own kernels on a GPU.
     Gpu,
     /// The portable tensor library, on the CPU.
     Candle,
+    /// ONNX Runtime, on an NPU.
+    Npu(&'a NpuOptions),
 }
 
 /// Returns the device to compute on.
-fn device(options: &LoadOptions) -> Result<Device, LoadError> {
-    match options.device.as_str() {
-        "auto" | "cpu" => Ok(Device::Cpu),
-        "vulkan" if options.offload.is_nothing() => Ok(Device::Cpu),
-        "vulkan" => Ok(Device::Gpu),
-        "candle" => Ok(Device::Candle),
-        other => Err(LoadError::Unsupported(format!(
+fn device(options: &LoadOptions) -> Result<Device<'_>, LoadError> {
+    match (options.device.as_str(), &options.npu) {
+        ("auto" | "cpu", _) => Ok(Device::Cpu),
+        ("vulkan", _) if options.offload.is_nothing() => Ok(Device::Cpu),
+        ("vulkan", _) => Ok(Device::Gpu),
+        ("candle", _) => Ok(Device::Candle),
+        ("npu", Some(npu)) => Ok(Device::Npu(npu)),
+        (other, _) => Err(LoadError::Unsupported(format!(
             "device {other:?} (known: auto, cpu, vulkan, candle)"
         ))),
     }

@@ -1,12 +1,15 @@
 //! What server and worker say to each other, as bytes. Both are the same program, so there are no versions; what is
 //! read is checked all the same, because a driver may have written anywhere in the worker's memory.
 
-use std::{ffi::OsString, ops::Range, os::unix::ffi::OsStringExt as _, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString, ops::Range, os::unix::ffi::OsStringExt as _, path::PathBuf, sync::Arc,
+    time::Duration,
+};
 
 use llmsrv_engine::{
     ActivationPrecision, Adapter, BlockId, EmbeddingSpec, GpuOptions, GpuShare, Image, ImageRows,
-    LoadError, LoadOptions, ModelError, ModelSpec, Offload, Pooling, Span, SpanState, StateId,
-    StepPlan,
+    LoadError, LoadOptions, ModelError, ModelSpec, NpuOptions, Offload, Pooling, Span, SpanState,
+    StateId, StepPlan,
 };
 
 /// Bytes that are not what they should be.
@@ -215,6 +218,13 @@ fn write_options(to: &mut Vec<u8>, options: &LoadOptions) {
     text(to, &options.device);
     write_gpu(to, &options.gpu);
     write_offload(to, &options.offload);
+    option(to, options.npu.as_ref(), |to, npu| {
+        bytes(to, npu.runtime.as_os_str().as_encoded_bytes());
+        text(to, &npu.provider);
+        option(to, npu.cache.as_ref(), |to, folder| {
+            bytes(to, folder.as_os_str().as_encoded_bytes());
+        });
+    });
     to.push(match options.activation_precision {
         ActivationPrecision::Auto => 0,
         ActivationPrecision::Int8 => 1,
@@ -235,6 +245,13 @@ fn read_options(from: &mut Reader<'_>) -> Result<LoadOptions, Malformed> {
         device: from.text()?,
         gpu: read_gpu(from)?,
         offload: read_offload(from)?,
+        npu: from.option(|from| {
+            Ok(NpuOptions {
+                runtime: from.path()?,
+                provider: from.text()?,
+                cache: from.option(Reader::path)?,
+            })
+        })?,
         activation_precision: match from.byte()? {
             0 => ActivationPrecision::Auto,
             1 => ActivationPrecision::Int8,
@@ -245,7 +262,7 @@ fn read_options(from: &mut Reader<'_>) -> Result<LoadOptions, Malformed> {
         projector: None,
         adapters: from.list(|from| {
             Ok(Adapter {
-                path: OsString::from_vec(from.bytes()?.to_vec()).into(),
+                path: from.path()?,
                 scale: f32::from_le_bytes(from.array()?),
             })
         })?,
@@ -271,6 +288,7 @@ fn write_spec(to: &mut Vec<u8>, spec: &ModelSpec) {
         number(to, gpu.weight_bytes);
         number(to, gpu.kv_block_bytes as u64);
     }
+    to.push(u8::from(spec.npu));
     to.push(u8::from(spec.embedding.is_some()));
     if let Some(embedding) = spec.embedding {
         number(to, embedding.width as u64);
@@ -300,6 +318,7 @@ fn read_spec(from: &mut Reader<'_>) -> Result<ModelSpec, Malformed> {
                 kv_block_bytes: from.count()?,
             })
         })?,
+        npu: from.flag()?,
         embedding: from.option(|from| {
             Ok(EmbeddingSpec {
                 width: from.count()?,
@@ -529,6 +548,10 @@ impl<'a> Reader<'a> {
     fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let n = self.count()?;
         self.take(n)
+    }
+
+    fn path(&mut self) -> Result<PathBuf, Malformed> {
+        Ok(OsString::from_vec(self.bytes()?.to_vec()).into())
     }
 
     fn text(&mut self) -> Result<String, Malformed> {

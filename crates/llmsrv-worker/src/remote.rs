@@ -57,6 +57,12 @@ impl Launcher {
         }
     }
 
+    /// Lets workers take so long instead.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Launcher {
+        Launcher { limits, ..self }
+    }
+
     /// Returns the bytes of memory that each GPU has free, as a worker sees it.
     ///
     /// # Errors

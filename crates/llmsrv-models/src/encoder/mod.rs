@@ -51,7 +51,8 @@ impl<O: Ops> Encoder<O> {
             context_length: config.context_length,
             kv_block_bytes: 0,
             state_bytes: 0,
-            weight_bytes: with_adapters(source.tensor_bytes(), adapters),
+            weight_bytes: with_adapters(source.tensor_bytes(), adapters)
+                .saturating_add(ops.extra_weight_bytes()),
             embedding: Some(EmbeddingSpec {
                 width,
                 pooling: config.pooling,
@@ -59,6 +60,7 @@ impl<O: Ops> Encoder<O> {
             }),
             n_layers: 0,
             gpus: Vec::new(),
+            npu: false,
         };
         // Only BERT's own tokenizer goes with BERT's two kinds of segments.
         let vocab = tokenizer.vocab();

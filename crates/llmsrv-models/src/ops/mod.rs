@@ -2,12 +2,13 @@
 //!
 //! A tensor is a matrix of f32: one row for each token of the step. Operations that take a tensor
 //! by value reuse its memory for the result. [`cpu`] runs on the kernels of this program, [`gpu`] on those for
-//! GPUs, [`candle`] on candle's tensors (CUDA, Metal, and as the second opinion in tests).
+//! GPUs, [`onnx`] on NPUs, [`candle`] on candle's tensors (CUDA, Metal, and as the second opinion in tests).
 
 pub(crate) mod buffers;
 pub(crate) mod candle;
 pub(crate) mod cpu;
 pub(crate) mod gpu;
+pub(crate) mod onnx;
 pub(crate) mod split;
 mod states;
 

@@ -8,6 +8,7 @@ mod equivalence;
 mod families;
 mod gpu;
 mod hostile;
+mod npu;
 mod quantized;
 mod reference;
 mod sees;

@@ -25,6 +25,7 @@ pub(crate) struct Case {
 }
 
 /// What a file is made of.
+#[derive(Clone)]
 pub(crate) struct File {
     pub(crate) metadata: Metadata,
     pub(crate) tensors: Vec<FileTensor>,

@@ -141,6 +141,7 @@ pub(super) async fn ps(State(app): State<App>) -> Response {
                 },
                 gpu_layers,
                 layers,
+                npu: spec.is_some_and(|spec| spec.npu),
                 context_length: context as u64,
             }
         })

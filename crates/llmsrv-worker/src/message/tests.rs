@@ -120,6 +120,11 @@ fn everything_else_arrives_as_it_was_sent() {
             spread: true,
             split: Some(vec![12, 8]),
         },
+        npu: Some(NpuOptions {
+            runtime: "/lib/o.so".into(),
+            provider: "openvino".into(),
+            cache: Some("c".into()),
+        }),
         activation_precision: ActivationPrecision::F32,
         projector: None,
         adapters: vec![Adapter {
@@ -158,6 +163,7 @@ fn everything_else_arrives_as_it_was_sent() {
             },
             GpuShare::default(),
         ],
+        npu: true,
     };
     let long = "\u{e4}".repeat(LONGEST_TEXT);
     for reply in [

@@ -1,14 +1,21 @@
-//! Model files for NPUs: what they are, and running ONNX models.
+//! ONNX models and what runs them: headers of files, graphs made in memory, ONNX Runtime with its execution providers.
+//!
+//! The library of ONNX Runtime is loaded while the program runs. It and the drivers below it may crash, so all that
+//! calls it ([`run`], [`Runtime`]) belongs into a process of its own.
 
+mod graph;
 mod header;
-mod session;
+mod measure;
+mod runtime;
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use graph::{Attribute, Constant, Graph, LARGEST, Value};
 pub use header::{Header, read};
-pub use session::run;
+pub use measure::run;
+pub use runtime::{Runtime, Session};
 
 /// Formats of models, told by the ends of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +78,27 @@ pub enum Processor {
 }
 
 impl Processor {
+    /// Returns the processor of a name: `cpu`, `openvino`, `vitis` or `qnn`.
+    pub fn named(name: &str) -> Option<Processor> {
+        let all = [
+            Processor::Cpu,
+            Processor::OpenVino,
+            Processor::Vitis,
+            Processor::Qnn,
+        ];
+        all.into_iter().find(|processor| processor.name() == name)
+    }
+
+    /// Returns the name that [`Processor::named`] knows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Processor::Cpu => "cpu",
+            Processor::OpenVino => "openvino",
+            Processor::Vitis => "vitis",
+            Processor::Qnn => "qnn",
+        }
+    }
+
     /// The name of its execution provider.
     pub fn provider(self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! Running a model with ONNX Runtime, whose library is loaded here. To be called in a process of its own: the library
-//! may refuse a hostile model by crashing.
+//! How long a model of a file takes. To be called in a process of its own: the library may refuse a hostile model by
+//! crashing.
 #![expect(
     unsafe_code,
     reason = "new tensors are filled with zeros where the library has put them"
@@ -11,26 +11,22 @@ use std::{
 };
 
 use ort::{
-    ep,
     memory::Allocator,
-    session::Session,
     value::{DynTensor, DynValue, Outlet, TensorElementType, ValueType},
 };
 
-use super::{Error, Processor, Run};
+use crate::{Error, Processor, Run, Runtime, runtime::failed};
 
 /// Loads a model and runs it with zeros for all inputs; axes without a length are 1.
 ///
 /// With another processor than the CPU, the CPU does nothing: a model that would need it is refused.
 pub fn run(file: &Path, runtime: &Path, on: Processor) -> Result<Run, Error> {
-    let environment = ort::init_from(runtime)
-        .map_err(|error| failed("loading ONNX Runtime")(error))?
-        .with_name("llmsrv")
-        .with_telemetry(false)
-        .build()
-        .map_err(failed("starting ONNX Runtime"))?;
+    let runtime = Runtime::load(runtime, on)?;
     let begun = Instant::now();
-    let mut session = open(&environment, file, on)?;
+    let mut session = runtime
+        .builder()?
+        .commit_from_file(file)
+        .map_err(failed("loading the model"))?;
     let load_seconds = begun.elapsed().as_secs_f64();
     let (mut inputs, mut names) = (Vec::new(), Vec::new());
     for outlet in session.inputs() {
@@ -64,30 +60,6 @@ pub fn run(file: &Path, runtime: &Path, on: Processor) -> Result<Run, Error> {
 const FEWEST_RUNS: usize = 5;
 const MOST_RUNS: usize = 1000;
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
-
-fn open(
-    environment: &ort::environment::Environment,
-    file: &Path,
-    on: Processor,
-) -> Result<Session, Error> {
-    let provider = match on {
-        Processor::Cpu => None,
-        Processor::OpenVino => Some(ep::OpenVINO::default().with_device_type("NPU").build()),
-        Processor::Vitis => Some(ep::Vitis::default().build()),
-        Processor::Qnn => Some(ep::QNN::default().with_backend_path("libQnnHtp.so").build()),
-    };
-    let mut builder = Session::builder(environment).map_err(failed("a session"))?;
-    if let Some(provider) = provider {
-        builder = builder
-            .with_execution_providers([provider.error_on_failure()])
-            .map_err(|error| failed("the execution provider")(error))?
-            .with_disable_cpu_fallback()
-            .map_err(|error| failed("a session")(error))?;
-    }
-    builder
-        .commit_from_file(file)
-        .map_err(failed("loading the model"))
-}
 
 /// Makes a tensor of zeros for an input; also says what it is.
 fn zeros(outlet: &Outlet) -> Result<(DynValue, String), Error> {
@@ -129,7 +101,3 @@ fn zeros(outlet: &Outlet) -> Result<(DynValue, String), Error> {
 }
 
 const LARGEST_INPUT: usize = 1 << 30;
-
-fn failed<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> Error {
-    move |error| Error::Runtime(doing, error.to_string())
-}

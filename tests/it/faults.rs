@@ -1,0 +1,342 @@
+//! Workers that die, drivers that fail, and what a server keeps of a thousand loads.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    devices::library,
+    gpu::{GPU, answer_at_last, signal, text, wait_until, workers},
+    npu::bert,
+    util::{Output, Sandbox, Server, TIMEOUT},
+};
+
+const PROMPT: &str = "Hello! Who are you?";
+
+/// A driver that fails when it is told to: Mesa's, with a layer of ours above it.
+struct Driver {
+    env: Vec<(&'static str, String)>,
+    fault: std::path::PathBuf,
+}
+
+impl Driver {
+    fn new(sandbox: &Sandbox) -> Driver {
+        let folder = sandbox.path().join("layer");
+        fs::create_dir(&folder).unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let source = root.join("crates/llmsrv-gpu/tests/fault_layer.c");
+        library(&[], &source, &folder.join("libfault.so"));
+        let layer = json!({
+            "file_format_version": "1.2.0",
+            "layer": {
+                "name": "VK_LAYER_LLMSRV_fault",
+                "type": "GLOBAL",
+                "library_path": "./libfault.so",
+                "api_version": "1.3.0",
+                "implementation_version": "1",
+                "description": "calls that fail",
+            },
+        });
+        fs::write(folder.join("fault.json"), layer.to_string()).unwrap();
+        let fault = folder.join("fault");
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        Driver {
+            env: vec![
+                ("VK_LAYER_PATH", text(&folder)),
+                ("VK_INSTANCE_LAYERS", "VK_LAYER_LLMSRV_fault".into()),
+                ("FAULT_FILE", text(&fault)),
+            ],
+            fault,
+        }
+    }
+
+    /// What fails from now on: `memory`, `lost`, `never`; nothing if it is empty.
+    fn fail(&self, fault: &str) {
+        // Replaced as a whole: a driver may be reading it.
+        let fresh = self.fault.with_extension("new");
+        fs::write(&fresh, fault).unwrap();
+        fs::rename(fresh, &self.fault).unwrap();
+    }
+}
+
+async fn ask(server: &Server, model: &str, options: Value) -> crate::util::Reply {
+    let request = json!({"model": model, "prompt": PROMPT, "stream": false, "options": options});
+    server.post("/api/generate", &request).await
+}
+
+/// A sandbox with a model that the server itself computes, on the CPU.
+fn with_tiny_model() -> Sandbox {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path().join("bert.gguf"), bert()).unwrap();
+    sandbox.run(&["create", "tiny", "--from", "bert.gguf"]).ok();
+    sandbox
+}
+
+async fn embed(server: &Server) -> Value {
+    let request = json!({"model": "tiny", "input": "a b c", "options": {"num_gpu": 0}});
+    let answer: Value = server.post("/api/embed", &request).await.ok();
+    answer["embeddings"].clone()
+}
+
+async fn unload(server: &Server, model: &str) {
+    let request = json!({"model": model, "keep_alive": 0});
+    server.post("/api/generate", &request).await;
+}
+
+/// Waits until no model is left, and with it no worker and no byte in an account.
+async fn all_is_free(server: &Server) {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let metrics = server.get("/metrics").await.text;
+        let accounts = [
+            "llmsrv_models_memory_bytes",
+            "llmsrv_models_gpu_memory_bytes",
+        ];
+        let mut lines = metrics.lines().filter(|line| {
+            let name = line.split(['{', ' ']).next().unwrap();
+            accounts.contains(&name)
+        });
+        let running: Value = server.get("/api/ps").await.ok();
+        let is_free = running["models"] == json!([])
+            && lines.all(|line| line.ends_with(" 0"))
+            && workers(server.pid()).is_empty();
+        if is_free {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{running}\n{metrics}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_driver_that_fails_costs_its_requests_and_nothing_else() {
+    let sandbox = with_tiny_model();
+    let driver = Driver::new(&sandbox);
+    let mut env: Vec<(&str, &str)> = GPU.to_vec();
+    env.extend(
+        driver
+            .env
+            .iter()
+            .map(|(name, value)| (*name, value.as_str())),
+    );
+    env.push(("LLMSRV_GPU_TIMEOUT", "3s"));
+    env.push(("LLMSRV_LOAD_TIMEOUT", "5s"));
+    let server = sandbox.serve_with(&[], &env);
+    let expected = text(&server, PROMPT).await;
+    let beside = embed(&server).await;
+
+    // While it computes.
+    for (fault, reason) in [
+        ("lost", "device that computed the model is lost"),
+        ("never", "no answer in time"),
+    ] {
+        assert_eq!(answer_at_last(&server, PROMPT).await, expected);
+        driver.fail(fault);
+        let (failed, untouched) = tokio::join!(ask(&server, "default", json!({})), embed(&server));
+        assert_eq!(failed.status, 503, "{fault}: {failed:?}");
+        assert!(failed.text.contains(reason), "{fault}: {failed:?}");
+        assert_eq!(untouched, beside, "{fault}");
+        driver.fail("");
+        assert_eq!(answer_at_last(&server, PROMPT).await, expected, "{fault}");
+    }
+
+    // While it loads.
+    for (fault, status, reason) in [
+        ("memory", 500, "memory"),
+        ("lost", 503, "lost"),
+        ("never", 500, "timed out waiting for the model to load"),
+    ] {
+        unload(&server, "default").await;
+        wait_until("the worker ends", || workers(server.pid()).is_empty());
+        driver.fail(fault);
+        let (failed, untouched) = tokio::join!(ask(&server, "default", json!({})), embed(&server));
+        assert_eq!(failed.status, status, "{fault}: {failed:?}");
+        assert!(failed.text.contains(reason), "{fault}: {failed:?}");
+        assert_eq!(untouched, beside, "{fault}");
+        driver.fail("");
+        assert_eq!(answer_at_last(&server, PROMPT).await, expected, "{fault}");
+    }
+    unload(&server, "default").await;
+    server
+        .post(
+            "/api/embed",
+            &json!({"model": "tiny", "input": [], "keep_alive": 0}),
+        )
+        .await;
+    all_is_free(&server).await;
+}
+
+#[test]
+fn testgpu_sees_what_a_driver_does_to_a_model() {
+    let sandbox = Sandbox::new();
+    let driver = Driver::new(&sandbox);
+    for (fault, outcome, detail) in [
+        ("", "pass", "logits of 48 tokens are within"),
+        ("memory", "fail", "bytes of memory free"),
+        ("lost", "fail", "the device is lost"),
+        ("never", "fail", "no answer in time"),
+    ] {
+        driver.fail(fault);
+        let mut command = sandbox.command();
+        command
+            .args(["testgpu", "--json", "-c", "model", "--timeout", "5"])
+            .envs(driver.env.iter().map(|(name, value)| (*name, value)));
+        let report = Output::of(&mut command).json();
+        let check = &report["checks"][0];
+        assert_eq!(check["outcome"], outcome, "{fault}: {report:#}");
+        let found = check["detail"].as_str().unwrap();
+        assert!(found.contains(detail), "{fault}: {found}");
+    }
+}
+
+/// Each tenth time while it loads, else while it computes or waits, as chance has it.
+#[tokio::test]
+async fn whatever_kills_a_worker_a_hundred_times_the_server_goes_on() {
+    const KILLS: usize = 100;
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve_with(&[], &GPU);
+    let expected = answer(&server).await;
+    let before = Held::of(server.pid());
+    let n_answers = Arc::new(AtomicUsize::new(0));
+    let killer = {
+        let (pid, n_answers) = (server.pid(), n_answers.clone());
+        tokio::task::spawn_blocking(move || {
+            let mut seed = u64::from(std::process::id());
+            eprintln!("seed {seed}");
+            for n in 0..KILLS {
+                let seen = n_answers.load(Ordering::Relaxed);
+                wait_until("there is a worker", || !workers(pid).is_empty());
+                if n % 10 != 0 {
+                    // A load that fails is not tried again for a second, and longer each time.
+                    wait_until("an answer", || n_answers.load(Ordering::Relaxed) > seen);
+                }
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                std::thread::sleep(Duration::from_millis((seed >> 33) % 100));
+                for worker in workers(pid) {
+                    signal(worker, if n % 2 == 0 { "-KILL" } else { "-ABRT" });
+                }
+            }
+        })
+    };
+    while !killer.is_finished() {
+        let two = tokio::join!(answer(&server), answer(&server));
+        assert_eq!([two.0, two.1], [expected.as_str(); 2]);
+        n_answers.fetch_add(2, Ordering::Relaxed);
+    }
+    killer.await.unwrap();
+    assert_eq!(answer(&server).await, expected);
+    eprintln!("{n_answers:?} answers between {KILLS} kills");
+    unload(&server, "default").await;
+    all_is_free(&server).await;
+    Held::of(server.pid()).check(&before);
+}
+
+fn few_tokens() -> Value {
+    json!({"temperature": 0, "num_predict": 4})
+}
+
+/// Asks until there is an answer; all that may come before it is that a worker was lost.
+async fn answer(server: &Server) -> String {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let reply = ask(server, "default", few_tokens()).await;
+        if reply.status == 200 {
+            return reply.json()["response"].as_str().unwrap().to_owned();
+        }
+        assert_eq!(reply.status, 503, "{reply:?}");
+        assert!(reply.text.contains("is lost"), "{reply:?}");
+        assert!(Instant::now() < deadline, "{reply:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// What a process holds.
+#[derive(Debug)]
+struct Held {
+    n_files: usize,
+    n_threads: usize,
+    memory_bytes: usize,
+}
+
+impl Held {
+    fn of(pid: u32) -> Held {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let number = |key: &str| -> usize {
+            let line = status.lines().find_map(|line| line.strip_prefix(key));
+            let word = line.unwrap().split_whitespace().next().unwrap();
+            word.parse().unwrap()
+        };
+        Held {
+            n_files: fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(),
+            n_threads: number("Threads:"),
+            memory_bytes: number("VmRSS:") << 10,
+        }
+    }
+
+    /// Fails if there is more than before, but for what comes and goes: connections of clients, threads for blocking
+    /// work, memory that the allocator keeps.
+    #[track_caller]
+    fn check(&self, before: &Held) {
+        eprintln!("{before:?} became {self:?}");
+        assert!(self.n_files <= before.n_files + 8, "{before:?} {self:?}");
+        assert!(
+            self.n_threads <= before.n_threads + 8,
+            "{before:?} {self:?}"
+        );
+        let most = before.memory_bytes + MOST_GROWTH;
+        assert!(self.memory_bytes <= most, "{before:?} {self:?}");
+    }
+}
+
+/// Bytes that a server may have more after a thousand loads: 16 KiB for each.
+const MOST_GROWTH: usize = 16 << 20;
+
+/// Models of both kinds: computed by the server, and one of twenty by a worker.
+#[tokio::test]
+async fn a_thousand_loads_leave_nothing() {
+    const LOADS: usize = 1000;
+    let sandbox = with_tiny_model();
+    let server = sandbox.serve_with(&[], &GPU);
+    let load = async |n: usize| {
+        if n.is_multiple_of(20) {
+            let options = json!({"num_gpu": 1, "num_predict": 1});
+            let request = json!({
+                "model": "default", "prompt": "Hi", "stream": false, "options": options,
+                "keep_alive": 0,
+            });
+            let reply = server.post("/api/generate", &request).await;
+            assert_eq!(reply.status, 200, "{reply:?}");
+        } else {
+            let request = json!({
+                "model": "tiny", "input": "a b c", "keep_alive": 0, "options": {"num_gpu": 0},
+            });
+            let reply = server.post("/api/embed", &request).await;
+            assert_eq!(reply.status, 200, "{reply:?}");
+        }
+    };
+    for n in 0..LOADS / 10 {
+        load(n).await;
+    }
+    all_is_free(&server).await;
+    let before = Held::of(server.pid());
+    for n in LOADS / 10..LOADS {
+        load(n).await;
+    }
+    all_is_free(&server).await;
+    Held::of(server.pid()).check(&before);
+    let metrics = server.get("/metrics").await.text;
+    let loads: u64 = metrics
+        .lines()
+        .filter(|line| line.starts_with("llmsrv_model_loads_total{") && line.contains("loaded"))
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+        .sum();
+    assert_eq!(loads, LOADS as u64, "{metrics}");
+}
