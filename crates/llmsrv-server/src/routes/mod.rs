@@ -27,7 +27,6 @@ use tower_http::{catch_panic::CatchPanicLayer, decompression::RequestDecompressi
 use crate::{
     access::Caller,
     app::{App, Shared},
-    body,
     error::ApiError,
     guard,
     metrics::Snapshot,
@@ -95,9 +94,9 @@ fn paths(shared: Shared) -> Router {
             (StatusCode::METHOD_NOT_ALLOWED, "405 method not allowed")
         })
         // Some clients compress what they send. The limits on bodies count what it becomes.
-        .layer(MapRequestLayer::new(body::bound_decompressed))
+        .layer(MapRequestLayer::new(http_front::bound_decompressed))
         .layer(RequestDecompressionLayer::new())
-        .layer(MapRequestLayer::new(body::count_compressed))
+        .layer(MapRequestLayer::new(http_front::count_compressed))
         .with_state(shared)
 }
 
