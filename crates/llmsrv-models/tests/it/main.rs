@@ -5,12 +5,13 @@
 mod drafts;
 mod embeddings;
 mod equivalence;
+mod facts;
 mod families;
 mod gpu;
 mod hostile;
 mod quantized;
 mod reference;
-mod sees;
+
 mod tiny;
 mod tiny_encoder;
 mod vision;

@@ -208,8 +208,8 @@ fn weighing(bytes: usize, name: &str) -> Vec<u8> {
     writer.to_bytes().unwrap()
 }
 
-/// Two layers, two heads of 16 for keys and for values, 128 positions of two bytes.
-const KV: usize = 2 * 2 * (16 + 16) * 128 * 2;
+/// Two layers, two heads for keys and for values of 16, which take a tile of 32, 128 positions of two bytes.
+const KV: usize = 2 * 2 * (32 + 32) * 128 * 2;
 
 fn host_within(limit: usize) -> Host {
     let limited = Settings {
