@@ -14,6 +14,7 @@ mod reference;
 
 mod tiny;
 mod tiny_encoder;
+mod variants;
 mod vision;
 mod vision_files;
 mod vision_speed;
