@@ -10,6 +10,7 @@ pub(crate) mod cpu;
 pub(crate) mod gpu;
 pub(crate) mod split;
 mod states;
+mod step;
 
 use std::ops::Range;
 
