@@ -57,16 +57,24 @@ async fn a_newcomer_does_not_overtake_one_who_waits() {
     });
     load(&host, "plain").await;
     let ask = |n: usize| host.ask(json!({"options": {"num_predict": n}}));
+    let figure = "llmsrv_model_sequences{model=\"plain:latest\",state=\"running\"} 1";
     for _ in 0..10 {
         let order = std::sync::Mutex::new(Vec::new());
         let first = async {
-            ask(5).await;
+            ask(50).await;
             // The turn is free for the one who waits; this one comes at the same moment.
             ask(1).await;
             order.lock().unwrap().push("newcomer");
         };
         let second = async {
-            tokio::time::sleep(Duration::from_millis(4)).await;
+            while !host
+                .text(Method::GET, "/metrics", "")
+                .await
+                .1
+                .contains(figure)
+            {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             ask(1).await;
             order.lock().unwrap().push("waiter");
         };
@@ -289,7 +297,7 @@ async fn idle_models_make_room_for_a_growing_cache() {
         assert_eq!(host.ask(json!({"model": name})).await.0, 200);
     }
     assert_eq!(host.loaded().await, ["a", "b"]);
-    let long = json!({"model": "a", "prompt": "x".repeat(3000), "raw": true, "options": {"num_ctx": 4096}});
+    let long = json!({"model": "a", "prompt": "x".repeat(6000), "raw": true, "options": {"num_ctx": 8192}});
     let (status, answer) = host.ask(long).await;
     assert_eq!(status, 200, "{answer}");
     assert_eq!(host.loaded().await, ["a"]);
