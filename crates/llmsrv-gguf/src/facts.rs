@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::{Error, GgufFile, Header, Metadata, TensorType};
+use crate::{Error, GgufFile, Header, Metadata, TensorInfo, TensorType};
 
 /// The facts about the model of a file, from its header alone. Texts are empty where it does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl ModelFacts {
         let architecture = metadata.architecture().unwrap_or_default();
         let number = |key: &str| metadata.u64(&format!("{architecture}.{key}"));
         let text = |key: &str| metadata.str(key).map(|text| cut(text).to_owned());
-        let bytes = header.tensors.iter().map(|tensor| tensor.resident_bytes());
+        let bytes = header.tensors.iter().map(TensorInfo::resident_bytes);
         ModelFacts {
             architecture: architecture.to_owned(),
             parameter_count: header.parameter_count(),

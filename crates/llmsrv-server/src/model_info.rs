@@ -116,7 +116,8 @@ fn capabilities(stored: &StoredModel, can: TemplateCapabilities) -> Vec<String> 
         (!embeds_only && can.thinking, "thinking"),
     ];
     all.into_iter()
-        .filter_map(|(has, name)| has.then(|| name.to_owned()))
+        .filter(|(has, _)| *has)
+        .map(|(_, name)| name.to_owned())
         .collect()
 }
 

@@ -32,7 +32,7 @@ pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Respo
         let pieces = with_pieces.then(|| pieces.collect());
         respond::json(&Tokens { tokens, pieces })
     });
-    Ok(body.await?)
+    body.await
 }
 
 pub(super) async fn detokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {

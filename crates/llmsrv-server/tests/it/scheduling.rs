@@ -282,10 +282,10 @@ async fn a_model_that_can_never_fit_is_refused_with_the_numbers() {
 #[tokio::test]
 async fn idle_models_make_room_for_a_growing_cache() {
     // Room for one model as loaded and another as its file says; caches of one context are small.
-    let loaded = 100_000 + 128 * 16;
+    let loaded = 100_000 + 64 * 16;
     let limited = Settings {
-        memory_limit: Some((loaded + 100_000 + KV) as u64),
-        context_length: 128,
+        memory_limit: Some((loaded + 100_000 + KV / 2) as u64),
+        context_length: 64,
         ..settings()
     };
     let host = host_with(limited, || FakeOptions {
@@ -297,7 +297,7 @@ async fn idle_models_make_room_for_a_growing_cache() {
         assert_eq!(host.ask(json!({"model": name})).await.0, 200);
     }
     assert_eq!(host.loaded().await, ["a", "b"]);
-    let long = json!({"model": "a", "prompt": "x".repeat(6000), "raw": true, "options": {"num_ctx": 8192}});
+    let long = json!({"model": "a", "prompt": "x".repeat(3000), "raw": true, "options": {"num_ctx": 4096}});
     let (status, answer) = host.ask(long).await;
     assert_eq!(status, 200, "{answer}");
     assert_eq!(host.loaded().await, ["a"]);
