@@ -98,12 +98,17 @@ fn options(config: &ServerConfig, prune: Prune) -> Result<OpenOptions, Failure> 
         prune_at_open: prune == Prune::Yes,
         default_model,
         look_only: false,
+        read_facts: llmsrv_models::facts,
     })
 }
 
 /// Makes a store in `folder` with the file as its only model.
 pub fn lend(folder: &Path, weights: &Path, name: &str) -> Result<Store, Failure> {
-    let store = Store::open(folder, OpenOptions::default())?;
+    let options = OpenOptions {
+        read_facts: llmsrv_models::facts,
+        ..OpenOptions::default()
+    };
+    let store = Store::open(folder, options)?;
     let size = weights.metadata()?.len();
     // The name of a blob that nobody else will see; reading all of a file takes long.
     let digest = Digest::of(format!("{} {size}", weights.display()).as_bytes());
@@ -284,7 +289,6 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
         registry: registry(config)?,
         upstreams,
         catalogue: Some(machine::source(threads(config))),
-        sees: Some(llmsrv_models::sees),
     })
 }
 

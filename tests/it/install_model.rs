@@ -230,12 +230,20 @@ async fn an_installation_that_was_killed_goes_on_where_it_was() {
         .spawn()
         .unwrap();
     let deadline = Instant::now() + TIMEOUT;
-    while fake.bytes_sent() < 1 << 20 {
+    // What was received is written down every so often, beside the blob.
+    let blobs = sandbox.models().join("blobs");
+    let is_some = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.unwrap().path();
+        let state = std::fs::read_to_string(&path).unwrap_or_default();
+        path.to_string_lossy().contains("-partial-")
+            && state.contains("\"Completed\":")
+            && !state.contains("\"Completed\":0")
+    };
+    let is_there = || std::fs::read_dir(&blobs).is_ok_and(|mut blobs| blobs.any(is_some));
+    while !is_there() {
         assert!(Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // What was received is written down every so often.
-    tokio::time::sleep(Duration::from_secs(1)).await;
     child.kill().unwrap();
     child.wait().unwrap();
     fake.behave();

@@ -133,12 +133,12 @@ impl Drop for MinRateBody {
 struct TooSlow;
 
 /// Tells whether a body was ended because it came too slowly.
-pub fn is_too_slow(error: &(dyn Error + 'static)) -> bool {
+pub(crate) fn is_too_slow(error: &(dyn Error + 'static)) -> bool {
     is_cause::<TooSlow>(error)
 }
 
 /// Looks for a cause through whatever decodes the body.
-pub fn is_cause<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
+pub(crate) fn is_cause<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |cause| (*cause).source());
     causes.any(<dyn Error>::is::<E>)
 }

@@ -67,7 +67,7 @@ impl Client {
         Client::build(url, key, None)
     }
 
-    /// As [`Client::new`] for a server whose certificate only `certificates` (PEM) vouch for; those
+    /// As [`Client::new`] for a server whose certificate is signed by a CA of `certificates` (PEM); those
     /// of the system are not asked.
     pub fn trusting(url: &str, key: Option<String>, certificates: &[u8]) -> Result<Client, Error> {
         Client::build(url, key, Some(certificates))

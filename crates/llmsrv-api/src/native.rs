@@ -251,3 +251,138 @@ pub struct RunningModel {
     /// Tokens that its context holds as it was loaded.
     pub context_length: u64,
 }
+
+/// What `/api/tags` answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Models {
+    /// The models on disk, and those of other servers.
+    pub models: Vec<ListedModel>,
+}
+
+/// What `/api/ps` answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Running {
+    /// The models in memory.
+    pub models: Vec<RunningModel>,
+    /// Requests that wait for a model or for their turn.
+    pub queue: u64,
+}
+
+/// What `/health` answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// `ok` or `stopping`.
+    pub status: String,
+}
+
+/// What `/api/version` answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Version {
+    /// Of the API that is spoken.
+    pub version: String,
+    /// Of this program.
+    pub llmsrv_version: String,
+}
+
+/// What `/api/status` answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// There is none.
+    pub cloud: Cloud,
+    /// What the caller may do: `infer`, `manage` or `admin`.
+    pub role: String,
+}
+
+/// Whether models run elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Cloud {
+    /// Always.
+    pub disabled: bool,
+    /// Who says so: `env`.
+    pub source: String,
+}
+
+/// What `/api/detokenize` answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Content {
+    /// The text of the tokens.
+    pub content: String,
+}
+
+/// What `/api/tokenize` answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Tokens {
+    /// Their ids.
+    pub tokens: Vec<u32>,
+    /// A text for each token, or its bytes where they are no text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pieces: Option<Vec<Piece>>,
+}
+
+/// What a token stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Piece {
+    /// Whole characters.
+    Text(String),
+    /// Part of a character.
+    Bytes(Vec<u8>),
+}
+
+/// What `/api/show` answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Shown {
+    /// All its licenses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub license: Option<String>,
+    /// The model as a Modelfile.
+    pub modelfile: String,
+    /// Options the model wants, one a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<String>,
+    /// What makes a prompt of messages.
+    pub template: String,
+    /// Its system text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// Architecture, size and quantisation.
+    pub details: Details,
+    /// Messages that go before those of a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Message>>)]
+    pub messages: Option<Vec<Value>>,
+    /// Metadata of the model file.
+    #[schema(value_type = Object)]
+    pub model_info: Map<String, Value>,
+    /// Metadata of the file of its encoder for images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub projector_info: Option<Map<String, Value>>,
+    /// Its weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensors: Option<Vec<Tensor>>,
+    /// What it can do: `completion`, `tools`, `insert`, `thinking`, `vision`, `embedding`.
+    pub capabilities: Vec<String>,
+    /// RFC 3339.
+    pub modified_at: String,
+    /// Oldest version of the reference server that runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requires: Option<String>,
+    /// What makes its prompts, as its publisher names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renderer: Option<String>,
+    /// What reads its answers, as its publisher names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parser: Option<String>,
+}
+
+/// A tensor of a model file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tensor {
+    /// As in the file.
+    pub name: String,
+    /// Type of its elements.
+    pub r#type: String,
+    /// Elements in each dimension, the fastest first.
+    pub shape: Vec<u64>,
+}

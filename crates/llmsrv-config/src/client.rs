@@ -9,7 +9,7 @@ use crate::{Secret, values::Values};
 pub struct ClientConfig {
     /// Key sent to the server.
     pub api_key: Option<Secret>,
-    /// Certificates in PEM form that vouch for the server; `None` = those of the system.
+    /// CA certificates in PEM form to trust; `None` = those of the system.
     pub ca_cert: Option<PathBuf>,
     /// Nothing typed in `llmsrv run` is kept.
     pub no_history: bool,

@@ -365,7 +365,7 @@ pub const SETTINGS: &[Setting] = &[
         "Key that the commands send to the server")
         .alias(&["OLLAMA_API_KEY"]).hidden(),
     row(Client, "LLMSRV_CA_CERT", "ca_cert", Kind::Path, "",
-        "Certificates in PEM form that vouch for an https server, instead of those of the system"),
+        "CA certificates in PEM form that the commands trust for https servers, instead of those of the system"),
     row(Client, "LLMSRV_NOHISTORY", "nohistory", Kind::Switch, "false",
         "Do not keep a history of what is typed in `llmsrv run`")
         .alias(&["OLLAMA_NOHISTORY"]),

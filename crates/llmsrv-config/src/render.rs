@@ -149,7 +149,7 @@ const KINDS: &str = "## Values
 | value | how it is written |
 |---|---|
 | true or false | `1`/`0`, `true`/`false`, `yes`/`no`, `on`/`off`. In `LLMSRV_*` and `OLLAMA_*` variables any other word counts as true, with a warning |
-| a time | `30s`, `5m`, `1h30m`, `1.5h`, `2d`, `500ms`; a bare number is seconds; negative = forever |
+| a time | `30s`, `5m`, `1h30m`, `1.5h`, `2d`, `1w`, `500ms`; a bare number is seconds; negative = forever |
 | a size | `512MiB`, `8GB`, `2g` (steps of 1024 unless it ends in `B` alone), or bytes |
 | a rate | `10/s`, `60/min`, `1000/h`, `5000/d` |
 | an address | `host`, `:port` (every interface), `host:port`, `[v6]:port`, `http://host` (port 80), `https://host` (port 443), each with an optional path; port 0 = any free one. A bad port in a variable becomes the default port, with a warning |

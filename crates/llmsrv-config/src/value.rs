@@ -186,12 +186,27 @@ pub fn switch(text: &str) -> Option<bool> {
 /// Reads `1h30m`, `500ms`, `1d`, a bare number of seconds, or a negative time (`None` = forever).
 pub fn duration(text: &str) -> Result<Option<Duration>, String> {
     let wrong = || format!("must be a time such as 30s, 5m or 1h30m (-1 = forever), not `{text}`");
-    let negative = text.starts_with('-');
-    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let mut nanos: u128 = 0;
-    if rest.is_empty() {
-        return Err(wrong());
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let nanos = nanoseconds(unsigned, SECOND).ok_or_else(wrong)?;
+    if text.starts_with('-') && nanos > 0 {
+        return Ok(None);
     }
+    match u64::try_from(nanos) {
+        Ok(nanos) => Ok(Some(Duration::from_nanos(nanos))),
+        Err(_) => Err(format!("is too long: `{text}` (-1 = forever)")),
+    }
+}
+
+/// As [`duration`], without a sign, where a bare number counts `bare` seconds; `None` if it is no time, or longer than
+/// half a millennium.
+pub fn span(text: &str, bare: u32) -> Option<Duration> {
+    let nanos = nanoseconds(text, u128::from(bare) * SECOND)?;
+    Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
+}
+
+/// Reads numbers with units, which are summed, or a number alone, which counts `bare` nanoseconds.
+fn nanoseconds(text: &str, bare: u128) -> Option<u128> {
+    let (mut rest, mut nanos) = (text, 0_u128);
     while !rest.is_empty() {
         let number_len = rest
             .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -201,36 +216,33 @@ pub fn duration(text: &str) -> Result<Option<Duration>, String> {
             .find(|c: char| c.is_ascii_digit() || c == '.')
             .unwrap_or(after.len());
         let (unit, after) = after.split_at(unit_len);
-        let scale: u128 = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            "d" => 86_400_000_000_000,
-            // A bare number is seconds; it cannot follow another part.
-            "" if nanos == 0
-                && after.is_empty()
-                && number_len == text.trim_start_matches(['-', '+']).len() =>
-            {
-                1_000_000_000
+        let scale = match unit {
+            "" if number_len == text.len() => bare,
+            unit => {
+                let units = UNITS.iter();
+                units.copied().find(|(name, _)| *name == unit)?.1
             }
-            _ => return Err(wrong()),
         };
-        nanos = decimal(number, scale)
-            .and_then(|part| nanos.checked_add(part))
-            .ok_or_else(wrong)?;
+        nanos = decimal(number, scale).and_then(|part| nanos.checked_add(part))?;
         rest = after;
     }
-    if negative && nanos > 0 {
-        return Ok(None);
-    }
-    match u64::try_from(nanos) {
-        Ok(nanos) => Ok(Some(Duration::from_nanos(nanos))),
-        Err(_) => Err(format!("is too long: `{text}` (-1 = forever)")),
-    }
+    (!text.is_empty()).then_some(nanos)
 }
+
+const SECOND: u128 = 1_000_000_000;
+/// Units of time and their nanoseconds.
+const UNITS: [(&str, u128); 10] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("μs", 1_000),
+    ("ms", 1_000_000),
+    ("s", SECOND),
+    ("m", 60 * SECOND),
+    ("h", 3600 * SECOND),
+    ("d", 86_400 * SECOND),
+    ("w", 604_800 * SECOND),
+];
 
 /// Writes a time so that [`duration`] reads it back: `1h30m`, `-1` for forever.
 pub fn show_duration(duration: Option<Duration>) -> String {

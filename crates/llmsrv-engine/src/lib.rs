@@ -1,8 +1,8 @@
 //! The serving loop of one loaded model: which tokens are computed next and what they become.
 //!
 //! The crate knows no tensor, no file and no socket. A [`Model`] computes; everything here decides.
-//! Read in this order: [`request`] (what comes in and goes out), [`plan`] and [`model`] (the waist
-//! towards the arithmetic), [`image`] (prompts that are not only text), `handle` (what other threads
+//! Read in this order: [`request`] (what comes in and goes out), [`plan`] and [`model`] (the
+//! interface to what computes), [`image`] (prompts that are not only text), `handle` (what other threads
 //! hold), `engine` (the loop), then the parts of the loop: [`sequence`], [`blocks`], [`scheduler`],
 //! `prefill_throughput` and `speculation` choose what is computed, [`sample`] and `grammar` choose
 //! tokens, [`detok`] and [`stop`] make text of them, `output_state` joins these for one request.

@@ -1,4 +1,4 @@
-//! The waist between deciding and computing.
+//! The interface between the engine, which schedules steps, and the models, which compute them.
 
 use std::{
     path::{Path, PathBuf},

@@ -11,8 +11,8 @@ pub struct EngineOptions {
     pub max_sequences: usize,
     /// Most tokens computed in a step; a longer prompt is computed in several steps.
     pub step_tokens: usize,
-    /// How long a step that reads a prompt is to take while other texts are written: it is about the
-    /// longest gap between two of their tokens. `step_tokens` is cut to what fits, as measured.
+    /// Target latency of a step that mixes prefill and decode, which bounds the time between two tokens of
+    /// the sequences that decode. The prefill tokens of a step are cut to what the measured throughput allows.
     pub step_target: Duration,
     /// KV blocks reserved before the first step.
     pub kv_blocks: usize,

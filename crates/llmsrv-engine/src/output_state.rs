@@ -424,5 +424,5 @@ impl OutputState {
     }
 }
 
-/// As the reference: more than 30 equal tokens in a row are no text any more.
+/// As in Ollama: more than 30 equal tokens in a row are a loop, and end the answer.
 const MAX_RUN: usize = 30;

@@ -7,6 +7,7 @@
 
 mod dialect;
 mod error;
+mod facts;
 mod header;
 pub mod json;
 mod map;
@@ -15,6 +16,7 @@ mod tensors;
 mod write;
 
 pub use error::Error;
+pub use facts::ModelFacts;
 pub use header::Header;
 pub use map::GgufFile;
 pub use meta::{Array, Metadata, StringArray, Value};

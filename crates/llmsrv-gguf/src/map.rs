@@ -43,9 +43,14 @@ impl GgufFile {
     /// # Errors
     /// As there.
     pub fn open_model(path: &Path) -> Result<GgufFile, Error> {
-        let mut file = GgufFile::open(path)?;
-        file.header.translate();
-        Ok(file)
+        Ok(GgufFile::open(path)?.translated())
+    }
+
+    /// Returns the file with the names of the library's own dialects translated.
+    #[must_use]
+    pub fn translated(mut self) -> GgufFile {
+        self.header.translate();
+        self
     }
 
     /// Returns what the file says about itself.

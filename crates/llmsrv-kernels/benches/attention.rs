@@ -15,7 +15,7 @@
 use std::time::Instant;
 
 use llmsrv_gguf::TensorType;
-use llmsrv_kernels::{Attention, KV_BLOCK, PagedKv, Pool, Query, Slot, attend, probe};
+use llmsrv_kernels::{Attention, KV_BLOCK, PagedKv, Pool, Queries, Query, Slot, attend, probe};
 
 /// Query heads, key heads, elements of a head.
 const SHAPES: [(&str, usize, usize, usize); 3] =
@@ -82,7 +82,9 @@ fn main() {
 struct Case {
     attention: Attention<'static>,
     kv: PagedKv,
-    blocks: Vec<Vec<u32>>,
+    blocks: Vec<u32>,
+    /// Of each sequence.
+    n_blocks: usize,
     depth: usize,
     n_rows: usize,
 }
@@ -111,30 +113,28 @@ impl Case {
                     .unwrap();
             }
         }
-        let blocks = (0..n_sequences * n_blocks).step_by(n_blocks);
         Case {
             attention,
             kv,
-            blocks: blocks
-                .map(|first| (first as u32..(first + n_blocks) as u32).collect())
-                .collect(),
+            blocks: (0..(n_sequences * n_blocks) as u32).collect(),
+            n_blocks,
             depth,
             n_rows,
         }
     }
 
-    fn rows(&self) -> Vec<Query<'_>> {
-        let of_sequence = |blocks| {
-            (self.depth - self.n_rows..self.depth).map(move |position| Query {
+    fn rows(&self) -> Vec<Query> {
+        let (n_blocks, positions) = (self.n_blocks, self.depth - self.n_rows..self.depth);
+        let of_sequence = |first_block| {
+            positions.clone().map(move |position| Query {
                 position,
                 end: position + 1,
-                blocks,
+                first_block,
+                n_blocks,
             })
         };
-        self.blocks
-            .iter()
-            .flat_map(|b| of_sequence(&b[..]))
-            .collect()
+        let sequences = (0..self.blocks.len()).step_by(n_blocks);
+        sequences.flat_map(of_sequence).collect()
     }
 
     /// Multiplications with keys and with values.
@@ -146,6 +146,10 @@ impl Case {
     /// Seconds of each run, the shortest first.
     fn times(&self, pool: &Pool, n: usize) -> Vec<f64> {
         let rows = self.rows();
+        let queries = Queries {
+            rows: &rows,
+            blocks: &self.blocks,
+        };
         let query = values(rows.len() * self.attention.n_heads * self.attention.head_dim);
         let mut out = vec![0.0; query.len()];
         let mut times: Vec<f64> = (0..n)
@@ -156,7 +160,7 @@ impl Case {
                     &self.kv,
                     layer,
                     &query,
-                    &rows,
+                    queries,
                     &self.attention,
                     &mut out,
                     pool,

@@ -12,10 +12,14 @@
     reason = "threads write what different heads store in the same blocks"
 )]
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::{Mutex, PoisonError},
+};
 
 use half::{f16, slice::HalfFloatSliceExt};
 use llmsrv_gguf::TensorType;
+use smallvec::SmallVec;
 
 use crate::{
     Error, Pool, RopeStyle, bf16,
@@ -266,12 +270,12 @@ impl PagedKv {
             });
         }
         let head_dim = of_layer.head_dim;
-        let chunks: Vec<Parts<'_, u8>> = chunks
+        let chunks: SmallVec<[Parts<'_, u8>; 64]> = chunks
             .iter_mut()
             .map(|chunk| Parts::new(chunk.bytes_mut()))
             .collect();
         let store = |head: usize| -> Result<(), Error> {
-            let mut key = vec![0.0; head_dim];
+            let mut key = SmallVec::<[f32; 576]>::from_elem(0.0, head_dim);
             for (row, place) in slot_mapping.iter().enumerate() {
                 let of_row = row * width + head * head_dim;
                 key.copy_from_slice(&keys[of_row..][..head_dim]);
@@ -309,12 +313,19 @@ impl PagedKv {
             }
             Ok(())
         };
-        let mut heads: Vec<Result<(), Error>> = vec![Ok(()); of_layer.n_heads];
-        let parallel = keys.len() >= PARALLEL_WORK;
-        pool.for_each_chunk_mut(&mut heads, 1, parallel, |head, stored| {
-            stored.fill_with(|| store(head));
-        });
-        heads.into_iter().collect()
+        let outcome = Mutex::new(Ok(()));
+        let store = |head: usize| {
+            let stored = store(head);
+            if stored.is_err() {
+                *outcome.lock().unwrap_or_else(PoisonError::into_inner) = stored;
+            }
+        };
+        if keys.len() >= PARALLEL_WORK {
+            pool.for_each_task(of_layer.n_heads, store);
+        } else {
+            (0..of_layer.n_heads).for_each(store);
+        }
+        outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Copies what is stored in a block, in all layers, to another one.

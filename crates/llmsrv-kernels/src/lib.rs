@@ -28,7 +28,7 @@ pub mod quant;
 mod recurrence;
 mod tier;
 
-pub use attention::{Attention, Query, attend};
+pub use attention::{Attention, Queries, Query, attend};
 pub use bidirectional::{BidirectionalAttention, attend_bidirectional};
 pub use dot::{dot, dot_at};
 pub use elementwise::{

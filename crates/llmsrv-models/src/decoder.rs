@@ -8,6 +8,7 @@ mod streams;
 use std::f32::consts::FRAC_1_SQRT_2;
 
 use llmsrv_engine::{ModelError, Span, StepPlan};
+use smallvec::SmallVec;
 
 use crate::{
     arch::{
@@ -126,7 +127,7 @@ fn hidden<O: Ops>(
         // Nothing after the last keys and values, or the last state, matters for rows without logits.
         let ends = is_last && plan.logit_rows.is_empty();
         let eps = arch.norm_eps;
-        let mut mixed = Vec::with_capacity(layer.mixers.len());
+        let mut mixed = SmallVec::<[_; 2]>::new();
         for (mixer, output) in &layer.mixers {
             let rows = match mixer {
                 Mixer::Attention(weights) => {
@@ -252,7 +253,7 @@ fn with_further_parts<O: Ops>(
 /// What the positions of rows do to them.
 struct Rotations<O: Ops> {
     /// Cosines and sines of each of [`ArchConfig::ropes`].
-    angles: Vec<O::Angles>,
+    angles: SmallVec<[O::Angles; 4]>,
     /// Factors of the queries.
     temperatures: Option<Vec<f32>>,
 }
@@ -261,7 +262,7 @@ impl<O: Ops> Rotations<O> {
     fn new(arch: &ArchConfig, ops: &mut O, plan: &StepPlan) -> Result<Rotations<O>, ModelError> {
         let places = Places::of(plan);
         let angles = arch.ropes.iter().map(|rope| ops.angles(rope, places));
-        let angles = angles.collect::<Result<Vec<_>, _>>()?;
+        let angles = angles.collect::<Result<_, _>>()?;
         let temperatures = arch.query_temperature.map(|temperature| {
             let Temperature { span, offset, .. } = temperature;
             let positions = plan.positions.iter();

@@ -34,7 +34,7 @@ use llmsrv_engine::{
     ActivationPrecision, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec,
     NpuOptions, PlacedBytes, Plan, Pooling, Vision,
 };
-use llmsrv_gguf::{GgufFile, TensorType};
+use llmsrv_gguf::{GgufFile, ModelFacts, TensorType};
 use llmsrv_gpu::Gpu;
 use llmsrv_tokenizer::Tokenizer;
 use tracing::{info, warn};
@@ -333,18 +333,23 @@ pub fn is_encoder(path: &Path) -> bool {
     architecture.is_some_and(|architecture| encoders().any(|known| known == architecture))
 }
 
-/// Tells whether the file of a model holds an encoder for images that is known; `false` of one that
-/// cannot be read.
-pub fn sees(path: &Path) -> bool {
-    let Ok(file) = GgufFile::open_model(path) else {
-        return false;
-    };
-    let file = Arc::new(file);
-    let Some(architecture) = file.metadata().architecture() else {
-        return false;
-    };
-    let source = Source::new(file.clone(), architecture);
-    source.has_key(VISION) && vision::is_within(&source)
+/// Reads what is known of the model of a GGUF file without loading it: what its header says, and what of it this loader
+/// can compute.
+///
+/// # Errors
+///
+/// As [`GgufFile::open`]. A sound file of an unknown architecture is no error: then only the header speaks.
+pub fn facts(path: &Path) -> Result<ModelFacts, llmsrv_gguf::Error> {
+    let file = GgufFile::open(path)?;
+    let mut facts = ModelFacts::of(file.header());
+    let file = Arc::new(file.translated());
+    if let Ok((architecture, source)) = source(&file) {
+        facts.sees = source.has_key(VISION) && vision::is_within(&source);
+        if let Ok(arch) = families::read(architecture, &source) {
+            facts.kv_heads = arch.kv_shapes();
+        }
+    }
+    Ok(facts)
 }
 
 /// Loads the encoder for images, if the model has one, for the CPU. With one that is not known the model is

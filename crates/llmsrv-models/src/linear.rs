@@ -41,6 +41,9 @@ pub(crate) fn linears<O: Ops, const N: usize>(
     weights: [&Linear<O>; N],
 ) -> Result<[O::Tensor; N], ModelError> {
     let products = ops.linears(input, weights.map(linear_ref))?;
+    if weights.iter().all(|weights| weights.low_rank.is_empty()) {
+        return Ok(products);
+    }
     let mut sums = Vec::with_capacity(N);
     for (y, weights) in products.into_iter().zip(weights) {
         sums.push(add_low_rank(ops, y, input, weights, 1.0)?);

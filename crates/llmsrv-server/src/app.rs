@@ -53,7 +53,7 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Answers all who ask; ends never.
+    /// Answers every heartbeat request; never returns.
     pub(crate) async fn beat(&self) -> Infallible {
         loop {
             self.asked.notified().await;

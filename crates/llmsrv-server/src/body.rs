@@ -1,24 +1,12 @@
 //! Request bodies without trust: of bounded size, and of bounded memory together.
 
-use std::{
-    ops::Deref,
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{ops::Deref, sync::LazyLock};
 
-use axum::{
-    body::{Body, Bytes, HttpBody},
-    extract::Request,
-};
-use bytes::BytesMut;
-use futures_util::StreamExt as _;
-use http::{StatusCode, header};
-use http_body_util::BodyExt as _;
-use http_front::{is_cause, is_too_slow};
+use axum::body::{Body, Bytes};
+use http::StatusCode;
+use http_front::{BodyError, Budget, FREE_BYTES, MAX_DENSITY, Share, read_body};
 use llmsrv_api::lenient::Fields;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::{error::ApiError, memory, tasks::computing};
 
@@ -27,51 +15,39 @@ pub(crate) const TEXT_BODY_BYTES: usize = 128 << 20;
 /// Bodies of everything else.
 pub(crate) const BODY_BYTES: usize = 1 << 20;
 
-/// Reads a body of bounded size. One that says it is larger is refused before any of it is read,
-/// one that does not say as soon as it is.
-pub(crate) async fn read(mut body: Body, limit: usize) -> Result<Held, ApiError> {
-    let said = body.size_hint().lower();
-    if said > limit as u64 {
-        return Err(ApiError::too_large(limit));
-    }
-    let mut held = Held {
-        bytes: BytesMut::with_capacity((said as usize).min(FREE_BYTES)),
-        share: Share::default(),
-    };
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            if is_too_slow(&error) {
-                ApiError::refused(
-                    StatusCode::REQUEST_TIMEOUT,
-                    "the request body came too slowly",
-                )
-            } else if is_cause::<TooDense>(&error) {
-                ApiError::refused(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    format!(
-                        "the request body becomes more than {MOST_DENSE} times as large when it is decompressed; \
-                         send it uncompressed"
-                    ),
-                )
-            } else {
-                ApiError::bad_request("the request body ended early")
-            }
-        })?;
-        if let Ok(data) = frame.into_data() {
-            let n_bytes = held.bytes.len() + data.len();
-            if n_bytes > limit {
-                return Err(ApiError::too_large(limit));
-            }
-            held.share.cover(n_bytes)?;
-            held.bytes.extend_from_slice(&data);
+/// Reads a body of bounded size.
+pub(crate) async fn read(body: Body, limit: usize) -> Result<Held, ApiError> {
+    let (bytes, share) = read_body(body, limit, &BUDGET).await?;
+    Ok(Held { bytes, share })
+}
+
+impl From<BodyError> for ApiError {
+    fn from(error: BodyError) -> ApiError {
+        match error {
+            BodyError::TooLarge(limit) => ApiError::too_large(limit),
+            BodyError::Busy => ApiError::refused(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many large requests at the same time; try again",
+            ),
+            BodyError::TooSlow => ApiError::refused(
+                StatusCode::REQUEST_TIMEOUT,
+                "the request body came too slowly",
+            ),
+            BodyError::TooDense => ApiError::refused(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!(
+                    "the request body becomes more than {MAX_DENSITY} times as large when it is decompressed; \
+                     send it uncompressed"
+                ),
+            ),
+            BodyError::EndedEarly => ApiError::bad_request("the request body ended early"),
         }
     }
-    Ok(held)
 }
 
 /// A body in memory, and its share of what all bodies may have.
 pub(crate) struct Held {
-    bytes: BytesMut,
+    bytes: Bytes,
     share: Share,
 }
 
@@ -94,13 +70,13 @@ impl Held {
         ids: &'static [&'static str],
         make: impl FnOnce(Fields) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, Share), ApiError> {
-        let is_small = self.bytes.len() <= SMALL_BYTES;
+        let is_small = self.bytes.len() <= FREE_BYTES;
         let parse = move || -> Result<(T, Share), ApiError> {
             let Held { bytes, mut share } = self;
             let n_bytes = bytes.len();
             let fields = Fields::parse_with_ids(&bytes, ids)?;
             drop(bytes);
-            share.cover(n_bytes + fields.weight())?;
+            share.cover(&BUDGET, n_bytes + fields.weight())?;
             Ok((make(fields)?, share))
         };
         if is_small {
@@ -125,109 +101,24 @@ impl Deref for Held {
     }
 }
 
-/// A share of what all bodies and their values may take together.
-#[derive(Default)]
-pub(crate) struct Share(Option<OwnedSemaphorePermit>);
-
-impl Share {
-    /// Makes it so large that it covers so many bytes; the first of them are free.
-    fn cover(&mut self, n_bytes: usize) -> Result<(), ApiError> {
-        let needed = n_bytes.saturating_sub(FREE_BYTES).div_ceil(SHARE_BYTES);
-        let has = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        if needed <= has {
-            return Ok(());
-        }
-        if needed > *N_SHARES {
-            return Err(ApiError::too_large(*N_SHARES * SHARE_BYTES));
-        }
-        let more = SHARES.clone().try_acquire_many_owned((needed - has) as u32);
-        let more = more.map_err(|_| {
-            ApiError::refused(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "too many large requests at the same time; try again",
-            )
-        })?;
-        match &mut self.0 {
-            Some(permit) => permit.merge(more),
-            None => self.0 = Some(more),
-        }
-        Ok(())
-    }
-}
-
-/// What a compressed body has sent so far; found in the extensions of its request.
-#[derive(Clone, Default)]
-struct Sent(Arc<AtomicU64>);
-
-/// Counts what is sent of a compressed body. To be called before it is decompressed.
-pub(crate) fn count_compressed(mut request: Request) -> Request {
-    if !request.headers().contains_key(header::CONTENT_ENCODING) {
-        return request;
-    }
-    let sent = Sent::default();
-    request.extensions_mut().insert(sent.clone());
-    request.map(|body| {
-        Body::new(body.map_frame(move |frame| {
-            let n_bytes = frame.data_ref().map_or(0, Bytes::len);
-            sent.0.fetch_add(n_bytes as u64, Ordering::Relaxed);
-            frame
-        }))
-    })
-}
-
-/// Ends a body that has become much larger than what was sent of it. To be called after it is
-/// decompressed.
-pub(crate) fn bound_decompressed(mut request: Request) -> Request {
-    let Some(Sent(sent)) = request.extensions_mut().remove() else {
-        return request;
-    };
-    let mut n_bytes = 0;
-    request.map(|body| {
-        Body::from_stream(body.into_data_stream().map(move |data| {
-            let data = data.map_err(axum::Error::into_inner)?;
-            n_bytes += data.len() as u64;
-            let sent = sent.load(Ordering::Relaxed);
-            if n_bytes > DENSE_BYTES && n_bytes / MOST_DENSE > sent {
-                return Err(TooDense.into());
-            }
-            Ok::<_, axum::BoxError>(data)
-        }))
-    })
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the request body becomes too large when it is decompressed")]
-struct TooDense;
-
-/// How many times as large a compressed body may become: text rarely shrinks to a fiftieth.
-const MOST_DENSE: u64 = 200;
-/// What any compressed body may become.
-const DENSE_BYTES: u64 = 1 << 20;
-
-/// Bodies up to this size are parsed where they were read.
-const SMALL_BYTES: usize = 64 << 10;
 /// Larger bodies parsed at the same time; the others wait.
 static PARSERS: Semaphore = Semaphore::const_new(4);
 
-/// What each body and its values may hold without asking.
-const FREE_BYTES: usize = 64 << 10;
-/// What more than that is counted in.
-const SHARE_BYTES: usize = 64 << 10;
-/// Shares for all bodies together: half a gigabyte, on small machines a sixteenth of the memory.
-static N_SHARES: LazyLock<usize> = LazyLock::new(|| {
+/// For all bodies and their values together: half a gigabyte, on small machines a sixteenth of the memory.
+static BUDGET: LazyLock<Budget> = LazyLock::new(|| {
     let part = memory::total().map_or(MOST_BYTES, |total| total / 16);
     let part = usize::try_from(part.min(MOST_BYTES)).unwrap_or(0);
-    part.max(BODY_BYTES) / SHARE_BYTES
+    Budget::new(part.max(BODY_BYTES))
 });
 const MOST_BYTES: u64 = 512 << 20;
-static SHARES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(*N_SHARES)));
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use futures_util::stream;
-    use http_front::MinRateBody;
+    use axum::extract::Request;
+    use futures_util::{StreamExt as _, stream};
+    use http_front::{MinRateBody, bound_decompressed, count_compressed};
 
     use super::*;
 
@@ -278,7 +169,7 @@ mod tests {
     #[tokio::test]
     async fn all_large_bodies_together_have_a_limit() {
         let _alone = ALONE.lock().await;
-        let part = *N_SHARES * SHARE_BYTES / 5;
+        let part = BUDGET.n_bytes() / 5;
         let status = |read: Result<Held, ApiError>| read.err().map(|error| error.status().as_u16());
         let large = |n_bytes: usize| read(chunks(n_bytes >> 20, 1 << 20, Duration::ZERO), n_bytes);
         let mut held = Vec::new();

@@ -1,8 +1,9 @@
 //! Images of a request: from base64 to their places in the prompt.
 //!
 //! A rendered prompt has a tag `[img-N]` for each image. Here the tags become positions and the text that
-//! the model wants around and between them; the heads of the image files say how many. Then, once it is known that all of it fits the context, the
-//! images are decoded: a request with a thousand images is refused before the first one costs anything.
+//! the model wants around and between them; the heads of the image files say how many. Once it is known that all of it
+//! fits the context, the images are encoded: a request with a thousand images is refused before the first one costs
+//! anything. All of this happens where threads may compute.
 
 use std::ops::Range;
 
@@ -17,6 +18,8 @@ pub(crate) struct Layout {
     pub(crate) tokens: Vec<u32>,
     /// Where the images are, ascending.
     places: Vec<Place>,
+    /// The files of the images.
+    files: Vec<Vec<u8>>,
 }
 
 /// The place of an image, or of those of its rows that have no text between them.
@@ -55,6 +58,7 @@ impl Layout {
         Layout {
             tokens,
             places: Vec::new(),
+            files: Vec::new(),
         }
     }
 
@@ -75,13 +79,16 @@ impl Layout {
         tokenizer: &Tokenizer,
         context: Vec<u32>,
         text: &str,
-        images: &[String],
+        images: Vec<String>,
         vision: &dyn Vision,
         n_ctx: usize,
     ) -> Result<Layout, ApiError> {
-        let (mut layouts, mut n_rows) = (Vec::with_capacity(images.len()), 0_usize);
+        let n_images = images.len();
+        let (mut layouts, mut files, mut n_rows) = (Vec::new(), Vec::new(), 0_usize);
         for image in images {
-            let layout = vision.layout(&decode(image)?).map_err(refused)?;
+            let file = decode(&image)?;
+            let layout = vision.layout(&file).map_err(refused)?;
+            files.push(file);
             for part in &layout {
                 if let Part::Rows(n) = part {
                     n_rows = n_rows.saturating_add(*n);
@@ -92,7 +99,7 @@ impl Layout {
                 return Err(ApiError::prompt_too_long(n_rows, n_ctx));
             }
         }
-        let mut tags: Vec<(usize, usize, usize)> = (0..images.len())
+        let mut tags: Vec<(usize, usize, usize)> = (0..n_images)
             .map(|number| {
                 let tag = format!("[img-{number}]");
                 text.find(&tag)
@@ -124,7 +131,11 @@ impl Layout {
         piece.push_str(&text[from..]);
         let special = special(tokens.is_empty());
         tokens.extend(tokenizer.encode(&piece, special));
-        Ok(Layout { tokens, places })
+        Ok(Layout {
+            tokens,
+            places,
+            files,
+        })
     }
 
     /// Removes tokens.
@@ -151,18 +162,14 @@ impl Layout {
         Ok(())
     }
 
-    /// Decodes and encodes the images.
-    pub(crate) fn spans(
-        &self,
-        images: &[String],
-        vision: Option<&dyn Vision>,
-    ) -> Result<Vec<ImageSpan>, ApiError> {
+    /// Encodes the images.
+    pub(crate) fn spans(&self, vision: Option<&dyn Vision>) -> Result<Vec<ImageSpan>, ApiError> {
         let Some(vision) = vision else {
             return Ok(Vec::new());
         };
         let spans = self.places.iter().map(|place| {
-            let base64 = images.get(place.number).map_or("", String::as_str);
-            let image = vision.encode(&decode(base64)?).map_err(refused)?;
+            let file = self.files.get(place.number).map_or(&[][..], Vec::as_slice);
+            let image = vision.encode(file).map_err(refused)?;
             Ok(ImageSpan {
                 at: place.at,
                 rows: place.rows.clone(),
@@ -235,7 +242,7 @@ mod tests {
             };
             let n_rows = |number: usize| shown(number).matches('\u{1}').count();
             let n_rows: usize = (0..n_images).map(n_rows).sum();
-            let layout = |n_ctx| Layout::with_images(&loaded.tokenizer, Vec::new(), &text, images, &*vision, n_ctx);
+            let layout = |n_ctx| Layout::with_images(&loaded.tokenizer, Vec::new(), &text, images.to_vec(), &*vision, n_ctx);
             prop_assert_eq!(layout(n_rows).is_err(), n_images > 0);
             let mut layout = layout(1000).unwrap();
 

@@ -3,8 +3,7 @@
 //! Between two control tokens all is one text: how a query is cut into tokens depends on what is before it,
 //! and models were trained on the whole.
 
-use llmsrv_gguf::GgufFile;
-use llmsrv_store::StoredModel;
+use llmsrv_gguf::ModelFacts;
 use llmsrv_tokenizer::{Special, Tokenizer};
 
 /// A prompt with places for a query and a document.
@@ -16,12 +15,13 @@ pub(crate) struct JudgePrompt {
 }
 
 impl JudgePrompt {
-    /// Reads the prompt of a model from its file. For one that has none, or one that does not say where both
+    /// Returns the prompt of a model. For one that has none, or one that does not say where both
     /// texts go, it is the published one of Qwen 3 rerankers.
-    pub(crate) fn of(stored: &StoredModel) -> JudgePrompt {
-        let file = GgufFile::open(&stored.weights).ok();
-        let own = file.as_ref().and_then(|file| file.metadata().str(KEY));
-        let own = own.filter(|text| text.len() <= MAX_BYTES);
+    pub(crate) fn of(facts: &ModelFacts) -> JudgePrompt {
+        let own = facts
+            .rerank_prompt
+            .as_deref()
+            .filter(|text| text.len() <= MAX_BYTES);
         match own.and_then(JudgePrompt::parse) {
             Some(prompt) => prompt,
             None => JudgePrompt {
@@ -124,7 +124,6 @@ fn split(tokenizer: &Tokenizer, text: &str, parts: &mut Vec<Part>) {
     }
 }
 
-const KEY: &str = "tokenizer.chat_template.rerank";
 /// Longer ones are no prompts.
 const MAX_BYTES: usize = 1 << 16;
 /// The published prompt: <https://huggingface.co/Qwen/Qwen3-Reranker-0.6B>.

@@ -12,7 +12,7 @@ mod slot;
 
 use std::{
     collections::HashMap,
-    path::Path,
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -634,7 +634,9 @@ fn need(
     offload: Offload,
 ) -> Result<Need, ApiError> {
     let draft = draft::choose(settings, store, stored)?;
-    let draft = draft.map(|draft| draft.need(settings, gpus)).transpose()?;
+    let draft = draft
+        .map(|draft| draft.need((settings, gpus), store))
+        .transpose()?;
     // The small model is placed first: it does least where it is slow.
     let taken = draft.as_ref().map(|draft| draft.estimate.total());
     let gpus = gpus.map(|gpus| {
@@ -648,7 +650,7 @@ fn need(
         }
     });
     Ok(Need {
-        own: need_of((settings, gpus.as_ref()), stored, offload)?,
+        own: need_of((settings, gpus.as_ref()), store, stored, offload)?,
         draft,
     })
 }
@@ -656,18 +658,22 @@ fn need(
 /// What loading one model will take: all weights, and keys and values of one context.
 fn need_of(
     (settings, gpus): (&Settings, Option<&Gpus>),
+    store: &Store,
     stored: &StoredModel,
     offload: Offload,
 ) -> Result<NeedOfOne, ApiError> {
     let context = |trained: usize| settings.reserved_context().min(trained);
+    let bytes_of = |files: &[PathBuf]| {
+        let files = files.iter().map(|path| store.facts(path).weight_bytes);
+        files.fold(0, u64::saturating_add)
+    };
     if let Some(gpus) = gpus.filter(|_| !offload.is_nothing()) {
         let options = load_options(settings, stored, offload.clone());
         let plan = (gpus.plan)(&stored.weights, &options, &gpus.memory, &context);
         let plan = plan.map_err(|error| refused(&stored.entry.name.to_string(), error))?;
-        let files: Vec<&Path> = stored.projectors.iter().map(AsRef::as_ref).collect();
-        let projectors = MemoryEstimate::of_files(&files, |_| 0, "");
         let mut estimate = MemoryEstimate::planned(&plan, context);
-        estimate.weights = estimate.weights.plus(&projectors.weights);
+        let projectors = PlacedBytes::host(bytes_of(&stored.projectors));
+        estimate.weights = estimate.weights.plus(&projectors);
         return Ok(NeedOfOne {
             estimate,
             activations: plan.activations,
@@ -677,11 +683,17 @@ fn need_of(
             },
         });
     }
-    let files = [&stored.weights].into_iter().chain(&stored.shards);
-    let others = stored.projectors.iter().chain(&stored.adapters);
-    let files: Vec<&Path> = files.chain(others).map(AsRef::as_ref).collect();
+    let facts = &stored.facts;
+    let others = [&stored.shards, &stored.projectors, &stored.adapters];
+    let others = others.into_iter().map(|files| bytes_of(files));
+    let trained = facts.context_length.unwrap_or(0);
+    let n_tokens = context(usize::try_from(trained).unwrap_or(usize::MAX)) as u64;
+    let kv_bytes = facts.kv_bytes(n_tokens, &settings.load.kv_cache_type);
     Ok(NeedOfOne {
-        estimate: MemoryEstimate::of_files(&files, context, &settings.load.kv_cache_type),
+        estimate: MemoryEstimate {
+            weights: PlacedBytes::host(others.fold(facts.weight_bytes, u64::saturating_add)),
+            kv: PlacedBytes::host(kv_bytes),
+        },
         activations: PlacedBytes::default(),
         offload,
     })
@@ -839,7 +851,6 @@ async fn ready(
     };
     let loaded = loaded.clone();
     let made = tasks::blocking(move || {
-        let tokenizer = loaded.engine.tokenizer();
         let embedding = loaded.engine.spec().embedding;
         let judges =
             embedding.is_some_and(|spec| spec.pooling == Pooling::Rank && !spec.bidirectional);
@@ -848,8 +859,8 @@ async fn ready(
             tracing::warn!(model = %stored.entry.name, %error, "a parameter of the model");
         }
         Ok::<_, ApiError>(ReadyModel {
-            judge: judges.then(|| JudgePrompt::of(&stored)),
-            template: template::choose(&stored, &|text| tokenizer.find(text).is_some())?,
+            judge: judges.then(|| JudgePrompt::of(&stored.facts)),
+            template: template::choose(&stored)?,
             stored,
             engine: loaded.engine.clone(),
             vision: loaded.vision.clone(),
@@ -881,7 +892,7 @@ const CONTEXT_SHARE: u64 = 2;
 /// Copies of recurrent states that are kept for prompts to come.
 const LEAST_CHECKPOINTS: usize = 4;
 const MOST_CHECKPOINTS: usize = 64;
-/// As the reference server on a machine without GPU.
+/// As Ollama on a machine without GPU.
 const DEFAULT_LOADED_MODELS: usize = 3;
 /// Bounds the bookkeeping, not the memory.
 const MAX_BLOCKS: usize = 1 << 20;

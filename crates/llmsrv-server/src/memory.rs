@@ -12,7 +12,6 @@ use std::{
 };
 
 use llmsrv_engine::{MemoryAccount, PlacedBytes, Plan};
-use llmsrv_gguf::{GgufFile, TensorType};
 use tokio::sync::Notify;
 
 /// The memory of all models.
@@ -250,77 +249,6 @@ impl MemoryEstimate {
             weights,
         }
     }
-
-    /// Computes what a model of these files takes, from their headers alone. The first file holds
-    /// the hyperparameters. A file that cannot be read needs nothing: loading it will say why.
-    pub(crate) fn of_files(
-        files: &[&Path],
-        context: impl Fn(usize) -> usize,
-        kv_type: &str,
-    ) -> MemoryEstimate {
-        let mut need = MemoryEstimate::default();
-        for (idx, path) in files.iter().enumerate() {
-            let Ok(file) = GgufFile::open(path) else {
-                continue;
-            };
-            let tensors = file.header().tensors.iter();
-            need.weights.host = tensors.fold(need.weights.host, |sum, tensor| {
-                sum.saturating_add(tensor.resident_bytes())
-            });
-            if idx == 0 {
-                need.kv.host = kv_bytes(&file, &context, kv_type).unwrap_or(0);
-            }
-        }
-        need
-    }
-}
-
-/// Bytes of the keys and values of one context; `None` for a file that does not say.
-fn kv_bytes(file: &GgufFile, context: &impl Fn(usize) -> usize, kv_type: &str) -> Option<u64> {
-    let metadata = file.metadata();
-    let architecture = metadata.architecture()?;
-    let read = |key: &str| metadata.u64(&format!("{architecture}.{key}"));
-    // A list says it for each layer; the sum over all layers is what counts.
-    let n_layers = read("block_count")?.min(MAX_LAYERS);
-    let trained = read("context_length")?;
-    let n_tokens = context(usize::try_from(trained).unwrap_or(usize::MAX)) as u64;
-    // Whatever the model will choose by itself has as many bytes as f16.
-    let bytes_of = |n_elements: u64, head_dim: u64| {
-        let kind = TensorType::ALL
-            .iter()
-            .find(|kind| kind.name().eq_ignore_ascii_case(kv_type))
-            .filter(|kind| head_dim.is_multiple_of(kind.block_len() as u64))
-            .unwrap_or(&TensorType::F16);
-        n_elements.saturating_mul(kind.block_bytes() as u64) / kind.block_len() as u64
-    };
-    // Latent attention stores one row for all heads, as key and as value.
-    if let Some(rank) = read("attention.kv_lora_rank").filter(|rank| *rank > 0) {
-        let stored = rank.saturating_add(read("rope.dimension_count")?);
-        let n_elements = [n_layers, 2, stored, n_tokens];
-        let n_elements = n_elements.into_iter().fold(1, u64::saturating_mul);
-        return Some(bytes_of(n_elements, stored));
-    }
-    let n_heads = read("attention.head_count").filter(|n| *n > 0);
-    let key = format!("{architecture}.attention.head_count_kv");
-    let n_kv_heads = if let Some(layers) = metadata.i64s(&key) {
-        layers.iter().fold(0, |sum: u64, n| {
-            sum.saturating_add(u64::try_from(*n).unwrap_or(0))
-        })
-    } else {
-        // Where a state stands for most keys and values, every so many layers have some.
-        let period = read("full_attention_interval").filter(|n| *n > 0);
-        let n_attending = n_layers / period.unwrap_or(1);
-        metadata.u64(&key).or(n_heads)?.saturating_mul(n_attending)
-    };
-    let key_length = read("attention.key_length").or_else(|| {
-        let width = read("embedding_length")?;
-        Some(width / n_heads?)
-    })?;
-    let value_length = read("attention.value_length").unwrap_or(key_length);
-    let n_elements = n_kv_heads
-        .saturating_mul(key_length.saturating_add(value_length))
-        .saturating_mul(n_tokens);
-    Some(bytes_of(n_elements, key_length))
 }
 
 /// Returns the memory that can be had without swapping, in bytes: of the machine, or of the
@@ -427,13 +355,9 @@ pub(crate) async fn wait_for(freed: impl Future<Output = ()>) {
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Models that are asked to leave before a request is refused.
 const MOST_TO_LEAVE: usize = 16;
-/// Bounds what a lying file can claim.
-const MAX_LAYERS: u64 = 10_000;
 
 #[cfg(test)]
 mod tests {
-    use llmsrv_gguf::{Metadata, Writer};
-
     use super::*;
 
     fn need(weights: u64, kv: u64) -> MemoryEstimate {
@@ -489,37 +413,6 @@ mod tests {
         assert!(memory.open(&need(1, 0), 9).is_none());
         drop(first);
         assert_eq!(memory.taken_bytes().total(), 0);
-    }
-
-    /// 27 layers of DeepSeek V2 Lite: 512 elements and 64 that are rotated, as key and as value.
-    #[test]
-    fn latent_attention_stores_one_row_for_all_heads() {
-        let mut metadata = Metadata::new();
-        metadata.set("general.architecture", "deepseek2");
-        for (key, value) in [
-            ("block_count", 27u32),
-            ("context_length", 4096),
-            ("embedding_length", 2048),
-            ("attention.head_count", 16),
-            ("attention.head_count_kv", 16),
-            ("attention.key_length", 192),
-            ("attention.value_length", 128),
-            ("attention.kv_lora_rank", 512),
-            ("rope.dimension_count", 64),
-        ] {
-            metadata.set(format!("deepseek2.{key}"), value);
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model.gguf");
-        let bytes = Writer::new(metadata).to_bytes().unwrap();
-        std::fs::write(&path, bytes).unwrap();
-        let need = |kv_type| {
-            MemoryEstimate::of_files(&[&path], |_| 1000, kv_type)
-                .kv
-                .host
-        };
-        assert_eq!(need("auto"), 27 * 2 * 576 * 1000 * 2);
-        assert_eq!(need("q8_0"), 27 * 2 * 576 * 1000 / 32 * 34);
     }
 
     #[test]

@@ -3,14 +3,13 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt::Write as _,
-    path::Path,
     sync::{Mutex, PoisonError},
     time::SystemTime,
 };
 
 use llmsrv_api::{
     modelfile::{Instruction, Modelfile},
-    native::{Details, ListedModel},
+    native::{Details, ListedModel, Shown, Tensor},
 };
 use llmsrv_chat::TemplateCapabilities;
 use llmsrv_gguf::{Array, GgufFile, Metadata, Value as MetaValue};
@@ -49,15 +48,18 @@ pub(crate) fn listed_upstream(name: &ModelName) -> ListedModel {
 }
 
 /// Returns what is known of a model that another server has.
-pub(crate) fn upstream(name: &ModelName) -> Value {
-    json!({
-        "modelfile": format!("FROM {name}\n"),
-        "template": "",
-        "details": upstream_details(),
-        "model_info": {"general.architecture": UPSTREAM, "general.basename": name.model()},
-        "capabilities": UPSTREAM_CAPABILITIES,
-        "modified_at": clock::rfc3339(SystemTime::UNIX_EPOCH),
-    })
+pub(crate) fn upstream(name: &ModelName) -> Shown {
+    Shown {
+        modelfile: format!("FROM {name}\n"),
+        details: upstream_details(),
+        model_info: Map::from_iter([
+            ("general.architecture".into(), json!(UPSTREAM)),
+            ("general.basename".into(), json!(name.model())),
+        ]),
+        capabilities: UPSTREAM_CAPABILITIES.map(str::to_owned).to_vec(),
+        modified_at: clock::rfc3339(SystemTime::UNIX_EPOCH),
+        ..Shown::default()
+    }
 }
 
 fn upstream_details() -> Details {
@@ -74,29 +76,21 @@ fn upstream_details() -> Details {
 const UPSTREAM: &str = "upstream";
 const UPSTREAM_CAPABILITIES: [&str; 2] = ["completion", "tools"];
 
-/// Tells whether the file of a model holds an encoder for images that the loader knows.
-pub(crate) type Sees = Option<fn(&Path) -> bool>;
-
 /// What models can do, for lists: their files are read once, and no template is parsed.
 #[derive(Default)]
 pub(crate) struct Capabilities(Mutex<HashMap<String, Vec<String>>>);
 
 impl Capabilities {
     /// Returns what a model can do; nothing of one whose files cannot be read.
-    pub(crate) fn of(&self, store: &Store, entry: &ModelEntry, sees: Sees) -> Vec<String> {
+    pub(crate) fn of(&self, store: &Store, entry: &ModelEntry) -> Vec<String> {
         let digest = entry.digest.hex();
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known().get(&digest) {
             return found.clone();
         }
-        let read = || {
-            let stored = store.model(&entry.name).ok()?;
-            let file = GgufFile::open(&stored.weights).ok()?;
-            let can = template::capabilities(&stored, file.metadata());
-            let found = capabilities(&stored, file.metadata(), can, sees);
-            Some(found.into_iter().map(str::to_owned).collect())
-        };
-        let found: Vec<String> = read().unwrap_or_default();
+        let stored = store.model(&entry.name).ok();
+        let found = stored.map(|stored| capabilities(&stored, template::capabilities(&stored)));
+        let found = found.unwrap_or_default();
         known().insert(digest, found.clone());
         found
     }
@@ -109,20 +103,10 @@ impl Capabilities {
     }
 }
 
-fn capabilities(
-    stored: &StoredModel,
-    metadata: &Metadata,
-    can: TemplateCapabilities,
-    sees: Sees,
-) -> Vec<&'static str> {
+fn capabilities(stored: &StoredModel, can: TemplateCapabilities) -> Vec<String> {
     let embeds_only = stored.entry.config.embeds_only;
-    // Beside the weights, or in the same file. The loader is only asked about files that say so.
-    let says_so = metadata.architecture().is_some_and(|name| {
-        let key = format!("{name}.vision.block_count");
-        metadata.get(&key).is_some()
-    });
-    let within = || says_so && sees.is_some_and(|sees| sees(&stored.weights));
-    let sees = !stored.projectors.is_empty() || within();
+    // Beside the weights, or in the same file.
+    let sees = !stored.projectors.is_empty() || stored.facts.sees;
     let all = [
         (embeds_only, "embedding"),
         (!embeds_only, "completion"),
@@ -132,7 +116,8 @@ fn capabilities(
         (!embeds_only && can.thinking, "thinking"),
     ];
     all.into_iter()
-        .filter_map(|(has, name)| has.then_some(name))
+        .filter(|(has, _)| *has)
+        .map(|(_, name)| name.to_owned())
         .collect()
 }
 
@@ -141,8 +126,7 @@ pub(crate) fn show(
     stored: &StoredModel,
     verbose: bool,
     system: Option<&str>,
-    sees: Sees,
-) -> Result<Value, ApiError> {
+) -> Result<Shown, ApiError> {
     let file = GgufFile::open(&stored.weights).map_err(|error| match error {
         // The system's text may hold a path.
         llmsrv_gguf::Error::Io(error) => ApiError::internal(format!(
@@ -152,66 +136,40 @@ pub(crate) fn show(
         )),
         error => ApiError::internal(format!("invalid model file: {error}")),
     })?;
-    let metadata = file.metadata();
-    let template = template::choose(stored, &|text| {
-        let tokens = metadata.strings("tokenizer.ggml.tokens");
-        tokens.is_some_and(|tokens| tokens.iter().any(|token| token == text.as_bytes()))
-    })?;
+    let template = template::choose(stored)?;
     let config = &stored.entry.config;
-    let capabilities = capabilities(stored, metadata, template.capabilities(), sees);
+    let capabilities = capabilities(stored, template.capabilities());
 
     let system = system.or(stored.system.as_deref()).unwrap_or_default();
-    let mut shown = Map::new();
-    let mut put = |name: &str, value: Value| shown.insert(name.to_owned(), value);
-    if !stored.license.is_empty() {
-        put("license", json!(stored.license.join("\n")));
-    }
-    put("modelfile", json!(modelfile(stored, system)));
-    let parameters = parameters(&stored.parameters);
-    if !parameters.is_empty() {
-        put("parameters", json!(parameters));
-    }
-    put("template", json!(template.source()));
-    if !system.is_empty() {
-        put("system", json!(system));
-    }
-    put("details", json!(details(&stored.entry)));
-    if !stored.messages.is_empty() {
-        put("messages", json!(stored.messages));
-    }
-    put(
-        "model_info",
-        Value::Object(model_info(
-            metadata,
-            file.header().parameter_count(),
-            verbose,
-        )),
-    );
-    if let Some(path) = stored.projectors.first() {
-        let projector = GgufFile::open(path)?;
-        let count = projector.header().parameter_count();
-        let info = model_info(projector.metadata(), count, verbose);
-        put("projector_info", Value::Object(info));
-    }
-    let tensors = file.header().tensors.iter();
-    put(
-        "tensors",
-        tensors
-            .map(|t| json!({"name": t.name, "type": t.dtype.name(), "shape": t.shape}))
-            .collect(),
-    );
-    put("capabilities", json!(capabilities));
-    put("modified_at", json!(clock::rfc3339(stored.entry.modified)));
-    for (name, value) in [
-        ("requires", &config.requires),
-        ("renderer", &config.renderer),
-        ("parser", &config.parser),
-    ] {
-        if let Some(value) = value {
-            put(name, json!(value));
-        }
-    }
-    Ok(Value::Object(shown))
+    let projector = stored.projectors.first();
+    let projector = projector.map(|path| GgufFile::open(path)).transpose()?;
+    let info = |file: &GgufFile| {
+        let count = file.header().parameter_count();
+        model_info(file.metadata(), count, verbose)
+    };
+    let tensors = file.header().tensors.iter().map(|tensor| Tensor {
+        name: tensor.name.clone(),
+        r#type: tensor.dtype.name().into(),
+        shape: tensor.shape.clone(),
+    });
+    let given = |text: String| (!text.is_empty()).then_some(text);
+    Ok(Shown {
+        license: (!stored.license.is_empty()).then(|| stored.license.join("\n")),
+        modelfile: modelfile(stored, system),
+        parameters: given(parameters(&stored.parameters)),
+        template: template.source().into(),
+        system: given(system.to_owned()),
+        details: details(&stored.entry),
+        messages: (!stored.messages.is_empty()).then(|| stored.messages.clone()),
+        model_info: info(&file),
+        projector_info: projector.as_ref().map(info),
+        tensors: Some(tensors.collect()),
+        capabilities,
+        modified_at: clock::rfc3339(stored.entry.modified),
+        requires: config.requires.clone(),
+        renderer: config.renderer.clone(),
+        parser: config.parser.clone(),
+    })
 }
 
 /// One option a line, its name in 30 columns; lists repeat the name.

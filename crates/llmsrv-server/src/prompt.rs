@@ -172,7 +172,7 @@ pub(crate) fn start(
         .grammar_start(tail(&rendered.text), calls.is_some())
         .filter(|_| thinks && !is_raw(job));
     let prompt_tokens = layout.tokens.len();
-    let images = layout.spans(&rendered.images, model.vision.as_deref())?;
+    let images = layout.spans(model.vision.as_deref())?;
     let request = GenRequest {
         tokens: layout.tokens,
         images,
@@ -262,6 +262,7 @@ fn layout(model: &ReadyModel, rendered: &mut Rendered, n_ctx: usize) -> Result<L
     match (model.vision.as_deref(), rendered.tokens.take()) {
         (Some(vision), _) if !rendered.images.is_empty() => {
             let Rendered { text, images, .. } = rendered;
+            let images = std::mem::take(images);
             Layout::with_images(tokenizer, context, text, images, vision, n_ctx)
         }
         (_, Some(tokens)) if context.is_empty() => Ok(Layout::of(tokens)),
@@ -604,7 +605,7 @@ fn tail(text: &str) -> &str {
 static RENDERINGS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
 /// Bytes of a token of English or of a program, more or less.
 const USUAL_TOKEN_BYTES: usize = 4;
-/// As the reference.
+/// As in Ollama: an image and a question fit.
 const MIN_VISION_CONTEXT: usize = 2048;
 /// Families that were trained without the thinking of earlier answers.
 const THINKING_FORGETTERS: &[&str] = &["qwen3", "qwen3moe"];

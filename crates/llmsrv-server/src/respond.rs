@@ -18,7 +18,7 @@ use futures_util::{
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use llmsrv_api::options::is_legacy;
 use llmsrv_chat::Piece;
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::{
     app::App,
@@ -153,11 +153,14 @@ fn mean_logprob(said: &Delta) -> f32 {
 }
 
 /// Makes a JSON answer.
-pub(crate) fn json(value: &Value) -> Response {
-    with_type(
-        Body::from(value.to_string()),
-        "application/json; charset=utf-8",
-    )
+pub(crate) fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(json) => with_type(Body::from(json), "application/json; charset=utf-8"),
+        Err(error) => {
+            tracing::error!(%error, "an answer cannot be written");
+            ApiError::internal("internal error").into_response()
+        }
+    }
 }
 
 fn with_type(body: Body, content_type: &'static str) -> Response {

@@ -55,9 +55,6 @@ pub struct Settings {
     pub upstreams: Vec<Upstream>,
     /// What `/api/catalogue` lists; `None` = nothing.
     pub catalogue: Option<CatalogueSource>,
-    /// Tells whether the file of a model holds an encoder for images that the loader knows; `None` =
-    /// none does.
-    pub sees: Option<fn(&Path) -> bool>,
 }
 
 /// The GPUs that models are loaded to.
@@ -142,7 +139,6 @@ impl Default for Settings {
             registry: llmsrv_registry::Settings::default(),
             upstreams: Vec::new(),
             catalogue: None,
-            sees: None,
         }
     }
 }
@@ -259,7 +255,7 @@ impl ReloadableSettings {
     }
 }
 
-/// As the reference server gives every model on a machine without a large GPU.
+/// What Ollama gives every model on a machine without a large GPU.
 const DEFAULT_CONTEXT: usize = 4096;
 const MIN_CONTEXT: usize = 4;
 const DEFAULT_PARALLEL: usize = 4;

@@ -1,9 +1,7 @@
 //! The chat template of a model: which one it is, and whether it can be used.
 
-use std::path::Path;
-
 use llmsrv_chat::{Error, Template, TemplateCapabilities};
-use llmsrv_gguf::{GgufFile, Metadata};
+use llmsrv_gguf::ModelFacts;
 use llmsrv_store::{Layer, LayerKind, Manifest, Store, StoredModel};
 
 use crate::error::ApiError;
@@ -13,12 +11,8 @@ use crate::error::ApiError;
 /// # Errors
 ///
 /// One that is beyond the bounds of what is parsed is an error.
-pub(crate) fn choose(
-    stored: &StoredModel,
-    has_token: &dyn Fn(&str) -> bool,
-) -> Result<Template, ApiError> {
-    let chosen = parse(own(stored), Some(&stored.weights), has_token);
-    match chosen {
+pub(crate) fn choose(stored: &StoredModel) -> Result<Template, ApiError> {
+    match parse(own(stored), &stored.facts) {
         Ok(template) => Ok(template),
         Err(error @ Error::Limit(_)) => Err(ApiError::internal(unusable(
             &stored.entry.name.to_string(),
@@ -26,17 +20,16 @@ pub(crate) fn choose(
         ))),
         Err(error) => {
             tracing::warn!(model = %stored.entry.name, %error, "the model's template is not used");
-            Ok(Template::builtin(has_token)?)
+            Ok(Template::builtin(&|_| stored.facts.knows_chatml)?)
         }
     }
 }
 
 /// What the template of a model can express, told by its text alone.
-pub(crate) fn capabilities(stored: &StoredModel, metadata: &Metadata) -> TemplateCapabilities {
-    let jinja = metadata.str(JINJA);
-    Template::capabilities_of(own(stored), jinja, &|text| {
-        let tokens = metadata.strings("tokenizer.ggml.tokens");
-        tokens.is_some_and(|tokens| tokens.iter().any(|token| token == text.as_bytes()))
+pub(crate) fn capabilities(stored: &StoredModel) -> TemplateCapabilities {
+    let facts = &stored.facts;
+    Template::capabilities_of(own(stored), facts.template.as_deref(), &|_| {
+        facts.knows_chatml
     })
 }
 
@@ -109,29 +102,14 @@ fn check(
         Some(Source::Text(text)) => Some(String::from_utf8_lossy(text).into_owned()),
         None => None,
     };
-    let weights = weights.map(|layer| store.blob_path(&layer.digest));
+    let facts = weights.map(|layer| store.facts(&store.blob_path(&layer.digest)));
     let layer = filled(layer.as_deref(), renders);
-    Ok(parse(layer, weights.as_deref(), &|_| true).map(drop))
+    Ok(parse(layer, &facts.unwrap_or_default()).map(drop))
 }
 
-fn parse(
-    layer: Option<&str>,
-    weights: Option<&Path>,
-    has_token: &dyn Fn(&str) -> bool,
-) -> Result<Template, Error> {
-    let file = weights.and_then(|weights| GgufFile::open(weights).ok());
-    let metadata = file.as_ref().map(GgufFile::metadata);
-    let jinja = metadata.and_then(|metadata| metadata.str(JINJA));
-    let token = |key: &str| {
-        let metadata = metadata?;
-        let text = metadata
-            .strings("tokenizer.ggml.tokens")?
-            .get(metadata.usize(key)?)?;
-        std::str::from_utf8(text).ok()
-    };
-    let bos = token("tokenizer.ggml.bos_token_id").unwrap_or_default();
-    let eos = token("tokenizer.ggml.eos_token_id").unwrap_or_default();
-    Template::choose(layer, jinja, has_token, bos, eos)
+fn parse(layer: Option<&str>, facts: &ModelFacts) -> Result<Template, Error> {
+    let (jinja, has_token) = (facts.template.as_deref(), |_: &str| facts.knows_chatml);
+    Template::choose(layer, jinja, &has_token, &facts.bos, &facts.eos)
 }
 
 fn unusable(name: &str, error: &Error) -> String {
@@ -140,6 +118,5 @@ fn unusable(name: &str, error: &Error) -> String {
     )
 }
 
-const JINJA: &str = "tokenizer.chat_template";
 /// Longer ones are refused whatever they say.
 const MAX_LAYER_BYTES: u64 = 1 << 20;

@@ -16,13 +16,13 @@
 
 use std::io::Cursor;
 
+use llmsrv_gguf::Header;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{
     Digest, Error, Layer, LayerKind, Manifest, ModelConfig, ModelName, Store, blobs,
     default::Marker,
-    facts::HeaderFacts,
     lock::{self, Guard},
     manifest::read_limited,
     store::lookup::read_manifest,
@@ -112,9 +112,9 @@ impl<'a> Embedded<'a> {
             let json = Value::Object(self.parameters.clone()).to_string();
             layers.push(part(LayerKind::Parameters, json.into_bytes()));
         }
-        let facts = HeaderFacts::of_bytes(self.gguf).map_err(|error| invalid(error.to_string()))?;
-        let mut config = ModelConfig::default();
-        config.complete(&facts);
+        let header = Header::parse(self.gguf, self.gguf.len() as u64)
+            .map_err(|error| invalid(error.to_string()))?;
+        let config = ModelConfig::of_weights(&header);
         let config = part(LayerKind::Config, config.to_json(&layers));
         let manifest = Manifest::new(config, layers).to_bytes();
         Ok(Parts {

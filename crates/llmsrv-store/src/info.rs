@@ -1,10 +1,10 @@
 //! The facts about a model that lists and details show: from the config blob, and where that says
 //! nothing (older ones do not know the context length) from the header of the weights.
 
-use llmsrv_gguf::{Header, json};
+use llmsrv_gguf::{Header, ModelFacts, json};
 use serde_json::{Map, Value, json};
 
-use crate::{Digest, Layer, facts::HeaderFacts, manifest::MAX_VALUES};
+use crate::{Digest, Layer, manifest::MAX_VALUES};
 
 /// Facts about a model. Texts are empty where nobody knows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,7 +41,7 @@ impl ModelConfig {
     /// Returns what the header of weights says.
     pub fn of_weights(header: &Header) -> ModelConfig {
         let mut config = ModelConfig::default();
-        config.complete(&HeaderFacts::of(header));
+        config.complete(&ModelFacts::of(header));
         config
     }
 
@@ -102,14 +102,14 @@ impl ModelConfig {
     }
 
     /// Fills what is unknown.
-    pub(crate) fn complete(&mut self, facts: &HeaderFacts) {
+    pub(crate) fn complete(&mut self, facts: &ModelFacts) {
         let fill = |text: &mut String, fact: &str| {
             if text.is_empty() {
                 fact.clone_into(text);
             }
         };
         fill(&mut self.format, "gguf");
-        fill(&mut self.family, &facts.family);
+        fill(&mut self.family, &facts.architecture);
         fill(
             &mut self.parameter_size,
             &format_parameter_count(facts.parameter_count),
@@ -226,13 +226,13 @@ mod tests {
 
     #[test]
     fn facts_fill_only_what_is_unknown() {
-        let facts = HeaderFacts {
-            family: "llama".into(),
+        let facts = ModelFacts {
+            architecture: "llama".into(),
             parameter_count: 1_500_000_000,
             quantization: "Q8_0".into(),
             context_length: Some(8),
             embedding_length: Some(4),
-            pools: false,
+            ..ModelFacts::default()
         };
         let mut config = ModelConfig {
             quantization: "Q4_K_M".into(),

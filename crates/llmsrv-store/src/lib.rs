@@ -32,6 +32,7 @@ pub use blobs::{BlobFile, BlobWriter};
 pub use digest::{Digest, InvalidDigest};
 pub use embedded::{Embedded, Installed};
 pub use error::Error;
+pub use facts::ReadFacts;
 pub use info::{ModelConfig, format_parameter_count};
 pub use manifest::{Layer, LayerKind, Manifest};
 pub use model::{ModelEntry, StoredModel};

@@ -2,10 +2,11 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::SystemTime,
 };
 
-use llmsrv_gguf::json;
+use llmsrv_gguf::{ModelFacts, json};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -42,6 +43,8 @@ pub struct StoredModel {
     pub manifest: Manifest,
     /// GGUF file of the weights.
     pub weights: PathBuf,
+    /// What its header says.
+    pub facts: Arc<ModelFacts>,
     /// Further GGUF files of a model that is split into several; nearly always empty.
     pub shards: Vec<PathBuf>,
     /// GGUF files of vision projectors.
@@ -92,6 +95,7 @@ impl StoredModel {
             weights: weights
                 .next()
                 .ok_or_else(|| damaged("it has no weights".into()))?,
+            facts: Arc::default(),
             shards: weights.collect(),
             projectors: paths(LayerKind::Projector)?,
             adapters: paths(LayerKind::Adapter)?,

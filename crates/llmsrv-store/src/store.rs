@@ -7,14 +7,16 @@ use std::{
     fs,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::SystemTime,
 };
+
+use llmsrv_gguf::ModelFacts;
 
 use crate::{
     BlobFile, BlobWriter, Digest, Error, Layer, LayerKind, Manifest, ModelConfig, ModelEntry,
     ModelName, StoredModel, blobs, default,
-    facts::FactsCache,
+    facts::{FactsCache, ReadFacts},
     gc,
     layout::{Layout, ignore_absent},
     lock::{self, Guard},
@@ -38,6 +40,8 @@ pub struct OpenOptions {
     pub default_model: Option<ModelName>,
     /// Nothing is made or tidied up: the store is only looked at.
     pub look_only: bool,
+    /// Reads the facts about weights.
+    pub read_facts: ReadFacts,
 }
 
 impl Default for OpenOptions {
@@ -48,6 +52,7 @@ impl Default for OpenOptions {
             prune_at_open: true,
             default_model: None,
             look_only: false,
+            read_facts: ModelFacts::read,
         }
     }
 }
@@ -109,9 +114,17 @@ impl Store {
     pub fn model(&self, name: &ModelName) -> Result<StoredModel, Error> {
         let _guard = lock::shared(&self.primary)?;
         let whole = self.whole_named(name)?;
-        StoredModel::read(whole.entry, whole.manifest, &|layer| {
-            Some(self.find_blob(&layer.digest)?.0)
-        })
+        let find = |layer: &Layer| Some(self.find_blob(&layer.digest)?.0);
+        let mut stored = StoredModel::read(whole.entry, whole.manifest, &find)?;
+        stored.facts = self.facts(&stored.weights);
+        Ok(stored)
+    }
+
+    /// Returns the facts about the weights, the projector or the adapter in a file of the store, which is read once.
+    /// One that cannot be read has none: loading it will say why.
+    pub fn facts(&self, path: &Path) -> Arc<ModelFacts> {
+        let facts = self.facts.of(path, self.options.read_facts);
+        facts.unwrap_or_default()
     }
 
     /// Returns the bytes of a model's manifest, as they were received.

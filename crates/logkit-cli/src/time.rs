@@ -4,16 +4,8 @@ use std::time::Duration;
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
-/// Letters of units and their seconds.
-const UNITS: [(char, f64); 5] = [
-    ('s', 1.0),
-    ('m', 60.0),
-    ('h', 3600.0),
-    ('d', 86_400.0),
-    ('w', 604_800.0),
-];
 /// Longest span: a hundred years.
-const LONGEST: f64 = 100.0 * 366.0 * 86_400.0;
+const LONGEST: Duration = Duration::from_hours(100 * 366 * 24);
 
 /// A point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +33,12 @@ pub(crate) fn now() -> i64 {
 
 /// Reads a span of `logs`; a bare number is hours.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
-    parse(text, 3600.0).ok_or_else(|| "write it like 90s, 30m, 24h, 7d or 2w".to_owned())
+    parse(text, 3600).ok_or_else(|| "write it like 90s, 30m, 24h, 7d or 2w".to_owned())
 }
 
 /// Reads a limit of `run`; a bare number is seconds.
 pub(crate) fn limit(text: &str) -> Result<Duration, String> {
-    parse(text, 1.0).ok_or_else(|| "write it like 90s, 30m or 24h".to_owned())
+    parse(text, 1).ok_or_else(|| "write it like 90s, 30m or 24h".to_owned())
 }
 
 /// Reads milliseconds.
@@ -72,29 +64,9 @@ pub(crate) fn moment(text: &str) -> Result<Moment, String> {
     })
 }
 
-fn parse(text: &str, bare: f64) -> Option<Duration> {
-    let mut seconds = 0.0;
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
-        let number: f64 = rest[..digits].parse().ok()?;
-        let unit = rest[digits..].chars().next();
-        let factor = match unit {
-            None if rest.len() == text.trim().len() => bare,
-            unit => {
-                let unit = unit?.to_ascii_lowercase();
-                UNITS.iter().find(|(letter, _)| *letter == unit)?.1
-            }
-        };
-        seconds += number * factor;
-        rest = &rest[digits + unit.map_or(0, char::len_utf8)..];
-    }
-    (seconds <= LONGEST).then(|| Duration::from_secs_f64(seconds))
+fn parse(text: &str, bare: u32) -> Option<Duration> {
+    let span = llmsrv_config::value::span(&text.trim().to_lowercase(), bare)?;
+    (span <= LONGEST).then_some(span)
 }
 
 #[cfg(test)]

@@ -9,10 +9,8 @@ use std::{
 use axum::body::Body;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use http_body::Body as _;
-use http_body_util::BodyExt as _;
-use http_front::is_too_slow;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use http_front::{BodyError, Budget, FREE_BYTES, MAX_DENSITY, Share, is_too_dense, read_body};
+use tokio::sync::Semaphore;
 
 use crate::refusal::Refusal;
 
@@ -35,7 +33,7 @@ impl Received {
         parse: impl FnOnce(&[u8]) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<(T, Share), Refusal> {
         let Received { bytes, share } = self;
-        if bytes.len() <= SMALL_BYTES {
+        if bytes.len() <= FREE_BYTES {
             return Ok((parse(&bytes)?, share));
         }
         let parsed = apart(move || {
@@ -134,38 +132,26 @@ pub(crate) async fn read_message(
     Ok((framed.freeze(), share))
 }
 
-async fn raw(mut body: Body, limit: usize) -> Result<Received, Refusal> {
-    // One that says it is larger is refused before any of it is read.
-    let said = body.size_hint().lower();
-    if said > limit as u64 {
-        return Err(Refusal::too_large(limit));
-    }
-    let mut share = Share::default();
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            if is_too_slow(&error) {
-                too_slow()
-            } else {
+async fn raw(body: Body, limit: usize) -> Result<Received, Refusal> {
+    let (bytes, share) = read_body(body, limit, &LARGE).await?;
+    Ok(Received { bytes, share })
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Refusal {
+        match error {
+            BodyError::TooLarge(limit) => Refusal::too_large(limit),
+            BodyError::Busy => Refusal::busy("Too many large requests at the same time; try again"),
+            BodyError::TooSlow => too_slow(),
+            BodyError::TooDense => Refusal::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("Request body is compressed more than {MAX_DENSITY} to 1"),
+            ),
+            BodyError::EndedEarly => {
                 Refusal::new(StatusCode::BAD_REQUEST, "The request body ended early")
             }
-        })?;
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        if bytes.len() + data.len() > limit {
-            return Err(Refusal::too_large(limit));
         }
-        share.grow(bytes.len() + data.len())?;
-        if bytes.is_empty() && body.is_end_stream() {
-            return Ok(Received { bytes: data, share });
-        }
-        bytes.extend_from_slice(&data);
     }
-    Ok(Received {
-        bytes: bytes.freeze(),
-        share,
-    })
 }
 
 fn bounded(
@@ -184,12 +170,11 @@ fn bounded(
         if bytes.len() > limit {
             return Err(Refusal::too_large(limit));
         }
-        if bytes.len() > SINGLE_BYTES && bytes.len() / MAX_RATIO > n_packed {
-            let text = format!("Request body is compressed more than {MAX_RATIO} to 1");
-            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text));
+        if is_too_dense(n_packed as u64, bytes.len() as u64) {
+            return Err(BodyError::TooDense.into());
         }
         // What was received is there as well.
-        share.grow(n_packed + bytes.len())?;
+        grow(share, n_packed + bytes.len())?;
     }
 }
 
@@ -225,45 +210,20 @@ pub(crate) async fn apart<T: Send + 'static>(
     })
 }
 
-/// What a body has of the memory of all large ones.
-#[derive(Debug, Default)]
-pub(crate) struct Share(Option<OwnedSemaphorePermit>);
-
-impl Share {
-    /// Takes what a body of that size needs; small ones need nothing.
-    pub(crate) fn grow(&mut self, n_bytes: usize) -> Result<(), Refusal> {
-        if n_bytes <= SMALL_BYTES {
-            return Ok(());
-        }
-        let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let more = n_bytes.div_ceil(1024).saturating_sub(held);
-        if more == 0 {
-            return Ok(());
-        }
-        let permit = LARGE.clone().try_acquire_many_owned(more as u32);
-        let permit = permit
-            .map_err(|_| Refusal::busy("Too many large requests at the same time; try again"))?;
-        match &mut self.0 {
-            Some(held) => held.merge(permit),
-            none => *none = Some(permit),
-        }
-        Ok(())
-    }
+/// Takes what a body of that size needs; small ones need nothing.
+pub(crate) fn grow(share: &mut Share, n_bytes: usize) -> Result<(), Refusal> {
+    Ok(share.cover(&LARGE, n_bytes)?)
 }
 
 /// How long a body may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Bodies of that size need no share, and are parsed at once.
-const SMALL_BYTES: usize = 64 << 10;
-/// KiB of large bodies at the same time, decompressed.
-static LARGE: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(128 << 10)));
+/// Large bodies at the same time, decompressed.
+static LARGE: LazyLock<Budget> = LazyLock::new(|| Budget::new(128 << 20));
 /// Bodies that are parsed at the same time.
 static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
 /// What comes before a message of gRPC: whether it is compressed, and its length.
 const FRAME_BYTES: usize = 5;
 /// Bytes that are decompressed between two looks at the limits.
 const STEP_BYTES: usize = 64 << 10;
-/// How many times as large as what was sent a body may become; logs that repeat reach a hundred.
-const MAX_RATIO: usize = 400;
 /// 16 MiB, as the logarithm to base 2.
 const MAX_WINDOW_LOG: u32 = 24;

@@ -14,7 +14,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Entry, Sink, SinkError, StatsSource, Update, stats::Counters};
+use crate::{Entry, Sink, SinkError, StatsSource, Update, Which, stats::Counters};
 
 /// Sinks that came while running.
 pub(crate) type Inbox = Arc<Mutex<Vec<DynamicSink>>>;
@@ -136,19 +136,21 @@ impl FanOut {
 
 impl Sink for FanOut {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        self.write(entries.len(), |sink| sink.write_batch(entries))
+        self.write_which(entries, Which::All)
+    }
+
+    fn write_which(&mut self, entries: &[Entry], which: Which<'_>) -> Result<(), SinkError> {
+        match which {
+            // They have their rows.
+            Which::Held => self.each(|sink| sink.write_which(entries, which)),
+            Which::All | Which::Unless(_) => {
+                self.write(entries.len(), |sink| sink.write_which(entries, which))
+            }
+        }
     }
 
     fn can_update(&self) -> bool {
         self.sinks.iter().any(|member| member.sink.can_update())
-    }
-
-    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
-        self.write(entries.len(), |sink| sink.write_unless_held(entries, holds))
-    }
-
-    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        self.each(|sink| sink.write_held(entries))
     }
 
     fn attach(&mut self, stats: &StatsSource) {

@@ -8,8 +8,8 @@ use crate::{Entry, SinkError, StatsSource, Text};
 
 /// Takes entries, in batches, on the writer's thread.
 ///
-/// An error means that nothing of the batch was kept. Wrappers hold the sink they hand entries to
-/// and pass every method on.
+/// An error means that nothing of the batch was kept. A wrapper gives the sink that it hands entries to as
+/// [`Sink::wrapped`] and [`Sink::wrapped_mut`]: what it does not say itself, that sink says.
 ///
 /// ```
 /// use logkit::{Entry, Logger, Sink, SinkError};
@@ -38,9 +38,40 @@ pub trait Sink: Send {
     /// logger counts it, tells the first one of each sink on stderr, and goes on.
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError>;
 
+    /// Writes entries of which some get something later. A sink that can change its rows takes all of them at
+    /// once; any other one those that are ready, and the others when they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sink::write_batch`].
+    fn write_which(&mut self, entries: &[Entry], which: Which<'_>) -> Result<(), SinkError> {
+        match which {
+            Which::Unless(holds) if !self.can_update() => {
+                let ready = entries.iter().zip(holds).filter(|(_, held)| !**held);
+                let ready: Vec<Entry> = ready.map(|(entry, _)| entry.clone()).collect();
+                if ready.is_empty() {
+                    return Ok(());
+                }
+                self.write_batch(&ready)
+            }
+            Which::Held if self.can_update() => Ok(()),
+            Which::All | Which::Unless(_) | Which::Held => self.write_batch(entries),
+        }
+    }
+
+    /// The sink that a wrapper hands entries to.
+    fn wrapped(&self) -> Option<&dyn Sink> {
+        None
+    }
+
+    /// The same, to be changed.
+    fn wrapped_mut(&mut self) -> Option<&mut dyn Sink> {
+        None
+    }
+
     /// Row id of the first entry of the last batch, if this sink numbers its rows one by one.
     fn first_id(&self) -> Option<i64> {
-        None
+        self.wrapped()?.first_id()
     }
 
     /// Adds to a row what came later; false if this sink cannot or has no such row.
@@ -48,52 +79,24 @@ pub trait Sink: Send {
     /// # Errors
     ///
     /// The row could not be changed, for example [`SinkError::Db`] of a database that is locked.
-    fn update(&mut self, _id: i64, _update: &Update) -> Result<bool, SinkError> {
-        Ok(false)
+    fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
+        match self.wrapped_mut() {
+            Some(sink) => sink.update(id, update),
+            None => Ok(false),
+        }
     }
 
     /// True if [`Sink::update`] changes rows here, or if what comes later does not matter here.
     fn can_update(&self) -> bool {
-        false
-    }
-
-    /// Writes entries of which those in `holds` get something later. A sink that can change its rows
-    /// takes all; any other one the rest, and the held ones with [`Sink::write_held`]. `holds` is as
-    /// long as `entries`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Sink::write_batch`].
-    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
-        if self.can_update() {
-            return self.write_batch(entries);
-        }
-        let ready: Vec<Entry> = entries
-            .iter()
-            .zip(holds)
-            .filter(|(_, held)| !**held)
-            .map(|(entry, _)| entry.clone())
-            .collect();
-        if ready.is_empty() {
-            return Ok(());
-        }
-        self.write_batch(&ready)
-    }
-
-    /// Writes entries that were held back; a sink that can change its rows has them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Sink::write_batch`].
-    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        if self.can_update() {
-            return Ok(());
-        }
-        self.write_batch(entries)
+        self.wrapped().is_some_and(Sink::can_update)
     }
 
     /// Called once, before the first entry, with the counts of the logger.
-    fn attach(&mut self, _stats: &StatsSource) {}
+    fn attach(&mut self, stats: &StatsSource) {
+        if let Some(sink) = self.wrapped_mut() {
+            sink.attach(stats);
+        }
+    }
 
     /// Does what came from elsewhere, such as answers of a model. Called after each batch, and every
     /// 50 ms as long as it returns true: something is still awaited.
@@ -102,7 +105,7 @@ pub trait Sink: Send {
     ///
     /// What came could not be kept; it is counted as a failed call of this sink.
     fn poll(&mut self) -> Result<bool, SinkError> {
-        Ok(false)
+        self.wrapped_mut().map_or(Ok(false), Sink::poll)
     }
 
     /// Everything written must be with the operating system when this returns.
@@ -111,7 +114,7 @@ pub trait Sink: Send {
     ///
     /// Some of it is not: the file, the database or the peer refused it.
     fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
+        self.wrapped_mut().map_or(Ok(()), Sink::flush)
     }
 
     /// Lets go of databases; the next batch opens them again. Called before the process forks.
@@ -120,7 +123,10 @@ pub trait Sink: Send {
     ///
     /// As [`Sink::flush`].
     fn release(&mut self) -> Result<(), SinkError> {
-        self.flush()
+        match self.wrapped_mut() {
+            Some(sink) => sink.release(),
+            None => self.flush(),
+        }
     }
 
     /// Called once, at the end.
@@ -129,18 +135,36 @@ pub trait Sink: Send {
     ///
     /// As [`Sink::flush`].
     fn close(&mut self) -> Result<(), SinkError> {
-        self.flush()
+        match self.wrapped_mut() {
+            Some(sink) => sink.close(),
+            None => self.flush(),
+        }
     }
 
     /// What messages call this sink: `db`, `csv`.
     fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("sink")
+        self.wrapped().map_or(Cow::Borrowed("sink"), Sink::name)
     }
+}
+
+/// Which of some entries are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which<'a> {
+    /// All: nothing comes later.
+    All,
+    /// All but those whose place here says that they get something later: as long as the entries.
+    Unless(&'a [bool]),
+    /// Those that were held back, and are ready now.
+    Held,
 }
 
 impl<S: Sink + ?Sized> Sink for Box<S> {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
         (**self).write_batch(entries)
+    }
+
+    fn write_which(&mut self, entries: &[Entry], which: Which<'_>) -> Result<(), SinkError> {
+        (**self).write_which(entries, which)
     }
 
     fn first_id(&self) -> Option<i64> {
@@ -153,14 +177,6 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
 
     fn can_update(&self) -> bool {
         (**self).can_update()
-    }
-
-    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
-        (**self).write_unless_held(entries, holds)
-    }
-
-    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        (**self).write_held(entries)
     }
 
     fn attach(&mut self, stats: &StatsSource) {
@@ -187,48 +203,6 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
         (**self).name()
     }
 }
-
-/// Lets a wrapper pass methods of [`Sink`] on to the sink in one of its fields.
-macro_rules! pass_on {
-    ($sink:ident: $($method:ident)*) => { $(pass_on!(@$method $sink);)* };
-    (@first_id $sink:ident) => {
-        fn first_id(&self) -> Option<i64> {
-            self.$sink.first_id()
-        }
-    };
-    (@update $sink:ident) => {
-        fn update(&mut self, id: i64, update: &$crate::Update) -> Result<bool, $crate::SinkError> {
-            self.$sink.update(id, update)
-        }
-    };
-    (@can_update $sink:ident) => {
-        fn can_update(&self) -> bool {
-            self.$sink.can_update()
-        }
-    };
-    (@attach $sink:ident) => {
-        fn attach(&mut self, stats: &$crate::StatsSource) {
-            self.$sink.attach(stats);
-        }
-    };
-    (@poll $sink:ident) => {
-        fn poll(&mut self) -> Result<bool, $crate::SinkError> {
-            self.$sink.poll()
-        }
-    };
-    (@name $sink:ident) => {
-        fn name(&self) -> std::borrow::Cow<'static, str> {
-            self.$sink.name()
-        }
-    };
-    // What is left takes nothing and gives nothing.
-    (@$method:ident $sink:ident) => {
-        fn $method(&mut self) -> Result<(), $crate::SinkError> {
-            self.$sink.$method()
-        }
-    };
-}
-pub(crate) use pass_on;
 
 /// What is added to a written entry.
 #[derive(Clone, Debug, Default, PartialEq)]

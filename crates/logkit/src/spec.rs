@@ -499,22 +499,9 @@ fn bytes(text: &str) -> Option<u64> {
     u64::from_str(digits).ok()?.checked_mul(factor)
 }
 
-/// Reads `90s`, `30m`, `24h`, `7d` or `2w`; a bare number is hours.
+/// Reads `90s`, `30m`, `24h`, `7d`, `2w` or `1h30m`; a bare number is hours.
 pub fn duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let (digits, seconds) = match text.as_bytes().last()? {
-        b's' => (&text[..text.len() - 1], 1.0),
-        b'm' => (&text[..text.len() - 1], 60.0),
-        b'h' => (&text[..text.len() - 1], 3600.0),
-        b'd' => (&text[..text.len() - 1], 86_400.0),
-        b'w' => (&text[..text.len() - 1], 604_800.0),
-        _ => (text, 3600.0),
-    };
-    let plain = digits
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let number: f64 = plain.then(|| digits.parse().ok()).flatten()?;
-    Duration::try_from_secs_f64(number * seconds).ok()
+    llmsrv_config::value::span(text.trim(), 3600)
 }
 
 #[cfg(test)]

@@ -37,8 +37,8 @@ impl Engine {
             let tokens = sequence.tokens();
             let most = reply.room_for_draft(tokens.len()).min(MAX_DRAFT_TOKENS);
             proposer.prompt_lookup(tokens, most);
-            // A small model is not asked for draft tokens that find no place in the last block, nor before
-            // as much was waited as reading the sequence takes: a short answer is not paid for.
+            // A draft model proposes no tokens beyond the last KV block, and none before the sequence has decoded
+            // for as long as the draft model's own prefill would take: a short answer would not pay for it.
             let n_slots = tokens.len().next_multiple_of(block_size) - tokens.len();
             let can_read = |model: &&mut DraftModel| {
                 sequence.images().is_empty() && model.can_read(sequence.tokens())

@@ -10,7 +10,7 @@ mod product;
 mod softmax;
 mod step;
 
-use std::ops::Range;
+use std::{cell::RefCell, ops::Range};
 
 use self::step::{Step, WorkItem};
 use crate::{Error, KV_BLOCK, PagedKv, Pool, Tier, pool::Parts};
@@ -35,18 +35,39 @@ pub struct Attention<'a> {
 }
 
 /// Where a row of queries stands in its sequence.
-#[derive(Clone, Copy, Debug)]
-pub struct Query<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
     /// Position in the sequence, from 0.
     pub position: usize,
     /// It attends to the positions before this one: its own plus one, or further where rows see
     /// each other.
     pub end: usize,
-    /// The blocks of its sequence, in order: at least `end.div_ceil(KV_BLOCK)`.
+    /// Where the blocks of its sequence begin in [`Queries::blocks`].
+    pub first_block: usize,
+    /// How many there are: at least `end.div_ceil(KV_BLOCK)`.
+    pub n_blocks: usize,
+}
+
+/// The rows of queries of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Queries<'a> {
+    /// Row by row; those of one sequence follow each other.
+    pub rows: &'a [Query],
+    /// The blocks of one sequence after the other, each in order.
     pub blocks: &'a [u32],
 }
 
-/// Attends from every row of `query` (`[rows.len(), n_heads * head_dim]`) to the stored positions before
+impl<'a> Queries<'a> {
+    /// Returns the blocks of the sequence of a row; none if they are not there.
+    fn blocks_of(&self, row: &Query) -> &'a [u32] {
+        let blocks = self.blocks.get(row.first_block..);
+        blocks
+            .and_then(|blocks| blocks.get(..row.n_blocks))
+            .unwrap_or_default()
+    }
+}
+
+/// Attends from every row of `query` (`[queries.rows.len(), n_heads * head_dim]`) to the stored positions before
 /// its end; `out` has the same shape.
 ///
 /// # Errors
@@ -58,12 +79,21 @@ pub fn attend(
     kv: &PagedKv,
     layer: usize,
     query: &[f32],
-    rows: &[Query<'_>],
+    queries: Queries<'_>,
     attention: &Attention<'_>,
     out: &mut [f32],
     pool: &Pool,
 ) -> Result<(), Error> {
-    attend_at(Tier::best(), kv, layer, query, rows, attention, out, pool)
+    attend_at(
+        Tier::best(),
+        kv,
+        layer,
+        query,
+        queries,
+        attention,
+        out,
+        pool,
+    )
 }
 
 /// As [`attend`], with the instructions of a tier.
@@ -73,40 +103,43 @@ fn attend_at(
     kv: &PagedKv,
     layer: usize,
     query: &[f32],
-    rows: &[Query<'_>],
+    queries: Queries<'_>,
     attention: &Attention<'_>,
     out: &mut [f32],
     pool: &Pool,
 ) -> Result<(), Error> {
-    check(kv, layer, query, rows, attention, out)?;
+    check(kv, layer, query, queries, attention, out)?;
     let group = attention.n_heads / attention.n_kv_heads;
     let step = Step {
         tier,
         kv,
         layer,
         query,
-        rows,
+        queries,
         attention: *attention,
         group,
         width: attention.head_dim.next_multiple_of(KV_BLOCK),
     };
-    let tiles = row_tiles(rows, (MAX_QUERIES / group).max(1));
-    // Later rows see more, so they come first; tasks of one head follow each other.
-    let items: Vec<WorkItem> = (0..attention.n_kv_heads)
-        .flat_map(|head| tiles.iter().rev().map(move |rows| (head, rows.clone())))
-        .map(|(head, rows)| step.item(head, rows))
-        .collect();
-    let work: usize = items.iter().map(|item| item.work(&step)).sum();
     let out = Parts::new(out);
-    if work < PARALLEL_WORK {
-        for item in &items {
-            step.whole(item, &out);
+    ITEMS.with_borrow_mut(|items| {
+        items.clear();
+        // Later rows see more, so they come first; tasks of one head follow each other.
+        for head in 0..attention.n_kv_heads {
+            let tiles = row_tiles(queries.rows, (MAX_QUERIES / group).max(1));
+            items.extend(tiles.map(|rows| step.item(head, rows)));
         }
-    } else if items.len() >= UNITS_PER_THREAD * pool.n_threads()
-        || !step.in_parts(&items, &out, pool)
-    {
-        pool.for_each_task(items.len(), |idx| step.whole(&items[idx], &out));
-    }
+        let work: usize = items.iter().map(|item| item.work(&step)).sum();
+        if work < PARALLEL_WORK {
+            for item in &*items {
+                step.whole(item, &out);
+            }
+        } else if items.len() >= UNITS_PER_THREAD * pool.n_threads()
+            || !step.in_parts(items, &out, pool)
+        {
+            let items = &items[..];
+            pool.for_each_task(items.len(), |idx| step.whole(&items[idx], &out));
+        }
+    });
     Ok(())
 }
 
@@ -114,7 +147,7 @@ fn check(
     kv: &PagedKv,
     layer: usize,
     query: &[f32],
-    rows: &[Query<'_>],
+    queries: Queries<'_>,
     attention: &Attention<'_>,
     out: &[f32],
 ) -> Result<(), Error> {
@@ -147,7 +180,7 @@ fn check(
     fit("sinks", n_sinks, n_heads, n_sinks == n_heads)?;
     let shared = n_kv_heads > 0 && n_heads.is_multiple_of(n_kv_heads) && head_dim > 0;
     fit("query heads", n_heads, n_kv_heads, shared && n_heads > 0)?;
-    let len = rows.len() * n_heads * head_dim;
+    let len = queries.rows.len() * n_heads * head_dim;
     fit(
         "elements of the queries",
         query.len(),
@@ -155,29 +188,32 @@ fn check(
         query.len() == len,
     )?;
     fit("elements of the results", out.len(), len, out.len() == len)?;
-    for row in rows {
-        let n_blocks = row.end.div_ceil(KV_BLOCK);
-        let enough = row.blocks.len() >= n_blocks && row.end > row.position;
-        fit("blocks of a sequence", row.blocks.len(), n_blocks, enough)?;
-        let highest = row.blocks[..n_blocks].iter().copied().max().unwrap_or(0) as usize;
+    for row in queries.rows {
+        let (blocks, n_blocks) = (queries.blocks_of(row), row.end.div_ceil(KV_BLOCK));
+        let enough = blocks.len() >= n_blocks && row.end > row.position;
+        fit("blocks of a sequence", blocks.len(), n_blocks, enough)?;
+        let highest = blocks[..n_blocks].iter().copied().max().unwrap_or(0) as usize;
         fit("blocks", highest, kv.n_blocks(), highest < kv.n_blocks())?;
     }
     Ok(())
 }
 
-/// Cuts rows that follow each other in one sequence into tiles of at most `max_rows`.
-fn row_tiles(rows: &[Query<'_>], max_rows: usize) -> Vec<Range<usize>> {
-    let mut tiles = Vec::new();
-    for sequence in rows.chunk_by(|a, b| std::ptr::eq(a.blocks, b.blocks)) {
-        let start = tiles.last().map_or(0, |tile: &Range<usize>| tile.end);
-        let end = start + sequence.len();
-        tiles.extend(
-            (start..end)
-                .step_by(max_rows)
-                .map(|row| row..end.min(row + max_rows)),
-        );
-    }
-    tiles
+/// Cuts rows that follow each other in one sequence into tiles of at most `max_rows`, the last one first.
+fn row_tiles(rows: &[Query], max_rows: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut end = rows.len();
+    let sequences =
+        rows.chunk_by(|a, b| a.first_block == b.first_block && a.n_blocks == b.n_blocks);
+    sequences.rev().flat_map(move |sequence| {
+        let start = end - sequence.len();
+        let tiles = (start..end).step_by(max_rows).rev();
+        let tiles_end = std::mem::replace(&mut end, start);
+        tiles.map(move |row| row..tiles_end.min(row + max_rows))
+    })
+}
+
+thread_local! {
+    /// Of the caller, for its memory.
+    static ITEMS: RefCell<Vec<WorkItem>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Positions whose scores meet the maximum together; whole blocks.

@@ -4,7 +4,7 @@
 use std::{cell::RefCell, f32::consts::LOG2_E, iter::repeat_n, ops::Range};
 
 use super::{
-    Attention, Query, ROW_PANEL, SEGMENT,
+    Attention, Queries, ROW_PANEL, SEGMENT,
     product::{Elements, Panel, Rows, multiply, reads_q8},
     softmax::{State, merge, take_row_panel},
 };
@@ -21,7 +21,7 @@ pub(super) struct Step<'a> {
     pub(super) kv: &'a PagedKv,
     pub(super) layer: usize,
     pub(super) query: &'a [f32],
-    pub(super) rows: &'a [Query<'a>],
+    pub(super) queries: Queries<'a>,
     pub(super) attention: Attention<'a>,
     /// Query heads of a key head.
     pub(super) group: usize,
@@ -107,7 +107,7 @@ impl Step<'_> {
 
     /// The positions that a row sees.
     fn seen(&self, row: usize) -> Range<usize> {
-        let row = &self.rows[row];
+        let row = &self.queries.rows[row];
         let first = |window: usize| (row.position + 1).saturating_sub(window);
         self.attention.window.map_or(0, first)..row.end
     }
@@ -146,23 +146,25 @@ impl Step<'_> {
     /// Computes the segments of all items as tasks of their own. Returns false, with nothing done, if
     /// there is nothing to split or their results would need too much memory.
     pub(super) fn in_parts(&self, items: &[WorkItem], out: &Parts<'_, f32>, pool: &Pool) -> bool {
-        let tasks: Vec<(&WorkItem, usize)> = items
-            .iter()
-            .flat_map(|item| item.segments().map(move |segment| (item, segment)))
-            .collect();
+        let n_tasks: usize = items.iter().map(|item| item.segments().len()).sum();
         let max_queries = items.iter().map(|item| item.rows.len() * self.group).max();
         let max_queries = max_queries.unwrap_or(0);
-        if tasks.len() == items.len() || tasks.len() * max_queries * self.width > MAX_PARTIAL {
+        if n_tasks == items.len() || n_tasks * max_queries * self.width > MAX_PARTIAL {
             return false;
         }
-        PARTIAL.with_borrow_mut(|partial| {
-            partial.reset(tasks.len() * max_queries, self.width);
-            let Partial { states, sums } = partial;
+        PARTIAL.with_borrow_mut(|(partial, tasks)| {
+            tasks.clear();
+            for (idx, item) in items.iter().enumerate() {
+                tasks.extend(item.segments().map(|segment| (idx, segment)));
+            }
+            partial.reset(n_tasks * max_queries, self.width);
+            let (Partial { states, sums }, tasks) = (partial, &tasks[..]);
             let (of_task, all) = (max_queries * self.width, self.width);
             {
                 let (states, sums) = (Parts::new(states), Parts::new(sums));
                 pool.for_each_task(tasks.len(), |task| {
                     let (item, segment) = tasks[task];
+                    let item = &items[item];
                     let n_queries = item.rows.len() * self.group;
                     let first = task * max_queries;
                     // SAFETY: the queries of each task are its own.
@@ -377,7 +379,7 @@ impl Step<'_> {
             }
             *ahead = self.ahead(item, block_idx, Part::Values);
         }
-        // Of a pair that is not wholly visible only one half is multiplied: the other may be no number.
+        // Of a pair that is not wholly visible only one half is multiplied: the other may be a NaN.
         let is_odd = |column: usize| self.kv.is_bf16() && !column.is_multiple_of(2);
         let whole = columns.start + usize::from(is_odd(columns.start))
             ..columns.end - usize::from(is_odd(columns.end));
@@ -442,7 +444,10 @@ impl Step<'_> {
 
     /// Returns the tiles of a block of the item's sequence.
     fn stored(&self, item: &WorkItem, block_idx: usize, part: Part) -> Option<Tiles<'_>> {
-        let block = self.rows[item.rows.start].blocks.get(block_idx)?;
+        let block = self
+            .queries
+            .blocks_of(&self.queries.rows[item.rows.start])
+            .get(block_idx)?;
         Some(self.kv.tiles(self.layer, *block, item.kv_head, part))
     }
 
@@ -488,8 +493,8 @@ impl Step<'_> {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
-    /// Of the caller, for all tasks.
-    static PARTIAL: RefCell<Partial> = RefCell::default();
+    /// Of the caller, for all tasks; which item and segment each of them is.
+    static PARTIAL: RefCell<(Partial, Vec<(usize, usize)>)> = RefCell::default();
 }
 
 /// What sums are multiplied by that stay as they are.

@@ -107,11 +107,12 @@ const TYPES: [(TensorType, f64); 5] = [
 
 const HEAD_DIMS: [usize; 8] = [16, 32, 33, 40, 64, 80, 128, 512];
 
-fn rows(positions: Range<usize>, blocks: &[u32]) -> Vec<Query<'_>> {
+fn rows(positions: Range<usize>, blocks: Range<usize>) -> Vec<Query> {
     let row = |position| Query {
         position,
         end: position + 1,
-        blocks,
+        first_block: blocks.start,
+        n_blocks: blocks.len(),
     };
     positions.map(row).collect()
 }
@@ -131,8 +132,9 @@ proptest! {
         let query = values(a.n_heads * head_dim, 9);
         let mut out = vec![0.0; query.len()];
         let position = n - 1 - ahead.min(n - 1);
-        let row = Query { position, end: n, blocks: &blocks };
-        attend(&kv, 1, &query, &[row], &a, &mut out, &Pool::new(1)).unwrap();
+        let rows_of_one = [Query { position, end: n, first_block: 0, n_blocks: blocks.len() }];
+        let queries = Queries { rows: &rows_of_one, blocks: &blocks };
+        attend(&kv, 1, &query, queries, &a, &mut out, &Pool::new(1)).unwrap();
         for (got, expected) in out.iter().zip(naive(&query, &keys, &rows, position, n, &a)) {
             prop_assert!((f64::from(*got) - expected).abs() < tolerance, "{ty}: {got} {expected}");
         }
@@ -157,8 +159,9 @@ proptest! {
         let run = |tier, positions: Range<usize>, pool: usize| {
             let query = &query[(positions.start - first) * width..(positions.end - first) * width];
             let mut out = vec![0.0; query.len()];
-            let rows = rows(positions, &blocks);
-            attend_at(tier, &kv, 1, query, &rows, &a, &mut out, &pools[pool]).unwrap();
+            let rows = rows(positions, 0..blocks.len());
+            let queries = Queries { rows: &rows, blocks: &blocks };
+            attend_at(tier, &kv, 1, query, queries, &a, &mut out, &pools[pool]).unwrap();
             out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
         };
         let together = run(Tier::best(), first..n, 0);
@@ -195,19 +198,19 @@ fn sequences_of_one_step_do_not_meet() {
     };
     let (kv, blocks, ..) = stored(600, (2, 32), TensorType::F16);
     // Three sequences over different blocks, of different lengths.
-    let sequences = [
-        (&blocks[..7], 150..200),
-        (&blocks[7..8], 0..3),
-        (&blocks[2..], 400..401),
-    ];
-    let all: Vec<Query<'_>> = sequences
-        .iter()
-        .flat_map(|(blocks, positions)| rows(positions.clone(), blocks))
+    let sequences = [(0..7, 150..200), (7..8, 0..3), (2..blocks.len(), 400..401)];
+    let all: Vec<Query> = sequences
+        .into_iter()
+        .flat_map(|(blocks, positions)| rows(positions, blocks))
         .collect();
     let query = values(all.len() * 192, 5);
-    let run = |query: &[f32], rows: &[Query<'_>]| {
+    let run = |query: &[f32], rows: &[Query]| {
         let mut out = vec![0.0; query.len()];
-        attend(&kv, 1, query, rows, &a, &mut out, &Pool::new(2)).unwrap();
+        let queries = Queries {
+            rows,
+            blocks: &blocks,
+        };
+        attend(&kv, 1, query, queries, &a, &mut out, &Pool::new(2)).unwrap();
         out
     };
     let together = run(&query, &all);
@@ -253,8 +256,12 @@ fn what_is_not_visible_may_be_no_number() {
                         }
                         let query = values(n_rows * 3 * width, 5);
                         let mut out = vec![0.0; query.len()];
-                        let rows = rows(n - n_rows..n, &blocks);
-                        attend(&kv, 1, &query, &rows, &a, &mut out, &Pool::new(1)).unwrap();
+                        let rows = rows(n - n_rows..n, 0..blocks.len());
+                        let queries = Queries {
+                            rows: &rows,
+                            blocks: &blocks,
+                        };
+                        attend(&kv, 1, &query, queries, &a, &mut out, &Pool::new(1)).unwrap();
                         out
                     };
                     let expected = run(0.0);
@@ -279,16 +286,24 @@ fn growing_keeps_what_is_stored_and_wrong_lengths_are_errors() {
         window: None,
         sinks: None,
     };
-    let (mut kv, blocks, ..) = stored(20, (2, 32), TensorType::F32);
+    let (mut kv, mut blocks, ..) = stored(20, (2, 32), TensorType::F32);
+    let n_blocks = blocks.len();
+    // One that is not there.
+    blocks.push(60_000);
     let query = values(64, 5);
     let row = Query {
         position: 19,
         end: 20,
-        blocks: &blocks,
+        first_block: 0,
+        n_blocks,
     };
-    let run = |kv: &PagedKv, layer: usize, rows: &[Query<'_>], a: &Attention<'_>| {
+    let run = |kv: &PagedKv, layer: usize, rows: &[Query], a: &Attention<'_>| {
         let mut out = vec![0.0; 64];
-        attend(kv, layer, &query, rows, a, &mut out, &Pool::new(1)).map(|()| out)
+        let queries = Queries {
+            rows,
+            blocks: &blocks,
+        };
+        attend(kv, layer, &query, queries, a, &mut out, &Pool::new(1)).map(|()| out)
     };
     let before = run(&kv, 1, &[row], &a).unwrap();
     kv.reserve(500).unwrap();
@@ -305,16 +320,22 @@ fn growing_keeps_what_is_stored_and_wrong_lengths_are_errors() {
     let far = Query {
         position: 99,
         end: 100,
-        blocks: &blocks,
+        ..row
     };
     assert!(run(&kv, 1, &[far], &a).is_err());
     assert!(run(&kv, 1, &[row, row], &a).is_err());
     assert!(run(&kv, 2, &[row], &a).is_err());
     let unknown = Query {
-        blocks: &[60_000],
+        first_block: n_blocks,
+        n_blocks: 1,
         ..row
     };
     assert!(run(&kv, 1, &[unknown], &a).is_err());
+    let beyond = Query {
+        first_block: n_blocks + 2,
+        ..row
+    };
+    assert!(run(&kv, 1, &[beyond], &a).is_err());
     for (n_heads, n_kv_heads, head_dim) in [(2, 0, 32), (1, 2, 64), (2, 1, 64), (0, 2, 32)] {
         let wrong = Attention {
             n_heads,

@@ -3,8 +3,11 @@
 //! A stretch of 32 or of 256 elements, as long as the blocks of the weights it will meet, has one scale:
 //! its largest magnitude becomes 127. Tokens lie in column panels of as many as a kernel computes together,
 //! block by block, so that a kernel reads them in the order they lie in. Instructions that multiply two
-//! tokens at once want their bytes side by side: of a pair, the blocks of both have eight of the one and
-//! eight of the other by turns, first those of elements 0 to 7 of each 16.
+//! tokens `a` and `b` at once want their bytes interleaved by eight, here for 32 elements:
+//!
+//! ```text
+//! a0..a7  b0..b7  a16..a23  b16..b23  |  a8..a15  b8..b15  a24..a31  b24..b31
+//! ```
 
 use super::formats::ActivationFormat;
 use crate::{Error, Instructions, Pool, bf16, elementwise::rms_scale, tier::SCALAR_IS_FUSED};

@@ -2,13 +2,18 @@
 //!
 //! Read in this order: [`formats`] (where every bit of a weight lies, and the kernels), [`isa`] (the
 //! operations that the kernels are written in), [`pack`] (how weights get there), [`activations`] (the
-//! other factor), [`finish`] (what becomes of a result before it is written), and this file: memory and
-//! work for the threads.
+//! other factor), [`epilogue`] (bias, gate and residual, applied to a result before it is written), and this
+//! file: memory and work for the threads.
 //!
-//! One result is the sum over the blocks of a row, in their order, of exact integer sums of products
-//! times the scales of both sides; where weights have a floating point, of sums that add products in one
-//! order. So it is the same bit for bit on all processors, for any number of tokens together and any
-//! number of threads. Only products of BF16 with numbers below the smallest normal one, or with sums
+//! With `w` the quants and `s` the scale of a block of a weight row, `x` and `t` those of the activations:
+//!
+//! ```text
+//! y[row, token] = sum over blocks b, in order:  s[row, b] * t[token, b] * sum over i in b: w[row, i] * x[token, i]
+//! ```
+//!
+//! The inner sum is one of integers and exact; for weights of floating point (F32, F16, BF16) it adds its
+//! products in a fixed order. So `y` is the same bit for bit on all processors, for any number of tokens
+//! together and any number of threads. Only products of BF16 with numbers below the smallest normal one, or with sums
 //! there, are left to the processor: its instruction for them counts such numbers as zeros.
 #![expect(
     unsafe_code,
@@ -38,6 +43,7 @@ mod tests;
 use std::ops::Range;
 
 use llmsrv_gguf::TensorType;
+use smallvec::SmallVec;
 
 pub(crate) use self::memory::Region;
 pub use self::{
@@ -221,9 +227,13 @@ pub fn grouped_gemm(
     products: &mut [Gemm<'_>],
     pool: &Pool,
 ) -> Result<(), Error> {
-    let mut jobs = Vec::with_capacity(products.len());
+    let mut jobs = SmallVec::<[InParts<'_>; 4]>::new();
     for product in products.iter_mut() {
-        jobs.push(Job::new(tier, product)?);
+        jobs.push(InParts {
+            job: Job::new(tier, product)?,
+            part: 0,
+            end: 0,
+        });
     }
     // Several parts for each thread, so that one that is late can be helped, but not too short ones:
     // each is a stream that the processor must find. Parts that are read more than once stay in a cache.
@@ -232,9 +242,8 @@ pub fn grouped_gemm(
     let n_tokens = n_tokens.unwrap_or(0);
     let part_bytes = bytes.div_ceil(pool.n_threads() * PARTS);
     let part_bytes = part_bytes.max(SHORTEST_PART);
-    let mut parts = Vec::new();
-    for job in &jobs {
-        let n_row_panels = job.weights.n_row_panels();
+    let mut n_parts = 0;
+    for InParts { job, part, end } in &mut jobs {
         let row_panel_bytes =
             job.weights.row_panel_bytes() + job.gate.map_or(0, |gate| gate.0.row_panel_bytes());
         let row_panel_bytes = row_panel_bytes.max(1);
@@ -243,18 +252,35 @@ pub fn grouped_gemm(
         } else {
             usize::MAX
         };
-        let part = part_bytes.div_ceil(row_panel_bytes).min(longest);
-        let starts = (0..n_row_panels).step_by(part);
-        parts.extend(starts.map(|start| (job, start..(start + part).min(n_row_panels))));
+        *part = part_bytes.div_ceil(row_panel_bytes).min(longest);
+        n_parts += job.weights.n_row_panels().div_ceil(*part);
+        *end = n_parts;
     }
-    let parallel = bytes * n_tokens >= PARALLEL_WORK;
-    pool.for_each_chunk_mut(&mut parts, 1, parallel, |_, part| {
-        for (job, row_panels) in part {
-            // SAFETY: parts are different rows of the result.
-            unsafe { job.run(row_panels.clone()) }
-        }
-    });
+    let work = |idx: usize| {
+        let at = jobs.partition_point(|job| job.end <= idx);
+        let Some(InParts { job, part, end }) = jobs.get(at) else {
+            return;
+        };
+        let n_row_panels = job.weights.n_row_panels();
+        let first = (idx + n_row_panels.div_ceil(*part) - end) * part;
+        // SAFETY: parts are different rows of the result.
+        unsafe { job.run(first..(first + part).min(n_row_panels)) }
+    };
+    if bytes * n_tokens >= PARALLEL_WORK {
+        pool.for_each_task(n_parts, work);
+    } else {
+        (0..n_parts).for_each(work);
+    }
     Ok(())
+}
+
+/// A product in parts that are numbered through all products.
+struct InParts<'a> {
+    job: Job<'a>,
+    /// Row panels of a part.
+    part: usize,
+    /// Number of the first part of the next product.
+    end: usize,
 }
 
 /// Rows of a row panel at most.

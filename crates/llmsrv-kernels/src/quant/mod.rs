@@ -43,7 +43,7 @@ pub fn dequantize(ty: TensorType, bytes: &[u8], out: &mut [f32]) -> Result<(), E
 
 /// Packs f32 values into whole blocks of `ty`.
 ///
-/// F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 round to the nearest as the reference does; Q2_K to
+/// F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 round to the nearest as ggml does; Q2_K to
 /// Q6_K, IQ4_NL, IQ4_XS, IQ3 and IQ2 search for the scales that lose least, which takes far longer. The others can
 /// only be read. A block with values that are not finite is meaningless. `values.len()` must be a multiple
 /// of the type's block length and `out` as long as its blocks, in bytes.

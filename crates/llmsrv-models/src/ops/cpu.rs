@@ -7,14 +7,16 @@ use llmsrv_engine::{ActivationPrecision, BlockId, ModelError, StateId, StepPlan}
 use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{
     self as kernels, ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed,
-    PagedKv, Pool, Query, RopeStyle, Rotation, Slot, Weight,
+    PagedKv, Pool, Queries, Query, RopeStyle, Rotation, Slot, Weight,
 };
+use smallvec::SmallVec;
 
 use super::{
     Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, SelectiveScan,
     buffers::{Buffer, Buffers},
     no_gate,
     states::States,
+    step::Step,
 };
 use crate::{
     arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig},
@@ -38,6 +40,8 @@ pub(crate) struct CpuOps {
     inputs: [Activations; 4],
     /// Keys and values of rows that are attended to and not kept; kept for its memory.
     passing: Option<Passing>,
+    /// What all layers of a step have in common.
+    step: Step,
     /// Where inputs of matrices are summed, if somebody wants to know.
     sums: Option<Arc<InputSums>>,
 }
@@ -150,6 +154,7 @@ impl CpuOps {
             extra_weight_bytes: 0,
             inputs: Default::default(),
             passing: None,
+            step: Step::default(),
             sums: None,
         }
     }
@@ -327,37 +332,32 @@ impl CpuOps {
             },
         };
         let mut n_blocks = 0;
-        let blocks = spans.iter().map(|(_, keys)| {
-            let first = n_blocks;
-            n_blocks += keys.len().div_ceil(BLOCK_SIZE) as u32;
-            (first..n_blocks).collect()
-        });
-        let blocks: Vec<Vec<u32>> = blocks.collect();
-        let reserved = passing.kv.reserve(n_blocks as usize);
-        reserved.map_err(|_| ModelError::OutOfMemory(n_blocks as usize))?;
-        let slots = spans.iter().zip(&blocks).flat_map(|((_, keys), blocks)| {
-            (0..keys.len()).map(|position| Slot {
-                block: blocks[position / BLOCK_SIZE],
+        let (mut slots, mut rows) = (Vec::new(), Vec::new());
+        for (queries, keys) in spans {
+            let (first_block, end) = (n_blocks, keys.len());
+            n_blocks += end.div_ceil(BLOCK_SIZE);
+            slots.extend((0..end).map(|position| Slot {
+                block: (first_block + position / BLOCK_SIZE) as u32,
                 slot: position % BLOCK_SIZE,
-            })
-        });
-        let slots: Vec<Slot> = slots.collect();
+            }));
+            rows.extend(queries.clone().map(|_| Query {
+                position: 0,
+                end,
+                first_block,
+                n_blocks: n_blocks - first_block,
+            }));
+        }
+        let reserved = passing.kv.reserve(n_blocks);
+        reserved.map_err(|_| ModelError::OutOfMemory(n_blocks))?;
         let (key, value) = (key.values(), value.values());
         let kv = &mut passing.kv;
         kv.append(0, &slots, key, value, None, &self.pool)
             .map_err(failed)?;
-        let rows = spans
-            .iter()
-            .zip(&blocks)
-            .flat_map(|((queries, keys), blocks)| {
-                let end = keys.len();
-                queries.clone().map(move |_| Query {
-                    position: 0,
-                    end,
-                    blocks,
-                })
-            });
-        let rows: Vec<Query<'_>> = rows.collect();
+        let blocks: Vec<u32> = (0..n_blocks as u32).collect();
+        let queries = Queries {
+            rows: &rows,
+            blocks: &blocks,
+        };
         let of_kernel = kernels::Attention {
             n_heads: attention.n_heads,
             n_kv_heads: attention.n_kv_heads,
@@ -368,7 +368,7 @@ impl CpuOps {
             sinks: None,
         };
         let (query, result) = (query.values(), out.values_mut());
-        kernels::attend(kv, 0, query, &rows, &of_kernel, result, &self.pool).map_err(failed)?;
+        kernels::attend(kv, 0, query, queries, &of_kernel, result, &self.pool).map_err(failed)?;
         self.passing = Some(passing);
         Ok(out)
     }
@@ -456,6 +456,11 @@ impl Ops for CpuOps {
 
     fn state_bytes(&self) -> usize {
         self.states.bytes()
+    }
+
+    fn begin_step(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+        self.step.begin(plan);
+        Ok(())
     }
 
     fn embed(
@@ -586,7 +591,7 @@ impl Ops for CpuOps {
                 self.quantize(input, kind)?;
             }
         }
-        let mut products = Vec::with_capacity(N);
+        let mut products = SmallVec::<[Gemm<'_>; 4]>::new();
         for ((matrix, bias), out) in matrices.iter().zip(&mut results) {
             let out = out.values_mut();
             match matrix {
@@ -608,6 +613,7 @@ impl Ops for CpuOps {
             }
         }
         self.multiply(&mut products)?;
+        drop(products);
         for ((matrix, bias), result) in matrices.iter().zip(&mut results) {
             if self.plain(matrix).is_some() {
                 continue;
@@ -723,20 +729,11 @@ impl Ops for CpuOps {
         key: Buffer,
         angles: Option<&Angles>,
         value: &Buffer,
-        plan: &StepPlan,
+        _plan: &StepPlan,
     ) -> Result<(), ModelError> {
-        let mut slot_mapping = Vec::with_capacity(key.n_rows());
-        for span in &plan.spans {
-            for position in (span.start as usize..).take(span.rows.len()) {
-                let Some(block) = span.blocks.get(position / BLOCK_SIZE) else {
-                    return Err(ModelError::Compute("a span has too few blocks".into()));
-                };
-                slot_mapping.push(Slot {
-                    block: block.0,
-                    slot: position % BLOCK_SIZE,
-                });
-            }
-        }
+        let Some(slot_mapping) = &self.step.slots else {
+            return Err(ModelError::Compute("a span has too few blocks".into()));
+        };
         let rotation = angles.map(|angles| Rotation {
             style: angles.style,
             n_pairs: angles.cos.width(),
@@ -746,7 +743,7 @@ impl Ops for CpuOps {
         let (key, value) = (key.values(), value.values());
         let stored = self.kv.append(
             layer.kv_layer,
-            &slot_mapping,
+            slot_mapping,
             key,
             value,
             rotation.as_ref(),
@@ -764,30 +761,7 @@ impl Ops for CpuOps {
         attention: &Attention,
     ) -> Result<Buffer, ModelError> {
         let mut out = self.buffers.take(query.n_rows(), query.width());
-        let blocks: Vec<Vec<u32>> = plan
-            .spans
-            .iter()
-            .map(|span| span.blocks.iter().map(|block| block.0).collect())
-            .collect();
-        // What sees its chunk from the first position on is as a query there with a window of one.
-        let first = |position: usize| match attention.chunk {
-            Some(chunk) => position - position % chunk,
-            None => position,
-        };
-        let rows: Vec<Query<'_>> = plan
-            .spans
-            .iter()
-            .zip(&blocks)
-            .flat_map(|(span, blocks)| {
-                let positions = span.start..;
-                let ends = plan.ends.get(span.rows.clone()).unwrap_or_default();
-                positions.zip(ends).map(move |(position, end)| Query {
-                    position: first(position as usize),
-                    end: attention.end(position, *end) as usize,
-                    blocks,
-                })
-            })
-            .collect();
+        let queries = self.step.queries(plan, attention);
         let attention = kernels::Attention {
             n_heads: attention.n_heads,
             n_kv_heads: attention.n_kv_heads,
@@ -799,7 +773,7 @@ impl Ops for CpuOps {
         };
         let (query, result) = (query.values(), out.values_mut());
         kernels::attend(
-            &self.kv, layer, query, &rows, &attention, result, &self.pool,
+            &self.kv, layer, query, queries, &attention, result, &self.pool,
         )
         .map_err(failed)?;
         Ok(out)

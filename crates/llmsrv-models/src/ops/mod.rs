@@ -11,6 +11,7 @@ pub(crate) mod gpu;
 pub(crate) mod onnx;
 pub(crate) mod split;
 mod states;
+mod step;
 
 use std::ops::Range;
 

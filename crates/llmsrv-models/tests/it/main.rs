@@ -5,13 +5,14 @@
 mod drafts;
 mod embeddings;
 mod equivalence;
+mod facts;
 mod families;
 mod gpu;
 mod hostile;
 mod npu;
 mod quantized;
 mod reference;
-mod sees;
+
 mod tiny;
 mod tiny_encoder;
 mod variants;

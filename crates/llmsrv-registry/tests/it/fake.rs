@@ -86,6 +86,17 @@ struct Inner {
     hook: Mutex<Option<Hook>>,
     n_uploads: AtomicUsize,
     bytes_sent: AtomicUsize,
+    /// Bodies that are being sent.
+    n_sending: AtomicUsize,
+}
+
+/// A body that is being sent.
+struct Sending(Arc<Inner>);
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.n_sending.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// The registry. It ends with the runtime of the test.
@@ -143,6 +154,17 @@ impl Fake {
     /// Bytes of bodies that were handed to the network.
     pub fn bytes_sent(&self) -> usize {
         self.inner.bytes_sent.load(Ordering::SeqCst)
+    }
+
+    /// Waits until no body is being sent any more.
+    pub async fn quiet(&self) {
+        let quiet = async {
+            while self.inner.n_sending.load(Ordering::SeqCst) > 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let quiet = tokio::time::timeout(Duration::from_secs(20), quiet).await;
+        quiet.expect("bodies are still being sent");
     }
 
     /// Requests for blobs.
@@ -250,9 +272,9 @@ fn get(inner: &Arc<Inner>, seen: &Seen, act: Act) -> Response {
         Act::Drip(step, pause) => (step, pause, None),
         _ => (64 << 10, Duration::ZERO, None),
     };
-    let inner = inner.clone();
-    let chunks = stream::unfold((content, 0), move |(mut rest, sent)| {
-        let inner = inner.clone();
+    inner.n_sending.fetch_add(1, Ordering::SeqCst);
+    let sending = Sending(inner.clone());
+    let chunks = stream::unfold((content, 0, sending), move |(mut rest, sent, sending)| {
         async move {
             if let Some((limit, cut)) = limit
                 && sent >= limit
@@ -260,7 +282,7 @@ fn get(inner: &Arc<Inner>, seen: &Seen, act: Act) -> Response {
                 if cut {
                     // Lets what was written leave first.
                     tokio::time::sleep(Duration::from_millis(5)).await;
-                    return Some((Err(std::io::Error::other("cut")), (rest, sent)));
+                    return Some((Err(std::io::Error::other("cut")), (rest, sent, sending)));
                 }
                 std::future::pending::<()>().await;
             }
@@ -269,9 +291,10 @@ fn get(inner: &Arc<Inner>, seen: &Seen, act: Act) -> Response {
             }
             tokio::time::sleep(pause).await;
             let chunk = rest.split_to(step.min(rest.len()));
-            inner.bytes_sent.fetch_add(chunk.len(), Ordering::SeqCst);
+            let bytes_sent = &sending.0.bytes_sent;
+            bytes_sent.fetch_add(chunk.len(), Ordering::SeqCst);
             let sent = sent + chunk.len();
-            Some((Ok(chunk), (rest, sent)))
+            Some((Ok(chunk), (rest, sent, sending)))
         }
     });
     response.body(Body::from_stream(chunks.boxed())).unwrap()

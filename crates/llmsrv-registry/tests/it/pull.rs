@@ -172,8 +172,20 @@ async fn two_pulls_share_one_download_which_ends_with_the_last() {
         let (registry, name) = (house.registry.clone(), name.clone());
         tokio::spawn(async move { registry.pull(&name, false, &|_| {}).await })
     };
+    let until = async |what: &str, is_so: &dyn Fn() -> bool| {
+        let so = async {
+            while !is_so() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let so = tokio::time::timeout(Duration::from_secs(20), so).await;
+        so.unwrap_or_else(|_| panic!("{what}"));
+    };
     let (first, second) = (pull(), pull());
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    // Each asks for the manifest before it joins the download.
+    let n_manifests = || fake.log().iter().filter(|seen| seen.is_manifest()).count();
+    let both = || n_manifests() == 2 && fake.bytes_sent() > 0;
+    until("both pull", &both).await;
     first.abort();
     second.await.unwrap().unwrap();
     house.assert_has(&fake, &model);
@@ -190,13 +202,11 @@ async fn two_pulls_share_one_download_which_ends_with_the_last() {
     house.store.delete(&name).unwrap();
     fake.forget();
     let (first, second) = (pull(), pull());
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let some = || house.store.partial_bytes(&model.digest(), SIZE) > 0;
+    until("something came", &some).await;
     first.abort();
     second.abort();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let sent = fake.bytes_sent();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(fake.bytes_sent(), sent);
+    fake.quiet().await;
     let there = house.store.partial_bytes(&model.digest(), SIZE);
     assert!(there > 0 && there < SIZE, "{there}");
     house.assert_whole();

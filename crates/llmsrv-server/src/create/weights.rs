@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use llmsrv_chat::Template;
 use llmsrv_convert::{Imatrix, Target};
-use llmsrv_gguf::{GgufFile, Metadata};
 use llmsrv_store::{BlobFile, Layer, LayerKind, ModelConfig, Store, StoredModel};
 use serde_json::{Map, json};
 
@@ -239,11 +238,11 @@ pub(super) fn add_template(builder: &mut ManifestBuilder, store: &Store, progres
     let weights = builder
         .weights()
         .map(|layer| store.blob_path(&layer.digest));
-    let Some(file) = weights.and_then(|path| GgufFile::open(&path).ok()) else {
+    let Some(facts) = weights.map(|path| store.facts(&path)) else {
         return;
     };
-    let metadata = file.metadata();
-    if builder.config.embeds_only || has_template(metadata) || !knows_chatml(metadata) {
+    let template = facts.template.as_deref().unwrap_or_default();
+    if builder.config.embeds_only || !template.trim().is_empty() || !facts.knows_chatml {
         return;
     }
     let Ok(template) = Template::builtin(&|_| true) else {
@@ -253,20 +252,6 @@ pub(super) fn add_template(builder: &mut ManifestBuilder, store: &Store, progres
     builder.replace(LayerKind::Template, template.source().into());
     let stop = Map::from_iter([("stop".to_owned(), json!(CHATML_TOKENS))]);
     builder.merge_parameters(&stop);
-}
-
-fn has_template(metadata: &Metadata) -> bool {
-    let template = metadata.str("tokenizer.chat_template");
-    template.is_some_and(|template| !template.trim().is_empty())
-}
-
-fn knows_chatml(metadata: &Metadata) -> bool {
-    let Some(tokens) = metadata.strings("tokenizer.ggml.tokens") else {
-        return false;
-    };
-    CHATML_TOKENS
-        .iter()
-        .all(|wanted| tokens.iter().any(|token| token == wanted.as_bytes()))
 }
 
 fn find_adapter(files: &[Found]) -> Result<Adapter, ApiError> {

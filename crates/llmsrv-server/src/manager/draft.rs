@@ -56,17 +56,17 @@ impl Chosen {
     /// Returns what the small model will take.
     pub(super) fn need(
         &self,
-        settings: &Settings,
-        gpus: Option<&Gpus>,
+        (settings, gpus): (&Settings, Option<&Gpus>),
+        store: &Store,
     ) -> Result<NeedOfOne, ApiError> {
-        let on_gpus = need_of((settings, gpus), &self.stored, Offload::default());
+        let on_gpus = need_of((settings, gpus), store, &self.stored, Offload::default());
         // One that GPUs do not compute drafts on the CPU.
         on_gpus.or_else(|_| {
             let nothing = Offload {
                 n_layers: Some(0),
                 ..Offload::default()
             };
-            need_of((settings, None), &self.stored, nothing)
+            need_of((settings, None), store, &self.stored, nothing)
         })
     }
 

@@ -2,7 +2,10 @@
 #![expect(dead_code, reason = "the types are there for their schemas")]
 
 use llmsrv_api::{
-    native::{ChatResponse, Details, GenerateResponse, ListedModel, Message, RunningModel, Tool},
+    native::{
+        ChatResponse, Content, GenerateResponse, Health, Message, Models, Running, Shown, Status,
+        Tokens, Tool, Version,
+    },
     requests::LatestRequests,
 };
 use serde_json::Value;
@@ -106,49 +109,10 @@ pub(super) struct Error {
     error: String,
 }
 
-#[derive(ToSchema)]
-struct Health {
-    /// `ok` or `stopping`.
-    status: String,
-}
-
 /// An OpenAPI document.
 #[derive(ToSchema)]
 struct Document {
     openapi: String,
-}
-
-#[derive(ToSchema)]
-struct Version {
-    /// Of the API that is spoken.
-    version: String,
-    /// Of this program.
-    llmsrv_version: String,
-}
-
-#[derive(ToSchema)]
-struct Status {
-    cloud: Cloud,
-    /// What the caller may do: `infer`, `manage` or `admin`.
-    role: String,
-}
-
-#[derive(ToSchema)]
-struct Cloud {
-    disabled: bool,
-    source: String,
-}
-
-#[derive(ToSchema)]
-struct Models {
-    models: Vec<ListedModel>,
-}
-
-#[derive(ToSchema)]
-struct Running {
-    models: Vec<RunningModel>,
-    /// Requests that wait for a model or for their turn.
-    queue: u64,
 }
 
 #[derive(ToSchema)]
@@ -171,34 +135,6 @@ struct ShowRequest {
     verbose: Option<bool>,
     /// In place of the model's system text.
     system: Option<String>,
-}
-
-#[derive(ToSchema)]
-struct Shown {
-    license: Option<String>,
-    /// The model as a Modelfile.
-    modelfile: String,
-    /// Options the model wants, one a line.
-    parameters: Option<String>,
-    template: String,
-    system: Option<String>,
-    details: Details,
-    messages: Option<Vec<Message>>,
-    /// Metadata of the model file.
-    #[schema(value_type = Object)]
-    model_info: Value,
-    tensors: Option<Vec<Tensor>>,
-    /// What it can do: `completion`, `tools`, `insert`, `thinking`, `vision`, `embedding`.
-    capabilities: Vec<String>,
-    /// RFC 3339.
-    modified_at: String,
-}
-
-#[derive(ToSchema)]
-struct Tensor {
-    name: String,
-    r#type: String,
-    shape: Vec<u64>,
 }
 
 #[derive(ToSchema)]
@@ -354,28 +290,9 @@ struct TokenizeRequest {
 }
 
 #[derive(ToSchema)]
-struct Tokens {
-    tokens: Vec<u32>,
-    /// A text for each token, or its bytes where they are no text.
-    pieces: Option<Vec<Piece>>,
-}
-
-#[derive(ToSchema)]
-#[serde(untagged)]
-enum Piece {
-    Text(String),
-    Bytes(Vec<u8>),
-}
-
-#[derive(ToSchema)]
 struct DetokenizeRequest {
     /// Name of the model, such as `qwen3:8b`.
     model: String,
     tokens: Vec<u32>,
     keep_alive: Option<KeepAlive>,
-}
-
-#[derive(ToSchema)]
-struct Content {
-    content: String,
 }

@@ -9,6 +9,7 @@ use axum::{
 };
 use base64::Engine as _;
 use http::{HeaderValue, Uri, header};
+use http_front::Share;
 use llmsrv_api::{
     embed::{
         EmbedResponse, EmbedUsage, Embedding, EmbeddingList, EmbeddingResponse, RerankDocument,
@@ -23,7 +24,6 @@ use serde_json::Value;
 
 use crate::{
     app::App,
-    body::Share,
     dialect::native::model_name,
     embed,
     error::ApiError,

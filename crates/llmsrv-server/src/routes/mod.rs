@@ -19,15 +19,16 @@ use axum::{
     routing::{delete, get, head, post},
 };
 use http::StatusCode;
-use llmsrv_api::requests::LatestRequests;
-use serde_json::json;
+use llmsrv_api::{
+    native::{Cloud, Health, Status, Version},
+    requests::LatestRequests,
+};
 use tower::util::MapRequestLayer;
 use tower_http::{catch_panic::CatchPanicLayer, decompression::RequestDecompressionLayer};
 
 use crate::{
     access::Caller,
     app::{App, Shared},
-    body,
     error::ApiError,
     guard,
     metrics::Snapshot,
@@ -95,20 +96,24 @@ fn paths(shared: Shared) -> Router {
             (StatusCode::METHOD_NOT_ALLOWED, "405 method not allowed")
         })
         // Some clients compress what they send. The limits on bodies count what it becomes.
-        .layer(MapRequestLayer::new(body::bound_decompressed))
+        .layer(MapRequestLayer::new(http_front::bound_decompressed))
         .layer(RequestDecompressionLayer::new())
-        .layer(MapRequestLayer::new(body::count_compressed))
+        .layer(MapRequestLayer::new(http_front::count_compressed))
         .with_state(shared)
 }
 
 /// For those who watch the server: 503 says that it should get no more work.
 async fn health(State(app): State<App>) -> Response {
     if app.is_stopping() {
-        let mut response = respond::json(&json!({"status": "stopping"}));
+        let mut response = respond::json(&Health {
+            status: "stopping".into(),
+        });
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         return response;
     }
-    respond::json(&json!({"status": "ok"}))
+    respond::json(&Health {
+        status: "ok".into(),
+    })
 }
 
 async fn metrics(State(app): State<App>, headers: HeaderMap) -> Response {
@@ -132,18 +137,25 @@ async fn metrics(State(app): State<App>, headers: HeaderMap) -> Response {
 
 async fn requests(State(app): State<App>) -> Response {
     let requests = app.latest_requests.list();
-    respond::json(&json!(LatestRequests { requests }))
+    respond::json(&LatestRequests { requests })
 }
 
 async fn version(State(app): State<App>) -> Response {
-    respond::json(
-        &json!({"version": app.settings.version, "llmsrv_version": env!("CARGO_PKG_VERSION")}),
-    )
+    respond::json(&Version {
+        version: app.settings.version.clone(),
+        llmsrv_version: env!("CARGO_PKG_VERSION").into(),
+    })
 }
 
 /// There is no cloud here. The role tells a page what it may offer.
 async fn status(Extension(Caller(role)): Extension<Caller>) -> Response {
-    respond::json(&json!({"cloud": {"disabled": true, "source": "env"}, "role": role.word()}))
+    respond::json(&Status {
+        cloud: Cloud {
+            disabled: true,
+            source: "env".into(),
+        },
+        role: role.word().into(),
+    })
 }
 
 /// A slash too many is forgiven with a redirect to the path without it.

@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::Response,
 };
-use llmsrv_api::native::{ListedModel, RunningModel};
+use llmsrv_api::native::{ListedModel, Models, Running, RunningModel};
 use llmsrv_engine::PlacedBytes;
 use llmsrv_store::{Error as StoreError, ModelEntry, ModelName};
 use serde_json::{Value, json};
@@ -26,7 +26,6 @@ use crate::{
 
 pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
     let (store, capabilities) = (app.store.clone(), app.capabilities.clone());
-    let sees = app.settings.sees;
     let list = move || {
         let listed = store.list()?;
         let model = |entry: &ModelEntry| ListedModel {
@@ -36,7 +35,7 @@ pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
             size: entry.size,
             digest: entry.digest.hex(),
             details: details(entry),
-            capabilities: capabilities.of(&store, entry, sees),
+            capabilities: capabilities.of(&store, entry),
         };
         let models: Vec<ListedModel> = listed.iter().map(model).collect();
         capabilities.keep_only(&listed);
@@ -45,7 +44,7 @@ pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
     let (listed, models) = blocking(list).await??;
     let elsewhere = elsewhere(&app, &listed).map(|name| model_info::listed_upstream(&name));
     let models: Vec<ListedModel> = models.into_iter().chain(elsewhere).collect();
-    Ok(respond::json(&json!({ "models": models })))
+    Ok(respond::json(&Models { models }))
 }
 
 /// The models in the form of the OpenAI API.
@@ -146,7 +145,8 @@ pub(super) async fn ps(State(app): State<App>) -> Response {
             }
         })
         .collect();
-    respond::json(&json!({ "models": models, "queue": app.manager.n_waiting() }))
+    let queue = app.manager.n_waiting() as u64;
+    respond::json(&Running { models, queue })
 }
 
 pub(super) async fn show(
@@ -162,18 +162,19 @@ pub(super) async fn show(
     if app.upstreams.known(&sent).is_some() {
         return Ok(respond::json(&model_info::upstream(&name)));
     }
-    let (store, sees) = (app.store.clone(), app.settings.sees);
+    let store = app.store.clone();
     let shown = blocking(move || {
         let stored = store.model(&name).map_err(|error| match error {
             StoreError::NotFound { .. } => ApiError::model_not_found(&name.to_string()),
             error => error.into(),
         })?;
-        model_info::show(&stored, verbose, system.as_deref(), sees)
+        model_info::show(&stored, verbose, system.as_deref())
     });
     let mut shown = shown.await??;
     let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes);
     if agent.is_some_and(|agent| agent.starts_with(COPILOT)) {
-        shown["model_info"]["general.basename"] = json!(sent);
+        let info = &mut shown.model_info;
+        info.insert("general.basename".into(), json!(sent));
     }
     Ok(respond::json(&shown))
 }

@@ -2,18 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::{
-    body::Body,
-    extract::State,
-    http::header,
-    response::{IntoResponse as _, Response},
-};
+use axum::{body::Body, extract::State, response::Response};
 use llmsrv_api::{
     keep_alive::KeepAlive,
     lenient::{Fields, Ids},
+    native::{Content, Piece, Tokens},
 };
 use llmsrv_tokenizer::{Special, Tokenizer};
-use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{
@@ -33,18 +28,11 @@ pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Respo
     let content = content.ok_or_else(|| ApiError::bad_request("content is required"))?;
     let body = computing(move || {
         let tokens = tokenizer.encode(&content, special);
-        let pieces = with_pieces.then(|| Pieces(&tokenizer, &tokens));
-        serde_json::to_string(&Tokens {
-            pieces,
-            tokens: &tokens,
-        })
+        let pieces = tokens.iter().map(|token| piece(&tokenizer, *token));
+        let pieces = with_pieces.then(|| pieces.collect());
+        respond::json(&Tokens { tokens, pieces })
     });
-    let body = body.await?.map_err(|error| {
-        tracing::error!(%error, "tokens cannot be written");
-        ApiError::internal("internal error")
-    })?;
-    let kind = "application/json; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
+    body.await
 }
 
 pub(super) async fn detokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
@@ -74,9 +62,8 @@ pub(super) async fn detokenize(State(app): State<App>, body: Body) -> Result<Res
             Some(id) => Err(not_in_vocabulary(&Value::from(*id))),
         }
     });
-    Ok(respond::json(
-        &serde_json::json!({ "content": content.await?? }),
-    ))
+    let content = content.await??;
+    Ok(respond::json(&Content { content }))
 }
 
 fn not_in_vocabulary(token: &Value) -> ApiError {
@@ -99,34 +86,14 @@ async fn tokenizer(app: &App, fields: &mut Fields) -> Result<Arc<Tokenizer>, Api
     app.vocabularies.get(stored, keep_alive, default).await
 }
 
-#[derive(Serialize)]
-struct Tokens<'a> {
-    tokens: &'a [u32],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pieces: Option<Pieces<'a>>,
-}
-
-/// What each token stands for: a text, or its bytes where they are no text.
-struct Pieces<'a>(&'a Tokenizer, &'a [u32]);
-
-impl Serialize for Pieces<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        #[serde(untagged)]
-        enum Piece {
-            Text(String),
-            Bytes(Vec<u8>),
-        }
-        let Pieces(tokenizer, tokens) = self;
-        serializer.collect_seq(tokens.iter().map(|token| {
-            if tokenizer.is_control(*token) {
-                return Piece::Text(tokenizer.decode_with_special(&[*token]));
-            }
-            match String::from_utf8(tokenizer.token_bytes(*token).into_owned()) {
-                Ok(text) => Piece::Text(text),
-                Err(error) => Piece::Bytes(error.into_bytes()),
-            }
-        }))
+/// Returns what a token stands for.
+fn piece(tokenizer: &Tokenizer, token: u32) -> Piece {
+    if tokenizer.is_control(token) {
+        return Piece::Text(tokenizer.decode_with_special(&[token]));
+    }
+    match String::from_utf8(tokenizer.token_bytes(token).into_owned()) {
+        Ok(text) => Piece::Text(text),
+        Err(error) => Piece::Bytes(error.into_bytes()),
     }
 }
 

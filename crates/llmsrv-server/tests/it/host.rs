@@ -1,6 +1,6 @@
 //! A server over a store of tiny models, and short ways to ask it.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use http::{Method, Request, Response};
@@ -9,7 +9,7 @@ use llmsrv_engine::{
     LoadError, LoadOptions, Loader,
     fake::{self, Answer, FakeOptions},
 };
-use llmsrv_gguf::{Metadata, Writer};
+use llmsrv_gguf::{GgufFile, Metadata, ModelFacts, Writer};
 use llmsrv_server::{App, Security, Settings};
 use llmsrv_store::{Layer, LayerKind, Manifest, OpenOptions, Store};
 use serde_json::{Value, json};
@@ -63,7 +63,6 @@ pub(crate) fn settings() -> Settings {
         log_requests: false,
         upstreams: Vec::new(),
         catalogue: None,
-        sees: None,
         registry: llmsrv_registry::Settings::default(),
     }
 }
@@ -85,10 +84,34 @@ pub(crate) fn host_with(
     host_loading(settings, loader)
 }
 
+/// Reads the facts about a model as a loader does that knows all architectures but `blind`.
+fn read_facts(path: &Path) -> Result<ModelFacts, llmsrv_gguf::Error> {
+    let file = GgufFile::open(path)?;
+    let mut facts = ModelFacts::of(file.header());
+    let architecture = &facts.architecture;
+    let metadata = file.metadata();
+    let number = |key: &str| metadata.usize(&format!("{architecture}.{key}"));
+    facts.sees = architecture != "blind" && number("vision.block_count").is_some();
+    let heads = (
+        number("attention.head_count"),
+        number("attention.head_count_kv"),
+    );
+    if let (Some(n_layers), Some(width), (Some(heads), Some(kv_heads))) =
+        (number("block_count"), number("embedding_length"), heads)
+    {
+        facts.kv_heads = vec![(kv_heads, width / heads); n_layers];
+    }
+    Ok(facts)
+}
+
 /// A server whose models are loaded by `loader`.
 pub(crate) fn host_loading(settings: Settings, loader: Loader) -> Host {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), OpenOptions::default()).unwrap();
+    let options = OpenOptions {
+        read_facts,
+        ..OpenOptions::default()
+    };
+    let store = Store::open(folder.path(), options).unwrap();
     for (name, template) in TEMPLATES {
         let mut metadata = Metadata::new();
         metadata.set("general.architecture", "llama");

@@ -22,15 +22,25 @@ use crate::host::{host, host_loading, host_with, settings};
 async fn a_model_is_loaded_once_for_all_who_wait() {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
+    let (go_on, told) = std::sync::mpsc::channel();
+    let told = std::sync::Mutex::new(told);
     let host = host_loading(
         settings(),
         Arc::new(move |_, _| {
             counted.fetch_add(1, Ordering::SeqCst);
-            std::thread::sleep(Duration::from_millis(50));
+            let told = told.lock().unwrap();
+            told.recv_timeout(Duration::from_secs(20)).unwrap();
             Ok(fake::loaded(FakeOptions::default()))
         }),
     );
-    let answers = join_all((0..6).map(|_| host.ask(json!({})))).await;
+    let wait = async {
+        while host.get("/api/ps").await["queue"] != 5 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        go_on.send(()).unwrap();
+    };
+    let asked = join_all((0..6).map(|_| host.ask(json!({}))));
+    let (answers, ()) = tokio::join!(asked, wait);
     assert!(answers.iter().all(|(status, _)| *status == 200));
     assert_eq!(count.load(Ordering::SeqCst), 1);
 }

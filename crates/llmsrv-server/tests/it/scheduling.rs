@@ -8,9 +8,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use http::Method;
 use http_body_util::BodyExt as _;
+use jiff::Timestamp;
 use llmsrv_engine::{
     Loaded, Loader, Model, ModelError, ModelSpec, StepPlan,
     fake::{self, Answer, FakeOptions},
@@ -56,16 +57,24 @@ async fn a_newcomer_does_not_overtake_one_who_waits() {
     });
     load(&host, "plain").await;
     let ask = |n: usize| host.ask(json!({"options": {"num_predict": n}}));
+    let figure = "llmsrv_model_sequences{model=\"plain:latest\",state=\"running\"} 1";
     for _ in 0..10 {
         let order = std::sync::Mutex::new(Vec::new());
         let first = async {
-            ask(5).await;
+            ask(50).await;
             // The turn is free for the one who waits; this one comes at the same moment.
             ask(1).await;
             order.lock().unwrap().push("newcomer");
         };
         let second = async {
-            tokio::time::sleep(Duration::from_millis(4)).await;
+            while !host
+                .text(Method::GET, "/metrics", "")
+                .await
+                .1
+                .contains(figure)
+            {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             ask(1).await;
             order.lock().unwrap().push("waiter");
         };
@@ -80,14 +89,22 @@ async fn those_who_wait_for_a_load_are_counted_and_bounded() {
         max_queue: 2,
         ..settings()
     };
+    let (go_on, told) = std::sync::mpsc::channel();
+    let told = std::sync::Mutex::new(told);
     let host = host_loading(
         narrow,
-        Arc::new(|_, _| {
-            std::thread::sleep(Duration::from_millis(300));
+        Arc::new(move |_, _| {
+            told.lock().unwrap().recv_timeout(TIMEOUT).unwrap();
             Ok(fake::loaded(FakeOptions::default()))
         }),
     );
-    let answers = join_all((0..6).map(|_| host.ask(json!({})))).await;
+    let mut asked: FuturesUnordered<_> = (0..6).map(|_| host.ask(json!({}))).collect();
+    let mut answers = Vec::new();
+    while answers.len() < 3 {
+        answers.push(asked.next().await.unwrap());
+    }
+    go_on.send(()).unwrap();
+    answers.extend(asked.collect::<Vec<_>>().await);
     let n_busy = answers.iter().filter(|(status, _)| *status == 503).count();
     assert_eq!(n_busy, 3, "one brings the model in, two wait: {answers:?}");
     assert!(
@@ -208,8 +225,8 @@ fn weighing(bytes: usize, name: &str) -> Vec<u8> {
     writer.to_bytes().unwrap()
 }
 
-/// Two layers, two heads of 16 for keys and for values, 128 positions of two bytes.
-const KV: usize = 2 * 2 * (16 + 16) * 128 * 2;
+/// Two layers, two heads for keys and for values of 16, which take a tile of 32, 128 positions of two bytes.
+const KV: usize = 2 * 2 * (32 + 32) * 128 * 2;
 
 fn host_within(limit: usize) -> Host {
     let limited = Settings {
@@ -265,10 +282,10 @@ async fn a_model_that_can_never_fit_is_refused_with_the_numbers() {
 #[tokio::test]
 async fn idle_models_make_room_for_a_growing_cache() {
     // Room for one model as loaded and another as its file says; caches of one context are small.
-    let loaded = 100_000 + 128 * 16;
+    let loaded = 100_000 + 64 * 16;
     let limited = Settings {
-        memory_limit: Some((loaded + 100_000 + KV) as u64),
-        context_length: 128,
+        memory_limit: Some((loaded + 100_000 + KV / 2) as u64),
+        context_length: 64,
         ..settings()
     };
     let host = host_with(limited, || FakeOptions {
@@ -359,43 +376,43 @@ async fn keep_alive_is_what_the_last_request_said() {
         ..settings()
     };
     let host = host_with(short, FakeOptions::default);
-    // What requests say one after the other, and whether the model is there after 30 and 250 ms.
-    for (said, soon, later) in [
-        (vec![json!(null)], true, false),
-        (vec![json!("80ms")], true, false),
-        (vec![json!(0.08)], true, false),
-        (vec![json!("0.08")], true, false),
-        (vec![json!(100)], true, true),
-        (vec![json!("100")], true, true),
-        (vec![json!("1d")], true, true),
-        (vec![json!("1h30m")], true, true),
-        (vec![json!(-1)], true, true),
-        (vec![json!("-1")], true, true),
-        (vec![json!("-5m")], true, true),
-        (vec![json!(0)], false, false),
-        (vec![json!("0")], false, false),
-        (vec![json!("0s")], false, false),
+    // What requests say one after the other, and whether the model stays for at least a minute then.
+    for (said, stays) in [
+        (vec![json!(null)], false),
+        (vec![json!("80ms")], false),
+        (vec![json!(0.08)], false),
+        (vec![json!("0.08")], false),
+        (vec![json!(100)], true),
+        (vec![json!("100")], true),
+        (vec![json!("1d")], true),
+        (vec![json!("1h30m")], true),
+        (vec![json!(-1)], true),
+        (vec![json!("-1")], true),
+        (vec![json!("-5m")], true),
+        (vec![json!(0)], false),
+        (vec![json!("0")], false),
+        (vec![json!("0s")], false),
         // A request that says nothing changes nothing.
-        (vec![json!(100), json!(null)], true, true),
-        (vec![json!(-1), json!(null)], true, true),
-        (vec![json!(-1), json!("80ms")], true, false),
-        (vec![json!("80ms"), json!(null), json!(100)], true, true),
+        (vec![json!(100), json!(null)], true),
+        (vec![json!(-1), json!(null)], true),
+        (vec![json!(-1), json!("80ms")], false),
+        (vec![json!("80ms"), json!(null), json!(100)], true),
     ] {
         for keep_alive in &said {
             let (status, _) = host.ask(json!({"keep_alive": keep_alive})).await;
             assert_eq!(status, 200);
         }
-        tokio::time::sleep(Duration::from_millis(30)).await;
-        assert_eq!(!host.loaded().await.is_empty(), soon, "soon after {said:?}");
-        tokio::time::sleep(Duration::from_millis(220)).await;
-        assert_eq!(
-            !host.loaded().await.is_empty(),
-            later,
-            "later after {said:?}"
-        );
-        host.post("/api/generate", json!({"model": "plain", "keep_alive": 0}))
-            .await;
-        until(&host, "it leaves when told", |_, loaded| loaded.is_empty()).await;
+        if stays {
+            let in_a_minute = Timestamp::now() + Duration::from_mins(1);
+            let ps = host.get("/api/ps").await;
+            let expires_at = ps["models"][0]["expires_at"].as_str();
+            let expires_at: Timestamp = expires_at.unwrap().parse().unwrap();
+            assert!(expires_at > in_a_minute, "{said:?}: {expires_at}");
+            let ask = json!({"model": "plain", "keep_alive": 0});
+            host.post("/api/generate", ask).await;
+        }
+        let gone = format!("it leaves after {said:?}");
+        until(&host, &gone, |_, loaded| loaded.is_empty()).await;
     }
 }
 

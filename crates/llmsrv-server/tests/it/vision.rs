@@ -1,16 +1,12 @@
 //! Images over HTTP, with the fake model: what is asked about them and what is refused.
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use llmsrv_engine::{
     Loader,
     fake::{self, Answer, FakeOptions},
 };
-use llmsrv_server::Settings;
 use serde_json::{Value, json};
 
 use crate::host::{Host, host, host_loading, host_with, settings};
@@ -168,23 +164,10 @@ async fn truncation_drops_whole_images() {
     assert_eq!(status, 400, "{answer}");
 }
 
-/// Whether the loader knows the encoder in a file is asked of it, where a file has one.
+/// Whether the loader knows the encoder in a file is a fact about the file.
 #[tokio::test]
 async fn models_with_an_encoder_in_their_file_see() {
-    let knows = |path: &Path| {
-        let file = llmsrv_gguf::GgufFile::open(path).unwrap();
-        let architecture = file.metadata().architecture().unwrap();
-        assert_ne!(
-            architecture, "plain",
-            "files without an encoder are not asked about"
-        );
-        architecture == "seeing"
-    };
-    let settings = Settings {
-        sees: Some(knows),
-        ..settings()
-    };
-    let host = host_with(settings, FakeOptions::default);
+    let host = host_with(settings(), FakeOptions::default);
     let sees = async |architecture: &str, layers: Option<u32>| {
         let mut metadata = llmsrv_gguf::Metadata::new();
         metadata.set("general.architecture", architecture);

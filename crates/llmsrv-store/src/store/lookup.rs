@@ -136,8 +136,8 @@ impl Store {
         if !config.is_incomplete() {
             return;
         }
-        let digest = &weights.digest;
-        if let Some(facts) = self.facts.of(digest, &self.blob_path(digest)) {
+        let path = self.blob_path(&weights.digest);
+        if let Some(facts) = self.facts.of(&path, self.options.read_facts) {
             config.complete(&facts);
         }
     }

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use logkit::{Durability, Entry, MetricsSink, Sink, SinkError, StatsSource, Update};
+use logkit::{Durability, Entry, MetricsSink, Sink, SinkError, StatsSource, Update, Which};
 use parking_lot::Mutex;
 
 /// Makes the sink: at first use, and once more in a forked process.
@@ -331,26 +331,20 @@ impl Drop for Share {
 
 impl Sink for Share {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        self.write_which(entries, Which::All)
+    }
+
+    fn write_which(&mut self, entries: &[Entry], which: Which<'_>) -> Result<(), SinkError> {
+        if which == Which::Held {
+            return self.with(|sink| sink.write_which(entries, which));
+        }
         self.first_id = None;
         // Within the same lock: others write to it too.
         self.first_id = self.with(|sink| {
-            sink.write_batch(entries)?;
+            sink.write_which(entries, which)?;
             Ok(sink.first_id())
         })?;
         Ok(())
-    }
-
-    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
-        self.first_id = None;
-        self.first_id = self.with(|sink| {
-            sink.write_unless_held(entries, holds)?;
-            Ok(sink.first_id())
-        })?;
-        Ok(())
-    }
-
-    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        self.with(|sink| sink.write_held(entries))
     }
 
     fn first_id(&self) -> Option<i64> {

@@ -17,7 +17,7 @@ mod wrappers;
 
 use std::{borrow::Cow, sync::Arc};
 
-use logkit::{Durability, Entry, Sink, SinkError, StatsSource, Update};
+use logkit::{Durability, Entry, Sink, SinkError, Which};
 use pyo3::prelude::*;
 
 use handle::{Handle, Share, Traits};
@@ -151,32 +151,19 @@ impl Root {
 
 impl Sink for Root {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        run_on_writer(self.sink.write_batch(entries), self.is_object)
+        self.write_which(entries, Which::All)
     }
 
-    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
-        let outcome = self.sink.write_unless_held(entries, holds);
-        run_on_writer(outcome, self.is_object)
+    fn write_which(&mut self, entries: &[Entry], which: Which<'_>) -> Result<(), SinkError> {
+        run_on_writer(self.sink.write_which(entries, which), self.is_object)
     }
 
-    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        run_on_writer(self.sink.write_held(entries), self.is_object)
+    fn wrapped(&self) -> Option<&dyn Sink> {
+        Some(&*self.sink)
     }
 
-    fn first_id(&self) -> Option<i64> {
-        self.sink.first_id()
-    }
-
-    fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
-        self.sink.update(id, update)
-    }
-
-    fn can_update(&self) -> bool {
-        self.sink.can_update()
-    }
-
-    fn attach(&mut self, stats: &StatsSource) {
-        self.sink.attach(stats);
+    fn wrapped_mut(&mut self) -> Option<&mut dyn Sink> {
+        Some(&mut *self.sink)
     }
 
     fn poll(&mut self) -> Result<bool, SinkError> {
@@ -187,15 +174,7 @@ impl Sink for Root {
         run_on_writer(self.sink.flush(), self.is_object)
     }
 
-    fn release(&mut self) -> Result<(), SinkError> {
-        self.sink.release()
-    }
-
     fn close(&mut self) -> Result<(), SinkError> {
         run_on_writer(self.sink.close(), self.is_object)
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        self.sink.name()
     }
 }

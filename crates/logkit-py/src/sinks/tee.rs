@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::VecDeque};
 
-use logkit::{Entry, Sink, SinkError, StatsSource, Update};
+use logkit::{Entry, Sink, SinkError, StatsSource, Update, Which};
 
 /// Hands entries to a sink and to its delegate; neither can keep them from the other.
 pub(crate) struct Tee {
@@ -65,19 +65,15 @@ impl Tee {
 
 impl Sink for Tee {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        let outcome = self.both(|sink| sink.write_batch(entries));
-        self.remember(entries.len());
-        outcome
+        self.write_which(entries, Which::All)
     }
 
-    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
-        let outcome = self.both(|sink| sink.write_unless_held(entries, holds));
-        self.remember(entries.len());
+    fn write_which(&mut self, entries: &[Entry], which: Which<'_>) -> Result<(), SinkError> {
+        let outcome = self.both(|sink| sink.write_which(entries, which));
+        if which != Which::Held {
+            self.remember(entries.len());
+        }
         outcome
-    }
-
-    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        self.both(|sink| sink.write_held(entries))
     }
 
     fn first_id(&self) -> Option<i64> {

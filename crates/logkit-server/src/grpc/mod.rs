@@ -10,7 +10,7 @@ use axum::{
 };
 use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
 use http::{HeaderMap, StatusCode, header};
-use http_front::strip_bearer;
+use http_front::{Share, strip_bearer};
 use logkit::{Entry, query::Filter};
 use logkit_proto::{
     codec::ENTRY_BYTES,
@@ -26,7 +26,7 @@ use tonic::{
 };
 
 use crate::{
-    body::{Share, read_message},
+    body::{grow, read_message},
     guard::Guard,
     metrics::Metrics,
     refusal::Refusal,
@@ -349,7 +349,7 @@ async fn chunk(requests: &mut Streaming<LogRequest>) -> Option<Chunk> {
     while let Some(request) = next {
         n_bytes += request.as_ref().map_or(0, LogRequest::encoded_len);
         chunk.push(request);
-        if chunk.len() >= CHUNK || n_bytes >= CHUNK_BYTES || share.grow(n_bytes).is_err() {
+        if chunk.len() >= CHUNK || n_bytes >= CHUNK_BYTES || grow(&mut share, n_bytes).is_err() {
             break;
         }
         next = requests.next().now_or_never().flatten();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Entry, Level, Sink, SinkError, sink::pass_on};
+use crate::{Entry, Level, Sink, SinkError};
 
 /// Holds the last entries in memory; an error hands them on, and then itself.
 pub struct RingBufferSink {
@@ -76,5 +76,20 @@ impl Sink for RingBufferSink {
         self.delegate.write_batch(&out)
     }
 
-    pass_on!(delegate: update attach poll flush release close name);
+    fn wrapped(&self) -> Option<&dyn Sink> {
+        Some(&*self.delegate)
+    }
+
+    fn wrapped_mut(&mut self) -> Option<&mut dyn Sink> {
+        Some(&mut *self.delegate)
+    }
+
+    fn first_id(&self) -> Option<i64> {
+        // What was written last is not what came last.
+        None
+    }
+
+    fn can_update(&self) -> bool {
+        false
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use crate::{Entry, Sink, SinkError, sink::pass_on};
+use crate::{Entry, Sink, SinkError, Which};
 
 /// Compares each call with the last one of the same function and arguments; if the version and the
 /// outcome differ, `extra` gets `version_diff`, `prev_version` and `prev_return`. With a store the
@@ -143,17 +143,24 @@ impl DiffTracker {
 
 impl Sink for DiffTracker {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        let compared = self.compared(entries);
-        self.delegate.write_batch(&compared)
+        self.write_which(entries, Which::All)
     }
 
-    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
-        let compared = self.compared(entries);
-        self.delegate.write_unless_held(&compared, holds)
+    fn write_which(&mut self, entries: &[Entry], which: Which<'_>) -> Result<(), SinkError> {
+        let compared = match which {
+            Which::All | Which::Unless(_) => self.compared(entries),
+            // They were compared before they were held back.
+            Which::Held => Cow::Borrowed(entries),
+        };
+        self.delegate.write_which(&compared, which)
     }
 
-    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        self.delegate.write_held(entries)
+    fn wrapped(&self) -> Option<&dyn Sink> {
+        Some(&*self.delegate)
+    }
+
+    fn wrapped_mut(&mut self) -> Option<&mut dyn Sink> {
+        Some(&mut *self.delegate)
     }
 
     fn release(&mut self) -> Result<(), SinkError> {
@@ -163,8 +170,6 @@ impl Sink for DiffTracker {
         }
         self.delegate.release()
     }
-
-    pass_on!(delegate: first_id update can_update attach poll flush close name);
 }
 
 /// What came of a call.

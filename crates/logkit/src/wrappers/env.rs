@@ -1,6 +1,6 @@
 //! Says where an entry comes from.
 
-use crate::{Entry, Sink, SinkError, Tags, sink::pass_on};
+use crate::{Entry, Sink, SinkError, Tags, Which};
 
 /// Fills the empty tags of entries on their way to another sink. A logger with
 /// [`Builder::tags`](crate::Builder::tags) does the same for all its sinks without copying.
@@ -14,31 +14,26 @@ impl EnvTagger {
     pub fn new(delegate: Box<dyn Sink>, tags: Tags) -> EnvTagger {
         EnvTagger { delegate, tags }
     }
-
-    fn tagged(&self, entries: &[Entry]) -> Vec<Entry> {
-        let mut tagged = entries.to_vec();
-        for entry in &mut tagged {
-            self.tags.fill(entry);
-        }
-        tagged
-    }
 }
 
 impl Sink for EnvTagger {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        let tagged = self.tagged(entries);
-        self.delegate.write_batch(&tagged)
+        self.write_which(entries, Which::All)
     }
 
-    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
-        let tagged = self.tagged(entries);
-        self.delegate.write_unless_held(&tagged, holds)
+    fn write_which(&mut self, entries: &[Entry], which: Which<'_>) -> Result<(), SinkError> {
+        let mut tagged = entries.to_vec();
+        for entry in &mut tagged {
+            self.tags.fill(entry);
+        }
+        self.delegate.write_which(&tagged, which)
     }
 
-    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        let tagged = self.tagged(entries);
-        self.delegate.write_held(&tagged)
+    fn wrapped(&self) -> Option<&dyn Sink> {
+        Some(&*self.delegate)
     }
 
-    pass_on!(delegate: first_id update can_update attach poll flush release close name);
+    fn wrapped_mut(&mut self) -> Option<&mut dyn Sink> {
+        Some(&mut *self.delegate)
+    }
 }

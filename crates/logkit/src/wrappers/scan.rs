@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{Entry, Sink, SinkError, scan_entry_for_injection, sink::pass_on};
+use crate::{Entry, Sink, SinkError, Which, scan_entry_for_injection};
 
 /// Sets `extra.prompt_injection` of entries in whose arguments or message a prompt injection is
 /// found. What a model explains is scanned already.
@@ -31,16 +31,18 @@ pub(crate) fn marked(entries: &[Entry]) -> Cow<'_, [Entry]> {
 
 impl Sink for InjectionScanner {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        self.delegate.write_batch(&marked(entries))
+        self.write_which(entries, Which::All)
     }
 
-    fn write_unless_held(&mut self, entries: &[Entry], holds: &[bool]) -> Result<(), SinkError> {
-        self.delegate.write_unless_held(&marked(entries), holds)
+    fn write_which(&mut self, entries: &[Entry], which: Which<'_>) -> Result<(), SinkError> {
+        self.delegate.write_which(&marked(entries), which)
     }
 
-    fn write_held(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        self.delegate.write_held(&marked(entries))
+    fn wrapped(&self) -> Option<&dyn Sink> {
+        Some(&*self.delegate)
     }
 
-    pass_on!(delegate: first_id update can_update attach poll flush release close name);
+    fn wrapped_mut(&mut self) -> Option<&mut dyn Sink> {
+        Some(&mut *self.delegate)
+    }
 }

@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Duration};
 
 use logkit::{
     CallByHand, DbSink, Durability, DynamicRouter, Entry, Level, Logger, RingBufferSink, Sink as _,
-    Tags, log_call,
+    Tags, Which, log_call,
     query::Reader,
     spec::{Options, open},
 };
@@ -271,10 +271,11 @@ fn routers_and_rings_take_held_entries_when_they_are_complete() {
 
     let memory = Memory::default();
     let mut ring = RingBufferSink::new(Box::new(memory.clone()), 10);
-    ring.write_unless_held(&entries, &[false, true, false])
+    ring.write_which(&entries, Which::Unless(&[false, true, false]))
         .unwrap();
     assert!(names(&memory).is_empty(), "nothing went wrong yet");
-    ring.write_held(std::slice::from_ref(&analysed)).unwrap();
+    ring.write_which(std::slice::from_ref(&analysed), Which::Held)
+        .unwrap();
     assert_eq!(names(&memory), ["context", "later", "held"]);
     assert_eq!(memory.0.lock().unwrap()[2].llm_analysis, "because");
 
@@ -286,11 +287,11 @@ fn routers_and_rings_take_held_entries_when_they_are_complete() {
         .rule(|entry| entry.level.is_error(), to_errors)
         .otherwise(to_rest);
     router
-        .write_unless_held(&entries, &[false, true, false])
+        .write_which(&entries, Which::Unless(&[false, true, false]))
         .unwrap();
     assert_eq!(names(&rest), ["context", "later"]);
     assert!(names(&errors).is_empty());
-    router.write_held(&[analysed]).unwrap();
+    router.write_which(&[analysed], Which::Held).unwrap();
     assert_eq!(names(&errors), ["held"]);
     assert_eq!(errors.0.lock().unwrap()[0].llm_analysis, "because");
 }

@@ -18,7 +18,7 @@ use std::{
 };
 
 use crate::{
-    Entry, Level, Redactor, Sink, SinkError, Text, Update, net::fingerprint, sink::pass_on,
+    Entry, Level, Redactor, Sink, SinkError, Text, Update, Which, net::fingerprint,
     wrappers::scan::marked,
 };
 use client::{Client, LlmError, Question};
@@ -211,7 +211,7 @@ impl LlmSink {
             let _ = catch_unwind(AssertUnwindSafe(|| told(entry, &entry.llm_analysis)));
         }
         if waiter.held {
-            updated.and(self.sink.write_held(&[waiter.entry]))
+            updated.and(self.sink.write_which(&[waiter.entry], Which::Held))
         } else {
             updated
         }
@@ -286,7 +286,7 @@ impl LlmSink {
         if late.is_empty() {
             Ok(())
         } else {
-            self.sink.write_held(&late)
+            self.sink.write_which(&late, Which::Held)
         }
     }
 }
@@ -325,7 +325,7 @@ impl Sink for LlmSink {
             return self.sink.write_batch(&entries);
         }
         let holds: Vec<bool> = keys.iter().map(Option::is_some).collect();
-        let mut outcome = self.sink.write_unless_held(&entries, &holds);
+        let mut outcome = self.sink.write_which(&entries, Which::Unless(&holds));
         let first_id = self.sink.first_id();
         for (at, key) in keys.iter().enumerate() {
             let Some(key) = *key else { continue };
@@ -386,7 +386,13 @@ impl Sink for LlmSink {
         Cow::Borrowed("llm")
     }
 
-    pass_on!(sink: first_id update can_update attach release);
+    fn wrapped(&self) -> Option<&dyn Sink> {
+        Some(&*self.sink)
+    }
+
+    fn wrapped_mut(&mut self) -> Option<&mut dyn Sink> {
+        Some(&mut *self.sink)
+    }
 }
 
 impl fmt::Debug for LlmSink {
