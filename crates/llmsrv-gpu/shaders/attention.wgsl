@@ -1,8 +1,11 @@
 // Rotation, the paged KV cache, and attention over it.
 //
 // `step` has four words for each row of the step: its position, the end of what it sees, where the block ids of its
-// sequence begin, and the slot that its own key goes to; then the block ids. Keys and values are pairs of f16,
-// [slot][heads of keys][pairs]. `angles` has cosines and then sines, [rows][pairs] each.
+// sequence begin, and the slot that its own key goes to; then the block ids. Where `block` is 0 nothing is stored: keys
+// and values are rows of the step, and the third word is the first row of the sequence. `angles` has cosines and then
+// sines, [rows][pairs] each.
+//
+// tests/it/spirv.rs compiles `attend_KEPT` once for each way of keeping keys and values, with its name for KEPT.
 
 struct Params {
     n_rows: u32, n_heads: u32, n_kv_heads: u32, head_dim: u32,
@@ -27,6 +30,10 @@ const INTERLEAVED = 1u;
 const ROTATED = 2u;
 const SINKS = 4u;
 const CAUSAL = 8u;
+// The window is as wide behind the query as before it.
+const BOTH_SIDES = 16u;
+// What `sinks` binds is how much the scores of each head fall for each position of distance.
+const SLOPES = 32u;
 
 @compute @workgroup_size(64)
 fn rotate(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
@@ -69,7 +76,7 @@ fn rotated(row: u32, start: u32, i: u32) -> f32 {
 }
 
 @compute @workgroup_size(64)
-fn store(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+fn store_f16(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
     let i = flat(g, groups) * 64u + l;
     let width = p.n_kv_heads * p.head_dim / 2u;
     let row = i / width;
@@ -83,6 +90,20 @@ fn store(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: v
     out_values[at] = pack2x16float(vec2<f32>(new_values[start + element], new_values[start + element + 1u]));
 }
 
+// How keys and values are kept: the words of a position, and pair `i` of those that begin at word `base`.
+// Pairs of f16: [heads][pairs].
+fn f16_words() -> u32 { return p.n_kv_heads * p.head_dim / 2u; }
+fn f16_key(base: u32, i: u32) -> vec2<f32> { return unpack2x16float(keys[base + i]); }
+fn f16_value(base: u32, i: u32) -> vec2<f32> { return unpack2x16float(values[base + i]); }
+// As they were computed: [heads][elements].
+fn f32_words() -> u32 { return p.n_kv_heads * p.head_dim; }
+fn f32_key(base: u32, i: u32) -> vec2<f32> {
+    return vec2<f32>(bitcast<f32>(keys[base + 2u * i]), bitcast<f32>(keys[base + 2u * i + 1u]));
+}
+fn f32_value(base: u32, i: u32) -> vec2<f32> {
+    return vec2<f32>(bitcast<f32>(values[base + 2u * i]), bitcast<f32>(values[base + 2u * i + 1u]));
+}
+
 const LANES = 64u;
 const NOTHING = -3.4e38;
 var<workgroup> own: array<vec2<f32>, 256>;
@@ -94,7 +115,7 @@ var<workgroup> slots: array<u32, LANES>;
 // One query head of one row. Positions are taken in segments of 64 that begin at multiples of 64, ascending, so the
 // order of all sums depends on the row's own position alone.
 @compute @workgroup_size(64)
-fn attend(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+fn attend_KEPT(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let head = g.x;
     let row = g.y;
     let position = step[row * 4u];
@@ -102,7 +123,7 @@ fn attend(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) 
     if (p.flags & CAUSAL) != 0u { end = min(end, position + 1u); }
     let table = step[row * 4u + 2u];
     let pairs = p.head_dim / 2u;
-    let width = p.n_kv_heads * pairs;
+    let words = KEPT_words();
     let kv_head = head / (p.n_heads / p.n_kv_heads) * pairs;
     let base = (row * p.n_heads + head) * p.head_dim;
     for (var i = lane; i < pairs; i += LANES) {
@@ -117,18 +138,22 @@ fn attend(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) 
     }
     var first = 0u;
     if p.window != 0u && position + 1u > p.window { first = position + 1u - p.window; }
+    if (p.flags & BOTH_SIDES) != 0u { end = min(end, position + p.window); }
     for (var segment = first / LANES * LANES; segment < end; segment += LANES) {
         workgroupBarrier();
         let at = segment + lane;
         var score = NOTHING;
         var slot = 0u;
         if at < end && at >= first {
-            slot = (step[table + at / p.block] * p.block + at % p.block) * width + kv_head;
+            slot = table + at;
+            if p.block != 0u { slot = step[table + at / p.block] * p.block + at % p.block; }
+            slot = slot * words;
             var products = vec2<f32>();
             for (var i = 0u; i < pairs; i++) {
-                products = fma(own[i], unpack2x16float(keys[slot + i]), products);
+                products = fma(own[i], KEPT_key(slot, kv_head + i), products);
             }
             score = (products.x + products.y) * p.scale;
+            if (p.flags & SLOPES) != 0u { score = score - sinks[head] * f32(max(at, position) - min(at, position)); }
             if p.softcap != 0.0 {
                 score = p.softcap * (1.0 - 2.0 / (exponential(2.0 * (score / p.softcap)) + 1.0));
             }
@@ -149,7 +174,7 @@ fn attend(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) 
             var here = sum[i] * fade;
             for (var j = 0u; j < LANES; j++) {
                 let share = shares[j];
-                if share > 0.0 { here = fma(vec2<f32>(share), unpack2x16float(values[slots[j] + i]), here); }
+                if share > 0.0 { here = fma(vec2<f32>(share), KEPT_value(slots[j], kv_head + i), here); }
             }
             sum[i] = here;
         }

@@ -15,6 +15,7 @@ const GELU = 1u;
 const CLAMPED_SWIGLU = 2u;
 const RELU_SQUARED = 3u;
 const SIGMOID = 4u;
+const TANH = 5u;
 
 // The GELU is the tanh approximation: x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 x^3)).
 fn activated(kind: u32, x: f32) -> f32 {
@@ -26,6 +27,7 @@ fn activated(kind: u32, x: f32) -> f32 {
             return bounded / (1.0 + exponential(-1.702 * bounded));
         }
         case RELU_SQUARED: { return max(x, 0.0) * max(x, 0.0); }
+        case TANH: { return 1.0 - 2.0 / (exponential(2.0 * x) + 1.0); }
         default: { return 1.0 / (1.0 + exponential(-x)); }
     }
 }

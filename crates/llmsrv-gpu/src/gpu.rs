@@ -481,8 +481,6 @@ const OUTPUTS: usize = 4;
 const LANES: usize = 64;
 /// Workgroups in a dimension; every device takes as many.
 const MOST_GROUPS: usize = 32_768;
-/// As `SIGMOID` in `elements.wgsl`.
-const SIGMOID: u32 = 4;
 /// Smallest piece of memory for activations.
 const SMALLEST: usize = 4096;
 /// Weights that were not expected share pieces of memory of this size, unless one is larger.

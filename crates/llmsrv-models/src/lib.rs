@@ -48,11 +48,11 @@ use crate::{
         Ops, candle,
         candle::CandleOps,
         cpu::CpuOps,
-        gpu::{GpuOps, ON_THE_CPU},
+        gpu::GpuOps,
         split::SplitOps,
     },
     parts::At,
-    placement::{Measured, share_out},
+    placement::{Config, Measured, share_out},
     source::{Source, invalid},
     weights::Weights,
 };
@@ -133,7 +133,13 @@ fn load_file(
         let tokenizer = tokenizer()?;
         let model: Box<dyn Model> = match device(options)? {
             Device::Gpu => {
-                return Err(no_encoders(architecture));
+                let ops = split(
+                    (&source, &adapters),
+                    (Config::Encoder(&config), tokenizer.vocab_size()),
+                    options,
+                    (TensorType::F16, ActivationPrecision::Int16),
+                )?;
+                Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)
             }
             Device::Cpu => {
                 // Vectors are compared with those of other engines and days.
@@ -172,9 +178,6 @@ fn load_file(
             build(&source, &adapters, arch, n_vocab, ops)?
         }
         Device::Gpu => {
-            if arch.bidirectional {
-                return Err(no_encoders(architecture));
-            }
             if !matches!(options.kv_cache_type.as_str(), "auto" | "f16") {
                 warn!(
                     asked = options.kv_cache_type,
@@ -183,7 +186,7 @@ fn load_file(
             }
             let ops = split(
                 (&source, &adapters),
-                (&arch, n_vocab),
+                (Config::Decoder(&arch), n_vocab),
                 options,
                 (kv_type, activation_precision),
             )?;
@@ -239,20 +242,21 @@ pub fn plan(
     let metadata = file.metadata();
     let (architecture, source) = source(&file)?;
     let adapters = adapters(options, architecture)?;
-    if encoder::read(architecture, &source)?.is_some() {
-        return Err(no_encoders(architecture));
+    let tokenizer = || Tokenizer::from_metadata(metadata).map_err(no_tokenizer);
+    let measure = |(config, n_vocab): (Config<'_>, usize), kv_type| {
+        let files = (&source, &adapters[..]);
+        let n_tokens = n_tokens(config.context_length());
+        let measured = Measured::new(files, (config, n_vocab), kv_type, USUAL_BINDING, n_tokens)?;
+        share_out(&measured, &options.offload, free_bytes, n_tokens)
+    };
+    if let Some(config) = encoder::read(architecture, &source)? {
+        let n_vocab = tokenizer()?.vocab_size();
+        return measure((Config::Encoder(&config), n_vocab), TensorType::F16);
     }
     let arch = families::read(architecture, &source)?;
-    if arch.bidirectional {
-        return Err(no_encoders(architecture));
-    }
-    let tokenizer = Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?;
-    let n_vocab = n_logits(&tokenizer, &arch);
+    let n_vocab = n_logits(&tokenizer()?, &arch);
     let (_, kv_type) = arithmetic(options, &source, &arch)?;
-    let files = (&source, &adapters[..]);
-    let measured = Measured::new(files, (&arch, n_vocab), kv_type, USUAL_BINDING)?;
-    let n_tokens = n_tokens(arch.context_length);
-    share_out(&measured, &options.offload, free_bytes, n_tokens)
+    measure((Config::Decoder(&arch), n_vocab), kv_type)
 }
 
 /// What of a model is not computed on its device.
@@ -406,15 +410,16 @@ fn arithmetic(
 /// Opens the GPUs and shares the layers of a model out to them and to the CPU.
 fn split(
     (source, adapters): (&Source, &[Adapter]),
-    (arch, n_vocab): (&ArchConfig, usize),
+    (config, n_vocab): (Config<'_>, usize),
     options: &LoadOptions,
     (kv_type, precision): (TensorType, ActivationPrecision),
 ) -> Result<SplitOps, LoadError> {
     let gpus = ops::gpu::open(&options.gpu)?;
     let free: Vec<u64> = gpus.iter().map(Gpu::free_bytes).collect();
     let max_binding = gpus.iter().map(Gpu::max_binding).min().unwrap_or(u64::MAX);
-    let measured = Measured::new((source, adapters), (arch, n_vocab), kv_type, max_binding)?;
-    let n_tokens = arch.context_length.min(USUAL_CONTEXT);
+    let n_tokens = config.context_length().min(USUAL_CONTEXT);
+    let (files, model) = ((source, adapters), (config, n_vocab));
+    let measured = Measured::new(files, model, kv_type, max_binding, n_tokens)?;
     let plan = share_out(&measured, &options.offload, &free, n_tokens)?;
     for (gpu, free) in plan.weights.gpus().iter().zip(&free) {
         if gpu > free {
@@ -436,8 +441,13 @@ fn split(
     } else {
         1
     };
-    let cpu = CpuOps::new(arch, &shapes(At::Host), kv_type, n_threads, precision)
-        .map_err(|error| LoadError::Unsupported(error.to_string()))?;
+    let cpu = match config {
+        Config::Decoder(arch) => {
+            CpuOps::new(arch, &shapes(At::Host), kv_type, n_threads, precision)
+        }
+        Config::Encoder(_) => CpuOps::without_cache(n_threads, precision),
+    };
+    let cpu = cpu.map_err(|error| LoadError::Unsupported(error.to_string()))?;
     // What computes nothing is closed again.
     let gpus = gpus.into_iter().enumerate().map(|(idx, gpu)| {
         let is_used = plan.split.get(idx).is_some_and(|n| *n > 0);
@@ -474,12 +484,6 @@ fn embedding<O: Ops>(
         pooling: arch.pooling.unwrap_or(usual),
         bidirectional,
     })
-}
-
-fn no_encoders(architecture: &str) -> LoadError {
-    LoadError::Gpu(format!(
-        "encoders, such as {architecture}, are computed on the CPU alone; {ON_THE_CPU}"
-    ))
 }
 
 /// What computes.

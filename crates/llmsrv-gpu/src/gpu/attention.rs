@@ -31,6 +31,8 @@ pub struct Step {
     memory: Scratch,
     /// The most positions that a row sees.
     deepest: usize,
+    /// Positions of a block of the cache; 0: rows see the keys of each other.
+    block: usize,
 }
 
 /// A row of a step, for [`Gpu::step`].
@@ -269,6 +271,27 @@ impl Gpu {
             n_rows: rows.len(),
             memory,
             deepest,
+            block: cache.block,
+        })
+    }
+
+    /// As [`Gpu::step`], of whole sequences, of each so many rows, that see all of themselves and of which nothing is
+    /// stored.
+    pub fn whole_step(&mut self, lengths: &[usize]) -> Result<Step, Error> {
+        let mut words: Vec<u32> = Vec::with_capacity(lengths.iter().sum::<usize>() * 4);
+        let mut first = 0;
+        for len in lengths.iter().map(|len| *len as u32) {
+            words.extend((0..len).flat_map(|position| [position, len, first, 0]));
+            first += len;
+        }
+        let memory = self.scratch(words.len().max(1) * 4)?;
+        self.recorder
+            .upload(bytemuck::cast_slice(&words), memory.region)?;
+        Ok(Step {
+            n_rows: first as usize,
+            memory,
+            deepest: lengths.iter().max().copied().unwrap_or(0),
+            block: 0,
         })
     }
 
@@ -315,7 +338,7 @@ impl Gpu {
         let n = step.n_rows * width / 2;
         let [across, down] = groups(n.div_ceil(LANES));
         self.recorder
-            .dispatch("store", &bindings, &params, [across, down, 1], n as u64)
+            .dispatch("store_f16", &bindings, &params, [across, down, 1], n as u64)
     }
 
     /// Attends from every query to the stored positions of its sequence before its end. The score in `sinks` of each head
@@ -330,10 +353,58 @@ impl Gpu {
         shape: &Attention,
     ) -> Result<Tensor, Error> {
         let [keys, values] = cache.memory(layer, shape)?;
+        if step.block != cache.block || sinks.is_some_and(|sinks| sinks.len != shape.n_heads) {
+            return Err(mismatch("a step"));
+        }
+        let how = How {
+            kernel: "attend_f16",
+            of_heads: sinks.map(|sinks| sinks.region),
+            flags: u32::from(sinks.is_some()) * 4 + u32::from(shape.causal) * 8,
+        };
+        self.attend_to(query, [keys, values], step, shape, &how)
+    }
+
+    /// Attends from every row of whole sequences to the keys and values of all rows of its own; nothing is stored. A
+    /// window is as wide behind a query as before it. With `slopes` the scores of each head fall by so much for each
+    /// position of distance.
+    pub fn attend_whole(
+        &mut self,
+        query: &Tensor,
+        (key, value): (&Tensor, &Tensor),
+        slopes: Option<&[f32]>,
+        step: &Step,
+        shape: &Attention,
+    ) -> Result<Tensor, Error> {
+        key.same_shape(value)?;
+        let width = shape.n_kv_heads * shape.head_dim;
+        if step.block != 0 || key.width != width || key.n_rows != step.n_rows || !shape.is_head() {
+            return Err(mismatch("keys"));
+        }
+        if slopes.is_some_and(|slopes| slopes.len() != shape.n_heads) {
+            return Err(mismatch("slopes"));
+        }
+        let slopes = slopes.map(|slopes| self.rows(slopes, slopes.len()));
+        let slopes = slopes.transpose()?;
+        let kept = [key, value].map(|x| x.memory.region);
+        let how = How {
+            kernel: "attend_f32",
+            of_heads: slopes.as_ref().map(|slopes| slopes.memory.region),
+            flags: u32::from(slopes.is_some()) * 32 + u32::from(shape.window.is_some()) * 16,
+        };
+        self.attend_to(query, kept, step, shape, &how)
+    }
+
+    fn attend_to(
+        &mut self,
+        query: &Tensor,
+        [keys, values]: [Region; 2],
+        step: &Step,
+        shape: &Attention,
+        how: &How,
+    ) -> Result<Tensor, Error> {
         let fits = query.width == shape.n_heads * shape.head_dim
             && query.n_rows == step.n_rows
-            && shape.n_heads.is_multiple_of(shape.n_kv_heads)
-            && sinks.is_none_or(|sinks| sinks.len == shape.n_heads);
+            && shape.n_heads.is_multiple_of(shape.n_kv_heads);
         if !fits || shape.n_heads > MOST_GROUPS || step.n_rows > MOST_GROUPS {
             return Err(mismatch("queries"));
         }
@@ -344,17 +415,17 @@ impl Gpu {
             shape.n_kv_heads as u32,
             shape.head_dim as u32,
             0,
-            u32::from(sinks.is_some()) * 4 + u32::from(shape.causal) * 8,
+            how.flags,
             shape
                 .window
                 .map_or(0, |window| u32::try_from(window).unwrap_or(0)),
-            cache.block as u32,
+            step.block as u32,
             shape.scale.to_bits(),
             shape.softcap.unwrap_or(0.0).to_bits(),
         ];
         let bindings = [
             out.write(),
-            sinks.map_or(query.read(), |sinks| Access::Read(sinks.region)),
+            how.of_heads.map_or(query.read(), Access::Read),
             query.read(),
             step.read(),
             Access::Read(keys),
@@ -364,8 +435,23 @@ impl Gpu {
         let work = 2 * query.n_elements() as u64 * depth;
         let groups = [shape.n_heads as u32, step.n_rows as u32, 1];
         self.recorder
-            .dispatch("attend", &bindings, &params, groups, work)?;
+            .dispatch(how.kernel, &bindings, &params, groups, work)?;
         Ok(out)
+    }
+}
+
+/// What differs between kinds of attention.
+struct How {
+    kernel: &'static str,
+    /// Sinks, or slopes.
+    of_heads: Option<Region>,
+    /// As in `attention.wgsl`.
+    flags: u32,
+}
+
+impl Attention {
+    fn is_head(&self) -> bool {
+        self.head_dim.is_multiple_of(2) && (2..=LARGEST_HEAD).contains(&self.head_dim)
     }
 }
 
@@ -394,10 +480,8 @@ impl Cache {
 
     fn memory(&self, layer: usize, shape: &Attention) -> Result<[Region; 2], Error> {
         let width = shape.n_kv_heads * shape.head_dim;
-        let is_head =
-            shape.head_dim.is_multiple_of(2) && (2..=LARGEST_HEAD).contains(&shape.head_dim);
         match self.layers.get(layer) {
-            Some((found, Some(memory))) if *found == width && is_head => Ok(*memory),
+            Some((found, Some(memory))) if *found == width && shape.is_head() => Ok(*memory),
             _ => Err(mismatch("a layer")),
         }
     }

@@ -1,7 +1,7 @@
 //! Operations on rows: products, norms, and functions of single elements.
 
 use super::{
-    Gpu, LANES, Matrix, OUTPUTS, ROWS, SIGMOID, Scratch, Tensor, Vector, groups, mismatch,
+    Gpu, LANES, Matrix, OUTPUTS, ROWS, Scratch, Tensor, Vector, groups, mismatch,
 };
 use crate::{Error, recorder::Access};
 
@@ -16,6 +16,10 @@ pub enum Function {
     ClampedSwiglu,
     /// The square of `x`, or 0 where that is negative.
     ReluSquared,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// The hyperbolic tangent.
+    Tanh,
 }
 
 impl Gpu {
@@ -178,7 +182,7 @@ impl Gpu {
 
     /// Multiplies each row with the sigmoid of the one element in the same row of `gate`.
     pub fn sigmoid_gate(&mut self, x: &mut Tensor, gate: &Tensor) -> Result<(), Error> {
-        self.rows_times(x, gate, SIGMOID)
+        self.rows_times(x, gate, Function::Sigmoid as u32)
     }
 
     fn rows_times(&mut self, x: &mut Tensor, factors: &Tensor, kind: u32) -> Result<(), Error> {

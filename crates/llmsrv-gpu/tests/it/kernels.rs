@@ -6,7 +6,7 @@ use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{Attention, Choice, Error, Function, Gpu, Kind, Pairs, StepRow, Tensor};
 use proptest::{prelude::*, test_runner::Config};
 
-use crate::twin::{self, Layout};
+use crate::twin::{self, Layout, OfHead};
 
 /// The device of all tests: pipelines are made once.
 fn gpu() -> MutexGuard<'static, Gpu> {
@@ -220,7 +220,7 @@ proptest! {
         let y: Vec<f32> = numbers(seed ^ 1, n).iter().map(|x| x * 12.0).collect();
         let gpu = &mut *gpu();
         let other = gpu.rows(&y, width).unwrap();
-        let functions = [Function::Silu, Function::Gelu, Function::ClampedSwiglu, Function::ReluSquared];
+        let functions = [Function::Silu, Function::Gelu, Function::ClampedSwiglu, Function::ReluSquared, Function::Sigmoid, Function::Tanh];
         for function in functions {
             let mut gate = gpu.rows(&x, width).unwrap();
             gpu.gated(&mut gate, &other, function).unwrap();
@@ -343,8 +343,8 @@ proptest! {
             };
             for (row, place) in rows.iter().enumerate() {
                 let (all_keys, all_values) = &mut all[place.sequence];
-                all_keys.push(turned(&keys, row, width));
-                all_values.push(values[row * width..][..width].to_vec());
+                all_keys.push(twin::f16_of(&turned(&keys, row, width)));
+                all_values.push(twin::f16_of(&values[row * width..][..width]));
             }
             if idx < last {
                 continue;
@@ -367,7 +367,7 @@ proptest! {
                         all.iter().map(|row| row[head / group * shape.head_dim..][..shape.head_dim].to_vec()).collect()
                     };
                     let (keys, values) = &all[place.sequence];
-                    let sink = with_sinks.then_some(sinks[head]);
+                    let sink = if with_sinks { OfHead::Sink(sinks[head]) } else { OfHead::Nothing };
                     let at = (place.position as usize, place.end as usize);
                     expected.extend(twin::attend(query, &of_head(keys), &of_head(values), sink, at, &shape));
                 }
@@ -375,6 +375,68 @@ proptest! {
             let found = read(gpu, &out, n * query_width);
             check(gpu, &found, &expected)?;
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(80))]
+
+    #[test]
+    fn attention_of_whole_sequences(
+        (n_kv_heads, group, half_dim) in (1_usize..4, 1_usize..4, 1_usize..40),
+        lengths in prop::collection::vec(1_usize..150, 1..4),
+        window in prop::option::of(1_usize..100),
+        (capped, with_slopes) in any::<(bool, bool)>(),
+        seed in any::<u64>(),
+    ) {
+        let shape = Attention {
+            n_heads: n_kv_heads * group,
+            n_kv_heads,
+            head_dim: 2 * half_dim,
+            scale: 0.7,
+            softcap: capped.then_some(3.0),
+            window,
+            causal: false,
+        };
+        let (width, query_width) = (n_kv_heads * shape.head_dim, shape.n_heads * shape.head_dim);
+        let n: usize = lengths.iter().sum();
+        let queries = numbers(seed, n * query_width);
+        let (keys, values) = (numbers(seed ^ 1, n * width), numbers(seed ^ 2, n * width));
+        let slopes = numbers(seed ^ 3, shape.n_heads);
+        let of_heads = with_slopes.then_some(&slopes[..]);
+        let gpu = &mut *gpu();
+        let compute = |gpu: &mut Gpu, rows: std::ops::Range<usize>, lengths: &[usize]| {
+            let step = gpu.whole_step(lengths).unwrap();
+            let of = |x: &[f32], width: usize| x[rows.start * width..rows.end * width].to_vec();
+            let query = gpu.rows(&of(&queries, query_width), query_width).unwrap();
+            let key = gpu.rows(&of(&keys, width), width).unwrap();
+            let value = gpu.rows(&of(&values, width), width).unwrap();
+            let out = gpu.attend_whole(&query, (&key, &value), of_heads, &step, &shape).unwrap();
+            read(gpu, &out, rows.len() * query_width)
+        };
+        let found = compute(gpu, 0..n, &lengths);
+        let mut expected = Vec::new();
+        let mut first = 0;
+        for len in &lengths {
+            for position in 0..*len {
+                for head in 0..shape.n_heads {
+                    let of_head = |all: &[f32]| -> Vec<Vec<f32>> {
+                        let rows = all[first * width..(first + len) * width].chunks(width);
+                        rows.map(|row| row[head / group * shape.head_dim..][..shape.head_dim].to_vec()).collect()
+                    };
+                    let query = &queries[(first + position) * query_width + head * shape.head_dim..][..shape.head_dim];
+                    let both = OfHead::BothSides(if with_slopes { slopes[head] } else { 0.0 });
+                    expected.extend(twin::attend(query, &of_head(&keys), &of_head(&values), both, (position, *len), &shape));
+                }
+            }
+            first += len;
+        }
+        check(gpu, &found, &expected)?;
+        // A sequence alone has the same bits.
+        let rows = n - lengths[lengths.len() - 1]..n;
+        let alone = compute(gpu, rows.clone(), &lengths[lengths.len() - 1..]);
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        prop_assert_eq!(bits(&alone), bits(&found[rows.start * query_width..]));
     }
 }
 

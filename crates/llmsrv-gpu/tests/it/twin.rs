@@ -46,6 +46,8 @@ pub(crate) fn activated(function: Function, x: f32) -> f32 {
             bounded / (1.0 + exponential(-1.702 * bounded))
         }
         Function::ReluSquared => x.max(0.0) * x.max(0.0),
+        Function::Sigmoid => 1.0 / (1.0 + exponential(-x)),
+        Function::Tanh => 1.0 - 2.0 / (exponential(2.0 * x) + 1.0),
     }
 }
 
@@ -126,21 +128,45 @@ pub(crate) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], interleaved: bo
     }
 }
 
-/// One query head. `keys` and `values` are those of its key head at all positions of its sequence.
+/// What is left of keys or values that are kept in f16.
+pub(crate) fn f16_of(row: &[f32]) -> Vec<f32> {
+    row.iter().map(|x| f16::from_f32(*x).to_f32()).collect()
+}
+
+/// What a head has beside its queries and keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OfHead {
+    Nothing,
+    /// A score without a value.
+    Sink(f32),
+    /// The window is on both sides, and scores fall by so much for each position of distance.
+    BothSides(f32),
+}
+
+/// One query head. `keys` and `values` are those of its key head at all positions of its sequence, as they are kept.
 pub(crate) fn attend(
     query: &[f32],
     keys: &[Vec<f32>],
     values: &[Vec<f32>],
-    sink: Option<f32>,
+    of_head: OfHead,
     (position, end): (usize, usize),
     shape: &Attention,
 ) -> Vec<f32> {
-    let rounded = |x: f32| f16::from_f32(x).to_f32();
-    let end = if shape.causal {
+    let mut end = if shape.causal {
         end.min(position + 1)
     } else {
         end
     };
+    let mut slope = 0.0;
+    let mut sink = None;
+    match of_head {
+        OfHead::Nothing => {}
+        OfHead::Sink(score) => sink = Some(score),
+        OfHead::BothSides(falls) => {
+            slope = falls;
+            end = end.min(position.saturating_add(shape.window.unwrap_or(usize::MAX)));
+        }
+    }
     let (mut most, mut total) = sink.map_or((-3.4e38, 0.0), |sink| (sink, 1.0));
     let mut sum = vec![0.0; query.len()];
     let first = shape
@@ -152,9 +178,10 @@ pub(crate) fn attend(
         for (at, score) in (segment..).zip(&mut scores).filter(|(at, _)| seen(*at)) {
             let mut products = [0.0; 2];
             for (i, query) in query.iter().enumerate() {
-                products[i % 2] = fma(*query, rounded(keys[at][i]), products[i % 2]);
+                products[i % 2] = fma(*query, keys[at][i], products[i % 2]);
             }
             *score = (products[0] + products[1]) * shape.scale;
+            *score -= slope * position.abs_diff(at) as f32;
             if let Some(cap) = shape.softcap {
                 *score = cap * (1.0 - 2.0 / (exponential(2.0 * (*score / cap)) + 1.0));
             }
@@ -180,7 +207,7 @@ pub(crate) fn attend(
         for (i, sum) in sum.iter_mut().enumerate() {
             let mut here = *sum * fade;
             for (at, share) in (segment..).zip(&shares).filter(|(_, share)| **share > 0.0) {
-                here = fma(*share, rounded(values[at][i]), here);
+                here = fma(*share, values[at][i], here);
             }
             *sum = here;
         }

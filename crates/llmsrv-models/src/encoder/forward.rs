@@ -12,6 +12,7 @@ use crate::{
     arch::{Activation, ExpertsConfig},
     linear::linear,
     ops::{BidirectionalAttention, Input, Ops},
+    parts::Part,
     rope::Places,
     routing::Choices,
 };
@@ -26,6 +27,7 @@ pub(crate) fn forward<O: Ops>(
     types: &[u32],
     out: &mut [f32],
 ) -> Result<(), ModelError> {
+    ops.begin_step(plan)?;
     let eps = config.norm_eps;
     let angles = match &config.positions {
         Positions::Rotation(rope) => Some(ops.angles(rope, Places::of(plan))?),
@@ -63,6 +65,9 @@ pub(crate) fn forward<O: Ops>(
     x = norm(ops, &x, &weights.norm, eps)?;
 
     for (idx, layer) in weights.layers.iter().enumerate() {
+        if let Some(there) = ops.copy_to(Part::Layer(idx), &x)? {
+            x = there;
+        }
         // Attention.
         let mut query = linear(ops, &x, &layer.query)?;
         let mut key = linear(ops, &x, &layer.key)?;

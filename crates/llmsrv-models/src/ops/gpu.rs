@@ -235,6 +235,12 @@ impl Ops for GpuOps {
     }
 
     fn begin_step(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+        // Nothing is stored of inputs that are computed whole.
+        if plan.spans.iter().all(|span| span.blocks.is_empty()) {
+            let lengths: Vec<usize> = plan.spans.iter().map(|span| span.rows.len()).collect();
+            self.step = Some(self.gpu.whole_step(&lengths).map_err(failed)?);
+            return Ok(());
+        }
         let tables = plan
             .spans
             .iter()
@@ -433,15 +439,26 @@ impl Ops for GpuOps {
 
     fn attend_bidirectional(
         &mut self,
-        _query: &Tensor,
-        _key: &Tensor,
-        _value: &Tensor,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
         _spans: &[(Range<usize>, Range<usize>)],
-        _attention: &BidirectionalAttention<'_>,
+        attention: &BidirectionalAttention<'_>,
     ) -> Result<Tensor, ModelError> {
-        Err(ModelError::Compute(
-            "encoders are not computed on a GPU".into(),
-        ))
+        let shape = gpu::Attention {
+            n_heads: attention.n_heads,
+            n_kv_heads: attention.n_kv_heads,
+            head_dim: attention.head_dim,
+            scale: attention.scale,
+            softcap: None,
+            window: attention.reach.map(|reach| reach.min(FARTHEST) + 1),
+            causal: false,
+        };
+        // The spans of texts are those of the step.
+        let step = no_step(self.step.as_ref())?;
+        self.gpu
+            .attend_whole(query, (key, value), attention.slopes, step, &shape)
+            .map_err(failed)
     }
 
     fn activate(&mut self, mut x: Tensor, activation: Activation) -> Result<Tensor, ModelError> {
@@ -466,10 +483,11 @@ impl Ops for GpuOps {
         ))
     }
 
-    fn tanh(&mut self, _x: Tensor) -> Result<Tensor, ModelError> {
-        Err(ModelError::Compute(
-            "encoders are not computed on a GPU".into(),
-        ))
+    fn tanh(&mut self, mut x: Tensor) -> Result<Tensor, ModelError> {
+        self.gpu
+            .activate(&mut x, Function::Tanh)
+            .map_err(failed)?;
+        Ok(x)
     }
 
     fn gated(
@@ -621,6 +639,9 @@ fn no_gpu(error: gpu::Error) -> LoadError {
     };
     LoadError::Gpu(format!("{error}; {cure}, or {ON_THE_CPU}"))
 }
+
+/// Positions to a side that a query sees at most, where it does not see all.
+const FARTHEST: usize = 1 << 30;
 
 /// What always helps.
 pub(crate) const ON_THE_CPU: &str = "set LLMSRV_GPU=0 to compute on the CPU";

@@ -696,9 +696,18 @@ impl Ops for SplitOps {
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
     ) -> Result<Tensor, ModelError> {
-        let (key, value) = (self.on_host(key)?, self.on_host(value)?);
-        self.host_only(query, |cpu, query| {
-            cpu.attend_bidirectional(query, &key, &value, spans, attention)
+        Ok(match query {
+            Placed::Host(query) => {
+                let (key, value) = (self.on_host(key)?, self.on_host(value)?);
+                let cpu = &mut self.cpu;
+                Placed::Host(cpu.attend_bidirectional(query, &key, &value, spans, attention)?)
+            }
+            Placed::Gpu(gpu, query) => {
+                let (key, value) = (self.on_gpu(*gpu, key)?, self.on_gpu(*gpu, value)?);
+                let on_gpu = self.gpu(*gpu)?;
+                let out = on_gpu.attend_bidirectional(query, &key, &value, spans, attention)?;
+                Placed::Gpu(*gpu, out)
+            }
         })
     }
 
@@ -716,8 +725,7 @@ impl Ops for SplitOps {
     }
 
     fn tanh(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
-        let x = self.bring_to_host(x)?;
-        self.cpu.tanh(x).map(Placed::Host)
+        self.with(x, CpuOps::tanh, GpuOps::tanh)
     }
 
     fn gated(

@@ -40,7 +40,7 @@ const DECODERS: [(&str, u32); 5] = [
 ];
 
 /// An encoder whose tasks are adapters, and an adapter.
-const ADAPTED: &str = "jina_bert_v3";
+pub(crate) const ADAPTED: &str = "jina_bert_v3";
 
 fn load(bytes: &[u8], device: &str) -> Result<Loaded, LoadError> {
     load_with(bytes, &[], device)
@@ -69,12 +69,12 @@ fn load_with(bytes: &[u8], adapters: &[(Vec<u8>, f32)], device: &str) -> Result<
     llmsrv_models::load(&path, &options)
 }
 
-fn encoder(name: &str) -> EncoderCase {
+pub(crate) fn encoder(name: &str) -> EncoderCase {
     *ENCODERS.iter().find(|case| case.name == name).unwrap()
 }
 
 /// Every model with its inputs.
-fn files() -> Vec<(String, File, Vec<Vec<u32>>)> {
+pub(crate) fn files() -> Vec<(String, File, Vec<Vec<u32>>)> {
     let encoders = ENCODERS
         .iter()
         .map(|case| (case.name.to_owned(), case.file(), case.inputs()));
@@ -107,7 +107,7 @@ fn embedder(name: &str) -> Case {
 }
 
 /// Computes all inputs together.
-fn vectors(loaded: Loaded, inputs: &[Vec<u32>], step_tokens: usize) -> Vec<Vec<f32>> {
+pub(crate) fn vectors(loaded: Loaded, inputs: &[Vec<u32>], step_tokens: usize) -> Vec<Vec<f32>> {
     let options = EngineOptions {
         step_tokens,
         ..EngineOptions::default()

@@ -3,12 +3,13 @@
 use std::{collections::BTreeSet, path::Path};
 
 use llmsrv_engine::{
-    ActivationPrecision, BlockId, GpuOptions, LoadError, LoadOptions, Model, Offload, Plan, Span,
+    ActivationPrecision, Adapter, BlockId, GpuOptions, LoadError, LoadOptions, Model, Offload, Plan, Span,
     StepPlan,
 };
 use llmsrv_gguf::TensorType;
 
 use crate::{
+    embeddings::{ADAPTED, encoder, files, vectors},
     equivalence::{SOFTWARE, check_copy, check_last, check_model, load_on},
     tiny::{CASES, Case, EMBEDDERS, Parts, all_logits, argmax, difference, wide, wide_latent},
     tiny_encoder::ENCODERS,
@@ -189,7 +190,7 @@ fn experts_stay_with_the_cpu_as_asked() {
 
 #[test]
 fn what_was_planned_is_what_is_taken() {
-    for case in CASES {
+    for case in CASES.iter().chain(EMBEDDERS) {
         let folder = tempfile::tempdir().unwrap();
         let path = case.write(folder.path());
         let n_layers = on_the_cpu(case).spec().n_layers;
@@ -483,16 +484,80 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
     let path = wide(TensorType::Q8_K).write(folder.path());
     let reason = refusal(&path, SOFTWARE);
     assert!(reason.contains("is of type Q8_K"), "{reason}");
+}
 
-    let reason = refusal(&EMBEDDERS[0].write(folder.path()), SOFTWARE);
-    let name = EMBEDDERS[0].architecture;
-    let expected = format!("encoders, such as {name}");
-    assert!(reason.contains(&expected), "{reason}");
-
-    let path = folder.path().join("encoder.gguf");
-    std::fs::write(&path, ENCODERS[0].file().bytes()).unwrap();
-    let reason = refusal(&path, SOFTWARE);
-    assert!(reason.contains("encoders"), "{reason}");
+/// Vectors of texts: encoders in all splits, and decoders that make vectors.
+#[test]
+fn vectors_are_those_of_the_cpu() {
+    let mut n_encoders = 0;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let adapted = encoder(ADAPTED);
+    let adapter = folder.path().join("adapter.gguf");
+    std::fs::write(&adapter, adapted.adapter().bytes()).unwrap();
+    let plain = files().into_iter().map(|model| (model, Vec::new()));
+    let adapter = Adapter {
+        path: adapter,
+        scale: 1.0,
+    };
+    let with_adapter = ("adapted".to_owned(), adapted.file(), adapted.inputs());
+    for ((name, file, inputs), adapters) in plain.chain([(with_adapter, vec![adapter])]) {
+        std::fs::write(&path, file.bytes()).unwrap();
+        let options = |offload, limit_bytes| LoadOptions {
+            adapters: adapters.clone(),
+            kv_cache_type: "f16".into(),
+            activation_precision: ActivationPrecision::F32,
+            gpu: GpuOptions {
+                limit_bytes,
+                ..SOFTWARE
+            },
+            ..on_gpu(offload)
+        };
+        let on_cpu = LoadOptions {
+            device: "cpu".into(),
+            ..options(Offload::default(), None)
+        };
+        let cpu = llmsrv_models::load(&path, &on_cpu).unwrap();
+        let n_layers = cpu.model.spec().n_layers;
+        let is_encoder = cpu.model.spec().embedding.unwrap().bidirectional;
+        let expected = vectors(cpu, &inputs, 512);
+        let whole = match plan(&path, &options(Offload::default(), None)) {
+            Ok(plan) => plan,
+            Err(LoadError::Gpu(reason)) if reason.contains("recurrent") => continue,
+            Err(error) => panic!("{name}: {error}"),
+        };
+        assert_eq!(whole.gpu_layers, [n_layers], "{name}");
+        n_encoders += usize::from(is_encoder);
+        // The whole model, with as many rows as a step has; an encoder on a GPU with no more memory than was planned.
+        let limit = is_encoder.then(|| whole.needed(512).gpu(0));
+        let load = |offload, limit| {
+            let loaded = llmsrv_models::load(&path, &options(offload, limit));
+            loaded.unwrap_or_else(|error| panic!("{name}: {error}"))
+        };
+        let check = |found: &[Vec<f32>], expected: &[Vec<f32>], what: &str| {
+            assert_eq!(found.len(), expected.len());
+            for (found, expected) in found.iter().zip(expected) {
+                let off = difference(found, expected);
+                assert!(off < TOLERANCE, "{name}, {what}: off by {off}");
+            }
+        };
+        let loaded = load(last(n_layers), limit);
+        let taken = loaded.model.spec().weights().gpu(0);
+        assert_eq!(taken, whole.weights.gpu(0), "{name}");
+        let four_times = inputs.iter().cycle().take(4 * inputs.len()).cloned();
+        let together = vectors(loaded, &four_times.collect::<Vec<_>>(), 512);
+        check(&together[..inputs.len()], &expected, "on the GPU");
+        for (input, together) in inputs.iter().zip(&together) {
+            let alone = vectors(load(last(n_layers), None), &[input.clone()], 512);
+            let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&alone[0]), bits(together), "{name}");
+        }
+        for n in 1..n_layers {
+            let found = vectors(load(last(n), None), &inputs, 512);
+            check(&found, &expected, &format!("{n} of {n_layers} layers"));
+        }
+    }
+    assert!(n_encoders >= ENCODERS.len() + EMBEDDERS.len(), "{n_encoders}");
 }
 
 /// The types for which there are kernels.
