@@ -24,6 +24,7 @@ var<immediate> p: Params;
 @group(0) @binding(4) var<storage, read> new_values: array<f32>;
 @group(0) @binding(5) var<storage, read> values: array<u32>;
 @group(0) @binding(5) var<storage, read_write> out_values: array<u32>;
+@group(0) @binding(6) var<storage, read_write> turned: array<f32>;
 
 // Pairs are neighbours, else both halves of what is rotated.
 const INTERLEAVED = 1u;
@@ -34,10 +35,12 @@ const CAUSAL = 8u;
 const BOTH_SIDES = 16u;
 // What `sinks` binds is how much the scores of each head fall for each position of distance.
 const SLOPES = 32u;
+const TURNS = 64u;
+// The window does not move with the query: it sees its own stretch of so many positions.
+const CHUNKS = 128u;
 
-@compute @workgroup_size(64)
-fn rotate(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
-    let i = flat(g, groups) * 64u + l;
+// Rotates pair `i` of `turned`.
+fn turn(i: u32) {
     let pair = i % p.n_pairs;
     let head = i / p.n_pairs;
     let row = head / p.n_heads;
@@ -50,10 +53,15 @@ fn rotate(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: 
     }
     let c = angles[row * p.n_pairs + pair];
     let s = angles[(p.n_rows + row) * p.n_pairs + pair];
-    let a = out[at];
-    let b = out[other];
-    out[at] = a * c - b * s;
-    out[other] = b * c + a * s;
+    let a = turned[at];
+    let b = turned[other];
+    turned[at] = a * c - b * s;
+    turned[other] = b * c + a * s;
+}
+
+@compute @workgroup_size(64)
+fn rotate(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    turn(flat(g, groups) * 64u + l);
 }
 
 // Element `i` of the head of a key that begins at `start`, rotated.
@@ -75,12 +83,16 @@ fn rotated(row: u32, start: u32, i: u32) -> f32 {
     return here + there;
 }
 
+// Stores keys, rotated, and values. Lanes behind those rotate the queries, where TURNS says so.
 @compute @workgroup_size(64)
 fn store_f16(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
     let i = flat(g, groups) * 64u + l;
     let width = p.n_kv_heads * p.head_dim / 2u;
     let row = i / width;
-    if row >= p.n_rows { return; }
+    if row >= p.n_rows {
+        if (p.flags & TURNS) != 0u { turn(i - p.n_rows * width); }
+        return;
+    }
     let word = i % width;
     let at = step[row * 4u + 3u] * width + word;
     let start = row * width * 2u + word * 2u / p.head_dim * p.head_dim;
@@ -95,6 +107,20 @@ fn store_f16(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) group
 fn f16_words() -> u32 { return p.n_kv_heads * p.head_dim / 2u; }
 fn f16_key(base: u32, i: u32) -> vec2<f32> { return unpack2x16float(keys[base + i]); }
 fn f16_value(base: u32, i: u32) -> vec2<f32> { return unpack2x16float(values[base + i]); }
+// Bytes in blocks of 32 elements, then the scales of all blocks, pairs of f16.
+fn q8_0_words() -> u32 { return kv_width() / 4u + (kv_width() + 63u) / 64u; }
+fn q8_0_key(base: u32, i: u32) -> vec2<f32> {
+    let scales = unpack2x16float(keys[base + kv_width() / 4u + i / 32u]);
+    return select(scales.x, scales.y, i / 16u % 2u == 1u) * two_bytes(keys[base + i / 2u] >> (16u * (i % 2u)));
+}
+fn q8_0_value(base: u32, i: u32) -> vec2<f32> {
+    let scales = unpack2x16float(values[base + kv_width() / 4u + i / 32u]);
+    return select(scales.x, scales.y, i / 16u % 2u == 1u) * two_bytes(values[base + i / 2u] >> (16u * (i % 2u)));
+}
+fn kv_width() -> u32 { return p.n_kv_heads * p.head_dim; }
+fn two_bytes(word: u32) -> vec2<f32> {
+    return vec2<f32>(f32(bitcast<i32>(word << 24u) >> 24u), f32(bitcast<i32>(word << 16u) >> 24u));
+}
 // As they were computed: [heads][elements].
 fn f32_words() -> u32 { return p.n_kv_heads * p.head_dim; }
 fn f32_key(base: u32, i: u32) -> vec2<f32> {
@@ -104,10 +130,62 @@ fn f32_value(base: u32, i: u32) -> vec2<f32> {
     return vec2<f32>(bitcast<f32>(values[base + 2u * i]), bitcast<f32>(values[base + 2u * i + 1u]));
 }
 
+// The nearest whole number, of halves that farther from 0, as a byte.
+fn code(x: f32) -> u32 {
+    let whole = select(floor(x + 0.5), ceil(x - 0.5), x < 0.0);
+    return bitcast<u32>(i32(whole)) & 255u;
+}
+
+fn rotated_at(row: u32, element: u32) -> f32 {
+    let start = row * kv_width() + element / p.head_dim * p.head_dim;
+    return rotated(row, start, element % p.head_dim);
+}
+
+// Two blocks for each lane.
+@compute @workgroup_size(64)
+fn store_q8_0(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    let i = flat(g, groups) * 64u + l;
+    let width = kv_width();
+    let n_pairs = (width + 63u) / 64u;
+    let row = i / n_pairs;
+    if row >= p.n_rows {
+        if (p.flags & TURNS) != 0u { turn(i - p.n_rows * n_pairs); }
+        return;
+    }
+    let base = step[row * 4u + 3u] * q8_0_words();
+    var scales = array<vec2<f32>, 2>();
+    for (var n = 0u; n < 2u; n++) {
+        let first = (i % n_pairs * 2u + n) * 32u;
+        if first >= width { continue; }
+        var most = vec2<f32>();
+        for (var j = first; j < first + 32u; j++) {
+            most = max(most, abs(vec2<f32>(rotated_at(row, j), new_values[row * width + j])));
+        }
+        let scale = most / 127.0;
+        var inverse = vec2<f32>();
+        if scale.x != 0.0 { inverse.x = 1.0 / scale.x; }
+        if scale.y != 0.0 { inverse.y = 1.0 / scale.y; }
+        scales[n] = scale;
+        for (var j = first; j < first + 32u; j += 4u) {
+            var key = 0u;
+            var value = 0u;
+            for (var byte = 0u; byte < 4u; byte++) {
+                key |= code(rotated_at(row, j + byte) * inverse.x) << (8u * byte);
+                value |= code(new_values[row * width + j + byte] * inverse.y) << (8u * byte);
+            }
+            out_keys[base + j / 4u] = key;
+            out_values[base + j / 4u] = value;
+        }
+    }
+    let at = base + width / 4u + i % n_pairs;
+    out_keys[at] = pack2x16float(vec2<f32>(scales[0].x, scales[1].x));
+    out_values[at] = pack2x16float(vec2<f32>(scales[0].y, scales[1].y));
+}
+
 const LANES = 64u;
 const NOTHING = -3.4e38;
-var<workgroup> own: array<vec2<f32>, 256>;
-var<workgroup> sum: array<vec2<f32>, 256>;
+var<workgroup> own: array<vec2<f32>, 320>;
+var<workgroup> sum: array<vec2<f32>, 320>;
 var<workgroup> scores: array<f32, LANES>;
 var<workgroup> shares: array<f32, LANES>;
 var<workgroup> slots: array<u32, LANES>;
@@ -138,6 +216,7 @@ fn attend_KEPT(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_in
     }
     var first = 0u;
     if p.window != 0u && position + 1u > p.window { first = position + 1u - p.window; }
+    if (p.flags & CHUNKS) != 0u { first = position - position % p.window; }
     if (p.flags & BOTH_SIDES) != 0u { end = min(end, position + p.window); }
     for (var segment = first / LANES * LANES; segment < end; segment += LANES) {
         workgroupBarrier();

@@ -133,10 +133,10 @@ fn delta_rule(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_ind
         for (var j = lane; j < p.dim; j += LANES) {
             var found = 0.0;
             for (var i = 0u; i < p.dim; i++) { found = fma(key[i], states[base + i * p.dim + j], found); }
-            let new = learned * fma(-kept, found, x[values + j]);
+            let added = learned * fma(-kept, found, x[values + j]);
             var result = 0.0;
             for (var i = 0u; i < p.dim; i++) {
-                let state = fma(key[i], new, kept * states[base + i * p.dim + j]);
+                let state = fma(key[i], added, kept * states[base + i * p.dim + j]);
                 states[base + i * p.dim + j] = state;
                 result = fma(query[i], state, result);
             }

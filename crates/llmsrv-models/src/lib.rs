@@ -44,15 +44,9 @@ use crate::{
     encoder::Encoder,
     head::Head,
     model::Decoder,
-    ops::{
-        Ops, candle,
-        candle::CandleOps,
-        cpu::CpuOps,
-        gpu::GpuOps,
-        split::SplitOps,
-    },
-    parts::At,
-    placement::{Config, Measured, share_out},
+    ops::{Ops, candle, candle::CandleOps, cpu::CpuOps, gpu::GpuOps, split::SplitOps},
+    parts::{At, Part},
+    placement::{Config, Measured, kv_type_on_gpu, share_out},
     source::{Source, invalid},
     weights::Weights,
 };
@@ -170,7 +164,9 @@ fn load_file(
     let model = match chosen {
         Device::Cpu => {
             let (shapes, n_threads) = (arch.kv_shapes(), options.n_threads);
-            let mut ops = CpuOps::new(&arch, &shapes, kv_type, n_threads, activation_precision)
+            let kv = (&shapes[..], kv_type);
+            let states = arch.state_ranges();
+            let mut ops = CpuOps::new(kv, states, n_threads, activation_precision)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
             if let Some(sums) = sums {
                 ops.observe(sums.clone());
@@ -178,10 +174,10 @@ fn load_file(
             build(&source, &adapters, arch, n_vocab, ops)?
         }
         Device::Gpu => {
-            if !matches!(options.kv_cache_type.as_str(), "auto" | "f16") {
+            if !matches!(options.kv_cache_type.as_str(), "auto" | "f16" | "q8_0") {
                 warn!(
                     asked = options.kv_cache_type,
-                    "KV cache of f16 on the GPU: it has no other"
+                    "KV cache of f16 on the GPU, which has f16 and q8_0"
                 );
             }
             let ops = split(
@@ -443,17 +439,23 @@ fn split(
     };
     let cpu = match config {
         Config::Decoder(arch) => {
-            CpuOps::new(arch, &shapes(At::Host), kv_type, n_threads, precision)
+            let states = arch.state_ranges_of(|idx| placement.of(Part::Layer(idx)) == At::Host);
+            CpuOps::new((&shapes(At::Host), kv_type), states, n_threads, precision)
         }
         Config::Encoder(_) => CpuOps::without_cache(n_threads, precision),
     };
     let cpu = cpu.map_err(|error| LoadError::Unsupported(error.to_string()))?;
+    let on_gpu = kv_type_on_gpu(kv_type);
     // What computes nothing is closed again.
     let gpus = gpus.into_iter().enumerate().map(|(idx, gpu)| {
         let is_used = plan.split.get(idx).is_some_and(|n| *n > 0);
         let pieces = measured.sizes().pieces(&placement, idx);
         is_used
-            .then(|| GpuOps::new(gpu, &shapes(At::Gpu(idx)), pieces))
+            .then(|| {
+                let kv = (&shapes(At::Gpu(idx))[..], on_gpu);
+                let states = measured.state_lens(&placement, At::Gpu(idx));
+                GpuOps::new(gpu, kv, &states, pieces)
+            })
             .transpose()
     });
     let gpus = gpus.collect::<Result<Vec<_>, _>>()?;

@@ -7,12 +7,14 @@ use std::ops::Range;
 
 use llmsrv_engine::{LoadError, ModelError, Offload, PlacedBytes, Plan};
 use llmsrv_gguf::TensorType;
-use llmsrv_gpu::{LARGEST_HEAD, matrix_bytes, pieces, vector_bytes};
+use llmsrv_gpu::{
+    LARGEST_HEAD, LARGEST_STATE_HEAD, kept_bytes, matrix_bytes, pieces, vector_bytes,
+};
 use llmsrv_kernels::PagedKv;
 
 use crate::{
     adapter::{Adapter, with_adapters},
-    arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig, Mixer},
+    arch::{ArchConfig, BLOCK_SIZE, LayerConfig, Mixer},
     encoder::{EncoderConfig, EncoderWeights},
     ops::{Holder, gpu::ON_THE_CPU},
     parts::{At, Part, Placement},
@@ -57,7 +59,7 @@ struct Needs {
     state_len: usize,
     /// Hidden elements of its widest network.
     hidden: usize,
-    /// Elements of the queries or keys of a row.
+    /// Elements of the widest rows of its first part.
     heads: usize,
     /// Why GPUs do not compute it.
     refusal: Option<String>,
@@ -96,7 +98,7 @@ impl Config<'_> {
                         .then_some((layer.n_kv_heads, layer.head_dim)),
                     state_len: layer.mixer.state_len(),
                     hidden: layer.feed_forward.hidden(),
-                    heads: layer.query_width().max(layer.kv_width()),
+                    heads: layer.mixer_width(),
                     refusal: refusal(arch, layer),
                 });
                 needs.collect()
@@ -167,12 +169,6 @@ impl Holder for Sizes {
         if gpu.is_none() {
             self.refuse(format!(
                 "tensor {name} is of type {dtype}, for which there is no kernel for GPUs"
-            ));
-        }
-        if source.scale != 1.0 {
-            let scale = name.trim_end_matches(".weight");
-            self.refuse(format!(
-                "tensor {scale}.scale is a scale, which no kernel for GPUs applies"
             ));
         }
         let bytes = source.file_bytes() as u64;
@@ -383,13 +379,14 @@ impl Measured {
         for gpu in 0..n_gpus {
             let shapes = self.kv_shapes(placement, At::Gpu(gpu));
             let widths = shapes.iter().map(|(n, dim)| n * dim);
-            let width: usize = widths.sum();
-            // Keys and values, of two bytes each.
-            *plan.kv_block.gpu_mut(gpu) = 2 * 2 * (BLOCK_SIZE * width) as u64;
+            let bytes = widths.filter_map(|width| kept_bytes(kv_type_on_gpu(self.kv_type), width));
+            // Keys and values.
+            *plan.kv_block.gpu_mut(gpu) = 2 * BLOCK_SIZE as u64 * bytes.sum::<u64>();
         }
-        let state: usize = self.layers.iter().map(|layer| layer.state_len).sum();
-        plan.states.host = 4 * state as u64;
+        let state_bytes = |at| 4 * self.state_lens(placement, at).iter().sum::<usize>() as u64;
+        plan.states.host = state_bytes(At::Host);
         for gpu in 0..n_gpus {
+            *plan.states.gpu_mut(gpu) = state_bytes(At::Gpu(gpu));
             if plan.gpu_layers.get(gpu).is_some_and(|n| *n > 0) {
                 *plan.activations.gpu_mut(gpu) = self.activation_bytes(placement, gpu);
             }
@@ -412,6 +409,19 @@ impl Measured {
         let placed = shapes.zip(self.kv_places(placement));
         let there = placed.filter(|(_, of)| *of == at);
         there.map(|(shape, _)| shape).collect()
+    }
+
+    /// Returns the elements of a recurrent state in each layer, 0 where the layer is in another place.
+    pub(crate) fn state_lens(&self, placement: &Placement, at: At) -> Vec<usize> {
+        let layers = self.layers.iter().enumerate();
+        let lens = layers.map(|(idx, layer)| {
+            if placement.of(Part::Layer(idx)) == at {
+                layer.state_len
+            } else {
+                0
+            }
+        });
+        lens.collect()
     }
 
     /// Returns what the rows of a step take on a GPU at most: some of the widest kind, some of each narrower one, each in
@@ -575,6 +585,14 @@ impl Room<'_> {
     }
 }
 
+/// Returns how GPUs keep keys and values where the CPU keeps them in a type.
+pub(crate) fn kv_type_on_gpu(kv_type: TensorType) -> TensorType {
+    match kv_type {
+        TensorType::Q8_0 => TensorType::Q8_0,
+        _ => TensorType::F16,
+    }
+}
+
 /// The error of a GPU without memory even for what was decided.
 pub(crate) fn too_little(needed: u64, free: u64) -> LoadError {
     LoadError::Gpu(format!(
@@ -585,17 +603,14 @@ pub(crate) fn too_little(needed: u64, free: u64) -> LoadError {
 
 /// Returns why GPUs do not compute a layer, if they do not.
 fn refusal(arch: &ArchConfig, layer: &LayerConfig) -> Option<String> {
-    let reason = match layer.mixer {
-        Mixer::Latent(_) => "latent attention",
-        mixer if mixer.state_len() > 0 => "layers with a recurrent state",
-        _ if layer.chunk.is_some() => "attention in chunks",
-        _ if arch.clamp.is_some() => "bounded queries, keys and values",
-        _ if arch.activation == Activation::Relu => "gates without what is negative",
-        _ if arch.output_gate => "attention with gates",
-        _ if arch.streams.is_some() => "several residual streams",
-        _ => return refused_head(layer.head_dim),
-    };
-    Some(reason.to_owned())
+    match layer.mixer {
+        _ if arch.streams.is_some() => Some("several residual streams".to_owned()),
+        Mixer::DeltaNet(net) if net.head_dim > LARGEST_STATE_HEAD => {
+            Some(format!("states of heads of {} elements", net.head_dim))
+        }
+        mixer if mixer.attends() => refused_head(layer.head_dim),
+        _ => None,
+    }
 }
 
 fn refused_head(head_dim: usize) -> Option<String> {

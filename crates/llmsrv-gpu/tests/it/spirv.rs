@@ -46,7 +46,7 @@ const BLOCKS: [(&str, &str, u32, u32); 25] = [
 /// Formats of single values, with their bytes.
 const VALUES: [(&str, u32); 3] = [("f32", 4), ("f16", 2), ("bf16", 2)];
 /// How keys and values may be kept that attention reads.
-const KEPT: [&str; 2] = ["f16", "f32"];
+const KEPT: [&str; 3] = ["f16", "f32", "q8_0"];
 /// Rows of a product that a workgroup computes together. The bits of a row are the same with each.
 const ROWS: [u32; 2] = [1, 8];
 
@@ -64,7 +64,7 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
     let read = |name: &str| fs::read_to_string(root.join(format!("shaders/{name}.wgsl")));
     let prelude = read("prelude")?;
     let mut modules = BTreeMap::new();
-    for file in ["norms", "elements", "attention"] {
+    for file in ["norms", "elements", "attention", "states"] {
         for kept in KEPT {
             let source = (prelude.clone() + &read(file)?).replace("KEPT", kept);
             let parsed = parse(&source)?;

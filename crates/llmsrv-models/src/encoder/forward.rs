@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     arch::{Activation, ExpertsConfig},
-    linear::linear,
+    linear::{linear, linears},
     ops::{BidirectionalAttention, Input, Ops},
     parts::Part,
     rope::Places,
@@ -69,9 +69,8 @@ pub(crate) fn forward<O: Ops>(
             x = there;
         }
         // Attention.
-        let mut query = linear(ops, &x, &layer.query)?;
-        let mut key = linear(ops, &x, &layer.key)?;
-        let value = linear(ops, &x, &layer.value)?;
+        let parts = [&layer.query, &layer.key, &layer.value];
+        let [mut query, mut key, value] = linears(ops, Input::Rows(&x), parts)?;
         if let Some(weights) = &layer.query_norm {
             query = norm(ops, &query, weights, eps)?;
         }
@@ -104,8 +103,7 @@ pub(crate) fn forward<O: Ops>(
         let delta = match &layer.network {
             Network::Plain(network) => plain(ops, &between, network)?,
             Network::GatedMlp { gate, up, down } => {
-                let gate = linear(ops, &between, gate)?;
-                let up = linear(ops, &between, up)?;
+                let [gate, up] = linears(ops, Input::Rows(&between), [gate, up])?;
                 let hidden = ops.gated(gate, &up, config.activation)?;
                 drop(up);
                 linear(ops, &hidden, down)?

@@ -1,17 +1,20 @@
 //! Whole models on a GPU: on a machine without one, on lavapipe, which computes on the CPU.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 
 use llmsrv_engine::{
-    ActivationPrecision, Adapter, BlockId, GpuOptions, LoadError, LoadOptions, Model, Offload, Plan, Span,
-    StepPlan,
+    ActivationPrecision, Adapter, BlockId, GpuOptions, LoadError, LoadOptions, Model, Offload,
+    Plan, Span, StepPlan,
 };
 use llmsrv_gguf::TensorType;
 
 use crate::{
     embeddings::{ADAPTED, encoder, files, vectors},
     equivalence::{SOFTWARE, check_copy, check_last, check_model, load_on},
-    tiny::{CASES, Case, EMBEDDERS, Parts, all_logits, argmax, difference, wide, wide_latent},
+    tiny::{
+        self, CASES, Case, EMBEDDERS, Parts, all_logits, argmax, difference, wide, wide_latent,
+        with_state,
+    },
     tiny_encoder::ENCODERS,
 };
 
@@ -79,12 +82,21 @@ fn check_same(name: &str, case: &Case, gpu: &mut dyn Model, cpu: &mut dyn Model)
         for (position, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let off = difference(found, expected);
             assert!(
-                off < TOLERANCE,
+                off < case_tolerance(case),
                 "{name}: position {position} is off by {off}"
             );
         }
         let last = |rows: &[Vec<f32>]| argmax(rows.last().unwrap());
         assert_eq!(last(&found), last(&expected), "{name}");
+    }
+}
+
+/// [`TOLERANCE`], but for a model of seven layers, for which keys and values of f16 instead of f32 change the CPU's logits
+/// by more than that, too.
+fn case_tolerance(case: &Case) -> f32 {
+    match case.name {
+        "smallthinker_window" => 2.0 * TOLERANCE,
+        _ => TOLERANCE,
     }
 }
 
@@ -471,19 +483,108 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
         }
     }
     let reasons = reasons.into_iter().collect::<Vec<_>>().join("\n");
-    for reason in [
-        "recurrent state",
-        "residual streams",
-        "latent attention",
-        "is a scale",
-        "bounded queries",
-    ] {
-        assert!(reasons.contains(reason), "{reason}: {reasons}");
-    }
+    assert!(reasons.contains("residual streams"), "{reasons}");
 
     let path = wide(TensorType::Q8_K).write(folder.path());
     let reason = refusal(&path, SOFTWARE);
     assert!(reason.contains("is of type Q8_K"), "{reason}");
+}
+
+/// What one token costs beside the arithmetic, on a machine whose time says nothing: commands, waits, and bytes that are
+/// copied. After a change that is meant: `GENERATE=1 cargo test -p llmsrv-models --test it one_token`
+#[test]
+fn one_token_takes_as_many_commands_as_known() {
+    let mut text = String::from(
+        "# One token after a prompt of 40, all layers on one GPU: kernels, barriers, waits, bytes to and from the device.\n",
+    );
+    for case in computed() {
+        let mut model = load_on(case, "auto", "vulkan");
+        let block_size = model.spec().block_size;
+        model.reserve_blocks(2).unwrap();
+        let blocks = [BlockId(0), BlockId(1)];
+        assert!(block_size < 40);
+        let tokens: Vec<u32> = (0..41).map(|i| i * 7 % 90).collect();
+        let mut logits = vec![0.0; model.spec().vocab_size];
+        let prompt = with_state(&mut *model, tiny::plan(&tokens[..40], 0, &blocks, false));
+        model.forward(&prompt, &mut logits).unwrap();
+        let next = with_state(&mut *model, tiny::plan(&tokens[40..], 40, &blocks, false));
+        let before = llmsrv_gpu::counts();
+        model.forward(&next, &mut logits).unwrap();
+        let after = llmsrv_gpu::counts();
+        let n_kernels = after.dispatches - before.dispatches;
+        writeln!(
+            text,
+            "{:<24} {n_kernels:>4} {:>4} {:>3} {:>6} {:>5}",
+            case.name,
+            after.barriers - before.barriers,
+            after.waits - before.waits,
+            after.uploaded_bytes - before.uploaded_bytes,
+            after.downloaded_bytes - before.downloaded_bytes,
+        )
+        .unwrap();
+        if case.name == "llama" {
+            // The last norm and the logits are not of a layer.
+            let of_layers = n_kernels - 2;
+            assert!(of_layers <= 10 * case.parts.n_layers as u64, "{of_layers}");
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpu_commands.txt");
+    if std::env::var_os("GENERATE").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let known = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text, known, "if that is meant: GENERATE=1");
+}
+
+/// A KV cache of q8_0, in models whose heads are long enough for it, in every split.
+#[test]
+fn keys_and_values_in_bytes_are_those_of_the_cpu() {
+    let mut n_cases = 0;
+    let others = [wide(TensorType::Q8_0), wide_latent(TensorType::Q8_0)];
+    for case in CASES.iter().chain(&others) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = case.write(folder.path());
+        let options = |offload, kv_cache_type: &str| LoadOptions {
+            kv_cache_type: kv_cache_type.into(),
+            activation_precision: ActivationPrecision::F32,
+            ..on_gpu(offload)
+        };
+        let n_layers = on_the_cpu(case).spec().n_layers;
+        let blocks = |kv_type| {
+            let plan = plan(&path, &options(last(n_layers), kv_type)).unwrap();
+            (plan.kv_block.gpu(0), plan.kv_block.host)
+        };
+        let ((in_bytes, _), (halves, _)) = (blocks("q8_0"), blocks("f16"));
+        if in_bytes == halves {
+            continue;
+        }
+        n_cases += 1;
+        // A row of keys of 32 elements takes 36 bytes, longer ones less for each element.
+        assert!(in_bytes * 16 <= halves * 9, "{}: {in_bytes}", case.name);
+        let on_cpu = LoadOptions {
+            device: "cpu".into(),
+            ..options(Offload::default(), "q8_0")
+        };
+        let mut cpu = llmsrv_models::load(&path, &on_cpu).unwrap().model;
+        for n in 1..=n_layers {
+            let options = options(last(n), "q8_0");
+            let plan = plan(&path, &options).unwrap();
+            let mut model = llmsrv_models::load(&path, &options).unwrap().model;
+            let name = format!("{} with {n} of {n_layers} layers in q8_0", case.name);
+            assert_eq!(plan.kv_block, model.spec().kv_blocks(1), "{name}");
+            for tokens in case.prompts() {
+                let rows = all_logits(&mut *model, &tokens).into_iter();
+                for (found, expected) in rows.zip(all_logits(&mut *cpu, &tokens)) {
+                    // A key at the boundary between two bytes may be either.
+                    let off = difference(&found, &expected);
+                    assert!(off < 10.0 * TOLERANCE, "{name}: off by {off}");
+                }
+            }
+            check_model(&name, &mut *model, &[40, 33, 1], &[7, 1, 16, 3]);
+            check_copy(&mut *model, (45, 20, 30));
+        }
+    }
+    assert!(n_cases > 1, "{n_cases}");
 }
 
 /// Vectors of texts: encoders in all splits, and decoders that make vectors.
@@ -521,11 +622,7 @@ fn vectors_are_those_of_the_cpu() {
         let n_layers = cpu.model.spec().n_layers;
         let is_encoder = cpu.model.spec().embedding.unwrap().bidirectional;
         let expected = vectors(cpu, &inputs, 512);
-        let whole = match plan(&path, &options(Offload::default(), None)) {
-            Ok(plan) => plan,
-            Err(LoadError::Gpu(reason)) if reason.contains("recurrent") => continue,
-            Err(error) => panic!("{name}: {error}"),
-        };
+        let whole = plan(&path, &options(Offload::default(), None)).unwrap();
         assert_eq!(whole.gpu_layers, [n_layers], "{name}");
         n_encoders += usize::from(is_encoder);
         // The whole model, with as many rows as a step has; an encoder on a GPU with no more memory than was planned.
@@ -557,7 +654,10 @@ fn vectors_are_those_of_the_cpu() {
             check(&found, &expected, &format!("{n} of {n_layers} layers"));
         }
     }
-    assert!(n_encoders >= ENCODERS.len() + EMBEDDERS.len(), "{n_encoders}");
+    assert!(
+        n_encoders >= ENCODERS.len() + EMBEDDERS.len(),
+        "{n_encoders}"
+    );
 }
 
 /// The types for which there are kernels.
