@@ -19,7 +19,7 @@ use crate::{
 pub use attention::{Angles, Attention, Cache, LARGEST_HEAD, Pairs, Step, StepRow, kept_bytes};
 pub use rows::Function;
 pub use states::{
-    DeltaRule, LARGEST_STATE_HEAD, SelectiveScan, ShortConv, States, Stretch, Stretches,
+    DeltaRule, LARGEST_STATE_HEAD, Round, SelectiveScan, ShortConv, States, Stretch, Stretches,
 };
 
 /// An opened GPU with the memory of one model.

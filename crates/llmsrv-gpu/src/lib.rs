@@ -19,7 +19,7 @@ pub use device::{Choice, DeviceName, Found, Kind, choose};
 pub use error::{Error, Refusal, Refused};
 pub use gpu::{
     Angles, Attention, Cache, DeltaRule, Function, Gpu, LARGEST_HEAD, LARGEST_STATE_HEAD, Matrix,
-    Pairs, SelectiveScan, ShortConv, States, Step, StepRow, Stretch, Stretches, Tensor, Vector,
-    kept_bytes, matrix_bytes, pieces, supports, vector_bytes,
+    Pairs, Round, SelectiveScan, ShortConv, States, Step, StepRow, Stretch, Stretches, Tensor,
+    Vector, kept_bytes, matrix_bytes, pieces, supports, vector_bytes,
 };
 pub use recorder::{Counts, counts};

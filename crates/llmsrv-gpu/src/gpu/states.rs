@@ -25,14 +25,17 @@ pub struct Stretch {
     pub n_rows: u32,
 }
 
+/// Stretches that are computed at the same time, and the copies from slot to slot that follow.
+pub type Round = (Vec<Stretch>, Vec<(u32, u32)>);
+
 /// What the rows of a step do to states, on the device. Sequences are cut where their state is to be kept.
 #[derive(Debug)]
 pub struct Stretches {
-    rounds: Vec<Round>,
+    rounds: Vec<OnDevice>,
 }
 
 #[derive(Debug)]
-struct Round {
+struct OnDevice {
     n_stretches: usize,
     n_rows: usize,
     table: Scratch,
@@ -196,11 +199,7 @@ impl Gpu {
 
     /// Puts onto the device what the rows of a step do to states: stretches that are computed one after the other, with
     /// the copies from slot to slot that follow each.
-    pub fn stretches(
-        &mut self,
-        states: &States,
-        rounds: Vec<(Vec<Stretch>, Vec<(u32, u32)>)>,
-    ) -> Result<Stretches, Error> {
+    pub fn stretches(&mut self, states: &States, rounds: Vec<Round>) -> Result<Stretches, Error> {
         let mut made = Vec::with_capacity(rounds.len());
         for (stretches, saves) in rounds {
             let mut words = Vec::with_capacity(3 * stretches.len());
@@ -221,7 +220,7 @@ impl Gpu {
             let table = self.scratch(words.len() * 4)?;
             self.recorder
                 .upload(bytemuck::cast_slice(&words), table.region)?;
-            made.push(Round {
+            made.push(OnDevice {
                 n_stretches: stretches.len(),
                 n_rows,
                 table,

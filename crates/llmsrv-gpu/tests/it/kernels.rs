@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
-    Attention, Choice, DeltaRule, Error, Function, Gpu, Kind, Pairs, SelectiveScan, ShortConv,
-    States, StepRow, Stretch, Tensor, counts,
+    Attention, Choice, DeltaRule, Error, Function, Gpu, Kind, Pairs, Round, SelectiveScan,
+    ShortConv, States, StepRow, Stretch, Tensor, counts,
 };
 use proptest::{prelude::*, test_runner::Config};
 
@@ -221,7 +221,7 @@ proptest! {
             let dtype = if idx == 1 { other } else { dtype };
             let bytes = packed(dtype, &numbers(seed ^ idx as u64, n_out * n_in));
             let matrix = gpu.matrix(dtype, *n_out, n_in, &bytes, &codebook(dtype)).unwrap();
-            let bias = gpu.vector(&numbers(seed ^ 77 ^ idx as u64, *n_out)).unwrap();
+            let bias = gpu.vector(&numbers(seed ^ 0x77 ^ idx as u64, *n_out)).unwrap();
             matrices.push((matrix, (with_bias && idx != 2).then_some(bias)));
         }
         let factors: Vec<_> = matrices.iter().map(|(matrix, bias)| (matrix, bias.as_ref())).collect();
@@ -241,7 +241,7 @@ proptest! {
         prop_assert_eq!(n_kernels, expected as u64);
         // A gate and what it multiplies.
         let mut pair = Vec::new();
-        for (seed, dtype) in [(seed ^ 100, dtype), (seed ^ 101, other)] {
+        for (seed, dtype) in [(seed ^ 0x100, dtype), (seed ^ 0x101, other)] {
             let bytes = packed(dtype, &numbers(seed, outputs[0] * n_in));
             pair.push(gpu.matrix(dtype, outputs[0], n_in, &bytes, &codebook(dtype)).unwrap());
         }
@@ -527,7 +527,7 @@ proptest! {
 }
 
 /// Stretches of sequences of these lengths, all cut at `cut`, where the state is kept in the slot behind all others.
-fn rounds(lengths: &[usize], cut: usize) -> Vec<(Vec<Stretch>, Vec<(u32, u32)>)> {
+fn rounds(lengths: &[usize], cut: usize) -> Vec<Round> {
     let mut rounds = vec![(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
     let mut first = 0;
     for (slot, len) in (0..).zip(lengths) {

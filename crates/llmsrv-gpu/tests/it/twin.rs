@@ -243,7 +243,7 @@ fn logarithm(x: f32) -> f32 {
     let bits = x.to_bits();
     let mut n = (bits >> 23) as f32 - 127.0;
     let mut m = f32::from_bits(bits & 0x7f_ffff | 0x3f80_0000);
-    if m > 1.414_213_5 {
+    if m > std::f32::consts::SQRT_2 {
         m *= 0.5;
         n += 1.0;
     }
@@ -258,7 +258,7 @@ fn logarithm(x: f32) -> f32 {
         -1.666_805_8e-1,
         2.000_071_5e-1,
         -2.499_999_4e-1,
-        3.333_333_1e-1,
+        3.333_333e-1,
     ];
     let sum = polynomial.into_iter().reduce(|sum, next| sum * f + next);
     let rest = (sum.unwrap() * f * square - n * 2.121_944_4e-4) - square * 0.5;

@@ -699,7 +699,7 @@ fn choice(options: &GpuOptions) -> Choice {
 
 /// Returns what the rows of a step do to states: the rows of all sequences up to where the state of each is kept for the
 /// first time, with the copies that follow, then those up to the second time, and so on.
-fn rounds(plan: &StepPlan) -> Vec<(Vec<Stretch>, Vec<(u32, u32)>)> {
+fn rounds(plan: &StepPlan) -> Vec<gpu::Round> {
     let states = || {
         let spans = plan.spans.iter();
         spans.filter_map(|span| Some((span, span.state.as_ref()?)))

@@ -645,7 +645,7 @@ fn vectors_are_those_of_the_cpu() {
         let together = vectors(loaded, &four_times.collect::<Vec<_>>(), 512);
         check(&together[..inputs.len()], &expected, "on the GPU");
         for (input, together) in inputs.iter().zip(&together) {
-            let alone = vectors(load(last(n_layers), None), &[input.clone()], 512);
+            let alone = vectors(load(last(n_layers), None), std::slice::from_ref(input), 512);
             let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&alone[0]), bits(together), "{name}");
         }
