@@ -301,3 +301,25 @@ pub enum LoadError {
     #[error("cannot read model file: {0}")]
     Io(#[from] std::io::Error),
 }
+
+/// Bytes of a [`LoadError`] that are told.
+const ERROR_BYTES: usize = 800;
+
+impl LoadError {
+    /// Shortens what it says of names and values of the file, which may be as long as the file.
+    #[must_use]
+    pub fn bounded(self) -> LoadError {
+        let bound = |mut text: String| {
+            if text.len() > ERROR_BYTES {
+                text.truncate(text.floor_char_boundary(ERROR_BYTES));
+                text.push('…');
+            }
+            text
+        };
+        match self {
+            LoadError::Invalid(text) => LoadError::Invalid(bound(text)),
+            LoadError::Unsupported(text) => LoadError::Unsupported(bound(text)),
+            other => other,
+        }
+    }
+}

@@ -86,7 +86,7 @@ const VISION: &str = "vision.block_count";
 /// such type of the KV cache; [`LoadError::Gpu`] if it was to be a GPU.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
-    load_file(file, options, None)
+    load_file(file, options, None).map_err(LoadError::bounded)
 }
 
 /// As [`load`], with sums of the squares of what the matrices of its layers are multiplied with; with `output` those of
@@ -106,7 +106,7 @@ pub fn load_observed(
         device: "cpu".into(),
         ..options.clone()
     };
-    let loaded = load_file(file, &options, Some(&sums))?;
+    let loaded = load_file(file, &options, Some(&sums)).map_err(LoadError::bounded)?;
     Ok((loaded, sums))
 }
 
@@ -235,6 +235,15 @@ pub fn plan(
     n_tokens: &dyn Fn(usize) -> usize,
 ) -> Result<Plan, LoadError> {
     let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
+    plan_file(file, options, free_bytes, n_tokens).map_err(LoadError::bounded)
+}
+
+fn plan_file(
+    file: Arc<GgufFile>,
+    options: &LoadOptions,
+    free_bytes: &[u64],
+    n_tokens: &dyn Fn(usize) -> usize,
+) -> Result<Plan, LoadError> {
     let metadata = file.metadata();
     let (architecture, source) = source(&file)?;
     let adapters = adapters(options, architecture)?;
@@ -271,6 +280,10 @@ pub struct Companions {
 /// As [`load`], for what is read here.
 pub fn load_companions(path: &Path, options: &LoadOptions) -> Result<Companions, LoadError> {
     let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
+    companions(file, options).map_err(LoadError::bounded)
+}
+
+fn companions(file: Arc<GgufFile>, options: &LoadOptions) -> Result<Companions, LoadError> {
     let metadata = file.metadata();
     let (architecture, source) = source(&file)?;
     let tokenizer = Arc::new(Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?);
@@ -538,7 +551,7 @@ fn kv_type(name: &str, arch: &ArchConfig) -> Result<TensorType, LoadError> {
 fn unreadable(error: llmsrv_gguf::Error) -> LoadError {
     match error {
         llmsrv_gguf::Error::Io(error) => LoadError::Io(error),
-        error => invalid(error.to_string()),
+        error => invalid(error.to_string()).bounded(),
     }
 }
 

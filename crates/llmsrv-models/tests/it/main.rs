@@ -13,6 +13,7 @@ mod reference;
 mod sees;
 mod tiny;
 mod tiny_encoder;
+mod variants;
 mod vision;
 mod vision_files;
 mod vision_speed;

@@ -391,8 +391,10 @@ impl Eyes {
 
     pub(crate) fn file(&self) -> File {
         let tensors = self.tensors().into_iter().map(|(name, shape)| {
-            let dtype = match shape.len() {
-                2 => self.dtype,
+            let dtype = match shape[..] {
+                // Rows that are no whole blocks stay in half precision, as everywhere.
+                [width, _] if width % self.dtype.block_len() as u64 != 0 => TensorType::F16,
+                [_, _] => self.dtype,
                 _ => TensorType::F32,
             };
             FileTensor {
@@ -866,7 +868,7 @@ impl Eyes {
     }
 
     /// Random values of a size that keeps activations near one.
-    fn values(&self, name: &str, shape: &[u64]) -> Vec<f32> {
+    pub(crate) fn values(&self, name: &str, shape: &[u64]) -> Vec<f32> {
         if name == "v.token_embd.img_break" {
             let mut decoder = self.decoder_file();
             let embeddings = decoder.tensor("token_embd.weight").bytes.chunks_exact(4);

@@ -10,6 +10,7 @@ use std::{
 use llmsrv_engine::{ActivationPrecision, LoadOptions, Vision};
 use llmsrv_gguf::TensorType;
 
+use crate::tiny::encode;
 use crate::vision_files::{Dims, EYES, Eyes, Picture, TINY};
 
 /// A published model, the tiny one that stands for its kind, and its sizes.
@@ -195,8 +196,14 @@ fn large(idx: usize, dtype: TensorType) -> (&'static str, [PathBuf; 2]) {
             exchanged: false,
             ..*known
         };
+        let mut projector = eyes.file();
+        // So it is published, and llama.cpp takes no other type.
+        let positions = projector.tensor("v.position_embd.weight");
+        let values = eyes.values(&positions.name, &positions.shape);
+        positions.dtype = TensorType::F32;
+        positions.bytes = encode(positions.dtype, &values);
         fs::write(&paths[0], eyes.decoder_file().bytes()).unwrap();
-        fs::write(&paths[1], eyes.file().bytes()).unwrap();
+        fs::write(&paths[1], projector.bytes()).unwrap();
     }
     (name, paths)
 }

@@ -1,107 +1,157 @@
 //! Small vocabularies of every kind against the ids that the reference programs give.
 //!
-//! `fixtures/make.py` makes the files and says how.
+//! `fixtures/make.py` and `fixtures/make_random.py` make the files and say how.
 
-use crate::fixture::{Fixture, path};
+use std::collections::BTreeMap;
+
 use llmsrv_tokenizer::{Algorithm, Special, TokenKind, Tokenizer, Vocab};
+use serde::Deserialize;
 
-#[test]
-fn byte_level_bpe_with_every_pre_tokenizer() {
-    let fixture = Fixture::read("bpe.json");
-    let mut failures = Vec::new();
-    for name in fixture.settings.keys() {
-        let mut vocab = fixture.vocab(Algorithm::Bpe);
+use crate::fixture::{Fixture, path, read};
+
+/// A name of a setting, the vocabulary with it, and how texts are read.
+type Setting = (String, Vocab, Special);
+
+/// Settings of each kind of vocabulary, as `fixtures/make.py` has them.
+const KINDS: [(&str, fn(&Fixture) -> Vec<Setting>); 5] = [
+    ("bpe", byte_level_bpe),
+    ("characters", bpe_over_characters),
+    ("spm", sentencepiece_bpe),
+    ("unigram", unigram),
+    ("bert", wordpiece),
+];
+
+fn settings(
+    fixture: &Fixture,
+    algorithm: Algorithm,
+    set: impl Fn(&str, &mut Vocab) -> Special,
+) -> Vec<Setting> {
+    let names = fixture.settings.keys();
+    names
+        .map(|name| {
+            let mut vocab = fixture.vocab(algorithm);
+            let special = set(name, &mut vocab);
+            (name.clone(), vocab, special)
+        })
+        .collect()
+}
+
+fn byte_level_bpe(fixture: &Fixture) -> Vec<Setting> {
+    assert!(fixture.settings.len() > 75, "pre-tokenizers are missing");
+    settings(fixture, Algorithm::Bpe, |name, vocab| {
         let (pre, option) = name.split_once(' ').unwrap_or((name, ""));
         vocab.pre = pre.into();
         if option == "strip" {
-            strip_like_phi3(&mut vocab);
+            strip_like_phi3(vocab);
         }
-        let special = if option == "plain" {
-            Special::Plain
-        } else {
-            Special::Parse
-        };
-        compare(&fixture, name, vocab, special, &mut failures);
-    }
-    assert!(fixture.settings.len() > 75, "pre-tokenizers are missing");
-    finish(&failures);
+        match option {
+            "plain" => Special::Plain,
+            _ => Special::Parse,
+        }
+    })
 }
 
-#[test]
-fn bpe_over_characters() {
-    let fixture = Fixture::read("characters.json");
-    let mut failures = Vec::new();
-    for name in fixture.settings.keys() {
-        let vocab = Vocab {
-            pre: name.clone(),
-            ..fixture.vocab(Algorithm::Bpe)
-        };
-        compare(&fixture, name, vocab, Special::Parse, &mut failures);
-    }
-    finish(&failures);
+fn bpe_over_characters(fixture: &Fixture) -> Vec<Setting> {
+    settings(fixture, Algorithm::Bpe, |name, vocab| {
+        vocab.pre = name.into();
+        Special::Parse
+    })
 }
 
-#[test]
-fn sentencepiece_bpe() {
-    let fixture = Fixture::read("spm.json");
-    let mut failures = Vec::new();
-    for name in fixture.settings.keys() {
-        let mut vocab = fixture.vocab(Algorithm::Spm);
+fn sentencepiece_bpe(fixture: &Fixture) -> Vec<Setting> {
+    settings(fixture, Algorithm::Spm, |name, vocab| {
         vocab.add_space_prefix = name != "no prefix";
         (vocab.unknown, vocab.bos, vocab.eos) = (Some(0), Some(1), Some(2));
         (vocab.add_bos, vocab.add_eos) = (name == "add", name == "add end");
         if name == "strip" {
-            strip_like_phi3(&mut vocab);
+            strip_like_phi3(vocab);
         }
-        let special = match name.as_str() {
+        match name {
             "plain" => Special::Plain,
             "add" | "add end" => Special::ParseAndAdd,
             _ => Special::Parse,
-        };
-        compare(&fixture, name, vocab, special, &mut failures);
-    }
-    finish(&failures);
+        }
+    })
 }
 
-#[test]
-fn unigram() {
-    let fixture = Fixture::read("unigram.json");
+fn unigram(fixture: &Fixture) -> Vec<Setting> {
     let charsmap = std::fs::read(path("unigram.charsmap")).unwrap();
-    let mut failures = Vec::new();
-    for name in fixture.settings.keys() {
-        let mut vocab = fixture.vocab(Algorithm::Unigram);
+    settings(fixture, Algorithm::Unigram, |name, vocab| {
         vocab.charsmap.clone_from(&charsmap);
         vocab.add_space_prefix = name != "no prefix";
-        vocab.remove_extra_whitespaces = !matches!(name.as_str(), "no prefix" | "keep spaces");
+        vocab.remove_extra_whitespaces = !matches!(name, "no prefix" | "keep spaces");
         (vocab.pad, vocab.eos, vocab.unknown, vocab.add_eos) =
             (Some(0), Some(1), Some(2), name == "add");
-        let special = if name == "add" {
-            Special::ParseAndAdd
-        } else {
-            Special::Parse
-        };
-        compare(&fixture, name, vocab, special, &mut failures);
-    }
-    finish(&failures);
+        match name {
+            "add" => Special::ParseAndAdd,
+            _ => Special::Parse,
+        }
+    })
 }
 
-#[test]
-fn wordpiece() {
-    let fixture = Fixture::read("bert.json");
-    let mut failures = Vec::new();
-    for name in fixture.settings.keys() {
-        let mut vocab = fixture.vocab(Algorithm::WordPiece);
+fn wordpiece(fixture: &Fixture) -> Vec<Setting> {
+    settings(fixture, Algorithm::WordPiece, |name, vocab| {
         (vocab.pad, vocab.unknown, vocab.bos, vocab.separator) =
             (Some(0), Some(1), Some(2), Some(3));
         (vocab.add_bos, vocab.add_eos) = (true, true);
         vocab.lowercase = name != "cased";
-        vocab.strip_accents = !matches!(name.as_str(), "cased" | "accents");
-        let special = if name == "add" {
-            Special::ParseAndAdd
-        } else {
-            Special::Parse
-        };
-        compare(&fixture, name, vocab, special, &mut failures);
+        vocab.strip_accents = !matches!(name, "cased" | "accents");
+        match name {
+            "add" => Special::ParseAndAdd,
+            _ => Special::Parse,
+        }
+    })
+}
+
+#[test]
+fn chosen_texts_have_the_ids_of_the_reference() {
+    let mut failures = Vec::new();
+    for (kind, settings) in KINDS {
+        let fixture = Fixture::read(&format!("{kind}.json"));
+        for (name, vocab, special) in settings(&fixture) {
+            compare(&fixture, &name, vocab, special, &mut failures);
+        }
+    }
+    finish(&failures);
+}
+
+/// What `fixtures/make_random.py` makes.
+#[derive(Deserialize)]
+struct RandomTexts {
+    /// Texts that have one digest.
+    chunk: usize,
+    /// By kind of vocabulary and setting: digests of all chunks, 16 hexadecimal digits each.
+    digests: BTreeMap<String, BTreeMap<String, String>>,
+    texts: Vec<String>,
+}
+
+/// FNV-1a over the ids, each text ended by one that is no id.
+fn digest(all_ids: impl Iterator<Item = Vec<u32>>) -> u64 {
+    let ids = all_ids.flat_map(|ids| ids.into_iter().chain([u32::MAX]));
+    ids.flat_map(u32::to_le_bytes)
+        .fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
+            (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        })
+}
+
+#[test]
+fn random_texts_have_the_ids_of_the_reference() {
+    let random: RandomTexts = read("random.json");
+    assert_eq!(random.texts.len(), 2000);
+    let mut failures = Vec::new();
+    for (kind, settings) in KINDS {
+        let fixture = Fixture::read(&format!("{kind}.json"));
+        for (name, vocab, special) in settings(&fixture) {
+            let tokenizer = Tokenizer::new(vocab).unwrap();
+            let expected = &random.digests[kind][&name];
+            for (idx, texts) in random.texts.chunks(random.chunk).enumerate() {
+                let expected = u64::from_str_radix(&expected[16 * idx..][..16], 16).unwrap();
+                let encoded = texts.iter().map(|text| tokenizer.encode(text, special));
+                if digest(encoded) != expected {
+                    failures.push(format!("make_random.py {kind} '{name}' {idx}"));
+                }
+            }
+        }
     }
     finish(&failures);
 }

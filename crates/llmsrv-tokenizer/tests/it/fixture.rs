@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use llmsrv_tokenizer::{Algorithm, TokenKind, Vocab};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
 /// A vocabulary, texts, and what the reference programs make of them.
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn read(name: &str) -> Fixture {
-        serde_json::from_str(&std::fs::read_to_string(path(name)).unwrap()).unwrap()
+        read(name)
     }
 
     /// Returns the vocabulary alone, without roles and flags.
@@ -47,6 +47,10 @@ impl Fixture {
             ..Vocab::default()
         }
     }
+}
+
+pub(crate) fn read<T: DeserializeOwned>(name: &str) -> T {
+    serde_json::from_str(&std::fs::read_to_string(path(name)).unwrap()).unwrap()
 }
 
 pub(crate) fn path(name: &str) -> PathBuf {

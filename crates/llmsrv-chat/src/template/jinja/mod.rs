@@ -8,6 +8,7 @@
 mod adapt;
 mod bounded;
 mod depth;
+mod parts;
 mod python;
 
 use std::fmt;
@@ -29,6 +30,8 @@ use crate::prompt::Prompt;
 use crate::stack;
 use crate::template::MAX_SOURCE_BYTES;
 
+use parts::Content;
+
 /// A parsed Jinja template.
 pub struct JinjaTemplate {
     source: String,
@@ -38,6 +41,7 @@ pub struct JinjaTemplate {
     syntax: SyntaxConfig,
     bos: String,
     eos: String,
+    may_read_parts: bool,
 }
 
 impl JinjaTemplate {
@@ -58,6 +62,7 @@ impl JinjaTemplate {
             syntax,
             bos: bos.to_owned(),
             eos: eos.to_owned(),
+            may_read_parts: parts::may_read(source),
         };
         depth::check(&template.runnable, &template.syntax)?;
         stack::large(|| template.tree().map(drop))?;
@@ -116,9 +121,41 @@ impl JinjaTemplate {
             .unwrap_or(&"{")
     }
 
+    /// Renders contents as strings; as parts if the text got lost and the template may read parts.
     fn render_messages(
         &self,
         messages: &[Message],
+        prompt: &Prompt<'_>,
+        watch: &Watch,
+    ) -> Result<String> {
+        let as_text = self.render_contents(messages, Content::Text, prompt, watch);
+        let is_lost = |rendered: &Result<String>| match rendered {
+            Ok(text) => !parts::says(text, messages),
+            Err(error) => matches!(error, Error::Render(_) | Error::Refused(_)),
+        };
+        if !self.may_read_parts || !is_lost(&as_text) {
+            return as_text;
+        }
+        let tags = parts::tags(messages);
+        if !tags.is_empty()
+            && let Ok(text) = self.render_contents(messages, Content::Parts, prompt, watch)
+            && parts::says(&text, messages)
+            && let Some(tagged) = parts::with_tags(&text, &tags)
+        {
+            return Ok(tagged);
+        }
+        let as_parts = self.render_contents(messages, Content::TextParts, prompt, watch);
+        if is_lost(&as_parts) {
+            as_text
+        } else {
+            as_parts
+        }
+    }
+
+    fn render_contents(
+        &self,
+        messages: &[Message],
+        content: Content,
         prompt: &Prompt<'_>,
         watch: &Watch,
     ) -> Result<String> {
@@ -130,7 +167,7 @@ impl JinjaTemplate {
         machinery::eval(
             &self.environment,
             &instructions,
-            self.context(messages, prompt),
+            self.context(messages, content, prompt),
             &blocks,
             &mut machinery::make_string_output(&mut text),
             AutoEscape::None,
@@ -147,9 +184,9 @@ impl JinjaTemplate {
             .map_err(|_| Error::Syntax("a chat template cannot use other templates".into()))
     }
 
-    fn context(&self, messages: &[Message], prompt: &Prompt<'_>) -> Value {
+    fn context(&self, messages: &[Message], content: Content, prompt: &Prompt<'_>) -> Value {
         let mut context = Map::new();
-        context.insert("messages".into(), messages_json(messages));
+        context.insert("messages".into(), messages_json(messages, content));
         context.insert("add_generation_prompt".into(), true.into());
         context.insert("bos_token".into(), self.bos.as_str().into());
         context.insert("eos_token".into(), self.eos.as_str().into());
@@ -247,11 +284,11 @@ fn describe(error: &minijinja::Error) -> String {
 }
 
 /// `messages` as the transformers library passes them: members that say nothing are absent.
-fn messages_json(messages: &[Message]) -> Json {
+fn messages_json(messages: &[Message], content: Content) -> Json {
     let json = |message: &Message| {
         let mut members = Map::new();
         members.insert("role".into(), message.role.as_str().into());
-        members.insert("content".into(), message.content.as_str().into());
+        members.insert("content".into(), parts::content(message, content));
         if !message.thinking.is_empty() {
             members.insert("reasoning_content".into(), message.thinking.as_str().into());
             members.insert("thinking".into(), message.thinking.as_str().into());
