@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 
 use llmsrv_engine::{
     ActivationPrecision, Adapter, BlockId, GpuOptions, LoadError, LoadOptions, Model, Offload,
-    Plan, Span, StepPlan,
+    Plan, Span, SpanState, StateId, StepPlan,
 };
 use llmsrv_gguf::TensorType;
 
@@ -228,22 +228,34 @@ fn what_was_planned_is_what_is_taken() {
 /// A GPU with no more memory than was planned computes the largest step, and smaller ones of all sizes after it.
 #[test]
 fn rows_of_a_step_find_the_room_that_was_planned() {
-    let dense = CASES.iter().find(|case| case.architecture == "llama");
-    let windows = CASES.iter().find(|case| case.architecture == "gemma3");
-    let experts = wide(TensorType::Q8_0);
-    for case in [dense.unwrap(), windows.unwrap(), &experts] {
+    // Dense, with windows, with states of both kinds, with latent attention, and with experts.
+    let kinds = ["llama", "gemma3", "falcon-h1", "qwen3next", "deepseek2"];
+    let mut seen = BTreeSet::new();
+    let cases = CASES
+        .iter()
+        .filter(|case| kinds.contains(&case.architecture));
+    let cases = cases.filter(|case| seen.insert(case.architecture));
+    let mut cases: Vec<Case> = cases.copied().collect();
+    assert_eq!(cases.len(), kinds.len());
+    cases.push(wide(TensorType::Q8_0));
+    for case in cases {
         let folder = tempfile::tempdir().unwrap();
         let path = case.write(folder.path());
         let plan = plan(&path, &on_gpu(Offload::default())).unwrap();
         let options = LoadOptions {
             gpu: GpuOptions {
-                limit_bytes: Some(plan.needed(512).gpu(0)),
+                // Of states one is planned, and here are as many as sequences.
+                limit_bytes: Some(plan.needed(512).plus(&plan.states.times(15)).gpu(0)),
                 ..SOFTWARE
             },
             ..on_gpu(last(plan.n_layers))
         };
         let mut model = llmsrv_models::load(&path, &options).unwrap().model;
         model.reserve_blocks(16).unwrap();
+        let keeps_state = model.spec().state_bytes > 0;
+        if keeps_state {
+            model.reserve_states(16).unwrap();
+        }
         for n_rows in [32, 1, 2, 5, 9, 17] {
             let mut step = StepPlan::default();
             for sequence in 0..16_u32 {
@@ -258,7 +270,7 @@ fn rows_of_a_step_find_the_room_that_was_planned() {
                     start: 0,
                     blocks: vec![BlockId(sequence)],
                     tail: None,
-                    state: None,
+                    state: keeps_state.then(|| SpanState::new(StateId(sequence))),
                 });
             }
             let mut logits = vec![0.0; 16 * model.spec().vocab_size];
