@@ -54,7 +54,8 @@ impl ModelSpec {
 
     /// Returns where the memory of so many recurrent states is.
     pub fn states(&self, n_states: usize) -> PlacedBytes {
-        PlacedBytes::host(self.state_bytes as u64).times(n_states as u64)
+        let state = self.placed(self.state_bytes as u64, |gpu| gpu.state_bytes as u64);
+        state.times(n_states as u64)
     }
 
     fn placed(&self, all: u64, of: impl Fn(&GpuShare) -> u64) -> PlacedBytes {

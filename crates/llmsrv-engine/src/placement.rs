@@ -18,6 +18,8 @@ pub struct GpuShare {
     pub weight_bytes: u64,
     /// Memory of one KV block, in bytes.
     pub kv_block_bytes: usize,
+    /// Memory of one recurrent state, in bytes.
+    pub state_bytes: usize,
 }
 
 /// Which layers of a model GPUs are to compute.

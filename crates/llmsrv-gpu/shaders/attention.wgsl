@@ -1,8 +1,11 @@
 // Rotation, the paged KV cache, and attention over it.
 //
 // `step` has four words for each row of the step: its position, the end of what it sees, where the block ids of its
-// sequence begin, and the slot that its own key goes to; then the block ids. Keys and values are pairs of f16,
-// [slot][heads of keys][pairs]. `angles` has cosines and then sines, [rows][pairs] each.
+// sequence begin, and the slot that its own key goes to; then the block ids. Where `block` is 0 nothing is stored: keys
+// and values are rows of the step, and the third word is the first row of the sequence. `angles` has cosines and then
+// sines, [rows][pairs] each.
+//
+// tests/it/spirv.rs compiles `attend_KEPT` once for each way of keeping keys and values, with its name for KEPT.
 
 struct Params {
     n_rows: u32, n_heads: u32, n_kv_heads: u32, head_dim: u32,
@@ -21,16 +24,23 @@ var<immediate> p: Params;
 @group(0) @binding(4) var<storage, read> new_values: array<f32>;
 @group(0) @binding(5) var<storage, read> values: array<u32>;
 @group(0) @binding(5) var<storage, read_write> out_values: array<u32>;
+@group(0) @binding(6) var<storage, read_write> turned: array<f32>;
 
 // Pairs are neighbours, else both halves of what is rotated.
 const INTERLEAVED = 1u;
 const ROTATED = 2u;
 const SINKS = 4u;
 const CAUSAL = 8u;
+// The window is as wide behind the query as before it.
+const BOTH_SIDES = 16u;
+// What `sinks` binds is how much the scores of each head fall for each position of distance.
+const SLOPES = 32u;
+const TURNS = 64u;
+// The window does not move with the query: it sees its own stretch of so many positions.
+const CHUNKS = 128u;
 
-@compute @workgroup_size(64)
-fn rotate(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
-    let i = flat(g, groups) * 64u + l;
+// Rotates pair `i` of `turned`.
+fn turn(i: u32) {
     let pair = i % p.n_pairs;
     let head = i / p.n_pairs;
     let row = head / p.n_heads;
@@ -43,10 +53,15 @@ fn rotate(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: 
     }
     let c = angles[row * p.n_pairs + pair];
     let s = angles[(p.n_rows + row) * p.n_pairs + pair];
-    let a = out[at];
-    let b = out[other];
-    out[at] = a * c - b * s;
-    out[other] = b * c + a * s;
+    let a = turned[at];
+    let b = turned[other];
+    turned[at] = a * c - b * s;
+    turned[other] = b * c + a * s;
+}
+
+@compute @workgroup_size(64)
+fn rotate(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    turn(flat(g, groups) * 64u + l);
 }
 
 // Element `i` of the head of a key that begins at `start`, rotated.
@@ -68,12 +83,16 @@ fn rotated(row: u32, start: u32, i: u32) -> f32 {
     return here + there;
 }
 
+// Stores keys, rotated, and values. Lanes behind those rotate the queries, where TURNS says so.
 @compute @workgroup_size(64)
-fn store(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+fn store_f16(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
     let i = flat(g, groups) * 64u + l;
     let width = p.n_kv_heads * p.head_dim / 2u;
     let row = i / width;
-    if row >= p.n_rows { return; }
+    if row >= p.n_rows {
+        if (p.flags & TURNS) != 0u { turn(i - p.n_rows * width); }
+        return;
+    }
     let word = i % width;
     let at = step[row * 4u + 3u] * width + word;
     let start = row * width * 2u + word * 2u / p.head_dim * p.head_dim;
@@ -83,10 +102,90 @@ fn store(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: v
     out_values[at] = pack2x16float(vec2<f32>(new_values[start + element], new_values[start + element + 1u]));
 }
 
+// How keys and values are kept: the words of a position, and pair `i` of those that begin at word `base`.
+// Pairs of f16: [heads][pairs].
+fn f16_words() -> u32 { return p.n_kv_heads * p.head_dim / 2u; }
+fn f16_key(base: u32, i: u32) -> vec2<f32> { return unpack2x16float(keys[base + i]); }
+fn f16_value(base: u32, i: u32) -> vec2<f32> { return unpack2x16float(values[base + i]); }
+// Bytes in blocks of 32 elements, then the scales of all blocks, pairs of f16.
+fn q8_0_words() -> u32 { return kv_width() / 4u + (kv_width() + 63u) / 64u; }
+fn q8_0_key(base: u32, i: u32) -> vec2<f32> {
+    let scales = unpack2x16float(keys[base + kv_width() / 4u + i / 32u]);
+    return select(scales.x, scales.y, i / 16u % 2u == 1u) * two_bytes(keys[base + i / 2u] >> (16u * (i % 2u)));
+}
+fn q8_0_value(base: u32, i: u32) -> vec2<f32> {
+    let scales = unpack2x16float(values[base + kv_width() / 4u + i / 32u]);
+    return select(scales.x, scales.y, i / 16u % 2u == 1u) * two_bytes(values[base + i / 2u] >> (16u * (i % 2u)));
+}
+fn kv_width() -> u32 { return p.n_kv_heads * p.head_dim; }
+fn two_bytes(word: u32) -> vec2<f32> {
+    return vec2<f32>(f32(bitcast<i32>(word << 24u) >> 24u), f32(bitcast<i32>(word << 16u) >> 24u));
+}
+// As they were computed: [heads][elements].
+fn f32_words() -> u32 { return p.n_kv_heads * p.head_dim; }
+fn f32_key(base: u32, i: u32) -> vec2<f32> {
+    return vec2<f32>(bitcast<f32>(keys[base + 2u * i]), bitcast<f32>(keys[base + 2u * i + 1u]));
+}
+fn f32_value(base: u32, i: u32) -> vec2<f32> {
+    return vec2<f32>(bitcast<f32>(values[base + 2u * i]), bitcast<f32>(values[base + 2u * i + 1u]));
+}
+
+// The nearest whole number, of halves that farther from 0, as a byte.
+fn code(x: f32) -> u32 {
+    let whole = select(floor(x + 0.5), ceil(x - 0.5), x < 0.0);
+    return bitcast<u32>(i32(whole)) & 255u;
+}
+
+fn rotated_at(row: u32, element: u32) -> f32 {
+    let start = row * kv_width() + element / p.head_dim * p.head_dim;
+    return rotated(row, start, element % p.head_dim);
+}
+
+// Two blocks for each lane.
+@compute @workgroup_size(64)
+fn store_q8_0(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    let i = flat(g, groups) * 64u + l;
+    let width = kv_width();
+    let n_pairs = (width + 63u) / 64u;
+    let row = i / n_pairs;
+    if row >= p.n_rows {
+        if (p.flags & TURNS) != 0u { turn(i - p.n_rows * n_pairs); }
+        return;
+    }
+    let base = step[row * 4u + 3u] * q8_0_words();
+    var scales = array<vec2<f32>, 2>();
+    for (var n = 0u; n < 2u; n++) {
+        let first = (i % n_pairs * 2u + n) * 32u;
+        if first >= width { continue; }
+        var most = vec2<f32>();
+        for (var j = first; j < first + 32u; j++) {
+            most = max(most, abs(vec2<f32>(rotated_at(row, j), new_values[row * width + j])));
+        }
+        let scale = most / 127.0;
+        var inverse = vec2<f32>();
+        if scale.x != 0.0 { inverse.x = 1.0 / scale.x; }
+        if scale.y != 0.0 { inverse.y = 1.0 / scale.y; }
+        scales[n] = scale;
+        for (var j = first; j < first + 32u; j += 4u) {
+            var key = 0u;
+            var value = 0u;
+            for (var byte = 0u; byte < 4u; byte++) {
+                key |= code(rotated_at(row, j + byte) * inverse.x) << (8u * byte);
+                value |= code(new_values[row * width + j + byte] * inverse.y) << (8u * byte);
+            }
+            out_keys[base + j / 4u] = key;
+            out_values[base + j / 4u] = value;
+        }
+    }
+    let at = base + width / 4u + i % n_pairs;
+    out_keys[at] = pack2x16float(vec2<f32>(scales[0].x, scales[1].x));
+    out_values[at] = pack2x16float(vec2<f32>(scales[0].y, scales[1].y));
+}
+
 const LANES = 64u;
 const NOTHING = -3.4e38;
-var<workgroup> own: array<vec2<f32>, 256>;
-var<workgroup> sum: array<vec2<f32>, 256>;
+var<workgroup> own: array<vec2<f32>, 320>;
+var<workgroup> sum: array<vec2<f32>, 320>;
 var<workgroup> scores: array<f32, LANES>;
 var<workgroup> shares: array<f32, LANES>;
 var<workgroup> slots: array<u32, LANES>;
@@ -94,7 +193,7 @@ var<workgroup> slots: array<u32, LANES>;
 // One query head of one row. Positions are taken in segments of 64 that begin at multiples of 64, ascending, so the
 // order of all sums depends on the row's own position alone.
 @compute @workgroup_size(64)
-fn attend(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+fn attend_KEPT(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let head = g.x;
     let row = g.y;
     let position = step[row * 4u];
@@ -102,7 +201,7 @@ fn attend(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) 
     if (p.flags & CAUSAL) != 0u { end = min(end, position + 1u); }
     let table = step[row * 4u + 2u];
     let pairs = p.head_dim / 2u;
-    let width = p.n_kv_heads * pairs;
+    let words = KEPT_words();
     let kv_head = head / (p.n_heads / p.n_kv_heads) * pairs;
     let base = (row * p.n_heads + head) * p.head_dim;
     for (var i = lane; i < pairs; i += LANES) {
@@ -117,18 +216,23 @@ fn attend(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) 
     }
     var first = 0u;
     if p.window != 0u && position + 1u > p.window { first = position + 1u - p.window; }
+    if (p.flags & CHUNKS) != 0u { first = position - position % p.window; }
+    if (p.flags & BOTH_SIDES) != 0u { end = min(end, position + p.window); }
     for (var segment = first / LANES * LANES; segment < end; segment += LANES) {
         workgroupBarrier();
         let at = segment + lane;
         var score = NOTHING;
         var slot = 0u;
         if at < end && at >= first {
-            slot = (step[table + at / p.block] * p.block + at % p.block) * width + kv_head;
+            slot = table + at;
+            if p.block != 0u { slot = step[table + at / p.block] * p.block + at % p.block; }
+            slot = slot * words;
             var products = vec2<f32>();
             for (var i = 0u; i < pairs; i++) {
-                products = fma(own[i], unpack2x16float(keys[slot + i]), products);
+                products = fma(own[i], KEPT_key(slot, kv_head + i), products);
             }
             score = (products.x + products.y) * p.scale;
+            if (p.flags & SLOPES) != 0u { score = score - sinks[head] * f32(max(at, position) - min(at, position)); }
             if p.softcap != 0.0 {
                 score = p.softcap * (1.0 - 2.0 / (exponential(2.0 * (score / p.softcap)) + 1.0));
             }
@@ -149,7 +253,7 @@ fn attend(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) 
             var here = sum[i] * fade;
             for (var j = 0u; j < LANES; j++) {
                 let share = shares[j];
-                if share > 0.0 { here = fma(vec2<f32>(share), unpack2x16float(values[slots[j] + i]), here); }
+                if share > 0.0 { here = fma(vec2<f32>(share), KEPT_value(slots[j], kv_head + i), here); }
             }
             sum[i] = here;
         }

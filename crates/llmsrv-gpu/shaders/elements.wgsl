@@ -10,33 +10,11 @@ var<immediate> p: Params;
 
 fn item(g: vec3<u32>, groups: vec3<u32>, lane: u32) -> u32 { return flat(g, groups) * 64u + lane; }
 
-const SILU = 0u;
-const GELU = 1u;
-const CLAMPED_SWIGLU = 2u;
-const RELU_SQUARED = 3u;
-const SIGMOID = 4u;
-
-// The GELU is the tanh approximation: x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 x^3)).
-fn activated(kind: u32, x: f32) -> f32 {
-    switch kind {
-        case SILU: { return x / (1.0 + exponential(-x)); }
-        case GELU: { return x / (1.0 + exponential(-1.5957691 * (x + 0.044715 * x * x * x))); }
-        case CLAMPED_SWIGLU: {
-            let bounded = min(x, 7.0);
-            return bounded / (1.0 + exponential(-1.702 * bounded));
-        }
-        case RELU_SQUARED: { return max(x, 0.0) * max(x, 0.0); }
-        default: { return 1.0 / (1.0 + exponential(-x)); }
-    }
-}
-
 @compute @workgroup_size(64)
 fn gated(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
     let i = item(g, groups, l);
     if i >= p.n { return; }
-    var up = y[i];
-    if p.kind == CLAMPED_SWIGLU { up = clamp(up, -7.0, 7.0) + 1.0; }
-    out[i] = activated(p.kind, out[i]) * up;
+    out[i] = gated_by(p.kind, out[i], y[i]);
 }
 @compute @workgroup_size(64)
 fn activate(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
@@ -71,6 +49,20 @@ fn columns(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups:
     let i = item(g, groups, l);
     if i >= p.n { return; }
     out_bits[i] = y_bits[i / p.width * p.stride + p.first + i % p.width];
+}
+// The other way round: all columns of `y` go there.
+@compute @workgroup_size(64)
+fn put_columns(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    let i = item(g, groups, l);
+    if i >= p.n { return; }
+    out_bits[i / p.width * p.stride + p.first + i % p.width] = y_bits[i];
+}
+// Between the number whose bits `first` has and `scale`.
+@compute @workgroup_size(64)
+fn bound(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    let i = item(g, groups, l);
+    if i >= p.n { return; }
+    out[i] = min(max(out[i], bitcast<f32>(p.first)), p.scale);
 }
 @compute @workgroup_size(64)
 fn gather_rows(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {

@@ -256,8 +256,7 @@ fn iq4_xs(row: u32, u: u32) -> Eight {
 // Codebooks: an index stands for eight weights (or four), whose levels the point of that index has. The points lie behind
 // the rows of the matrix, 16 bits each, from a whole word on: two bits a level, or three.
 fn point(index: u32) -> u32 {
-    let n_bytes = p.n_out * (p.n_in / BLOCK_LEN * BLOCK_BYTES);
-    return half_at(((n_bytes + 3u) & 0xfffffffcu) + 2u * index);
+    return half_at(p.codebook + 2u * index);
 }
 fn of_three(point: u32) -> vec4<u32> {
     return (vec4<u32>(point) >> vec4<u32>(0u, 2u, 4u, 6u)) & vec4<u32>(3u);

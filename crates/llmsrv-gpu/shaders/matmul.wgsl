@@ -1,10 +1,16 @@
-// Products of rows with a matrix: out[row][first + n] = sum over i of matrix[n][i] * x[row][i].
+// Products of rows with matrices: out[row][n] = sum over i of matrix[n][i] * x[row][i], of up to four matrices of one type
+// at once, each with its own rows of results.
 //
 // 32 lanes share an output: each sums its weights in ascending order, then the 32 sums are added in ascending order.
 // That order depends on the number of inputs alone, so a row's result does not depend on how many rows are computed
-// together. tests/it/spirv.rs repeats lines that end in `//each` for every one of TOKENS rows, with its number for `$`.
+// together, nor on the matrices beside its own. tests/it/spirv.rs repeats lines that end in `//each` for every one of
+// TOKENS rows, with its number for `$`.
 
-struct Params { n_out: u32, n_in: u32, n_rows: u32, first: u32, stride: u32, flags: u32, scale: f32 }
+// Its outputs, where its rows begin in `weights` (in bytes) and its biases in `bias`, where the results of the first row
+// begin in `out`, how far those of the next row are from them, and what multiplies the sums.
+struct Matrix { n_out: u32, weights: u32, bias: u32, out: u32, stride: u32, factor: f32 }
+// `codebook` is where that of the type begins in `weights`, in bytes; `kind` the function of a gate.
+struct Params { matrices: array<Matrix, 4>, n_in: u32, n_rows: u32, codebook: u32, flags: u32, scale: f32, kind: u32 }
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> out: array<f32>;
 @group(0) @binding(1) var<storage, read> weights: array<u32>;
@@ -16,28 +22,52 @@ const LANES = 32u;
 const OUTPUTS = 4u;
 // The product is added to what is there, times `scale`.
 const ADD = 1u;
-const BIAS = 2u;
+// The first two matrices are a gate and what it multiplies: the results are those of both.
+const GATED = 2u;
+const NO_BIAS = 0xffffffffu;
 var<workgroup> sums: array<f32, TOKENS * 128>;
 
-fn finish(lane: u32, output: u32, n: u32, first_row: u32) {
-    let row = first_row + lane;
-    if lane >= TOKENS || row >= p.n_rows || n >= p.n_out { return; }
+// The matrix and its output that four of the workgroups' lanes compute.
+fn output_of(group: u32, y: u32) -> vec2<u32> {
+    if (p.flags & GATED) != 0u { return vec2<u32>(y / 2u, group * 2u + y % 2u); }
+    var matrix = 0u;
+    var n = group * OUTPUTS + y;
+    while matrix < 3u && n >= p.matrices[matrix].n_out {
+        n -= p.matrices[matrix].n_out;
+        matrix += 1u;
+    }
+    return vec2<u32>(matrix, n);
+}
+
+fn sum_of(lane: u32, y: u32, matrix: u32, n: u32) -> f32 {
     var sum = 0.0;
-    for (var i = 0u; i < LANES; i++) { sum += sums[(lane * OUTPUTS + output) * LANES + i]; }
-    if (p.flags & BIAS) != 0u { sum += bias[p.first + n]; }
-    let at = row * p.stride + p.first + n;
+    for (var i = 0u; i < LANES; i++) { sum += sums[(lane * OUTPUTS + y) * LANES + i]; }
+    sum = sum * p.matrices[matrix].factor;
+    if p.matrices[matrix].bias != NO_BIAS { sum += bias[p.matrices[matrix].bias + n]; }
+    return sum;
+}
+
+fn finish(lane: u32, y: u32, matrix: u32, n: u32, first_row: u32) {
+    let row = first_row + lane;
+    if lane >= TOKENS || row >= p.n_rows || n >= p.matrices[matrix].n_out { return; }
+    let at = p.matrices[matrix].out + row * p.matrices[matrix].stride + n;
+    if (p.flags & GATED) != 0u {
+        if matrix == 0u { out[at] = gated_by(p.kind, sum_of(lane, y, 0u, n), sum_of(lane, y + 2u, 1u, n)); }
+        return;
+    }
+    var sum = sum_of(lane, y, matrix, n);
     if (p.flags & ADD) != 0u { sum = out[at] + p.scale * sum; }
     out[at] = sum;
 }
 
 @compute @workgroup_size(32, 4)
 fn blocks(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_id) l: vec3<u32>) {
-    let n = flat(g, groups) * OUTPUTS + l.y;
+    let output = output_of(flat(g, groups), l.y);
     let first_row = g.z * TOKENS;
     var sum$ = vec4<f32>(); //each
     let x$ = min(first_row + $u, p.n_rows - 1u) * (p.n_in / 4u); //each
-    if n < p.n_out {
-        let row = n * (p.n_in / BLOCK_LEN * BLOCK_BYTES);
+    if output.y < p.matrices[output.x].n_out {
+        let row = p.matrices[output.x].weights + output.y * (p.n_in / BLOCK_LEN * BLOCK_BYTES);
         for (var u = l.x; u < p.n_in / 8u; u += LANES) {
             let eight = UNPACK(row, u);
             let at = INPUTS(u);
@@ -46,17 +76,17 @@ fn blocks(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: 
     }
     sums[($u * OUTPUTS + l.y) * LANES + l.x] = (sum$.x + sum$.y) + (sum$.z + sum$.w); //each
     workgroupBarrier();
-    finish(l.x, l.y, n, first_row);
+    finish(l.x, l.y, output.x, output.y, first_row);
 }
 
 @compute @workgroup_size(32, 4)
 fn values(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_id) l: vec3<u32>) {
-    let n = flat(g, groups) * OUTPUTS + l.y;
+    let output = output_of(flat(g, groups), l.y);
     let first_row = g.z * TOKENS;
     var sum$ = 0.0; //each
     let x$ = min(first_row + $u, p.n_rows - 1u) * p.n_in; //each
-    if n < p.n_out {
-        let row = n * (p.n_in * BLOCK_BYTES);
+    if output.y < p.matrices[output.x].n_out {
+        let row = p.matrices[output.x].weights + output.y * (p.n_in * BLOCK_BYTES);
         for (var i = l.x; i < p.n_in; i += LANES) {
             let weight = UNPACK(row, i);
             sum$ = fma(weight, scalars[x$ + i], sum$); //each
@@ -64,5 +94,5 @@ fn values(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: 
     }
     sums[($u * OUTPUTS + l.y) * LANES + l.x] = sum$; //each
     workgroupBarrier();
-    finish(l.x, l.y, n, first_row);
+    finish(l.x, l.y, output.x, output.y, first_row);
 }

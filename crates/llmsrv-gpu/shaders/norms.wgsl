@@ -1,7 +1,8 @@
 // Norms: 64 lanes share a stretch. Each sums its elements in ascending order, then the sums are added in ascending
 // order, by every lane for itself.
 
-struct Params { len: u32, n_stretches: u32, flags: u32, eps: f32 }
+// Stretches take turns with the `n_groups` parts of `weight`.
+struct Params { len: u32, n_stretches: u32, flags: u32, eps: f32, n_groups: u32 }
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> out: array<f32>;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -26,7 +27,8 @@ fn rms_norm(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups
     for (var i = 0u; i < LANES; i++) { total += squares[i]; }
     let scale = 1.0 / sqrt(total / f32(p.len) + p.eps);
     if stretch < p.n_stretches {
-        for (var i = lane; i < p.len; i += LANES) { out[start + i] = x[start + i] * scale * weight[i]; }
+        let first = stretch % p.n_groups * p.len;
+        for (var i = lane; i < p.len; i += LANES) { out[start + i] = x[start + i] * scale * weight[first + i]; }
     }
 }
 

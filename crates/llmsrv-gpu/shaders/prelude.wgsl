@@ -24,3 +24,34 @@ fn exponential(x: f32) -> f32 {
     let value = of_r * bitcast<f32>(exponent << 23u);
     return select(value, 0.0, x < -87.0);
 }
+
+const SILU = 0u;
+const GELU = 1u;
+const CLAMPED_SWIGLU = 2u;
+const RELU_SQUARED = 3u;
+const SIGMOID = 4u;
+const TANH = 5u;
+const IDENTITY = 6u;
+const RELU = 7u;
+
+// The GELU is the tanh approximation: x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 x^3)).
+fn activated(kind: u32, x: f32) -> f32 {
+    switch kind {
+        case SILU: { return x / (1.0 + exponential(-x)); }
+        case GELU: { return x / (1.0 + exponential(-1.5957691 * (x + 0.044715 * x * x * x))); }
+        case CLAMPED_SWIGLU: {
+            let bounded = min(x, 7.0);
+            return bounded / (1.0 + exponential(-1.702 * bounded));
+        }
+        case RELU_SQUARED: { return max(x, 0.0) * max(x, 0.0); }
+        case IDENTITY: { return x; }
+        case RELU: { return max(x, 0.0); }
+        case TANH: { return 1.0 - 2.0 / (exponential(2.0 * x) + 1.0); }
+        default: { return 1.0 / (1.0 + exponential(-x)); }
+    }
+}
+// What a gate lets through of `up`.
+fn gated_by(kind: u32, gate: f32, up: f32) -> f32 {
+    if kind == CLAMPED_SWIGLU { return activated(kind, gate) * (clamp(up, -7.0, 7.0) + 1.0); }
+    return activated(kind, gate) * up;
+}

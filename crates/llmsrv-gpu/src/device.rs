@@ -404,7 +404,7 @@ fn text(name: Option<&CStr>) -> String {
 }
 
 /// Buffers that a kernel binds at most.
-pub(crate) const BINDINGS: u32 = 6;
+pub(crate) const BINDINGS: u32 = 8;
 /// Lanes of the largest workgroup; every device of Vulkan has as many.
 const LARGEST_GROUP: u32 = 128;
 /// Kernels count bytes in 32 bits, and some drivers refuse larger pieces of memory.

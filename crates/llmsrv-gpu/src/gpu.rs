@@ -5,18 +5,22 @@
 
 mod attention;
 mod rows;
+mod states;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use llmsrv_gguf::TensorType;
 
 use crate::{
-    Counts, Error, Found,
+    Error, Found,
     device::{Choice, Device},
     recorder::{ALIGNMENT, Access, Recorder, Region},
 };
-pub use attention::{Angles, Attention, Cache, LARGEST_HEAD, Pairs, Step, StepRow};
+pub use attention::{Angles, Attention, Cache, LARGEST_HEAD, Pairs, Step, StepRow, kept_bytes};
 pub use rows::Function;
+pub use states::{
+    DeltaRule, LARGEST_STATE_HEAD, Round, SelectiveScan, ShortConv, States, Stretch, Stretches,
+};
 
 /// An opened GPU with the memory of one model.
 pub struct Gpu {
@@ -38,7 +42,9 @@ type Idle = Arc<Mutex<Vec<Region>>>;
 pub struct Tensor {
     n_rows: usize,
     width: usize,
-    memory: Scratch,
+    region: Region,
+    /// What the region is a part of: products of the same rows share it.
+    _memory: Arc<Scratch>,
 }
 
 /// Memory that returns when it is dropped.
@@ -55,6 +61,9 @@ pub struct Matrix {
     kernels: [&'static str; 2],
     n_rows: usize,
     n_cols: usize,
+    row_bytes: usize,
+    /// Multiplies the products.
+    scale: f32,
     /// Whole rows each, in order: one binding may be too short for all.
     parts: Vec<(usize, Region)>,
 }
@@ -114,11 +123,6 @@ impl Gpu {
         self.weight_bytes
     }
 
-    /// Returns how many kernels and barriers were recorded so far.
-    pub fn counts(&self) -> Counts {
-        self.recorder.counts()
-    }
-
     /// Says of what sizes the pieces of memory will be that weights need, as [`pieces`] tells of all that come, in their
     /// order: then none of it is left over.
     pub fn expect(&mut self, mut pieces: Vec<u64>) {
@@ -171,6 +175,8 @@ impl Gpu {
             kernels,
             n_rows,
             n_cols,
+            row_bytes,
+            scale: 1.0,
             parts,
         })
     }
@@ -194,7 +200,7 @@ impl Gpu {
     pub fn rows(&mut self, values: &[f32], width: usize) -> Result<Tensor, Error> {
         let x = self.tensor(values.len() / width.max(1), width)?;
         self.recorder
-            .upload(bytemuck::cast_slice(values), x.memory.region)?;
+            .upload(bytemuck::cast_slice(values), x.region)?;
         Ok(x)
     }
 
@@ -205,7 +211,7 @@ impl Gpu {
         if start.saturating_add(bytes.len() as u64) > x.bytes() {
             return Err(unsupported("rows that are not there".into()));
         }
-        let region = x.memory.region;
+        let region = x.region;
         let to = Region {
             start: region.start + start,
             bytes: bytes.len() as u64,
@@ -232,7 +238,7 @@ impl Gpu {
         }
         let region = Region {
             bytes: x.bytes(),
-            ..x.memory.region
+            ..x.region
         };
         self.recorder.read(region, bytemuck::cast_slice_mut(out))
     }
@@ -243,15 +249,44 @@ impl Gpu {
     }
 
     fn tensor(&mut self, n_rows: usize, width: usize) -> Result<Tensor, Error> {
-        let bytes = n_rows.checked_mul(width).and_then(|n| n.checked_mul(4));
-        let bytes = bytes.filter(|bytes| *bytes <= self.recorder.max_binding() as usize);
-        let bytes =
-            bytes.ok_or_else(|| unsupported(format!("{n_rows} rows of {width} elements")))?;
-        Ok(Tensor {
-            n_rows,
-            width,
-            memory: self.scratch(bytes)?,
-        })
+        let mut made = self.tensors(n_rows, &[width])?;
+        made.pop().ok_or_else(|| mismatch("rows"))
+    }
+
+    /// Makes tensors of as many rows one behind the other, so that one kernel can write all of them.
+    fn tensors(&mut self, n_rows: usize, widths: &[usize]) -> Result<Vec<Tensor>, Error> {
+        let bytes = |width: usize| n_rows.checked_mul(width).and_then(|n| n.checked_mul(4));
+        let mut total = 0_u64;
+        for width in widths {
+            total = total.next_multiple_of(ALIGNMENT);
+            let bytes = bytes(*width).map(|bytes| bytes as u64);
+            total = bytes
+                .map(|bytes| total.saturating_add(bytes))
+                .filter(|total| *total <= self.recorder.max_binding())
+                .ok_or_else(|| unsupported(format!("{n_rows} rows of {width} elements")))?;
+        }
+        let memory = Arc::new(self.scratch(total as usize)?);
+        let mut start = memory.region.start;
+        let parts = widths.iter().map(|width| {
+            let bytes = (n_rows * width * 4) as u64;
+            let region = Region {
+                start,
+                bytes: if widths.len() == 1 {
+                    memory.region.bytes
+                } else {
+                    bytes
+                },
+                ..memory.region
+            };
+            start += bytes.next_multiple_of(ALIGNMENT);
+            Tensor {
+                n_rows,
+                width: *width,
+                region,
+                _memory: memory.clone(),
+            }
+        });
+        Ok(parts.collect())
     }
 
     /// Returns memory for activations. What earlier commands do with it is ordered by barriers.
@@ -373,6 +408,15 @@ fn room_of(bytes: u64, more: u64) -> u64 {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
+impl Matrix {
+    /// Multiplies all products with this matrix by `scale`, before what is added.
+    #[must_use]
+    pub fn scaled(mut self, scale: f32) -> Matrix {
+        self.scale = scale;
+        self
+    }
+}
+
 impl Tensor {
     /// Returns the number of rows.
     pub fn n_rows(&self) -> usize {
@@ -393,11 +437,11 @@ impl Tensor {
     }
 
     fn read(&self) -> Access {
-        Access::Read(self.memory.region)
+        Access::Read(self.region)
     }
 
     fn write(&self) -> Access {
-        Access::Write(self.memory.region)
+        Access::Write(self.region)
     }
 
     fn same_shape(&self, other: &Tensor) -> Result<(), Error> {
@@ -481,8 +525,6 @@ const OUTPUTS: usize = 4;
 const LANES: usize = 64;
 /// Workgroups in a dimension; every device takes as many.
 const MOST_GROUPS: usize = 32_768;
-/// As `SIGMOID` in `elements.wgsl`.
-const SIGMOID: u32 = 4;
 /// Smallest piece of memory for activations.
 const SMALLEST: usize = 4096;
 /// Weights that were not expected share pieces of memory of this size, unless one is larger.

@@ -18,7 +18,8 @@ mod spirv;
 pub use device::{Choice, DeviceName, Found, Kind, choose};
 pub use error::{Error, Refusal, Refused};
 pub use gpu::{
-    Angles, Attention, Cache, Function, Gpu, LARGEST_HEAD, Matrix, Pairs, Step, StepRow, Tensor,
-    Vector, matrix_bytes, pieces, supports, vector_bytes,
+    Angles, Attention, Cache, DeltaRule, Function, Gpu, LARGEST_HEAD, LARGEST_STATE_HEAD, Matrix,
+    Pairs, Round, SelectiveScan, ShortConv, States, Step, StepRow, Stretch, Stretches, Tensor,
+    Vector, kept_bytes, matrix_bytes, pieces, supports, vector_bytes,
 };
-pub use recorder::Counts;
+pub use recorder::{Counts, counts};

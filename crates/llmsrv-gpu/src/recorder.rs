@@ -6,7 +6,7 @@
     reason = "calls of a driver; what each needs is said beside it"
 )]
 
-use std::{collections::HashMap, mem::ManuallyDrop, time::Duration};
+use std::{cell::Cell, collections::HashMap, mem::ManuallyDrop, time::Duration};
 
 use ash::vk;
 
@@ -73,17 +73,36 @@ pub(crate) struct Recorder {
     work: u64,
     /// Why nothing works any more.
     lost: Option<String>,
-    barriers: u64,
-    dispatches: u64,
 }
 
-/// Commands recorded since the recorder was made.
+/// Commands that a thread recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Kernels.
     pub dispatches: u64,
     /// Barriers between them.
     pub barriers: u64,
+    /// Bytes copied to the device.
+    pub uploaded_bytes: u64,
+    /// Bytes copied from it.
+    pub downloaded_bytes: u64,
+    /// Times the host waited for the device.
+    pub waits: u64,
+}
+
+thread_local! {
+    static COUNTS: Cell<Counts> = Cell::default();
+}
+
+/// Returns what this thread recorded so far, on all devices.
+pub fn counts() -> Counts {
+    COUNTS.get()
+}
+
+fn count(add: impl FnOnce(&mut Counts)) {
+    let mut counts = COUNTS.get();
+    add(&mut counts);
+    COUNTS.set(counts);
 }
 
 impl Recorder {
@@ -112,8 +131,6 @@ impl Recorder {
             hazards: Hazards::default(),
             work: 0,
             lost: None,
-            barriers: 0,
-            dispatches: 0,
         };
         recorder.prepare()?;
         Ok(recorder)
@@ -183,7 +200,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records a kernel. `params` has at most 16 words; `work` is about the number of its multiplications.
+    /// Records a kernel. `params` has at most 32 words; `work` is about the number of its multiplications.
     pub(crate) fn dispatch(
         &mut self,
         kernel: &'static str,
@@ -203,7 +220,7 @@ impl Recorder {
         let commands = self.recording()?;
         self.order(bindings, commands);
         self.work += work;
-        self.dispatches += 1;
+        count(|counts| counts.dispatches += 1);
         let calls = &self.device.calls;
         // SAFETY: commands are being recorded; pipeline, layout and set belong together and to the device; the parameters
         // are no longer than the range of the layout.
@@ -241,6 +258,7 @@ impl Recorder {
                 "more bytes than there is room for".into(),
             ));
         }
+        count(|counts| counts.uploaded_bytes += bytes.len() as u64);
         while !bytes.is_empty() {
             if self.uploaded == UPLOAD_BYTES {
                 self.finish()?;
@@ -297,9 +315,23 @@ impl Recorder {
         Ok(())
     }
 
+    /// Sets a region to zeros.
+    pub(crate) fn clear(&mut self, region: Region) -> Result<(), Error> {
+        let commands = self.recording()?;
+        self.order(&[Access::Write(region)], commands);
+        let buffer = self.buffer(region)?;
+        // SAFETY: commands are being recorded, the buffer lives and has the region (see `buffer`), which is of whole words.
+        unsafe {
+            let calls = &self.device.calls;
+            calls.cmd_fill_buffer(commands, buffer, region.start, region.bytes, 0);
+        };
+        Ok(())
+    }
+
     /// Runs what was recorded and copies a region to the host.
     pub(crate) fn read(&mut self, from: Region, out: &mut [u8]) -> Result<(), Error> {
         let bytes = from.bytes.min(out.len() as u64);
+        count(|counts| counts.downloaded_bytes += bytes);
         let is_short = |download: &Allocation| download.bytes < bytes;
         if self.download.as_ref().is_none_or(is_short) {
             self.finish()?;
@@ -344,6 +376,7 @@ impl Recorder {
             return Ok(());
         }
         self.end_recording()?;
+        count(|counts| counts.waits += 1);
         let used = self.commands.get(..self.n_used).unwrap_or_default();
         let fences: Vec<vk::Fence> = used.iter().map(|(_, fence)| *fence).collect();
         // One after another: each has the whole time for itself.
@@ -387,14 +420,6 @@ impl Recorder {
     /// Returns the device as its driver describes it.
     pub(crate) fn device(&self) -> &crate::Found {
         &self.device.found
-    }
-
-    /// Returns what was recorded so far.
-    pub(crate) fn counts(&self) -> Counts {
-        Counts {
-            dispatches: self.dispatches,
-            barriers: self.barriers,
-        }
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -519,7 +544,7 @@ impl Recorder {
         });
         let (reads, writes): (Vec<_>, Vec<_>) = (reads.collect(), writes.collect());
         if self.hazards.next(&reads, &writes) {
-            self.barriers += 1;
+            count(|counts| counts.barriers += 1);
             self.barrier(commands);
         }
     }
@@ -706,8 +731,8 @@ impl Drop for Recorder {
 
 /// Where regions that are bound begin: no device asks for more than this.
 pub(crate) const ALIGNMENT: u64 = 256;
-/// Bytes of the parameters of a kernel.
-const PARAMS_BYTES: u32 = 64;
+/// Bytes of the parameters of a kernel; every device takes as many.
+const PARAMS_BYTES: u32 = 128;
 /// What is copied to the device passes through as much, in turns.
 const UPLOAD_BYTES: usize = 16 << 20;
 const SETS_OF_A_POOL: u32 = 1024;

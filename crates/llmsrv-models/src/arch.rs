@@ -120,9 +120,19 @@ impl ArchConfig {
 
     /// Returns where the state of each layer lies within that of a sequence; empty for layers without.
     pub(crate) fn state_ranges(&self) -> Vec<Range<usize>> {
+        self.state_ranges_of(|_| true)
+    }
+
+    /// As [`ArchConfig::state_ranges`], of some layers: the others have none.
+    pub(crate) fn state_ranges_of(&self, is_there: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
         let mut start = 0;
-        let ranges = self.layers.iter().map(|layer| {
-            let range = start..start + layer.mixer.state_len();
+        let ranges = self.layers.iter().enumerate().map(|(idx, layer)| {
+            let len = if is_there(idx) {
+                layer.mixer.state_len()
+            } else {
+                0
+            };
+            let range = start..start + len;
             start = range.end;
             range
         });
@@ -173,6 +183,17 @@ impl LayerConfig {
     /// Elements of the keys (or values) of one position.
     pub(crate) fn kv_width(&self) -> usize {
         self.n_kv_heads * self.head_dim
+    }
+
+    /// Elements of the widest rows that the first part computes.
+    pub(crate) fn mixer_width(&self) -> usize {
+        let of_state = match self.mixer {
+            Mixer::None | Mixer::Attention | Mixer::Latent(_) => 0,
+            Mixer::ShortConv { width, .. } => width,
+            Mixer::DeltaNet(net) => net.conv_width(),
+            Mixer::Scan(scan) | Mixer::AttentionAndScan(scan) => scan.conv_width(),
+        };
+        self.query_width().max(self.kv_width()).max(of_state)
     }
 
     /// Elements of the queries of one position.

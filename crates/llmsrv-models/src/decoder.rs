@@ -369,8 +369,20 @@ fn attention<O: Ops>(
         query = ops.rms_norm(&query, weight, arch.norm_eps)?;
     }
     let angles = config.rope.and_then(|rope| rotations.angles.get(rope));
-    if let Some(angles) = angles {
-        query = ops.rotate(query, angles, config.head_dim)?;
+    match stored {
+        Some((key, value)) if !arch.bidirectional => {
+            query = ops.rotate_and_append(config, query, (key, &value), angles, plan)?;
+            stored = None;
+        }
+        kept => {
+            stored = kept;
+            if let Some(angles) = angles {
+                query = ops.rotate(query, angles, config.head_dim)?;
+            }
+        }
+    }
+    if ends {
+        return Ok(None);
     }
     if let Some(weight) = weights.query_norm.as_ref().filter(|_| is_late) {
         query = ops.rms_norm(&query, weight, arch.norm_eps)?;
@@ -381,32 +393,25 @@ fn attention<O: Ops>(
     {
         query = ops.scale_rows(query, factors)?;
     }
-    match stored {
-        Some((mut key, value)) if arch.bidirectional => {
-            if let Some(angles) = angles {
-                key = ops.rotate(key, angles, config.head_dim)?;
-            }
-            let attention = BidirectionalAttention {
-                n_heads: config.n_heads,
-                n_kv_heads: config.n_kv_heads,
-                head_dim: config.head_dim,
-                scale: arch.attention_scale,
-                slopes: None,
-                reach: config.window,
-            };
-            let spans = plan
-                .spans
-                .iter()
-                .map(|span| (span.rows.clone(), span.rows.clone()));
-            let spans: Vec<_> = spans.collect();
-            let attended = ops.attend_bidirectional(&query, &key, &value, &spans, &attention)?;
-            return Ok(Some(attended));
+    if let Some((mut key, value)) = stored {
+        if let Some(angles) = angles {
+            key = ops.rotate(key, angles, config.head_dim)?;
         }
-        Some((key, value)) => ops.append_kv(config, key, angles, &value, plan)?,
-        None => {}
-    }
-    if ends {
-        return Ok(None);
+        let attention = BidirectionalAttention {
+            n_heads: config.n_heads,
+            n_kv_heads: config.n_kv_heads,
+            head_dim: config.head_dim,
+            scale: arch.attention_scale,
+            slopes: None,
+            reach: config.window,
+        };
+        let spans = plan
+            .spans
+            .iter()
+            .map(|span| (span.rows.clone(), span.rows.clone()));
+        let spans: Vec<_> = spans.collect();
+        let attended = ops.attend_bidirectional(&query, &key, &value, &spans, &attention)?;
+        return Ok(Some(attended));
     }
     let attention = Attention {
         n_heads: config.n_heads,

@@ -47,15 +47,10 @@ use crate::{
     model::Decoder,
     npu::NpuModel,
     ops::{
-        Ops, candle,
-        candle::CandleOps,
-        cpu::CpuOps,
-        gpu::{GpuOps, ON_THE_CPU},
-        onnx::OnnxOps,
-        split::SplitOps,
+        Ops, candle, candle::CandleOps, cpu::CpuOps, gpu::GpuOps, onnx::OnnxOps, split::SplitOps,
     },
-    parts::At,
-    placement::{Measured, share_out},
+    parts::{At, Part},
+    placement::{Config, Measured, kv_type_on_gpu, share_out},
     source::{Source, invalid},
     weights::Weights,
 };
@@ -136,7 +131,13 @@ fn load_file(
         let tokenizer = tokenizer()?;
         let model: Box<dyn Model> = match device(options)? {
             Device::Gpu => {
-                return Err(no_encoders(architecture));
+                let ops = split(
+                    (&source, &adapters),
+                    (Config::Encoder(&config), tokenizer.vocab_size()),
+                    options,
+                    (TensorType::F16, ActivationPrecision::Int16),
+                )?;
+                Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)
             }
             Device::Cpu => {
                 // Vectors are compared with those of other engines and days.
@@ -175,7 +176,9 @@ fn load_file(
     let model = match chosen {
         Device::Cpu => {
             let (shapes, n_threads) = (arch.kv_shapes(), options.n_threads);
-            let mut ops = CpuOps::new(&arch, &shapes, kv_type, n_threads, activation_precision)
+            let kv = (&shapes[..], kv_type);
+            let states = arch.state_ranges();
+            let mut ops = CpuOps::new(kv, states, n_threads, activation_precision)
                 .map_err(|error| LoadError::Unsupported(error.to_string()))?;
             if let Some(sums) = sums {
                 ops.observe(sums.clone());
@@ -183,18 +186,15 @@ fn load_file(
             build(&source, &adapters, arch, n_vocab, ops)?
         }
         Device::Gpu => {
-            if arch.bidirectional {
-                return Err(no_encoders(architecture));
-            }
-            if !matches!(options.kv_cache_type.as_str(), "auto" | "f16") {
+            if !matches!(options.kv_cache_type.as_str(), "auto" | "f16" | "q8_0") {
                 warn!(
                     asked = options.kv_cache_type,
-                    "KV cache of f16 on the GPU: it has no other"
+                    "KV cache of f16 on the GPU, which has f16 and q8_0"
                 );
             }
             let ops = split(
                 (&source, &adapters),
-                (&arch, n_vocab),
+                (Config::Decoder(&arch), n_vocab),
                 options,
                 (kv_type, activation_precision),
             )?;
@@ -276,20 +276,21 @@ fn plan_file(
             ..Plan::default()
         });
     }
-    if encoder::read(architecture, &source)?.is_some() {
-        return Err(no_encoders(architecture));
+    let tokenizer = || Tokenizer::from_metadata(metadata).map_err(no_tokenizer);
+    let measure = |(config, n_vocab): (Config<'_>, usize), kv_type| {
+        let files = (&source, &adapters[..]);
+        let n_tokens = n_tokens(config.context_length());
+        let measured = Measured::new(files, (config, n_vocab), kv_type, USUAL_BINDING, n_tokens)?;
+        share_out(&measured, &options.offload, free_bytes, n_tokens)
+    };
+    if let Some(config) = encoder::read(architecture, &source)? {
+        let n_vocab = tokenizer()?.vocab_size();
+        return measure((Config::Encoder(&config), n_vocab), TensorType::F16);
     }
     let arch = families::read(architecture, &source)?;
-    if arch.bidirectional {
-        return Err(no_encoders(architecture));
-    }
-    let tokenizer = Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?;
-    let n_vocab = n_logits(&tokenizer, &arch);
+    let n_vocab = n_logits(&tokenizer()?, &arch);
     let (_, kv_type) = arithmetic(options, &source, &arch)?;
-    let files = (&source, &adapters[..]);
-    let measured = Measured::new(files, (&arch, n_vocab), kv_type, USUAL_BINDING)?;
-    let n_tokens = n_tokens(arch.context_length);
-    share_out(&measured, &options.offload, free_bytes, n_tokens)
+    measure((Config::Decoder(&arch), n_vocab), kv_type)
 }
 
 /// What of a model is not computed on its device.
@@ -462,15 +463,16 @@ fn arithmetic(
 /// Opens the GPUs and shares the layers of a model out to them and to the CPU.
 fn split(
     (source, adapters): (&Source, &[Adapter]),
-    (arch, n_vocab): (&ArchConfig, usize),
+    (config, n_vocab): (Config<'_>, usize),
     options: &LoadOptions,
     (kv_type, precision): (TensorType, ActivationPrecision),
 ) -> Result<SplitOps, LoadError> {
     let gpus = ops::gpu::open(&options.gpu)?;
     let free: Vec<u64> = gpus.iter().map(Gpu::free_bytes).collect();
     let max_binding = gpus.iter().map(Gpu::max_binding).min().unwrap_or(u64::MAX);
-    let measured = Measured::new((source, adapters), (arch, n_vocab), kv_type, max_binding)?;
-    let n_tokens = arch.context_length.min(USUAL_CONTEXT);
+    let n_tokens = config.context_length().min(USUAL_CONTEXT);
+    let (files, model) = ((source, adapters), (config, n_vocab));
+    let measured = Measured::new(files, model, kv_type, max_binding, n_tokens)?;
     let plan = share_out(&measured, &options.offload, &free, n_tokens)?;
     for (gpu, free) in plan.weights.gpus().iter().zip(&free) {
         if gpu > free {
@@ -492,14 +494,25 @@ fn split(
     } else {
         1
     };
-    let cpu = CpuOps::new(arch, &shapes(At::Host), kv_type, n_threads, precision)
-        .map_err(|error| LoadError::Unsupported(error.to_string()))?;
+    let cpu = match config {
+        Config::Decoder(arch) => {
+            let states = arch.state_ranges_of(|idx| placement.of(Part::Layer(idx)) == At::Host);
+            CpuOps::new((&shapes(At::Host), kv_type), states, n_threads, precision)
+        }
+        Config::Encoder(_) => CpuOps::without_cache(n_threads, precision),
+    };
+    let cpu = cpu.map_err(|error| LoadError::Unsupported(error.to_string()))?;
+    let on_gpu = kv_type_on_gpu(kv_type);
     // What computes nothing is closed again.
     let gpus = gpus.into_iter().enumerate().map(|(idx, gpu)| {
         let is_used = plan.split.get(idx).is_some_and(|n| *n > 0);
         let pieces = measured.sizes().pieces(&placement, idx);
         is_used
-            .then(|| GpuOps::new(gpu, &shapes(At::Gpu(idx)), pieces))
+            .then(|| {
+                let kv = (&shapes(At::Gpu(idx))[..], on_gpu);
+                let states = measured.state_lens(&placement, At::Gpu(idx));
+                GpuOps::new(gpu, kv, &states, pieces)
+            })
             .transpose()
     });
     let gpus = gpus.collect::<Result<Vec<_>, _>>()?;
@@ -530,12 +543,6 @@ fn embedding<O: Ops>(
         pooling: arch.pooling.unwrap_or(usual),
         bidirectional,
     })
-}
-
-fn no_encoders(architecture: &str) -> LoadError {
-    LoadError::Gpu(format!(
-        "encoders, such as {architecture}, are computed on the CPU alone; {ON_THE_CPU}"
-    ))
 }
 
 fn not_on_an_npu(what: &str) -> LoadError {

@@ -7,12 +7,15 @@ use std::ops::Range;
 
 use llmsrv_engine::{LoadError, ModelError, Offload, PlacedBytes, Plan};
 use llmsrv_gguf::TensorType;
-use llmsrv_gpu::{LARGEST_HEAD, matrix_bytes, pieces, vector_bytes};
+use llmsrv_gpu::{
+    LARGEST_HEAD, LARGEST_STATE_HEAD, kept_bytes, matrix_bytes, pieces, vector_bytes,
+};
 use llmsrv_kernels::PagedKv;
 
 use crate::{
     adapter::{Adapter, with_adapters},
-    arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig, Mixer},
+    arch::{ArchConfig, BLOCK_SIZE, LayerConfig, Mixer},
+    encoder::{EncoderConfig, EncoderWeights},
     ops::{Holder, gpu::ON_THE_CPU},
     parts::{At, Part, Placement},
     source::{FileMatrix, Source},
@@ -39,15 +42,95 @@ struct Size {
     file: u64,
 }
 
+/// What distinguishes one model from another.
+#[derive(Clone, Copy)]
+pub(crate) enum Config<'a> {
+    /// Of a decoder.
+    Decoder(&'a ArchConfig),
+    /// Of an encoder.
+    Encoder(&'a EncoderConfig),
+}
+
+/// What a layer needs beside its weights.
+struct Needs {
+    /// Heads and elements of a head of what it stores.
+    kv: Option<(usize, usize)>,
+    /// Elements of its part of a recurrent state.
+    state_len: usize,
+    /// Hidden elements of its widest network.
+    hidden: usize,
+    /// Elements of the widest rows of its first part.
+    heads: usize,
+    /// Why GPUs do not compute it.
+    refusal: Option<String>,
+}
+
+impl Config<'_> {
+    /// Returns the positions that the model was trained for.
+    pub(crate) fn context_length(&self) -> usize {
+        match self {
+            Config::Decoder(arch) => arch.context_length,
+            Config::Encoder(config) => config.context_length,
+        }
+    }
+
+    /// Returns whether inputs are computed whole, however long they are.
+    fn is_bidirectional(&self) -> bool {
+        match self {
+            Config::Decoder(arch) => arch.bidirectional,
+            Config::Encoder(_) => true,
+        }
+    }
+
+    fn width(&self) -> usize {
+        match self {
+            Config::Decoder(arch) => arch.width,
+            Config::Encoder(config) => config.width,
+        }
+    }
+
+    fn needs(&self) -> Vec<Needs> {
+        match self {
+            Config::Decoder(arch) => {
+                let layers = arch.layers.iter();
+                let needs = layers.map(|layer| Needs {
+                    kv: (layer.stores_kv && !arch.bidirectional)
+                        .then_some((layer.n_kv_heads, layer.head_dim)),
+                    state_len: layer.mixer.state_len(),
+                    hidden: layer.feed_forward.hidden(),
+                    heads: layer.mixer_width(),
+                    refusal: refusal(arch, layer),
+                });
+                needs.collect()
+            }
+            Config::Encoder(config) => {
+                let needs = (0..config.n_layers).map(|_| Needs {
+                    kv: None,
+                    state_len: 0,
+                    hidden: config.hidden,
+                    heads: config.width,
+                    refusal: refused_head(config.head_dim),
+                });
+                needs.collect()
+            }
+        }
+    }
+}
+
 /// A model with the sizes of its weights.
-pub(crate) struct Measured<'a> {
-    arch: &'a ArchConfig,
+pub(crate) struct Measured {
+    layers: Vec<Needs>,
+    width: usize,
+    context_length: usize,
+    /// Rows of a step, at most.
+    step_rows: usize,
     sizes: Sizes,
     /// What each part takes on a GPU, and what of it the memory of the machine then needs no more.
     by_part: Vec<(Part, u64, u64)>,
     /// All tensors as they lie in memory, those that are only looked up among them.
     host_bytes: u64,
-    n_vocab: usize,
+    /// Logits of a row.
+    n_logits: usize,
     kv_type: TensorType,
 }
 
@@ -88,12 +171,6 @@ impl Holder for Sizes {
                 "tensor {name} is of type {dtype}, for which there is no kernel for GPUs"
             ));
         }
-        if source.scale != 1.0 {
-            let scale = name.trim_end_matches(".weight");
-            self.refuse(format!(
-                "tensor {scale}.scale is a scale, which no kernel for GPUs applies"
-            ));
-        }
         let bytes = source.file_bytes() as u64;
         let blocks = bytes / (dtype.block_bytes() as u64).max(1);
         let size = Size {
@@ -118,25 +195,36 @@ impl Holder for Sizes {
     }
 }
 
-impl<'a> Measured<'a> {
+impl Measured {
     /// Measures a model. `kv_type` is how the CPU stores keys and values, `max_binding` what the GPU reads of one buffer
-    /// at most.
+    /// at most, `n_tokens` the longest text that it is loaded for.
     pub(crate) fn new(
         (source, adapters): (&Source, &[Adapter]),
-        (arch, n_vocab): (&'a ArchConfig, usize),
+        (config, n_vocab): (Config<'_>, usize),
         kv_type: TensorType,
         max_binding: u64,
-    ) -> Result<Measured<'a>, LoadError> {
+        n_tokens: usize,
+    ) -> Result<Measured, LoadError> {
         let mut sizes = Sizes {
             part: Part::Input,
             max_binding,
             weights: Vec::new(),
             refused: Vec::new(),
         };
-        Weights::load(source, adapters, arch, n_vocab, &mut sizes)?;
-        for (idx, layer) in arch.layers.iter().enumerate() {
-            if let Some(reason) = refusal(arch, layer) {
-                sizes.refused.push((Part::Layer(idx), reason));
+        let n_logits = match config {
+            Config::Decoder(arch) => {
+                Weights::load(source, adapters, arch, n_vocab, &mut sizes)?;
+                n_vocab
+            }
+            Config::Encoder(config) => {
+                EncoderWeights::load(source, adapters, config, n_vocab, &mut sizes)?;
+                0
+            }
+        };
+        let layers = config.needs();
+        for (idx, layer) in layers.iter().enumerate() {
+            if let Some(reason) = &layer.refusal {
+                sizes.refused.push((Part::Layer(idx), reason.clone()));
             }
         }
         let file = source.file();
@@ -156,18 +244,25 @@ impl<'a> Measured<'a> {
             }
         }
         Ok(Measured {
-            arch,
+            layers,
+            width: config.width(),
+            context_length: config.context_length(),
+            step_rows: if config.is_bidirectional() {
+                n_tokens.max(STEP_ROWS)
+            } else {
+                STEP_ROWS
+            },
             sizes,
             by_part,
             host_bytes: with_adapters(host_bytes, adapters),
-            n_vocab,
+            n_logits,
             kv_type,
         })
     }
 
     /// Returns the number of layers, the output counted as one.
     pub(crate) fn n_layers(&self) -> usize {
-        self.arch.layers.len() + 1
+        self.layers.len() + 1
     }
 
     /// Returns the sizes of the weights.
@@ -177,7 +272,7 @@ impl<'a> Measured<'a> {
 
     /// Returns why GPUs compute no layer of the model, if that is so.
     pub(crate) fn refusal(&self) -> Option<&str> {
-        let mut layers = (0..self.arch.layers.len()).map(Part::Layer);
+        let mut layers = (0..self.layers.len()).map(Part::Layer);
         let reasons: Option<Vec<&str>> = layers
             .by_ref()
             .map(|layer| self.sizes.refusal(layer))
@@ -262,10 +357,10 @@ impl<'a> Measured<'a> {
             states: PlacedBytes::default(),
             activations: PlacedBytes::default(),
             block_size: BLOCK_SIZE,
-            context_length: self.arch.context_length,
+            context_length: self.context_length,
             split,
         };
-        let layers = (0..self.arch.layers.len()).map(Part::Layer);
+        let layers = (0..self.layers.len()).map(Part::Layer);
         for part in layers.chain([Part::Output]) {
             if let At::Gpu(gpu) = placement.of(part)
                 && let Some(n) = plan.gpu_layers.get_mut(gpu)
@@ -284,13 +379,14 @@ impl<'a> Measured<'a> {
         for gpu in 0..n_gpus {
             let shapes = self.kv_shapes(placement, At::Gpu(gpu));
             let widths = shapes.iter().map(|(n, dim)| n * dim);
-            let width: usize = widths.sum();
-            // Keys and values, of two bytes each.
-            *plan.kv_block.gpu_mut(gpu) = 2 * 2 * (BLOCK_SIZE * width) as u64;
+            let bytes = widths.filter_map(|width| kept_bytes(kv_type_on_gpu(self.kv_type), width));
+            // Keys and values.
+            *plan.kv_block.gpu_mut(gpu) = 2 * BLOCK_SIZE as u64 * bytes.sum::<u64>();
         }
-        let state = self.arch.state_ranges().last().map_or(0, |range| range.end);
-        plan.states.host = 4 * state as u64;
+        let state_bytes = |at| 4 * self.state_lens(placement, at).iter().sum::<usize>() as u64;
+        plan.states.host = state_bytes(At::Host);
         for gpu in 0..n_gpus {
+            *plan.states.gpu_mut(gpu) = state_bytes(At::Gpu(gpu));
             if plan.gpu_layers.get(gpu).is_some_and(|n| *n > 0) {
                 *plan.activations.gpu_mut(gpu) = self.activation_bytes(placement, gpu);
             }
@@ -300,8 +396,8 @@ impl<'a> Measured<'a> {
 
     /// Returns where each layer of the KV cache is.
     pub(crate) fn kv_places(&self, placement: &Placement) -> Vec<At> {
-        let layers = self.arch.layers.iter().enumerate();
-        let storing = layers.filter(|(_, layer)| layer.stores_kv);
+        let layers = self.layers.iter().enumerate();
+        let storing = layers.filter(|(_, layer)| layer.kv.is_some());
         storing
             .map(|(idx, _)| placement.of(Part::Layer(idx)))
             .collect()
@@ -309,10 +405,23 @@ impl<'a> Measured<'a> {
 
     /// Returns heads and elements of a head of the layers of the KV cache in a place.
     pub(crate) fn kv_shapes(&self, placement: &Placement, at: At) -> Vec<(usize, usize)> {
-        let shapes = self.arch.kv_shapes().into_iter();
+        let shapes = self.layers.iter().filter_map(|layer| layer.kv);
         let placed = shapes.zip(self.kv_places(placement));
         let there = placed.filter(|(_, of)| *of == at);
         there.map(|(shape, _)| shape).collect()
+    }
+
+    /// Returns the elements of a recurrent state in each layer, 0 where the layer is in another place.
+    pub(crate) fn state_lens(&self, placement: &Placement, at: At) -> Vec<usize> {
+        let layers = self.layers.iter().enumerate();
+        let lens = layers.map(|(idx, layer)| {
+            if placement.of(Part::Layer(idx)) == at {
+                layer.state_len
+            } else {
+                0
+            }
+        });
+        lens.collect()
     }
 
     /// Returns what the rows of a step take on a GPU at most: some of the widest kind, some of each narrower one, each in
@@ -320,18 +429,18 @@ impl<'a> Measured<'a> {
     fn activation_bytes(&self, placement: &Placement, gpu: usize) -> u64 {
         let rows = |n: usize, width: usize| 4 * (n as u64 * width as u64).next_power_of_two();
         let on_gpu = |part: Part| placement.of(part) == At::Gpu(gpu);
-        let layers = self.arch.layers.iter().enumerate();
+        let layers = self.layers.iter().enumerate();
         let layers = layers.filter(|(idx, _)| on_gpu(Part::Layer(*idx)));
-        let layers: Vec<&LayerConfig> = layers.map(|(_, layer)| layer).collect();
-        let widest = |of: fn(&LayerConfig) -> usize| {
+        let layers: Vec<&Needs> = layers.map(|(_, layer)| layer).collect();
+        let widest = |of: fn(&Needs) -> usize| {
             let widths = layers.iter().map(|layer| of(layer));
-            rows(STEP_ROWS, widths.max().unwrap_or(0))
+            rows(self.step_rows, widths.max().unwrap_or(0))
         };
-        let hidden = widest(|layer| layer.feed_forward.hidden());
-        let heads = widest(|layer| layer.query_width().max(layer.kv_width()));
-        let stream = rows(STEP_ROWS, self.arch.width);
+        let hidden = widest(|layer| layer.hidden);
+        let heads = widest(|layer| layer.heads);
+        let stream = rows(self.step_rows, self.width);
         let logits = if on_gpu(Part::Output) {
-            rows(LOGIT_ROWS, self.n_vocab)
+            rows(LOGIT_ROWS, self.n_logits)
         } else {
             0
         };
@@ -347,7 +456,7 @@ impl<'a> Measured<'a> {
 /// [`LoadError::Gpu`] if GPUs compute no layer of it, or not even the output fits. Where a number of layers is asked for,
 /// it is kept, whatever fits.
 pub(crate) fn share_out(
-    measured: &Measured<'_>,
+    measured: &Measured,
     offload: &Offload,
     free_bytes: &[u64],
     n_tokens: usize,
@@ -401,7 +510,7 @@ pub(crate) fn share_out(
 
 /// A model and the GPUs it is to find room on.
 struct Room<'a> {
-    measured: &'a Measured<'a>,
+    measured: &'a Measured,
     n_cpu_moe: usize,
     free_bytes: &'a [u64],
     n_tokens: usize,
@@ -476,6 +585,14 @@ impl Room<'_> {
     }
 }
 
+/// Returns how GPUs keep keys and values where the CPU keeps them in a type.
+pub(crate) fn kv_type_on_gpu(kv_type: TensorType) -> TensorType {
+    match kv_type {
+        TensorType::Q8_0 => TensorType::Q8_0,
+        _ => TensorType::F16,
+    }
+}
+
 /// The error of a GPU without memory even for what was decided.
 pub(crate) fn too_little(needed: u64, free: u64) -> LoadError {
     LoadError::Gpu(format!(
@@ -486,20 +603,19 @@ pub(crate) fn too_little(needed: u64, free: u64) -> LoadError {
 
 /// Returns why GPUs do not compute a layer, if they do not.
 fn refusal(arch: &ArchConfig, layer: &LayerConfig) -> Option<String> {
-    let reason = match layer.mixer {
-        Mixer::Latent(_) => "latent attention",
-        mixer if mixer.state_len() > 0 => "layers with a recurrent state",
-        _ if layer.chunk.is_some() => "attention in chunks",
-        _ if arch.clamp.is_some() => "bounded queries, keys and values",
-        _ if arch.activation == Activation::Relu => "gates without what is negative",
-        _ if arch.output_gate => "attention with gates",
-        _ if arch.streams.is_some() => "several residual streams",
-        _ if !layer.head_dim.is_multiple_of(2) || layer.head_dim > LARGEST_HEAD => {
-            return Some(format!("attention heads of {} elements", layer.head_dim));
+    match layer.mixer {
+        _ if arch.streams.is_some() => Some("several residual streams".to_owned()),
+        Mixer::DeltaNet(net) if net.head_dim > LARGEST_STATE_HEAD => {
+            Some(format!("states of heads of {} elements", net.head_dim))
         }
-        _ => return None,
-    };
-    Some(reason.to_owned())
+        mixer if mixer.attends() => refused_head(layer.head_dim),
+        _ => None,
+    }
+}
+
+fn refused_head(head_dim: usize) -> Option<String> {
+    let is_refused = !head_dim.is_multiple_of(2) || head_dim > LARGEST_HEAD;
+    is_refused.then(|| format!("attention heads of {head_dim} elements"))
 }
 
 /// Rows of a step, as the engine makes them.

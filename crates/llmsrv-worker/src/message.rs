@@ -287,6 +287,7 @@ fn write_spec(to: &mut Vec<u8>, spec: &ModelSpec) {
         number(to, gpu.n_layers as u64);
         number(to, gpu.weight_bytes);
         number(to, gpu.kv_block_bytes as u64);
+        number(to, gpu.state_bytes as u64);
     }
     to.push(u8::from(spec.npu));
     to.push(u8::from(spec.embedding.is_some()));
@@ -316,6 +317,7 @@ fn read_spec(from: &mut Reader<'_>) -> Result<ModelSpec, Malformed> {
                 n_layers: from.count()?,
                 weight_bytes: from.number()?,
                 kv_block_bytes: from.count()?,
+                state_bytes: from.count()?,
             })
         })?,
         npu: from.flag()?,

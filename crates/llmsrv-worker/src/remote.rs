@@ -313,6 +313,7 @@ fn is_sensible(spec: &ModelSpec) -> bool {
         gpu.n_layers <= spec.n_layers
             && gpu.weight_bytes <= spec.weight_bytes
             && gpu.kv_block_bytes <= spec.kv_block_bytes
+            && gpu.state_bytes <= spec.state_bytes
     };
     [spec.vocab_size, spec.block_size, spec.context_length, width]
         .into_iter()

@@ -1,5 +1,7 @@
 //! Positions, the cache of keys and values, and attention over it.
 
+use llmsrv_gguf::TensorType;
+
 use super::{Gpu, LANES, MOST_GROUPS, Scratch, Tensor, Vector, groups, mismatch, unsupported};
 use crate::{
     Error,
@@ -14,9 +16,10 @@ pub struct Angles {
     interleaved: bool,
 }
 
-/// Keys and values in blocks of positions, for all layers, in f16.
+/// Keys and values in blocks of positions, for all layers.
 #[derive(Debug)]
 pub struct Cache {
+    dtype: TensorType,
     /// Positions of a block.
     block: usize,
     n_blocks: usize,
@@ -31,6 +34,8 @@ pub struct Step {
     memory: Scratch,
     /// The most positions that a row sees.
     deepest: usize,
+    /// Positions of a block of the cache; 0: rows see the keys of each other.
+    block: usize,
 }
 
 /// A row of a step, for [`Gpu::step`].
@@ -68,12 +73,27 @@ pub struct Attention {
     pub softcap: Option<f32>,
     /// Positions that a query sees, its own included.
     pub window: Option<usize>,
+    /// Length of the stretches of positions of which a query sees its own; wins over a window.
+    pub chunk: Option<usize>,
     /// A query sees nothing behind itself, whatever end its row has.
     pub causal: bool,
 }
 
+/// Returns the bytes that keys (or values) of so many elements take in a cache; `None` of a type, or a number of elements,
+/// that none is kept of: f16 takes even numbers, `Q8_0` whole blocks of 32.
+pub fn kept_bytes(dtype: TensorType, width: usize) -> Option<u64> {
+    match dtype {
+        TensorType::F16 if width.is_multiple_of(2) => Some(2 * width as u64),
+        // The scales, of two bytes each, in whole words.
+        TensorType::Q8_0 if width.is_multiple_of(32) => {
+            Some(width as u64 + 4 * width.div_ceil(64) as u64)
+        }
+        _ => None,
+    }
+}
+
 /// The most elements that a head may have.
-pub const LARGEST_HEAD: usize = 512;
+pub const LARGEST_HEAD: usize = 640;
 
 impl Gpu {
     /// Puts cosines and sines, `[rows, pairs]` each, onto the device.
@@ -125,18 +145,23 @@ impl Gpu {
         ];
         let n = x.n_rows * n_heads * angles.n_pairs;
         let [across, down] = groups(n.div_ceil(LANES));
-        let bindings = [x.write(), angles.read()];
+        let mut bindings = [Access::None; 7];
+        (bindings[1], bindings[6]) = (angles.read(), x.write());
         self.recorder
             .dispatch("rotate", &bindings, &params, [across, down, 1], n as u64)
     }
 
-    /// Makes a KV cache without blocks. `widths` are the elements of the keys of a position in each layer, even.
-    pub fn cache(&self, block: usize, widths: &[usize]) -> Result<Cache, Error> {
-        if block == 0 || widths.iter().any(|width| !width.is_multiple_of(2)) {
-            return Err(unsupported("keys of an odd number of elements".into()));
+    /// Makes a KV cache without blocks. `widths` are the elements of the keys of a position in each layer.
+    pub fn cache(&self, block: usize, widths: &[usize], dtype: TensorType) -> Result<Cache, Error> {
+        if let Some(width) = widths
+            .iter()
+            .find(|width| kept_bytes(dtype, **width).is_none())
+        {
+            return Err(unsupported(format!("{width} elements of keys in {dtype}")));
         }
         Ok(Cache {
-            block,
+            dtype,
+            block: block.max(1),
             n_blocks: 0,
             layers: widths.iter().map(|width| (*width, None)).collect(),
         })
@@ -147,7 +172,10 @@ impl Gpu {
         if n_blocks <= cache.n_blocks {
             return Ok(());
         }
-        let bytes = |width: usize, n_blocks: usize| (n_blocks * cache.block * width * 2) as u64;
+        let (block, dtype) = (cache.block, cache.dtype);
+        let bytes = |width: usize, n_blocks: usize| {
+            (n_blocks * block) as u64 * kept_bytes(dtype, width).unwrap_or(0)
+        };
         for (width, _) in &cache.layers {
             if bytes(*width, n_blocks) > self.recorder.max_binding() {
                 return Err(Error::OutOfMemory {
@@ -213,7 +241,7 @@ impl Gpu {
             return Ok(());
         }
         for (width, memory) in &cache.layers {
-            let bytes = (cache.block * width * 2) as u64;
+            let bytes = cache.block as u64 * kept_bytes(cache.dtype, *width).unwrap_or(0);
             for region in memory.iter().flatten() {
                 let block = |id: u32| Region {
                     start: u64::from(id) * bytes,
@@ -269,15 +297,37 @@ impl Gpu {
             n_rows: rows.len(),
             memory,
             deepest,
+            block: cache.block,
         })
     }
 
-    /// Stores keys, rotated, and values of the rows of a step. `shape` is that of the layer.
+    /// As [`Gpu::step`], of whole sequences, of each so many rows, that see all of themselves and of which nothing is
+    /// stored.
+    pub fn whole_step(&mut self, lengths: &[usize]) -> Result<Step, Error> {
+        let mut words: Vec<u32> = Vec::with_capacity(lengths.iter().sum::<usize>() * 4);
+        let mut first = 0;
+        for len in lengths.iter().map(|len| *len as u32) {
+            words.extend((0..len).flat_map(|position| [position, len, first, 0]));
+            first += len;
+        }
+        let memory = self.scratch(words.len().max(1) * 4)?;
+        self.recorder
+            .upload(bytemuck::cast_slice(&words), memory.region)?;
+        Ok(Step {
+            n_rows: first as usize,
+            memory,
+            deepest: lengths.iter().max().copied().unwrap_or(0),
+            block: 0,
+        })
+    }
+
+    /// Stores keys, rotated, and values of the rows of a step, and rotates their queries, if they are given.
+    /// `shape` is that of the layer.
     pub fn store(
         &mut self,
-        cache: &Cache,
-        layer: usize,
+        (cache, layer): (&Cache, usize),
         (key, value): (&Tensor, &Tensor),
+        query: Option<&mut Tensor>,
         angles: Option<&Angles>,
         step: &Step,
         shape: &Attention,
@@ -291,13 +341,22 @@ impl Gpu {
         if !has_rows(key) || !has_rows(value) || !angles.is_none_or(turns) {
             return Err(mismatch("keys"));
         }
+        // Without angles they stay as they are.
+        let query = query.filter(|_| angles.is_some());
+        let query_width = shape.n_heads * shape.head_dim;
+        if query
+            .as_ref()
+            .is_some_and(|query| query.width != query_width || query.n_rows != step.n_rows)
+        {
+            return Err(mismatch("queries"));
+        }
         let params = [
             step.n_rows as u32,
             shape.n_heads as u32,
             shape.n_kv_heads as u32,
             shape.head_dim as u32,
             angles.map_or(0, |angles| angles.n_pairs as u32),
-            angles.map_or(0, Angles::flags),
+            angles.map_or(0, Angles::flags) + if query.is_some() { TURNS } else { 0 },
             0,
             cache.block as u32,
             0,
@@ -311,11 +370,19 @@ impl Gpu {
             step.read(),
             value.read(),
             Access::Write(values),
+            query.as_ref().map_or(Access::None, |query| query.write()),
         ];
-        let n = step.n_rows * width / 2;
+        let turned = query
+            .and(angles)
+            .map_or(0, |angles| angles.n_pairs * shape.n_heads);
+        let (kernel, n_lanes) = match cache.dtype {
+            TensorType::Q8_0 => ("store_q8_0", width.div_ceil(64)),
+            _ => ("store_f16", width / 2),
+        };
+        let n = step.n_rows * (n_lanes + turned);
         let [across, down] = groups(n.div_ceil(LANES));
         self.recorder
-            .dispatch("store", &bindings, &params, [across, down, 1], n as u64)
+            .dispatch(kernel, &bindings, &params, [across, down, 1], n as u64)
     }
 
     /// Attends from every query to the stored positions of its sequence before its end. The score in `sinks` of each head
@@ -330,10 +397,63 @@ impl Gpu {
         shape: &Attention,
     ) -> Result<Tensor, Error> {
         let [keys, values] = cache.memory(layer, shape)?;
+        if step.block != cache.block || sinks.is_some_and(|sinks| sinks.len != shape.n_heads) {
+            return Err(mismatch("a step"));
+        }
+        let how = How {
+            kernel: match cache.dtype {
+                TensorType::Q8_0 => "attend_q8_0",
+                _ => "attend_f16",
+            },
+            of_heads: sinks.map(|sinks| sinks.region),
+            flags: u32::from(sinks.is_some()) * 4
+                + u32::from(shape.causal) * 8
+                + u32::from(shape.chunk.is_some()) * 128,
+        };
+        self.attend_to(query, [keys, values], step, shape, &how)
+    }
+
+    /// Attends from every row of whole sequences to the keys and values of all rows of its own; nothing is stored. A
+    /// window is as wide behind a query as before it. With `slopes` the scores of each head fall by so much for each
+    /// position of distance.
+    pub fn attend_whole(
+        &mut self,
+        query: &Tensor,
+        (key, value): (&Tensor, &Tensor),
+        slopes: Option<&[f32]>,
+        step: &Step,
+        shape: &Attention,
+    ) -> Result<Tensor, Error> {
+        key.same_shape(value)?;
+        let width = shape.n_kv_heads * shape.head_dim;
+        if step.block != 0 || key.width != width || key.n_rows != step.n_rows || !shape.is_head() {
+            return Err(mismatch("keys"));
+        }
+        if slopes.is_some_and(|slopes| slopes.len() != shape.n_heads) {
+            return Err(mismatch("slopes"));
+        }
+        let slopes = slopes.map(|slopes| self.rows(slopes, slopes.len()));
+        let slopes = slopes.transpose()?;
+        let kept = [key, value].map(|x| x.region);
+        let how = How {
+            kernel: "attend_f32",
+            of_heads: slopes.as_ref().map(|slopes| slopes.region),
+            flags: u32::from(slopes.is_some()) * 32 + u32::from(shape.window.is_some()) * 16,
+        };
+        self.attend_to(query, kept, step, shape, &how)
+    }
+
+    fn attend_to(
+        &mut self,
+        query: &Tensor,
+        [keys, values]: [Region; 2],
+        step: &Step,
+        shape: &Attention,
+        how: &How,
+    ) -> Result<Tensor, Error> {
         let fits = query.width == shape.n_heads * shape.head_dim
             && query.n_rows == step.n_rows
-            && shape.n_heads.is_multiple_of(shape.n_kv_heads)
-            && sinks.is_none_or(|sinks| sinks.len == shape.n_heads);
+            && shape.n_heads.is_multiple_of(shape.n_kv_heads);
         if !fits || shape.n_heads > MOST_GROUPS || step.n_rows > MOST_GROUPS {
             return Err(mismatch("queries"));
         }
@@ -344,28 +464,50 @@ impl Gpu {
             shape.n_kv_heads as u32,
             shape.head_dim as u32,
             0,
-            u32::from(sinks.is_some()) * 4 + u32::from(shape.causal) * 8,
-            shape
-                .window
-                .map_or(0, |window| u32::try_from(window).unwrap_or(0)),
-            cache.block as u32,
+            how.flags,
+            shape.chunk.or(shape.window).map_or(0, bounded),
+            step.block as u32,
             shape.scale.to_bits(),
             shape.softcap.unwrap_or(0.0).to_bits(),
         ];
         let bindings = [
             out.write(),
-            sinks.map_or(query.read(), |sinks| Access::Read(sinks.region)),
+            how.of_heads.map_or(query.read(), Access::Read),
             query.read(),
             step.read(),
             Access::Read(keys),
             Access::Read(values),
         ];
-        let depth = shape.window.unwrap_or(usize::MAX).min(step.deepest) as u64;
+        let seen = shape.chunk.or(shape.window);
+        let depth = seen.unwrap_or(usize::MAX).min(step.deepest) as u64;
         let work = 2 * query.n_elements() as u64 * depth;
         let groups = [shape.n_heads as u32, step.n_rows as u32, 1];
         self.recorder
-            .dispatch("attend", &bindings, &params, groups, work)?;
+            .dispatch(how.kernel, &bindings, &params, groups, work)?;
         Ok(out)
+    }
+}
+
+/// More positions than there are, and the sum of two of them, are numbers of kernels, too.
+fn bounded(n_positions: usize) -> u32 {
+    n_positions.clamp(1, 1 << 30) as u32
+}
+
+/// As in `attention.wgsl`.
+const TURNS: u32 = 64;
+
+/// What differs between kinds of attention.
+struct How {
+    kernel: &'static str,
+    /// Sinks, or slopes.
+    of_heads: Option<Region>,
+    /// As in `attention.wgsl`.
+    flags: u32,
+}
+
+impl Attention {
+    fn is_head(&self) -> bool {
+        self.head_dim.is_multiple_of(2) && (2..=LARGEST_HEAD).contains(&self.head_dim)
     }
 }
 
@@ -388,16 +530,17 @@ impl Step {
 impl Cache {
     /// Returns the bytes of a block over all layers.
     pub fn block_bytes(&self) -> usize {
-        let widths = self.layers.iter().map(|(width, _)| width);
-        2 * 2 * self.block * widths.sum::<usize>()
+        let bytes = self
+            .layers
+            .iter()
+            .map(|(width, _)| kept_bytes(self.dtype, *width));
+        2 * self.block * bytes.flatten().sum::<u64>() as usize
     }
 
     fn memory(&self, layer: usize, shape: &Attention) -> Result<[Region; 2], Error> {
         let width = shape.n_kv_heads * shape.head_dim;
-        let is_head =
-            shape.head_dim.is_multiple_of(2) && (2..=LARGEST_HEAD).contains(&shape.head_dim);
         match self.layers.get(layer) {
-            Some((found, Some(memory))) if *found == width && is_head => Ok(*memory),
+            Some((found, Some(memory))) if *found == width && shape.is_head() => Ok(*memory),
             _ => Err(mismatch("a layer")),
         }
     }

@@ -1,9 +1,10 @@
 //! Operations on rows: products, norms, and functions of single elements.
 
-use super::{
-    Gpu, LANES, Matrix, OUTPUTS, ROWS, SIGMOID, Scratch, Tensor, Vector, groups, mismatch,
+use super::{Gpu, LANES, Matrix, OUTPUTS, ROWS, Scratch, Tensor, Vector, groups, mismatch};
+use crate::{
+    Error,
+    recorder::{Access, Region},
 };
-use crate::{Error, recorder::Access};
 
 /// A function of single elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,14 @@ pub enum Function {
     ClampedSwiglu,
     /// The square of `x`, or 0 where that is negative.
     ReluSquared,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// `x` itself.
+    Identity,
+    /// `x`, or 0 where that is negative.
+    Relu,
 }
 
 impl Gpu {
@@ -30,6 +39,69 @@ impl Gpu {
         let out = self.tensor(x.n_rows, matrix.n_rows)?;
         self.product(&out, x, matrix, bias, None)?;
         Ok(out)
+    }
+
+    /// As [`Gpu::linear`], with several matrices. Those of one type that lie near each other are one kernel.
+    pub fn linears(
+        &mut self,
+        x: &Tensor,
+        matrices: &[(&Matrix, Option<&Vector>)],
+    ) -> Result<Vec<Tensor>, Error> {
+        let mut made: Vec<Option<Tensor>> = matrices.iter().map(|_| None).collect();
+        while let Some(first) = made.iter().position(Option::is_none) {
+            let mut group: Vec<(usize, Factor<'_>)> = Vec::new();
+            for (idx, factor) in matrices.iter().enumerate().skip(first) {
+                let is_open = made.get(idx).is_some_and(Option::is_none);
+                let mut with: Vec<Factor<'_>> = group.iter().map(|(_, factor)| *factor).collect();
+                with.push(*factor);
+                if is_open && (group.is_empty() || self.near(&with).is_some()) {
+                    group.push((idx, *factor));
+                }
+            }
+            let factors: Vec<Factor<'_>> = group.iter().map(|(_, factor)| *factor).collect();
+            let tensors = match self.near(&factors) {
+                Some(near) if factors.len() > 1 => self.together(x, &factors, &near)?,
+                _ => {
+                    let alone = factors
+                        .iter()
+                        .map(|(matrix, bias)| self.linear(x, matrix, *bias));
+                    alone.collect::<Result<_, _>>()?
+                }
+            };
+            for ((idx, _), tensor) in group.iter().zip(tensors) {
+                if let Some(place) = made.get_mut(*idx) {
+                    *place = Some(tensor);
+                }
+            }
+        }
+        Ok(made.into_iter().flatten().collect())
+    }
+
+    /// Computes `function(gate) * up` with the products of `x` with two matrices.
+    pub fn gated_linear(
+        &mut self,
+        x: &Tensor,
+        gate: (&Matrix, Option<&Vector>),
+        up: (&Matrix, Option<&Vector>),
+        function: Function,
+    ) -> Result<Tensor, Error> {
+        let same = gate.0.n_rows == up.0.n_rows;
+        if let Some(near) = self.near(&[gate, up]).filter(|_| same) {
+            let out = self.tensor(x.n_rows, gate.0.n_rows)?;
+            let ending = Ending {
+                flags: GATED,
+                scale: 0.0,
+                kind: function as u32,
+            };
+            self.products(&[&out, &out], x, &[gate, up], &near, &ending)?;
+            return Ok(out);
+        }
+        let mut products = self.linears(x, &[gate, up])?.into_iter();
+        let (Some(mut gate), Some(up)) = (products.next(), products.next()) else {
+            return Err(mismatch("a product"));
+        };
+        self.gated(&mut gate, &up, function)?;
+        Ok(gate)
     }
 
     /// Adds such a product, times `scale`, to `out`.
@@ -52,49 +124,183 @@ impl Gpu {
         bias: Option<&Vector>,
         add: Option<f32>,
     ) -> Result<(), Error> {
-        let fits = x.width == matrix.n_cols
-            && out.width == matrix.n_rows
-            && out.n_rows == x.n_rows
-            && bias.is_none_or(|bias| bias.len == matrix.n_rows);
-        if !fits {
+        if out.width != matrix.n_rows {
             return Err(mismatch("a product"));
         }
-        let (kernel, rows) = match (x.n_rows, matrix.kernels) {
-            (0, _) => return Ok(()),
-            (1, [one, _]) => (one, 1),
-            (_, [_, several]) => (several, ROWS),
+        let ending = Ending {
+            flags: if add.is_some() { ADD } else { 0 },
+            scale: add.unwrap_or(0.0),
+            kind: 0,
         };
-        let flags = u32::from(add.is_some()) + 2 * u32::from(bias.is_some());
         let mut first = 0;
-        for (n_out, region) in &matrix.parts {
-            let params = [
-                *n_out as u32,
-                matrix.n_cols as u32,
-                x.n_rows as u32,
-                first as u32,
-                matrix.n_rows as u32,
-                flags,
-                add.unwrap_or(0.0).to_bits(),
-            ];
-            let bindings = [
-                out.write(),
-                Access::Read(*region),
-                x.read(),
-                bias.map_or(Access::None, |bias| Access::Read(bias.region)),
-            ];
-            let [across, down] = groups(n_out.div_ceil(OUTPUTS));
-            let tiles = x.n_rows.div_ceil(rows) as u32;
-            let work = (n_out * matrix.n_cols) as u64 * x.n_rows as u64;
-            self.recorder
-                .dispatch(kernel, &bindings, &params, [across, down, tiles], work)?;
-            first += n_out;
+        for (n_rows, weights) in &matrix.parts {
+            let near = Near {
+                weights: *weights,
+                starts: vec![0],
+                bias: bias.map(|bias| bias.region),
+                biases: vec![bias.map(|_| first as u32)],
+                n_out: vec![*n_rows],
+                first,
+            };
+            self.products(&[out], x, &[(matrix, bias)], &near, &ending)?;
+            first += n_rows;
         }
         Ok(())
     }
 
+    /// Returns how one kernel can compute products with all of these, if one can.
+    fn near(&self, factors: &[Factor<'_>]) -> Option<Near> {
+        let (first, _) = factors.first()?;
+        let regions = factors.iter().map(|(matrix, _)| match matrix.parts[..] {
+            [(_, region)] if matrix.kernels == first.kernels && matrix.n_cols == first.n_cols => {
+                Some(region)
+            }
+            _ => None,
+        });
+        let regions = regions.collect::<Option<Vec<_>>>()?;
+        let weights = self.span(&regions)?;
+        let biases = factors.iter().map(|(_, bias)| bias.map(|bias| bias.region));
+        let biases: Vec<Option<Region>> = biases.collect();
+        let present: Vec<Region> = biases.iter().copied().flatten().collect();
+        let bias = match present[..] {
+            [] => None,
+            _ => Some(self.span(&present)?),
+        };
+        let bias_start = bias.map_or(0, |bias| bias.start);
+        let word = |region: Region| ((region.start - bias_start) / 4) as u32;
+        (factors.len() <= MOST_MATRICES).then(|| Near {
+            weights,
+            starts: regions
+                .iter()
+                .map(|region| (region.start - weights.start) as u32)
+                .collect(),
+            bias,
+            biases: biases.iter().map(|bias| bias.map(word)).collect(),
+            n_out: factors.iter().map(|(matrix, _)| matrix.n_rows).collect(),
+            first: 0,
+        })
+    }
+
+    /// Returns the region from the first byte of some to the last, if one binding may be as long.
+    fn span(&self, regions: &[Region]) -> Option<Region> {
+        let start = regions.iter().map(|region| region.start).min()?;
+        let end = regions.iter().map(|region| region.start + region.bytes);
+        let all = Region {
+            start,
+            bytes: end.max()? - start,
+            ..*regions.first()?
+        };
+        let same = regions.iter().all(|region| region.buffer == all.buffer);
+        (same && all.bytes <= self.recorder.max_binding()).then_some(all)
+    }
+
+    fn together(
+        &mut self,
+        x: &Tensor,
+        factors: &[Factor<'_>],
+        near: &Near,
+    ) -> Result<Vec<Tensor>, Error> {
+        let widths: Vec<usize> = factors.iter().map(|(matrix, _)| matrix.n_rows).collect();
+        let made = self.tensors(x.n_rows, &widths)?;
+        let outs: Vec<&Tensor> = made.iter().collect();
+        let ending = Ending {
+            flags: 0,
+            scale: 0.0,
+            kind: 0,
+        };
+        self.products(&outs, x, factors, near, &ending)?;
+        Ok(made)
+    }
+
+    /// Records one kernel for several matrices. `outs` lie one behind the other.
+    fn products(
+        &mut self,
+        outs: &[&Tensor],
+        x: &Tensor,
+        factors: &[Factor<'_>],
+        near: &Near,
+        ending: &Ending,
+    ) -> Result<(), Error> {
+        let Some((first, _)) = factors.first() else {
+            return Ok(());
+        };
+        let regions: Vec<Region> = outs.iter().map(|out| out.region).collect();
+        let Some(out) = self.span(&regions) else {
+            return Err(mismatch("a product"));
+        };
+        let mut params = [0; WORDS * MOST_MATRICES + 6];
+        let parts = params.chunks_exact_mut(WORDS).zip(outs).zip(factors);
+        for (((part, to), (matrix, bias)), idx) in parts.zip(0..) {
+            let fits = x.width == matrix.n_cols
+                && to.n_rows == x.n_rows
+                && bias.is_none_or(|bias| bias.len == matrix.n_rows);
+            let (n_out, start) = (near.n_out.get(idx), near.starts.get(idx));
+            let (true, Some(n_out), Some(start)) = (fits, n_out, start) else {
+                return Err(mismatch("a product"));
+            };
+            part.copy_from_slice(&[
+                *n_out as u32,
+                *start,
+                near.biases.get(idx).copied().flatten().unwrap_or(NO_BIAS),
+                ((to.region.start - out.start) / 4) as u32 + near.first as u32,
+                to.width as u32,
+                matrix.scale.to_bits(),
+            ]);
+        }
+        // The codebook lies behind the rows of each matrix; that of the first one will do.
+        let row_bytes = first.row_bytes;
+        let codebook = near.starts.first().zip(near.n_out.first());
+        let codebook = codebook.map_or(0, |(start, n)| {
+            *start as usize + (n * row_bytes).next_multiple_of(4)
+        });
+        let (kernel, rows) = match (x.n_rows, first.kernels) {
+            (0, _) => return Ok(()),
+            (1, [one, _]) => (one, 1),
+            (_, [_, several]) => (several, ROWS),
+        };
+        let tail = [
+            first.n_cols as u32,
+            x.n_rows as u32,
+            codebook as u32,
+            ending.flags,
+            ending.scale.to_bits(),
+            ending.kind,
+        ];
+        for (word, value) in params.iter_mut().skip(WORDS * MOST_MATRICES).zip(tail) {
+            *word = value;
+        }
+        let bindings = [
+            Access::Write(out),
+            Access::Read(near.weights),
+            x.read(),
+            near.bias.map_or(Access::None, Access::Read),
+        ];
+        let n_out: usize = near.n_out.iter().sum();
+        let [across, down] = groups(n_out.div_ceil(OUTPUTS));
+        let tiles = x.n_rows.div_ceil(rows) as u32;
+        let work = (n_out * first.n_cols) as u64 * x.n_rows as u64;
+        self.recorder
+            .dispatch(kernel, &bindings, &params, [across, down, tiles], work)
+    }
+
     /// Divides each stretch of `weight.len()` elements by its root mean square and multiplies it with `weight`.
     pub fn rms_norm(&mut self, x: &Tensor, weight: &Vector, eps: f32) -> Result<Tensor, Error> {
-        self.norm("rms_norm", x, weight, None, eps)
+        self.norm("rms_norm", x, (weight, 1), None, eps)
+    }
+
+    /// As [`Gpu::rms_norm`], where `weight` has an element for each of a row, and each of `n_groups` equal stretches of a
+    /// row is normed by itself.
+    pub fn grouped_norm(
+        &mut self,
+        x: &Tensor,
+        weight: &Vector,
+        n_groups: usize,
+        eps: f32,
+    ) -> Result<Tensor, Error> {
+        if x.width != weight.len || n_groups == 0 || !x.width.is_multiple_of(n_groups) {
+            return Err(mismatch("a norm"));
+        }
+        self.norm("rms_norm", x, (weight, n_groups), None, eps)
     }
 
     /// Moves each row to the mean 0 and the variance 1, multiplies it with `weight` and adds `bias`.
@@ -105,18 +311,18 @@ impl Gpu {
         bias: Option<&Vector>,
         eps: f32,
     ) -> Result<Tensor, Error> {
-        self.norm("layer_norm", x, weight, bias, eps)
+        self.norm("layer_norm", x, (weight, 1), bias, eps)
     }
 
     fn norm(
         &mut self,
         kernel: &'static str,
         x: &Tensor,
-        weight: &Vector,
+        (weight, n_groups): (&Vector, usize),
         bias: Option<&Vector>,
         eps: f32,
     ) -> Result<Tensor, Error> {
-        let len = weight.len;
+        let len = weight.len / n_groups;
         if len == 0 || !x.width.is_multiple_of(len) || bias.is_some_and(|bias| bias.len != len) {
             return Err(mismatch("a norm"));
         }
@@ -127,6 +333,7 @@ impl Gpu {
             n_stretches as u32,
             u32::from(bias.is_some()),
             eps.to_bits(),
+            n_groups as u32,
         ];
         let bindings = [
             out.write(),
@@ -178,7 +385,7 @@ impl Gpu {
 
     /// Multiplies each row with the sigmoid of the one element in the same row of `gate`.
     pub fn sigmoid_gate(&mut self, x: &mut Tensor, gate: &Tensor) -> Result<(), Error> {
-        self.rows_times(x, gate, SIGMOID)
+        self.rows_times(x, gate, Function::Sigmoid as u32)
     }
 
     fn rows_times(&mut self, x: &mut Tensor, factors: &Tensor, kind: u32) -> Result<(), Error> {
@@ -204,6 +411,29 @@ impl Gpu {
             0.0,
         )?;
         Ok(out)
+    }
+
+    /// Sets the rows of several tensors side by side.
+    pub fn join(&mut self, parts: &[&Tensor]) -> Result<Tensor, Error> {
+        let n_rows = parts.first().map_or(0, |part| part.n_rows);
+        if parts.iter().any(|part| part.n_rows != n_rows) {
+            return Err(mismatch("rows"));
+        }
+        let out = self.tensor(n_rows, parts.iter().map(|part| part.width).sum())?;
+        let mut first = 0;
+        for part in parts {
+            let bindings = [out.write(), part.read()];
+            let at = [first as u32, out.width as u32, 0];
+            self.elements("put_columns", &bindings, part, at, 0.0)?;
+            first += part.width;
+        }
+        Ok(out)
+    }
+
+    /// Brings each element between the two bounds.
+    pub fn clamp(&mut self, x: &mut Tensor, [least, most]: [f32; 2]) -> Result<(), Error> {
+        let bindings = [x.write()];
+        self.elements("bound", &bindings, x, [least.to_bits(), 0, 0], most)
     }
 
     /// Copies the rows with these indices.
@@ -258,3 +488,38 @@ impl Gpu {
         Ok(memory)
     }
 }
+
+/// A matrix that rows are multiplied with, and what is added.
+type Factor<'a> = (&'a Matrix, Option<&'a Vector>);
+
+/// How the matrices of one kernel lie.
+struct Near {
+    /// From the first row of all to the last.
+    weights: Region,
+    /// Where each begins there, in bytes.
+    starts: Vec<u32>,
+    /// As `weights`, of what is added.
+    bias: Option<Region>,
+    /// Where that of each begins there, in words.
+    biases: Vec<Option<u32>>,
+    /// Outputs of each.
+    n_out: Vec<usize>,
+    /// Outputs of the first one that are computed elsewhere, before these.
+    first: usize,
+}
+
+/// What is done with a sum.
+struct Ending {
+    flags: u32,
+    scale: f32,
+    kind: u32,
+}
+
+// As in `matmul.wgsl`.
+const ADD: u32 = 1;
+const GATED: u32 = 2;
+const NO_BIAS: u32 = u32::MAX;
+/// Of the parameters of a matrix.
+const WORDS: usize = 6;
+/// Matrices that one kernel multiplies with at most.
+const MOST_MATRICES: usize = 4;

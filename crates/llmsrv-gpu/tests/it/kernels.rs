@@ -3,10 +3,13 @@
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use llmsrv_gguf::TensorType;
-use llmsrv_gpu::{Attention, Choice, Error, Function, Gpu, Kind, Pairs, StepRow, Tensor};
+use llmsrv_gpu::{
+    Attention, Choice, DeltaRule, Error, Function, Gpu, Kind, Pairs, Round, SelectiveScan,
+    ShortConv, States, StepRow, Stretch, Tensor, counts,
+};
 use proptest::{prelude::*, test_runner::Config};
 
-use crate::twin::{self, Layout};
+use crate::twin::{self, Layout, OfHead};
 
 /// The device of all tests: pipelines are made once.
 fn gpu() -> MutexGuard<'static, Gpu> {
@@ -156,7 +159,7 @@ proptest! {
     #![proptest_config(config(160))]
 
     #[test]
-    fn products(kind in 0..TYPES.len(), n_rows in 1_usize..20, n_out in 1_usize..24, blocks in 1_usize..5, seed in any::<u64>(), with_bias in any::<bool>()) {
+    fn products(kind in 0..TYPES.len(), n_rows in 1_usize..20, n_out in 1_usize..24, blocks in 1_usize..5, seed in any::<u64>(), (with_bias, scaled) in any::<(bool, bool)>()) {
         let (dtype, layout) = TYPES[kind];
         // Odd lengths where a block is one weight.
         let n_in = if dtype.block_len() == 1 { blocks * 37 } else { blocks * dtype.block_len() };
@@ -169,6 +172,8 @@ proptest! {
 
         let gpu = &mut *gpu();
         let matrix = gpu.matrix(dtype, n_out, n_in, &bytes, &llmsrv_kernels::codebook(dtype)).unwrap();
+        let factor = if scaled { 0.3 } else { 1.0 };
+        let matrix = matrix.scaled(factor);
         let on_device = gpu.rows(&x, n_in).unwrap();
         let bias_vector = gpu.vector(&bias).unwrap();
         let bias_vector = with_bias.then_some(&bias_vector);
@@ -179,7 +184,7 @@ proptest! {
         let mut expected = Vec::new();
         for row in x.chunks(n_in) {
             for (n, weights) in weights.chunks(n_in).enumerate() {
-                let product = twin::dot(weights, row, layout);
+                let product = twin::dot(weights, row, layout) * factor;
                 expected.push(if with_bias { product + bias[n] } else { product });
             }
         }
@@ -198,6 +203,63 @@ proptest! {
     }
 
     #[test]
+    fn products_of_several_matrices(
+        kind in 0..TYPES.len(),
+        n_rows in 1_usize..12,
+        outputs in prop::collection::vec(1_usize..20, 1..6),
+        (with_bias, apart) in any::<(bool, bool)>(),
+        seed in any::<u64>(),
+    ) {
+        let (dtype, _) = TYPES[kind];
+        let other = if apart { TensorType::F16 } else { dtype };
+        let n_in = if dtype.block_len() == 1 { 74 } else { 2 * dtype.block_len() };
+        let gpu = &mut *gpu();
+        let codebook = |dtype| llmsrv_kernels::codebook(dtype);
+        let mut matrices = Vec::new();
+        for (idx, n_out) in outputs.iter().enumerate() {
+            // One in the middle of another type, which no kernel takes together with the others.
+            let dtype = if idx == 1 { other } else { dtype };
+            let bytes = packed(dtype, &numbers(seed ^ idx as u64, n_out * n_in));
+            let matrix = gpu.matrix(dtype, *n_out, n_in, &bytes, &codebook(dtype)).unwrap();
+            let bias = gpu.vector(&numbers(seed ^ 0x77 ^ idx as u64, *n_out)).unwrap();
+            matrices.push((matrix, (with_bias && idx != 2).then_some(bias)));
+        }
+        let factors: Vec<_> = matrices.iter().map(|(matrix, bias)| (matrix, bias.as_ref())).collect();
+        let x = gpu.rows(&numbers(seed ^ 5, n_rows * n_in), n_in).unwrap();
+        let before = counts().dispatches;
+        let together = gpu.linears(&x, &factors).unwrap();
+        let n_kernels = counts().dispatches - before;
+        let bits = |values: Vec<f32>| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        for ((matrix, bias), (found, n_out)) in factors.iter().zip(together.iter().zip(&outputs)) {
+            let alone = gpu.linear(&x, matrix, *bias).unwrap();
+            let alone = bits(read(gpu, &alone, n_rows * n_out));
+            prop_assert_eq!(bits(read(gpu, found, n_rows * n_out)), alone);
+        }
+        // They were put onto the device one behind the other, so as few kernels as their number and types allow.
+        let n_apart = usize::from(outputs.len() > 1 && other != dtype);
+        let expected = (outputs.len() - n_apart).div_ceil(4) + n_apart;
+        prop_assert_eq!(n_kernels, expected as u64);
+        // A gate and what it multiplies.
+        let mut pair = Vec::new();
+        for (seed, dtype) in [(seed ^ 0x100, dtype), (seed ^ 0x101, other)] {
+            let bytes = packed(dtype, &numbers(seed, outputs[0] * n_in));
+            pair.push(gpu.matrix(dtype, outputs[0], n_in, &bytes, &codebook(dtype)).unwrap());
+        }
+        let bias = matrices[0].1.as_ref();
+        for function in [Function::Silu, Function::ClampedSwiglu] {
+            let before = counts().dispatches;
+            let fused = gpu.gated_linear(&x, (&pair[0], bias), (&pair[1], None), function).unwrap();
+            let n_kernels = counts().dispatches - before;
+            prop_assert_eq!(n_kernels, if other == dtype { 1 } else { 3 });
+            let mut gate = gpu.linear(&x, &pair[0], bias).unwrap();
+            let up = gpu.linear(&x, &pair[1], None).unwrap();
+            gpu.gated(&mut gate, &up, function).unwrap();
+            let expected = bits(read(gpu, &gate, n_rows * outputs[0]));
+            prop_assert_eq!(bits(read(gpu, &fused, n_rows * outputs[0])), expected);
+        }
+    }
+
+    #[test]
     fn norms(n_rows in 1_usize..8, heads in 1_usize..4, len in 1_usize..300, seed in any::<u64>()) {
         let x = numbers(seed, n_rows * heads * len);
         let (weight, bias) = (numbers(seed ^ 1, len), numbers(seed ^ 2, len));
@@ -209,6 +271,12 @@ proptest! {
         let of = |norm: &dyn Fn(&[f32]) -> Vec<f32>| x.chunks(len).flat_map(norm).collect::<Vec<_>>();
         let rms = read(gpu, &rms, x.len());
         check(gpu, &rms, &of(&|x| twin::rms_norm(x, &weight, 1e-5)))?;
+        let parts = numbers(seed ^ 3, heads * len);
+        let grouped = gpu.vector(&parts).unwrap();
+        let grouped = gpu.grouped_norm(&on_device, &grouped, heads, 1e-5).unwrap();
+        let found = read(gpu, &grouped, x.len());
+        let stretches = x.chunks(len).zip(parts.chunks(len).cycle());
+        check(gpu, &found, &stretches.flat_map(|(x, weight)| twin::rms_norm(x, weight, 1e-5)).collect::<Vec<_>>())?;
         let layer = read(gpu, &layer, x.len());
         check(gpu, &layer, &of(&|x| twin::layer_norm(x, &weight, &bias, 1e-5)))?;
     }
@@ -220,7 +288,7 @@ proptest! {
         let y: Vec<f32> = numbers(seed ^ 1, n).iter().map(|x| x * 12.0).collect();
         let gpu = &mut *gpu();
         let other = gpu.rows(&y, width).unwrap();
-        let functions = [Function::Silu, Function::Gelu, Function::ClampedSwiglu, Function::ReluSquared];
+        let functions = [Function::Silu, Function::Gelu, Function::ClampedSwiglu, Function::ReluSquared, Function::Sigmoid, Function::Tanh, Function::Identity, Function::Relu];
         for function in functions {
             let mut gate = gpu.rows(&x, width).unwrap();
             gpu.gated(&mut gate, &other, function).unwrap();
@@ -259,6 +327,13 @@ proptest! {
         let mut on_device = gpu.rows(&x, width).unwrap();
         let first = first % width;
         let columns = gpu.columns(&on_device, first, width - first).unwrap();
+        let joined = gpu.join(&[&columns, &on_device, &columns]).unwrap();
+        let expected: Vec<f32> = x.chunks(width).flat_map(|row| [&row[first..], row, &row[first..]].concat()).collect();
+        prop_assert_eq!(read(gpu, &joined, expected.len()), expected);
+        let mut bounded = gpu.rows(&x, width).unwrap();
+        gpu.clamp(&mut bounded, [-0.25, 0.5]).unwrap();
+        let expected: Vec<f32> = x.iter().map(|x| x.clamp(-0.25, 0.5)).collect();
+        prop_assert_eq!(read(gpu, &bounded, expected.len()), expected);
         let expected: Vec<f32> = x.chunks(width).flat_map(|row| row[first..].to_vec()).collect();
         prop_assert_eq!(read(gpu, &columns, expected.len()), expected);
         let rows: Vec<u32> = (0..n_rows as u32).rev().step_by(2).collect();
@@ -281,10 +356,17 @@ proptest! {
     fn attention(
         (n_kv_heads, group, half_dim, n_pairs) in (1_usize..4, 1_usize..5, 1_usize..40, 0_usize..40),
         contexts in prop::collection::vec((1_usize..150, 1_usize..6), 1..4),
-        (windowed, capped, with_sinks, interleaved, causal) in
-            any::<(bool, bool, bool, bool, bool)>(),
+        (windowed, capped, with_sinks, interleaved, causal, fused) in
+            any::<(bool, bool, bool, bool, bool, bool)>(),
+        (in_bytes, chunked) in any::<(bool, bool)>(),
         seed in any::<u64>(),
     ) {
+        let (dtype, half_dim) = if in_bytes {
+            (TensorType::Q8_0, 16 * (1 + half_dim % 3))
+        } else {
+            (TensorType::F16, half_dim)
+        };
+        let kept = |row: &[f32]| if in_bytes { twin::q8_0_of(row) } else { twin::f16_of(row) };
         let shape = Attention {
             n_heads: n_kv_heads * group,
             n_kv_heads,
@@ -292,12 +374,13 @@ proptest! {
             scale: 0.7,
             softcap: capped.then_some(3.0),
             window: windowed.then_some(70),
+            chunk: chunked.then_some(50),
             causal,
         };
         let n_pairs = n_pairs.min(half_dim);
         let (width, query_width) = (n_kv_heads * shape.head_dim, shape.n_heads * shape.head_dim);
         let gpu = &mut *gpu();
-        let mut cache = gpu.cache(32, &[width]).unwrap();
+        let mut cache = gpu.cache(32, &[width], dtype).unwrap();
         gpu.reserve(&mut cache, 2).unwrap();
         gpu.reserve(&mut cache, 20).unwrap();
         // Blocks in an order of no meaning.
@@ -332,7 +415,11 @@ proptest! {
             let angles = (n_pairs > 0).then(|| gpu.angles(&cos, &sin, n_pairs, pairs).unwrap());
             let step = gpu.step(&cache, rows, &tables).unwrap();
             let (key, value) = (gpu.rows(&keys, width).unwrap(), gpu.rows(&values, width).unwrap());
-            gpu.store(&cache, 0, (&key, &value), angles.as_ref(), &step, &shape).unwrap();
+            // The queries are rotated on the way, or by themselves.
+            let queries = numbers(seed ^ 7, n * query_width);
+            let mut query = gpu.rows(&queries, query_width).unwrap();
+            let on_the_way = fused.then_some(&mut query);
+            gpu.store((&cache, 0), (&key, &value), on_the_way, angles.as_ref(), &step, &shape).unwrap();
             let turned = |x: &[f32], row: usize, width: usize| {
                 let mut x = x[row * width..][..width].to_vec();
                 for head in x.chunks_mut(shape.head_dim) {
@@ -343,15 +430,13 @@ proptest! {
             };
             for (row, place) in rows.iter().enumerate() {
                 let (all_keys, all_values) = &mut all[place.sequence];
-                all_keys.push(turned(&keys, row, width));
-                all_values.push(values[row * width..][..width].to_vec());
+                all_keys.push(kept(&turned(&keys, row, width)));
+                all_values.push(kept(&values[row * width..][..width]));
             }
             if idx < last {
                 continue;
             }
-            let queries = numbers(seed ^ 7, n * query_width);
-            let mut query = gpu.rows(&queries, query_width).unwrap();
-            if let Some(angles) = &angles {
+            if let Some(angles) = angles.as_ref().filter(|_| !fused) {
                 gpu.rotate(&mut query, angles, shape.head_dim).unwrap();
             }
             let of_step = with_sinks.then_some(&sink_vector);
@@ -367,13 +452,204 @@ proptest! {
                         all.iter().map(|row| row[head / group * shape.head_dim..][..shape.head_dim].to_vec()).collect()
                     };
                     let (keys, values) = &all[place.sequence];
-                    let sink = with_sinks.then_some(sinks[head]);
+                    let sink = if with_sinks { OfHead::Sink(sinks[head]) } else { OfHead::Nothing };
                     let at = (place.position as usize, place.end as usize);
                     expected.extend(twin::attend(query, &of_head(keys), &of_head(values), sink, at, &shape));
                 }
             }
             let found = read(gpu, &out, n * query_width);
             check(gpu, &found, &expected)?;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(80))]
+
+    #[test]
+    fn attention_of_whole_sequences(
+        (n_kv_heads, group, half_dim) in (1_usize..4, 1_usize..4, 1_usize..40),
+        lengths in prop::collection::vec(1_usize..150, 1..4),
+        window in prop::option::of(1_usize..100),
+        (capped, with_slopes) in any::<(bool, bool)>(),
+        seed in any::<u64>(),
+    ) {
+        let shape = Attention {
+            n_heads: n_kv_heads * group,
+            n_kv_heads,
+            head_dim: 2 * half_dim,
+            scale: 0.7,
+            softcap: capped.then_some(3.0),
+            window,
+            chunk: None,
+            causal: false,
+        };
+        let (width, query_width) = (n_kv_heads * shape.head_dim, shape.n_heads * shape.head_dim);
+        let n: usize = lengths.iter().sum();
+        let queries = numbers(seed, n * query_width);
+        let (keys, values) = (numbers(seed ^ 1, n * width), numbers(seed ^ 2, n * width));
+        let slopes = numbers(seed ^ 3, shape.n_heads);
+        let of_heads = with_slopes.then_some(&slopes[..]);
+        let gpu = &mut *gpu();
+        let compute = |gpu: &mut Gpu, rows: std::ops::Range<usize>, lengths: &[usize]| {
+            let step = gpu.whole_step(lengths).unwrap();
+            let of = |x: &[f32], width: usize| x[rows.start * width..rows.end * width].to_vec();
+            let query = gpu.rows(&of(&queries, query_width), query_width).unwrap();
+            let key = gpu.rows(&of(&keys, width), width).unwrap();
+            let value = gpu.rows(&of(&values, width), width).unwrap();
+            let out = gpu.attend_whole(&query, (&key, &value), of_heads, &step, &shape).unwrap();
+            read(gpu, &out, rows.len() * query_width)
+        };
+        let found = compute(gpu, 0..n, &lengths);
+        let mut expected = Vec::new();
+        let mut first = 0;
+        for len in &lengths {
+            for position in 0..*len {
+                for head in 0..shape.n_heads {
+                    let of_head = |all: &[f32]| -> Vec<Vec<f32>> {
+                        let rows = all[first * width..(first + len) * width].chunks(width);
+                        rows.map(|row| row[head / group * shape.head_dim..][..shape.head_dim].to_vec()).collect()
+                    };
+                    let query = &queries[(first + position) * query_width + head * shape.head_dim..][..shape.head_dim];
+                    let both = OfHead::BothSides(if with_slopes { slopes[head] } else { 0.0 });
+                    expected.extend(twin::attend(query, &of_head(&keys), &of_head(&values), both, (position, *len), &shape));
+                }
+            }
+            first += len;
+        }
+        check(gpu, &found, &expected)?;
+        // A sequence alone has the same bits.
+        let rows = n - lengths[lengths.len() - 1]..n;
+        let alone = compute(gpu, rows.clone(), &lengths[lengths.len() - 1..]);
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        prop_assert_eq!(bits(&alone), bits(&found[rows.start * query_width..]));
+    }
+}
+
+/// Stretches of sequences of these lengths, all cut at `cut`, where the state is kept in the slot behind all others.
+fn rounds(lengths: &[usize], cut: usize) -> Vec<Round> {
+    let mut rounds = vec![(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
+    let mut first = 0;
+    for (slot, len) in (0..).zip(lengths) {
+        let cut = if slot == 0 { cut.min(*len) } else { *len };
+        for (round, (at, n_rows)) in [(0, cut), (cut, len - cut)].into_iter().enumerate() {
+            if n_rows > 0 {
+                rounds[round].0.push(Stretch {
+                    slot,
+                    first: first + at as u32,
+                    n_rows: n_rows as u32,
+                });
+            }
+        }
+        first += *len as u32;
+    }
+    rounds[0].1.push((0, lengths.len() as u32));
+    rounds
+}
+
+proptest! {
+    #![proptest_config(config(40))]
+
+    #[test]
+    fn states(
+        lengths in prop::collection::vec(1_usize..9, 1..4),
+        cut in 1_usize..9,
+        (n_groups, group, dim, n_kept, taps) in (1_usize..4, 1_usize..4, 1_usize..90, 1_usize..20, 2_usize..6),
+        (silu, with_bias, interleaved) in any::<(bool, bool, bool)>(),
+        seed in any::<u64>(),
+    ) {
+        let n_heads = n_groups * group;
+        let n: usize = lengths.iter().sum();
+        let cut = cut.min(lengths[0]);
+        // Convolution, rule and scan have a layer each; the state of the latter two lies behind something else.
+        let lens = [(taps - 1) * dim, 0, 3 + n_heads * dim * dim, 5 + n_heads * n_kept * dim];
+        let gpu = &mut *gpu();
+        let mut slots = States::new(&lens);
+        gpu.reserve_states(&mut slots, 1).unwrap();
+        gpu.reserve_states(&mut slots, lengths.len() + 1).unwrap();
+        for slot in 0..=lengths.len() {
+            gpu.clear_state(&slots, slot as u32).unwrap();
+        }
+        let x = numbers(seed, n * dim);
+        let (kernel, bias) = (numbers(seed ^ 1, taps * dim), numbers(seed ^ 2, dim));
+        let width = (2 * n_groups + n_heads) * dim;
+        let qkv = numbers(seed ^ 3, n * width);
+        let (alpha, beta) = (numbers(seed ^ 4, n * n_heads), numbers(seed ^ 5, n * n_heads));
+        let decay: Vec<f32> = numbers(seed ^ 6, n_heads).iter().map(|x| -x.abs() * 3.0).collect();
+        let decay_bias: Vec<f32> = numbers(seed ^ 7, n_heads).iter().map(|x| x * 25.0).collect();
+        let scan_width = n_heads * dim + 2 * n_groups * n_kept;
+        let rows = numbers(seed ^ 8, n * scan_width);
+        let skip = numbers(seed ^ 9, n_heads);
+        let (mut convolved, mut ruled, mut scanned) = (Vec::new(), Vec::new(), Vec::new());
+        // All together, then the first sequence goes on from where its state was kept.
+        let again = vec![(vec![Stretch { slot: 0, first: 0, n_rows: (lengths[0] - cut) as u32 }], Vec::new())];
+        for (stretches, from) in [(rounds(&lengths, cut), 0), (again, cut)] {
+            let n = if from == 0 { n } else { lengths[0] - from };
+            if n == 0 { continue; }
+            if from > 0 { gpu.copy_state(&slots, lengths.len() as u32, 0).unwrap(); }
+            let stretches = gpu.stretches(&slots, stretches).unwrap();
+            let part = |all: &[f32], width: usize| all[from * width..][..n * width].to_vec();
+            let vectors = [&kernel, &bias, &decay, &decay_bias, &skip].map(|values| gpu.vector(values).unwrap());
+            let [taps, bias, decay, decay_bias, skip] = &vectors;
+            let on_device = gpu.rows(&part(&x, dim), dim).unwrap();
+            let conv = ShortConv { taps, bias: with_bias.then_some(bias), silu };
+            let out = gpu.short_conv((&slots, 0), &on_device, &conv, &stretches).unwrap();
+            convolved.push(read(gpu, &out, n * dim));
+            let rule = DeltaRule { n_key_heads: n_groups, n_value_heads: n_heads, head_dim: dim, interleaved, decay, decay_bias, eps: 1e-6 };
+            let on_device = gpu.rows(&part(&qkv, width), width).unwrap();
+            let gates = [&alpha, &beta].map(|gate| gpu.rows(&part(gate, n_heads), n_heads).unwrap());
+            let out = gpu.delta_rule((&slots, 2, 3), &on_device, (&gates[0], &gates[1]), &rule, &stretches).unwrap();
+            ruled.push(read(gpu, &out, n * n_heads * dim));
+            let scan = SelectiveScan { n_heads, head_dim: dim, state_dim: n_kept, n_groups, decay, step_bias: decay_bias, skip };
+            let on_device = gpu.rows(&part(&rows, scan_width), scan_width).unwrap();
+            let out = gpu.selective_scan((&slots, 3, 5), &on_device, &gates[0], &scan, &stretches).unwrap();
+            scanned.push(read(gpu, &out, n * n_heads * dim));
+        }
+        let mut expected = [vec![0.0; n * dim], vec![0.0; n * n_heads * dim], vec![0.0; n * n_heads * dim]];
+        let mut first = 0;
+        for len in &lengths {
+            for channel in 0..dim {
+                let of_channel: Vec<f32> = (first..first + len).map(|row| x[row * dim + channel]).collect();
+                let taps: Vec<f32> = kernel.chunks(dim).map(|row| row[channel]).collect();
+                let bias = if with_bias { bias[channel] } else { 0.0 };
+                let mut before = vec![0.0; taps.len() - 1];
+                for (row, y) in (first..).zip(twin::short_conv(&of_channel, &mut before, (&taps, bias), silu)) {
+                    expected[0][row * dim + channel] = y;
+                }
+            }
+            for head in 0..n_heads {
+                let key_head = if interleaved { head % n_groups } else { head / group };
+                let (mut state, mut kept) = (vec![0.0; dim * dim], vec![0.0; n_kept * dim]);
+                for row in first..first + len {
+                    let of = |at: usize| &qkv[row * width + at * dim..][..dim];
+                    let parts = (of(key_head), of(n_groups + key_head), of(2 * n_groups + head));
+                    let at = row * n_heads + head;
+                    let forget = decay[head] * twin::softplus(alpha[at] + decay_bias[head]);
+                    let y = twin::delta_rule(parts, (forget, beta[at]), 1e-6, &mut state);
+                    expected[1][at * dim..][..dim].copy_from_slice(&y);
+                    let x = &rows[row * scan_width..][..scan_width];
+                    let (heads, others) = x.split_at(n_heads * dim);
+                    let (written, read) = others.split_at(n_groups * n_kept);
+                    let of_group = |x: &[f32]| x[head / group * n_kept..][..n_kept].to_vec();
+                    let step = twin::softplus(alpha[at] + decay_bias[head]);
+                    let of_head = (step, decay[head], skip[head]);
+                    let y = twin::selective_scan(&heads[head * dim..][..dim], (&of_group(written), &of_group(read)), of_head, &mut kept);
+                    expected[2][at * dim..][..dim].copy_from_slice(&y);
+                }
+            }
+            first += len;
+        }
+        for (found, expected) in [convolved, ruled, scanned].iter().zip(&expected) {
+            check(gpu, &found[0], expected)?;
+            let width = expected.len() / n;
+            if let Some(again) = found.get(1) {
+                check(gpu, again, &expected[cut * width..lengths[0] * width])?;
+            }
+        }
+        // What goes beyond 20 is itself, and far below it is nothing.
+        for x in [-200.0_f32, -30.0, -1.0, 0.0, 1.0, 19.0, 30.0] {
+            let exact = f64::from(x).exp().ln_1p();
+            prop_assert!((f64::from(twin::softplus(x)) - exact).abs() <= 2e-7 * exact.max(1e-30), "{x}");
         }
     }
 }
@@ -388,9 +664,10 @@ fn blocks_are_copied_in_all_layers() {
         scale: 1.0,
         softcap: None,
         window: None,
+        chunk: None,
         causal: false,
     };
-    let mut cache = gpu.cache(4, &[2, 2]).unwrap();
+    let mut cache = gpu.cache(4, &[2, 2], TensorType::F16).unwrap();
     assert_eq!(cache.block_bytes(), 4 * 2 * 2 * 2 * 2);
     gpu.reserve(&mut cache, 3).unwrap();
     let step_in = |gpu: &mut Gpu, block: u32| {
@@ -407,7 +684,7 @@ fn blocks_are_copied_in_all_layers() {
             gpu.rows(&[0.0; 2], 2).unwrap(),
             gpu.rows(&value, 2).unwrap(),
         );
-        gpu.store(&cache, layer, (&key, &value), None, &first, &shape)
+        gpu.store((&cache, layer), (&key, &value), None, None, &first, &shape)
             .unwrap();
     }
     gpu.copy_block(&cache, 0, 2).unwrap();
@@ -429,14 +706,14 @@ fn barriers_stand_only_where_something_waits() {
     let weight = gpu.vector(&[1.0; 2]).unwrap();
     let x = gpu.rows(&[1.0; 4], 2).unwrap();
     gpu.finish().unwrap();
-    let before = gpu.counts();
+    let before = counts();
     let normed = gpu.rms_norm(&x, &weight, 1e-5).unwrap();
     let mut gate = gpu.linear(&normed, &matrix, None).unwrap();
     let up = gpu.linear(&normed, &matrix, None).unwrap();
     let other = gpu.linear(&normed, &matrix, None).unwrap();
     gpu.gated(&mut gate, &up, Function::Silu).unwrap();
     gpu.add(&mut gate, &other, 1.0).unwrap();
-    let after = gpu.counts();
+    let after = counts();
     assert_eq!(after.dispatches - before.dispatches, 6);
     assert_eq!(after.barriers - before.barriers, 3);
     gpu.finish().unwrap();
@@ -464,7 +741,16 @@ fn what_does_not_fit_is_refused() {
     ));
     assert!(is_refused(gpu.gather_rows(&x, &[2]).unwrap_err()));
     assert!(is_refused(gpu.columns(&x, 2, 2).unwrap_err()));
-    let cache = gpu.cache(32, &[2]).unwrap();
+    let cache = gpu.cache(32, &[2], TensorType::F16).unwrap();
+    assert!(is_refused(
+        gpu.cache(32, &[3], TensorType::F16).unwrap_err()
+    ));
+    assert!(is_refused(
+        gpu.cache(32, &[48], TensorType::Q8_0).unwrap_err()
+    ));
+    assert!(is_refused(
+        gpu.cache(32, &[64], TensorType::Q4_0).unwrap_err()
+    ));
     let row = StepRow {
         position: 0,
         end: 1,
@@ -481,7 +767,7 @@ fn what_does_not_fit_is_refused() {
 fn memory_that_is_not_there_is_an_error() {
     let gpu = &mut *gpu();
     let before = gpu.taken_bytes();
-    let mut cache = gpu.cache(32, &[4096]).unwrap();
+    let mut cache = gpu.cache(32, &[4096], TensorType::F16).unwrap();
     let error = gpu.reserve(&mut cache, 1 << 24).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
     assert_eq!(gpu.taken_bytes(), before);

@@ -45,6 +45,8 @@ const BLOCKS: [(&str, &str, u32, u32); 25] = [
 ];
 /// Formats of single values, with their bytes.
 const VALUES: [(&str, u32); 3] = [("f32", 4), ("f16", 2), ("bf16", 2)];
+/// How keys and values may be kept that attention reads.
+const KEPT: [&str; 3] = ["f16", "f32", "q8_0"];
 /// Rows of a product that a workgroup computes together. The bits of a row are the same with each.
 const ROWS: [u32; 2] = [1, 8];
 
@@ -62,11 +64,15 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
     let read = |name: &str| fs::read_to_string(root.join(format!("shaders/{name}.wgsl")));
     let prelude = read("prelude")?;
     let mut modules = BTreeMap::new();
-    for file in ["norms", "elements", "attention"] {
-        let source = prelude.clone() + &read(file)?;
-        let parsed = parse(&source)?;
-        for entry in &parsed.entry_points {
-            modules.insert(entry.name.clone(), compile(&parsed, &entry.name)?);
+    for file in ["norms", "elements", "attention", "states"] {
+        for kept in KEPT {
+            let source = (prelude.clone() + &read(file)?).replace("KEPT", kept);
+            let parsed = parse(&source)?;
+            for entry in &parsed.entry_points {
+                if !modules.contains_key(&entry.name) {
+                    modules.insert(entry.name.clone(), compile(&parsed, &entry.name)?);
+                }
+            }
         }
     }
     let product = prelude + &read("matmul")? + &read("formats")?;

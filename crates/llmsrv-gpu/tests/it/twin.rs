@@ -46,6 +46,10 @@ pub(crate) fn activated(function: Function, x: f32) -> f32 {
             bounded / (1.0 + exponential(-1.702 * bounded))
         }
         Function::ReluSquared => x.max(0.0) * x.max(0.0),
+        Function::Sigmoid => 1.0 / (1.0 + exponential(-x)),
+        Function::Identity => x,
+        Function::Relu => x.max(0.0),
+        Function::Tanh => 1.0 - 2.0 / (exponential(2.0 * x) + 1.0),
     }
 }
 
@@ -126,35 +130,81 @@ pub(crate) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], interleaved: bo
     }
 }
 
-/// One query head. `keys` and `values` are those of its key head at all positions of its sequence.
+/// What is left of keys or values that are kept in f16.
+pub(crate) fn f16_of(row: &[f32]) -> Vec<f32> {
+    row.iter().map(|x| f16::from_f32(*x).to_f32()).collect()
+}
+
+/// As [`f16_of`], in `Q8_0`: bytes, with a scale for each 32.
+pub(crate) fn q8_0_of(row: &[f32]) -> Vec<f32> {
+    let blocks = row.chunks(32).flat_map(|block| {
+        let most = block.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+        let scale = most / 127.0;
+        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        let kept = f16::from_f32(scale).to_f32();
+        let whole = |x: f32| {
+            if x < 0.0 {
+                (x - 0.5).ceil()
+            } else {
+                (x + 0.5).floor()
+            }
+        };
+        block.iter().map(move |x| kept * whole(x * inverse))
+    });
+    blocks.collect()
+}
+
+/// What a head has beside its queries and keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OfHead {
+    Nothing,
+    /// A score without a value.
+    Sink(f32),
+    /// The window is on both sides, and scores fall by so much for each position of distance.
+    BothSides(f32),
+}
+
+/// One query head. `keys` and `values` are those of its key head at all positions of its sequence, as they are kept.
 pub(crate) fn attend(
     query: &[f32],
     keys: &[Vec<f32>],
     values: &[Vec<f32>],
-    sink: Option<f32>,
+    of_head: OfHead,
     (position, end): (usize, usize),
     shape: &Attention,
 ) -> Vec<f32> {
-    let rounded = |x: f32| f16::from_f32(x).to_f32();
-    let end = if shape.causal {
+    let mut end = if shape.causal {
         end.min(position + 1)
     } else {
         end
     };
+    let mut slope = 0.0;
+    let mut sink = None;
+    match of_head {
+        OfHead::Nothing => {}
+        OfHead::Sink(score) => sink = Some(score),
+        OfHead::BothSides(falls) => {
+            slope = falls;
+            end = end.min(position.saturating_add(shape.window.unwrap_or(usize::MAX)));
+        }
+    }
     let (mut most, mut total) = sink.map_or((-3.4e38, 0.0), |sink| (sink, 1.0));
     let mut sum = vec![0.0; query.len()];
-    let first = shape
-        .window
-        .map_or(0, |window| (position + 1).saturating_sub(window));
+    let first = match (shape.chunk, shape.window) {
+        (Some(chunk), _) => position - position % chunk,
+        (None, Some(window)) => (position + 1).saturating_sub(window),
+        (None, None) => 0,
+    };
     for segment in (first / 64 * 64..end).step_by(64) {
         let mut scores = [-3.4e38_f32; 64];
         let seen = |at: usize| at < end && at >= first;
         for (at, score) in (segment..).zip(&mut scores).filter(|(at, _)| seen(*at)) {
             let mut products = [0.0; 2];
             for (i, query) in query.iter().enumerate() {
-                products[i % 2] = fma(*query, rounded(keys[at][i]), products[i % 2]);
+                products[i % 2] = fma(*query, keys[at][i], products[i % 2]);
             }
             *score = (products[0] + products[1]) * shape.scale;
+            *score -= slope * position.abs_diff(at) as f32;
             if let Some(cap) = shape.softcap {
                 *score = cap * (1.0 - 2.0 / (exponential(2.0 * (*score / cap)) + 1.0));
             }
@@ -180,10 +230,117 @@ pub(crate) fn attend(
         for (i, sum) in sum.iter_mut().enumerate() {
             let mut here = *sum * fade;
             for (at, share) in (segment..).zip(&shares).filter(|(_, share)| **share > 0.0) {
-                here = fma(*share, rounded(values[at][i]), here);
+                here = fma(*share, values[at][i], here);
             }
             *sum = here;
         }
     }
     sum.iter().map(|sum| sum / total).collect()
+}
+
+/// As `logarithm` in `states.wgsl`.
+fn logarithm(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let mut n = (bits >> 23) as f32 - 127.0;
+    let mut m = f32::from_bits(bits & 0x7f_ffff | 0x3f80_0000);
+    if m > std::f32::consts::SQRT_2 {
+        m *= 0.5;
+        n += 1.0;
+    }
+    let f = m - 1.0;
+    let square = f * f;
+    let polynomial = [
+        7.037_683_6e-2,
+        -1.151_461e-1,
+        1.167_699_9e-1,
+        -1.242_014_1e-1,
+        1.424_932_3e-1,
+        -1.666_805_8e-1,
+        2.000_071_5e-1,
+        -2.499_999_4e-1,
+        3.333_333e-1,
+    ];
+    let sum = polynomial.into_iter().reduce(|sum, next| sum * f + next);
+    let rest = (sum.unwrap() * f * square - n * 2.121_944_4e-4) - square * 0.5;
+    (f + rest) + n * 0.693_359_4
+}
+
+/// As in `states.wgsl`.
+pub(crate) fn softplus(x: f32) -> f32 {
+    if x > 20.0 {
+        return x;
+    }
+    let e = exponential(x);
+    let u = 1.0 + e;
+    logarithm(u) + (e - (u - 1.0)) / u
+}
+
+/// One channel; `before` are its last inputs, which become those after `x`.
+pub(crate) fn short_conv(
+    x: &[f32],
+    before: &mut Vec<f32>,
+    (taps, bias): (&[f32], f32),
+    silu: bool,
+) -> Vec<f32> {
+    let all = [before, x].concat();
+    let results = all.windows(taps.len()).map(|inputs| {
+        let inputs = taps.iter().zip(inputs);
+        let sum = inputs.fold(bias, |sum, (tap, x)| fma(*tap, *x, sum));
+        if silu {
+            activated(Function::Silu, sum)
+        } else {
+            sum
+        }
+    });
+    let results = results.collect();
+    *before = all[x.len()..].to_vec();
+    results
+}
+
+/// One value head and row; `state` is `[elements of a key][elements of a value]`.
+pub(crate) fn delta_rule(
+    (query, key, value): (&[f32], &[f32], &[f32]),
+    (forget, learn): (f32, f32),
+    eps: f32,
+    state: &mut [f32],
+) -> Vec<f32> {
+    let dim = key.len();
+    let length = |x: &[f32]| 1.0 / (over_lanes(x, |sum, x| fma(x, x, sum)) + eps).sqrt();
+    let (of_key, of_query) = (length(key), length(query) / (dim as f32).sqrt());
+    let (kept, learned) = (exponential(forget), 1.0 / (1.0 + exponential(-learn)));
+    let columns = (0..dim).map(|j| {
+        let mut found = 0.0;
+        for i in 0..dim {
+            found = fma(key[i] * of_key, state[i * dim + j], found);
+        }
+        let new = learned * fma(-kept, found, value[j]);
+        let mut result = 0.0;
+        for i in 0..dim {
+            let now = fma(key[i] * of_key, new, kept * state[i * dim + j]);
+            state[i * dim + j] = now;
+            result = fma(query[i] * of_query, now, result);
+        }
+        result
+    });
+    columns.collect()
+}
+
+/// One head and row; `state` is `[what is kept][elements of a head]`.
+pub(crate) fn selective_scan(
+    x: &[f32],
+    (written, read): (&[f32], &[f32]),
+    (step, decay, skip): (f32, f32, f32),
+    state: &mut [f32],
+) -> Vec<f32> {
+    let (kept, dim) = (exponential(decay * step), x.len());
+    let each = x.iter().enumerate().map(|(j, x)| {
+        let mut result = skip * x;
+        for i in 0..written.len() {
+            let at = i * dim + j;
+            state[at] = fma(written[i] * step, *x, kept * state[at]);
+            result = fma(read[i], state[at], result);
+        }
+        result
+    });
+    each.collect()
 }

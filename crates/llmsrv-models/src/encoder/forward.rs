@@ -10,8 +10,9 @@ use super::{
 };
 use crate::{
     arch::{Activation, ExpertsConfig},
-    linear::linear,
+    linear::{linear, linears},
     ops::{BidirectionalAttention, Input, Ops},
+    parts::Part,
     rope::Places,
     routing::Choices,
 };
@@ -26,6 +27,7 @@ pub(crate) fn forward<O: Ops>(
     types: &[u32],
     out: &mut [f32],
 ) -> Result<(), ModelError> {
+    ops.begin_step(plan)?;
     let eps = config.norm_eps;
     let angles = match &config.positions {
         Positions::Rotation(rope) => Some(ops.angles(rope, Places::of(plan))?),
@@ -63,10 +65,12 @@ pub(crate) fn forward<O: Ops>(
     x = norm(ops, &x, &weights.norm, eps)?;
 
     for (idx, layer) in weights.layers.iter().enumerate() {
+        if let Some(there) = ops.copy_to(Part::Layer(idx), &x)? {
+            x = there;
+        }
         // Attention.
-        let mut query = linear(ops, &x, &layer.query)?;
-        let mut key = linear(ops, &x, &layer.key)?;
-        let value = linear(ops, &x, &layer.value)?;
+        let parts = [&layer.query, &layer.key, &layer.value];
+        let [mut query, mut key, value] = linears(ops, Input::Rows(&x), parts)?;
         if let Some(weights) = &layer.query_norm {
             query = norm(ops, &query, weights, eps)?;
         }
@@ -99,8 +103,7 @@ pub(crate) fn forward<O: Ops>(
         let delta = match &layer.network {
             Network::Plain(network) => plain(ops, &between, network)?,
             Network::GatedMlp { gate, up, down } => {
-                let gate = linear(ops, &between, gate)?;
-                let up = linear(ops, &between, up)?;
+                let [gate, up] = linears(ops, Input::Rows(&between), [gate, up])?;
                 let hidden = ops.gated(gate, &up, config.activation)?;
                 drop(up);
                 linear(ops, &hidden, down)?

@@ -12,7 +12,7 @@ use llmsrv_tokenizer::{Algorithm, Tokenizer};
 
 pub(crate) use self::config::architectures;
 pub(crate) use self::config::{EncoderConfig, pooling, read};
-use self::weights::EncoderWeights;
+pub(crate) use self::weights::EncoderWeights;
 use crate::{
     adapter::{Adapter, with_adapters},
     arch::BLOCK_SIZE,
@@ -45,6 +45,7 @@ impl<O: Ops> Encoder<O> {
             (Pooling::Rank, Some(head)) => head.n_outputs,
             _ => config.width,
         };
+        let gpus = ops.gpus();
         let spec = ModelSpec {
             vocab_size: n_vocab,
             block_size: BLOCK_SIZE,
@@ -52,14 +53,16 @@ impl<O: Ops> Encoder<O> {
             kv_block_bytes: 0,
             state_bytes: 0,
             weight_bytes: with_adapters(source.tensor_bytes(), adapters)
-                .saturating_add(ops.extra_weight_bytes()),
+                .saturating_add(ops.extra_weight_bytes())
+                .saturating_sub(ops.moved_bytes())
+                .saturating_add(gpus.iter().map(|gpu| gpu.weight_bytes).sum()),
             embedding: Some(EmbeddingSpec {
                 width,
                 pooling: config.pooling,
                 bidirectional: true,
             }),
-            n_layers: 0,
-            gpus: Vec::new(),
+            n_layers: config.n_layers + 1,
+            gpus,
             npu: false,
         };
         // Only BERT's own tokenizer goes with BERT's two kinds of segments.

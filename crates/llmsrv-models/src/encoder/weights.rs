@@ -9,12 +9,13 @@ use crate::{
     errors::device,
     head::Head,
     linear::{Linear, LowRank},
-    ops::Ops,
+    ops::Holder,
+    parts::Part,
     source::{FileMatrix, Source, invalid},
 };
 
 /// All weights of an encoder on the device of `O`.
-pub(crate) struct EncoderWeights<O: Ops> {
+pub(crate) struct EncoderWeights<O: Holder> {
     /// One row for each token.
     pub tokens: FileMatrix,
     /// What adapters add to those.
@@ -34,7 +35,7 @@ pub(crate) struct EncoderWeights<O: Ops> {
 }
 
 /// `scale * up * row`, which an adapter adds to rows that are looked up.
-pub(crate) struct RowPart<O: Ops> {
+pub(crate) struct RowPart<O: Holder> {
     /// One short row for each row of the table.
     pub rows: FileMatrix,
     /// From those to the rows of the table.
@@ -44,7 +45,7 @@ pub(crate) struct RowPart<O: Ops> {
 }
 
 /// A norm to the mean 0 and the variance 1.
-pub(crate) struct Norm<O: Ops> {
+pub(crate) struct Norm<O: Holder> {
     /// Multiplies what was normed.
     pub weight: O::Vector,
     /// Added after the multiplication.
@@ -52,7 +53,7 @@ pub(crate) struct Norm<O: Ops> {
 }
 
 /// The weights of one layer.
-pub(crate) struct EncoderLayer<O: Ops> {
+pub(crate) struct EncoderLayer<O: Holder> {
     /// To the queries of all heads.
     pub query: Linear<O>,
     /// To the keys of all heads.
@@ -76,7 +77,7 @@ pub(crate) struct EncoderLayer<O: Ops> {
 }
 
 /// The feed-forward part of a layer.
-pub(crate) enum Network<O: Ops> {
+pub(crate) enum Network<O: Holder> {
     /// `down(activation(up(x)))`.
     Plain(Plain<O>),
     /// `down(activation(gate(x)) * up(x))`.
@@ -94,14 +95,14 @@ pub(crate) enum Network<O: Ops> {
 }
 
 /// A network without gate.
-pub(crate) struct Plain<O: Ops> {
+pub(crate) struct Plain<O: Holder> {
     /// To what is activated.
     pub up: Linear<O>,
     /// Back to the residual stream.
     pub down: Linear<O>,
 }
 
-impl<O: Ops> EncoderWeights<O> {
+impl<O: Holder> EncoderWeights<O> {
     /// Finds all weights that `config` needs. `n_vocab` is the number of tokens.
     pub(crate) fn load(
         source: &Source,
@@ -119,6 +120,7 @@ impl<O: Ops> EncoderWeights<O> {
         };
         let layers = (0..config.n_layers).map(|idx| loader.layer(idx));
         let layers = layers.collect::<Result<_, _>>()?;
+        loader.ops.begin_part(Part::Input);
         let types = "token_types.weight";
         let n_types = source.n_rows(types).unwrap_or(1);
         let type_parts = loader.row_parts(|adapter| adapter.table(types, n_types, width))?;
@@ -128,6 +130,8 @@ impl<O: Ops> EncoderWeights<O> {
             .then(|| source.matrix(types, n_types, width));
         let positions = (config.positions == Positions::Table)
             .then(|| source.table("position_embd.weight", config.context_length, width));
+        let norm = loader.norm("token_embd_norm", width)?;
+        loader.ops.begin_part(Part::Output);
         let head = Head::classifier(source, width, loader.ops)?;
         if config.pooling == Pooling::Rank && head.is_none() {
             return Err(invalid("tensor cls.output.weight is missing".into()));
@@ -138,7 +142,7 @@ impl<O: Ops> EncoderWeights<O> {
             types: types.transpose()?,
             type_parts,
             positions: positions.transpose()?,
-            norm: loader.norm("token_embd_norm", width)?,
+            norm,
             layers,
             head: head.filter(|_| config.pooling == Pooling::Rank),
         };
@@ -155,17 +159,18 @@ impl<O: Ops> EncoderWeights<O> {
     }
 }
 
-struct Loader<'a, O: Ops> {
+struct Loader<'a, O: Holder> {
     source: &'a Source,
     adapters: &'a [Adapter],
     config: &'a EncoderConfig,
     ops: &'a mut O,
 }
 
-impl<O: Ops> Loader<'_, O> {
+impl<O: Holder> Loader<'_, O> {
     fn layer(&mut self, idx: usize) -> Result<EncoderLayer<O>, LoadError> {
         let width = self.config.width;
         let name = |part: &str| format!("blk.{idx}.{part}");
+        self.ops.begin_part(Part::Layer(idx));
         let [query, key, value] = if self.source.has(&name("attn_qkv.weight")) {
             self.stacked(&name("attn_qkv"), [width; 3])?
         } else {

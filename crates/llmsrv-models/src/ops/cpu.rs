@@ -19,7 +19,7 @@ use super::{
     step::Step,
 };
 use crate::{
-    arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig},
+    arch::{Activation, BLOCK_SIZE, LayerConfig},
     observer::InputSums,
     rope::{Places, Rope},
     source::FileMatrix,
@@ -89,18 +89,16 @@ pub(crate) struct Angles {
 }
 
 impl CpuOps {
-    /// Prepares an empty KV cache of layers of these shapes, and `n_threads` threads; 0 = one for each core.
+    /// Prepares an empty KV cache of layers of these shapes, states that lie so, and `n_threads` threads; 0 = one for each core.
     pub(crate) fn new(
-        arch: &ArchConfig,
-        kv_shapes: &[(usize, usize)],
-        kv_type: TensorType,
+        (kv_shapes, kv_type): (&[(usize, usize)], TensorType),
+        states: Vec<Range<usize>>,
         n_threads: usize,
         activation_precision: ActivationPrecision,
     ) -> Result<CpuOps, ModelError> {
         let kv = PagedKv::new(kv_shapes, kv_type).map_err(failed)?;
-        let states = States::new(arch.state_ranges());
         Ok(CpuOps::with_cache(
-            (kv, states),
+            (kv, States::new(states)),
             n_threads,
             activation_precision,
         ))

@@ -6,11 +6,14 @@ use std::ops::Range;
 use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
-    self as gpu, Angles, Cache, Choice, DeviceName, Function, Gpu, Matrix, Pairs, Step, StepRow,
-    Tensor, Vector,
+    self as gpu, Angles, Cache, Choice, DeviceName, Function, Gpu, Matrix, Pairs, States, Step,
+    StepRow, Stretch, Stretches, Tensor, Vector,
 };
 
-use super::{Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan, no_gate};
+use super::{
+    Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan, no_gate,
+    states::rows_of,
+};
 use crate::{
     arch::{Activation, BLOCK_SIZE, LayerConfig},
     errors::lost,
@@ -22,8 +25,11 @@ use crate::{
 pub(crate) struct GpuOps {
     gpu: Gpu,
     cache: Cache,
+    states: States,
     /// Where the rows of the current step are.
     step: Option<Step>,
+    /// What they do to states.
+    stretches: Option<Stretches>,
     /// The rows of a table on their way to the device.
     rows: Vec<f32>,
     /// Types of weights whose products were compared with the host's.
@@ -31,24 +37,28 @@ pub(crate) struct GpuOps {
 }
 
 impl GpuOps {
-    /// Prepares an opened GPU for some layers: `kv_shapes` are those of its KV cache, and `pieces` the sizes of the
+    /// Prepares an opened GPU for some layers: `kv_shapes` are those of its KV cache, `kv_type` its type, `state_lens` the
+    /// elements of a recurrent state in each layer, and `pieces` the sizes of the
     /// pieces of memory that its weights will need.
     ///
     /// # Errors
     /// [`LoadError::Gpu`]: it has no kernel for a shape.
     pub(crate) fn new(
         mut gpu: Gpu,
-        kv_shapes: &[(usize, usize)],
+        (kv_shapes, kv_type): (&[(usize, usize)], TensorType),
+        state_lens: &[usize],
         pieces: Vec<u64>,
     ) -> Result<GpuOps, LoadError> {
         let widths = kv_shapes.iter().map(|(n, dim)| n * dim);
         let widths: Vec<usize> = widths.collect();
-        let cache = gpu.cache(BLOCK_SIZE, &widths).map_err(no_gpu)?;
+        let cache = gpu.cache(BLOCK_SIZE, &widths, kv_type).map_err(no_gpu)?;
         gpu.expect(pieces);
         Ok(GpuOps {
             gpu,
             cache,
+            states: States::new(state_lens),
             step: None,
+            stretches: None,
             rows: Vec::new(),
             checked: Vec::new(),
         })
@@ -62,6 +72,34 @@ impl GpuOps {
     /// Brings rows onto the device.
     pub(crate) fn upload(&mut self, values: &[f32], width: usize) -> Result<Tensor, ModelError> {
         self.gpu.rows(values, width).map_err(failed)
+    }
+
+    /// Sets rows side by side.
+    pub(crate) fn join_rows(&mut self, parts: &[&Tensor]) -> Result<Tensor, ModelError> {
+        self.gpu.join(parts).map_err(failed)
+    }
+
+    fn store(
+        &mut self,
+        layer: &LayerConfig,
+        kv: (&Tensor, &Tensor),
+        query: Option<&mut Tensor>,
+        angles: Option<&Angles>,
+    ) -> Result<(), ModelError> {
+        let shape = gpu::Attention {
+            n_heads: layer.n_heads,
+            n_kv_heads: layer.n_kv_heads,
+            head_dim: layer.head_dim,
+            scale: 1.0,
+            softcap: None,
+            window: None,
+            chunk: None,
+            causal: true,
+        };
+        let step = self.step.as_ref().ok_or_else(no_step)?;
+        let to = (&self.cache, layer.kv_layer);
+        let stored = self.gpu.store(to, kv, query, angles, step, &shape);
+        stored.map_err(failed)
     }
 
     /// Compares some products of a matrix with the host's: drivers have been seen to compute wrongly, which would
@@ -103,11 +141,6 @@ impl GpuOps {
         }
         Ok(())
     }
-}
-
-/// Layers with recurrent states are computed on the CPU.
-fn no_states() -> ModelError {
-    ModelError::Compute("recurrent states are not kept on a GPU".into())
 }
 
 /// Models with several residual streams are computed on the CPU.
@@ -159,7 +192,7 @@ impl Holder for GpuOps {
             source.bytes(),
             &codebook,
         );
-        let made = made.map_err(failed)?;
+        let made = made.map_err(failed)?.scaled(source.scale);
         if !self.checked.contains(&source.dtype()) {
             self.checked.push(source.dtype());
             self.check(&source, &made)?;
@@ -183,58 +216,103 @@ impl Ops for GpuOps {
     }
 
     fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
-        if n_states > 0 {
-            return Err(no_states());
-        }
-        Ok(())
+        let reserved = self.gpu.reserve_states(&mut self.states, n_states);
+        reserved.map_err(|error| match error {
+            gpu::Error::OutOfMemory { .. } => ModelError::OutOfStates(n_states),
+            error => failed(error),
+        })
     }
 
-    fn clear_state(&mut self, _id: StateId) -> Result<(), ModelError> {
-        Err(no_states())
+    fn clear_state(&mut self, id: StateId) -> Result<(), ModelError> {
+        self.gpu.clear_state(&self.states, id.0).map_err(failed)
     }
 
-    fn copy_state(&mut self, _from: StateId, _to: StateId) -> Result<(), ModelError> {
-        Err(no_states())
+    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<(), ModelError> {
+        let copied = self.gpu.copy_state(&self.states, from.0, to.0);
+        copied.map_err(failed)
     }
 
     fn state_bytes(&self) -> usize {
-        0
+        self.states.bytes()
     }
 
     fn short_conv(
         &mut self,
-        _layer: usize,
-        _x: &Tensor,
-        _kernel: (&Vector, Option<&Vector>),
-        _silu: bool,
+        layer: usize,
+        x: &Tensor,
+        (taps, bias): (&Vector, Option<&Vector>),
+        silu: bool,
         _plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
-        Err(no_states())
+        let conv = gpu::ShortConv { taps, bias, silu };
+        let stretches = self.stretches.as_ref().ok_or_else(no_step)?;
+        self.gpu
+            .short_conv((&self.states, layer), x, &conv, stretches)
+            .map_err(failed)
     }
 
     fn delta_rule(
         &mut self,
-        _layer: usize,
-        _x: &Tensor,
-        _gates: (&Tensor, &Tensor),
-        _rule: &DeltaRule<'_, Self>,
+        layer: usize,
+        x: &Tensor,
+        gates: (&Tensor, &Tensor),
+        rule: &DeltaRule<'_, Self>,
         _plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
-        Err(no_states())
+        let net = rule.net;
+        let rule = gpu::DeltaRule {
+            n_key_heads: net.n_key_heads,
+            n_value_heads: net.n_value_heads,
+            head_dim: net.head_dim,
+            interleaved: net.interleaved,
+            decay: rule.decay,
+            decay_bias: rule.decay_bias,
+            eps: rule.eps,
+        };
+        let stretches = self.stretches.as_ref().ok_or_else(no_step)?;
+        let state = (&self.states, layer, net.conv_len());
+        self.gpu
+            .delta_rule(state, x, gates, &rule, stretches)
+            .map_err(failed)
     }
 
     fn selective_scan(
         &mut self,
-        _layer: usize,
-        _x: &Tensor,
-        _steps: &Tensor,
-        _scan: &SelectiveScan<'_, Self>,
+        layer: usize,
+        x: &Tensor,
+        steps: &Tensor,
+        scan: &SelectiveScan<'_, Self>,
         _plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
-        Err(no_states())
+        let config = scan.config;
+        let scan = gpu::SelectiveScan {
+            n_heads: config.n_heads,
+            head_dim: config.head_dim,
+            state_dim: config.state_dim,
+            n_groups: config.n_groups,
+            decay: scan.decay,
+            step_bias: scan.step_bias,
+            skip: scan.skip,
+        };
+        let stretches = self.stretches.as_ref().ok_or_else(no_step)?;
+        let state = (&self.states, layer, config.conv_len());
+        self.gpu
+            .selective_scan(state, x, steps, &scan, stretches)
+            .map_err(failed)
     }
 
     fn begin_step(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+        if self.states.bytes() > 0 {
+            let rounds = rounds(plan);
+            let made = self.gpu.stretches(&self.states, rounds);
+            self.stretches = Some(made.map_err(failed)?);
+        }
+        // Nothing is stored of inputs that are computed whole.
+        if plan.spans.iter().all(|span| span.blocks.is_empty()) {
+            let lengths: Vec<usize> = plan.spans.iter().map(|span| span.rows.len()).collect();
+            self.step = Some(self.gpu.whole_step(&lengths).map_err(failed)?);
+            return Ok(());
+        }
         let tables = plan
             .spans
             .iter()
@@ -254,7 +332,7 @@ impl Ops for GpuOps {
     }
 
     fn end_step(&mut self) -> Result<(), ModelError> {
-        self.step = None;
+        (self.step, self.stretches) = (None, None);
         self.gpu.finish().map_err(failed)
     }
 
@@ -327,12 +405,14 @@ impl Ops for GpuOps {
 
     fn grouped_norm(
         &mut self,
-        _x: &Tensor,
-        _weight: &Vector,
-        _n_groups: usize,
-        _eps: f32,
+        x: &Tensor,
+        weight: &Vector,
+        n_groups: usize,
+        eps: f32,
     ) -> Result<Tensor, ModelError> {
-        Err(no_states())
+        self.gpu
+            .grouped_norm(x, weight, n_groups, eps)
+            .map_err(failed)
     }
 
     fn layer_norm(
@@ -352,6 +432,31 @@ impl Ops for GpuOps {
         bias: Option<&Vector>,
     ) -> Result<Tensor, ModelError> {
         self.gpu.linear(x, matrix, bias).map_err(failed)
+    }
+
+    fn linears<const N: usize>(
+        &mut self,
+        input: super::Input<'_, Self>,
+        matrices: [super::LinearRef<'_, Self>; N],
+    ) -> Result<[Tensor; N], ModelError> {
+        let normed = self.normed(input)?;
+        let x = normed.as_ref().unwrap_or(input.rows());
+        let products = self.gpu.linears(x, &matrices).map_err(failed)?;
+        let products = products.try_into();
+        products.map_err(|_| ModelError::Compute("a product is missing".into()))
+    }
+
+    fn gated_linear(
+        &mut self,
+        input: super::Input<'_, Self>,
+        gate: super::LinearRef<'_, Self>,
+        up: super::LinearRef<'_, Self>,
+        activation: Activation,
+    ) -> Result<Tensor, ModelError> {
+        let function = gate_of(activation)?;
+        let normed = self.normed(input)?;
+        let x = normed.as_ref().unwrap_or(input.rows());
+        self.gpu.gated_linear(x, gate, up, function).map_err(failed)
     }
 
     fn add_linear(
@@ -387,25 +492,19 @@ impl Ops for GpuOps {
         value: &Tensor,
         _plan: &StepPlan,
     ) -> Result<(), ModelError> {
-        let shape = gpu::Attention {
-            n_heads: layer.n_heads,
-            n_kv_heads: layer.n_kv_heads,
-            head_dim: layer.head_dim,
-            scale: 1.0,
-            softcap: None,
-            window: None,
-            causal: true,
-        };
-        let step = no_step(self.step.as_ref())?;
-        let stored = self.gpu.store(
-            &self.cache,
-            layer.kv_layer,
-            (&key, value),
-            angles,
-            step,
-            &shape,
-        );
-        stored.map_err(failed)
+        self.store(layer, (&key, value), None, angles)
+    }
+
+    fn rotate_and_append(
+        &mut self,
+        layer: &LayerConfig,
+        mut query: Tensor,
+        (key, value): (Tensor, &Tensor),
+        angles: Option<&Angles>,
+        _plan: &StepPlan,
+    ) -> Result<Tensor, ModelError> {
+        self.store(layer, (&key, value), Some(&mut query), angles)?;
+        Ok(query)
     }
 
     fn attend(
@@ -423,9 +522,10 @@ impl Ops for GpuOps {
             scale: attention.scale,
             softcap: attention.softcap,
             window: attention.window,
+            chunk: attention.chunk,
             causal: attention.causal,
         };
-        let step = no_step(self.step.as_ref())?;
+        let step = self.step.as_ref().ok_or_else(no_step)?;
         self.gpu
             .attend(&self.cache, layer, query, sinks, step, &shape)
             .map_err(failed)
@@ -433,15 +533,27 @@ impl Ops for GpuOps {
 
     fn attend_bidirectional(
         &mut self,
-        _query: &Tensor,
-        _key: &Tensor,
-        _value: &Tensor,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
         _spans: &[(Range<usize>, Range<usize>)],
-        _attention: &BidirectionalAttention<'_>,
+        attention: &BidirectionalAttention<'_>,
     ) -> Result<Tensor, ModelError> {
-        Err(ModelError::Compute(
-            "encoders are not computed on a GPU".into(),
-        ))
+        let shape = gpu::Attention {
+            n_heads: attention.n_heads,
+            n_kv_heads: attention.n_kv_heads,
+            head_dim: attention.head_dim,
+            scale: attention.scale,
+            softcap: None,
+            window: attention.reach.map(|reach| reach.min(FARTHEST) + 1),
+            chunk: None,
+            causal: false,
+        };
+        // The spans of texts are those of the step.
+        let step = self.step.as_ref().ok_or_else(no_step)?;
+        self.gpu
+            .attend_whole(query, (key, value), attention.slopes, step, &shape)
+            .map_err(failed)
     }
 
     fn activate(&mut self, mut x: Tensor, activation: Activation) -> Result<Tensor, ModelError> {
@@ -460,16 +572,14 @@ impl Ops for GpuOps {
         Ok(x)
     }
 
-    fn clamp(&mut self, _x: Tensor, _bounds: [f32; 2]) -> Result<Tensor, ModelError> {
-        Err(ModelError::Compute(
-            "values are not bounded on a GPU".into(),
-        ))
+    fn clamp(&mut self, mut x: Tensor, bounds: [f32; 2]) -> Result<Tensor, ModelError> {
+        self.gpu.clamp(&mut x, bounds).map_err(failed)?;
+        Ok(x)
     }
 
-    fn tanh(&mut self, _x: Tensor) -> Result<Tensor, ModelError> {
-        Err(ModelError::Compute(
-            "encoders are not computed on a GPU".into(),
-        ))
+    fn tanh(&mut self, mut x: Tensor) -> Result<Tensor, ModelError> {
+        self.gpu.activate(&mut x, Function::Tanh).map_err(failed)?;
+        Ok(x)
     }
 
     fn gated(
@@ -478,17 +588,7 @@ impl Ops for GpuOps {
         up: &Tensor,
         activation: Activation,
     ) -> Result<Tensor, ModelError> {
-        let function = match activation {
-            Activation::Silu => Function::Silu,
-            Activation::Gelu => Function::Gelu,
-            Activation::ClampedSwiglu => Function::ClampedSwiglu,
-            Activation::ReluSquared => Function::ReluSquared,
-            Activation::Relu | Activation::ExactGelu | Activation::QuickGelu => {
-                let message = "gates of this kind are not computed on a GPU";
-                return Err(ModelError::Compute(message.into()));
-            }
-            Activation::Sigmoid | Activation::Identity => return Err(no_states()),
-        };
+        let function = gate_of(activation)?;
         self.gpu.gated(&mut gate, up, function).map_err(failed)?;
         Ok(gate)
     }
@@ -533,10 +633,9 @@ impl Ops for GpuOps {
         Err(no_streams())
     }
 
-    fn join(&mut self, _parts: &[Tensor]) -> Result<Tensor, ModelError> {
-        Err(ModelError::Compute(
-            "latent attention is not computed on a GPU".into(),
-        ))
+    fn join(&mut self, parts: &[Tensor]) -> Result<Tensor, ModelError> {
+        let parts: Vec<&Tensor> = parts.iter().collect();
+        self.join_rows(&parts)
     }
 
     fn gather_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {
@@ -562,6 +661,23 @@ impl Ops for GpuOps {
     }
 }
 
+/// Returns the function of a gate.
+fn gate_of(activation: Activation) -> Result<Function, ModelError> {
+    Ok(match activation {
+        Activation::Silu => Function::Silu,
+        Activation::Gelu => Function::Gelu,
+        Activation::ClampedSwiglu => Function::ClampedSwiglu,
+        Activation::ReluSquared => Function::ReluSquared,
+        Activation::Sigmoid => Function::Sigmoid,
+        Activation::Identity => Function::Identity,
+        Activation::Relu => Function::Relu,
+        Activation::ExactGelu | Activation::QuickGelu => {
+            let message = "gates of this kind are not computed on a GPU";
+            return Err(ModelError::Compute(message.into()));
+        }
+    })
+}
+
 /// Returns whether a sum of products is off by more than roundings: `size` is the sum of their magnitudes.
 fn is_wrong(found: f32, sum: f64, size: f64) -> bool {
     let off = (f64::from(found) - sum).abs();
@@ -581,8 +697,34 @@ fn choice(options: &GpuOptions) -> Choice {
     }
 }
 
-fn no_step(step: Option<&Step>) -> Result<&Step, ModelError> {
-    step.ok_or_else(|| ModelError::Compute("no step was begun".into()))
+/// Returns what the rows of a step do to states: the rows of all sequences up to where the state of each is kept for the
+/// first time, with the copies that follow, then those up to the second time, and so on.
+fn rounds(plan: &StepPlan) -> Vec<gpu::Round> {
+    let states = || {
+        let spans = plan.spans.iter();
+        spans.filter_map(|span| Some((span, span.state.as_ref()?)))
+    };
+    let n_rounds = states().map(|(_, state)| state.saves.len() + 1).max();
+    let rounds = (0..n_rounds.unwrap_or(0)).map(|round| {
+        let stretches = states().filter_map(|(span, state)| {
+            let rows = rows_of(state, span.rows.len(), round);
+            (!rows.is_empty()).then(|| Stretch {
+                slot: state.slot.0,
+                first: (span.rows.start + rows.start) as u32,
+                n_rows: rows.len() as u32,
+            })
+        });
+        let saves = states().filter_map(|(_, state)| {
+            let (_, to) = state.saves.get(round)?;
+            Some((state.slot.0, to.0))
+        });
+        (stretches.collect(), saves.collect())
+    });
+    rounds.collect()
+}
+
+fn no_step() -> ModelError {
+    ModelError::Compute("no step was begun".into())
 }
 
 fn failed(error: gpu::Error) -> ModelError {
@@ -621,6 +763,9 @@ fn no_gpu(error: gpu::Error) -> LoadError {
     };
     LoadError::Gpu(format!("{error}; {cure}, or {ON_THE_CPU}"))
 }
+
+/// Positions to a side that a query sees at most, where it does not see all.
+const FARTHEST: usize = 1 << 30;
 
 /// What always helps.
 pub(crate) const ON_THE_CPU: &str = "set LLMSRV_GPU=0 to compute on the CPU";

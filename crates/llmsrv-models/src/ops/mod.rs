@@ -227,6 +227,22 @@ pub(crate) trait Ops: Holder + Send {
         plan: &StepPlan,
     ) -> Result<(), ModelError>;
 
+    /// As [`Ops::append_kv`], and rotates the queries of the rows, which it returns.
+    fn rotate_and_append(
+        &mut self,
+        layer: &LayerConfig,
+        mut query: Self::Tensor,
+        (key, value): (Self::Tensor, &Self::Tensor),
+        angles: Option<&Self::Angles>,
+        plan: &StepPlan,
+    ) -> Result<Self::Tensor, ModelError> {
+        if let Some(angles) = angles {
+            query = self.rotate(query, angles, layer.head_dim)?;
+        }
+        self.append_kv(layer, key, angles, value, plan)?;
+        Ok(query)
+    }
+
     /// Attends from every query to the stored positions of its sequence before its end. The score in
     /// `sinks` of each head takes part in the softmax and has no value. `layer` is that of the cache.
     fn attend(

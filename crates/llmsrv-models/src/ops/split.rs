@@ -335,6 +335,7 @@ impl Ops for SplitOps {
                 n_layers: *n_layers,
                 weight_bytes: gpu.weight_bytes(),
                 kv_block_bytes: gpu.kv_block_bytes(),
+                state_bytes: gpu.state_bytes(),
             })
         };
         gpus.map(share).collect()
@@ -389,19 +390,27 @@ impl Ops for SplitOps {
     }
 
     fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
+        for gpu in self.gpus.iter_mut().flatten() {
+            gpu.reserve_states(n_states)?;
+        }
         self.cpu.reserve_states(n_states)
     }
 
     fn clear_state(&mut self, id: StateId) -> Result<(), ModelError> {
-        self.cpu.clear_state(id)
+        self.cpu.clear_state(id)?;
+        let mut gpus = self.gpus.iter_mut().flatten();
+        gpus.try_for_each(|gpu| gpu.clear_state(id))
     }
 
     fn copy_state(&mut self, from: StateId, to: StateId) -> Result<(), ModelError> {
-        self.cpu.copy_state(from, to)
+        self.cpu.copy_state(from, to)?;
+        let mut gpus = self.gpus.iter_mut().flatten();
+        gpus.try_for_each(|gpu| gpu.copy_state(from, to))
     }
 
     fn state_bytes(&self) -> usize {
-        self.cpu.state_bytes()
+        let gpus = self.gpus.iter().flatten().map(GpuOps::state_bytes);
+        self.cpu.state_bytes() + gpus.sum::<usize>()
     }
 
     fn embed(
@@ -459,8 +468,17 @@ impl Ops for SplitOps {
         n_groups: usize,
         eps: f32,
     ) -> Result<Tensor, ModelError> {
-        let weight = weight.host()?;
-        self.host_only(x, |cpu, x| cpu.grouped_norm(x, weight, n_groups, eps))
+        Ok(match weight {
+            Placed::Host(weight) => {
+                let x = self.on_host(x)?;
+                Placed::Host(self.cpu.grouped_norm(&x, weight, n_groups, eps)?)
+            }
+            Placed::Gpu(gpu, weight) => {
+                let x = self.on_gpu(*gpu, x)?;
+                let on_gpu = self.gpu(*gpu)?;
+                Placed::Gpu(*gpu, on_gpu.grouped_norm(&x, weight, n_groups, eps)?)
+            }
+        })
     }
 
     fn layer_norm(
@@ -611,6 +629,31 @@ impl Ops for SplitOps {
         }
     }
 
+    fn rotate_and_append(
+        &mut self,
+        layer: &LayerConfig,
+        query: Tensor,
+        (key, value): (Tensor, &Tensor),
+        angles: Option<&Angles>,
+        plan: &StepPlan,
+    ) -> Result<Tensor, ModelError> {
+        let (At::Gpu(gpu), kv_layer) = self.kv_at(layer.kv_layer)? else {
+            let mut query = query;
+            if let Some(angles) = angles {
+                query = self.rotate(query, angles, layer.head_dim)?;
+            }
+            self.append_kv(layer, key, angles, value, plan)?;
+            return Ok(query);
+        };
+        let layer = LayerConfig { kv_layer, ..*layer };
+        let query = self.bring_to_gpu(gpu, query)?;
+        let (key, value) = (self.bring_to_gpu(gpu, key)?, self.on_gpu(gpu, value)?);
+        let angles = angles.map(|angles| angles.on(gpu)).transpose()?;
+        let on_gpu = self.gpu(gpu)?;
+        let query = on_gpu.rotate_and_append(&layer, query, (key, &value), angles, plan)?;
+        Ok(Placed::Gpu(gpu, query))
+    }
+
     fn attend(
         &mut self,
         layer: usize,
@@ -644,8 +687,14 @@ impl Ops for SplitOps {
         silu: bool,
         plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
-        let kernel = (kernel.host()?, bias.map(Placed::host).transpose()?);
-        self.host_only(x, |cpu, x| cpu.short_conv(layer, x, kernel, silu, plan))
+        let Placed::Gpu(gpu, kernel) = kernel else {
+            let kernel = (kernel.host()?, bias.map(Placed::host).transpose()?);
+            return self.host_only(x, |cpu, x| cpu.short_conv(layer, x, kernel, silu, plan));
+        };
+        let kernel = (kernel, bias.map(|bias| bias.on(*gpu)).transpose()?);
+        let x = self.on_gpu(*gpu, x)?;
+        let out = self.gpu(*gpu)?.short_conv(layer, &x, kernel, silu, plan)?;
+        Ok(Placed::Gpu(*gpu, out))
     }
 
     fn delta_rule(
@@ -656,12 +705,26 @@ impl Ops for SplitOps {
         rule: &DeltaRule<'_, SplitOps>,
         plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
+        let (net, eps) = (rule.net, rule.eps);
+        if let Placed::Gpu(gpu, decay) = rule.decay {
+            let x = self.on_gpu(*gpu, x)?;
+            let (alpha, beta) = (self.on_gpu(*gpu, alpha)?, self.on_gpu(*gpu, beta)?);
+            let rule = DeltaRule {
+                net,
+                decay,
+                decay_bias: rule.decay_bias.on(*gpu)?,
+                eps,
+            };
+            let on_gpu = self.gpu(*gpu)?;
+            let out = on_gpu.delta_rule(layer, &x, (&alpha, &beta), &rule, plan)?;
+            return Ok(Placed::Gpu(*gpu, out));
+        }
         let (alpha, beta) = (self.on_host(alpha)?, self.on_host(beta)?);
         let rule = DeltaRule {
-            net: rule.net,
+            net,
             decay: rule.decay.host()?,
             decay_bias: rule.decay_bias.host()?,
-            eps: rule.eps,
+            eps,
         };
         self.host_only(x, |cpu, x| {
             cpu.delta_rule(layer, x, (&alpha, &beta), &rule, plan)
@@ -676,6 +739,18 @@ impl Ops for SplitOps {
         scan: &SelectiveScan<'_, SplitOps>,
         plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
+        if let Placed::Gpu(gpu, decay) = scan.decay {
+            let (x, steps) = (self.on_gpu(*gpu, x)?, self.on_gpu(*gpu, steps)?);
+            let scan = SelectiveScan {
+                config: scan.config,
+                decay,
+                step_bias: scan.step_bias.on(*gpu)?,
+                skip: scan.skip.on(*gpu)?,
+            };
+            let on_gpu = self.gpu(*gpu)?;
+            let out = on_gpu.selective_scan(layer, &x, &steps, &scan, plan)?;
+            return Ok(Placed::Gpu(*gpu, out));
+        }
         let steps = self.on_host(steps)?;
         let scan = SelectiveScan {
             config: scan.config,
@@ -696,9 +771,18 @@ impl Ops for SplitOps {
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
     ) -> Result<Tensor, ModelError> {
-        let (key, value) = (self.on_host(key)?, self.on_host(value)?);
-        self.host_only(query, |cpu, query| {
-            cpu.attend_bidirectional(query, &key, &value, spans, attention)
+        Ok(match query {
+            Placed::Host(query) => {
+                let (key, value) = (self.on_host(key)?, self.on_host(value)?);
+                let cpu = &mut self.cpu;
+                Placed::Host(cpu.attend_bidirectional(query, &key, &value, spans, attention)?)
+            }
+            Placed::Gpu(gpu, query) => {
+                let (key, value) = (self.on_gpu(*gpu, key)?, self.on_gpu(*gpu, value)?);
+                let on_gpu = self.gpu(*gpu)?;
+                let out = on_gpu.attend_bidirectional(query, &key, &value, spans, attention)?;
+                Placed::Gpu(*gpu, out)
+            }
         })
     }
 
@@ -711,13 +795,15 @@ impl Ops for SplitOps {
     }
 
     fn clamp(&mut self, x: Tensor, bounds: [f32; 2]) -> Result<Tensor, ModelError> {
-        let x = self.bring_to_host(x)?;
-        self.cpu.clamp(x, bounds).map(Placed::Host)
+        self.with(
+            x,
+            |cpu, x| cpu.clamp(x, bounds),
+            |gpu, x| gpu.clamp(x, bounds),
+        )
     }
 
     fn tanh(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
-        let x = self.bring_to_host(x)?;
-        self.cpu.tanh(x).map(Placed::Host)
+        self.with(x, CpuOps::tanh, GpuOps::tanh)
     }
 
     fn gated(
@@ -789,6 +875,12 @@ impl Ops for SplitOps {
     }
 
     fn join(&mut self, parts: &[Tensor]) -> Result<Tensor, ModelError> {
+        if let Some(Placed::Gpu(gpu, _)) = parts.first() {
+            let parts = parts.iter().map(|part| self.on_gpu(*gpu, part));
+            let parts = parts.collect::<Result<Vec<_>, _>>()?;
+            let parts: Vec<&gpu::Tensor> = parts.iter().map(Deref::deref).collect();
+            return Ok(Placed::Gpu(*gpu, self.gpu(*gpu)?.join_rows(&parts)?));
+        }
         let parts = parts.iter().map(|part| self.on_host(part));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
         let parts: Vec<&Buffer> = parts.iter().map(Deref::deref).collect();

@@ -127,7 +127,7 @@ impl States {
 }
 
 /// Returns the rows of a span between two checkpoints.
-fn rows_of(state: &SpanState, n_rows: usize, round: usize) -> Range<usize> {
+pub(super) fn rows_of(state: &SpanState, n_rows: usize, round: usize) -> Range<usize> {
     let end = |round: usize| state.saves.get(round).map_or(n_rows, |(n_rows, _)| *n_rows);
     let start = round.checked_sub(1).map_or(0, end);
     start..end(round)

@@ -107,7 +107,7 @@ fn embedder(name: &str) -> Case {
 }
 
 /// Computes all inputs together.
-fn vectors(loaded: Loaded, inputs: &[Vec<u32>], step_tokens: usize) -> Vec<Vec<f32>> {
+pub(crate) fn vectors(loaded: Loaded, inputs: &[Vec<u32>], step_tokens: usize) -> Vec<Vec<f32>> {
     let options = EngineOptions {
         step_tokens,
         ..EngineOptions::default()

@@ -1,16 +1,20 @@
 //! Whole models on a GPU: on a machine without one, on lavapipe, which computes on the CPU.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 
 use llmsrv_engine::{
-    ActivationPrecision, BlockId, GpuOptions, LoadError, LoadOptions, Model, Offload, Plan, Span,
-    StepPlan,
+    ActivationPrecision, Adapter, BlockId, GpuOptions, LoadError, LoadOptions, Model, Offload,
+    Plan, Span, SpanState, StateId, StepPlan,
 };
 use llmsrv_gguf::TensorType;
 
 use crate::{
+    embeddings::{ADAPTED, encoder, files, vectors},
     equivalence::{SOFTWARE, check_copy, check_last, check_model, load_on},
-    tiny::{CASES, Case, EMBEDDERS, Parts, all_logits, argmax, difference, wide, wide_latent},
+    tiny::{
+        self, CASES, Case, EMBEDDERS, Parts, all_logits, argmax, difference, wide, wide_latent,
+        with_state,
+    },
     tiny_encoder::ENCODERS,
 };
 
@@ -78,12 +82,22 @@ fn check_same(name: &str, case: &Case, gpu: &mut dyn Model, cpu: &mut dyn Model)
         for (position, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let off = difference(found, expected);
             assert!(
-                off < TOLERANCE,
+                off < case_tolerance(case),
                 "{name}: position {position} is off by {off}"
             );
         }
         let last = |rows: &[Vec<f32>]| argmax(rows.last().unwrap());
         assert_eq!(last(&found), last(&expected), "{name}");
+    }
+}
+
+/// [`TOLERANCE`], but for a model of seven layers with experts in each: keys and values of f16 instead of f32 change its
+/// logits on the CPU by up to 0.012, so those few that fall to the other side of a boundary here change them by more than
+/// in other models, too.
+fn case_tolerance(case: &Case) -> f32 {
+    match case.name {
+        "smallthinker_window" => 5.0 * TOLERANCE,
+        _ => TOLERANCE,
     }
 }
 
@@ -159,7 +173,13 @@ fn batches_and_pieces_change_no_bit_at_any_split() {
 
 #[test]
 fn experts_stay_with_the_cpu_as_asked() {
-    let with_experts = computed().filter(|case| case.parts.n_experts > 0);
+    let has_experts = |case: &&Case| {
+        let file = case.file();
+        file.tensors
+            .iter()
+            .any(|tensor| tensor.name.contains("_exps"))
+    };
+    let with_experts = computed().filter(has_experts);
     let mut n_cases = 0;
     for case in with_experts {
         n_cases += 1;
@@ -189,7 +209,7 @@ fn experts_stay_with_the_cpu_as_asked() {
 
 #[test]
 fn what_was_planned_is_what_is_taken() {
-    for case in CASES {
+    for case in CASES.iter().chain(EMBEDDERS) {
         let folder = tempfile::tempdir().unwrap();
         let path = case.write(folder.path());
         let n_layers = on_the_cpu(case).spec().n_layers;
@@ -215,22 +235,34 @@ fn what_was_planned_is_what_is_taken() {
 /// A GPU with no more memory than was planned computes the largest step, and smaller ones of all sizes after it.
 #[test]
 fn rows_of_a_step_find_the_room_that_was_planned() {
-    let dense = CASES.iter().find(|case| case.architecture == "llama");
-    let windows = CASES.iter().find(|case| case.architecture == "gemma3");
-    let experts = wide(TensorType::Q8_0);
-    for case in [dense.unwrap(), windows.unwrap(), &experts] {
+    // Dense, with windows, with states of both kinds, with latent attention, and with experts.
+    let kinds = ["llama", "gemma3", "falcon-h1", "qwen3next", "deepseek2"];
+    let mut seen = BTreeSet::new();
+    let cases = CASES
+        .iter()
+        .filter(|case| kinds.contains(&case.architecture));
+    let cases = cases.filter(|case| seen.insert(case.architecture));
+    let mut cases: Vec<Case> = cases.copied().collect();
+    assert_eq!(cases.len(), kinds.len());
+    cases.push(wide(TensorType::Q8_0));
+    for case in cases {
         let folder = tempfile::tempdir().unwrap();
         let path = case.write(folder.path());
         let plan = plan(&path, &on_gpu(Offload::default())).unwrap();
         let options = LoadOptions {
             gpu: GpuOptions {
-                limit_bytes: Some(plan.needed(512).gpu(0)),
+                // Of states one is planned, and here are as many as sequences.
+                limit_bytes: Some(plan.needed(512).plus(&plan.states.times(15)).gpu(0)),
                 ..SOFTWARE
             },
             ..on_gpu(last(plan.n_layers))
         };
         let mut model = llmsrv_models::load(&path, &options).unwrap().model;
         model.reserve_blocks(16).unwrap();
+        let keeps_state = model.spec().state_bytes > 0;
+        if keeps_state {
+            model.reserve_states(16).unwrap();
+        }
         for n_rows in [32, 1, 2, 5, 9, 17] {
             let mut step = StepPlan::default();
             for sequence in 0..16_u32 {
@@ -245,7 +277,7 @@ fn rows_of_a_step_find_the_room_that_was_planned() {
                     start: 0,
                     blocks: vec![BlockId(sequence)],
                     tail: None,
-                    state: None,
+                    state: keeps_state.then(|| SpanState::new(StateId(sequence))),
                 });
             }
             let mut logits = vec![0.0; 16 * model.spec().vocab_size];
@@ -470,29 +502,181 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
         }
     }
     let reasons = reasons.into_iter().collect::<Vec<_>>().join("\n");
-    for reason in [
-        "recurrent state",
-        "residual streams",
-        "latent attention",
-        "is a scale",
-        "bounded queries",
-    ] {
-        assert!(reasons.contains(reason), "{reason}: {reasons}");
-    }
+    assert!(reasons.contains("residual streams"), "{reasons}");
 
     let path = wide(TensorType::Q8_K).write(folder.path());
     let reason = refusal(&path, SOFTWARE);
     assert!(reason.contains("is of type Q8_K"), "{reason}");
+}
 
-    let reason = refusal(&EMBEDDERS[0].write(folder.path()), SOFTWARE);
-    let name = EMBEDDERS[0].architecture;
-    let expected = format!("encoders, such as {name}");
-    assert!(reason.contains(&expected), "{reason}");
+/// What one token costs beside the arithmetic, on a machine whose time says nothing: commands, waits, and bytes that are
+/// copied. After a change that is meant: `GENERATE=1 cargo test -p llmsrv-models --test it one_token`
+#[test]
+fn one_token_takes_as_many_commands_as_known() {
+    let mut text = String::from(
+        "# One token after a prompt of 40, all layers on one GPU: kernels, barriers, waits, bytes to and from the device.\n",
+    );
+    for case in computed() {
+        let mut model = load_on(case, "auto", "vulkan");
+        let block_size = model.spec().block_size;
+        model.reserve_blocks(2).unwrap();
+        let blocks = [BlockId(0), BlockId(1)];
+        assert!(block_size < 40);
+        let tokens: Vec<u32> = (0..41).map(|i| i * 7 % 90).collect();
+        let mut logits = vec![0.0; model.spec().vocab_size];
+        let prompt = with_state(&mut *model, tiny::plan(&tokens[..40], 0, &blocks, false));
+        model.forward(&prompt, &mut logits).unwrap();
+        let next = with_state(&mut *model, tiny::plan(&tokens[40..], 40, &blocks, false));
+        let before = llmsrv_gpu::counts();
+        model.forward(&next, &mut logits).unwrap();
+        let after = llmsrv_gpu::counts();
+        let n_kernels = after.dispatches - before.dispatches;
+        writeln!(
+            text,
+            "{:<24} {n_kernels:>4} {:>4} {:>3} {:>6} {:>5}",
+            case.name,
+            after.barriers - before.barriers,
+            after.waits - before.waits,
+            after.uploaded_bytes - before.uploaded_bytes,
+            after.downloaded_bytes - before.downloaded_bytes,
+        )
+        .unwrap();
+        if case.name == "llama" {
+            // The last norm and the logits are not of a layer.
+            let of_layers = n_kernels - 2;
+            assert!(of_layers <= 10 * case.parts.n_layers as u64, "{of_layers}");
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpu_commands.txt");
+    if std::env::var_os("GENERATE").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let known = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text, known, "if that is meant: GENERATE=1");
+}
 
-    let path = folder.path().join("encoder.gguf");
-    std::fs::write(&path, ENCODERS[0].file().bytes()).unwrap();
-    let reason = refusal(&path, SOFTWARE);
-    assert!(reason.contains("encoders"), "{reason}");
+/// A KV cache of q8_0, in models whose heads are long enough for it, in every split.
+#[test]
+fn keys_and_values_in_bytes_are_those_of_the_cpu() {
+    let mut n_cases = 0;
+    let others = [wide(TensorType::Q8_0), wide_latent(TensorType::Q8_0)];
+    for case in CASES.iter().chain(&others) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = case.write(folder.path());
+        let options = |offload, kv_cache_type: &str| LoadOptions {
+            kv_cache_type: kv_cache_type.into(),
+            activation_precision: ActivationPrecision::F32,
+            ..on_gpu(offload)
+        };
+        let n_layers = on_the_cpu(case).spec().n_layers;
+        let blocks = |kv_type| {
+            let plan = plan(&path, &options(last(n_layers), kv_type)).unwrap();
+            (plan.kv_block.gpu(0), plan.kv_block.host)
+        };
+        let ((in_bytes, _), (halves, _)) = (blocks("q8_0"), blocks("f16"));
+        if in_bytes == halves {
+            continue;
+        }
+        n_cases += 1;
+        // A row of keys of 32 elements takes 36 bytes, longer ones less for each element.
+        assert!(in_bytes * 16 <= halves * 9, "{}: {in_bytes}", case.name);
+        let on_cpu = LoadOptions {
+            device: "cpu".into(),
+            ..options(Offload::default(), "q8_0")
+        };
+        let mut cpu = llmsrv_models::load(&path, &on_cpu).unwrap().model;
+        for n in 1..=n_layers {
+            let options = options(last(n), "q8_0");
+            let plan = plan(&path, &options).unwrap();
+            let mut model = llmsrv_models::load(&path, &options).unwrap().model;
+            let name = format!("{} with {n} of {n_layers} layers in q8_0", case.name);
+            assert_eq!(plan.kv_block, model.spec().kv_blocks(1), "{name}");
+            for tokens in case.prompts() {
+                let rows = all_logits(&mut *model, &tokens).into_iter();
+                for (found, expected) in rows.zip(all_logits(&mut *cpu, &tokens)) {
+                    // A key at the boundary between two bytes may be either.
+                    let off = difference(&found, &expected);
+                    assert!(off < 10.0 * TOLERANCE, "{name}: off by {off}");
+                }
+            }
+            check_model(&name, &mut *model, &[40, 33, 1], &[7, 1, 16, 3]);
+            check_copy(&mut *model, (45, 20, 30));
+        }
+    }
+    assert!(n_cases > 1, "{n_cases}");
+}
+
+/// Vectors of texts: encoders in all splits, and decoders that make vectors.
+#[test]
+fn vectors_are_those_of_the_cpu() {
+    let mut n_encoders = 0;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let adapted = encoder(ADAPTED);
+    let adapter = folder.path().join("adapter.gguf");
+    std::fs::write(&adapter, adapted.adapter().bytes()).unwrap();
+    let plain = files().into_iter().map(|model| (model, Vec::new()));
+    let adapter = Adapter {
+        path: adapter,
+        scale: 1.0,
+    };
+    let with_adapter = ("adapted".to_owned(), adapted.file(), adapted.inputs());
+    for ((name, file, inputs), adapters) in plain.chain([(with_adapter, vec![adapter])]) {
+        std::fs::write(&path, file.bytes()).unwrap();
+        let options = |offload, limit_bytes| LoadOptions {
+            adapters: adapters.clone(),
+            kv_cache_type: "f16".into(),
+            activation_precision: ActivationPrecision::F32,
+            gpu: GpuOptions {
+                limit_bytes,
+                ..SOFTWARE
+            },
+            ..on_gpu(offload)
+        };
+        let on_cpu = LoadOptions {
+            device: "cpu".into(),
+            ..options(Offload::default(), None)
+        };
+        let cpu = llmsrv_models::load(&path, &on_cpu).unwrap();
+        let n_layers = cpu.model.spec().n_layers;
+        let is_encoder = cpu.model.spec().embedding.unwrap().bidirectional;
+        let expected = vectors(cpu, &inputs, 512);
+        let whole = plan(&path, &options(Offload::default(), None)).unwrap();
+        assert_eq!(whole.gpu_layers, [n_layers], "{name}");
+        n_encoders += usize::from(is_encoder);
+        // The whole model, with as many rows as a step has; an encoder on a GPU with no more memory than was planned.
+        let limit = is_encoder.then(|| whole.needed(512).gpu(0));
+        let load = |offload, limit| {
+            let loaded = llmsrv_models::load(&path, &options(offload, limit));
+            loaded.unwrap_or_else(|error| panic!("{name}: {error}"))
+        };
+        let check = |found: &[Vec<f32>], expected: &[Vec<f32>], what: &str| {
+            assert_eq!(found.len(), expected.len());
+            for (found, expected) in found.iter().zip(expected) {
+                let off = difference(found, expected);
+                assert!(off < TOLERANCE, "{name}, {what}: off by {off}");
+            }
+        };
+        let loaded = load(last(n_layers), limit);
+        let taken = loaded.model.spec().weights().gpu(0);
+        assert_eq!(taken, whole.weights.gpu(0), "{name}");
+        let four_times = inputs.iter().cycle().take(4 * inputs.len()).cloned();
+        let together = vectors(loaded, &four_times.collect::<Vec<_>>(), 512);
+        check(&together[..inputs.len()], &expected, "on the GPU");
+        for (input, together) in inputs.iter().zip(&together) {
+            let alone = vectors(load(last(n_layers), None), std::slice::from_ref(input), 512);
+            let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&alone[0]), bits(together), "{name}");
+        }
+        for n in 1..n_layers {
+            let found = vectors(load(last(n), None), &inputs, 512);
+            check(&found, &expected, &format!("{n} of {n_layers} layers"));
+        }
+    }
+    assert!(
+        n_encoders >= ENCODERS.len() + EMBEDDERS.len(),
+        "{n_encoders}"
+    );
 }
 
 /// The types for which there are kernels.

@@ -160,6 +160,7 @@ fn everything_else_arrives_as_it_was_sent() {
                 n_layers: 20,
                 weight_bytes: 1 << 34,
                 kv_block_bytes: 60,
+                state_bytes: 5,
             },
             GpuShare::default(),
         ],
