@@ -55,7 +55,8 @@ mod tests {
     #[test]
     fn live_settings_change_and_the_others_wait() {
         let before = "[server]\nkeep_alive = \"1m\"\nhost = \"127.0.0.1:1\"\norigins = [\"a\"]\n";
-        let after = "[server]\nkeep_alive = \"2m\"\nhost = \"127.0.0.1:2\"\nnpu = true\n";
+        let after =
+            "[server]\nkeep_alive = \"2m\"\nhost = \"127.0.0.1:2\"\nflash_attention = false\n";
         let mut loaded = load(&inputs(before)).unwrap();
         let names = |settings: &[&Setting]| -> Vec<&str> {
             settings.iter().map(|setting| setting.name).collect()
