@@ -317,7 +317,9 @@ pub fn gpu(config: &ServerConfig) -> GpuOptions {
 /// Gives models the memory of GPUs beside that of the machine, where they are loaded to one. Warns if there is no NPU,
 /// where one was asked for.
 pub fn use_accelerators(config: &Config, settings: &mut Settings, workers: &Launcher) {
-    if let Some(Err(Missing { what, hint })) = npu::find(config) {
+    if settings.load.npu.is_none()
+        && let Some(Err(Missing { what, hint })) = npu::find(config)
+    {
         tracing::warn!(
             hint,
             "LLMSRV_NPU: models are computed without an NPU: {what}"

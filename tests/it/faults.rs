@@ -21,7 +21,7 @@ use crate::{
 
 const PROMPT: &str = "Hello! Who are you?";
 
-/// A driver that fails when it is told to: Mesa's, with a layer of ours above it.
+/// A driver that fails on demand: Mesa's, with a layer of ours above it.
 struct Driver {
     env: Vec<(&'static str, String)>,
     fault: std::path::PathBuf,

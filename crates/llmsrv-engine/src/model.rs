@@ -318,7 +318,7 @@ pub enum LoadError {
     Io(#[from] std::io::Error),
 }
 
-/// Bytes of a [`LoadError`] that are told.
+/// The most bytes of the text of a [`LoadError`].
 const ERROR_BYTES: usize = 800;
 
 impl LoadError {

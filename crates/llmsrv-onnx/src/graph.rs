@@ -340,12 +340,13 @@ struct Dim {
     value: Option<i64>,
 }
 
+/// A set of operators and its version, as files name it.
 #[derive(Clone, PartialEq, Message)]
-struct Opset {
+pub(crate) struct Opset {
     #[prost(string, tag = "1")]
-    domain: String,
+    pub(crate) domain: String,
     #[prost(int64, tag = "2")]
-    version: i64,
+    pub(crate) version: i64,
 }
 
 #[cfg(test)]

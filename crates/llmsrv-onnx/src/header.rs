@@ -5,7 +5,7 @@ use std::{fs, io::Read as _, path::Path};
 use prost::Message;
 use serde::Serialize;
 
-use super::Error;
+use super::{Error, graph::Opset};
 
 /// What a model says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -125,14 +125,6 @@ struct Tensor {
 struct ValueInfo {
     #[prost(string, tag = "1")]
     name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Opset {
-    #[prost(string, tag = "1")]
-    domain: String,
-    #[prost(int64, tag = "2")]
-    version: i64,
 }
 
 #[cfg(test)]

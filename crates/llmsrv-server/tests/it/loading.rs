@@ -22,14 +22,14 @@ use crate::host::{host, host_loading, host_with, settings};
 async fn a_model_is_loaded_once_for_all_who_wait() {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
-    let (go_on, told) = std::sync::mpsc::channel();
-    let told = std::sync::Mutex::new(told);
+    let (proceed, may_proceed) = std::sync::mpsc::channel();
+    let may_proceed = std::sync::Mutex::new(may_proceed);
     let host = host_loading(
         settings(),
         Arc::new(move |_, _| {
             counted.fetch_add(1, Ordering::SeqCst);
-            let told = told.lock().unwrap();
-            told.recv_timeout(Duration::from_secs(20)).unwrap();
+            let may_proceed = may_proceed.lock().unwrap();
+            may_proceed.recv_timeout(Duration::from_secs(20)).unwrap();
             Ok(fake::loaded(FakeOptions::default()))
         }),
     );
@@ -37,7 +37,7 @@ async fn a_model_is_loaded_once_for_all_who_wait() {
         while host.get("/api/ps").await["queue"] != 5 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        go_on.send(()).unwrap();
+        proceed.send(()).unwrap();
     };
     let asked = join_all((0..6).map(|_| host.ask(json!({}))));
     let (answers, ()) = tokio::join!(asked, wait);

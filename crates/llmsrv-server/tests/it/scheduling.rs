@@ -89,12 +89,12 @@ async fn those_who_wait_for_a_load_are_counted_and_bounded() {
         max_queue: 2,
         ..settings()
     };
-    let (go_on, told) = std::sync::mpsc::channel();
-    let told = std::sync::Mutex::new(told);
+    let (proceed, may_proceed) = std::sync::mpsc::channel();
+    let may_proceed = std::sync::Mutex::new(may_proceed);
     let host = host_loading(
         narrow,
         Arc::new(move |_, _| {
-            told.lock().unwrap().recv_timeout(TIMEOUT).unwrap();
+            may_proceed.lock().unwrap().recv_timeout(TIMEOUT).unwrap();
             Ok(fake::loaded(FakeOptions::default()))
         }),
     );
@@ -103,7 +103,7 @@ async fn those_who_wait_for_a_load_are_counted_and_bounded() {
     while answers.len() < 3 {
         answers.push(asked.next().await.unwrap());
     }
-    go_on.send(()).unwrap();
+    proceed.send(()).unwrap();
     answers.extend(asked.collect::<Vec<_>>().await);
     let n_busy = answers.iter().filter(|(status, _)| *status == 503).count();
     assert_eq!(n_busy, 3, "one brings the model in, two wait: {answers:?}");
@@ -185,7 +185,7 @@ async fn a_model_in_use_or_pinned_makes_room_for_nobody() {
     drop(busy);
     assert_eq!(third.await.0, 200);
     assert_eq!(host.loaded().await, ["plain", "thinker"]);
-    // Pinned: nobody will ever make room, so the third is told.
+    // Pinned: nobody will ever make room, so the third is refused.
     assert_eq!(pin("thinker").await.0, 200);
     let (status, answer) = load(&host, "filler").await;
     let text = answer["error"].as_str().unwrap();
