@@ -39,7 +39,9 @@ pub use error::Error;
 pub use instructions::Instructions;
 pub use kv::{KV_BLOCK, PagedKv, Rotation, Slot};
 pub use matmul::{Weight, matmul};
-pub use packed::{ActivationFormat, Activations, Arena, Gate, Gemm, Packed, grouped_gemm};
+pub use packed::{
+    ActivationFormat, Activations, Arena, Gate, Gemm, Packed, Residual, grouped_gemm,
+};
 pub use pool::Pool;
 pub use quant::{codebook, dequantize, quantize, quantize_weighted, supported};
 pub use recurrence::{

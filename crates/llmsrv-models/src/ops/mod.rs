@@ -197,6 +197,17 @@ pub(crate) trait Ops: Holder + Send {
         self.add(x, &y, scale)
     }
 
+    /// Computes a function of each element of the product of `input` with a matrix.
+    fn activated_linear(
+        &mut self,
+        input: Input<'_, Self>,
+        matrix: LinearRef<'_, Self>,
+        activation: Activation,
+    ) -> Result<Self::Tensor, ModelError> {
+        let [y] = self.linears(input, [matrix])?;
+        self.activate(y, activation)
+    }
+
     /// Computes `activation(gate) * up` with the products of `input` with the two matrices.
     fn gated_linear(
         &mut self,
