@@ -14,7 +14,7 @@ use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -28,6 +28,7 @@ use llmsrv_engine::{
 };
 use llmsrv_store::{ModelName, Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use self::{
@@ -467,7 +468,7 @@ impl Manager {
     /// Adds what an engine did since it was counted last.
     fn count(&self, slot: &Slot) {
         if let Some(loaded) = slot.loaded() {
-            let mut counted = slot.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counted = slot.counted.lock();
             let stats = loaded.engine.stats();
             let name = slot.use_().told_as.to_string();
             self.metrics.engine(&name, &counted, &stats);
@@ -476,7 +477,7 @@ impl Manager {
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<Key, Arc<Slot>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 
     /// Gives back what [`Slot::enter`] counted.

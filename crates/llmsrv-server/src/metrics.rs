@@ -6,12 +6,13 @@
 use std::{
     collections::HashSet,
     fmt::Write as _,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
     time::{Duration, Instant, SystemTime},
 };
 
 use http::Method;
 use llmsrv_engine::{Event, PlacedBytes, Stats};
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{
@@ -407,10 +408,7 @@ impl Metrics {
 
     /// Writes everything: as OpenMetrics, or in Prometheus' older text form.
     pub(crate) fn render(&self, present: &Snapshot, open_metrics: bool) -> String {
-        let _one_at_a_time = self
-            .rendering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.rendering.lock();
         let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.waiting.set(present.waiting as i64);
         self.models.set(present.models.len() as i64);
