@@ -6,11 +6,9 @@
 //! at the process. Nothing here prints.
 
 pub mod address;
-mod client;
 mod env_file;
 mod error;
 mod folders;
-mod host;
 mod inputs;
 pub mod keys;
 mod logkit;
@@ -27,19 +25,20 @@ pub mod value;
 mod values;
 
 pub use address::Address;
-pub use client::ClientConfig;
 pub use error::{Error, Errors, Warning};
 pub use folders::Folders;
-pub use host::HostConfig;
 pub use inputs::{
     Flag, Inputs, Network, Request, TextFile, editor, has_ask_program, search_path, sudo_user,
 };
-pub use logkit::{Ambient, LogkitConfig, ModelServers};
+pub use logkit::{Ambient, ModelServers};
 pub use nearest::nearest;
 pub use origin::{Origin, Resolved};
-pub use registry::{Change, Kind, Redaction, SETTINGS, Section, Setting, Status};
+pub use registry::{
+    Change, ClientConfig, HostConfig, Kind, LogkitConfig, Redaction, SETTINGS, Section,
+    ServerConfig, Setting, Status,
+};
 pub use reload::Changes;
-pub use server::{ServerConfig, Verbosity};
+pub use server::Verbosity;
 pub use source::{Loaded, load};
 pub use upstream::UpstreamConfig;
 pub use value::{Rate, Secret, Value};

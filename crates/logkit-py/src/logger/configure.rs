@@ -125,7 +125,7 @@ fn tags(config: &LogkitConfig, environment: Option<String>, version: Option<Stri
         ..Setup::default()
     };
     let said = [
-        &config.environment,
+        &config.env,
         &config.version,
         &config.trace_id,
         &setup.environment,
