@@ -140,7 +140,9 @@ pub use net::grpc::GrpcSink;
 #[cfg(feature = "llm")]
 pub use net::llm::{LlmOptions, LlmServers, LlmSink, OnAnalysis};
 #[cfg(feature = "metrics")]
-pub use net::metrics::{MetricsFormat, MetricsOptions, MetricsSink};
+pub use net::metrics::{
+    DurationHistogram, MetricsFormat, MetricsOptions, MetricsPage, MetricsSink,
+};
 #[cfg(feature = "otlp")]
 pub use net::otlp::{OtlpOptions, OtlpSink};
 #[cfg(any(
