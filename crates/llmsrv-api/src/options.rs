@@ -46,6 +46,13 @@ impl Options {
         Ok((options, ignored))
     }
 
+    /// Reads the options that a model brings, as far as they can be read; what is wrong stands beside them.
+    pub fn of_model(parameters: &Map<String, Value>) -> (Options, Option<OptionError>) {
+        let mut options = Options::default();
+        let wrong = options.merge(parameters).err();
+        (options, wrong)
+    }
+
     /// Returns them with those of `defaults` where nothing was given.
     #[must_use]
     pub fn or(mut self, defaults: &Options) -> Options {

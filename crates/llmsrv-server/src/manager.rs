@@ -706,9 +706,8 @@ fn need_of(
 /// Returns which layers of a model are to be on GPUs: as the request says that it is loaded for, else as the model
 /// does, else as the settings do.
 fn offload(settings: &Settings, stored: &StoredModel, asked: &Options) -> Offload {
-    let mut own = Options::default();
     // What is wrong with them is said where the model answers.
-    let _ = own.merge(&stored.parameters);
+    let (own, _) = Options::of_model(&stored.parameters);
     let options = asked.clone().or(&own);
     let mut offload = settings.load.offload.clone();
     if let Some(n) = options.num_gpu {
@@ -858,8 +857,8 @@ async fn ready(
         let embedding = loaded.engine.spec().embedding;
         let judges =
             embedding.is_some_and(|spec| spec.pooling == Pooling::Rank && !spec.bidirectional);
-        let mut options = Options::default();
-        if let Err(error) = options.merge(&stored.parameters) {
+        let (options, wrong) = Options::of_model(&stored.parameters);
+        if let Some(error) = wrong {
             tracing::warn!(model = %stored.entry.name, %error, "a parameter of the model");
         }
         Ok::<_, ApiError>(ReadyModel {
