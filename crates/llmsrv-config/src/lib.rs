@@ -18,6 +18,7 @@ pub mod registry;
 mod reload;
 pub mod render;
 mod server;
+mod setting;
 mod source;
 mod toml_file;
 mod upstream;
@@ -33,15 +34,13 @@ pub use inputs::{
 pub use logkit::{Ambient, ModelServers};
 pub use nearest::nearest;
 pub use origin::{Origin, Resolved};
-pub use registry::{
-    Change, ClientConfig, HostConfig, Kind, LogkitConfig, Redaction, SETTINGS, Section,
-    ServerConfig, Setting, Status,
-};
+pub use registry::{ClientConfig, HostConfig, LogkitConfig, SETTINGS, ServerConfig};
 pub use reload::Changes;
-pub use server::Verbosity;
+pub use setting::{Change, Kind, Redaction, Section, Setting, Status};
 pub use source::{Loaded, load};
 pub use upstream::UpstreamConfig;
 pub use value::{Rate, Secret, Value};
+pub use values::Verbosity;
 
 /// The settings, typed.
 #[derive(Clone, Debug)]

@@ -4,17 +4,6 @@ use std::path::PathBuf;
 
 use crate::{Folders, HostConfig, Origin, ServerConfig, source::defaults, values::Values};
 
-/// How much is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verbosity {
-    /// What operators need.
-    Info,
-    /// One line for each request.
-    Debug,
-    /// Everything.
-    Trace,
-}
-
 impl ServerConfig {
     pub(crate) fn read(values: &Values<'_>, folders: &Folders) -> ServerConfig {
         let chosen = |name: &str| {

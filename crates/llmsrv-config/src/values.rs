@@ -2,7 +2,18 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::{Address, Resolved, Secret, Value, Verbosity, value::Rate};
+use crate::{Address, Resolved, Secret, Value, value::Rate};
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// What operators need.
+    Info,
+    /// One line for each request.
+    Debug,
+    /// Everything.
+    Trace,
+}
 
 /// The resolved table, read by name and type.
 pub(crate) struct Values<'a>(pub(crate) &'a [Resolved]);
