@@ -97,7 +97,6 @@ impl Site {
         function_name, module, parameters, *, level = "DEBUG", logger = None, max_repr_length = Some(2048),
         sample_rate = None, skip_args = Vec::new(), redact = None, slow_ms = None
     ))]
-    #[allow(clippy::too_many_arguments, reason = "they are those of the decorator")]
     fn new(
         function_name: &str,
         module: &str,
