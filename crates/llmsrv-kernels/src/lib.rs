@@ -7,6 +7,10 @@
 //! `Result` check them before they compute anything; the others say what they do where lengths differ.
 #![warn(clippy::missing_errors_doc)]
 #![expect(
+    clippy::inline_always,
+    reason = "parts of a kernel take the instructions of the function they are inlined into"
+)]
+#![expect(
     unexpected_cfgs,
     reason = "`shuttle` is set by hand, for the test of the pool's interleavings"
 )]

@@ -19,10 +19,6 @@
     unsafe_code,
     reason = "kernels read through pointers, and threads write to different parts of one result"
 )]
-#![expect(
-    clippy::inline_always,
-    reason = "parts of a kernel take the instructions of the function they are inlined into"
-)]
 
 /// Repeats a block of code with a constant that counts.
 macro_rules! unrolled {
