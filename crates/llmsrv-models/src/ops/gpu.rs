@@ -750,6 +750,13 @@ fn no_gpu(error: gpu::Error) -> LoadError {
             "LLMSRV_VENDOR_GPU=1 allows integrated GPUs and those of Intel"
         }
         gpu::Error::NoDevice(refused)
+            if refused
+                .iter()
+                .any(|one| matches!(one.reason, gpu::Refusal::Lacks(_))) =>
+        {
+            "the kernels need what it lacks: take another GPU"
+        }
+        gpu::Error::NoDevice(refused)
             if refused.iter().any(|one| one.reason == gpu::Refusal::Hidden) =>
         {
             "see LLMSRV_VISIBLE_GPUS and CUDA_VISIBLE_DEVICES"
@@ -789,6 +796,25 @@ mod tests {
             };
             assert!(reason.contains("card failed: no answer"), "{reason}");
         }
+    }
+
+    #[test]
+    fn a_device_without_enough_bindings_is_named_with_what_it_lacks() {
+        let refused = |device: &str, reason| gpu::Refused {
+            device: device.into(),
+            reason,
+        };
+        let error = no_gpu(gpu::Error::NoDevice(vec![
+            refused(
+                "board",
+                gpu::Refusal::Lacks("8 storage buffers in a kernel"),
+            ),
+            refused("card", gpu::Refusal::Hidden),
+        ]));
+        let text = error.to_string();
+        let expected = "board (lacks 8 storage buffers in a kernel), card (not among the visible ones); the kernels need \
+                        what it lacks: take another GPU, or set LLMSRV_GPU=0";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]
