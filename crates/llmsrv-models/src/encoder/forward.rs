@@ -112,7 +112,14 @@ pub(crate) fn forward<O: Ops>(
                 config: chosen,
                 router,
                 experts,
-            } => moe(ops, &between, router, chosen, experts)?,
+                on_device,
+            } => {
+                let scores = ops.linear(&between, router, None)?;
+                match on_device {
+                    Some(on_device) => ops.mixture(&between, &scores, on_device)?,
+                    None => moe(ops, &between, &scores, chosen, experts)?,
+                }
+            }
         };
         let sum = ops.add(delta, &between, 1.0)?;
         x = norm(ops, &sum, &layer.output_norm, eps)?;
@@ -158,14 +165,13 @@ fn plain<O: Ops>(ops: &mut O, x: &O::Tensor, network: &Plain<O>) -> Result<O::Te
 fn moe<O: Ops>(
     ops: &mut O,
     x: &O::Tensor,
-    router: &O::Matrix,
+    scores: &O::Tensor,
     config: &ExpertsConfig,
     experts: &[Plain<O>],
 ) -> Result<O::Tensor, ModelError> {
     let n_rows = ops.n_rows(x);
-    let scores = ops.linear(x, router, None)?;
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
-    ops.read(&scores, &mut host_scores)?;
+    ops.read(scores, &mut host_scores)?;
     let choices = Choices::new(&host_scores, None, config);
     let mut sum = ops.zeros(x)?;
     for (expert, network) in experts.iter().enumerate() {

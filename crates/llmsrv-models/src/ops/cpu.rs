@@ -1,7 +1,7 @@
 //! The decoder's operations on the CPU: kernels over reused buffers, weights packed for them or, where
 //! arithmetic is to be exact, in the mapped file.
 
-use std::{ops::Range, sync::Arc};
+use std::{convert::Infallible, ops::Range, sync::Arc};
 
 use llmsrv_engine::{ActivationPrecision, BlockId, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
@@ -387,6 +387,7 @@ impl CpuOps {
 impl Holder for CpuOps {
     type Matrix = Matrix;
     type Vector = Vec<f32>;
+    type Experts = Infallible;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
         let place = self.sums.as_ref().and_then(|sums| sums.place(&source));
@@ -1072,6 +1073,15 @@ impl Ops for CpuOps {
             kernels::add_scaled(x.row_mut(*to as usize), y.row(from), 1.0);
         }
         Ok(x)
+    }
+
+    fn mixture(
+        &mut self,
+        _x: &Buffer,
+        _scores: &Buffer,
+        experts: &Infallible,
+    ) -> Result<Buffer, ModelError> {
+        match *experts {}
     }
 
     fn n_rows(&self, x: &Buffer) -> usize {
