@@ -2,7 +2,7 @@
 //!
 //! Read in this order: `device` (what there is, and the choice), `memory`, `hazards` (which command waits for which),
 //! `recorder` (commands of a step), `gpu` (the operations). The kernels are in `shaders/`, in WGSL, and compiled to
-//! SPIR-V when the crate is built; nothing of a driver is linked. No model knowledge, no files.
+//! SPIR-V that is committed (`spirv`); nothing of a driver is linked. No model knowledge, no files.
 //!
 //! Every result of a row depends on that row alone, bit for bit: sums have one order, which follows from the shape of
 //! the weights or from the row's own position.
@@ -12,6 +12,7 @@ mod error;
 mod gpu;
 mod hazards;
 mod memory;
+mod modules;
 mod recorder;
 mod spirv;
 

@@ -21,7 +21,6 @@ use crate::{
     error::failed,
     hazards::{Hazards, Span},
     memory::{self, Account, Allocation, Place},
-    spirv::SPIRV,
 };
 
 /// A buffer of a [`Recorder`].
@@ -607,11 +606,7 @@ impl Recorder {
         if let Some(pipeline) = self.pipelines.get(kernel) {
             return Ok(*pipeline);
         }
-        let code = SPIRV.iter().find(|(name, _)| *name == kernel);
-        let Some((_, code)) = code else {
-            return Err(Error::Unsupported(format!("there is no kernel {kernel}")));
-        };
-        let code: Vec<u32> = bytemuck::pod_collect_to_vec(code);
+        let code = crate::modules::words(kernel)?;
         // Modules have one entry point each: for products it is called as in the source.
         let entry = match kernel.rsplit_once('_') {
             Some(("f32" | "f16" | "bf16", "1" | "8")) => c"values".to_owned(),
