@@ -555,48 +555,6 @@ fn one_token_takes_as_many_commands_as_known() {
     assert_eq!(text, known, "if that is meant: GENERATE=1");
 }
 
-/// How long the host takes for a token, without the calls that give commands to the device and wait for it:
-/// `cargo test -p llmsrv-models --test it -- --ignored --nocapture host_time`
-#[test]
-#[ignore = "a measurement"]
-fn host_time_of_a_token() {
-    let folder = tempfile::tempdir().unwrap();
-    let tiny = ["llama", "qwen3moe"].map(|name| {
-        let case = CASES.iter().find(|case| case.name == name).unwrap();
-        let path = folder.path().join(name);
-        std::fs::create_dir(&path).unwrap();
-        case.write(&path)
-    });
-    let embedded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/embedded/model.gguf");
-    for path in tiny.into_iter().chain([embedded]) {
-        let loaded = llmsrv_models::load(&path, &on_gpu(Offload::default())).unwrap();
-        let mut model = loaded.model;
-        let n_tokens = 200;
-        let n_blocks = n_tokens / model.spec().block_size + 1;
-        model.reserve_blocks(n_blocks).unwrap();
-        let blocks: Vec<BlockId> = (0..n_blocks as u32).map(BlockId).collect();
-        let mut logits = vec![0.0; model.spec().vocab_size];
-        let mut times = Vec::new();
-        for position in 0..n_tokens {
-            let plan = tiny::plan(&[7], position, &blocks, false);
-            let (before, began) = (llmsrv_gpu::counts(), std::time::Instant::now());
-            model.forward(&plan, &mut logits).unwrap();
-            let (took, after) = (began.elapsed(), llmsrv_gpu::counts());
-            let host = took - (after.waited - before.waited);
-            times.push((host, took, after.dispatches - before.dispatches));
-        }
-        times.sort();
-        let (host, _, n_kernels) = times[n_tokens / 2];
-        times.sort_by_key(|(_, took, _)| *took);
-        let each = host.as_secs_f64() * 1e6 / n_kernels as f64;
-        eprintln!(
-            "{}: {host:?} of {:?} for {n_kernels} kernels, {each:.2} us each",
-            path.display(),
-            times[n_tokens / 2].1,
-        );
-    }
-}
-
 /// A KV cache of q8_0, in models whose heads are long enough for it, in every split.
 #[test]
 fn keys_and_values_in_bytes_are_those_of_the_cpu() {
