@@ -55,7 +55,7 @@ pub struct Expert<'a> {
 pub struct Experts {
     routing: Routing,
     function: Function,
-    n_experts: usize,
+    len: usize,
     gate: Option<Stack>,
     up: Stack,
     down: Stack,
@@ -178,7 +178,7 @@ impl Gpu {
         let experts = Experts {
             routing,
             function,
-            n_experts,
+            len: n_experts,
             gate,
             up,
             down,
@@ -201,7 +201,7 @@ impl Gpu {
         experts: &Experts,
     ) -> Result<Tensor, Error> {
         let fits = x.width == experts.up.n_cols
-            && scores.width == experts.n_experts
+            && scores.width == experts.len
             && scores.n_rows == x.n_rows;
         if !fits {
             return Err(mismatch("a mixture of experts"));
@@ -303,7 +303,7 @@ impl Gpu {
         let (tile, n_tiles) = if is_alone {
             (1, n)
         } else {
-            (ROWS, n / ROWS + n.min(experts.n_experts))
+            (ROWS, n / ROWS + n.min(experts.len))
         };
         let mut made = self.tensors(n, &[1, 1, 1])?.into_iter();
         let (Some(chosen), Some(factors), Some(list)) = (made.next(), made.next(), made.next())
@@ -330,7 +330,7 @@ impl Gpu {
         ];
         let params = params(experts, &pairs, 0);
         let [across, down] = groups(n_rows);
-        let work = (n_rows * experts.n_experts * experts.n_experts) as u64;
+        let work = (n_rows * experts.len * experts.len) as u64;
         self.recorder.dispatch(
             "choose_experts",
             &bindings,
@@ -345,7 +345,7 @@ impl Gpu {
                 pairs.tiles.write(),
                 pairs.list.write(),
             ];
-            let work = (n * experts.n_experts) as u64;
+            let work = (n * experts.len) as u64;
             self.recorder
                 .dispatch("sort_pairs", &bindings, &params, [1, 1, 1], work)?;
         }
@@ -486,7 +486,7 @@ fn params(experts: &Experts, pairs: &Pairs, width: usize) -> [u32; 10] {
     let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
     [
         pairs.n_rows as u32,
-        experts.n_experts as u32,
+        experts.len as u32,
         routing.n_used as u32,
         flags.fold(0, |all, (flag, _)| all | flag),
         routing.gating as u32,

@@ -924,7 +924,7 @@ impl Mixture {
             if self.gated {
                 let gate = self.product(gates, expert, &x, layout);
                 for (up, gate) in hidden.iter_mut().zip(gate) {
-                    *up = twin::activated(self.function, gate) * *up;
+                    *up *= twin::activated(self.function, gate);
                 }
             } else {
                 for x in &mut hidden {
@@ -1183,7 +1183,7 @@ fn recording_a_token() {
         }
         read(gpu, &x, WIDTH);
         let (took, after) = (began.elapsed(), counts());
-        times.push(took.saturating_sub(after.waited - before.waited));
+        times.push((took + before.waited).saturating_sub(after.waited));
         n_kernels = after.dispatches - before.dispatches;
     }
     times.sort();
