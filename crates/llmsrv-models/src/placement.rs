@@ -709,3 +709,58 @@ fn refused_head(head_dim: usize) -> Option<String> {
 const STEP_ROWS: usize = 512;
 /// Rows of a step of which logits are wanted, at most but for tests.
 const LOGIT_ROWS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Stacks of `n` matrices of 150 MiB for the experts of each layer.
+    fn sizes(layers: &[&[usize]]) -> Sizes {
+        let mut sizes = Sizes {
+            part: Part::Input,
+            max_binding: 1024 * MIB,
+            weights: Vec::new(),
+            n_stacks: 0,
+            in_stack: false,
+            refused: Vec::new(),
+        };
+        for (idx, stacks) in layers.iter().enumerate() {
+            sizes.part = Part::Experts(idx);
+            for n in *stacks {
+                (sizes.n_stacks, sizes.in_stack) = (sizes.n_stacks + 1, true);
+                for _ in 0..*n {
+                    sizes.push(Size {
+                        gpu: vec![150 * MIB],
+                        host: 0,
+                        file: 0,
+                        stack: None,
+                    });
+                }
+                sizes.in_stack = false;
+            }
+        }
+        sizes
+    }
+
+    #[test]
+    fn stacks_of_a_layer_lie_together_as_far_as_a_kernel_reads() {
+        let placement = |n| Placement {
+            input: At::Host,
+            layers: vec![At::Gpu(0); n],
+            experts: vec![At::Gpu(0); n],
+            output: At::Host,
+        };
+        let pieces = |layers: &[&[usize]]| -> Vec<u64> {
+            let pieces = sizes(layers).pieces(&placement(layers.len()), 0);
+            pieces.iter().map(|bytes| bytes / MIB).collect()
+        };
+        // Gates, what they multiply, and the matrices back: one piece for each layer.
+        assert_eq!(pieces(&[&[2, 2, 2], &[2, 2, 2]]), [900, 900]);
+        // All would be too much for a kernel, two of them are not.
+        assert_eq!(pieces(&[&[3, 3, 3]]), [900, 450]);
+        // One alone is too much: its matrices lie as others do.
+        assert_eq!(pieces(&[&[7, 2]]), [[150; 7].as_slice(), &[300]].concat());
+    }
+}
