@@ -19,8 +19,9 @@ mod spirv;
 pub use device::{Choice, DeviceName, Found, Kind, choose};
 pub use error::{Error, Refusal, Refused};
 pub use gpu::{
-    Angles, Attention, Cache, DeltaRule, Function, Gpu, LARGEST_HEAD, LARGEST_STATE_HEAD, Matrix,
-    Pairs, Round, SelectiveScan, ShortConv, States, Step, StepRow, Stretch, Stretches, Tensor,
-    Vector, kept_bytes, matrix_bytes, pieces, supports, vector_bytes,
+    Angles, Attention, Cache, DeltaRule, Expert, Experts, Function, Gating, Gpu, LARGEST_HEAD,
+    LARGEST_STATE_HEAD, MIXTURE_ROWS, Matrix, Pairs, Round, Routing, SelectiveScan, ShortConv,
+    States, Step, StepRow, Stretch, Stretches, Tensor, Vector, experts_bytes, kept_bytes,
+    matrix_bytes, pieces, supports, vector_bytes,
 };
 pub use recorder::{Counts, counts};

@@ -807,6 +807,9 @@ fn moe<O: Ops>(
     scores: &O::Tensor,
     experts: &Experts<O>,
 ) -> Result<O::Tensor, ModelError> {
+    if let Some(on_device) = &experts.on_device {
+        return ops.mixture(x, scores, on_device);
+    }
     let config = &experts.config;
     let n_rows = ops.n_rows(x);
     let mut host_scores = vec![0.0; n_rows * config.n_experts];

@@ -96,7 +96,7 @@ pub(crate) fn gated_linear<O: Ops>(
 }
 
 /// The matrix and the bias, as operations take them.
-pub(crate) fn linear_ref<O: Ops>(weights: &Linear<O>) -> LinearRef<'_, O> {
+pub(crate) fn linear_ref<O: Holder>(weights: &Linear<O>) -> LinearRef<'_, O> {
     (&weights.matrix, weights.bias.as_ref())
 }
 

@@ -22,7 +22,8 @@ pub(crate) fn assert_committed(
     for (name, words) in modules {
         let start = all.len();
         all.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-        writeln!(table, "    ({name:?}, {start}..{}),", all.len()).unwrap();
+        let (start, end) = (grouped(start), grouped(all.len()));
+        writeln!(table, "    ({name:?}, {start}..{end}),").unwrap();
     }
     table += "];\n";
     let (packed, module) = (folder.join("modules.zst"), folder.join("mod.rs"));
@@ -40,4 +41,12 @@ pub(crate) fn assert_committed(
         "{} is out of step: run this test with GENERATE=1",
         folder.display()
     );
+}
+
+/// A number with its digits in groups of three.
+fn grouped(n: usize) -> String {
+    if n < 1000 {
+        return n.to_string();
+    }
+    format!("{}_{:03}", grouped(n / 1000), n % 1000)
 }

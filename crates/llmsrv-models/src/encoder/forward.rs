@@ -116,8 +116,13 @@ pub(crate) fn forward<O: Ops>(
                 config: chosen,
                 router,
                 experts,
+                on_device,
             } => {
-                let delta = moe(ops, &between, router, chosen, experts)?;
+                let scores = ops.linear(&between, router, None)?;
+                let delta = match on_device {
+                    Some(on_device) => ops.mixture(&between, &scores, on_device)?,
+                    None => moe(ops, &between, &scores, chosen, experts)?,
+                };
                 ops.add(delta, &between, 1.0)?
             }
         };
@@ -163,14 +168,13 @@ fn hidden<O: Ops>(ops: &mut O, x: &O::Tensor, network: &Plain<O>) -> Result<O::T
 fn moe<O: Ops>(
     ops: &mut O,
     x: &O::Tensor,
-    router: &O::Matrix,
+    scores: &O::Tensor,
     config: &ExpertsConfig,
     experts: &[Plain<O>],
 ) -> Result<O::Tensor, ModelError> {
     let n_rows = ops.n_rows(x);
-    let scores = ops.linear(x, router, None)?;
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
-    ops.read(&scores, &mut host_scores)?;
+    ops.read(scores, &mut host_scores)?;
     let choices = Choices::new(&host_scores, None, config);
     let mut sum = ops.zeros(x)?;
     for (expert, network) in experts.iter().enumerate() {

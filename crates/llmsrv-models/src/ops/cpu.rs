@@ -1,7 +1,7 @@
 //! The decoder's operations on the CPU: kernels over reused buffers, weights packed for them or, where
 //! arithmetic is to be exact, in the mapped file.
 
-use std::{ops::Range, sync::Arc};
+use std::{convert::Infallible, ops::Range, sync::Arc};
 
 use llmsrv_engine::{ActivationPrecision, BlockId, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
@@ -365,6 +365,7 @@ fn in_epilogue(activation: Activation) -> Option<Gate> {
 impl Holder for CpuOps {
     type Matrix = Matrix;
     type Vector = Vec<f32>;
+    type Experts = Infallible;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
         let place = self.sums.as_ref().and_then(|sums| sums.place(&source));
@@ -1061,6 +1062,15 @@ impl Ops for CpuOps {
             kernels::add_scaled(x.row_mut(*to as usize), y.row(from), 1.0);
         }
         Ok(x)
+    }
+
+    fn mixture(
+        &mut self,
+        _x: &Buffer,
+        _scores: &Buffer,
+        experts: &Infallible,
+    ) -> Result<Buffer, ModelError> {
+        match *experts {}
     }
 
     fn n_rows(&self, x: &Buffer) -> usize {
