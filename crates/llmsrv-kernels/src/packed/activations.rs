@@ -437,16 +437,14 @@ fn fill_f32<const FUSED: bool, const LEN: usize, B: Block<LEN>>(
 #[inline(always)]
 fn stretch<const LEN: usize>(x: &[f32], start: usize) -> [f32; LEN] {
     let rest = x.get(start..).unwrap_or_default();
-    match rest.first_chunk() {
-        Some(whole) => *whole,
-        None => {
-            let mut filled_up = [0.0; LEN];
-            for (filled_up, x) in filled_up.iter_mut().zip(rest) {
-                *filled_up = *x;
-            }
-            filled_up
-        }
+    if let Some(whole) = rest.first_chunk() {
+        return *whole;
     }
+    let mut filled_up = [0.0; LEN];
+    for (filled_up, x) in filled_up.iter_mut().zip(rest) {
+        *filled_up = *x;
+    }
+    filled_up
 }
 
 #[inline(always)]
