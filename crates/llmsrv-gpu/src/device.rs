@@ -9,7 +9,7 @@ use std::ffi::CStr;
 
 use ash::vk;
 
-use crate::{Error, Refusal, Refused, error::failed};
+use crate::{Error, Refusal, Refused, error::failed, times::Tick};
 
 /// Which devices may be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,6 +79,18 @@ pub enum Kind {
     Software,
 }
 
+impl Kind {
+    /// Returns its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Discrete => "discrete",
+            Kind::Virtual => "virtual",
+            Kind::Integrated => "integrated",
+            Kind::Software => "software",
+        }
+    }
+}
+
 /// A device as its driver describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -86,10 +98,18 @@ pub struct Found {
     pub name: String,
     /// What it is.
     pub kind: Kind,
+    /// Its number in the order of the Vulkan loader.
+    pub number: usize,
     /// Number of the maker in the PCI list.
     pub vendor_id: u32,
+    /// The maker's number of the device.
+    pub device_id: u32,
     /// Name and version of the driver.
     pub driver: String,
+    /// Its version as it counts itself; what the bits mean is the maker's choice.
+    pub driver_version: u32,
+    /// The version of Vulkan that it has, such as `1.3.230`.
+    pub api_version: String,
     /// 32 hex digits.
     pub uuid: String,
     /// Bytes of its largest memory.
@@ -182,6 +202,8 @@ pub(crate) struct Device {
     pub memory: vk::PhysicalDeviceMemoryProperties,
     /// Bytes that one binding of a buffer may have.
     pub max_binding: u64,
+    /// What its timestamps count, if its queue has any.
+    pub tick: Option<Tick>,
     has_budget: bool,
     physical: vk::PhysicalDevice,
     loaded: Loaded,
@@ -216,7 +238,7 @@ impl Device {
             .enabled_extension_names(if has_budget { &extensions } else { &[] });
         // SAFETY: the physical device belongs to the instance and has the family, the feature (every device has it) and
         // the extension; the structures live until the calls return.
-        let (calls, memory, limits) = unsafe {
+        let (calls, memory, limits, families) = unsafe {
             (
                 loaded
                     .instance
@@ -229,8 +251,14 @@ impl Device {
                     .instance
                     .get_physical_device_properties(physical)
                     .limits,
+                loaded
+                    .instance
+                    .get_physical_device_queue_family_properties(physical),
             )
         };
+        let n_bits = families
+            .get(family as usize)
+            .map_or(0, |family| family.timestamp_valid_bits);
         // SAFETY: the family is one the device was made with.
         let queue = unsafe { calls.get_device_queue(family, 0) };
         Ok(Device {
@@ -240,6 +268,7 @@ impl Device {
             family,
             memory,
             max_binding: u64::from(limits.max_storage_buffer_range).min(LARGEST_BINDING),
+            tick: Tick::new(limits.timestamp_period, n_bits),
             has_budget,
             physical,
             loaded,
@@ -325,12 +354,15 @@ impl Loaded {
                 .iter()
                 .position(|family| family.queue_flags.contains(vk::QueueFlags::COMPUTE))?;
             let is_new = properties.api_version >= vk::API_VERSION_1_1;
-            is_new.then(|| (device, family as u32, self.describe(device)))
+            is_new.then_some((device, family as u32))
         };
-        Ok(all.into_iter().filter_map(with_queue).collect())
+        let usable = all.into_iter().filter_map(with_queue).enumerate();
+        Ok(usable
+            .map(|(number, (device, family))| (device, family, self.describe(device, number)))
+            .collect())
     }
 
-    fn describe(&self, device: vk::PhysicalDevice) -> Found {
+    fn describe(&self, device: vk::PhysicalDevice, number: usize) -> Found {
         let mut driver = vk::PhysicalDeviceDriverProperties::default();
         let mut id = vk::PhysicalDeviceIDProperties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default()
@@ -356,7 +388,11 @@ impl Loaded {
                 vk::PhysicalDeviceType::CPU => Kind::Software,
                 _ => Kind::Integrated,
             },
+            number,
             vendor_id: properties.vendor_id,
+            device_id: properties.device_id,
+            driver_version: properties.driver_version,
+            api_version: version(properties.api_version),
             driver: driver
                 .map(|part| text(part.ok()))
                 .join(" ")
@@ -392,6 +428,15 @@ impl Drop for Loaded {
     }
 }
 
+fn version(number: u32) -> String {
+    let [major, minor, patch] = [
+        vk::api_version_major(number),
+        vk::api_version_minor(number),
+        vk::api_version_patch(number),
+    ];
+    format!("{major}.{minor}.{patch}")
+}
+
 fn hex(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     let digits = digits.filter_map(|digit| char::from_digit(u32::from(digit), 16));
@@ -422,8 +467,12 @@ mod tests {
         Found {
             name: name.into(),
             kind,
+            number: 0,
             vendor_id,
+            device_id: 0,
             driver: String::new(),
+            driver_version: 0,
+            api_version: String::new(),
             uuid: format!("{gib:02x}").repeat(16),
             memory_bytes: gib << 30,
             lacks: None,

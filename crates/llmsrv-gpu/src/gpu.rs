@@ -4,6 +4,7 @@
 //! only what belongs to its operands.
 
 mod attention;
+mod probe;
 mod rows;
 mod states;
 
@@ -17,6 +18,7 @@ use crate::{
     recorder::{ALIGNMENT, Access, Recorder, Region},
 };
 pub use attention::{Angles, Attention, Cache, LARGEST_HEAD, Pairs, Step, StepRow, kept_bytes};
+pub use probe::Probe;
 pub use rows::Function;
 pub use states::{
     DeltaRule, LARGEST_STATE_HEAD, Round, SelectiveScan, ShortConv, States, Stretch, Stretches,
@@ -24,7 +26,7 @@ pub use states::{
 
 /// An opened GPU with the memory of one model.
 pub struct Gpu {
-    recorder: Recorder,
+    pub(crate) recorder: Recorder,
     /// Where weights are put next, and the bytes left there.
     weights: Option<(Region, u64)>,
     /// Sizes of the pieces of memory that the next weights will need, the last one first.
@@ -458,7 +460,7 @@ impl Drop for Scratch {
 }
 
 /// The kernels for one row and for several.
-fn kernels_of(dtype: TensorType) -> Option<[&'static str; 2]> {
+pub(crate) fn kernels_of(dtype: TensorType) -> Option<[&'static str; 2]> {
     Some(match dtype {
         TensorType::F32 => ["f32_1", "f32_8"],
         TensorType::F16 => ["f16_1", "f16_8"],

@@ -42,6 +42,8 @@ pub(crate) const SPIRV: &[(&str, &[u8])] = &[
     ("mxfp4_8", include_bytes!("mxfp4_8.spv")),
     ("nvfp4_1", include_bytes!("nvfp4_1.spv")),
     ("nvfp4_8", include_bytes!("nvfp4_8.spv")),
+    ("probe_fma", include_bytes!("probe_fma.spv")),
+    ("probe_read", include_bytes!("probe_read.spv")),
     ("put_columns", include_bytes!("put_columns.spv")),
     ("q1_0_1", include_bytes!("q1_0_1.spv")),
     ("q1_0_8", include_bytes!("q1_0_8.spv")),
