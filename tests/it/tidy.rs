@@ -26,6 +26,8 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "llmsrv-engine",
             "llmsrv-gguf",
+            // For the limits of GPUs, as the kernels for those of the CPU.
+            "llmsrv-gpu",
             "llmsrv-kernels",
             "llmsrv-tokenizer",
         ],
