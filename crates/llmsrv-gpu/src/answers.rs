@@ -8,7 +8,7 @@ use llmsrv_gguf::TensorType;
 
 use crate::{
     Angles, Attention, DeltaRule, Error, Function, Gpu, Pairs, SelectiveScan, ShortConv, States,
-    Step, StepRow, Stretch, Tensor, gpu::kernels_of, spirv::SPIRV,
+    Step, StepRow, Stretch, Tensor, gpu::kernels_of, spirv::PACKED,
 };
 
 /// Returns the codebook of a type, as [`Gpu::matrix`] takes it.
@@ -426,11 +426,10 @@ fn is_right(found: &[f32], right: &[f32], tolerance: f32) -> bool {
         && pairs.all(|(found, right)| (found - right).abs() <= tolerance * largest)
 }
 
-/// Returns the kernels as they are compiled by drivers, and their answers: where they are the same, so is what a driver
-/// makes of them.
-pub fn modules() -> impl Iterator<Item = &'static [u8]> {
-    let modules = SPIRV.iter().map(|(_, module)| *module);
-    modules.chain([ANSWERS])
+/// Returns the kernels as they are part of the program, and their answers: where these bytes are the same, so is what a
+/// driver makes of them.
+pub fn kernel_bytes() -> [&'static [u8]; 2] {
+    [PACKED, ANSWERS]
 }
 
 const ANSWERS: &[u8] = include_bytes!("answers.bin");
@@ -469,7 +468,7 @@ pub(crate) mod tests {
     use std::{collections::BTreeSet, fs, path::Path};
 
     use super::*;
-    use crate::Choice;
+    use crate::{Choice, spirv::MODULES};
 
     fn open() -> Gpu {
         let choice = Choice {
@@ -504,7 +503,7 @@ pub(crate) mod tests {
 
     /// Kernels of models.
     fn kernels() -> impl Iterator<Item = &'static str> {
-        let names = SPIRV.iter().map(|(name, _)| *name);
+        let names = MODULES.iter().map(|(name, _)| *name);
         names.filter(|name| !name.starts_with("probe_"))
     }
 

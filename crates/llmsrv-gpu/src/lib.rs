@@ -1,8 +1,9 @@
 //! The arithmetic of decoders on a GPU, through Vulkan compute.
 //!
 //! Read in this order: `device` (what there is, and the choice), `memory`, `hazards` (which command waits for which),
-//! `recorder` (commands of a step), `gpu` (the operations), `answers` (what is known of them), `times` (how long they take). The kernels are in `shaders/`, in WGSL, and compiled to
-//! SPIR-V when the crate is built; nothing of a driver is linked. No model knowledge, no files.
+//! `recorder` (commands of a step), `gpu` (the operations), `answers` (what is known of them), `times` (how long they
+//! take). The kernels are in `shaders/`, in WGSL, and compiled to SPIR-V that is committed (`spirv`); nothing of a driver
+//! is linked. No model knowledge, no files.
 //!
 //! Every result of a row depends on that row alone, bit for bit: sums have one order, which follows from the shape of
 //! the weights or from the row's own position.
@@ -13,11 +14,12 @@ mod error;
 mod gpu;
 mod hazards;
 mod memory;
+mod modules;
 mod recorder;
 mod spirv;
 mod times;
 
-pub use answers::{Codebook, modules};
+pub use answers::{Codebook, kernel_bytes};
 pub use device::{Choice, DeviceName, Found, Kind, choose};
 pub use error::{Error, Refusal, Refused};
 pub use gpu::{

@@ -16,7 +16,6 @@ use crate::{
     error::failed,
     hazards::{Hazards, Span},
     memory::{self, Account, Allocation, Place},
-    spirv::SPIRV,
     times::{self, Clock},
 };
 
@@ -685,11 +684,7 @@ impl Recorder {
         if let Some(pipeline) = self.pipelines.get(kernel) {
             return Ok(*pipeline);
         }
-        let code = SPIRV.iter().find(|(name, _)| *name == kernel);
-        let Some((_, code)) = code else {
-            return Err(Error::Unsupported(format!("there is no kernel {kernel}")));
-        };
-        let code: Vec<u32> = bytemuck::pod_collect_to_vec(code);
+        let code = crate::modules::words(kernel)?;
         #[cfg(test)]
         let code = if self.changed == Some(kernel) {
             crate::answers::tests::changed(code)

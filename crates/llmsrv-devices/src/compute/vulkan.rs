@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, ffi::CStr};
 
 use ash::vk;
 
-use super::{Api, Buffer, Device, DeviceInfo, DeviceKind, Error, KERNELS, Launch, spirv::SPIRV};
+use super::{Api, Buffer, Device, DeviceInfo, DeviceKind, Error, KERNELS, Launch, spirv};
 
 /// Lists the devices that can compute.
 pub fn list() -> Result<Vec<DeviceInfo>, Error> {
@@ -215,18 +215,18 @@ impl Vulkan {
                 .create_descriptor_pool(&sets, None)
                 .map_err(failed("vkCreateDescriptorPool"))?;
         }
+        // A test unpacks and compares what is committed: nothing is left to fail here.
+        let modules = zstd::decode_all(spirv::PACKED).unwrap_or_default();
         for (name, n_buffers) in KERNELS {
-            let kernel = self.kernel(name, *n_buffers as u32)?;
+            let module = spirv::MODULES.iter().find(|(found, _)| found == name);
+            let code = module.and_then(|(_, place)| modules.get(place.clone()));
+            let kernel = self.kernel(code.unwrap_or_default(), name, *n_buffers as u32)?;
             self.kernels.insert(name, kernel);
         }
         Ok(())
     }
 
-    fn kernel(&self, name: &'static str, n_buffers: u32) -> Result<Kernel, Error> {
-        let code = SPIRV
-            .iter()
-            .find(|(found, _)| *found == name)
-            .map_or(&[][..], |(_, words)| *words);
+    fn kernel(&self, code: &[u8], name: &str, n_buffers: u32) -> Result<Kernel, Error> {
         let words = code.chunks_exact(4);
         let code: Vec<u32> = words
             .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))

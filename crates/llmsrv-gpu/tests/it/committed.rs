@@ -2,41 +2,42 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
-/// Compares the files of `folder`, a module of the crate, with `modules`: a file of SPIR-V for each, and the table of
-/// them. `source` is what they are made from, `visibility` that of the table. With `GENERATE` in the environment the
-/// files are written anew first.
+/// Compares the files of `folder`, a module of the crate, with `modules`: `modules.zst`, which has all of them one after
+/// another, and `mod.rs`, which says where each is. `source` is what they are made from, `visibility` that of both.
+/// With `GENERATE` in the environment the files are written anew first.
 pub(crate) fn assert_committed(
     folder: &Path,
     source: &str,
     visibility: &str,
     modules: BTreeMap<String, Vec<u32>>,
 ) {
-    let mut files = BTreeMap::new();
     let mut table = format!(
-        "//! Made from `{source}` by `tests/it/spirv.rs`.\n\n/// The kernels as SPIR-V: name and module.\n\
-         {visibility} const SPIRV: &[(&str, &[u8])] = &[\n"
+        "//! Made from `{source}` by `tests/it/spirv.rs`.\n\n\
+         /// All modules one after another, compressed with zstd: most of what they say is the same.\n\
+         {visibility} const PACKED: &[u8] = include_bytes!(\"modules.zst\");\n\n\
+         /// The kernels as SPIR-V: name, and first byte and end of the module.\n\
+         {visibility} const MODULES: &[(&str, std::ops::Range<usize>)] = &[\n"
     );
+    let mut all = Vec::new();
     for (name, words) in modules {
-        writeln!(table, "    ({name:?}, include_bytes!(\"{name}.spv\")),").unwrap();
-        let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        files.insert(folder.join(format!("{name}.spv")), bytes);
+        let start = all.len();
+        all.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        writeln!(table, "    ({name:?}, {start}..{}),", all.len()).unwrap();
     }
-    files.insert(folder.join("mod.rs"), (table + "];\n").into_bytes());
+    table += "];\n";
+    let (packed, module) = (folder.join("modules.zst"), folder.join("mod.rs"));
     if std::env::var_os("GENERATE").is_some() {
         let _ = fs::remove_dir_all(folder);
         fs::create_dir_all(folder).unwrap();
-        for (path, bytes) in &files {
-            fs::write(path, bytes).unwrap();
-        }
+        fs::write(&packed, zstd::encode_all(&all[..], 19).unwrap()).unwrap();
+        fs::write(&module, &table).unwrap();
     }
-    for (path, bytes) in &files {
-        let committed: Vec<u8> = fs::read(path).unwrap_or_default();
-        assert!(
-            committed == *bytes,
-            "{} is out of step: run this test with GENERATE=1",
-            path.display()
-        );
-    }
-    let n_there = fs::read_dir(folder).unwrap().count();
-    assert_eq!(n_there, files.len(), "a module is of no kernel any more");
+    // What is packed counts, not what a version of zstd makes of it.
+    let committed = zstd::decode_all(&*fs::read(packed).unwrap_or_default()).unwrap_or_default();
+    let same = committed == all && fs::read_to_string(module).unwrap_or_default() == table;
+    assert!(
+        same,
+        "{} is out of step: run this test with GENERATE=1",
+        folder.display()
+    );
 }

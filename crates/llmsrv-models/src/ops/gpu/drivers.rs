@@ -72,8 +72,8 @@ fn key(device: &Found) -> String {
         "{} {vendor_id} {device_id} {driver_version} {api_version} {driver:?} {name:?}",
         env!("CARGO_PKG_VERSION")
     ));
-    for module in gpu::modules() {
-        digest.update(module);
+    for bytes in gpu::kernel_bytes() {
+        digest.update(bytes);
     }
     digest
         .finalize()
