@@ -464,7 +464,7 @@ const CLOSE: f32 = 1e-4;
 const ROUNDED: f32 = 4e-3;
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::{collections::BTreeSet, fs, path::Path};
 
     use super::*;
@@ -477,28 +477,6 @@ pub(crate) mod tests {
             ..Choice::default()
         };
         Gpu::open(&choice, 0).expect("a Vulkan device, for example of mesa-vulkan-drivers")
-    }
-
-    /// What [`crate::recorder::Recorder`] compiles where a test changes a kernel: products of floats become sums, or where
-    /// a kernel has none, sums of integers differences.
-    pub(crate) fn changed(mut code: Vec<u32>) -> Vec<u32> {
-        const HEADER: usize = 5;
-        // OpFMul and OpFAdd, OpIAdd and OpISub.
-        for (from, to) in [(133, 129), (128, 130)] {
-            let mut is_changed = false;
-            let mut at = HEADER;
-            while let Some(word) = code.get_mut(at) {
-                at += (*word >> 16).max(1) as usize;
-                if *word & 0xffff == from {
-                    *word = *word & !0xffff | to;
-                    is_changed = true;
-                }
-            }
-            if is_changed {
-                break;
-            }
-        }
-        code
     }
 
     /// Kernels of models.

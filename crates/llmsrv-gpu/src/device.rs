@@ -9,7 +9,7 @@ use std::ffi::CStr;
 
 use ash::vk;
 
-use crate::{Error, Refusal, Refused, error::failed, times::Tick};
+use crate::{Error, Refusal, Refused, error::failed};
 
 /// Which devices may be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -309,6 +309,32 @@ impl Drop for Device {
     }
 }
 
+/// What a timestamp counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Tick {
+    /// Of one step of the counter.
+    nanoseconds: f64,
+    /// Bits of the counter.
+    n_bits: u32,
+}
+
+impl Tick {
+    /// Reads what a driver says: nanoseconds of a step, and how many bits of a timestamp count; 0 = there are none.
+    pub(crate) fn new(nanoseconds: f32, n_bits: u32) -> Option<Tick> {
+        let nanoseconds = f64::from(nanoseconds);
+        (nanoseconds > 0.0 && n_bits > 0).then_some(Tick {
+            nanoseconds,
+            n_bits,
+        })
+    }
+
+    /// Returns the time between two timestamps; the counter may have begun anew between them.
+    pub(crate) fn seconds(self, begin: u64, end: u64) -> f64 {
+        let mask = u64::MAX >> (64 - self.n_bits.clamp(1, 64));
+        (end.wrapping_sub(begin) & mask) as f64 * self.nanoseconds / 1e9
+    }
+}
+
 /// The loader and an instance made by it.
 struct Loaded {
     instance: ash::Instance,
@@ -551,5 +577,22 @@ mod tests {
             ..Choice::default()
         };
         assert_eq!(choose(&machine, &twice).unwrap(), [0, 0], "for tests");
+    }
+
+    #[test]
+    fn counters_that_begin_anew_are_understood() {
+        let tick = Tick::new(10.0, 36).unwrap();
+        assert_eq!(tick.seconds(100, 200), 1e-6);
+        assert_eq!(tick.seconds((1 << 36) - 50, 50), 1e-6);
+        // What lies above the bits that count is of no meaning.
+        assert_eq!(tick.seconds((7 << 40) + 1, (9 << 50) + 101), 1e-6);
+        assert_eq!(Tick::new(1.0, 64).unwrap().seconds(u64::MAX, 999), 1e-6);
+    }
+
+    #[test]
+    fn devices_without_a_clock_are_known() {
+        assert_eq!(Tick::new(1.0, 0), None);
+        assert_eq!(Tick::new(0.0, 64), None);
+        assert_eq!(Tick::new(f32::NAN, 64), None);
     }
 }

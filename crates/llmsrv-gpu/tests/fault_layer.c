@@ -79,7 +79,7 @@ enum {
     OP_FMUL = 133,
 };
 
-/* There is one instance and one driver in a worker. */
+/* There is one driver in a worker. */
 static GetProcAddr next_instance, next_device;
 typedef void (*Families)(void *physical, uint32_t *n, Family *all);
 /* Looked up while the instance is made: later the loader would name the first layer's. */
@@ -129,8 +129,9 @@ static void families(void *physical, uint32_t *n, Family *all) {
             all[i].n_timestamp_bits = 0;
 }
 
-/* Kept for the functions of queues, which are found by their device. */
-static void *the_device;
+/* Looked up while a device is made, since a queue does not say which its device is; of all devices it is the same. */
+typedef int32_t (*Submit)(void *queue, uint32_t n, const void *submits, uint64_t fence);
+static Submit next_submit;
 
 static int32_t create_device(void *physical, const Chain *info, const void *allocator, void **device) {
     Link *link = take_link(info, LOADER_DEVICE_CREATE_INFO);
@@ -143,7 +144,7 @@ static int32_t create_device(void *physical, const Chain *info, const void *allo
         return INITIALIZATION_FAILED;
     int32_t result = create(physical, info, allocator, device);
     if (result == 0)
-        the_device = *device;
+        next_submit = (Submit)next_device(*device, "vkQueueSubmit");
     return result;
 }
 
@@ -157,8 +158,7 @@ static int32_t allocate_memory(void *device, const void *info, const void *alloc
 static int32_t queue_submit(void *queue, uint32_t n, const void *submits, uint64_t fence) {
     if (fault_is("lost"))
         return DEVICE_LOST;
-    typedef int32_t (*Submit)(void *, uint32_t, const void *, uint64_t);
-    return ((Submit)next_device(the_device, "vkQueueSubmit"))(queue, n, submits, fence);
+    return next_submit(queue, n, submits, fence);
 }
 
 static int32_t wait_for_fences(void *device, uint32_t n, const uint64_t *fences, uint32_t all, uint64_t timeout) {

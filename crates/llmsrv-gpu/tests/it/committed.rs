@@ -22,7 +22,8 @@ pub(crate) fn assert_committed(
     for (name, words) in modules {
         let start = all.len();
         all.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-        writeln!(table, "    ({name:?}, {start}..{}),", all.len()).unwrap();
+        let (start, end) = (grouped(start), grouped(all.len()));
+        writeln!(table, "    ({name:?}, {start}..{end}),").unwrap();
     }
     table += "];\n";
     let (packed, module) = (folder.join("modules.zst"), folder.join("mod.rs"));
@@ -40,4 +41,17 @@ pub(crate) fn assert_committed(
         "{} is out of step: run this test with GENERATE=1",
         folder.display()
     );
+}
+
+/// Writes a number as source code has it.
+fn grouped(n: usize) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (left, digit) in (0..digits.len()).rev().zip(digits.chars()) {
+        out.push(digit);
+        if left > 0 && left % 3 == 0 {
+            out.push('_');
+        }
+    }
+    out
 }
