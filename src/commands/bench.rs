@@ -17,6 +17,7 @@ use llmsrv_engine::{GpuOptions, LoadOptions, Loader};
 use crate::{
     about::VERSION,
     cli::{BEST, BenchArgs},
+    connect::runtime,
     context::Context,
     failure::{Code, Failure},
     local::{self, Access, Prune},
@@ -227,17 +228,23 @@ fn measure(
         // Nothing but a broken pipe can happen to a line for people.
         let _ = steps.step(&llmsrv_api::progress::Progress::step(status));
     };
+    let waits = runtime().map_err(|failure| failure.error)?;
     let mut serve = |streamer: llmsrv_bench::Streamer, report: &mut ModelReport| {
+        let ending = streamer.ending();
+        if !args.quick {
+            match http::compare(context, subject, options, &streamer) {
+                Ok(stream) => report.stream = Some(stream),
+                Err(failure) => report
+                    .notes
+                    .push(format!("HTTP was not measured: {failure}")),
+            }
+        }
+        drop(streamer);
+        // A driver must not be unloaded by the engine's thread while this process ends.
+        waits.block_on(ending.wait());
         if args.quick {
             return Ok(());
         }
-        match http::compare(context, subject, options, &streamer) {
-            Ok(stream) => report.stream = Some(stream),
-            Err(failure) => report
-                .notes
-                .push(format!("HTTP was not measured: {failure}")),
-        }
-        drop(streamer);
         match child::measure(context, subject, options) {
             Ok(process) => report.process = Some(process),
             Err(failure) => report

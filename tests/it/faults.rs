@@ -128,6 +128,10 @@ async fn a_driver_that_fails_costs_its_requests_and_nothing_else() {
             .iter()
             .map(|(name, value)| (*name, value.as_str())),
     );
+    // All kernels are asked before there is a limit.
+    let server = sandbox.serve_with(&[], &env);
+    server.wait_for_log("llmsrv_models::ops::gpu: GPU", 1);
+    drop(server);
     env.push(("LLMSRV_GPU_TIMEOUT", "3s"));
     env.push(("LLMSRV_LOAD_TIMEOUT", "5s"));
     let server = sandbox.serve_with(&[], &env);
@@ -232,11 +236,11 @@ fn testgpu_sees_what_a_driver_does_to_a_model() {
     let driver = Driver::new(&sandbox);
     // Every kernel is asked for its known answer first, which takes a while.
     for (fault, limit, outcome, detail) in [
-        ("", "60", "pass", "logits of 48 tokens are within"),
-        ("memory", "60", "fail", "bytes of memory free"),
-        ("lost", "60", "fail", "the device is lost"),
+        ("", "300", "pass", "logits of 48 tokens are within"),
+        ("memory", "300", "fail", "bytes of memory free"),
+        ("lost", "300", "fail", "the device is lost"),
         ("never", "5", "fail", "no answer in time"),
-        ("wrong", "60", "fail", "computes f32_1 wrongly"),
+        ("wrong", "300", "fail", "computes f32_1 wrongly"),
     ] {
         driver.fail(fault);
         let mut command = sandbox.command();
