@@ -10,7 +10,7 @@ use llmsrv_engine::{
 };
 use llmsrv_models::Companions;
 use llmsrv_registry::Mirror;
-use llmsrv_server::{ApiKey, App, DraftModel, Gpus, Keys, Security, Settings, Upstream};
+use llmsrv_server::{ApiKey, App, DraftModel, Gpus, Keys, Settings, Upstream};
 use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName, OpenOptions, Store};
 use llmsrv_worker::{Launcher, Limits};
 use rand::TryRngCore as _;
@@ -94,7 +94,7 @@ fn options(config: &ServerConfig, prune: Prune) -> Result<OpenOptions, Failure> 
     };
     Ok(OpenOptions {
         fallback: config.models_fallback.clone(),
-        prune: !config.no_prune,
+        prune: !config.noprune,
         prune_at_open: prune == Prune::Yes,
         default_model,
         look_only: false,
@@ -189,7 +189,7 @@ fn with_companions(
 /// Returns what starts the processes that compute on a GPU.
 pub fn workers(config: &ServerConfig, style: Style) -> Launcher {
     let mut arguments: Vec<OsString> = vec!["gpu-worker".into()];
-    if config.log_json {
+    if config.log_json() {
         arguments.push("--log-json".into());
     }
     arguments.push("--".into());
@@ -242,20 +242,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
     let (upstreams, npu) = (upstreams(&config.upstreams)?, npu::find(config));
     let config = &config.server;
     Ok(Settings {
-        origins: config.origins.clone(),
-        security: Security {
-            keys,
-            allow_remote_management: config.allow_remote_management,
-            rate_limit: config.rate_limit,
-            max_connections: config.max_connections,
-        },
-        keep_alive: config.keep_alive,
-        load_timeout: config.load_timeout,
-        num_parallel: config.num_parallel,
-        max_loaded_models: config.max_loaded_models,
-        max_queue: config.max_queue,
-        memory_limit: config.memory_limit,
-        context_length: config.context_length,
+        keys,
         load: LoadOptions {
             kv_cache_type: config.kv_cache_type.clone(),
             n_threads: config.threads,
@@ -285,10 +272,10 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             .clone()
             .unwrap_or_else(|| format!("0.33.0-llmsrv.{VERSION}")),
         listens_on_loopback: config.host.is_loopback(),
-        log_requests: config.log_requests,
         registry: registry(config)?,
         upstreams,
         catalogue: Some(machine::source(threads(config))),
+        config: config.clone(),
     })
 }
 
@@ -431,9 +418,9 @@ impl Local {
         let mut bytes = [0_u8; 16];
         rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;
         let key = format!("{:032x}", u128::from_ne_bytes(bytes));
-        settings.security.keys = Keys::plain([key.as_str()]);
+        settings.keys = Keys::plain([key.as_str()]);
         settings.listens_on_loopback = true;
-        settings.security.rate_limit = None;
+        settings.config.rate_limit = None;
         let app = app(settings, store, workers);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);

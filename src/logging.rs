@@ -44,7 +44,7 @@ impl Control {
 pub fn start(config: &Config, style: Style) -> Result<Control, Failure> {
     let server = &config.server;
     let (filter, handle) = reload::Layer::new(filter(server, style)?);
-    let lines = lines(server.log_json);
+    let lines = lines(server.log_json());
     let requests = match style {
         Style::Server => request_log::open(config)?,
         Style::Command => None,
@@ -89,7 +89,7 @@ fn filter(server: &ServerConfig, style: Style) -> Result<EnvFilter, Failure> {
 
 /// Returns the filter of log lines as text.
 pub fn filter_text(server: &ServerConfig, style: Style) -> &str {
-    match (&server.log, server.verbosity, style) {
+    match (&server.log, server.debug, style) {
         (Some(filter), _, _) => filter.as_str(),
         (None, Verbosity::Trace, _) => "info,llmsrv=trace",
         (None, Verbosity::Debug, _) => "info,llmsrv=debug",

@@ -128,8 +128,8 @@ pub struct BenchArgs {
     /// Print a table for a document
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
-    /// Write a model with random weights: 0.5b, 1b, 1.7b, 8b, qwen3.5-9b, gemma4-e4b, gpt-oss-20b or tiny, or one of
-    /// these with changes (gpt-oss-20b:layers=6,vocab=4096)
+    /// Write a model with random weights: 0.5b, 1b, 1.7b, 8b, 30b-a3b, qwen3.5-9b, gemma4-e4b, gpt-oss-20b or tiny, or one of
+    /// these with changes (30b-a3b:layers=8,vocab=4096)
     #[arg(long, value_name = "SHAPE", conflicts_with_all = ["what", "limits"], requires = "output")]
     pub make_model: Option<String>,
     /// With --make-model: the type of the weights

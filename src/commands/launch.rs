@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::Context as _;
 use llmsrv_api::client::Client;
+use llmsrv_host::command::quoted;
 use serde_json::{Value, json};
 
 use self::settings::{Target, Written};
@@ -359,31 +360,4 @@ fn key(context: &Context) -> Option<String> {
 
 fn path(program: &str) -> Option<PathBuf> {
     which::which_in(program, llmsrv_config::search_path(), "/").ok()
-}
-
-/// Writes a word as a shell reads it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_for_a_shell() {
-        for (word, expected) in [
-            ("qwen3:0.6b", "qwen3:0.6b"),
-            ("", "''"),
-            ("it's", r"'it'\''s'"),
-            ("$(id)", "'$(id)'"),
-        ] {
-            assert_eq!(quoted(word), expected);
-        }
-    }
 }

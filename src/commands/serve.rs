@@ -218,7 +218,7 @@ fn announce(context: &Context, instance: &Instance, store: &llmsrv_store::Store)
     });
     let (url, bound) = (&instance.url, &instance.bound);
     let folder = store.root().display();
-    if context.config().server.log_json {
+    if context.config().server.log_json() {
         tracing::info!(url, bound, version = VERSION, models, folder = %folder, "listening");
     } else if !context.global.quiet {
         let plural = if models == 1 { "" } else { "s" };
@@ -232,7 +232,7 @@ fn announce(context: &Context, instance: &Instance, store: &llmsrv_store::Store)
 /// Warns of a server that others reach without a key; also where only errors are printed.
 fn warn_of_network(context: &Context, instance: &Instance) {
     let at = listens(instance);
-    if context.global.quiet && !context.config().server.log_json {
+    if context.global.quiet && !context.config().server.log_json() {
         service::warn_of_network(&at, None);
     } else {
         tracing::warn!(

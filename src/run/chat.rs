@@ -400,7 +400,7 @@ impl Chat {
         Ok(Chat {
             editor: Some(editor),
             history,
-            keep_history: !context.config().client.no_history,
+            keep_history: !context.config().client.nohistory,
         })
     }
 

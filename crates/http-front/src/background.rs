@@ -1,11 +1,8 @@
 //! Work that takes long, such as parsing what strangers sent.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::{sync::Arc, thread, time::Duration};
 
+use parking_lot::Mutex;
 use rustix::thread::Pid;
 use tokio::sync::oneshot;
 
@@ -55,7 +52,7 @@ impl Worker {
     /// Lowers the priority of the thread, for good: only the superuser could raise it again.
     fn give_way(&self) {
         // The thread does not end as long as this is locked, so it is the one that is meant.
-        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = self.0.lock();
         // Elsewhere this would be the priority of the whole process.
         #[cfg(target_os = "linux")]
         if let Some(thread) = *thread
@@ -68,7 +65,7 @@ impl Worker {
     }
 
     fn set(&self, thread: Option<Pid>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+        *self.0.lock() = thread;
     }
 }
 

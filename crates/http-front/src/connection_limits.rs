@@ -5,12 +5,13 @@ use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Instant,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// All connections. One that waits for a request, or for the beginning of one, is idle.
@@ -124,17 +125,14 @@ impl ConnectionLimits {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<u64, Arc<Connection>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 
 impl Connection {
     /// Returns since when nothing runs. One that leaves already makes no more room.
     fn idle(&self) -> Option<Instant> {
-        let since = self
-            .idle_since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let since = self.idle_since.lock();
         let works = self.n_running.load(Ordering::Relaxed) > 0;
         (!works && !self.is_leaving.load(Ordering::Relaxed)).then_some(*since)
     }
@@ -171,11 +169,7 @@ impl Drop for ConnectionPermit {
 impl Drop for Running {
     fn drop(&mut self) {
         {
-            let mut since = self
-                .connection
-                .idle_since
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut since = self.connection.idle_since.lock();
             self.connection.n_running.fetch_sub(1, Ordering::Relaxed);
             *since = Instant::now();
         }

@@ -4,6 +4,8 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::native::is_zero;
+
 /// Answer of `/api/embed`. Durations in nanoseconds; zero is left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct EmbedResponse {
@@ -103,12 +105,4 @@ pub struct RerankResult {
 pub struct RerankDocument {
     /// The document as the request had it.
     pub text: String,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_zero(value: &u64) -> bool {
-    *value == 0
 }

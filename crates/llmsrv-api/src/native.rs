@@ -163,7 +163,7 @@ pub struct Metrics {
     clippy::trivially_copy_pass_by_ref,
     reason = "the signature is serde's"
 )]
-fn is_zero(number: &u64) -> bool {
+pub(crate) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 

@@ -1,30 +1,58 @@
 //! The `options` of a request: one table of names, types and places.
 
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::lenient::cut;
 
-/// Options that were given. What nobody gave is `None`.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[expect(missing_docs, reason = "the names of the API")]
+/// How tokens are chosen and memory is used; unknown options are ignored. What nobody gave is `None`.
+#[derive(Clone, Debug, Default, PartialEq, ToSchema)]
 pub struct Options {
+    /// Context in tokens.
     pub num_ctx: Option<i64>,
+    /// Tokens kept at the start when the context is full.
     pub num_keep: Option<i64>,
+    /// Most tokens to generate; negative = until the model ends.
     pub num_predict: Option<i64>,
+    /// The same seed gives the same text; negative = random.
     pub seed: Option<i64>,
+    /// 0 = always the most probable token.
     pub temperature: Option<f32>,
+    /// Only so many of the most probable tokens; 0 = all.
     pub top_k: Option<i64>,
+    /// Only the most probable tokens that together have this probability.
     pub top_p: Option<f32>,
+    /// Only tokens with at least this part of the probability of the most probable one.
     pub min_p: Option<f32>,
+    /// Only the most typical tokens that together have this probability.
     pub typical_p: Option<f32>,
+    /// Tokens before the next one that are looked at for repetitions; 0 = none, negative = the whole context.
     pub repeat_last_n: Option<i64>,
+    /// Divides the logits of tokens that were there; 1 = nothing.
     pub repeat_penalty: Option<f32>,
+    /// Taken from the logits of tokens that were there.
     pub presence_penalty: Option<f32>,
+    /// Taken from the logits of tokens as often as they were there.
     pub frequency_penalty: Option<f32>,
+    /// Texts that end the answer.
+    #[schema(value_type = Option<Stop>)]
     pub stop: Option<Vec<String>>,
+    /// Layers computed on GPUs, from the end; negative = as many as fit.
     pub num_gpu: Option<i64>,
+    /// Layers, from the first on, whose experts stay with the CPU.
     pub num_cpu_moe: Option<i64>,
+    /// The GPU that is tried first.
     pub main_gpu: Option<i64>,
+}
+
+/// Texts that end the answer, as requests have them.
+#[derive(Clone, Debug, ToSchema)]
+#[serde(untagged)]
+pub enum Stop {
+    /// One.
+    One(String),
+    /// Any of them.
+    Several(Vec<String>),
 }
 
 /// An option of the wrong type.
@@ -44,6 +72,13 @@ impl Options {
         let mut options = Options::default();
         let ignored = options.merge(given)?;
         Ok((options, ignored))
+    }
+
+    /// Reads the options that a model brings, as far as they can be read; what is wrong stands beside them.
+    pub fn of_model(parameters: &Map<String, Value>) -> (Options, Option<OptionError>) {
+        let mut options = Options::default();
+        let wrong = options.merge(parameters).err();
+        (options, wrong)
     }
 
     /// Returns them with those of `defaults` where nothing was given.

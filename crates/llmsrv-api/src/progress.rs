@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::native::is_zero;
+
 /// A step of long work, and how much of it is done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
@@ -44,11 +46,3 @@ impl Progress {
 }
 
 const SUCCESS: &str = "success";
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature is serde's"
-)]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}

@@ -6,11 +6,9 @@
 //! at the process. Nothing here prints.
 
 pub mod address;
-mod client;
 mod env_file;
 mod error;
 mod folders;
-mod host;
 mod inputs;
 pub mod keys;
 mod logkit;
@@ -20,6 +18,7 @@ pub mod registry;
 mod reload;
 pub mod render;
 mod server;
+mod setting;
 mod source;
 mod toml_file;
 mod upstream;
@@ -27,22 +26,21 @@ pub mod value;
 mod values;
 
 pub use address::Address;
-pub use client::ClientConfig;
 pub use error::{Error, Errors, Warning};
 pub use folders::Folders;
-pub use host::HostConfig;
 pub use inputs::{
     Flag, Inputs, Network, Request, TextFile, editor, has_ask_program, search_path, sudo_user,
 };
-pub use logkit::{Ambient, LogkitConfig, ModelServers};
+pub use logkit::{Ambient, ModelServers};
 pub use nearest::nearest;
 pub use origin::{Origin, Resolved};
-pub use registry::{Change, Kind, Redaction, SETTINGS, Section, Setting, Status};
+pub use registry::{ClientConfig, HostConfig, LogkitConfig, SETTINGS, ServerConfig};
 pub use reload::Changes;
-pub use server::{ServerConfig, Verbosity};
+pub use setting::{Change, Kind, Redaction, Section, Setting, Status};
 pub use source::{Loaded, load};
 pub use upstream::UpstreamConfig;
 pub use value::{Rate, Secret, Value};
+pub use values::Verbosity;
 
 /// The settings, typed.
 #[derive(Clone, Debug)]

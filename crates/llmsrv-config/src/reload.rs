@@ -30,7 +30,7 @@ impl Loaded {
                 (Status::Ignored(_), _) => {}
             }
         }
-        self.config.server = ServerConfig::new(&Values(&self.settings), folders);
+        self.config.server = ServerConfig::read(&Values(&self.settings), folders);
         changes
     }
 }

@@ -1,8 +1,8 @@
 //! The table as people read it: the reference document, and single values with secrets masked.
 
 use crate::{
-    Kind, Redaction, Resolved, SETTINGS, Section, Setting, Status, Value, folders::PLACEHOLDERS,
-    registry::Change, upstream,
+    Change, Kind, Redaction, Resolved, SETTINGS, Section, Setting, Status, Value,
+    folders::PLACEHOLDERS, upstream,
 };
 
 impl Resolved {

@@ -62,18 +62,7 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
         }
     }
 
-    let mut settings: Vec<Resolved> = SETTINGS
-        .iter()
-        .map(|setting| {
-            let default = Raw::Text(setting.default.to_owned());
-            let value = parse(setting.kind, &default, ParseMode::Strict, &inputs.folders);
-            Resolved {
-                setting,
-                value: value.map_or(Value::Unset, |(value, _)| value),
-                origin: Origin::Default,
-            }
-        })
-        .collect();
+    let mut settings = defaults(&inputs.folders);
     for entry in entries {
         match parse(
             entry.setting.kind,
@@ -132,15 +121,13 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
         row.value = Value::Path(file.path.clone());
     }
 
-    warnings.extend(
-        settings
-            .iter()
-            .filter_map(|row| ignored(row, &inputs.folders)),
-    );
+    let usual = defaults(&inputs.folders);
+    let rows = settings.iter().zip(&usual);
+    warnings.extend(rows.filter_map(|(row, usual)| ignored(row, usual)));
 
     let values = Values(&settings);
     let config = Config {
-        server: ServerConfig::new(&values, &inputs.folders),
+        server: ServerConfig::read(&values, &inputs.folders),
         client: ClientConfig::new(&values),
         host: HostConfig::new(&values),
         upstreams,
@@ -157,15 +144,26 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, Errors> {
     })
 }
 
+/// Returns the settings as they are where nothing is said.
+pub(crate) fn defaults(folders: &Folders) -> Vec<Resolved> {
+    let default = |setting: &'static Setting| {
+        let text = Raw::Text(setting.default.to_owned());
+        let value = parse(setting.kind, &text, ParseMode::Strict, folders);
+        Resolved {
+            setting,
+            value: value.map_or(Value::Unset, |(value, _)| value),
+            origin: Origin::Default,
+        }
+    };
+    SETTINGS.iter().map(default).collect()
+}
+
 /// Warns of a setting without effect that has another value than its default.
-fn ignored(row: &Resolved, folders: &Folders) -> Option<Warning> {
+fn ignored(row: &Resolved, usual: &Resolved) -> Option<Warning> {
     let Status::Ignored(why) = row.setting.status else {
         return None;
     };
-    let default = Raw::Text(row.setting.default.to_owned());
-    let default = parse(row.setting.kind, &default, ParseMode::Strict, folders);
-    let is_default = default.is_ok_and(|(value, _)| value == row.value);
-    (!is_default).then(|| Warning::Ignored {
+    (row.value != usual.value).then(|| Warning::Ignored {
         origin: row.origin.clone(),
         name: row.setting.name.to_owned(),
         why,
@@ -566,7 +564,7 @@ mod tests {
             &[],
         ))
         .unwrap();
-        assert!(loaded.config.server.no_prune);
+        assert!(loaded.config.server.noprune);
         assert_eq!(loaded.config.server.host.to_string(), "1.2.3.4:11434");
         let said: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
         assert_eq!(said.len(), 2, "{said:?}");

@@ -2,7 +2,18 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::{Address, Resolved, Value, value::Rate};
+use crate::{Address, Resolved, Secret, Value, value::Rate};
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// What operators need.
+    Info,
+    /// One line for each request.
+    Debug,
+    /// Everything.
+    Trace,
+}
 
 /// The resolved table, read by name and type.
 pub(crate) struct Values<'a>(pub(crate) &'a [Resolved]);
@@ -40,7 +51,6 @@ macro_rules! from_value {
 
 from_value! {
     bool: Value::Switch(on) => Some(*on);
-    u8: Value::Integer(number) => (*number).try_into().ok();
     u16: Value::Integer(number) => (*number).try_into().ok();
     usize: Value::Integer(number) => (*number).try_into().ok();
     i64: Value::Integer(number) => Some(*number);
@@ -48,35 +58,31 @@ from_value! {
     Rate: Value::Rate(rate) => Some(*rate);
     Address: Value::Address(address) => Some(address.clone());
     String: Value::Text(text) => Some(text.clone());
+    Secret: Value::Text(text) => Some(Secret::new(text.clone()));
     PathBuf: Value::Path(path) => Some(path.clone());
+    Duration: Value::Duration(duration) => *duration;
+    Verbosity: Value::Integer(number) => match number {
+        0 => Some(Verbosity::Info),
+        1 => Some(Verbosity::Debug),
+        _ => Some(Verbosity::Trace),
+    };
 }
 
-impl FromValue for Vec<String> {
+impl<T: From<String>> FromValue for Vec<T> {
     fn from_value(value: &Value) -> Option<Self> {
         match value {
-            Value::List(items) => Some(items.clone()),
+            Value::List(items) => Some(items.iter().cloned().map(T::from).collect()),
             Value::Unset => Some(Vec::new()),
             _ => None,
         }
     }
 }
 
-/// A time; `None` inside = forever.
-pub(crate) struct Limit(pub(crate) Option<Duration>);
-
-impl FromValue for Limit {
-    fn from_value(value: &Value) -> Option<Self> {
-        match value {
-            Value::Duration(duration) => Some(Limit(*duration)),
-            _ => None,
-        }
-    }
-}
-
+/// `None` is a time without end, too.
 impl<T: FromValue> FromValue for Option<T> {
     fn from_value(value: &Value) -> Option<Self> {
         match value {
-            Value::Unset => Some(None),
+            Value::Unset | Value::Duration(None) => Some(None),
             value => T::from_value(value).map(Some),
         }
     }

@@ -54,6 +54,8 @@ pub enum Family {
     Qwen2,
     /// Qwen 3: queries and keys are normalised.
     Qwen3,
+    /// Qwen 3 with experts in all layers; `hidden` is that of one expert.
+    Qwen3Moe,
     /// Qwen 3.5: gated delta nets in three of four layers, of twice as many heads of half the elements.
     Qwen35,
     /// Gemma 4: windows on five of six layers, whose heads have half the elements, and an input of its own for
@@ -134,6 +136,23 @@ pub const SHAPES: &[(&str, &str, Shape)] = &[
         },
     ),
     (
+        "30b-a3b",
+        "Qwen3-30B-A3B",
+        Shape {
+            family: Family::Qwen3Moe,
+            n_layers: 48,
+            width: 2048,
+            hidden: 768,
+            n_experts: 128,
+            n_used: 8,
+            n_heads: 32,
+            n_kv_heads: 4,
+            head_dim: 128,
+            n_vocab: 151_936,
+            tied: false,
+        },
+    ),
+    (
         "qwen3.5-9b",
         "Qwen3.5-9B",
         Shape {
@@ -209,6 +228,7 @@ impl Family {
         Family::Llama,
         Family::Qwen2,
         Family::Qwen3,
+        Family::Qwen3Moe,
         Family::Qwen35,
         Family::Gemma4,
         Family::GptOss,
@@ -220,6 +240,7 @@ impl Family {
             Family::Llama => "llama",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Qwen3Moe => "qwen3moe",
             Family::Qwen35 => "qwen35",
             Family::Gemma4 => "gemma4",
             Family::GptOss => "gpt-oss",
@@ -229,7 +250,7 @@ impl Family {
     fn rope_base(self) -> f32 {
         match self {
             Family::Llama => 500_000.0,
-            Family::Qwen2 | Family::Qwen3 | Family::Gemma4 => 1_000_000.0,
+            Family::Qwen2 | Family::Qwen3 | Family::Qwen3Moe | Family::Gemma4 => 1_000_000.0,
             Family::Qwen35 => 10_000_000.0,
             Family::GptOss => 150_000.0,
         }
@@ -238,14 +259,16 @@ impl Family {
     fn norm_eps(self) -> f32 {
         match self {
             Family::Llama | Family::GptOss => 1e-5,
-            Family::Qwen2 | Family::Qwen3 | Family::Qwen35 | Family::Gemma4 => 1e-6,
+            Family::Qwen2 | Family::Qwen3 | Family::Qwen3Moe | Family::Qwen35 | Family::Gemma4 => {
+                1e-6
+            }
         }
     }
 
     fn pretokenizer(self) -> &'static str {
         match self {
             Family::Llama => "llama-bpe",
-            Family::Qwen2 | Family::Qwen3 | Family::Gemma4 => "qwen2",
+            Family::Qwen2 | Family::Qwen3 | Family::Qwen3Moe | Family::Gemma4 => "qwen2",
             Family::Qwen35 => "qwen35",
             Family::GptOss => "gpt-4o",
         }
@@ -339,8 +362,9 @@ fn check(shape: &Shape) -> Result<(), Error> {
     {
         return invalid("a head of this family has no multiple of 8 elements");
     }
-    if (shape.family == Family::GptOss) != (shape.n_experts > 0) {
-        return invalid("of these families gpt-oss has experts, and no other");
+    let has_experts = matches!(shape.family, Family::Qwen3Moe | Family::GptOss);
+    if has_experts != (shape.n_experts > 0) {
+        return invalid("of these families gpt-oss and qwen3moe have experts, and no other");
     }
     if shape.n_experts > LARGEST || shape.n_used > shape.n_experts {
         return invalid("rows take more experts than there are");

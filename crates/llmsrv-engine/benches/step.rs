@@ -1,5 +1,5 @@
 //! What the engine itself costs for a step: planning and committing 16 sequences, and choosing a
-//! token from a vocabulary of 150,000.
+//! token from vocabularies of 150,000 and 262,144.
 
 use std::hint::black_box;
 
@@ -45,10 +45,15 @@ fn schedule(criterion: &mut Criterion) {
 }
 
 fn sample(criterion: &mut Criterion) {
-    let logits: Vec<f32> = (0..N_TOKENS).map(|token| noise(token) * 20.0).collect();
+    let all = SamplingParams {
+        min_p: 0.05,
+        ..SamplingParams::default()
+    };
     let options = [
-        ("default options", SamplingParams::default()),
+        (150_000, "default options", SamplingParams::default()),
+        (262_144, "top_k, top_p and min_p", all),
         (
+            150_000,
             "greedy",
             SamplingParams {
                 temperature: 0.0,
@@ -56,6 +61,7 @@ fn sample(criterion: &mut Criterion) {
             },
         ),
         (
+            150_000,
             "without top_k",
             SamplingParams {
                 top_k: 0,
@@ -63,6 +69,7 @@ fn sample(criterion: &mut Criterion) {
             },
         ),
         (
+            150_000,
             "penalties",
             SamplingParams {
                 repeat_penalty: 1.1,
@@ -70,7 +77,8 @@ fn sample(criterion: &mut Criterion) {
             },
         ),
     ];
-    for (name, params) in options {
+    for (n_tokens, name, params) in options {
+        let logits: Vec<f32> = (0..n_tokens).map(|token| noise(token) * 20.0).collect();
         let prompt: Vec<TokenId> = (0..64).collect();
         let mut sampler = Sampler::new(
             SamplingParams {
@@ -81,7 +89,7 @@ fn sample(criterion: &mut Criterion) {
             4096,
         );
         let mut candidates = Candidates::default();
-        criterion.bench_function(&format!("sample of 150,000, {name}"), |bencher| {
+        criterion.bench_function(&format!("sample of {n_tokens}, {name}"), |bencher| {
             bencher.iter_batched_ref(
                 || logits.clone(),
                 |logits| sampler.pick(logits, None, &mut candidates),
@@ -95,8 +103,6 @@ fn sample(criterion: &mut Criterion) {
 fn noise(token: u32) -> f32 {
     (token.wrapping_mul(0x9e37_79b1) >> 8) as f32 / (1 << 24) as f32
 }
-
-const N_TOKENS: u32 = 150_000;
 
 criterion_group!(benches, schedule, sample);
 criterion_main!(benches);

@@ -7,11 +7,12 @@
 use std::{
     borrow::{Borrow, BorrowMut},
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
 use llmsrv_tokenizer::Tokenizer;
+use parking_lot::Mutex;
 
 use crate::{
     EmbeddingSpec, EngineOptions, FinishReason, Loaded, MemoryAccount, Model, ModelError,
@@ -635,10 +636,7 @@ impl Engine {
         self.stats.kv_blocks_total = self.blocks.total();
         self.stats.states_total = self.blocks.total_states();
         self.stats.checkpoints = self.blocks.checkpoints();
-        *self
-            .published
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = self.stats;
+        *self.published.lock() = self.stats;
     }
 }
 

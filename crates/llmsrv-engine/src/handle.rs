@@ -1,11 +1,12 @@
 //! The side of the engine that other threads hold: submit requests, read events, look at figures.
 
 use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError, mpsc},
+    sync::{Arc, OnceLock, mpsc},
     thread,
 };
 
 use llmsrv_tokenizer::Tokenizer;
+use parking_lot::Mutex;
 use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
     oneshot, watch,
@@ -225,11 +226,7 @@ impl Handle {
 
     /// Returns the engine's figures as of its last step.
     pub fn stats(&self) -> Stats {
-        *self
-            .shared
-            .stats
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.shared.stats.lock()
     }
 
     /// Returns the tokenizer of the model.

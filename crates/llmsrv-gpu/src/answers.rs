@@ -7,8 +7,9 @@
 use llmsrv_gguf::TensorType;
 
 use crate::{
-    Angles, Attention, DeltaRule, Error, Function, Gpu, Pairs, SelectiveScan, ShortConv, States,
-    Step, StepRow, Stretch, Tensor, gpu::kernels_of, spirv::PACKED,
+    Angles, Attention, DeltaRule, Error, Expert, Function, Gating, Gpu, Pairs, Routing,
+    SelectiveScan, ShortConv, States, Step, StepRow, Stretch, Tensor, gpu::kernels_of,
+    spirv::PACKED,
 };
 
 /// Returns the codebook of a type, as [`Gpu::matrix`] takes it.
@@ -180,6 +181,36 @@ const CASES: &[(&str, f32, Compute)] = &[
             gpu.selective_scan((&states, 0, 0), x, &steps, &scan, stretches)
         })
     }),
+    (
+        "choose_experts, sort_pairs, weigh_pairs, sum_pairs",
+        CLOSE,
+        |gpu| {
+            let weighed = Routing {
+                n_used: 2,
+                gating: Gating::Softmax,
+                groups: None,
+                normalize: true,
+                scale: 1.5,
+                weigh_input: false,
+            };
+            let weighing = Routing {
+                gating: Gating::Sigmoid,
+                groups: Some((3, 2)),
+                normalize: false,
+                weigh_input: true,
+                ..weighed
+            };
+            let mixer = Routing {
+                gating: Gating::SparseMixer,
+                ..weighed
+            };
+            // Rows that are computed one by one, and so many that they are sorted.
+            [(weighed, 3), (weighing, 3), (weighed, 12), (mixer, 12)]
+                .map(|(routing, n_rows)| mixture(gpu, routing, n_rows))
+                .into_iter()
+                .collect()
+        },
+    ),
 ];
 
 /// A byte of a block that is no free choice: where it is, which of its bits are, and what the others are.
@@ -250,7 +281,7 @@ impl Gpu {
     /// Computes each case and calls `with` with its kernels, how far results may be off, and the results.
     fn each_answer(&mut self, codebook: Codebook<'_>, with: With<'_>) -> Result<(), Error> {
         // The few weights need no piece of memory of the usual size.
-        self.expect(vec![1 << 20; 64]);
+        self.expect(vec![16 << 20; 4]);
         for (dtype, pinned) in PINNED {
             products(self, *dtype, pinned, codebook, with)?;
         }
@@ -307,6 +338,41 @@ fn products(
         with(gpu, kernel, CLOSE, &found)?;
     }
     Ok(())
+}
+
+/// Sends rows through six experts.
+fn mixture(gpu: &mut Gpu, routing: Routing, n_rows: usize) -> Result<Tensor, Error> {
+    let (n, width, hidden) = (6, 12, 10);
+    let mut matrices = Vec::new();
+    for seed in 0..3 * n as u64 {
+        let shape = if seed % 3 == 2 {
+            [width, hidden]
+        } else {
+            [hidden, width]
+        };
+        let weights = numbers(20 + seed, width * hidden);
+        let bytes = bytemuck::cast_slice(&weights);
+        matrices.push(gpu.matrix(TensorType::F32, shape[0], shape[1], bytes, &[])?);
+    }
+    let experts = matrices.as_chunks::<3>().0.iter();
+    let experts = experts.map(|[gate, up, down]| Expert {
+        gate: Some((gate, None)),
+        up: (up, None),
+        down: (down, None),
+    });
+    let experts: Vec<Expert<'_>> = experts.collect();
+    let (bias, scales) = (numbers(4, n), numbers(5, n));
+    let (bias, scales) = (Some(&bias[..]), Some(&scales[..]));
+    let made = gpu.experts(&experts, routing, Function::Silu, bias, scales)?;
+    let made = made.ok_or_else(|| Error::Unsupported("experts are not near each other".into()))?;
+    // No two scores of a row are the same.
+    let scores: Vec<f32> = numbers(6, n_rows * n)
+        .iter()
+        .zip((0..n).cycle())
+        .map(|(score, expert)| 2.0 * score + expert as f32 / 512.0)
+        .collect();
+    let (x, scores) = (rows(gpu, 1, n_rows, width)?, gpu.rows(&scores, n)?);
+    gpu.mixture(&x, &scores, &made)
 }
 
 /// Stores two sequences in a cache and attends from the last position of each.

@@ -427,9 +427,9 @@ impl Loaded {
             uuid: hex(&id.device_uuid),
             memory_bytes: local.map(|heap| heap.size).max().unwrap_or_default(),
             lacks: if limits.max_per_stage_descriptor_storage_buffers < BINDINGS {
-                Some("bindings of buffers")
+                Some("8 storage buffers in a kernel")
             } else if limits.max_compute_work_group_invocations < LARGEST_GROUP {
-                Some("room for groups of 128 lanes")
+                Some("groups of 128 lanes")
             } else {
                 None
             },

@@ -1,14 +1,18 @@
 //! The operations of decoders on an opened GPU. They are recorded; [`Gpu::read`] and [`Gpu::finish`] run them.
 //!
-//! `rows` and `attention` have them. Each is one kernel of `shaders/`. The caller's shapes are checked here, so that a kernel reads and writes
+//! `rows`, `attention`, `states` and `experts` have them. Each is one kernel of `shaders/`, or a few. The caller's shapes are checked here, so that a kernel reads and writes
 //! only what belongs to its operands.
 
 mod attention;
+mod experts;
 mod probe;
 mod rows;
 mod states;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use llmsrv_gguf::TensorType;
 
@@ -18,6 +22,7 @@ use crate::{
     recorder::{ALIGNMENT, Access, Recorder, Region},
 };
 pub use attention::{Angles, Attention, Cache, LARGEST_HEAD, Pairs, Step, StepRow, kept_bytes};
+pub use experts::{Expert, Experts, Gating, MIXTURE_ROWS, Routing, experts_bytes};
 pub use probe::Probe;
 pub use rows::Function;
 pub use states::{
@@ -46,7 +51,7 @@ pub struct Tensor {
     width: usize,
     region: Region,
     /// What the region is a part of: products of the same rows share it.
-    _memory: Arc<Scratch>,
+    memory: Arc<Scratch>,
 }
 
 /// Memory that returns when it is dropped.
@@ -285,7 +290,7 @@ impl Gpu {
                 n_rows,
                 width: *width,
                 region,
-                _memory: memory.clone(),
+                memory: memory.clone(),
             }
         });
         Ok(parts.collect())
@@ -432,6 +437,22 @@ impl Tensor {
 
     fn n_elements(&self) -> usize {
         self.n_rows * self.width
+    }
+
+    /// Returns some of the rows, which share its memory. The first is a multiple of 64, so that it may be bound.
+    fn part(&self, rows: Range<usize>) -> Tensor {
+        let row_bytes = self.width as u64 * 4;
+        let region = Region {
+            start: self.region.start + rows.start as u64 * row_bytes,
+            bytes: rows.len() as u64 * row_bytes,
+            ..self.region
+        };
+        Tensor {
+            n_rows: rows.len(),
+            width: self.width,
+            region,
+            memory: self.memory.clone(),
+        }
     }
 
     fn bytes(&self) -> u64 {

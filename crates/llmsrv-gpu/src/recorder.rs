@@ -6,7 +6,12 @@
     reason = "calls of a driver; what each needs is said beside it"
 )]
 
-use std::{cell::Cell, collections::HashMap, mem::ManuallyDrop, time::Duration};
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    mem::ManuallyDrop,
+    time::{Duration, Instant},
+};
 
 use ash::vk;
 
@@ -120,6 +125,8 @@ pub struct Counts {
     pub downloaded_bytes: u64,
     /// Times the host waited for the device.
     pub waits: u64,
+    /// How long it was in calls that give commands to the device and wait for it.
+    pub waited: Duration,
 }
 
 thread_local! {
@@ -465,8 +472,18 @@ impl Recorder {
         if self.n_used == 0 {
             return Ok(());
         }
+        let began = Instant::now();
+        let done = self.wait();
+        count(|counts| {
+            counts.waits += 1;
+            counts.waited += began.elapsed();
+        });
+        done
+    }
+
+    /// Gives what was recorded to the queue and waits until it has done all.
+    fn wait(&mut self) -> Result<(), Error> {
         self.end_recording()?;
-        count(|counts| counts.waits += 1);
         let used = self.commands.get(..self.n_used).unwrap_or_default();
         let fences: Vec<vk::Fence> = used.iter().map(|(_, fence)| *fence).collect();
         // One after another: each has the whole time for itself.
@@ -729,6 +746,11 @@ impl Recorder {
                 Access::Read(region) | Access::Write(region) => Some(*region),
                 Access::None => None,
             };
+        }
+        // A kernel may name buffers that it does not read this time: drivers want a buffer there all the same.
+        let any = key.iter().flatten().next().copied();
+        for region in &mut key {
+            *region = region.or(any);
         }
         if let Some(set) = self.sets.get(&key) {
             return Ok(*set);

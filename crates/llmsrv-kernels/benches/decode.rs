@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use llmsrv_gguf::TensorType::{self, Q4_K, Q6_K};
 use llmsrv_kernels::{
-    Activations, Arena, Gemm, Instructions, Packed, Pool, Weight, grouped_gemm, probe,
+    Activations, Arena, Gemm, Instructions, Packed, Pool, Residual, Weight, grouped_gemm, probe,
 };
 
 /// Width, width of keys and of values, hidden width, layers, vocabulary.
@@ -136,7 +136,8 @@ impl Step {
             let values: Vec<f32> = (0..n_cols).map(|i| (i % 97) as f32 - 48.0).collect();
             let mut x = Activations::default();
             let kind = llmsrv_kernels::ActivationFormat::Q8Block256;
-            x.quantize(&values, n_cols, kind, &Pool::new(1)).unwrap();
+            x.quantize(&values, n_cols, kind, Residual::Dropped, &Pool::new(1))
+                .unwrap();
             x
         };
         Step {

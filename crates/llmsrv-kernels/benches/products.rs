@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{
-    ActivationFormat, Activations, Arena, Gemm, Instructions, Packed, Pool, Weight, grouped_gemm,
-    probe,
+    ActivationFormat, Activations, Arena, Gemm, Instructions, Packed, Pool, Residual, Weight,
+    grouped_gemm, probe,
 };
 
 const TYPES: [TensorType; 24] = [
@@ -104,7 +104,10 @@ fn main() {
         let name = format!("quantize/{kind:?}");
         if wanted(&name) {
             let mut x = Activations::default();
-            let times = times(9, || x.quantize(&values, 2048, kind, &pool).unwrap());
+            let times = times(9, || {
+                x.quantize(&values, 2048, kind, Residual::Dropped, &pool)
+                    .unwrap()
+            });
             report(name, values.len() as f64, "G elements/s", &times);
         }
     }
@@ -158,8 +161,14 @@ impl Case {
         let packed = Packed::new(&weight, &mut Arena::default(), pool).unwrap();
         let mut x = Activations::default();
         let values: Vec<f32> = (0..n * cols).map(|i| (i % 97) as f32 - 48.0).collect();
-        x.quantize_at(tier, &values, cols, packed.kind(), pool)
-            .unwrap();
+        x.quantize_at(
+            tier,
+            &values,
+            cols,
+            (packed.kind(), Residual::Dropped),
+            pool,
+        )
+        .unwrap();
         Case { tier, packed, x }
     }
 

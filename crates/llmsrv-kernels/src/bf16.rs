@@ -5,10 +5,6 @@ use crate::tier::tiered;
 /// Returns the bits of the nearest bf16, the even one of two. What is below the normal numbers becomes 0,
 /// as in the instructions that compute with bf16. Not a number stays so.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 pub(crate) fn round(value: f32) -> u16 {
     let bits = value.to_bits();
     let magnitude = bits & !SIGN;
@@ -29,27 +25,16 @@ pub(crate) fn round(value: f32) -> u16 {
 
 /// Returns the number with these bits.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 pub(crate) fn expand(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
 tiered! {
     /// Rounds all elements.
-    pub(crate) fn round_all(values: &[f32], out: &mut [u16]) = round_each;
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn round_each<const FUSED: bool>(values: &[f32], out: &mut [u16]) {
-    for (value, out) in values.iter().zip(out) {
-        *out = round(*value);
+    pub(crate) fn round_all(values: &[f32], out: &mut [u16]) {
+        for (value, out) in values.iter().zip(out) {
+            *out = round(*value);
+        }
     }
 }
 

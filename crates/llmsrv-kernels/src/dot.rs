@@ -48,10 +48,6 @@ fn dot_avx2(a: &[f32], b: &[f32]) -> f32 {
 }
 
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn lanes<const LANES: usize, const FUSED: bool>(a: &[f32], b: &[f32]) -> f32 {
     let add = |sum: f32, a: f32, b: f32| {
         if FUSED {

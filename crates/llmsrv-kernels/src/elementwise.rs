@@ -5,72 +5,140 @@
 //! differ in length, what goes beyond the shortest stays as it is.
 
 use crate::{
-    Tier,
     exp::exp,
     tier::{fma, tiered},
 };
 
-/// Divides each stretch of `weight.len()` elements of `x` by its root mean square and multiplies it
-/// with `weight` (<https://arxiv.org/abs/1910.07467>). `x` and `out` are `[rows, weight.len()]`; what is
-/// no whole row in both of them is left out.
-pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    tiers::rms_norm(Tier::best(), x, weight, eps, out);
+tiered! {
+    /// Divides each stretch of `weight.len()` elements of `x` by its root mean square and multiplies it
+    /// with `weight` (<https://arxiv.org/abs/1910.07467>). `x` and `out` are `[rows, weight.len()]`; what is
+    /// no whole row in both of them is left out.
+    pub fn rms_norm at rms_norm_at(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+        let width = weight.len().max(1);
+        for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+            let scale = rms_scale::<FUSED>(x, eps);
+            for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+                *out = x * scale * weight;
+            }
+        }
+    }
 }
 
-/// Moves each stretch of `weight.len()` elements of `x` to the mean 0 and the variance 1, multiplies it
-/// with `weight` and adds `bias`, which is as long (<https://arxiv.org/abs/1607.06450>). `x` and `out`
-/// are `[rows, weight.len()]`; what is no whole row in both of them is left out.
-pub fn layer_norm(x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32, out: &mut [f32]) {
-    tiers::layer_norm(Tier::best(), x, weight, bias, eps, out);
+tiered! {
+    /// Moves each stretch of `weight.len()` elements of `x` to the mean 0 and the variance 1, multiplies it
+    /// with `weight` and adds `bias`, which is as long (<https://arxiv.org/abs/1607.06450>). `x` and `out`
+    /// are `[rows, weight.len()]`; what is no whole row in both of them is left out.
+    pub fn layer_norm at layer_norm_at(x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32, out: &mut [f32]) {
+        let width = weight.len().max(1);
+        for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+            let mean = sum(x, |sum, x| sum + x) / width as f32;
+            for (out, x) in out.iter_mut().zip(x) {
+                *out = x - mean;
+            }
+            let square_sum = sum(out, |sum, x| fma::<FUSED>(x, x, sum));
+            let scale = 1.0 / (square_sum / width as f32 + eps).sqrt();
+            for (out, weight) in out.iter_mut().zip(weight) {
+                *out *= scale * weight;
+            }
+            for (out, bias) in out.iter_mut().zip(bias.unwrap_or_default()) {
+                *out += bias;
+            }
+        }
+    }
 }
 
-/// Adds `scale * y` to `x`, which is as long; of the longer one the rest is left out.
-pub fn add_scaled(x: &mut [f32], y: &[f32], scale: f32) {
-    tiers::add_scaled(Tier::best(), x, y, scale);
+tiered! {
+    /// Adds `scale * y` to `x`, which is as long; of the longer one the rest is left out.
+    pub fn add_scaled at add_scaled_at(x: &mut [f32], y: &[f32], scale: f32) {
+        for (x, y) in x.iter_mut().zip(y) {
+            *x = fma::<FUSED>(scale, *y, *x);
+        }
+    }
 }
 
-/// Replaces `gate` by `gate * sigmoid(gate) * up`; `up` is as long, else the rest is left out.
-pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
-    tiers::silu_mul(Tier::best(), gate, up);
+tiered! {
+    /// Replaces `gate` by `gate * sigmoid(gate) * up`; `up` is as long, else the rest is left out.
+    pub fn silu_mul at silu_mul_at(gate: &mut [f32], up: &[f32]) {
+        for (gate, up) in gate.iter_mut().zip(up) {
+            *gate = silu_of::<FUSED>(*gate) * up;
+        }
+    }
 }
 
-/// Replaces `gate` by `sigmoid(gate) * up`.
-pub fn sigmoid_mul(gate: &mut [f32], up: &[f32]) {
-    tiers::sigmoid_mul(Tier::best(), gate, up);
+tiered! {
+    /// Replaces `gate` by `sigmoid(gate) * up`.
+    pub fn sigmoid_mul at sigmoid_mul_at(gate: &mut [f32], up: &[f32]) {
+        for (gate, up) in gate.iter_mut().zip(up) {
+            *gate = up / (1.0 + exp::<FUSED>(-*gate));
+        }
+    }
 }
 
-/// Replaces `gate` by `gelu(gate) * up`, with the tanh approximation (<https://arxiv.org/abs/1606.08415>);
-/// `up` is as long, else the rest is left out.
-pub fn gelu_mul(gate: &mut [f32], up: &[f32]) {
-    tiers::gelu_mul(Tier::best(), gate, up);
+tiered! {
+    /// Replaces `gate` by `gelu(gate) * up`, with the tanh approximation (<https://arxiv.org/abs/1606.08415>);
+    /// `up` is as long, else the rest is left out.
+    pub fn gelu_mul at gelu_mul_at(gate: &mut [f32], up: &[f32]) {
+        for (gate, up) in gate.iter_mut().zip(up) {
+            *gate = gelu_tanh::<FUSED>(*gate) * up;
+        }
+    }
 }
 
-/// Replaces `gate` by `g * sigmoid(1.702 g) * (u + 1)`, where `g` is at most 7 and `u` is `up` from -7 to
-/// 7. `up` is as long, else the rest is left out.
-pub fn clamped_swiglu(gate: &mut [f32], up: &[f32]) {
-    tiers::clamped_swiglu(Tier::best(), gate, up);
+tiered! {
+    /// Replaces `gate` by `g * sigmoid(1.702 g) * (u + 1)`, where `g` is at most 7 and `u` is `up` from -7 to
+    /// 7. `up` is as long, else the rest is left out.
+    pub fn clamped_swiglu at clamped_swiglu_at(gate: &mut [f32], up: &[f32]) {
+        for (gate, up) in gate.iter_mut().zip(up) {
+            let g = gate.min(CLAMP);
+            *gate = g / (1.0 + exp::<FUSED>(-1.702 * g)) * (up.clamp(-CLAMP, CLAMP) + 1.0);
+        }
+    }
 }
 
-/// Replaces each element by its GELU, with the tanh approximation of [`gelu_mul`].
-pub fn gelu(x: &mut [f32]) {
-    tiers::gelu(Tier::best(), x);
+tiered! {
+    /// Replaces each element by its GELU, with the tanh approximation of [`gelu_mul`].
+    pub fn gelu at gelu_at(x: &mut [f32]) {
+        for x in x {
+            *x = gelu_tanh::<FUSED>(*x);
+        }
+    }
 }
 
-/// Replaces each element by its GELU: `x` times the part of a normal distribution below `x`
-/// (<https://arxiv.org/abs/1606.08415>). The error function is that of Abramowitz and Stegun 7.1.26, which is
-/// within 1.5e-7.
-pub fn exact_gelu(x: &mut [f32]) {
-    tiers::exact_gelu(Tier::best(), x);
+tiered! {
+    /// Replaces each element by its GELU: `x` times the part of a normal distribution below `x`
+    /// (<https://arxiv.org/abs/1606.08415>). The error function is that of Abramowitz and Stegun 7.1.26, which is
+    /// within 1.5e-7.
+    pub fn exact_gelu at exact_gelu_at(x: &mut [f32]) {
+        for x in x {
+            let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
+            let t = 1.0 / fma::<FUSED>(OF_ERF[0], z, 1.0);
+            let mut sum = OF_ERF[1];
+            for factor in &OF_ERF[2..] {
+                sum = fma::<FUSED>(sum, t, *factor);
+            }
+            // Half of what is further from the middle than `x`.
+            let beyond = 0.5 * sum * t * exp::<FUSED>(-z * z);
+            *x *= if *x < 0.0 { beyond } else { 1.0 - beyond };
+        }
+    }
 }
 
-/// Replaces each element by `x * sigmoid(1.702 x)`.
-pub fn quick_gelu(x: &mut [f32]) {
-    tiers::quick_gelu(Tier::best(), x);
+tiered! {
+    /// Replaces each element by `x * sigmoid(1.702 x)`.
+    pub fn quick_gelu at quick_gelu_at(x: &mut [f32]) {
+        for x in x {
+            *x /= 1.0 + exp::<FUSED>(-1.702 * *x);
+        }
+    }
 }
 
-/// Replaces each element by `x * sigmoid(x)`.
-pub fn silu(x: &mut [f32]) {
-    tiers::silu(Tier::best(), x);
+tiered! {
+    /// Replaces each element by `x * sigmoid(x)`.
+    pub fn silu at silu_at(x: &mut [f32]) {
+        for x in x {
+            *x = silu_of::<FUSED>(*x);
+        }
+    }
 }
 
 /// Returns `1 / (1 + exp(-x))`.
@@ -78,235 +146,21 @@ pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// The operations, compiled for a tier.
-mod tiers {
-    use super::{
-        RopeStyle, add_scaled_row, clamped_swiglu_row, exact_gelu_row, gelu_mul_row, gelu_row,
-        layer_norm_rows, quick_gelu_row, rms_norm_rows, rotate_row, sigmoid_mul_row, silu_mul_row,
-        silu_row, tiered,
-    };
-
-    tiered! {
-        pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = rms_norm_rows;
-    }
-    tiered! {
-        pub(super) fn layer_norm(
-            x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32, out: &mut [f32],
-        ) = layer_norm_rows;
-    }
-    tiered! {
-        pub(super) fn add_scaled(x: &mut [f32], y: &[f32], scale: f32) = add_scaled_row;
-    }
-    tiered! {
-        pub(super) fn silu_mul(gate: &mut [f32], up: &[f32]) = silu_mul_row;
-    }
-    tiered! {
-        pub(super) fn sigmoid_mul(gate: &mut [f32], up: &[f32]) = sigmoid_mul_row;
-    }
-    tiered! {
-        pub(super) fn gelu_mul(gate: &mut [f32], up: &[f32]) = gelu_mul_row;
-    }
-    tiered! {
-        pub(super) fn clamped_swiglu(gate: &mut [f32], up: &[f32]) = clamped_swiglu_row;
-    }
-    tiered! {
-        pub(super) fn gelu(x: &mut [f32]) = gelu_row;
-    }
-    tiered! {
-        pub(super) fn exact_gelu(x: &mut [f32]) = exact_gelu_row;
-    }
-    tiered! {
-        pub(super) fn quick_gelu(x: &mut [f32]) = quick_gelu_row;
-    }
-    tiered! {
-        pub(super) fn silu(x: &mut [f32]) = silu_row;
-    }
-    tiered! {
-        pub(super) fn rotate(
-            row: &mut [f32], head_dim: usize, style: RopeStyle, cos: &[f32], sin: &[f32],
-        ) = rotate_row;
-    }
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn rms_norm_rows<const FUSED: bool>(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    let width = weight.len().max(1);
-    for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-        let scale = rms_scale::<FUSED>(x, eps);
-        for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
-            *out = x * scale * weight;
-        }
-    }
-}
-
 /// Returns what a norm multiplies the elements of a row with, before its weights.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 pub(crate) fn rms_scale<const FUSED: bool>(x: &[f32], eps: f32) -> f32 {
     let square_sum = sum(x, |sum, x| fma::<FUSED>(x, x, sum));
     1.0 / (square_sum / x.len() as f32 + eps).sqrt()
 }
 
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn layer_norm_rows<const FUSED: bool>(
-    x: &[f32],
-    weight: &[f32],
-    bias: Option<&[f32]>,
-    eps: f32,
-    out: &mut [f32],
-) {
-    let width = weight.len().max(1);
-    for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-        let mean = sum(x, |sum, x| sum + x) / width as f32;
-        for (out, x) in out.iter_mut().zip(x) {
-            *out = x - mean;
-        }
-        let square_sum = sum(out, |sum, x| fma::<FUSED>(x, x, sum));
-        let scale = 1.0 / (square_sum / width as f32 + eps).sqrt();
-        for (out, weight) in out.iter_mut().zip(weight) {
-            *out *= scale * weight;
-        }
-        for (out, bias) in out.iter_mut().zip(bias.unwrap_or_default()) {
-            *out += bias;
-        }
-    }
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn add_scaled_row<const FUSED: bool>(x: &mut [f32], y: &[f32], scale: f32) {
-    for (x, y) in x.iter_mut().zip(y) {
-        *x = fma::<FUSED>(scale, *y, *x);
-    }
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn silu_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
-    for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = silu_of::<FUSED>(*gate) * up;
-    }
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn sigmoid_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
-    for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = up / (1.0 + exp::<FUSED>(-*gate));
-    }
-}
-
 /// `x * sigmoid(x)`.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 pub(crate) fn silu_of<const FUSED: bool>(x: f32) -> f32 {
     x / (1.0 + exp::<FUSED>(-x))
 }
 
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn gelu_mul_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
-    for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = gelu_tanh::<FUSED>(*gate) * up;
-    }
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn clamped_swiglu_row<const FUSED: bool>(gate: &mut [f32], up: &[f32]) {
-    for (gate, up) in gate.iter_mut().zip(up) {
-        let g = gate.min(CLAMP);
-        *gate = g / (1.0 + exp::<FUSED>(-1.702 * g)) * (up.clamp(-CLAMP, CLAMP) + 1.0);
-    }
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn gelu_row<const FUSED: bool>(x: &mut [f32]) {
-    for x in x {
-        *x = gelu_tanh::<FUSED>(*x);
-    }
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn exact_gelu_row<const FUSED: bool>(x: &mut [f32]) {
-    for x in x {
-        let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
-        let t = 1.0 / fma::<FUSED>(OF_ERF[0], z, 1.0);
-        let mut sum = OF_ERF[1];
-        for factor in &OF_ERF[2..] {
-            sum = fma::<FUSED>(sum, t, *factor);
-        }
-        // Half of what is further from the middle than `x`.
-        let beyond = 0.5 * sum * t * exp::<FUSED>(-z * z);
-        *x *= if *x < 0.0 { beyond } else { 1.0 - beyond };
-    }
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn quick_gelu_row<const FUSED: bool>(x: &mut [f32]) {
-    for x in x {
-        *x /= 1.0 + exp::<FUSED>(-1.702 * *x);
-    }
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn silu_row<const FUSED: bool>(x: &mut [f32]) {
-    for x in x {
-        *x = silu_of::<FUSED>(*x);
-    }
-}
-
 /// `x / 2 * (1 + tanh(inner))`, which is `x * sigmoid(2 * inner)`.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 pub(crate) fn gelu_tanh<const FUSED: bool>(x: f32) -> f32 {
     let inner = TWICE_ROOT * (x + 0.044_715 * x * x * x);
     x / (1.0 + exp::<FUSED>(-inner))
@@ -314,10 +168,6 @@ pub(crate) fn gelu_tanh<const FUSED: bool>(x: f32) -> f32 {
 
 /// Sums over 32 lanes, then the lanes in halves.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn sum(x: &[f32], add: impl Fn(f32, f32) -> f32) -> f32 {
     let mut sums = [0.0_f32; LANES];
     let (groups, rest) = x.as_chunks::<LANES>();
@@ -364,41 +214,28 @@ pub enum RopeStyle {
     HalfSplit,
 }
 
-/// Rotates the first pairs of every head of one row (<https://arxiv.org/abs/2104.09864>). `row` is
-/// `[n_heads, head_dim]`, `cos` and `sin` have one element for each pair; the rest of a head stays as it
-/// is. With more pairs than a head has nothing is rotated.
-pub fn rotate(row: &mut [f32], head_dim: usize, style: RopeStyle, cos: &[f32], sin: &[f32]) {
-    tiers::rotate(Tier::best(), row, head_dim, style, cos, sin);
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn rotate_row<const FUSED: bool>(
-    row: &mut [f32],
-    head_dim: usize,
-    style: RopeStyle,
-    cos: &[f32],
-    sin: &[f32],
-) {
-    let n_pairs = cos.len().min(sin.len());
-    for head in row.chunks_exact_mut(head_dim.max(1)) {
-        let Some(head) = head.get_mut(..2 * n_pairs) else {
-            return;
-        };
-        match style {
-            RopeStyle::Interleaved => {
-                for (([a, b], cos), sin) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin)
-                {
-                    (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+tiered! {
+    /// Rotates the first pairs of every head of one row (<https://arxiv.org/abs/2104.09864>). `row` is
+    /// `[n_heads, head_dim]`, `cos` and `sin` have one element for each pair; the rest of a head stays as it
+    /// is. With more pairs than a head has nothing is rotated.
+    pub fn rotate at rotate_at(row: &mut [f32], head_dim: usize, style: RopeStyle, cos: &[f32], sin: &[f32]) {
+        let n_pairs = cos.len().min(sin.len());
+        for head in row.chunks_exact_mut(head_dim.max(1)) {
+            let Some(head) = head.get_mut(..2 * n_pairs) else {
+                return;
+            };
+            match style {
+                RopeStyle::Interleaved => {
+                    for (([a, b], cos), sin) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin)
+                    {
+                        (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+                    }
                 }
-            }
-            RopeStyle::HalfSplit => {
-                let (first, second) = head.split_at_mut(n_pairs);
-                for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
-                    (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+                RopeStyle::HalfSplit => {
+                    let (first, second) = head.split_at_mut(n_pairs);
+                    for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+                        (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+                    }
                 }
             }
         }
@@ -410,6 +247,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Tier;
 
     fn close(a: f32, b: f64) -> bool {
         (f64::from(a) - b).abs() <= 1e-5 * b.abs().max(1.0)
@@ -473,22 +311,22 @@ mod tests {
         let run = |tier| {
             let mut all = Vec::new();
             let mut out = vec![0.0; x.len()];
-            tiers::rms_norm(tier, &x, &weight, 1e-5, &mut out);
+            rms_norm_at(tier, &x, &weight, 1e-5, &mut out);
             all.extend_from_slice(&out);
-            tiers::layer_norm(tier, &x, &weight, Some(&up[..77]), 1e-5, &mut out);
+            layer_norm_at(tier, &x, &weight, Some(&up[..77]), 1e-5, &mut out);
             all.extend_from_slice(&out);
-            tiers::add_scaled(tier, &mut out, &x, 0.3);
-            tiers::silu_mul(tier, &mut out, &up);
+            add_scaled_at(tier, &mut out, &x, 0.3);
+            silu_mul_at(tier, &mut out, &up);
             all.extend_from_slice(&out);
-            tiers::gelu_mul(tier, &mut out, &up);
-            tiers::gelu(tier, &mut out);
-            for function in [tiers::exact_gelu, tiers::quick_gelu, tiers::silu] {
+            gelu_mul_at(tier, &mut out, &up);
+            gelu_at(tier, &mut out);
+            for function in [exact_gelu_at, quick_gelu_at, silu_at] {
                 let mut x = x.clone();
                 function(tier, &mut x);
                 all.extend_from_slice(&x);
             }
             for style in [RopeStyle::HalfSplit, RopeStyle::Interleaved] {
-                tiers::rotate(tier, &mut out, 77, style, &x[..38], &up[..38]);
+                rotate_at(tier, &mut out, 77, style, &x[..38], &up[..38]);
             }
             all.extend_from_slice(&out);
             all.into_iter().map(f32::to_bits).collect::<Vec<_>>()

@@ -8,10 +8,6 @@ use crate::tier::fma;
 /// `exp(x) = 2^n * exp(r)` with a whole `n` and `|r| <= ln(2) / 2`; the polynomial for `exp(r)` is that of
 /// Cephes' `expf` (<https://www.netlib.org/cephes/>). `exp(0)` is exactly 1.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
     let x = if x > 88.0 { 88.0 } else { x };
     // Adding a number whose last bit counts ones rounds to a whole number.
@@ -33,20 +29,12 @@ pub(crate) fn exp<const FUSED: bool>(x: f32) -> f32 {
 
 /// Returns `2^x` for `x` up to 0, within 4 units in the last place; 0 below -126. `2^0` is exactly 1.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 pub(crate) fn exp2_below_1<const FUSED: bool>(x: f32) -> f32 {
     exp2_with::<FUSED, 6>(x, &OF_2)
 }
 
 /// As [`exp2_below_1`] within a ten-thousandth, a twentieth of what rounding to bf16 changes.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 pub(crate) fn exp2_bf16<const FUSED: bool>(x: f32) -> f32 {
     exp2_with::<FUSED, 4>(x, &OF_2_FOR_BF16)
 }
@@ -54,10 +42,6 @@ pub(crate) fn exp2_bf16<const FUSED: bool>(x: f32) -> f32 {
 /// As [`exp`] with fewer steps: `2^x = 2^n * 2^r` with `|r| <= 1/2`, where `r` is exact, and `n` is added to
 /// the exponent of `2^r`.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn exp2_with<const FUSED: bool, const N: usize>(x: f32, polynomial: &[f32; N]) -> f32 {
     let shifted = x + ROUND;
     let r = x - (shifted - ROUND);

@@ -7,6 +7,10 @@
 //! `Result` check them before they compute anything; the others say what they do where lengths differ.
 #![warn(clippy::missing_errors_doc)]
 #![expect(
+    clippy::inline_always,
+    reason = "parts of a kernel take the instructions of the function they are inlined into"
+)]
+#![expect(
     unexpected_cfgs,
     reason = "`shuttle` is set by hand, for the test of the pool's interleavings"
 )]
@@ -39,7 +43,9 @@ pub use error::Error;
 pub use instructions::Instructions;
 pub use kv::{KV_BLOCK, PagedKv, Rotation, Slot};
 pub use matmul::{Weight, matmul};
-pub use packed::{ActivationFormat, Activations, Arena, Gate, Gemm, Packed, grouped_gemm};
+pub use packed::{
+    ActivationFormat, Activations, Arena, Gate, Gemm, Packed, Residual, grouped_gemm,
+};
 pub use pool::Pool;
 pub use quant::{codebook, dequantize, quantize, quantize_weighted, supported};
 pub use recurrence::{

@@ -208,10 +208,6 @@ fn read_avx2(bytes: &[u8], streams: usize) -> u64 {
 }
 
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn read_streams(bytes: &[u8], streams: usize) -> u64 {
     let stream_len = bytes.len() / streams.max(1) / LINES * LINES;
     let mut sums = [[0_u64; WORDS]; 4];
@@ -239,7 +235,6 @@ fn read_streams(bytes: &[u8], streams: usize) -> u64 {
 
 /// Asks for two cache lines ahead of their use.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "one instruction")]
 fn prefetch(lines: &[[u8; LINES]], index: usize) {
     #[cfg(target_arch = "x86_64")]
     if let Some(line) = lines.get(index) {

@@ -317,9 +317,31 @@ fn check(stretches: &[Stretch<'_>], n_rows: usize, state_len: usize) -> Result<(
 }
 
 tiered! {
-    fn conv_row(
-        conv: &ShortConv<'_>, before: &[f32], x: &[f32], row: usize, out: &mut [f32],
-    ) = conv_row_body;
+    fn conv_row(conv: &ShortConv<'_>, before: &[f32], x: &[f32], row: usize, out: &mut [f32]) {
+        let n = conv.n_channels;
+        let n_before = before.len() / n.max(1);
+        if conv.bias.is_empty() {
+            out.fill(0.0);
+        } else {
+            out.copy_from_slice(conv.bias);
+        }
+        for (tap, weights) in conv.weights.chunks_exact(n.max(1)).enumerate() {
+            // Row `row + tap` of the inputs before the stretch and those of it together.
+            let at = row + tap;
+            let input = match at.checked_sub(n_before) {
+                None => &before[at * n..(at + 1) * n],
+                Some(at) => &x[at * n..(at + 1) * n],
+            };
+            for ((out, weight), input) in out.iter_mut().zip(weights).zip(input) {
+                *out = fma::<FUSED>(*weight, *input, *out);
+            }
+        }
+        if conv.silu {
+            for out in out {
+                *out = silu_of::<FUSED>(*out);
+            }
+        }
+    }
 }
 
 tiered! {
@@ -330,119 +352,78 @@ tiered! {
         gates: (f32, f32),
         state: &mut [f32],
         out: &mut [f32],
-    ) = delta_row_body;
+    ) {
+        let (alpha, beta) = gates;
+        let (dim, n_keys) = (rule.head_dim, rule.n_key_heads);
+        let key_head = if rule.interleaved {
+            head % n_keys
+        } else {
+            head / (rule.n_value_heads / n_keys)
+        };
+        let (queries, rest) = x.split_at(n_keys * dim);
+        let (keys, values) = rest.split_at(n_keys * dim);
+        let query = &queries[key_head * dim..(key_head + 1) * dim];
+        let key = &keys[key_head * dim..(key_head + 1) * dim];
+        let value = &values[head * dim..(head + 1) * dim];
+        let length = |x: &[f32]| {
+            let squares = x.iter().fold(0.0, |sum, x| fma::<FUSED>(*x, *x, sum));
+            1.0 / (squares + rule.eps).sqrt()
+        };
+        let of_key = length(key);
+        let of_query = length(query) / (dim as f32).sqrt();
+        let kept = exp::<FUSED>(rule.decay[head] * softplus(alpha + rule.decay_bias[head]));
+        let learned = 1.0 / (1.0 + exp::<FUSED>(-beta));
+        let mut start = 0;
+        while start + LANES <= dim {
+            columns::<FUSED, LANES>(
+                (state, dim, start),
+                (query, of_query),
+                (key, of_key),
+                (value, kept, learned),
+                out,
+            );
+            start += LANES;
+        }
+        while start < dim {
+            columns::<FUSED, 1>(
+                (state, dim, start),
+                (query, of_query),
+                (key, of_key),
+                (value, kept, learned),
+                out,
+            );
+            start += 1;
+        }
+    }
 }
 
 tiered! {
-    fn scan_row(
-        scan: &SelectiveScan<'_>,
-        head: usize,
-        x: &[f32],
-        step: f32,
-        state: &mut [f32],
-        out: &mut [f32],
-    ) = scan_row_body;
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn conv_row_body<const FUSED: bool>(
-    conv: &ShortConv<'_>,
-    before: &[f32],
-    x: &[f32],
-    row: usize,
-    out: &mut [f32],
-) {
-    let n = conv.n_channels;
-    let n_before = before.len() / n.max(1);
-    if conv.bias.is_empty() {
-        out.fill(0.0);
-    } else {
-        out.copy_from_slice(conv.bias);
-    }
-    for (tap, weights) in conv.weights.chunks_exact(n.max(1)).enumerate() {
-        // Row `row + tap` of the inputs before the stretch and those of it together.
-        let at = row + tap;
-        let input = match at.checked_sub(n_before) {
-            None => &before[at * n..(at + 1) * n],
-            Some(at) => &x[at * n..(at + 1) * n],
-        };
-        for ((out, weight), input) in out.iter_mut().zip(weights).zip(input) {
-            *out = fma::<FUSED>(*weight, *input, *out);
+    fn scan_row(scan: &SelectiveScan<'_>, head: usize, x: &[f32], step: f32, state: &mut [f32], out: &mut [f32]) {
+        let (dim, n_kept) = (scan.head_dim, scan.state_dim);
+        let group = head / (scan.n_heads / scan.n_groups);
+        let (heads, rest) = x.split_at(scan.n_heads * dim);
+        let (written, read) = rest.split_at(scan.n_groups * n_kept);
+        let x = &heads[head * dim..(head + 1) * dim];
+        let written = &written[group * n_kept..(group + 1) * n_kept];
+        let read = &read[group * n_kept..(group + 1) * n_kept];
+        let step = softplus(step + scan.step_bias[head]);
+        let kept = exp::<FUSED>(scan.decay[head] * step);
+        for (out, x) in out.iter_mut().zip(x) {
+            *out = scan.skip[head] * x;
         }
-    }
-    if conv.silu {
-        for out in out {
-            *out = silu_of::<FUSED>(*out);
+        for ((row, written), read) in state.chunks_exact_mut(dim).zip(written).zip(read) {
+            let written = written * step;
+            for ((state, x), out) in row.iter_mut().zip(x).zip(&mut *out) {
+                *state = fma::<FUSED>(written, *x, kept * *state);
+                *out = fma::<FUSED>(*read, *state, *out);
+            }
         }
-    }
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn delta_row_body<const FUSED: bool>(
-    rule: &DeltaRule<'_>,
-    head: usize,
-    x: &[f32],
-    (alpha, beta): (f32, f32),
-    state: &mut [f32],
-    out: &mut [f32],
-) {
-    let (dim, n_keys) = (rule.head_dim, rule.n_key_heads);
-    let key_head = if rule.interleaved {
-        head % n_keys
-    } else {
-        head / (rule.n_value_heads / n_keys)
-    };
-    let (queries, rest) = x.split_at(n_keys * dim);
-    let (keys, values) = rest.split_at(n_keys * dim);
-    let query = &queries[key_head * dim..(key_head + 1) * dim];
-    let key = &keys[key_head * dim..(key_head + 1) * dim];
-    let value = &values[head * dim..(head + 1) * dim];
-    let length = |x: &[f32]| {
-        let squares = x.iter().fold(0.0, |sum, x| fma::<FUSED>(*x, *x, sum));
-        1.0 / (squares + rule.eps).sqrt()
-    };
-    let of_key = length(key);
-    let of_query = length(query) / (dim as f32).sqrt();
-    let kept = exp::<FUSED>(rule.decay[head] * softplus(alpha + rule.decay_bias[head]));
-    let learned = 1.0 / (1.0 + exp::<FUSED>(-beta));
-    let mut start = 0;
-    while start + LANES <= dim {
-        columns::<FUSED, LANES>(
-            (state, dim, start),
-            (query, of_query),
-            (key, of_key),
-            (value, kept, learned),
-            out,
-        );
-        start += LANES;
-    }
-    while start < dim {
-        columns::<FUSED, 1>(
-            (state, dim, start),
-            (query, of_query),
-            (key, of_key),
-            (value, kept, learned),
-            out,
-        );
-        start += 1;
     }
 }
 
 /// Computes `N` elements of a row's result, from `start` on, and what the row does to their columns of
 /// the state. Sums go over the elements of the key, in order.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn columns<const FUSED: bool, const N: usize>(
     (state, dim, start): (&mut [f32], usize, usize),
     (query, of_query): (&[f32], f32),
@@ -470,40 +451,6 @@ fn columns<const FUSED: bool, const N: usize>(
         }
     }
     out[start..start + N].copy_from_slice(&result);
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn scan_row_body<const FUSED: bool>(
-    scan: &SelectiveScan<'_>,
-    head: usize,
-    x: &[f32],
-    step: f32,
-    state: &mut [f32],
-    out: &mut [f32],
-) {
-    let (dim, n_kept) = (scan.head_dim, scan.state_dim);
-    let group = head / (scan.n_heads / scan.n_groups);
-    let (heads, rest) = x.split_at(scan.n_heads * dim);
-    let (written, read) = rest.split_at(scan.n_groups * n_kept);
-    let x = &heads[head * dim..(head + 1) * dim];
-    let written = &written[group * n_kept..(group + 1) * n_kept];
-    let read = &read[group * n_kept..(group + 1) * n_kept];
-    let step = softplus(step + scan.step_bias[head]);
-    let kept = exp::<FUSED>(scan.decay[head] * step);
-    for (out, x) in out.iter_mut().zip(x) {
-        *out = scan.skip[head] * x;
-    }
-    for ((row, written), read) in state.chunks_exact_mut(dim).zip(written).zip(read) {
-        let written = written * step;
-        for ((state, x), out) in row.iter_mut().zip(x).zip(&mut *out) {
-            *state = fma::<FUSED>(written, *x, kept * *state);
-            *out = fma::<FUSED>(*read, *state, *out);
-        }
-    }
 }
 
 /// `ln(1 + exp(x))`, which is `x` where that is large.

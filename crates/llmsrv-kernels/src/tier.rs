@@ -59,10 +59,6 @@ impl Tier {
 
 /// Returns `a * b + c`, rounded once if `FUSED`.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 pub(crate) fn fma<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FUSED { a.mul_add(b, c) } else { a * b + c }
 }
@@ -70,14 +66,21 @@ pub(crate) fn fma<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
 /// Whether [`Tier::Scalar`] multiplies and adds in one step. Elsewhere that takes a call each time.
 pub(crate) const SCALAR_IS_FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
-/// Defines a function that runs `body`, which is plain code in an `#[inline(always)]` function with a
-/// parameter `const FUSED: bool`, compiled for the instructions of a tier; for those of
-/// [`Tier::Scalar`] where the processor lacks them. It takes the tier as its first argument.
+/// Defines a function that is compiled for the instructions of each tier, and takes the tier as its first argument; for
+/// those of [`Tier::Scalar`] where the processor lacks them. Its body may ask for the constant `FUSED`. Written
+/// `fn name at name_at(…)`, it is `name_at`, and `name` calls it for the best tier.
 ///
-/// The compiler makes vectors of the lanes that `body` counts, and does not change the order of sums;
+/// The compiler makes vectors of the lanes that the body counts, and does not change the order of sums;
 /// so all tiers but an unfused scalar one give the same bits.
 macro_rules! tiered {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) = $body:ident;) => {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident at $at:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+        $(#[$meta])*
+        $vis fn $name($($arg: $ty),*) {
+            $at($crate::Tier::best(), $($arg),*);
+        }
+        $crate::tier::tiered! { fn $at($($arg: $ty),*) $body }
+    };
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
         $(#[$meta])*
         #[cfg_attr(
             target_arch = "x86_64",
@@ -87,15 +90,18 @@ macro_rules! tiered {
             )
         )]
         $vis fn $name(tier: $crate::Tier, $($arg: $ty),*) {
+            #[inline(always)]
+            fn plain<const FUSED: bool>($($arg: $ty),*) $body
+
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma,f16c")]
                 fn avx512($($arg: $ty),*) {
-                    $body::<true>($($arg),*);
+                    plain::<true>($($arg),*);
                 }
                 #[target_feature(enable = "avx2,fma,f16c")]
                 fn avx2($($arg: $ty),*) {
-                    $body::<true>($($arg),*);
+                    plain::<true>($($arg),*);
                 }
                 match tier {
                     $crate::Tier::Avx512 | $crate::Tier::Avx512Bf16 if tier.is_available() => {
@@ -110,7 +116,7 @@ macro_rules! tiered {
                 }
             }
             let _ = tier;
-            $body::<{ $crate::tier::SCALAR_IS_FUSED }>($($arg),*);
+            plain::<{ $crate::tier::SCALAR_IS_FUSED }>($($arg),*);
         }
     };
 }

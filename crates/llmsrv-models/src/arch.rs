@@ -433,6 +433,16 @@ pub(crate) enum FeedForwardConfig {
 }
 
 impl FeedForwardConfig {
+    /// Returns the experts, if there are some.
+    pub(crate) fn experts(&self) -> Option<&ExpertsConfig> {
+        match self {
+            FeedForwardConfig::Experts(experts) => Some(experts),
+            FeedForwardConfig::None
+            | FeedForwardConfig::Dense { .. }
+            | FeedForwardConfig::Plain { .. } => None,
+        }
+    }
+
     /// Hidden elements of the widest network.
     pub(crate) fn hidden(&self) -> usize {
         match self {

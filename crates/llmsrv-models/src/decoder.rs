@@ -15,7 +15,7 @@ use crate::{
         Activation, ArchConfig, ExpertsInput, LatentConfig, LayerConfig, NormKind, QkNorm,
         Temperature,
     },
-    linear::{Linear, add_low_rank, linear, linear_ref, linears},
+    linear::{Linear, activated_linear, add_linear, gated_linear, linear, linears},
     ops::{Attention, BidirectionalAttention, DeltaRule, Input, Ops, SelectiveScan},
     parts::Part,
     rope::Places,
@@ -679,7 +679,7 @@ fn normed_rows<O: Ops>(
 fn residual_add<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
-    mut x: O::Tensor,
+    x: O::Tensor,
     input: Input<'_, O>,
     weights: &Linear<O>,
     post_norm: Option<&O::Vector>,
@@ -689,8 +689,7 @@ fn residual_add<O: Ops>(
         let delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
         return ops.add(x, &delta, arch.residual_scale);
     }
-    x = ops.add_linear(x, input, linear_ref(weights), arch.residual_scale)?;
-    add_low_rank(ops, x, input, weights, arch.residual_scale)
+    add_linear(ops, x, input, weights, arch.residual_scale)
 }
 
 /// Computes a network.
@@ -727,14 +726,9 @@ fn activated<O: Ops>(
 ) -> Result<O::Tensor, ModelError> {
     let Mlp { gate, up, .. } = network;
     let Some(gate) = gate else {
-        let [hidden] = linears(ops, input, [up])?;
-        return ops.activate(hidden, arch.activation);
+        return activated_linear(ops, input, up, arch.activation);
     };
-    if gate.low_rank.is_empty() && up.low_rank.is_empty() {
-        return ops.gated_linear(input, linear_ref(gate), linear_ref(up), arch.activation);
-    }
-    let [gate, up] = linears(ops, input, [gate, up])?;
-    ops.gated(gate, &up, arch.activation)
+    gated_linear(ops, input, (gate, up), arch.activation)
 }
 
 /// Computes what experts need of the residual stream before their layer, if they do: scores, or what they
@@ -813,6 +807,9 @@ fn moe<O: Ops>(
     scores: &O::Tensor,
     experts: &Experts<O>,
 ) -> Result<O::Tensor, ModelError> {
+    if let Some(on_device) = &experts.on_device {
+        return ops.mixture(x, scores, on_device);
+    }
     let config = &experts.config;
     let n_rows = ops.n_rows(x);
     let mut host_scores = vec![0.0; n_rows * config.n_experts];

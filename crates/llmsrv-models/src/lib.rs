@@ -140,8 +140,11 @@ fn load_file(
                 Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)
             }
             Device::Cpu => {
-                // Vectors are compared with those of other engines and days.
-                let precision = ActivationPrecision::Int16;
+                let precision = match options.activation_precision {
+                    // Vectors are compared with those of other engines and days.
+                    ActivationPrecision::Auto => ActivationPrecision::Int16,
+                    chosen => chosen,
+                };
                 let ops = CpuOps::without_cache(options.n_threads, precision)
                     .map_err(|error| LoadError::Unsupported(error.to_string()))?;
                 Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)

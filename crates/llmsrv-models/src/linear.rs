@@ -2,7 +2,10 @@
 
 use llmsrv_engine::ModelError;
 
-use crate::ops::{Holder, Input, LinearRef, Ops};
+use crate::{
+    arch::Activation,
+    ops::{Holder, Input, LinearRef, Ops},
+};
 
 /// A matrix and perhaps a bias.
 pub(crate) struct Linear<O: Holder> {
@@ -52,13 +55,53 @@ pub(crate) fn linears<O: Ops, const N: usize>(
     sums.map_err(|_| ModelError::Compute("a product is missing".into()))
 }
 
+/// Computes `x + scale * y` with the product `y`.
+pub(crate) fn add_linear<O: Ops>(
+    ops: &mut O,
+    x: O::Tensor,
+    input: Input<'_, O>,
+    weights: &Linear<O>,
+    scale: f32,
+) -> Result<O::Tensor, ModelError> {
+    let x = ops.add_linear(x, input, linear_ref(weights), scale)?;
+    add_low_rank(ops, x, input, weights, scale)
+}
+
+/// Computes a function of each element of a product.
+pub(crate) fn activated_linear<O: Ops>(
+    ops: &mut O,
+    input: Input<'_, O>,
+    weights: &Linear<O>,
+    activation: Activation,
+) -> Result<O::Tensor, ModelError> {
+    if weights.low_rank.is_empty() {
+        return ops.activated_linear(input, linear_ref(weights), activation);
+    }
+    let [y] = linears(ops, input, [weights])?;
+    ops.activate(y, activation)
+}
+
+/// Computes `activation(gate) * up` with the products of the two.
+pub(crate) fn gated_linear<O: Ops>(
+    ops: &mut O,
+    input: Input<'_, O>,
+    (gate, up): (&Linear<O>, &Linear<O>),
+    activation: Activation,
+) -> Result<O::Tensor, ModelError> {
+    if gate.low_rank.is_empty() && up.low_rank.is_empty() {
+        return ops.gated_linear(input, linear_ref(gate), linear_ref(up), activation);
+    }
+    let [gate, up] = linears(ops, input, [gate, up])?;
+    ops.gated(gate, &up, activation)
+}
+
 /// The matrix and the bias, as operations take them.
-pub(crate) fn linear_ref<O: Ops>(weights: &Linear<O>) -> LinearRef<'_, O> {
+pub(crate) fn linear_ref<O: Holder>(weights: &Linear<O>) -> LinearRef<'_, O> {
     (&weights.matrix, weights.bias.as_ref())
 }
 
 /// Adds to a product, times `scale`, what adapters add to its matrix.
-pub(crate) fn add_low_rank<O: Ops>(
+fn add_low_rank<O: Ops>(
     ops: &mut O,
     mut y: O::Tensor,
     input: Input<'_, O>,

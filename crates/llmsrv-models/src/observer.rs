@@ -5,11 +5,12 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use llmsrv_gguf::GgufFile;
 use llmsrv_kernels::Pool;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::source::FileMatrix;
 
@@ -129,7 +130,7 @@ impl InputSums {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

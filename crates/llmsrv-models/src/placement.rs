@@ -8,7 +8,8 @@ use std::ops::Range;
 use llmsrv_engine::{LoadError, ModelError, Offload, PlacedBytes, Plan};
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
-    LARGEST_HEAD, LARGEST_STATE_HEAD, kept_bytes, matrix_bytes, pieces, vector_bytes,
+    LARGEST_HEAD, LARGEST_STATE_HEAD, MIXTURE_ROWS, experts_bytes, kept_bytes, matrix_bytes,
+    pieces, vector_bytes,
 };
 use llmsrv_kernels::PagedKv;
 
@@ -16,7 +17,7 @@ use crate::{
     adapter::{Adapter, with_adapters},
     arch::{ArchConfig, BLOCK_SIZE, LayerConfig, Mixer},
     encoder::{EncoderConfig, EncoderWeights},
-    ops::{Holder, gpu::ON_THE_CPU},
+    ops::{Biased, ExpertNetworks, Holder, gpu::ON_THE_CPU},
     parts::{At, Part, Placement},
     source::{FileMatrix, Source},
     weights::Weights,
@@ -28,12 +29,17 @@ pub(crate) struct Sizes {
     max_binding: u64,
     /// In the order in which they are loaded.
     weights: Vec<(Part, Size)>,
+    /// Stacks of matrices of experts so far, and whether the next weights are of the last one.
+    n_stacks: usize,
+    in_stack: bool,
     /// Why GPUs do not compute some parts.
     refused: Vec<(Part, String)>,
 }
 
 /// What a matrix or vector takes.
 struct Size {
+    /// The number of its stack, if it is of one.
+    stack: Option<usize>,
     /// On a GPU, piece by piece.
     gpu: Vec<u64>,
     /// In the memory of the machine.
@@ -61,6 +67,8 @@ struct Needs {
     hidden: usize,
     /// Elements of the widest rows of its first part.
     heads: usize,
+    /// Of its experts: how many a row takes, their hidden elements, and what they read.
+    experts: Option<[usize; 3]>,
     /// Why GPUs do not compute it.
     refusal: Option<String>,
 }
@@ -99,16 +107,23 @@ impl Config<'_> {
                     state_len: layer.mixer.state_len(),
                     hidden: layer.feed_forward.hidden(),
                     heads: layer.mixer_width(),
+                    experts: layer.feed_forward.experts().map(|experts| {
+                        let outer = experts.latent.unwrap_or(arch.width);
+                        [experts.n_used, experts.width, outer]
+                    }),
                     refusal: refusal(arch, layer),
                 });
                 needs.collect()
             }
             Config::Encoder(config) => {
-                let needs = (0..config.n_layers).map(|_| Needs {
+                let needs = (0..config.n_layers).map(|idx| Needs {
                     kv: None,
                     state_len: 0,
                     hidden: config.hidden,
                     heads: config.width,
+                    experts: config
+                        .experts_of(idx)
+                        .map(|experts| [experts.n_used, experts.width, config.width]),
                     refusal: refused_head(config.head_dim),
                 });
                 needs.collect()
@@ -146,7 +161,37 @@ impl Sizes {
     pub(crate) fn pieces(&self, placement: &Placement, gpu: usize) -> Vec<u64> {
         let there = self.weights.iter();
         let there = there.filter(|(part, _)| placement.of(*part) == At::Gpu(gpu));
-        pieces(there.flat_map(|(_, size)| size.gpu.iter().copied()))
+        let mut together: Vec<(Option<Part>, u64)> = Vec::new();
+        for stack in there
+            .collect::<Vec<_>>()
+            .chunk_by(|(_, a), (_, b)| a.stack.is_some() && a.stack == b.stack)
+        {
+            let sizes = stack.iter().flat_map(|(_, size)| size.gpu.iter().copied());
+            let total = sizes.clone().sum::<u64>();
+            let part = stack
+                .first()
+                .and_then(|(part, size)| size.stack.map(|_| *part));
+            match (part, together.last_mut()) {
+                (None, _) => together.extend(sizes.map(|size| (None, size))),
+                // A kernel does not read all of it at once, wherever it lies.
+                (Some(_), _) if total > self.max_binding => {
+                    together.extend(sizes.map(|size| (None, size)));
+                }
+                // Stacks of a layer lie together as far as a kernel can read them.
+                (Some(_), Some((last, size)))
+                    if *last == part && *size + total <= self.max_binding =>
+                {
+                    *size += total;
+                }
+                (Some(_), _) => together.push((part, total)),
+            }
+        }
+        pieces(together.into_iter().map(|(_, size)| size))
+    }
+
+    fn push(&mut self, size: Size) {
+        let stack = self.in_stack.then_some(self.n_stacks);
+        self.weights.push((self.part, Size { stack, ..size }));
     }
 
     fn refusal(&self, part: Part) -> Option<&str> {
@@ -158,6 +203,7 @@ impl Sizes {
 impl Holder for Sizes {
     type Matrix = ();
     type Vector = ();
+    type Experts = ();
 
     fn begin_part(&mut self, part: Part) {
         self.part = part;
@@ -178,8 +224,9 @@ impl Holder for Sizes {
             host: blocks.saturating_mul(dtype.resident_block_bytes() as u64),
             // Rows of the embedding are looked up there all the same.
             file: if source.is_looked_up() { 0 } else { bytes },
+            stack: None,
         };
-        self.weights.push((self.part, size));
+        self.push(size);
         Ok(())
     }
 
@@ -189,9 +236,35 @@ impl Holder for Sizes {
             host: 4 * values.len() as u64,
             // So few that they are counted in both places.
             file: 0,
+            stack: None,
         };
-        self.weights.push((self.part, size));
+        self.push(size);
         Ok(())
+    }
+
+    fn stack(
+        &mut self,
+        matrices: Vec<(FileMatrix, Option<Vec<f32>>)>,
+    ) -> Result<Vec<Biased<Sizes>>, ModelError> {
+        (self.n_stacks, self.in_stack) = (self.n_stacks + 1, true);
+        let made = matrices.into_iter().map(|(matrix, bias)| {
+            self.matrix(matrix)?;
+            let bias = bias.map(|bias| self.vector(bias)).transpose()?;
+            Ok(((), bias))
+        });
+        let made = made.collect();
+        self.in_stack = false;
+        made
+    }
+
+    fn experts(&mut self, experts: &ExpertNetworks<'_, Sizes>) -> Result<Option<()>, ModelError> {
+        self.push(Size {
+            gpu: vec![experts_bytes(experts.networks.len())],
+            host: 0,
+            file: 0,
+            stack: None,
+        });
+        Ok(None)
     }
 }
 
@@ -209,6 +282,8 @@ impl Measured {
             part: Part::Input,
             max_binding,
             weights: Vec::new(),
+            n_stacks: 0,
+            in_stack: false,
             refused: Vec::new(),
         };
         let n_logits = match config {
@@ -444,7 +519,19 @@ impl Measured {
         } else {
             0
         };
-        2 * (3 * hidden + 6 * heads + 8 * stream + logits)
+        // Experts have rows for each that a row takes. Those of encoders are parts of their layers.
+        let mixtures = self
+            .layers
+            .iter()
+            .enumerate()
+            .filter(|(idx, _)| on_gpu(Part::Layer(*idx)) && on_gpu(Part::Experts(*idx)));
+        let mixtures = mixtures.filter_map(|(_, layer)| {
+            let [n_used, hidden, outer] = layer.experts?;
+            let pairs = n_used * self.step_rows.min(MIXTURE_ROWS);
+            Some(2 * rows(pairs, hidden) + 2 * rows(pairs, outer))
+        });
+        let mixture = mixtures.max().unwrap_or(0);
+        2 * (3 * hidden + 6 * heads + 8 * stream + logits + mixture)
     }
 }
 
@@ -622,3 +709,58 @@ fn refused_head(head_dim: usize) -> Option<String> {
 const STEP_ROWS: usize = 512;
 /// Rows of a step of which logits are wanted, at most but for tests.
 const LOGIT_ROWS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Stacks of `n` matrices of 150 MiB for the experts of each layer.
+    fn sizes(layers: &[&[usize]]) -> Sizes {
+        let mut sizes = Sizes {
+            part: Part::Input,
+            max_binding: 1024 * MIB,
+            weights: Vec::new(),
+            n_stacks: 0,
+            in_stack: false,
+            refused: Vec::new(),
+        };
+        for (idx, stacks) in layers.iter().enumerate() {
+            sizes.part = Part::Experts(idx);
+            for n in *stacks {
+                (sizes.n_stacks, sizes.in_stack) = (sizes.n_stacks + 1, true);
+                for _ in 0..*n {
+                    sizes.push(Size {
+                        gpu: vec![150 * MIB],
+                        host: 0,
+                        file: 0,
+                        stack: None,
+                    });
+                }
+                sizes.in_stack = false;
+            }
+        }
+        sizes
+    }
+
+    #[test]
+    fn stacks_of_a_layer_lie_together_as_far_as_a_kernel_reads() {
+        let placement = |n| Placement {
+            input: At::Host,
+            layers: vec![At::Gpu(0); n],
+            experts: vec![At::Gpu(0); n],
+            output: At::Host,
+        };
+        let pieces = |layers: &[&[usize]]| -> Vec<u64> {
+            let pieces = sizes(layers).pieces(&placement(layers.len()), 0);
+            pieces.iter().map(|bytes| bytes / MIB).collect()
+        };
+        // Gates, what they multiply, and the matrices back: one piece for each layer.
+        assert_eq!(pieces(&[&[2, 2, 2], &[2, 2, 2]]), [900, 900]);
+        // All would be too much for a kernel, two of them are not.
+        assert_eq!(pieces(&[&[3, 3, 3]]), [900, 450]);
+        // One alone is too much: its matrices lie as others do.
+        assert_eq!(pieces(&[&[7, 2]]), [[150; 7].as_slice(), &[300]].concat());
+    }
+}

@@ -261,6 +261,8 @@ pub(crate) struct Experts<O: Holder> {
     pub selection_bias: Option<Vec<f32>>,
     /// One network for each expert.
     pub networks: Vec<Mlp<O>>,
+    /// The same, where rows choose on a device.
+    pub on_device: Option<O::Experts>,
     /// To what the networks read, and back from what they give, where that is narrower than the residual
     /// stream.
     pub latent: Option<(Linear<O>, Linear<O>)>,

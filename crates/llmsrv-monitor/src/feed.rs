@@ -1,9 +1,11 @@
 //! What the server says of itself, handed in as plain data by whoever can ask it.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     parse,
@@ -42,14 +44,11 @@ impl Feed {
     /// Puts a report there, or that there is no server.
     pub fn set(&self, report: Option<Report>) {
         let report = report.map(|report| (Instant::now(), report));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = report;
+        *self.0.lock() = report;
     }
 
     pub(crate) fn read(&self) -> Option<(Instant, Report)> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().clone()
     }
 }
 

@@ -5,10 +5,12 @@ use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::{
     parse,
@@ -47,7 +49,7 @@ impl Nvidia {
         let written = shared.clone();
         thread::spawn(move || {
             let (figures, changed) = &*written;
-            let lock = || figures.lock().unwrap_or_else(PoisonError::into_inner);
+            let lock = || figures.lock();
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Some((index, gpu)) = read(&line)
                     && index < 256
@@ -65,14 +67,14 @@ impl Nvidia {
     /// Waits for the first figures.
     pub(crate) fn wait(&self, timeout: Duration) {
         let (figures, changed) = &*self.shared;
-        let figures = figures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut figures = figures.lock();
         let is_silent = |figures: &mut Figures| figures.gpus.is_empty() && !figures.ended;
-        drop(changed.wait_timeout_while(figures, timeout, is_silent));
+        changed.wait_while_for(&mut figures, is_silent, timeout);
     }
 
     /// Returns the figures, those of no GPU that has gone silent.
     pub(crate) fn gpus(&self) -> Vec<Accelerator> {
-        let figures = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let figures = self.shared.0.lock();
         let fresh = figures
             .gpus
             .values()

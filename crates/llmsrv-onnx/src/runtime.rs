@@ -1,9 +1,6 @@
 //! ONNX Runtime: its library, the processor that computes, and models that are loaded to it.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
-};
+use std::path::{Path, PathBuf};
 
 use ort::{
     environment::Environment,
@@ -11,6 +8,7 @@ use ort::{
     session::{Session as OrtSession, builder::SessionBuilder},
     value::{DynValue, Tensor},
 };
+use parking_lot::Mutex;
 
 use crate::{Error, Processor, Value};
 
@@ -33,7 +31,7 @@ impl Runtime {
     ///
     /// [`Error::Runtime`] if it is no library of ONNX Runtime, too old, or another one was loaded before.
     pub fn load(library: &Path, processor: Processor) -> Result<Runtime, Error> {
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = LOADED.lock();
         let environment = match &*loaded {
             Some((known, environment)) if known == library => environment.clone(),
             Some((known, _)) => {

@@ -5,7 +5,6 @@ use std::{
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -13,6 +12,7 @@ use base64::{
     Engine as _,
     prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
 };
+use parking_lot::Mutex;
 use reqwest::Url;
 use sha2::{Digest as _, Sha256};
 use signature::Signer as _;
@@ -111,7 +111,7 @@ impl Keys {
         url.query_pairs_mut()
             .append_pair("ts", &seconds.to_string())
             .append_pair("nonce", &BASE64_URL_SAFE_NO_PAD.encode(nonce));
-        let mut key = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut key = self.key.lock();
         let key = match &mut *key {
             Some(key) => key,
             none => none.insert(load_or_make(&self.files)?),

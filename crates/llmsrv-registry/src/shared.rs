@@ -2,10 +2,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use llmsrv_store::Digest;
+use parking_lot::Mutex;
 use tokio::{sync::watch, task::AbortHandle};
 
 use crate::Error;
@@ -42,7 +43,7 @@ impl Downloads {
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
     {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.0.lock();
         running.retain(|_, download| download.strong_count() > 0);
         if let Some(download) = running.get(&digest).and_then(Weak::upgrade)
             && download.state.borrow().result.is_none()
@@ -114,6 +115,6 @@ mod tests {
         drop(second);
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert_eq!(ended.load(Ordering::SeqCst), 2);
-        assert!(!Arc::ptr_eq(&start(), &start()) || downloads.0.lock().unwrap().len() == 1);
+        assert!(!Arc::ptr_eq(&start(), &start()) || downloads.0.lock().len() == 1);
     }
 }

@@ -1,7 +1,8 @@
 //! Where the bytes of a blob come from: an address of a registry which may send us elsewhere.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use reqwest::{Response, StatusCode, Url, header};
 
 use crate::{
@@ -133,8 +134,8 @@ impl Source {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Url>> {
-        self.direct.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Option<Url>> {
+        self.direct.lock()
     }
 
     fn unusable(&self, reason: String) -> Error {

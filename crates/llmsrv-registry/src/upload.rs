@@ -1,14 +1,12 @@
 //! Sending one blob: ask whether it is there, mount it from another model, or send it in parts.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::stream;
 use llmsrv_store::{Layer, ModelName};
 use md5::{Digest as _, Md5};
+use parking_lot::Mutex;
 use reqwest::{Body, Response, StatusCode, Url, header};
 use tokio::{
     io::{AsyncReadExt as _, AsyncSeekExt as _},
@@ -275,8 +273,8 @@ impl<'a> Part<'a> {
         self.sum().clone().finalize()
     }
 
-    fn sum(&self) -> std::sync::MutexGuard<'_, Md5> {
-        self.md5.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sum(&self) -> parking_lot::MutexGuard<'_, Md5> {
+        self.md5.lock()
     }
 }
 
@@ -307,10 +305,7 @@ impl Reader {
         file.read_exact(&mut bytes).await?;
         self.file = Some(file);
         self.position += wanted as u64;
-        self.md5
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .update(&bytes);
+        self.md5.lock().update(&bytes);
         self.sent.send_replace(self.position);
         Ok(Some((Bytes::from(bytes), self)))
     }

@@ -7,7 +7,7 @@ use http_front::{Peer, sent_keys};
 use crate::{
     error::ApiError,
     keys::{ApiKey, Role},
-    settings::{Security, Settings},
+    settings::Settings,
 };
 
 /// What a path asks of its caller.
@@ -86,9 +86,9 @@ pub(crate) fn need(route: Option<&str>) -> RequiredRole {
 }
 
 /// Finds the key that a request carries where clients put it, if it is one of ours.
-pub(crate) fn key_of<'a>(headers: &HeaderMap, security: &'a Security) -> Option<&'a ApiKey> {
+pub(crate) fn key_of<'a>(headers: &HeaderMap, settings: &'a Settings) -> Option<&'a ApiKey> {
     sent_keys(headers)
-        .filter_map(|sent| security.keys.find(sent))
+        .filter_map(|sent| settings.keys.find(sent))
         .max_by_key(|key| key.role)
 }
 
@@ -102,10 +102,10 @@ pub(crate) fn is_local(headers: &HeaderMap, peer: Option<Peer>, settings: &Setti
 }
 
 /// Returns what a caller may do. Call it only for those who have a key where one is required.
-pub(crate) fn role(key: Option<&ApiKey>, local: bool, security: &Security) -> Role {
+pub(crate) fn role(key: Option<&ApiKey>, local: bool, settings: &Settings) -> Role {
     match key {
         Some(key) => key.role,
-        None if local || security.allow_remote_management => Role::Admin,
+        None if local || settings.config.allow_remote_management => Role::Admin,
         None => Role::Infer,
     }
 }

@@ -140,7 +140,7 @@ impl App {
 
     /// Logs the body of a request where that was asked for, before it is worked on.
     pub(crate) fn log_body(&self, path: &str, body: &[u8]) {
-        if self.settings.log_requests {
+        if self.settings.config.debug_log_requests {
             tracing::info!(path, body = %String::from_utf8_lossy(body), "request body");
         }
     }

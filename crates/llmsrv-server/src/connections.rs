@@ -35,7 +35,7 @@ async fn accept(
     let front = Front {
         router: routes::router(&app),
         tls,
-        limits: ConnectionLimits::new(app.settings.security.max_connections),
+        limits: ConnectionLimits::new(app.settings.config.max_connections),
     };
     // Ends with this function.
     let mut background = JoinSet::new();

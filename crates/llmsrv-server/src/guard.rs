@@ -32,7 +32,7 @@ pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) 
     let peer = request.extensions().get::<Peer>().copied();
     let route = request.extensions().get::<MatchedPath>();
     let need = access::need(route.map(MatchedPath::as_str));
-    let key = access::key_of(request.headers(), &app.settings.security).cloned();
+    let key = access::key_of(request.headers(), &app.settings).cloned();
     let counted = app
         .metrics
         .request(route.map(MatchedPath::as_str), request.method());
@@ -77,7 +77,7 @@ async fn admit(
     let host = called_host(headers, request.uri()).into_owned();
     let origin = origin(headers);
     // A key is what no page of a bent name has. Probes know this server by any name.
-    let known_by_key = settings.security.keys.are_required() && origin.is_none();
+    let known_by_key = settings.keys.are_required() && origin.is_none();
     let must_be_ours =
         settings.listens_on_loopback || !known_by_key && need != RequiredRole::Nothing;
     let reach = if settings.listens_on_loopback {
@@ -85,7 +85,7 @@ async fn admit(
     } else {
         Reach::Network
     };
-    if must_be_ours && !is_own_host(&host, &settings.origins, reach) {
+    if must_be_ours && !is_own_host(&host, &settings.config.origins, reach) {
         return ApiError::forbidden(format!(
             "{host:?} is not a name of this server; call it by its address or by localhost, use keys, or set \
              LLMSRV_ORIGINS=http://{host}"
@@ -93,7 +93,7 @@ async fn admit(
         .into_response();
     }
     if let Some(origin) = &origin
-        && !origin_allowed(origin, &host, &settings.origins)
+        && !origin_allowed(origin, &host, &settings.config.origins)
     {
         return StatusCode::FORBIDDEN.into_response();
     }
@@ -145,7 +145,7 @@ fn entitled(
     client: &Client,
     host: &str,
 ) -> Result<Option<Caller>, Refusal> {
-    let security = &app.settings.security;
+    let settings = &app.settings;
     if request.uri().path().len() > MAX_PATH_BYTES {
         let text = format!("the path is longer than {MAX_PATH_BYTES} bytes");
         return Err(ApiError::refused(StatusCode::URI_TOO_LONG, text).into());
@@ -161,12 +161,12 @@ fn entitled(
     if let Some(limiter) = app.live.limiter() {
         limiter.check(client).map_err(Refusal::too_many)?;
     }
-    if security.keys.are_required() && key.is_none() {
+    if settings.keys.are_required() && key.is_none() {
         return Err(ApiError::unauthorized().into());
     }
-    let local = access::is_local(request.headers(), peer, &app.settings)
-        && !is_foreign(request.headers(), host);
-    let role = access::role(key, local, security);
+    let local =
+        access::is_local(request.headers(), peer, settings) && !is_foreign(request.headers(), host);
+    let role = access::role(key, local, settings);
     access::check(need, role, key)?;
     Ok(Some(Caller(role)))
 }
@@ -194,7 +194,7 @@ fn origin(headers: &HeaderMap) -> Option<String> {
 }
 
 fn allow(headers: &mut HeaderMap, origin: &str, settings: &Settings) {
-    let all = settings.origins.iter().any(|pattern| pattern == "*");
+    let all = settings.config.origins.iter().any(|pattern| pattern == "*");
     let allowed = if all {
         Ok(HeaderValue::from_static("*"))
     } else {

@@ -47,5 +47,5 @@ pub use keys::{ApiKey, Keys, Role};
 pub use memory::total as total_memory;
 pub use rate::Rate;
 pub use routes::router;
-pub use settings::{CatalogueSource, DraftModel, Gpus, Planner, Security, Settings};
+pub use settings::{CatalogueSource, DraftModel, Gpus, Planner, Settings};
 pub use upstream::Upstream;

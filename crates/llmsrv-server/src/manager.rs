@@ -14,7 +14,7 @@ use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -28,6 +28,7 @@ use llmsrv_engine::{
 };
 use llmsrv_store::{ModelName, Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use self::{
@@ -111,7 +112,10 @@ impl Manager {
         loader: Loader,
         metrics: Arc<Metrics>,
     ) -> Arc<Manager> {
-        let (limit, gpus) = (live.settings().memory_limit, live.settings().gpus.clone());
+        let (limit, gpus) = (
+            live.settings().config.memory_limit,
+            live.settings().gpus.clone(),
+        );
         let of_gpus = gpus
             .as_ref()
             .map_or_else(Vec::new, |gpus| gpus.memory.clone());
@@ -215,7 +219,7 @@ impl Manager {
         let slot = self.known_as(digest)?;
         let tokenizer = slot.loaded()?.engine.tokenizer().clone();
         let stored = slot.use_().name(digest)?.stored.clone();
-        let default = self.live.settings().keep_alive;
+        let default = self.live.settings().config.keep_alive;
         let entered = slot.enter(&stored, default, keep_alive);
         entered.then(|| self.leave(&slot, digest))?;
         Some(tokenizer)
@@ -291,7 +295,7 @@ impl Manager {
         let key = Key::new(stored, draft.map(|draft| &draft.name));
         let mut slots = self.slots();
         if let Some(slot) = slots.get(&key)
-            && slot.enter(stored, settings.keep_alive, keep_alive)
+            && slot.enter(stored, settings.config.keep_alive, keep_alive)
         {
             return (slot.clone(), false);
         }
@@ -302,7 +306,7 @@ impl Manager {
             offload(&settings, stored, asked),
             watched,
             settings.parallel(),
-            keep_alive.map_or(settings.keep_alive, |keep_alive| keep_alive.0),
+            keep_alive.map_or(settings.config.keep_alive, |keep_alive| keep_alive.0),
             keep_alive.is_some(),
         ));
         slots.insert(key, slot.clone());
@@ -317,7 +321,7 @@ impl Manager {
         let has_room = state.wait_for(|state| !matches!(state, State::Queued));
         has_room.await.map_err(|_| interrupted())?;
         let loaded = state.wait_for(|state| !matches!(state, State::Loading));
-        let loaded = match self.live.settings().load_timeout {
+        let loaded = match self.live.settings().config.load_timeout {
             Some(limit) => tokio::time::timeout(limit, loaded)
                 .await
                 .map_err(|_| ApiError::internal("timed out waiting for the model to load"))?,
@@ -389,7 +393,7 @@ impl Manager {
         let need = move || need((&settings, gpus.as_ref()), &store, &stored, offload);
         let need = tasks::blocking(need).await??;
         let all = need.all();
-        let max_models = match self.live.settings().max_loaded_models {
+        let max_models = match self.live.settings().config.max_loaded_models {
             0 => DEFAULT_LOADED_MODELS,
             limit => limit,
         };
@@ -467,7 +471,7 @@ impl Manager {
     /// Adds what an engine did since it was counted last.
     fn count(&self, slot: &Slot) {
         if let Some(loaded) = slot.loaded() {
-            let mut counted = slot.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counted = slot.counted.lock();
             let stats = loaded.engine.stats();
             let name = slot.use_().told_as.to_string();
             self.metrics.engine(&name, &counted, &stats);
@@ -476,7 +480,7 @@ impl Manager {
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<Key, Arc<Slot>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 
     /// Gives back what [`Slot::enter`] counted.
@@ -568,7 +572,7 @@ impl Waiting<'_> {
         if self.counted {
             return Ok(());
         }
-        let limit = self.manager.live.settings().max_queue;
+        let limit = self.manager.live.settings().config.max_queue;
         let enter = |waiting: usize| (waiting < limit).then_some(waiting + 1);
         self.manager
             .waiting
@@ -702,9 +706,8 @@ fn need_of(
 /// Returns which layers of a model are to be on GPUs: as the request says that it is loaded for, else as the model
 /// does, else as the settings do.
 fn offload(settings: &Settings, stored: &StoredModel, asked: &Options) -> Offload {
-    let mut own = Options::default();
     // What is wrong with them is said where the model answers.
-    let _ = own.merge(&stored.parameters);
+    let (own, _) = Options::of_model(&stored.parameters);
     let options = asked.clone().or(&own);
     let mut offload = settings.load.offload.clone();
     if let Some(n) = options.num_gpu {
@@ -798,7 +801,7 @@ fn load(
     // Checkpoints take a tenth of that, and a few even where that is little.
     let n_checkpoints = room.count(&spec.states(10));
     let n_checkpoints = n_checkpoints.clamp(LEAST_CHECKPOINTS, MOST_CHECKPOINTS);
-    let context = if settings.context_length == 0 {
+    let context = if settings.config.context_length == 0 {
         let n_blocks = account.room().count(&block.times(CONTEXT_SHARE));
         automatic_context(
             n_blocks.saturating_mul(spec.block_size),
@@ -854,8 +857,8 @@ async fn ready(
         let embedding = loaded.engine.spec().embedding;
         let judges =
             embedding.is_some_and(|spec| spec.pooling == Pooling::Rank && !spec.bidirectional);
-        let mut options = Options::default();
-        if let Err(error) = options.merge(&stored.parameters) {
+        let (options, wrong) = Options::of_model(&stored.parameters);
+        if let Some(error) = wrong {
             tracing::warn!(model = %stored.entry.name, %error, "a parameter of the model");
         }
         Ok::<_, ApiError>(ReadyModel {

@@ -7,11 +7,12 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use llmsrv_engine::{MemoryAccount, PlacedBytes, Plan};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// The memory of all models.
@@ -129,10 +130,8 @@ impl Memory {
     /// Waits on a thread of its own until a model is gone, but not for ever.
     fn wait_for_fewer_than(&self, n_models: usize) {
         let still = |taken: &mut Taken| taken.models >= n_models;
-        let waited = self
-            .freed_for_threads
-            .wait_timeout_while(self.taken(), TIMEOUT, still);
-        drop(waited);
+        self.freed_for_threads
+            .wait_while_for(&mut self.taken(), still, TIMEOUT);
     }
 
     /// Returns the bytes that the models hold, promised ones included.
@@ -151,7 +150,7 @@ impl Memory {
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

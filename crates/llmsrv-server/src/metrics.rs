@@ -6,12 +6,13 @@
 use std::{
     collections::HashSet,
     fmt::Write as _,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
     time::{Duration, Instant, SystemTime},
 };
 
 use http::Method;
 use llmsrv_engine::{Event, PlacedBytes, Stats};
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{
@@ -20,51 +21,87 @@ use prometheus_client::{
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
-    registry::{Metric, Registry},
+    registry::Registry,
 };
 
 use crate::memory;
 
-/// All counters of a server.
-pub(crate) struct Metrics {
-    registry: Registry,
-    /// One text at a time: gauges are filled for it.
-    rendering: Mutex<()>,
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-    requests: Family<RequestLabels, Counter>,
-    request_seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
-    refused: Family<ReasonLabels, Counter>,
-    answers: Family<OutcomeLabels, Counter>,
-    first_token: Family<ModelLabels, Histogram, fn() -> Histogram>,
-    between: Family<ModelLabels, Histogram, fn() -> Histogram>,
-    rate: Family<ModelLabels, Histogram, fn() -> Histogram>,
-    queue_seconds: Histogram,
+/// Makes the struct and registers its metrics. A row is `field: Type = name, help`, and how it is made if not by default.
+macro_rules! metrics {
+    (@made) => { Default::default() };
+    (@made $made:expr) => { $made };
+    ($($field:ident: $type:ty = $name:literal, $help:literal $(, $made:expr)?;)*) => {
+        /// All counters of a server.
+        pub(crate) struct Metrics {
+            registry: Registry,
+            /// One text at a time: gauges are filled for it.
+            rendering: Mutex<()>,
+            $($field: $type,)*
+        }
 
-    prompt_tokens: Family<ModelLabels, Counter>,
-    cached_tokens: Family<ModelLabels, Counter>,
-    generated_tokens: Family<ModelLabels, Counter>,
-    drafted_tokens: Family<ModelLabels, Counter>,
-    accepted_tokens: Family<ModelLabels, Counter>,
-    preemptions: Family<ModelLabels, Counter>,
-    loads: Family<OutcomeLabels, Counter>,
-    load_seconds: Histogram,
-    evictions: Counter,
+        impl Metrics {
+            fn register() -> Metrics {
+                let mut registry = Registry::default();
+                $(
+                    let $field: $type = metrics!(@made $($made)?);
+                    registry.register($name, $help, $field.clone());
+                )*
+                Metrics {
+                    $($field,)*
+                    registry,
+                    rendering: Mutex::default(),
+                }
+            }
+        }
+    };
+}
 
-    in_flight: Gauge,
-    waiting: Gauge,
-    models: Gauge,
-    weights: Family<ModelLabels, Gauge>,
-    kv_reserved: Family<ModelLabels, Gauge>,
-    kv_used: Family<ModelLabels, Gauge>,
-    kv_cached: Family<ModelLabels, Gauge>,
-    sequences: Family<SequenceLabels, Gauge>,
-    layers: Family<ModelLabels, Gauge>,
-    gpu_layers: Family<ModelLabels, Gauge>,
-    memory_taken: Gauge,
-    memory_limit: Gauge,
-    gpu_memory_taken: Family<GpuLabels, Gauge>,
-    gpu_memory_limit: Family<GpuLabels, Gauge>,
-    resident: Gauge,
+metrics! {
+    started: Gauge<f64, AtomicU64> = "process_start_time_seconds", "When the process was started, since the epoch";
+    resident: Gauge = "process_resident_memory_bytes", "Resident memory of the process";
+    requests: Family<RequestLabels, Counter> = "llmsrv_http_requests", "Requests answered";
+    request_seconds: Histograms<RouteLabels> =
+        "llmsrv_http_request_seconds", "From a request to the head of its answer", Family::new_with_constructor(seconds);
+    refused: Family<ReasonLabels, Counter> = "llmsrv_refused_requests", "Requests refused";
+    answers: Family<OutcomeLabels, Counter> = "llmsrv_answers", "Texts generated";
+    first_token: Histograms<ModelLabels> =
+        "llmsrv_time_to_first_token_seconds", "From a request for text to the first piece of the answer", Family::new_with_constructor(seconds);
+    between: Histograms<ModelLabels> =
+        "llmsrv_inter_token_seconds", "Between two pieces of an answer, mostly one token each", Family::new_with_constructor(short_seconds);
+    rate: Histograms<ModelLabels> =
+        "llmsrv_tokens_per_second", "Generated tokens of an answer by the time since its first one", Family::new_with_constructor(rates);
+    queue_seconds: Histogram =
+        "llmsrv_queue_wait_seconds", "From a request to its turn with a loaded model", seconds();
+    prompt_tokens: Family<ModelLabels, Counter> = "llmsrv_prompt_tokens", "Tokens of all prompts";
+    cached_tokens: Family<ModelLabels, Counter> =
+        "llmsrv_prefix_cache_hit_tokens", "Prompt tokens that the prefix cache made free";
+    generated_tokens: Family<ModelLabels, Counter> = "llmsrv_generated_tokens", "Tokens generated";
+    drafted_tokens: Family<ModelLabels, Counter> = "llmsrv_drafted_tokens", "Draft tokens computed";
+    accepted_tokens: Family<ModelLabels, Counter> = "llmsrv_accepted_tokens", "Draft tokens accepted";
+    preemptions: Family<ModelLabels, Counter> =
+        "llmsrv_preemptions", "Sequences that gave up their KV blocks for an older one";
+    loads: Family<OutcomeLabels, Counter> = "llmsrv_model_loads", "Models loaded";
+    load_seconds: Histogram = "llmsrv_model_load_seconds", "Time to load a model", seconds();
+    evictions: Counter = "llmsrv_model_evictions", "Idle models unloaded to make room";
+    in_flight: Gauge = "llmsrv_http_requests_in_flight", "Requests whose answer has not begun";
+    waiting: Gauge = "llmsrv_queue_length", "Requests that wait for a model or their turn";
+    models: Gauge = "llmsrv_models_loaded", "Models in memory";
+    weights: Family<ModelLabels, Gauge> = "llmsrv_model_weights_bytes", "Memory of the weights";
+    kv_reserved: Family<ModelLabels, Gauge> = "llmsrv_model_kv_cache_bytes", "Memory of the KV cache";
+    kv_used: Family<ModelLabels, Gauge> = "llmsrv_model_kv_cache_used_bytes", "KV cache of the requests that run";
+    kv_cached: Family<ModelLabels, Gauge> =
+        "llmsrv_model_kv_cache_prefix_bytes", "KV cache that keeps computed prompts";
+    sequences: Family<SequenceLabels, Gauge> = "llmsrv_model_sequences", "Requests inside the engine";
+    layers: Family<ModelLabels, Gauge> = "llmsrv_model_layers", "Layers of a model, the output among them";
+    gpu_layers: Family<ModelLabels, Gauge> = "llmsrv_model_gpu_layers", "Those of them that GPUs compute";
+    memory_taken: Gauge = "llmsrv_models_memory_bytes", "Memory of the machine that models take or were promised";
+    memory_limit: Gauge = "llmsrv_models_memory_limit_bytes", "Memory of the machine that models may take";
+    gpu_memory_taken: Family<GpuLabels, Gauge> =
+        "llmsrv_models_gpu_memory_bytes", "Memory of a GPU that models take or were promised";
+    gpu_memory_limit: Family<GpuLabels, Gauge> =
+        "llmsrv_models_gpu_memory_limit_bytes", "Memory of a GPU that models may take";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -132,178 +169,12 @@ pub(crate) struct Snapshot {
 
 impl Metrics {
     pub(crate) fn new() -> Metrics {
-        let mut registry = Registry::default();
-        let started: Gauge<f64, AtomicU64> = Gauge::default();
+        let metrics = Metrics::register();
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        started.set(since_epoch.map_or(0.0, |time| time.as_secs_f64()));
-        registry.register(
-            "process_start_time_seconds",
-            "When the process was started, since the epoch",
-            started,
-        );
-        let resident = Gauge::default();
-        registry.register(
-            "process_resident_memory_bytes",
-            "Resident memory of the process",
-            resident.clone(),
-        );
-        let r = &mut registry;
-        Metrics {
-            requests: own(r, "http_requests", "Requests answered", Family::default()),
-            request_seconds: own(
-                r,
-                "http_request_seconds",
-                "From a request to the head of its answer",
-                Family::new_with_constructor(seconds),
-            ),
-            refused: own(r, "refused_requests", "Requests refused", Family::default()),
-            answers: own(r, "answers", "Texts generated", Family::default()),
-            first_token: own(
-                r,
-                "time_to_first_token_seconds",
-                "From a request for text to the first piece of the answer",
-                Family::new_with_constructor(seconds),
-            ),
-            between: own(
-                r,
-                "inter_token_seconds",
-                "Between two pieces of an answer, mostly one token each",
-                Family::new_with_constructor(short_seconds),
-            ),
-            rate: own(
-                r,
-                "tokens_per_second",
-                "Generated tokens of an answer by the time since its first one",
-                Family::new_with_constructor(rates),
-            ),
-            queue_seconds: own(
-                r,
-                "queue_wait_seconds",
-                "From a request to its turn with a loaded model",
-                seconds(),
-            ),
-            prompt_tokens: own(
-                r,
-                "prompt_tokens",
-                "Tokens of all prompts",
-                Family::default(),
-            ),
-            cached_tokens: own(
-                r,
-                "prefix_cache_hit_tokens",
-                "Prompt tokens that the prefix cache made free",
-                Family::default(),
-            ),
-            generated_tokens: own(r, "generated_tokens", "Tokens generated", Family::default()),
-            drafted_tokens: own(
-                r,
-                "drafted_tokens",
-                "Draft tokens computed",
-                Family::default(),
-            ),
-            accepted_tokens: own(
-                r,
-                "accepted_tokens",
-                "Draft tokens accepted",
-                Family::default(),
-            ),
-            preemptions: own(
-                r,
-                "preemptions",
-                "Sequences that gave up their KV blocks for an older one",
-                Family::default(),
-            ),
-            loads: own(r, "model_loads", "Models loaded", Family::default()),
-            load_seconds: own(r, "model_load_seconds", "Time to load a model", seconds()),
-            evictions: own(
-                r,
-                "model_evictions",
-                "Idle models unloaded to make room",
-                Counter::default(),
-            ),
-            in_flight: own(
-                r,
-                "http_requests_in_flight",
-                "Requests whose answer has not begun",
-                Gauge::default(),
-            ),
-            waiting: own(
-                r,
-                "queue_length",
-                "Requests that wait for a model or their turn",
-                Gauge::default(),
-            ),
-            models: own(r, "models_loaded", "Models in memory", Gauge::default()),
-            weights: own(
-                r,
-                "model_weights_bytes",
-                "Memory of the weights",
-                Family::default(),
-            ),
-            kv_reserved: own(
-                r,
-                "model_kv_cache_bytes",
-                "Memory of the KV cache",
-                Family::default(),
-            ),
-            kv_used: own(
-                r,
-                "model_kv_cache_used_bytes",
-                "KV cache of the requests that run",
-                Family::default(),
-            ),
-            kv_cached: own(
-                r,
-                "model_kv_cache_prefix_bytes",
-                "KV cache that keeps computed prompts",
-                Family::default(),
-            ),
-            sequences: own(
-                r,
-                "model_sequences",
-                "Requests inside the engine",
-                Family::default(),
-            ),
-            layers: own(
-                r,
-                "model_layers",
-                "Layers of a model, the output among them",
-                Family::default(),
-            ),
-            gpu_layers: own(
-                r,
-                "model_gpu_layers",
-                "Those of them that GPUs compute",
-                Family::default(),
-            ),
-            memory_taken: own(
-                r,
-                "models_memory_bytes",
-                "Memory of the machine that models take or were promised",
-                Gauge::default(),
-            ),
-            memory_limit: own(
-                r,
-                "models_memory_limit_bytes",
-                "Memory of the machine that models may take",
-                Gauge::default(),
-            ),
-            gpu_memory_taken: own(
-                r,
-                "models_gpu_memory_bytes",
-                "Memory of a GPU that models take or were promised",
-                Family::default(),
-            ),
-            gpu_memory_limit: own(
-                r,
-                "models_gpu_memory_limit_bytes",
-                "Memory of a GPU that models may take",
-                Family::default(),
-            ),
-            resident,
-            registry,
-            rendering: Mutex::default(),
-        }
+        metrics
+            .started
+            .set(since_epoch.map_or(0.0, |time| time.as_secs_f64()));
+        metrics
     }
 
     /// A request has come; the result counts it when it is answered or given up.
@@ -407,10 +278,7 @@ impl Metrics {
 
     /// Writes everything: as OpenMetrics, or in Prometheus' older text form.
     pub(crate) fn render(&self, present: &Snapshot, open_metrics: bool) -> String {
-        let _one_at_a_time = self
-            .rendering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.rendering.lock();
         let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.waiting.set(present.waiting as i64);
         self.models.set(present.models.len() as i64);
@@ -575,12 +443,6 @@ impl Drop for Answer {
             self.end("cancelled");
         }
     }
-}
-
-/// Registers a metric under the name of the program.
-fn own<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
-    registry.register(format!("llmsrv_{name}"), help, metric.clone());
-    metric
 }
 
 /// From a millisecond to nine minutes.

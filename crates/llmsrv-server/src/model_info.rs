@@ -3,7 +3,6 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt::Write as _,
-    sync::{Mutex, PoisonError},
     time::SystemTime,
 };
 
@@ -14,6 +13,7 @@ use llmsrv_api::{
 use llmsrv_chat::TemplateCapabilities;
 use llmsrv_gguf::{Array, GgufFile, Metadata, Value as MetaValue};
 use llmsrv_store::{ModelEntry, ModelName, Store, StoredModel};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::{clock, error::ApiError, template};
@@ -84,7 +84,7 @@ impl Capabilities {
     /// Returns what a model can do; nothing of one whose files cannot be read.
     pub(crate) fn of(&self, store: &Store, entry: &ModelEntry) -> Vec<String> {
         let digest = entry.digest.hex();
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.0.lock();
         if let Some(found) = known().get(&digest) {
             return found.clone();
         }
@@ -98,7 +98,7 @@ impl Capabilities {
     /// Forgets models that are not listed any more.
     pub(crate) fn keep_only(&self, listed: &[ModelEntry]) {
         let digests: HashSet<String> = listed.iter().map(|entry| entry.digest.hex()).collect();
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.retain(|digest, _| digests.contains(digest));
     }
 }

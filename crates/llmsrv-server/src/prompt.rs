@@ -287,9 +287,8 @@ pub(crate) fn own_context(
     loaded: &LoadedModel,
     settings: &Settings,
 ) -> usize {
-    let mut options = Options::default();
     // What is wrong with them is told where they are used.
-    let _ = options.merge(parameters);
+    let (options, _) = Options::of_model(parameters);
     let asked = settings.context(options.num_ctx, loaded.context);
     asked.min(loaded.engine.context_limit())
 }

@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     net::IpAddr,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Instant,
 };
@@ -14,6 +14,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use http::{Method, Response, StatusCode};
 use hyper::body::{Frame, SizeHint};
 use llmsrv_api::requests::PastRequest;
+use parking_lot::Mutex;
 
 use crate::clock;
 
@@ -45,12 +46,12 @@ const POLLED: &[&str] = &["/api/ps", "/api/requests", "/api/status", "/metrics"]
 impl Latest {
     /// Returns them, newest first.
     pub(crate) fn list(&self) -> Vec<PastRequest> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         kept.iter().rev().cloned().collect()
     }
 
     fn push(&self, past: PastRequest) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if kept.len() == KEPT {
             kept.pop_front();
         }

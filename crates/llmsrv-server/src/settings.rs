@@ -1,40 +1,27 @@
 //! The settings of a server, and those that can be replaced while it runs.
 
-use std::{fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, path::Path, str::FromStr, sync::Arc};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use llmsrv_api::catalogue::Catalogue;
+use llmsrv_config::ServerConfig;
 use llmsrv_engine::{LoadError, LoadOptions, Plan, Speculation};
 use llmsrv_store::ModelName;
 use tokio::sync::watch;
 
 use crate::{
     keys::Keys,
-    rate::{Limiter, Rate},
+    rate::Limiter,
     upstream::{Upstream, Upstreams},
 };
 
 /// Everything that can be chosen.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Origins of web pages allowed besides the built-in list.
-    pub origins: Vec<String>,
-    /// Who may do what, and how much.
-    pub security: Security,
-    /// How long an idle model stays loaded; `None` = for ever.
-    pub keep_alive: Option<Duration>,
-    /// How long loading may take; `None` = no limit.
-    pub load_timeout: Option<Duration>,
-    /// Requests one model answers at the same time; 0 = automatic.
-    pub num_parallel: usize,
-    /// Models loaded at the same time; 0 = automatic.
-    pub max_loaded_models: usize,
-    /// Requests that may wait.
-    pub max_queue: usize,
-    /// Bytes that all loaded models may take; `None` = nine tenths of what the machine has left.
-    pub memory_limit: Option<u64>,
-    /// Context in tokens when nobody says; 0 = automatic.
-    pub context_length: usize,
+    /// The settings of the table; those that need more than their text are in the fields below.
+    pub config: ServerConfig,
+    /// Keys of which every request must carry one.
+    pub keys: Keys,
     /// How models are loaded.
     pub load: LoadOptions,
     /// The GPUs that they are loaded to; what it is when the server starts counts. `None` = there are none.
@@ -47,8 +34,6 @@ pub struct Settings {
     pub version: String,
     /// Only this machine can connect.
     pub listens_on_loopback: bool,
-    /// Log the bodies of requests.
-    pub log_requests: bool,
     /// How registries are used.
     pub registry: llmsrv_registry::Settings,
     /// Servers that answer for some models.
@@ -92,50 +77,18 @@ impl fmt::Debug for CatalogueSource {
     }
 }
 
-/// Who may do what, and how much.
-#[derive(Clone, Debug)]
-pub struct Security {
-    /// Keys of which every request must carry one.
-    pub keys: Keys,
-    /// Other machines may change the models while there are no keys.
-    pub allow_remote_management: bool,
-    /// Requests of one client; `None` = no limit.
-    pub rate_limit: Option<Rate>,
-    /// Connections open at the same time.
-    pub max_connections: usize,
-}
-
-impl Default for Security {
-    fn default() -> Security {
-        Security {
-            keys: Keys::default(),
-            allow_remote_management: false,
-            rate_limit: None,
-            max_connections: DEFAULT_CONNECTIONS,
-        }
-    }
-}
-
 impl Default for Settings {
     /// Those of a server for this machine alone.
     fn default() -> Settings {
         Settings {
-            origins: Vec::new(),
-            security: Security::default(),
-            keep_alive: Some(DEFAULT_KEEP_ALIVE),
-            load_timeout: None,
-            num_parallel: 0,
-            max_loaded_models: 0,
-            max_queue: DEFAULT_QUEUE,
-            memory_limit: None,
-            context_length: 0,
+            config: ServerConfig::default(),
+            keys: Keys::default(),
             load: LoadOptions::default(),
             gpus: None,
             speculation: Speculation::Auto,
             draft_models: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             listens_on_loopback: true,
-            log_requests: false,
             registry: llmsrv_registry::Settings::default(),
             upstreams: Vec::new(),
             catalogue: None,
@@ -147,20 +100,18 @@ impl Settings {
     /// Returns how many requests one model answers at the same time. They are computed together over
     /// shared memory, so more than one costs nothing until it is used.
     pub(crate) fn parallel(&self) -> usize {
-        if self.num_parallel == 0 {
-            DEFAULT_PARALLEL
-        } else {
-            self.num_parallel
+        match self.config.num_parallel {
+            0 => DEFAULT_PARALLEL,
+            parallel => parallel,
         }
     }
 
     /// Returns the context in tokens for what a request asks; `otherwise` where neither it nor a
     /// setting says.
     pub(crate) fn context(&self, asked: Option<i64>, otherwise: usize) -> usize {
-        let default = if self.context_length == 0 {
-            otherwise
-        } else {
-            self.context_length
+        let default = match self.config.context_length {
+            0 => otherwise,
+            length => length,
         };
         let asked = asked
             .filter(|asked| *asked > 0)
@@ -216,7 +167,7 @@ pub(crate) struct ReloadableSettings {
 
 impl ReloadableSettings {
     pub(crate) fn new(settings: Settings) -> ReloadableSettings {
-        let limiter = settings.security.rate_limit.map(Limiter::new).map(Arc::new);
+        let limiter = settings.config.rate_limit.map(Limiter::new).map(Arc::new);
         let upstreams = Upstreams::new(&settings.upstreams, &Upstreams::default());
         ReloadableSettings {
             upstreams: watch::Sender::new(Arc::new(upstreams)),
@@ -242,7 +193,7 @@ impl ReloadableSettings {
 
     /// Replaces them. A limit that stays the same goes on counting.
     pub(crate) fn replace(&self, settings: Settings) {
-        let rate = settings.security.rate_limit;
+        let rate = settings.config.rate_limit;
         if settings.upstreams != self.settings().upstreams {
             let upstreams = Upstreams::new(&settings.upstreams, &self.upstreams.borrow());
             self.upstreams.send_replace(Arc::new(upstreams));
@@ -259,9 +210,6 @@ impl ReloadableSettings {
 const DEFAULT_CONTEXT: usize = 4096;
 const MIN_CONTEXT: usize = 4;
 const DEFAULT_PARALLEL: usize = 4;
-const DEFAULT_CONNECTIONS: usize = 1024;
-const DEFAULT_QUEUE: usize = 512;
-const DEFAULT_KEEP_ALIVE: Duration = Duration::from_mins(5);
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Tokenizers of models that are not loaded: the vocabulary alone, without weights.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -9,6 +9,7 @@ use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_gguf::GgufFile;
 use llmsrv_store::StoredModel;
 use llmsrv_tokenizer::Tokenizer;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{error::ApiError, tasks};
 
@@ -92,7 +93,7 @@ impl Vocabularies {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

@@ -3,10 +3,11 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use llmsrv_gguf::ModelFacts;
+use parking_lot::Mutex;
 
 /// Reads the facts about a model from its file.
 pub type ReadFacts = fn(&Path) -> Result<ModelFacts, llmsrv_gguf::Error>;
@@ -19,7 +20,7 @@ pub(crate) struct FactsCache(Mutex<HashMap<PathBuf, Arc<ModelFacts>>>);
 impl FactsCache {
     /// Returns what the header of weights says; nothing where it cannot be read.
     pub(crate) fn of(&self, path: &Path, read: ReadFacts) -> Option<Arc<ModelFacts>> {
-        let cached = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = || self.0.lock();
         if let Some(facts) = cached().get(path) {
             return Some(facts.clone());
         }

@@ -14,10 +14,10 @@ use std::{
     io,
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -407,7 +407,7 @@ fn part_path(layout: &Layout, digest: &Digest, n: usize) -> PathBuf {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// How often the state of a part is saved.

@@ -7,11 +7,12 @@ use std::{
     fs,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::SystemTime,
 };
 
 use llmsrv_gguf::ModelFacts;
+use parking_lot::Mutex;
 
 use crate::{
     BlobFile, BlobWriter, Digest, Error, Layer, LayerKind, Manifest, ModelConfig, ModelEntry,

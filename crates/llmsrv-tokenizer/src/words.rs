@@ -26,7 +26,7 @@ impl Words {
         out: &mut Vec<u32>,
         compute: impl FnOnce(&str, &mut Merger, &mut Vec<u32>),
     ) {
-        if word.len() > MAX_WORD_BYTES {
+        if word.len() > MAX_WORD_BYTES && !is_run(word) {
             self.merger.clear();
             compute(word, &mut self.merger, out);
             return;
@@ -54,7 +54,15 @@ impl Words {
     }
 }
 
+/// Tells whether a word is one character repeated, not too often: blanks before a line, a line of dashes. There are many
+/// of those, of few lengths, and long ones take the longest to merge.
+fn is_run(word: &str) -> bool {
+    let bytes = word.as_bytes();
+    bytes.len() <= MAX_RUN_BYTES && bytes.windows(2).all(|pair| pair[0] == pair[1])
+}
+
 /// Longer words are rare and would fill the memory.
 const MAX_WORD_BYTES: usize = 48;
-/// About 4 MB when full.
+const MAX_RUN_BYTES: usize = 512;
+/// About 4 MB when full of words, 16 MB when full of runs.
 const MAX_WORDS: usize = 1 << 15;

@@ -12,7 +12,7 @@ use std::{
     },
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
@@ -22,6 +22,7 @@ use nix::{
     sys::wait::{Id, WaitPidFlag, waitid},
     unistd::Pid,
 };
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// A program and its arguments.
 #[derive(Clone, Debug)]
@@ -105,28 +106,21 @@ impl Process {
     /// because it hangs in the kernel.
     pub(crate) fn end(&self, patience: Duration) -> Option<String> {
         let waiting = |life: &mut Life| life.status.is_none();
-        let life = self.watched.life();
-        let (mut life, _) = self
-            .watched
-            .ended
-            .wait_timeout_while(life, patience, waiting)
-            .unwrap_or_else(PoisonError::into_inner);
+        let ended = &self.watched.ended;
+        let mut life = self.watched.life();
+        ended.wait_while_for(&mut life, waiting, patience);
         if let Some(child) = &mut life.child {
             // It may end by itself meanwhile, which is as good.
             let _ = child.kill();
         }
-        let (life, _) = self
-            .watched
-            .ended
-            .wait_timeout_while(life, GRACE, waiting)
-            .unwrap_or_else(PoisonError::into_inner);
+        ended.wait_while_for(&mut life, waiting, GRACE);
         life.status.map(how)
     }
 }
 
 impl Watched {
     fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+        self.life.lock()
     }
 
     /// Waits for the end of the process and tells of it.

@@ -5,13 +5,14 @@ use std::{
     ffi::OsString,
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use llmsrv_engine::{
     GpuOptions, GpuShare, LoadError, LoadOptions, Model, ModelError, ModelSpec, OnLoss, StepPlan,
 };
+use parking_lot::Mutex;
 
 use crate::{
     frame::{Deadline, Frames},
@@ -146,8 +147,8 @@ impl Launcher {
         lost(reason, pause)
     }
 
-    fn failures(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Failure>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    fn failures(&self) -> parking_lot::MutexGuard<'_, HashMap<PathBuf, Failure>> {
+        self.failures.lock()
     }
 }
 

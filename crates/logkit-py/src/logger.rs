@@ -42,10 +42,6 @@ impl Logger {
         name = "logkit", level = "DEBUG", sinks = None, propagate_stdlib = true, *, console = None, redact = None,
         binary = "repr", on_full = None, durability = None, queue = None
     ))]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "they are those of the class in Python"
-    )]
     fn new(
         py: Python<'_>,
         name: &str,

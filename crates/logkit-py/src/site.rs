@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use logkit::{Level, Redactor, SpanId, Text, Timestamp};
+use logkit::{Gate, Level, Redactor, SpanId, Text, Timestamp};
 use pyo3::{
     prelude::*,
     types::{PyDict, PyString, PyTuple},
@@ -21,7 +21,7 @@ use crate::{
     redaction::Redaction,
     render::{self, Key, Plan, Renderer, Treatment},
 };
-use call::{Call, Gate, Objects, State, Texts};
+use call::{Call, Objects, State, Texts};
 
 /// A logged function: its decorator makes one, and its wrapper begins calls with it.
 #[pyclass(frozen, module = "logkit._native")]
@@ -97,7 +97,6 @@ impl Site {
         function_name, module, parameters, *, level = "DEBUG", logger = None, max_repr_length = Some(2048),
         sample_rate = None, skip_args = Vec::new(), redact = None, slow_ms = None
     ))]
-    #[allow(clippy::too_many_arguments, reason = "they are those of the decorator")]
     fn new(
         function_name: &str,
         module: &str,
@@ -161,12 +160,9 @@ fn start<'py>(
         Some(target) => Arc::clone(target),
         None => target::current(py)?,
     };
-    let mut gate = Gate::of(&site.level, &target);
+    let gate = Gate::of(site.level.number(), target.level()).sampled(site.sample);
     if gate == Gate::Off || logkit::is_silent() || context::is_silent(py) {
         return None;
-    }
-    if gate == Gate::Full && site.sample != u64::MAX && logkit::sample() > site.sample {
-        gate = Gate::ErrorsOnly;
     }
     let renderer = site.renderer(&target);
     let parent = context::innermost(py).or_else(|| target.root());

@@ -22,7 +22,7 @@ pub(crate) struct Fault {
 
 /// Where a value is in a body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ConnectionPermit<'a> {
+pub(crate) struct ValueSpan<'a> {
     body: &'a [u8],
     start: usize,
     end: usize,
@@ -41,7 +41,7 @@ impl<'a> Values<'a> {
 }
 
 impl<'a> Iterator for Values<'a> {
-    type Item = Result<ConnectionPermit<'a>, Fault>;
+    type Item = Result<ValueSpan<'a>, Fault>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let start = skip(self.body, self.at, b"");
@@ -54,7 +54,7 @@ impl<'a> Iterator for Values<'a> {
     }
 }
 
-impl<'a> ConnectionPermit<'a> {
+impl<'a> ValueSpan<'a> {
     pub(crate) fn text(self) -> &'a [u8] {
         &self.body[self.start..self.end]
     }
@@ -68,7 +68,7 @@ impl<'a> ConnectionPermit<'a> {
     }
 
     /// The elements of a list; none of anything else.
-    pub(crate) fn elements(self) -> impl Iterator<Item = ConnectionPermit<'a>> {
+    pub(crate) fn elements(self) -> impl Iterator<Item = ValueSpan<'a>> {
         let mut at = self.start + 1;
         let is_list = self.is_list();
         std::iter::from_fn(move || {
@@ -83,9 +83,7 @@ impl<'a> ConnectionPermit<'a> {
     }
 
     /// The names and values of an object; none of anything else.
-    pub(crate) fn members(
-        self,
-    ) -> impl Iterator<Item = (ConnectionPermit<'a>, ConnectionPermit<'a>)> {
+    pub(crate) fn members(self) -> impl Iterator<Item = (ValueSpan<'a>, ValueSpan<'a>)> {
         let mut at = self.start + 1;
         let is_object = self.is_object();
         std::iter::from_fn(move || {
@@ -101,7 +99,7 @@ impl<'a> ConnectionPermit<'a> {
     }
 
     /// The member of that name; the last of several.
-    pub(crate) fn member(self, wanted: &str) -> Option<ConnectionPermit<'a>> {
+    pub(crate) fn member(self, wanted: &str) -> Option<ValueSpan<'a>> {
         let found = self.members().filter(|(name, _)| name.is_text(wanted));
         found.last().map(|(_, value)| value)
     }
@@ -128,11 +126,11 @@ impl<'a> ConnectionPermit<'a> {
 }
 
 /// The value that starts there, which is skipped without recursion.
-fn value_at(body: &[u8], start: usize) -> Result<ConnectionPermit<'_>, Fault> {
+fn value_at(body: &[u8], start: usize) -> Result<ValueSpan<'_>, Fault> {
     let rest = &body[start..];
     let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<IgnoredAny>();
     match values.next() {
-        Some(Ok(_)) => Ok(ConnectionPermit {
+        Some(Ok(_)) => Ok(ValueSpan {
             body,
             start,
             end: start + values.byte_offset(),
@@ -235,7 +233,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
 }
 
 /// A value to show in an error: what is too large for that is left out.
-pub(crate) fn shown(place: ConnectionPermit<'_>) -> Value {
+pub(crate) fn shown(place: ValueSpan<'_>) -> Value {
     if place.text().len() > SHOWN_BYTES {
         return LEFT_OUT.into();
     }
@@ -272,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    fn texts<'a>(places: impl Iterator<Item = ConnectionPermit<'a>>) -> Vec<&'a str> {
+    fn texts<'a>(places: impl Iterator<Item = ValueSpan<'a>>) -> Vec<&'a str> {
         places
             .map(|place| std::str::from_utf8(place.text()).unwrap())
             .collect()
@@ -287,7 +285,7 @@ mod tests {
             texts(values[0].elements()),
             ["1", "\"a,]\"", "{\"b\" : [2]}"]
         );
-        let last = values[1].member("x").map(ConnectionPermit::text);
+        let last = values[1].member("x").map(ValueSpan::text);
         assert_eq!(last, Some(&b"2"[..]));
         assert_eq!(
             values[2].elements().count() + values[2].members().count(),
@@ -315,7 +313,7 @@ mod tests {
                 return Ok(());
             };
             let place = Values::new(body).next().unwrap().unwrap();
-            let read = |place: ConnectionPermit<'_>| serde_json::from_slice::<Value>(place.text()).unwrap();
+            let read = |place: ValueSpan<'_>| serde_json::from_slice::<Value>(place.text()).unwrap();
             if let Value::Array(list) = &value {
                 prop_assert_eq!(&place.elements().map(read).collect::<Vec<_>>(), list);
             }

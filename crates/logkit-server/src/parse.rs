@@ -13,7 +13,7 @@ use serde_json::{Map, Number, Value, json};
 use crate::{
     body::SINGLE_BYTES,
     call::{Call, Full, Logged, moment},
-    json::{Bounded, ConnectionPermit, Fault, MAX_VALUES, Values, shown, shown_value},
+    json::{Bounded, Fault, MAX_VALUES, ValueSpan, Values, shown, shown_value},
     refusal::{Detail, Refusal},
 };
 
@@ -99,7 +99,7 @@ fn elements<'a>(
     body: &'a [u8],
     max_entries: usize,
     wrong: &mut Vec<Detail>,
-) -> Result<Vec<(At, ConnectionPermit<'a>)>, Refusal> {
+) -> Result<Vec<(At, ValueSpan<'a>)>, Refusal> {
     let mut values = Values::new(body);
     let first = values.next().ok_or_else(nothing)?.map_err(not_json)?;
     let second = values.next().transpose().map_err(not_json)?;
@@ -107,7 +107,7 @@ fn elements<'a>(
     let before = [Some(first), second].into_iter().flatten().map(Ok);
     let mut elements = Vec::new();
     let mut n_elements = 0;
-    let mut add = |at: At, place: ConnectionPermit<'a>| {
+    let mut add = |at: At, place: ValueSpan<'a>| {
         if n_elements < max_entries {
             elements.push((at, place));
         }
@@ -277,7 +277,7 @@ impl Object {
 }
 
 impl Element {
-    fn read(place: ConnectionPermit<'_>, at: At) -> Result<Element, Refusal> {
+    fn read(place: ValueSpan<'_>, at: At) -> Result<Element, Refusal> {
         if place.text().len() > SINGLE_BYTES {
             return Err(too_large(
                 at,

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::{
     Entry, Level, Logger, REDACTED, SpanId, Text, Timestamp,
+    capture::{Gate, milliseconds},
     fanout::panic_text,
     logger::default::{default_level, with_default_logger},
     panics,
@@ -59,15 +60,6 @@ pub struct Resolved {
     sensitive: u64,
 }
 
-/// How much of a call is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gate {
-    Off,
-    /// Only if it fails.
-    ErrorsOnly,
-    Full,
-}
-
 /// A call that runs.
 #[derive(Debug)]
 pub struct Call {
@@ -82,19 +74,6 @@ pub struct Call {
     span: u64,
     parent: u64,
     done: bool,
-}
-
-impl Gate {
-    #[inline]
-    fn of(rank: u8, level: u8) -> Gate {
-        if rank >= level {
-            Gate::Full
-        } else if Level::Error.number() >= level {
-            Gate::ErrorsOnly
-        } else {
-            Gate::Off
-        }
-    }
 }
 
 impl Site {
@@ -142,15 +121,13 @@ impl Call {
         site: &'static Site,
         here: fn() -> &'static str,
         logger: Option<&Logger>,
-        mut gate: Gate,
+        gate: Gate,
         render: &dyn Fn(&mut Args<'_>),
     ) -> Option<Call> {
         if scope::is_silent() {
             return None;
         }
-        if gate == Gate::Full && site.sample != u64::MAX && scope::random() > site.sample {
-            gate = Gate::ErrorsOnly;
-        }
+        let gate = gate.sampled(site.sample);
         let resolved = site.resolved.get_or_init(|| site.resolve(here()));
         let mut call = Call {
             site,
@@ -265,10 +242,7 @@ impl Call {
 
     fn entry(&mut self, level: Level) -> Entry {
         let (timestamp, duration_ms) = match self.started {
-            Some((timestamp, started)) => {
-                let micros = (started.elapsed().as_nanos() as f64 / 1e3).round();
-                (timestamp, Some(micros / 1e3))
-            }
+            Some((timestamp, started)) => (timestamp, Some(milliseconds(started.elapsed()))),
             None => (Timestamp::now(), None),
         };
         let mut entry = Entry {

@@ -193,7 +193,7 @@ impl Setup {
                 .unwrap_or_default()
         };
         let tags = Tags::new(
-            &pick(&config.environment, &self.environment),
+            &pick(&config.env, &self.environment),
             config.trace_id.as_deref().unwrap_or_default(),
             &pick(&config.version, &self.version),
         )

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Entry, Level, Logger, SpanId, Timestamp,
+    capture::milliseconds,
     logger::default::{default_level, default_logger},
     repr, scope,
 };
@@ -164,8 +165,7 @@ impl Drop for Span {
         let Some(mut entry) = self.entry.take() else {
             return;
         };
-        let micros = (self.started.elapsed().as_nanos() as f64 / 1e3).round();
-        entry.duration_ms = Some(micros / 1e3);
+        entry.duration_ms = Some(milliseconds(self.started.elapsed()));
         if std::thread::panicking() {
             entry.level = Level::Error;
             entry.exception_type = "panic".into();

@@ -81,6 +81,7 @@
 #[cfg(feature = "tracing")]
 mod bridge;
 mod call;
+mod capture;
 mod configure;
 mod entry;
 mod error;
@@ -92,7 +93,6 @@ mod journal;
 mod json_line;
 mod level;
 mod logger;
-mod manual;
 mod net;
 mod panics;
 mod policy;
@@ -118,6 +118,7 @@ pub mod query;
 
 #[cfg(feature = "tracing")]
 pub use bridge::{LogBridge, TracingLayer, tracing_layer};
+pub use capture::{CallByHand, Gate, Inside, is_silent, milliseconds, rendering};
 pub use configure::{Setup, build, configure, load_env, with_model};
 pub use entry::{Column, Entry, SpanId, Text};
 pub use error::SinkError;
@@ -134,13 +135,14 @@ pub use logger::{
     guards::{ForkGuard, TempLevel, TempSink},
 };
 pub use logkit_macros::{auto_log, catch, log_call, logged, skip};
-pub use manual::{CallByHand, Inside, is_silent, rendering, sample};
 #[cfg(feature = "grpc")]
 pub use net::grpc::GrpcSink;
 #[cfg(feature = "llm")]
 pub use net::llm::{LlmOptions, LlmServers, LlmSink, OnAnalysis};
 #[cfg(feature = "metrics")]
-pub use net::metrics::{MetricsFormat, MetricsOptions, MetricsSink};
+pub use net::metrics::{
+    DurationHistogram, MetricsFormat, MetricsOptions, MetricsPage, MetricsSink,
+};
 #[cfg(feature = "otlp")]
 pub use net::otlp::{OtlpOptions, OtlpSink};
 #[cfg(any(

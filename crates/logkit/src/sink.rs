@@ -158,7 +158,7 @@ pub enum Which<'a> {
     Held,
 }
 
-impl<S: Sink + ?Sized> Sink for Box<S> {
+impl Sink for Box<dyn Sink> {
     fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
         (**self).write_batch(entries)
     }
@@ -167,40 +167,12 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
         (**self).write_which(entries, which)
     }
 
-    fn first_id(&self) -> Option<i64> {
-        (**self).first_id()
+    fn wrapped(&self) -> Option<&dyn Sink> {
+        Some(&**self)
     }
 
-    fn update(&mut self, id: i64, update: &Update) -> Result<bool, SinkError> {
-        (**self).update(id, update)
-    }
-
-    fn can_update(&self) -> bool {
-        (**self).can_update()
-    }
-
-    fn attach(&mut self, stats: &StatsSource) {
-        (**self).attach(stats);
-    }
-
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        (**self).poll()
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        (**self).flush()
-    }
-
-    fn release(&mut self) -> Result<(), SinkError> {
-        (**self).release()
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        (**self).close()
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        (**self).name()
+    fn wrapped_mut(&mut self) -> Option<&mut dyn Sink> {
+        Some(&mut **self)
     }
 }
 

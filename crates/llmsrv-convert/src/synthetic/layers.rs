@@ -9,7 +9,7 @@ pub(super) fn describe(metadata: &mut Metadata, shape: &Shape) {
     let key = |name: &str| format!("{}.{name}", shape.family.name());
     let dim = shape.head_dim;
     match shape.family {
-        Family::Llama | Family::Qwen2 | Family::Qwen3 => {}
+        Family::Llama | Family::Qwen2 | Family::Qwen3 | Family::Qwen3Moe => {}
         Family::Qwen35 => {
             let net = Net::of(shape);
             for (name, value) in [
@@ -52,9 +52,6 @@ pub(super) fn describe(metadata: &mut Metadata, shape: &Shape) {
         Family::GptOss => {
             for (name, value) in [
                 ("attention.sliding_window", 128),
-                ("expert_count", shape.n_experts),
-                ("expert_used_count", shape.n_used),
-                ("expert_feed_forward_length", shape.hidden),
                 ("rope.scaling.original_context_length", 4096),
             ] {
                 metadata.set(key(name), value as u32);
@@ -63,11 +60,27 @@ pub(super) fn describe(metadata: &mut Metadata, shape: &Shape) {
             metadata.set(key("rope.scaling.factor"), 32.0_f32);
         }
     }
+    if shape.n_experts > 0 {
+        for (name, value) in [
+            ("expert_count", shape.n_experts),
+            ("expert_used_count", shape.n_used),
+            ("expert_feed_forward_length", shape.hidden),
+        ] {
+            metadata.set(key(name), value as u32);
+        }
+    }
 }
 
 /// The tensors as a converted model has them: matrices in BF16 (experts of gpt-oss in MXFP4), the rest in F32.
 pub(super) fn tensors(shape: &Shape) -> Vec<TensorInfo> {
-    let mut list = List::default();
+    let mut list = List {
+        prefix: String::new(),
+        experts: match shape.family {
+            Family::GptOss => TensorType::MXFP4,
+            _ => TensorType::BF16,
+        },
+        tensors: Vec::new(),
+    };
     let (width, n_layers) = (shape.width, shape.n_layers);
     list.add("token_embd.weight", &[width, shape.n_vocab]);
     if shape.family == Family::Gemma4 {
@@ -123,7 +136,10 @@ fn attention(list: &mut List, shape: &Shape, layer: usize) {
             list.add(&format!("{part}.bias"), &[rows]);
         }
     }
-    if matches!(family, Family::Qwen3 | Family::Qwen35 | Family::Gemma4) {
+    if matches!(
+        family,
+        Family::Qwen3 | Family::Qwen3Moe | Family::Qwen35 | Family::Gemma4
+    ) {
         list.add("attn_q_norm.weight", &[dim]);
         if stores {
             list.add("attn_k_norm.weight", &[dim]);
@@ -165,10 +181,15 @@ fn feed_forward(list: &mut List, shape: &Shape) {
     ];
     if n > 0 {
         list.add("ffn_gate_inp.weight", &[width, n]);
-        list.add("ffn_gate_inp.bias", &[n]);
+        let is_gpt_oss = shape.family == Family::GptOss;
+        if is_gpt_oss {
+            list.add("ffn_gate_inp.bias", &[n]);
+        }
         for (part, n_cols, n_rows) in parts {
             list.add(&format!("{part}_exps.weight"), &[n_cols, n_rows, n]);
-            list.add(&format!("{part}_exps.bias"), &[n_rows, n]);
+            if is_gpt_oss {
+                list.add(&format!("{part}_exps.bias"), &[n_rows, n]);
+            }
         }
         return;
     }
@@ -186,16 +207,17 @@ fn feed_forward(list: &mut List, shape: &Shape) {
 }
 
 /// Tensors of which the names have one beginning.
-#[derive(Default)]
 struct List {
     prefix: String,
+    /// The type of stacked matrices.
+    experts: TensorType,
     tensors: Vec<TensorInfo>,
 }
 
 impl List {
     fn add(&mut self, name: &str, sizes: &[usize]) {
         let dtype = match sizes.len() {
-            3 => TensorType::MXFP4,
+            3 => self.experts,
             2 if name.ends_with("weight") && !FLOATS.contains(&name) => TensorType::BF16,
             _ => TensorType::F32,
         };

@@ -8,7 +8,7 @@ use llmsrv_gguf::{GgufFile, TensorType};
 
 fn tiny(family: Family, tied: bool) -> Shape {
     let (_, _, shape) = SHAPES.iter().find(|row| row.0 == "tiny").unwrap();
-    let (n_experts, n_used) = if family == Family::GptOss {
+    let (n_experts, n_used) = if matches!(family, Family::GptOss | Family::Qwen3Moe) {
         (4, 2)
     } else {
         (0, 0)
@@ -91,13 +91,17 @@ fn every_shape_is_that_of_a_model() {
         let shape = Shape {
             n_layers: if shape.family == Family::Gemma4 { 7 } else { 1 },
             n_vocab: 2048,
-            n_experts: shape.n_experts.min(5),
+            n_experts: shape.n_experts.min(8),
             ..*shape
         };
         make(&path, &shape, Target::Q4_K_M);
         let file = GgufFile::open(&path).unwrap();
         let experts = file.tensor("blk.0.ffn_up_exps.weight");
-        let expected = (shape.n_experts > 0).then_some(TensorType::MXFP4);
+        let expected = match shape.family {
+            Family::GptOss => Some(TensorType::MXFP4),
+            Family::Qwen3Moe => Some(TensorType::Q4_K),
+            _ => None,
+        };
         assert_eq!(experts.map(|tensor| tensor.dtype), expected, "{name}");
         llmsrv_models::load(&path, &LoadOptions::default()).unwrap();
     }

@@ -9,7 +9,7 @@
 use std::{
     collections::{BTreeSet, HashSet},
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use llguidance::{
@@ -18,6 +18,7 @@ use llguidance::{
     earley::{BiasComputer, ParserRecognizer},
     panic_utils,
 };
+use parking_lot::Mutex;
 use serde_json::Value;
 use toktrie::{Recognizer, SimpleVob, TokEnv, TokTrie};
 
@@ -114,8 +115,7 @@ impl Ahead {
             self.parser = None;
             return Way::Unknown;
         }
-        let found = look.found.into_inner();
-        let (state, way) = found.unwrap_or_else(PoisonError::into_inner);
+        let (state, way) = look.found.into_inner();
         if let Some(state) = state {
             self.in_text = Some((state, way.clone()));
         }
@@ -210,7 +210,7 @@ impl BiasComputer for Look<'_> {
             Way::Closed
         };
         recognizer.trie_finished();
-        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = (state, way);
+        *self.found.lock() = (state, way);
         self.trie().alloc_token_set()
     }
 

@@ -15,12 +15,13 @@ mod trigger;
 mod vocabulary;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     thread,
 };
 
 use llguidance::Matcher;
 use llmsrv_tokenizer::{Special, Tokenizer};
+use parking_lot::{Mutex, MutexGuard};
 use toktrie::SimpleVob;
 
 use ahead::Ahead;
@@ -109,10 +110,7 @@ impl Grammars {
         if let Some(known) = self.known(&key) {
             return Ok(known);
         }
-        let _one_at_a_time = self
-            .compiling
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.compiling.lock();
         if let Some(known) = self.known(&key) {
             return Ok(known);
         }
@@ -149,7 +147,7 @@ impl Grammars {
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+        self.compiled.lock()
     }
 }
 

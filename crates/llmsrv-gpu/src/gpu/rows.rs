@@ -182,7 +182,7 @@ impl Gpu {
     }
 
     /// Returns the region from the first byte of some to the last, if one binding may be as long.
-    fn span(&self, regions: &[Region]) -> Option<Region> {
+    pub(super) fn span(&self, regions: &[Region]) -> Option<Region> {
         let start = regions.iter().map(|region| region.start).min()?;
         let end = regions.iter().map(|region| region.start + region.bytes);
         let all = Region {
@@ -228,7 +228,7 @@ impl Gpu {
         let Some(out) = self.span(&regions) else {
             return Err(mismatch("a product"));
         };
-        let mut params = [0; WORDS * MOST_MATRICES + 6];
+        let mut params = [0; PARAMS];
         let parts = params.chunks_exact_mut(WORDS).zip(outs).zip(factors);
         for (((part, to), (matrix, bias)), idx) in parts.zip(0..) {
             let fits = x.width == matrix.n_cols
@@ -266,9 +266,7 @@ impl Gpu {
             ending.scale.to_bits(),
             ending.kind,
         ];
-        for (word, value) in params.iter_mut().skip(WORDS * MOST_MATRICES).zip(tail) {
-            *word = value;
-        }
+        set_tail(&mut params, &tail);
         let bindings = [
             Access::Write(out),
             Access::Read(near.weights),
@@ -495,7 +493,7 @@ impl Gpu {
 }
 
 /// A matrix that rows are multiplied with, and what is added.
-type Factor<'a> = (&'a Matrix, Option<&'a Vector>);
+pub(super) type Factor<'a> = (&'a Matrix, Option<&'a Vector>);
 
 /// How the matrices of one kernel lie.
 struct Near {
@@ -520,11 +518,20 @@ struct Ending {
     kind: u32,
 }
 
+/// Sets the parameters of a product that follow those of its matrices.
+pub(super) fn set_tail(params: &mut [u32; PARAMS], tail: &[u32]) {
+    for (word, value) in params.iter_mut().skip(WORDS * MOST_MATRICES).zip(tail) {
+        *word = *value;
+    }
+}
+
 // As in `matmul.wgsl`.
 const ADD: u32 = 1;
-const GATED: u32 = 2;
-const NO_BIAS: u32 = u32::MAX;
+pub(super) const GATED: u32 = 2;
+pub(super) const NO_BIAS: u32 = u32::MAX;
 /// Of the parameters of a matrix.
-const WORDS: usize = 6;
+pub(super) const WORDS: usize = 6;
 /// Matrices that one kernel multiplies with at most.
 const MOST_MATRICES: usize = 4;
+/// Words of all parameters.
+pub(super) const PARAMS: usize = WORDS * MOST_MATRICES + 8;

@@ -43,15 +43,10 @@ pub(crate) fn assert_committed(
     );
 }
 
-/// Writes a number as source code has it.
+/// A number with its digits in groups of three.
 fn grouped(n: usize) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (left, digit) in (0..digits.len()).rev().zip(digits.chars()) {
-        out.push(digit);
-        if left > 0 && left % 3 == 0 {
-            out.push('_');
-        }
+    if n < 1000 {
+        return n.to_string();
     }
-    out
+    format!("{}_{:03}", grouped(n / 1000), n % 1000)
 }

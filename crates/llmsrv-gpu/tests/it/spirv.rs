@@ -64,7 +64,14 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
     let read = |name: &str| fs::read_to_string(root.join(format!("shaders/{name}.wgsl")));
     let prelude = read("prelude")?;
     let mut modules = BTreeMap::new();
-    for file in ["norms", "elements", "attention", "states", "probe"] {
+    for file in [
+        "norms",
+        "elements",
+        "attention",
+        "states",
+        "experts",
+        "probe",
+    ] {
         for kept in KEPT {
             let source = (prelude.clone() + &read(file)?).replace("KEPT", kept);
             let parsed = parse(&source)?;
@@ -143,6 +150,8 @@ fn compile(module: &Module, entry: &str) -> Result<Vec<u32>, Box<dyn Error>> {
     let options = spv::Options {
         // What every driver of Vulkan 1.1 takes.
         lang_version: (1, 3),
+        // Names of variables are not needed: they were a tenth of the modules.
+        flags: spv::WriterFlags::empty(),
         force_loop_bounding: false,
         zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
         emit_int_div_checks: false,

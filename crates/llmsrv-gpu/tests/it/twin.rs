@@ -4,7 +4,7 @@
 //! last bit.
 
 use half::f16;
-use llmsrv_gpu::{Attention, Function};
+use llmsrv_gpu::{Attention, Function, Gating, Routing};
 
 fn fma(a: f32, b: f32, c: f32) -> f32 {
     a * b + c
@@ -343,4 +343,70 @@ pub(crate) fn selective_scan(
         result
     });
     each.collect()
+}
+
+/// Which experts a row takes, ascending, and how much each counts: as `choose_experts` in `experts.wgsl`.
+pub(crate) fn choose(scores: &[f32], bias: Option<&[f32]>, routing: &Routing) -> Vec<(usize, f32)> {
+    let most = scores.iter().copied().fold(f32::MIN, f32::max);
+    let mut lanes = [0.0; 128];
+    for (expert, score) in scores.iter().enumerate() {
+        lanes[expert % 128] += exponential(score - most);
+    }
+    let total = lanes.iter().fold(0.0, |sum, lane| sum + lane);
+    let probability = |score: f32| match routing.gating {
+        Gating::Sigmoid => 1.0 / (1.0 + exponential(-score)),
+        Gating::Softmax | Gating::SparseMixer => exponential(score - most) / total,
+    };
+    let by_score =
+        routing.gating == Gating::SparseMixer || (bias.is_none() && routing.groups.is_none());
+    let rank = |(expert, score): (usize, &f32)| match bias {
+        _ if by_score => *score,
+        Some(bias) => probability(*score) + bias[expert],
+        None => probability(*score),
+    };
+    let mut ranks: Vec<f32> = scores.iter().enumerate().map(rank).collect();
+    if let Some((n, n_used)) = routing.groups {
+        let size = ranks.len() / n;
+        let worth = |group: &[f32]| {
+            let mut sorted = group.to_vec();
+            sorted.sort_by(|a, b| b.total_cmp(a));
+            sorted.iter().take(2).copied().reduce(|a, b| a + b).unwrap()
+        };
+        let mut worths: Vec<(usize, f32)> = ranks.chunks(size).map(worth).enumerate().collect();
+        worths.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for (group, _) in &worths[n_used..] {
+            ranks[group * size..][..size].fill(f32::NEG_INFINITY);
+        }
+    }
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|a, b| ranks[*b].total_cmp(&ranks[*a]));
+    let picks = &order[..routing.n_used];
+    let sum = picks
+        .iter()
+        .fold(0.0, |sum, pick| sum + probability(scores[*pick]));
+    let scale = if routing.normalize {
+        routing.scale / sum.max(6.103_515_6e-5)
+    } else {
+        routing.scale
+    };
+    let factor = |(at, pick): (usize, &usize)| {
+        let score = scores[*pick];
+        if routing.gating != Gating::SparseMixer {
+            return (*pick, scale * probability(score));
+        }
+        let left = (0..scores.len()).filter(|expert| !picks[..at].contains(expert));
+        let near = left.map(|expert| scores[expert]);
+        let near = near.filter(|other| {
+            // Two zeros are not far from each other.
+            let is_far = (score - other) / other.abs().max(score) > 0.02;
+            !is_far
+        });
+        (
+            *pick,
+            1.0 / near.fold(0.0, |sum, other| sum + exponential(other - score)),
+        )
+    };
+    let mut chosen: Vec<(usize, f32)> = picks.iter().enumerate().map(factor).collect();
+    chosen.sort_by_key(|(expert, _)| *expert);
+    chosen
 }

@@ -45,69 +45,55 @@ tiered! {
         softcap: Option<f32>,
         states: &mut [State],
         keep: &mut [f32],
-    ) = take_rows;
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn take_rows<const FUSED: bool>(
-    scores: &mut [f32],
-    bf16: &mut [u16],
-    visible: &[Range<usize>],
-    softcap: Option<f32>,
-    states: &mut [State],
-    keep: &mut [f32],
-) {
-    let scores = scores.as_chunks_mut::<ROW_PANEL>().0;
-    // Each of these loops is over all rows: what one row must wait for, others fill.
-    for ((scores, visible), highest) in scores.iter_mut().zip(visible).zip(&mut *keep) {
-        let vectors = vectors(visible);
-        if let Some(cap) = softcap {
-            for score in &mut scores[vectors.start * LANES..vectors.end * LANES] {
-                *score = cap * LOG2_E * tanh::<FUSED>(*score / cap);
+    ) {
+        let scores = scores.as_chunks_mut::<ROW_PANEL>().0;
+        // Each of these loops is over all rows: what one row must wait for, others fill.
+        for ((scores, visible), highest) in scores.iter_mut().zip(visible).zip(&mut *keep) {
+            let vectors = vectors(visible);
+            if let Some(cap) = softcap {
+                for score in &mut scores[vectors.start * LANES..vectors.end * LANES] {
+                    *score = cap * LOG2_E * tanh::<FUSED>(*score / cap);
+                }
             }
+            if visible.len() < ROW_PANEL {
+                let (start, len) = (visible.start as u32, visible.len() as u32);
+                for (score, column) in scores.iter_mut().zip(0_u32..) {
+                    let is_visible = column.wrapping_sub(start) < len;
+                    *score = if is_visible {
+                        *score
+                    } else {
+                        f32::NEG_INFINITY
+                    };
+                }
+            }
+            let scores = &scores.as_chunks::<LANES>().0[vectors];
+            *highest = join(scores, f32::NEG_INFINITY, higher);
         }
-        if visible.len() < ROW_PANEL {
-            let (start, len) = (visible.start as u32, visible.len() as u32);
-            for (score, column) in scores.iter_mut().zip(0_u32..) {
-                let is_visible = column.wrapping_sub(start) < len;
-                *score = if is_visible {
-                    *score
-                } else {
-                    f32::NEG_INFINITY
-                };
-            }
+        for (state, keep) in states.iter_mut().zip(&mut *keep) {
+            // A score that is not a number stays in the sum.
+            let max = higher(*keep, state.max);
+            *keep = if state.max == max {
+                1.0
+            } else {
+                exp2_below_1::<FUSED>(state.max - base(max))
+            };
+            state.max = max;
         }
-        let scores = &scores.as_chunks::<LANES>().0[vectors];
-        *highest = join(scores, f32::NEG_INFINITY, higher);
-    }
-    for (state, keep) in states.iter_mut().zip(&mut *keep) {
-        // A score that is not a number stays in the sum.
-        let max = higher(*keep, state.max);
-        *keep = if state.max == max {
-            1.0
-        } else {
-            exp2_below_1::<FUSED>(state.max - base(max))
-        };
-        state.max = max;
-    }
-    let mut bf16 = bf16.as_chunks_mut::<ROW_PANEL>().0.iter_mut();
-    let rows = scores.iter_mut().zip(visible).zip(states).zip(keep);
-    for (((scores, visible), state), keep) in rows {
-        let scores = clear_rest(scores.as_chunks_mut::<LANES>().0, visible);
-        let base = base(state.max);
-        let sums = match bf16.next() {
-            Some(bf16) => {
-                let bf16 = clear_rest(bf16.as_chunks_mut::<LANES>().0, visible);
-                weigh_rounded::<FUSED>(scores, bf16, base)
+        let mut bf16 = bf16.as_chunks_mut::<ROW_PANEL>().0.iter_mut();
+        let rows = scores.iter_mut().zip(visible).zip(states).zip(keep);
+        for (((scores, visible), state), keep) in rows {
+            let scores = clear_rest(scores.as_chunks_mut::<LANES>().0, visible);
+            let base = base(state.max);
+            let sums = match bf16.next() {
+                Some(bf16) => {
+                    let bf16 = clear_rest(bf16.as_chunks_mut::<LANES>().0, visible);
+                    weigh_rounded::<FUSED>(scores, bf16, base)
+                }
+                None => weigh::<FUSED>(scores, base),
+            };
+            for (sum, new) in state.sums.iter_mut().zip(sums) {
+                *sum = fma::<FUSED>(*sum, *keep, new);
             }
-            None => weigh::<FUSED>(scores, base),
-        };
-        for (sum, new) in state.sums.iter_mut().zip(sums) {
-            *sum = fma::<FUSED>(*sum, *keep, new);
         }
     }
 }
@@ -119,10 +105,6 @@ fn vectors(visible: &Range<usize>) -> Range<usize> {
 
 /// Makes the other vectors 0; returns those with something visible.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn clear_rest<'a, T: Copy + Default>(
     row: &'a mut [[T; LANES]],
     visible: &Range<usize>,
@@ -137,20 +119,12 @@ fn clear_rest<'a, T: Copy + Default>(
 
 /// What is subtracted from scores whose maximum is `max`.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn base(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
 /// Makes weights of scores. Returns their sums.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn weigh<const FUSED: bool>(scores: &mut [[f32; LANES]], base: f32) -> [f32; LANES] {
     for score in scores.as_flattened_mut() {
         *score = exp2_below_1::<FUSED>(*score - base);
@@ -161,10 +135,6 @@ fn weigh<const FUSED: bool>(scores: &mut [[f32; LANES]], base: f32) -> [f32; LAN
 /// Makes weights of scores and rounds them to bf16. Returns the sums of the rounded ones, since these are
 /// what will be divided by them.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn weigh_rounded<const FUSED: bool>(
     scores: &mut [[f32; LANES]],
     weights: &mut [[u16; LANES]],
@@ -183,10 +153,6 @@ fn weigh_rounded<const FUSED: bool>(
 }
 
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn sum_vectors(vectors: &[[f32; LANES]]) -> [f32; LANES] {
     let mut sums = [0.0; LANES];
     for vector in vectors {
@@ -206,75 +172,50 @@ tiered! {
         later_states: &[State],
         later_sums: &[f32],
         width: usize,
-    ) = merge_rows;
-}
-
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
-fn merge_rows<const FUSED: bool>(
-    states: &mut [State],
-    sums: &mut [f32],
-    later_states: &[State],
-    later_sums: &[f32],
-    width: usize,
-) {
-    let width = width.max(1);
-    let before = states.iter_mut().zip(sums.chunks_exact_mut(width));
-    let later = later_states.iter().zip(later_sums.chunks_exact(width));
-    for ((state, sums), (later_state, later_sums)) in before.zip(later) {
-        if *later_state == State::EMPTY {
-            continue;
-        }
-        if *state == State::EMPTY {
-            *state = *later_state;
-            sums.copy_from_slice(later_sums);
-            continue;
-        }
-        let max = if later_state.max > state.max {
-            later_state.max
-        } else {
-            state.max
-        };
-        let keep = exp2_below_1::<FUSED>(state.max - max);
-        let add = exp2_below_1::<FUSED>(later_state.max - max);
-        state.max = max;
-        for (sum, later) in state.sums.iter_mut().zip(&later_state.sums) {
-            *sum = fma::<FUSED>(*sum, keep, later * add);
-        }
-        for (sum, later) in sums.iter_mut().zip(later_sums) {
-            *sum = fma::<FUSED>(*sum, keep, later * add);
+    ) {
+        let width = width.max(1);
+        let before = states.iter_mut().zip(sums.chunks_exact_mut(width));
+        let later = later_states.iter().zip(later_sums.chunks_exact(width));
+        for ((state, sums), (later_state, later_sums)) in before.zip(later) {
+            if *later_state == State::EMPTY {
+                continue;
+            }
+            if *state == State::EMPTY {
+                *state = *later_state;
+                sums.copy_from_slice(later_sums);
+                continue;
+            }
+            let max = if later_state.max > state.max {
+                later_state.max
+            } else {
+                state.max
+            };
+            let keep = exp2_below_1::<FUSED>(state.max - max);
+            let add = exp2_below_1::<FUSED>(later_state.max - max);
+            state.max = max;
+            for (sum, later) in state.sums.iter_mut().zip(&later_state.sums) {
+                *sum = fma::<FUSED>(*sum, keep, later * add);
+            }
+            for (sum, later) in sums.iter_mut().zip(later_sums) {
+                *sum = fma::<FUSED>(*sum, keep, later * add);
+            }
         }
     }
 }
 
 /// `1 - 2 / (exp(2 x) + 1)`; the argument is kept where `exp` is exact enough and tanh is not yet 1.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn tanh<const FUSED: bool>(x: f32) -> f32 {
     1.0 - 2.0 / (exp::<FUSED>(2.0 * x) + 1.0)
 }
 
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn higher(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
 /// Joins all numbers: first those in the same lane, in order, then the lanes by halves.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn join(vectors: &[[f32; LANES]], first: f32, join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [first; LANES];
     for vector in vectors {
@@ -286,10 +227,6 @@ fn join(vectors: &[[f32; LANES]], first: f32, join: impl Fn(f32, f32) -> f32) ->
 }
 
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "it takes the instructions of its caller"
-)]
 fn join_lanes(lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
     // Through memory: the compiler would mix the joining of lanes with the loop before it, in short vectors.
     let lanes = black_box(lanes);

@@ -19,12 +19,34 @@ use crate::{Error, Instructions, Pool, bf16, elementwise::rms_scale, tier::SCALA
 pub struct Activations {
     n_rows: usize,
     n_cols: usize,
+    residual: Residual,
     /// The kind of the content, whether tokens are in pairs, and the number of blocks.
     there: Option<(ActivationFormat, bool, usize)>,
     q8_block32: Vec<Q8Block32>,
     q8_block256: Vec<Q8Block256>,
     f32: Vec<F32Block>,
     bf16: Vec<Bf16Block>,
+}
+
+/// What becomes of the residual that rounding leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Residual {
+    /// It is dropped.
+    #[default]
+    Dropped,
+    /// It is rounded too, and behind each row as a row of its own: together activations of 16 bits. The products of both
+    /// are added.
+    Kept,
+}
+
+impl Residual {
+    /// Returns how many tokens of a kernel each row of activations is.
+    pub(super) fn n_tokens(self) -> usize {
+        match self {
+            Residual::Dropped => 1,
+            Residual::Kept => 2,
+        }
+    }
 }
 
 /// 32 elements of a token.
@@ -79,9 +101,10 @@ impl Activations {
         x: &[f32],
         n_cols: usize,
         kind: ActivationFormat,
+        residual: Residual,
         pool: &Pool,
     ) -> Result<(), Error> {
-        self.quantize_at(Instructions::best(), x, n_cols, kind, pool)
+        self.quantize_at(Instructions::best(), x, n_cols, (kind, residual), pool)
     }
 
     /// As [`Activations::quantize`], of rows divided by their root mean square and multiplied with
@@ -96,12 +119,14 @@ impl Activations {
         weight: &[f32],
         eps: f32,
         kind: ActivationFormat,
+        residual: Residual,
         pool: &Pool,
     ) -> Result<(), Error> {
         let rows = Rows {
             x,
             norm: Some(Norm { weight, eps }),
             n_cols: weight.len(),
+            residual,
         };
         self.replace(Instructions::best(), rows, kind, pool)
     }
@@ -116,7 +141,7 @@ impl Activations {
         tier: Instructions,
         x: &[f32],
         n_cols: usize,
-        kind: ActivationFormat,
+        (kind, residual): (ActivationFormat, Residual),
         pool: &Pool,
     ) -> Result<(), Error> {
         if !tier.are_available() {
@@ -126,6 +151,7 @@ impl Activations {
             x,
             norm: None,
             n_cols,
+            residual,
         };
         self.replace(tier, rows, kind, pool)
     }
@@ -156,8 +182,8 @@ impl Activations {
                 expected: n_cols.next_multiple_of(kind.block_len()),
             });
         }
-        (self.n_rows, self.n_cols) = (x.len() / n_cols, n_cols);
-        let n_tokens: usize = column_panels(self.n_rows)
+        (self.n_rows, self.n_cols, self.residual) = (x.len() / n_cols, n_cols, rows.residual);
+        let n_tokens: usize = column_panels(self.n_tokens())
             .map(|column_panel| column_panel.width)
             .sum();
         let n = n_tokens * n_cols.div_ceil(kind.block_len());
@@ -181,22 +207,6 @@ impl Activations {
             }
         }
         Ok(())
-    }
-
-    /// Writes what [`Activations::quantize`] leaves of `x`, which are whole blocks where there are scales:
-    /// a second quantised row which, added to the first, makes activations of 16 bits. `out` is as long
-    /// as `x`; where it is not, the rest is left out.
-    pub fn residual(x: &[f32], kind: ActivationFormat, out: &mut [f32]) {
-        match kind {
-            ActivationFormat::Q8Block32 => residual_of::<32>(x, out),
-            ActivationFormat::Q8Block256 => residual_of::<256>(x, out),
-            ActivationFormat::F32 => out.fill(0.0),
-            ActivationFormat::Bf16 => {
-                for (out, x) in out.iter_mut().zip(x) {
-                    *out = x - bf16::expand(bf16::round(*x));
-                }
-            }
-        }
     }
 
     /// Returns where the blocks of a kind begin, the bytes of one, and how many there are for products
@@ -224,6 +234,16 @@ impl Activations {
     /// Returns the number of rows.
     pub fn n_rows(&self) -> usize {
         self.n_rows
+    }
+
+    /// Returns how many tokens kernels compute for them.
+    pub(super) fn n_tokens(&self) -> usize {
+        self.n_rows * self.residual.n_tokens()
+    }
+
+    /// Returns what became of the residual.
+    pub(super) fn residual(&self) -> Residual {
+        self.residual
     }
 
     /// Returns the number of elements of a row.
@@ -275,6 +295,7 @@ struct Rows<'a> {
     x: &'a [f32],
     norm: Option<Norm<'a>>,
     n_cols: usize,
+    residual: Residual,
 }
 
 /// A norm of whole rows, by their root mean square.
@@ -299,7 +320,7 @@ fn fill<const LEN: usize, B: Block<LEN>>(
     tier: Instructions,
     pool: &Pool,
 ) {
-    let n_tokens = rows.x.len() / rows.n_cols;
+    let n_tokens = rows.x.len() / rows.n_cols * rows.residual.n_tokens();
     let n_blocks = rows.n_cols.div_ceil(LEN);
     let parallel = rows.x.len() >= PARALLEL_WORK;
     // A task is a column panel or, where there is only one, a part of it: some blocks of all its tokens.
@@ -342,6 +363,8 @@ trait Block<const LEN: usize>: Clone + Send {
     const ZERO: Self;
     /// Replaces the content.
     fn put(&mut self, x: &[f32; LEN]);
+    /// Returns what is left of `x` when that is taken away which [`Block::put`] kept of it.
+    fn residual(&self, x: &[f32; LEN]) -> [f32; LEN];
     /// Lays the quants of two tokens side by side; numbers with a floating point stay where they are.
     fn pair(&mut self, other: &mut Self) {
         let _ = other;
@@ -385,32 +408,43 @@ fn fill_f32<const FUSED: bool, const LEN: usize, B: Block<LEN>>(
     part: Part,
     blocks: &mut [B],
 ) {
-    let first = part.first_block * LEN;
-    let tokens = rows.x.chunks_exact(rows.n_cols).skip(part.first_token);
-    for (token, x) in tokens.take(part.width).enumerate() {
-        let mut blocks = blocks.iter_mut().skip(token).step_by(part.width);
-        let (whole, rest) = x.get(first..).unwrap_or_default().as_chunks::<LEN>();
-        let Some(Norm { weight, eps }) = rows.norm else {
-            for (x, block) in whole.iter().zip(&mut blocks) {
-                block.put(x);
+    let of_row = rows.residual.n_tokens();
+    let all = rows.x.chunks_exact(rows.n_cols);
+    let first_row = part.first_token / of_row;
+    for (row, x) in all.skip(first_row).take(part.width / of_row).enumerate() {
+        let norm = rows
+            .norm
+            .map(|norm| (norm.weight, rms_scale::<FUSED>(x, norm.eps)));
+        let starts = (part.first_block * LEN..rows.n_cols).step_by(LEN);
+        for (start, tokens) in starts.zip(blocks.chunks_exact_mut(part.width)) {
+            let mut x = stretch(x, start);
+            if let Some((weight, scale)) = norm {
+                x = normed(&x, scale, &stretch(weight, start));
             }
-            if let (Some(block), false) = (blocks.next(), rest.is_empty()) {
-                block.put(&filled_up(rest));
+            match &mut tokens[row * of_row..][..of_row] {
+                [block] => block.put(&x),
+                [block, residual] => {
+                    block.put(&x);
+                    residual.put(&block.residual(&x));
+                }
+                _ => {}
             }
-            continue;
-        };
-        let scale = rms_scale::<FUSED>(x, eps);
-        let (weights, residual_of_weight) =
-            weight.get(first..).unwrap_or_default().as_chunks::<LEN>();
-        for ((x, weight), block) in whole.iter().zip(weights).zip(&mut blocks) {
-            block.put(&normed(x, scale, weight));
         }
-        if let (Some(block), false) = (blocks.next(), rest.is_empty()) {
-            block.put(&normed(
-                &filled_up(rest),
-                scale,
-                &filled_up(residual_of_weight),
-            ));
+    }
+}
+
+/// Returns the elements from `start` on, with zeros behind the last ones.
+#[inline(always)]
+fn stretch<const LEN: usize>(x: &[f32], start: usize) -> [f32; LEN] {
+    let rest = x.get(start..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(whole) => *whole,
+        None => {
+            let mut filled_up = [0.0; LEN];
+            for (filled_up, x) in filled_up.iter_mut().zip(rest) {
+                *filled_up = *x;
+            }
+            filled_up
         }
     }
 }
@@ -424,15 +458,6 @@ fn normed<const LEN: usize>(x: &[f32; LEN], scale: f32, weight: &[f32; LEN]) -> 
     normed
 }
 
-/// Returns the last elements of a row and zeros behind them.
-fn filled_up<const LEN: usize>(x: &[f32]) -> [f32; LEN] {
-    let mut whole = [0.0; LEN];
-    for (whole, x) in whole.iter_mut().zip(x) {
-        *whole = *x;
-    }
-    whole
-}
-
 impl Block<32> for Q8Block32 {
     const ZERO: Q8Block32 = Q8Block32 {
         quants: [0; 32],
@@ -444,9 +469,14 @@ impl Block<32> for Q8Block32 {
     #[inline(always)]
     fn put(&mut self, x: &[f32; 32]) {
         (self.quants, self.scale) = quants(x);
-        let sum: i32 = self.quants.iter().map(|code| i32::from(*code)).sum();
+        let sum = sum_of(&self.quants);
         self.minus_sum = -sum;
         self.scaled_sum = self.scale * sum as f32;
+    }
+
+    #[inline(always)]
+    fn residual(&self, x: &[f32; 32]) -> [f32; 32] {
+        residual(x, &self.quants, self.scale)
     }
 
     fn pair(&mut self, other: &mut Q8Block32) {
@@ -475,6 +505,11 @@ impl Block<256> for Q8Block256 {
         }
     }
 
+    #[inline(always)]
+    fn residual(&self, x: &[f32; 256]) -> [f32; 256] {
+        residual(x, &self.quants, self.scale)
+    }
+
     fn pair(&mut self, other: &mut Q8Block256) {
         side_by_side(&mut self.quants, &mut other.quants);
     }
@@ -487,6 +522,11 @@ impl Block<32> for F32Block {
     fn put(&mut self, x: &[f32; 32]) {
         self.values = *x;
     }
+
+    #[inline(always)]
+    fn residual(&self, _x: &[f32; 32]) -> [f32; 32] {
+        [0.0; 32]
+    }
 }
 
 impl Block<32> for Bf16Block {
@@ -498,6 +538,11 @@ impl Block<32> for Bf16Block {
             *value = bf16::round(*x);
         }
     }
+
+    #[inline(always)]
+    fn residual(&self, x: &[f32; 32]) -> [f32; 32] {
+        x.map(|x| x - bf16::expand(bf16::round(x)))
+    }
 }
 
 /// Makes of each 16 bytes of one token and 16 of another eight of the one and eight of the other.
@@ -507,14 +552,25 @@ fn side_by_side(a: &mut [i8], b: &mut [i8]) {
     }
 }
 
-fn residual_of<const LEN: usize>(x: &[f32], out: &mut [f32]) {
-    let blocks = x.as_chunks::<LEN>().0;
-    for (x, out) in blocks.iter().zip(out.as_chunks_mut::<LEN>().0) {
-        let (rounded, scale) = quants(x);
-        for ((out, x), code) in out.iter_mut().zip(x).zip(rounded) {
-            *out = x - f32::from(code) * scale;
+#[inline(always)]
+fn residual<const LEN: usize>(x: &[f32; LEN], quants: &[i8; LEN], scale: f32) -> [f32; LEN] {
+    let mut rest = *x;
+    for (rest, code) in rest.iter_mut().zip(quants) {
+        *rest -= f32::from(*code) * scale;
+    }
+    rest
+}
+
+/// Returns the sum of quants, in lanes first: compilers add them one after the other otherwise.
+#[inline(always)]
+fn sum_of(quants: &[i8; 32]) -> i32 {
+    let mut lanes = [0_i32; 16];
+    for half in quants.as_chunks::<16>().0 {
+        for (lane, code) in lanes.iter_mut().zip(half) {
+            *lane += i32::from(*code);
         }
     }
+    lanes.iter().sum()
 }
 
 /// Returns quants and what one counts: not a number if an element is not finite.

@@ -1,6 +1,7 @@
 //! What becomes of the results of a row panel for a column panel of tokens before they are written: while they are in
 //! the first cache, this costs little; as operations of their own, it would read and write all of them again.
 
+use super::Residual;
 use crate::{
     Instructions,
     elementwise::{gelu_tanh, silu_of},
@@ -24,7 +25,11 @@ pub(super) struct RowPanel<'a> {
     pub(super) bias: &'a [f32],
     /// Multiplies the results with its activation of `gates`, which are as many.
     pub(super) gate: Option<Gate>,
-    pub(super) gates: &'a [f32],
+    pub(super) gates: &'a mut [f32],
+    /// Whether every other token is the residual of the one before, to which it is added first.
+    pub(super) residual: Residual,
+    /// Replaces the results, with their bias, by its values.
+    pub(super) activation: Option<Gate>,
     /// Whether results are added, times this, to what is there.
     pub(super) add: Option<f32>,
     /// Results of a token.
@@ -64,7 +69,13 @@ pub(super) fn of_tier(tier: Instructions) -> unsafe fn(RowPanel<'_>) {
 }
 
 #[inline(always)]
-unsafe fn finish<const FUSED: bool>(row_panel: RowPanel<'_>) {
+unsafe fn finish<const FUSED: bool>(mut row_panel: RowPanel<'_>) {
+    if row_panel.residual == Residual::Kept {
+        row_panel.results = add_residuals(row_panel.results, row_panel.n_lanes);
+        if row_panel.gate.is_some() {
+            row_panel.gates = add_residuals(row_panel.gates, row_panel.n_lanes);
+        }
+    }
     if !row_panel.bias.is_empty() {
         for results in row_panel.results.chunks_exact_mut(row_panel.n_lanes) {
             for (result, bias) in results.iter_mut().zip(row_panel.bias) {
@@ -90,6 +101,16 @@ unsafe fn finish<const FUSED: bool>(row_panel: RowPanel<'_>) {
             }
         }
     }
+    if let Some(activation) = row_panel.activation {
+        for results in row_panel.results.as_chunks_mut::<LANES>().0 {
+            for result in results {
+                *result = match activation {
+                    Gate::Silu => silu_of::<FUSED>(*result),
+                    Gate::Gelu => gelu_tanh::<FUSED>(*result),
+                };
+            }
+        }
+    }
     let tokens = row_panel
         .results
         .chunks_exact(row_panel.n_lanes)
@@ -108,6 +129,25 @@ unsafe fn finish<const FUSED: bool>(row_panel: RowPanel<'_>) {
         }
         write::<FUSED>(rest, of_residual, row_panel.add);
     }
+}
+
+/// Adds to the `n` results of every other token those of the one behind it; returns the sums. A row panel has whole
+/// vectors of rows.
+#[inline(always)]
+fn add_residuals(results: &mut [f32], n: usize) -> &mut [f32] {
+    let vectors = results.as_chunks_mut::<LANES>().0;
+    let (of_token, n_tokens) = (n / LANES, vectors.len() * LANES / n / 2);
+    for token in 0..n_tokens {
+        for at in 0..of_token {
+            let sum = vectors[2 * token * of_token + at];
+            let residual = vectors[(2 * token + 1) * of_token + at];
+            let out = &mut vectors[token * of_token + at];
+            for ((out, sum), residual) in out.iter_mut().zip(sum).zip(residual) {
+                *out = sum + residual;
+            }
+        }
+    }
+    &mut results[..n_tokens * n]
 }
 
 #[inline(always)]

@@ -19,10 +19,6 @@
     unsafe_code,
     reason = "kernels read through pointers, and threads write to different parts of one result"
 )]
-#![expect(
-    clippy::inline_always,
-    reason = "parts of a kernel take the instructions of the function they are inlined into"
-)]
 
 /// Repeats a block of code with a constant that counts.
 macro_rules! unrolled {
@@ -47,7 +43,10 @@ use smallvec::SmallVec;
 
 pub(crate) use self::memory::Region;
 pub use self::{
-    activations::Activations, epilogue::Gate, formats::ActivationFormat, memory::Arena,
+    activations::{Activations, Residual},
+    epilogue::Gate,
+    formats::ActivationFormat,
+    memory::Arena,
 };
 use self::{
     activations::{WIDEST, column_panels},
@@ -190,6 +189,8 @@ pub struct Gemm<'a> {
     /// Weights of another product with the same activations and no bias; what the activation makes of it
     /// is multiplied with this one. See [`Packed::can_gate`].
     pub gate: Option<(&'a Packed, Gate)>,
+    /// Of the product, with its bias.
+    pub activation: Option<Gate>,
     /// The result becomes what it was plus this times the product.
     pub add: Option<f32>,
 }
@@ -203,6 +204,7 @@ impl<'a> Gemm<'a> {
             out,
             bias: &[],
             gate: None,
+            activation: None,
             add: None,
         }
     }
@@ -238,7 +240,7 @@ pub fn grouped_gemm(
     // Several parts for each thread, so that one that is late can be helped, but not too short ones:
     // each is a stream that the processor must find. Parts that are read more than once stay in a cache.
     let bytes: usize = products.iter().map(Gemm::bytes).sum();
-    let n_tokens = products.iter().map(|product| product.x.n_rows()).max();
+    let n_tokens = products.iter().map(|product| product.x.n_tokens()).max();
     let n_tokens = n_tokens.unwrap_or(0);
     let part_bytes = bytes.div_ceil(pool.n_threads() * PARTS);
     let part_bytes = part_bytes.max(SHORTEST_PART);
@@ -300,9 +302,12 @@ struct Job<'a> {
     weights: &'a Packed,
     gate: Option<(&'a Packed, Gate)>,
     bias: &'a [f32],
+    activation: Option<Gate>,
     add: Option<f32>,
     tier: Instructions,
+    /// With those of residuals, which follow theirs.
     n_tokens: usize,
+    residual: Residual,
     /// Blocks of activations, column panel by column panel.
     blocks: *const u8,
     block_bytes: usize,
@@ -321,13 +326,14 @@ impl<'a> Job<'a> {
             out,
             bias,
             gate,
+            activation,
             add,
         } = product;
         if !tier.are_available() {
             return Err(Error::Unavailable(tier));
         }
         let (blocks, block_bytes, there) = x.blocks(weights.kind, tier);
-        let wanted: usize = column_panels(x.n_rows())
+        let wanted: usize = column_panels(x.n_tokens())
             .map(|column_panel| column_panel.width)
             .sum();
         let n_blocks = weights.n_blocks();
@@ -364,9 +370,11 @@ impl<'a> Job<'a> {
             weights,
             gate: *gate,
             bias,
+            activation: *activation,
             add: *add,
             tier,
-            n_tokens: x.n_rows(),
+            n_tokens: x.n_tokens(),
+            residual: x.residual(),
             blocks,
             block_bytes,
             out: out.as_mut_ptr(),
@@ -403,6 +411,7 @@ impl<'a> Job<'a> {
             let of_weights = row_panels_of(weights);
             let of_gate = self.gate.map(|(weights, _)| row_panels_of(weights));
             let n_results = column_panel.n_tokens * n_lanes;
+            let first_of_panel = column_panel.first / self.residual.n_tokens();
             for idx in row_panels.clone() {
                 multiply(of_weights, idx, &mut results);
                 if let Some(of_gate) = of_gate {
@@ -411,17 +420,16 @@ impl<'a> Job<'a> {
                 let first_row = idx * n_lanes;
                 let row_panel = RowPanel {
                     results: &mut results[..n_results],
-                    gates: &gates[..n_results],
+                    gates: &mut gates[..n_results],
+                    residual: self.residual,
                     gate: self.gate.map(|(_, gate)| gate),
+                    activation: self.activation,
                     bias: self.bias.get(first_row..).unwrap_or_default(),
                     add: self.add,
                     n_lanes,
                     n_rows: (weights.n_rows - first_row).min(n_lanes),
                     // SAFETY: these rows of the result, whose length was checked, are there and ours.
-                    out: unsafe {
-                        self.out
-                            .add(column_panel.first * weights.n_rows + first_row)
-                    },
+                    out: unsafe { self.out.add(first_of_panel * weights.n_rows + first_row) },
                     out_stride: weights.n_rows,
                 };
                 // SAFETY: as above; the processor has the instructions.

@@ -3,7 +3,7 @@
 use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
-use super::{ActivationFormat, Activations, Arena, Gate, Gemm, Packed, grouped_gemm};
+use super::{ActivationFormat, Activations, Arena, Gate, Gemm, Packed, Residual, grouped_gemm};
 use crate::{
     Error, Instructions, Pool, Weight, add_scaled, dequantize, gelu_mul, quantize, rms_norm,
     silu_mul,
@@ -98,11 +98,21 @@ fn multiply(
     tier: Instructions,
     n_threads: usize,
 ) -> (Activations, Vec<f32>) {
+    multiply_with(Residual::Dropped, weight, x, tier, n_threads)
+}
+
+fn multiply_with(
+    residual: Residual,
+    weight: &Weight<'_>,
+    x: &[f32],
+    tier: Instructions,
+    n_threads: usize,
+) -> (Activations, Vec<f32>) {
     let pool = Pool::new(n_threads);
     let packed = Packed::new(weight, &mut Arena::default(), &pool).unwrap();
     let mut activations = Activations::default();
     activations
-        .quantize_at(tier, x, weight.cols, packed.kind(), &pool)
+        .quantize_at(tier, x, weight.cols, (packed.kind(), residual), &pool)
         .unwrap();
     let mut out = vec![f32::NAN; x.len() / weight.cols * weight.rows];
     let product = Gemm::new(&packed, &activations, &mut out);
@@ -170,33 +180,36 @@ proptest! {
 
     /// Two rows of bytes, or of BF16, are a row of 16 bits.
     #[test]
-    fn a_row_and_its_rest_are_nearly_exact(kind in 0_usize..3, blocks in 1_usize..5, seed: u64) {
+    fn rows_with_their_residuals_are_nearly_exact(
+        kind in 0_usize..3,
+        blocks in 1_usize..5,
+        n in 1_usize..11,
+        seed: u64,
+    ) {
         let ty = [TensorType::Q4_K, TensorType::Q8_0, TensorType::BF16][kind];
         let kind = ActivationFormat::of(ty).unwrap();
-        let (rows, cols) = (16, blocks * kind.block_len() - if kind == ActivationFormat::Bf16 { 7 } else { 0 });
+        let (rows, cols) = (21, blocks * kind.block_len() - if kind == ActivationFormat::Bf16 { 7 } else { 0 });
         let bytes = weights(ty, rows, cols, seed);
         let weight = Weight { ty, rows, cols, bytes: &bytes };
         let mut unpacked = vec![0.0; rows * cols];
         dequantize(ty, &bytes, &mut unpacked).unwrap();
-        let mut x = values(cols, seed ^ 1);
-        let mut rest = vec![f32::NAN; cols];
-        Activations::residual(&x, kind, &mut rest);
-        let largest = x.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
-        for rest in &rest {
-            prop_assert!(rest.abs() <= largest / 127.0 * 0.5001);
+        let x = values(n * cols, seed ^ 1);
+        let (_, out) = multiply_with(Residual::Kept, &weight, &x, Instructions::best(), 2);
+        for (x, out) in x.chunks(cols).zip(out.chunks(rows)) {
+            let largest = x.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
+            for (row, got) in unpacked.chunks(cols).zip(out) {
+                let exact: f64 = row.iter().zip(x).map(|(a, b)| f64::from(a * b)).sum();
+                let weights: f32 = row.iter().map(|w| w.abs()).sum();
+                let bound = f64::from(weights * largest / 127.0 / 127.0) + 1e-4;
+                prop_assert!((f64::from(*got) - exact).abs() <= bound, "{got} {exact} {bound}");
+            }
         }
-        let exact: Vec<f64> = unpacked
-            .chunks(cols)
-            .map(|row| row.iter().zip(&x).map(|(a, b)| f64::from(a * b)).sum())
-            .collect();
-        x.extend(rest);
-        let (_, out) = multiply(&weight, &x, Instructions::best(), 1);
-        for (row, exact) in exact.iter().enumerate() {
-            let got = f64::from(out[row] + out[rows + row]);
-            let weights: f32 = unpacked[row * cols..][..cols].iter().map(|w| w.abs()).sum();
-            let bound = f64::from(weights * largest / 127.0 / 127.0) + 1e-4;
-            prop_assert!((got - exact).abs() <= bound, "{got} {exact} {bound}");
+        for tier in Instructions::ALL.iter().filter(|tier| tier.are_available()) {
+            let (_, same) = multiply_with(Residual::Kept, &weight, &x, *tier, 1);
+            prop_assert_eq!(bits(&same), bits(&out), "{:?}", tier);
         }
+        let (_, alone) = multiply_with(Residual::Kept, &weight, &x[(n - 1) * cols..], Instructions::best(), 1);
+        prop_assert_eq!(bits(&alone), bits(&out[(n - 1) * rows..]));
     }
 
     /// Bytes that no encoder makes: all quants, scales of any sign.
@@ -261,7 +274,7 @@ proptest! {
         rows in 1_usize..70,
         blocks in 1_usize..4,
         n in 1_usize..20,
-        gelu: bool,
+        (gelu, keep) in any::<(bool, bool)>(),
         n_threads in 1_usize..4,
         seed: u64,
     ) {
@@ -280,8 +293,9 @@ proptest! {
         let mut normed = vec![0.0; x.len()];
         rms_norm(&x, &weight, 1e-5, &mut normed);
         let (mut plain, mut fused) = (Activations::default(), Activations::default());
-        plain.quantize(&normed, cols, kind, &pool).unwrap();
-        fused.quantize_normed(&x, &weight, 1e-5, kind, &pool).unwrap();
+        let residual = if keep { Residual::Kept } else { Residual::Dropped };
+        plain.quantize(&normed, cols, kind, residual, &pool).unwrap();
+        fused.quantize_normed(&x, &weight, 1e-5, kind, residual, &pool).unwrap();
         let product = |weights: &Packed, x: &Activations| {
             let mut out = vec![f32::NAN; n * rows];
             weights.multiply(x, &mut out, &pool).unwrap();
@@ -304,6 +318,16 @@ proptest! {
         let mut out = before.clone();
         compute(Gemm { bias: &bias, add: Some(0.3), ..Gemm::new(&first, &fused, &mut out) });
         prop_assert_eq!(bits(&out), bits(&sum));
+
+        let mut activated = with_bias.clone();
+        let activation = if gelu { Gate::Gelu } else { Gate::Silu };
+        match activation {
+            Gate::Gelu => crate::gelu(&mut activated),
+            Gate::Silu => crate::silu(&mut activated),
+        }
+        let mut out = vec![f32::NAN; n * rows];
+        compute(Gemm { bias: &bias, activation: Some(activation), ..Gemm::new(&first, &fused, &mut out) });
+        prop_assert_eq!(bits(&out), bits(&activated));
 
         let mut gated = product(&second, &fused);
         let gate = if gelu { Gate::Gelu } else { Gate::Silu };
@@ -346,14 +370,21 @@ fn parts_of_a_row_are_those_of_the_whole() {
             // One token at a time is never cut.
             let alone = x.chunks(cols).flat_map(|x| {
                 let mut out = [0.0; 2];
-                let done = activations.quantize_normed(x, &weight, 1e-6, kind, &Pool::new(1));
+                let done = activations.quantize_normed(
+                    x,
+                    &weight,
+                    1e-6,
+                    kind,
+                    Residual::Dropped,
+                    &Pool::new(1),
+                );
                 done.unwrap();
                 weights.multiply(&activations, &mut out, &pool).unwrap();
                 out
             });
             let alone: Vec<f32> = alone.collect();
             activations
-                .quantize_normed(&x, &weight, 1e-6, kind, &pool)
+                .quantize_normed(&x, &weight, 1e-6, kind, Residual::Dropped, &pool)
                 .unwrap();
             let mut out = vec![0.0; 2 * n];
             weights.multiply(&activations, &mut out, &pool).unwrap();
@@ -422,10 +453,22 @@ fn products_together_are_as_each_alone() {
     );
     let (mut short, mut long) = (Activations::default(), Activations::default());
     short
-        .quantize(&x, 512, ActivationFormat::Q8Block32, &pool)
+        .quantize(
+            &x,
+            512,
+            ActivationFormat::Q8Block32,
+            Residual::Dropped,
+            &pool,
+        )
         .unwrap();
-    long.quantize(&x, 512, ActivationFormat::Q8Block256, &pool)
-        .unwrap();
+    long.quantize(
+        &x,
+        512,
+        ActivationFormat::Q8Block256,
+        Residual::Dropped,
+        &pool,
+    )
+    .unwrap();
     let mut alone = [vec![0.0; 5 * 300], vec![0.0; 5 * 33]];
     q.multiply(&short, &mut alone[0], &pool).unwrap();
     k.multiply(&long, &mut alone[1], &pool).unwrap();
@@ -454,19 +497,43 @@ fn what_does_not_fit_is_an_error() {
     assert_eq!(error, Error::Unsupported(TensorType::Q8_K));
     let mut x = Activations::default();
     assert!(
-        x.quantize(&[1.0; 65], 65, ActivationFormat::Q8Block32, &pool)
-            .is_err()
+        x.quantize(
+            &[1.0; 65],
+            65,
+            ActivationFormat::Q8Block32,
+            Residual::Dropped,
+            &pool
+        )
+        .is_err()
     );
     assert!(
-        x.quantize(&[1.0; 65], 64, ActivationFormat::Q8Block32, &pool)
-            .is_err()
+        x.quantize(
+            &[1.0; 65],
+            64,
+            ActivationFormat::Q8Block32,
+            Residual::Dropped,
+            &pool
+        )
+        .is_err()
     );
     assert!(
-        x.quantize(&[1.0; 64], 64, ActivationFormat::Q8Block256, &pool)
-            .is_err()
+        x.quantize(
+            &[1.0; 64],
+            64,
+            ActivationFormat::Q8Block256,
+            Residual::Dropped,
+            &pool
+        )
+        .is_err()
     );
-    x.quantize(&[1.0; 128], 64, ActivationFormat::Q8Block32, &pool)
-        .unwrap();
+    x.quantize(
+        &[1.0; 128],
+        64,
+        ActivationFormat::Q8Block32,
+        Residual::Dropped,
+        &pool,
+    )
+    .unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 8], &pool).is_ok());
     assert!(packed.multiply(&x, &mut [0.0; 7], &pool).is_err());
     let other = Packed::new(&weight(TensorType::Q4_0, 2, 128), &mut arena, &pool).unwrap();
@@ -479,11 +546,23 @@ fn what_does_not_fit_is_an_error() {
         };
         assert!(grouped_gemm(Instructions::best(), &mut [product], &pool).is_err());
     }
-    x.quantize(&[1.0; 32], 32, ActivationFormat::Q8Block32, &pool)
-        .unwrap();
+    x.quantize(
+        &[1.0; 32],
+        32,
+        ActivationFormat::Q8Block32,
+        Residual::Dropped,
+        &pool,
+    )
+    .unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 4], &pool).is_err());
-    x.quantize(&[1.0; 256], 256, ActivationFormat::Q8Block256, &pool)
-        .unwrap();
+    x.quantize(
+        &[1.0; 256],
+        256,
+        ActivationFormat::Q8Block256,
+        Residual::Dropped,
+        &pool,
+    )
+    .unwrap();
     assert!(packed.multiply(&x, &mut [0.0; 16], &pool).is_err());
 }
 
@@ -504,7 +583,7 @@ fn activations_for_other_instructions_are_an_error() {
             *made_for,
             &[1.0; 128],
             64,
-            ActivationFormat::Q8Block32,
+            (ActivationFormat::Q8Block32, Residual::Dropped),
             &pool,
         );
         if !made_for.are_available() {

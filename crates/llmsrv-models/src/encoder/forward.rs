@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     arch::{Activation, ExpertsConfig},
-    linear::{linear, linears},
+    linear::{activated_linear, add_linear, gated_linear, linear, linears},
     ops::{BidirectionalAttention, Input, Ops},
     parts::Part,
     rope::Places,
@@ -89,32 +89,43 @@ pub(crate) fn forward<O: Ops>(
             attended = ops.gather_rows(&attended, &plan.logit_rows)?;
             x = ops.gather_rows(&x, &plan.logit_rows)?;
         }
-        let delta = linear(ops, &attended, &layer.attention_output)?;
-        drop(attended);
-        let sum = ops.add(delta, &x, 1.0)?;
-        let mut between = norm(ops, &sum, &layer.attention_norm, eps)?;
-        drop(sum);
-        if let Some(weights) = &layer.second_norm {
-            let sum = ops.add(between, &x, 1.0)?;
-            between = norm(ops, &sum, weights, eps)?;
-        }
+        let attended = Input::Rows(&attended);
+        let between = if let Some(weights) = &layer.second_norm {
+            let [delta] = linears(ops, attended, [&layer.attention_output])?;
+            let sum = ops.add(delta, &x, 1.0)?;
+            let normed = norm(ops, &sum, &layer.attention_norm, eps)?;
+            let sum = ops.add(normed, &x, 1.0)?;
+            norm(ops, &sum, weights, eps)?
+        } else {
+            let sum = add_linear(ops, x, attended, &layer.attention_output, 1.0)?;
+            norm(ops, &sum, &layer.attention_norm, eps)?
+        };
 
         // Feed-forward.
-        let delta = match &layer.network {
-            Network::Plain(network) => plain(ops, &between, network)?,
+        let sum = match &layer.network {
+            Network::Plain(network) => {
+                let hidden = hidden(ops, &between, network)?;
+                add_linear(ops, between, Input::Rows(&hidden), &network.down, 1.0)?
+            }
             Network::GatedMlp { gate, up, down } => {
-                let [gate, up] = linears(ops, Input::Rows(&between), [gate, up])?;
-                let hidden = ops.gated(gate, &up, config.activation)?;
-                drop(up);
-                linear(ops, &hidden, down)?
+                let hidden =
+                    gated_linear(ops, Input::Rows(&between), (gate, up), config.activation)?;
+                add_linear(ops, between, Input::Rows(&hidden), down, 1.0)?
             }
             Network::Experts {
                 config: chosen,
                 router,
                 experts,
-            } => moe(ops, &between, router, chosen, experts)?,
+                on_device,
+            } => {
+                let scores = ops.linear(&between, router, None)?;
+                let delta = match on_device {
+                    Some(on_device) => ops.mixture(&between, &scores, on_device)?,
+                    None => moe(ops, &between, &scores, chosen, experts)?,
+                };
+                ops.add(delta, &between, 1.0)?
+            }
         };
-        let sum = ops.add(delta, &between, 1.0)?;
         x = norm(ops, &sum, &layer.output_norm, eps)?;
     }
 
@@ -147,10 +158,9 @@ fn norm<O: Ops>(
     ops.layer_norm(x, &weights.weight, weights.bias.as_ref(), eps)
 }
 
-fn plain<O: Ops>(ops: &mut O, x: &O::Tensor, network: &Plain<O>) -> Result<O::Tensor, ModelError> {
-    let hidden = linear(ops, x, &network.up)?;
-    let hidden = ops.activate(hidden, Activation::Gelu)?;
-    linear(ops, &hidden, &network.down)
+/// Computes what a network has between its matrices.
+fn hidden<O: Ops>(ops: &mut O, x: &O::Tensor, network: &Plain<O>) -> Result<O::Tensor, ModelError> {
+    activated_linear(ops, Input::Rows(x), &network.up, Activation::Gelu)
 }
 
 /// Sends every row through its experts, in ascending order, so the sum of a row does not depend on
@@ -158,14 +168,13 @@ fn plain<O: Ops>(ops: &mut O, x: &O::Tensor, network: &Plain<O>) -> Result<O::Te
 fn moe<O: Ops>(
     ops: &mut O,
     x: &O::Tensor,
-    router: &O::Matrix,
+    scores: &O::Tensor,
     config: &ExpertsConfig,
     experts: &[Plain<O>],
 ) -> Result<O::Tensor, ModelError> {
     let n_rows = ops.n_rows(x);
-    let scores = ops.linear(x, router, None)?;
     let mut host_scores = vec![0.0; n_rows * config.n_experts];
-    ops.read(&scores, &mut host_scores)?;
+    ops.read(scores, &mut host_scores)?;
     let choices = Choices::new(&host_scores, None, config);
     let mut sum = ops.zeros(x)?;
     for (expert, network) in experts.iter().enumerate() {
@@ -174,7 +183,8 @@ fn moe<O: Ops>(
             continue;
         }
         let input = ops.gather_rows(x, rows)?;
-        let output = plain(ops, &input, network)?;
+        let hidden = hidden(ops, &input, network)?;
+        let output = linear(ops, &hidden, &network.down)?;
         let output = ops.scale_rows(output, factors)?;
         sum = ops.add_to_rows(sum, rows, &output)?;
     }

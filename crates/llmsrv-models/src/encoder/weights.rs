@@ -5,11 +5,11 @@ use llmsrv_engine::{LoadError, Pooling};
 use super::config::{EncoderConfig, Positions};
 use crate::{
     adapter::{Adapter, RowFactors},
-    arch::ExpertsConfig,
+    arch::{Activation, ExpertsConfig},
     errors::device,
     head::Head,
-    linear::{Linear, LowRank},
-    ops::Holder,
+    linear::{Linear, LowRank, linear_ref},
+    ops::{ExpertNetwork, ExpertNetworks, Holder},
     parts::Part,
     source::{FileMatrix, Source, invalid},
 };
@@ -91,6 +91,8 @@ pub(crate) enum Network<O: Holder> {
         config: ExpertsConfig,
         router: O::Matrix,
         experts: Vec<Plain<O>>,
+        /// The same, where rows choose on a device.
+        on_device: Option<O::Experts>,
     },
 }
 
@@ -206,17 +208,27 @@ impl<O: Holder> Loader<'_, O> {
             let downs = self
                 .source
                 .matrices(&name("ffn_down_exps.weight"), n, width, hidden)?;
-            let experts = ups.into_iter().zip(downs).map(|(up, down)| {
-                Ok(Plain {
-                    up: self.bare(up)?,
-                    down: self.bare(down)?,
-                })
+            let (ups, downs) = (self.stack(ups)?, self.stack(downs)?);
+            let experts = ups.into_iter().zip(downs);
+            let experts: Vec<Plain<O>> = experts.map(|(up, down)| Plain { up, down }).collect();
+            let refs = experts.iter().map(|expert| ExpertNetwork {
+                gate: None,
+                up: linear_ref(&expert.up),
+                down: linear_ref(&expert.down),
             });
-            let experts = experts.collect::<Result<_, LoadError>>()?;
+            let refs = ExpertNetworks {
+                config: &config,
+                activation: Activation::Gelu,
+                selection_bias: None,
+                scales: None,
+                networks: refs.collect(),
+            };
+            let on_device = self.ops.experts(&refs).map_err(device)?;
             return Ok(Network::Experts {
                 config,
                 router: self.upload(router)?,
                 experts,
+                on_device,
             });
         }
         let down = self.linear(&name("ffn_down"), width, hidden)?;
@@ -311,12 +323,16 @@ impl<O: Holder> Loader<'_, O> {
         Ok(parts)
     }
 
-    fn bare(&mut self, matrix: FileMatrix) -> Result<Linear<O>, LoadError> {
-        Ok(Linear {
-            matrix: self.upload(matrix)?,
-            bias: None,
+    /// Takes a matrix of each expert.
+    fn stack(&mut self, matrices: Vec<FileMatrix>) -> Result<Vec<Linear<O>>, LoadError> {
+        let matrices = matrices.into_iter().map(|matrix| (matrix, None));
+        let made = self.ops.stack(matrices.collect()).map_err(device)?;
+        let experts = made.into_iter().map(|(matrix, bias)| Linear {
+            matrix,
+            bias,
             low_rank: Vec::new(),
-        })
+        });
+        Ok(experts.collect())
     }
 
     fn norm(&mut self, name: &str, len: usize) -> Result<Norm<O>, LoadError> {

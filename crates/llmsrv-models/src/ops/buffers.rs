@@ -1,6 +1,8 @@
 //! Activation memory that is used again: once every size has been seen, no buffer is allocated.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// A store of idle buffers. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +22,7 @@ impl Buffers {
     /// Returns a buffer of `n_rows` rows of `width` elements with any content.
     pub(crate) fn take(&self, n_rows: usize, width: usize) -> Buffer {
         let len = n_rows * width;
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         // The smallest that is large enough, else the largest, which then grows.
         let best = (0..idle.len()).min_by_key(|idx| {
             let capacity = idle.get(*idx).map_or(0, Vec::capacity);
@@ -42,13 +44,13 @@ impl Buffers {
 
     /// Gives back the memory of idle buffers.
     pub(crate) fn release(&self) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         idle.clear();
     }
 
     #[cfg(test)]
     fn capacities(&self) -> Vec<usize> {
-        let idle = self.idle.lock().unwrap();
+        let idle = self.idle.lock();
         idle.iter().map(Vec::capacity).collect()
     }
 }
@@ -93,11 +95,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let values = std::mem::take(&mut self.values);
-        let mut idle = self
-            .home
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.home.idle.lock();
         idle.push(values);
     }
 }

@@ -3,7 +3,7 @@
 //! On the CPU all weights are unpacked by candle and every operation is the textbook one, which makes
 //! this the second opinion in tests. On a GPU quantised weights stay quantised.
 
-use std::ops::Range;
+use std::{convert::Infallible, ops::Range};
 
 pub(crate) use candle_core::Device;
 use candle_core::{
@@ -230,6 +230,7 @@ fn slot(span: &Span, position: usize) -> u32 {
 impl Holder for CandleOps {
     type Matrix = Matrix;
     type Vector = Tensor;
+    type Experts = Infallible;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
         let shape = (source.n_rows, source.n_cols);
@@ -827,6 +828,15 @@ impl Ops for CandleOps {
         let rows = self.indices(rows);
         rows.and_then(|rows| x.index_add(&rows, y, 0))
             .map_err(failed)
+    }
+
+    fn mixture(
+        &mut self,
+        _x: &Tensor,
+        _scores: &Tensor,
+        experts: &Infallible,
+    ) -> Result<Tensor, ModelError> {
+        match *experts {}
     }
 
     fn n_rows(&self, x: &Tensor) -> usize {

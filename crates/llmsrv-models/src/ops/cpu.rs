@@ -1,13 +1,13 @@
 //! The decoder's operations on the CPU: kernels over reused buffers, weights packed for them or, where
 //! arithmetic is to be exact, in the mapped file.
 
-use std::{ops::Range, sync::Arc};
+use std::{convert::Infallible, ops::Range, sync::Arc};
 
 use llmsrv_engine::{ActivationPrecision, BlockId, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 use llmsrv_kernels::{
     self as kernels, ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed,
-    PagedKv, Pool, Queries, Query, RopeStyle, Rotation, Slot, Weight,
+    PagedKv, Pool, Queries, Query, Residual, RopeStyle, Rotation, Slot, Weight,
 };
 use smallvec::SmallVec;
 
@@ -203,21 +203,13 @@ impl CpuOps {
         out
     }
 
-    /// Returns how many rounded rows an activation row is for these weights.
-    fn n_parts(&self, weights: &Matrix) -> usize {
-        match weights {
-            Matrix::Packed(packed, _) => self.n_parts_of(packed.kind()),
-            Matrix::File(_) => 1,
-            Matrix::Observed(matrix, _) => self.n_parts(matrix),
-        }
-    }
-
-    fn n_parts_of(&self, kind: ActivationFormat) -> usize {
+    /// Returns what becomes of the residual of rounded activations for weights of this kind.
+    fn residual(&self, kind: ActivationFormat) -> Residual {
         match (self.activation_precision, kind) {
-            (_, ActivationFormat::F32) => 1,
-            (_, ActivationFormat::Bf16) if self.in_bf16 => 1,
-            (ActivationPrecision::Int16, _) => 2,
-            _ => 1,
+            (_, ActivationFormat::F32) => Residual::Dropped,
+            (_, ActivationFormat::Bf16) if self.in_bf16 => Residual::Dropped,
+            (ActivationPrecision::Int16, _) => Residual::Kept,
+            _ => Residual::Dropped,
         }
     }
 
@@ -227,40 +219,15 @@ impl CpuOps {
         input: Input<'_, CpuOps>,
         kind: ActivationFormat,
     ) -> Result<(), ModelError> {
-        let n_parts = self.n_parts_of(kind);
+        let residual = self.residual(kind);
         let (made, pool) = (&mut self.inputs[kind as usize], &self.pool);
-        if n_parts == 1 {
-            let quantized = match input {
-                Input::Rows(x) => made.quantize(x.values(), x.width(), kind, pool),
-                Input::Normed { x, weight, eps } => {
-                    made.quantize_normed(x.values(), weight, eps, kind, pool)
-                }
-            };
-            return quantized.map_err(failed);
-        }
-        let normed = self.normed(input)?;
-        let x = normed.as_ref().unwrap_or(input.rows());
-        let mut parts = self.buffers.take(2 * x.n_rows(), x.width());
-        let width = x.width().max(1);
-        let parallel = x.values().len() >= 4 * CHUNK_ELEMENTS;
-        self.pool
-            .for_each_chunk_mut(parts.values_mut(), 2 * width, parallel, |row, parts| {
-                let (first, rest) = parts.split_at_mut(width);
-                first.copy_from_slice(x.row(row));
-                Activations::residual(x.row(row), kind, rest);
-            });
-        let made = &mut self.inputs[kind as usize];
-        let quantized = made.quantize(parts.values(), width, kind, &self.pool);
+        let quantized = match input {
+            Input::Rows(x) => made.quantize(x.values(), x.width(), kind, residual, pool),
+            Input::Normed { x, weight, eps } => {
+                made.quantize_normed(x.values(), weight, eps, kind, residual, pool)
+            }
+        };
         quantized.map_err(failed)
-    }
-
-    /// Returns weights whose products need no more than their own kernel: packed, without a scale, and not
-    /// met by two rows for each row of activations.
-    fn plain<'a>(&self, weights: &'a Matrix) -> Option<&'a Packed> {
-        match weights {
-            Matrix::Packed(packed, 1.0) if self.n_parts_of(packed.kind()) == 1 => Some(packed),
-            _ => None,
-        }
     }
 
     fn multiply(&self, products: &mut [Gemm<'_>]) -> Result<(), ModelError> {
@@ -290,21 +257,6 @@ impl CpuOps {
             bytes: &bytes,
         };
         Packed::new(&rounded, &mut self.arena, &self.pool)
-    }
-
-    /// Returns the sum of each two rows.
-    fn sum_of_pairs(&self, x: &Buffer) -> Buffer {
-        let mut sums = self.buffers.take(x.n_rows() / 2, x.width());
-        let width = x.width().max(1);
-        self.in_rows(&mut sums, |at, rows| {
-            for (row, sum) in (at.start / width..).zip(rows.chunks_exact_mut(width)) {
-                let pair = x.row(2 * row).iter().zip(x.row(2 * row + 1));
-                for (sum, (first, second)) in sum.iter_mut().zip(pair) {
-                    *sum = first + second;
-                }
-            }
-        });
-        sums
     }
 
     /// Attends from the queries of each span to all keys of it, as to a cache that is emptied behind it.
@@ -338,9 +290,12 @@ impl CpuOps {
                 block: (first_block + position / BLOCK_SIZE) as u32,
                 slot: position % BLOCK_SIZE,
             }));
-            rows.extend(queries.clone().map(|_| Query {
-                position: 0,
-                end,
+            // With a reach, queries and keys are the same rows; without one the position does not matter.
+            rows.extend((0..queries.len()).map(|position| Query {
+                position: attention.reach.map_or(0, |_| position),
+                end: attention.reach.map_or(end, |reach| {
+                    position.saturating_add(reach).saturating_add(1).min(end)
+                }),
                 first_block,
                 n_blocks: n_blocks - first_block,
             }));
@@ -362,7 +317,7 @@ impl CpuOps {
             head_dim: attention.head_dim,
             scale: attention.scale,
             softcap: None,
-            window: None,
+            window: attention.reach.map(|reach| reach.saturating_add(1)),
             sinks: None,
         };
         let (query, result) = (query.values(), out.values_mut());
@@ -384,9 +339,33 @@ impl CpuOps {
     }
 }
 
+/// Returns weights whose products need no more than their own kernel: packed, and without a scale.
+fn plain(weights: &Matrix) -> Option<&Packed> {
+    match weights {
+        Matrix::Packed(packed, 1.0) => Some(packed),
+        _ => None,
+    }
+}
+
+/// Returns the activation that products compute before they write their results, if they know it.
+fn in_epilogue(activation: Activation) -> Option<Gate> {
+    match activation {
+        Activation::Silu => Some(Gate::Silu),
+        Activation::Gelu => Some(Gate::Gelu),
+        Activation::ClampedSwiglu
+        | Activation::Relu
+        | Activation::ReluSquared
+        | Activation::Sigmoid
+        | Activation::ExactGelu
+        | Activation::QuickGelu
+        | Activation::Identity => None,
+    }
+}
+
 impl Holder for CpuOps {
     type Matrix = Matrix;
     type Vector = Vec<f32>;
+    type Experts = Infallible;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
         let place = self.sums.as_ref().and_then(|sums| sums.place(&source));
@@ -577,7 +556,7 @@ impl Ops for CpuOps {
         };
         let input = normed.as_ref().map_or(input, Input::Rows);
         let mut results = matrices.map(|(matrix, _)| {
-            let n_rows = self.n_parts(matrix) * input.rows().n_rows();
+            let n_rows = input.rows().n_rows();
             self.buffers.take(n_rows, matrix.n_rows())
         });
         for kind in ActivationFormat::ALL {
@@ -596,7 +575,7 @@ impl Ops for CpuOps {
                 Matrix::Packed(weights, _) => {
                     let x = &self.inputs[weights.kind() as usize];
                     let mut product = Gemm::new(weights, x, out);
-                    if self.plain(matrix).is_some() {
+                    if plain(matrix).is_some() {
                         product.bias = bias.map_or(&[], Vec::as_slice);
                     }
                     products.push(product);
@@ -613,11 +592,8 @@ impl Ops for CpuOps {
         self.multiply(&mut products)?;
         drop(products);
         for ((matrix, bias), result) in matrices.iter().zip(&mut results) {
-            if self.plain(matrix).is_some() {
+            if plain(matrix).is_some() {
                 continue;
-            }
-            if self.n_parts(matrix) == 2 {
-                *result = self.sum_of_pairs(result);
             }
             let scale = matrix.scale();
             if scale != 1.0 {
@@ -645,7 +621,7 @@ impl Ops for CpuOps {
         (matrix, bias): LinearRef<'_, CpuOps>,
         scale: f32,
     ) -> Result<Buffer, ModelError> {
-        let Some(weights) = self.plain(matrix) else {
+        let Some(weights) = plain(matrix) else {
             let [y] = self.linears(input, [(matrix, bias)])?;
             return self.add(x, &y, scale);
         };
@@ -662,6 +638,30 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
+    fn activated_linear(
+        &mut self,
+        input: Input<'_, CpuOps>,
+        (matrix, bias): LinearRef<'_, CpuOps>,
+        activation: Activation,
+    ) -> Result<Buffer, ModelError> {
+        let (Some(weights), Some(of_kernel)) = (plain(matrix), in_epilogue(activation)) else {
+            let [y] = self.linears(input, [(matrix, bias)])?;
+            return self.activate(y, activation);
+        };
+        self.quantize(input, weights.kind())?;
+        let mut out = self.buffers.take(input.rows().n_rows(), weights.n_rows());
+        self.multiply(&mut [Gemm {
+            bias: bias.map_or(&[], Vec::as_slice),
+            activation: Some(of_kernel),
+            ..Gemm::new(
+                weights,
+                &self.inputs[weights.kind() as usize],
+                out.values_mut(),
+            )
+        }])?;
+        Ok(out)
+    }
+
     fn gated_linear(
         &mut self,
         input: Input<'_, CpuOps>,
@@ -670,18 +670,8 @@ impl Ops for CpuOps {
         activation: Activation,
     ) -> Result<Buffer, ModelError> {
         // For few rows memory is what limits, and one matrix after the other is read faster than both in turn.
-        let together = match activation {
-            Activation::Silu => Some(Gate::Silu),
-            Activation::Gelu => Some(Gate::Gelu),
-            Activation::ClampedSwiglu
-            | Activation::Relu
-            | Activation::ReluSquared
-            | Activation::Sigmoid
-            | Activation::ExactGelu
-            | Activation::QuickGelu
-            | Activation::Identity => None,
-        };
-        let weights = match (self.plain(gate.0), self.plain(up.0), gate.1) {
+        let together = in_epilogue(activation);
+        let weights = match (plain(gate.0), plain(up.0), gate.1) {
             (Some(of_gate), Some(weights), None) if input.rows().n_rows() > FEW_ROWS => {
                 of_gate.can_gate(weights).then_some((of_gate, weights))
             }
@@ -868,7 +858,7 @@ impl Ops for CpuOps {
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
     ) -> Result<Buffer, ModelError> {
-        if attention.slopes.is_none() && attention.reach.is_none() {
+        if attention.slopes.is_none() {
             return self.attend_passing(query, (key, value), spans, attention);
         }
         let mut out = self.buffers.take(query.n_rows(), query.width());
@@ -1072,6 +1062,15 @@ impl Ops for CpuOps {
             kernels::add_scaled(x.row_mut(*to as usize), y.row(from), 1.0);
         }
         Ok(x)
+    }
+
+    fn mixture(
+        &mut self,
+        _x: &Buffer,
+        _scores: &Buffer,
+        experts: &Infallible,
+    ) -> Result<Buffer, ModelError> {
+        match *experts {}
     }
 
     fn n_rows(&self, x: &Buffer) -> usize {

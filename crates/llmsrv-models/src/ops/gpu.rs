@@ -13,11 +13,11 @@ use llmsrv_gpu::{
 };
 
 use super::{
-    Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan, no_gate,
-    states::rows_of,
+    Attention, BidirectionalAttention, DeltaRule, ExpertNetworks, Holder, Ops, SelectiveScan,
+    no_gate, states::rows_of,
 };
 use crate::{
-    arch::{Activation, BLOCK_SIZE, LayerConfig},
+    arch::{Activation, BLOCK_SIZE, Gating, LayerConfig},
     errors::lost,
     rope::{Places, Rope, RopeStyle},
     source::FileMatrix,
@@ -218,6 +218,7 @@ pub fn gpu_memory(options: GpuOptions) -> Result<Vec<u64>, LoadError> {
 impl Holder for GpuOps {
     type Matrix = Matrix;
     type Vector = Vector;
+    type Experts = gpu::Experts;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
         let codebook = llmsrv_kernels::codebook(source.dtype());
@@ -240,6 +241,48 @@ impl Holder for GpuOps {
 
     fn vector(&mut self, values: Vec<f32>) -> Result<Vector, ModelError> {
         self.gpu.vector(&values).map_err(failed)
+    }
+
+    fn experts(
+        &mut self,
+        experts: &ExpertNetworks<'_, Self>,
+    ) -> Result<Option<gpu::Experts>, ModelError> {
+        let config = experts.config;
+        let function = if experts
+            .networks
+            .iter()
+            .any(|network| network.gate.is_some())
+        {
+            gate_of(experts.activation)
+        } else {
+            function_of(experts.activation)
+        };
+        // Others are refused when they are computed.
+        let Ok(function) = function else {
+            return Ok(None);
+        };
+        let routing = gpu::Routing {
+            n_used: config.n_used,
+            gating: match config.gating {
+                Gating::Softmax => gpu::Gating::Softmax,
+                Gating::Sigmoid => gpu::Gating::Sigmoid,
+                Gating::SparseMixer => gpu::Gating::SparseMixer,
+            },
+            groups: config.groups.map(|groups| (groups.n, groups.n_used)),
+            normalize: config.normalize,
+            scale: config.weight_scale,
+            weigh_input: config.weigh_input,
+        };
+        let networks = experts.networks.iter().map(|network| gpu::Expert {
+            gate: network.gate,
+            up: network.up,
+            down: network.down,
+        });
+        let networks: Vec<gpu::Expert<'_>> = networks.collect();
+        let (bias, scales) = (experts.selection_bias, experts.scales);
+        self.gpu
+            .experts(&networks, routing, function, bias, scales)
+            .map_err(failed)
     }
 }
 
@@ -593,17 +636,7 @@ impl Ops for GpuOps {
     }
 
     fn activate(&mut self, mut x: Tensor, activation: Activation) -> Result<Tensor, ModelError> {
-        let function = match activation {
-            Activation::Gelu => Function::Gelu,
-            Activation::ReluSquared => Function::ReluSquared,
-            Activation::ExactGelu
-            | Activation::QuickGelu
-            | Activation::Silu
-            | Activation::ClampedSwiglu
-            | Activation::Relu
-            | Activation::Sigmoid
-            | Activation::Identity => return Err(no_gate()),
-        };
+        let function = function_of(activation)?;
         self.gpu.activate(&mut x, function).map_err(failed)?;
         Ok(x)
     }
@@ -688,12 +721,36 @@ impl Ops for GpuOps {
         Ok(x)
     }
 
+    fn mixture(
+        &mut self,
+        x: &Tensor,
+        scores: &Tensor,
+        experts: &gpu::Experts,
+    ) -> Result<Tensor, ModelError> {
+        self.gpu.mixture(x, scores, experts).map_err(failed)
+    }
+
     fn n_rows(&self, x: &Tensor) -> usize {
         x.n_rows()
     }
 
     fn read(&mut self, x: &Tensor, out: &mut [f32]) -> Result<(), ModelError> {
         self.gpu.read(x, out).map_err(failed)
+    }
+}
+
+/// Returns a function of single elements that needs no second factor.
+fn function_of(activation: Activation) -> Result<Function, ModelError> {
+    match activation {
+        Activation::Gelu => Ok(Function::Gelu),
+        Activation::ReluSquared => Ok(Function::ReluSquared),
+        Activation::ExactGelu
+        | Activation::QuickGelu
+        | Activation::Silu
+        | Activation::ClampedSwiglu
+        | Activation::Relu
+        | Activation::Sigmoid
+        | Activation::Identity => Err(no_gate()),
     }
 }
 
@@ -794,6 +851,13 @@ fn no_gpu(error: gpu::Error) -> LoadError {
             "LLMSRV_VENDOR_GPU=1 allows integrated GPUs and those of Intel"
         }
         gpu::Error::NoDevice(refused)
+            if refused
+                .iter()
+                .any(|one| matches!(one.reason, gpu::Refusal::Lacks(_))) =>
+        {
+            "the kernels need what it lacks: take another GPU"
+        }
+        gpu::Error::NoDevice(refused)
             if refused.iter().any(|one| one.reason == gpu::Refusal::Hidden) =>
         {
             "see LLMSRV_VISIBLE_GPUS and CUDA_VISIBLE_DEVICES"
@@ -836,6 +900,25 @@ mod tests {
             };
             assert!(reason.contains("card failed: no answer"), "{reason}");
         }
+    }
+
+    #[test]
+    fn a_device_without_enough_bindings_is_named_with_what_it_lacks() {
+        let refused = |device: &str, reason| gpu::Refused {
+            device: device.into(),
+            reason,
+        };
+        let error = no_gpu(gpu::Error::NoDevice(vec![
+            refused(
+                "board",
+                gpu::Refusal::Lacks("8 storage buffers in a kernel"),
+            ),
+            refused("card", gpu::Refusal::Hidden),
+        ]));
+        let text = error.to_string();
+        let expected = "board (lacks 8 storage buffers in a kernel), card (not among the visible ones); the kernels need \
+                        what it lacks: take another GPU, or set LLMSRV_GPU=0";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

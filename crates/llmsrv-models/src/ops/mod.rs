@@ -19,7 +19,7 @@ use llmsrv_engine::{BlockId, GpuShare, ModelError, StateId, StepPlan};
 pub(crate) use llmsrv_kernels::BidirectionalAttention;
 
 use crate::{
-    arch::{Activation, DeltaNetConfig, LayerConfig, ScanConfig},
+    arch::{Activation, DeltaNetConfig, ExpertsConfig, LayerConfig, ScanConfig},
     parts::Part,
     rope::{Places, Rope},
     source::FileMatrix,
@@ -31,6 +31,8 @@ pub(crate) trait Holder: Sized {
     type Matrix;
     /// Weights of one row: of a norm, or a bias.
     type Vector;
+    /// The experts of a layer, where rows choose among them on a device.
+    type Experts: Send;
 
     /// Says to which part of the model the next weights belong.
     fn begin_part(&mut self, part: Part) {
@@ -42,6 +44,55 @@ pub(crate) trait Holder: Sized {
 
     /// Takes a vector.
     fn vector(&mut self, values: Vec<f32>) -> Result<Self::Vector, ModelError>;
+
+    /// Takes the matrices of experts, each perhaps with a bias. They lie together.
+    fn stack(
+        &mut self,
+        matrices: Vec<(FileMatrix, Option<Vec<f32>>)>,
+    ) -> Result<Vec<Biased<Self>>, ModelError> {
+        let made = matrices.into_iter().map(|(matrix, bias)| {
+            let matrix = self.matrix(matrix)?;
+            let bias = bias.map(|bias| self.vector(bias)).transpose()?;
+            Ok((matrix, bias))
+        });
+        made.collect()
+    }
+
+    /// Joins experts, so that rows choose among them on a device; `None` where the host chooses.
+    fn experts(
+        &mut self,
+        experts: &ExpertNetworks<'_, Self>,
+    ) -> Result<Option<Self::Experts>, ModelError> {
+        let _ = experts;
+        Ok(None)
+    }
+}
+
+/// A matrix of a holder, and perhaps a bias.
+pub(crate) type Biased<O> = (<O as Holder>::Matrix, Option<<O as Holder>::Vector>);
+
+/// The networks of the experts of a layer, and how rows choose among them.
+pub(crate) struct ExpertNetworks<'a, O: Holder> {
+    /// How rows choose.
+    pub config: &'a ExpertsConfig,
+    /// The function between the matrices of a network.
+    pub activation: Activation,
+    /// Added to the probability of each where rows choose, not where they weigh.
+    pub selection_bias: Option<&'a [f32]>,
+    /// Multiplies what each gives.
+    pub scales: Option<&'a [f32]>,
+    /// The networks.
+    pub networks: Vec<ExpertNetwork<'a, O>>,
+}
+
+/// The network of one expert.
+pub(crate) struct ExpertNetwork<'a, O: Holder> {
+    /// To what the function is of, where another product is multiplied with that.
+    pub gate: Option<LinearRef<'a, O>>,
+    /// To that product, or to what the function is of.
+    pub up: LinearRef<'a, O>,
+    /// Back.
+    pub down: LinearRef<'a, O>,
 }
 
 /// The operations of a decoder, on one device or on several.
@@ -195,6 +246,17 @@ pub(crate) trait Ops: Holder + Send {
     ) -> Result<Self::Tensor, ModelError> {
         let [y] = self.linears(input, [matrix])?;
         self.add(x, &y, scale)
+    }
+
+    /// Computes a function of each element of the product of `input` with a matrix.
+    fn activated_linear(
+        &mut self,
+        input: Input<'_, Self>,
+        matrix: LinearRef<'_, Self>,
+        activation: Activation,
+    ) -> Result<Self::Tensor, ModelError> {
+        let [y] = self.linears(input, [matrix])?;
+        self.activate(y, activation)
     }
 
     /// Computes `activation(gate) * up` with the products of `input` with the two matrices.
@@ -384,6 +446,15 @@ pub(crate) trait Ops: Holder + Send {
         x: Self::Tensor,
         rows: &[u32],
         y: &Self::Tensor,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Sends every row through the experts that it chooses by `scores`, of which it has one for each, and sums
+    /// what they give, by ascending expert.
+    fn mixture(
+        &mut self,
+        x: &Self::Tensor,
+        scores: &Self::Tensor,
+        experts: &Self::Experts,
     ) -> Result<Self::Tensor, ModelError>;
 
     /// Returns the number of rows.

@@ -4,7 +4,7 @@
 //! masked, so it changes nothing. Rows of the tables of tokens, types and positions are looked up here; they, angles
 //! and masks are the inputs of the graph. One text is computed at a time.
 
-use std::{ops::Range, path::PathBuf};
+use std::{convert::Infallible, ops::Range, path::PathBuf};
 
 use llmsrv_engine::{BlockId, LoadError, ModelError, NpuOptions, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
@@ -363,6 +363,7 @@ impl Step {
 impl Holder for OnnxOps {
     type Matrix = Matrix;
     type Vector = Vector;
+    type Experts = Infallible;
 
     fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
         let (n_rows, n_cols) = (source.n_rows, source.n_cols);
@@ -729,6 +730,15 @@ impl Ops for OnnxOps {
 
     fn add_to_rows(&mut self, _: Rows, _: &[u32], _: &Rows) -> Result<Rows, ModelError> {
         Err(missing())
+    }
+
+    fn mixture(
+        &mut self,
+        _x: &Rows,
+        _scores: &Rows,
+        experts: &Infallible,
+    ) -> Result<Rows, ModelError> {
+        match *experts {}
     }
 
     fn n_rows(&self, _: &Rows) -> usize {

@@ -7,7 +7,8 @@ use llmsrv_engine::{BlockId, GpuShare, ModelError, StateId, StepPlan};
 use llmsrv_gpu as gpu;
 
 use super::{
-    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, SelectiveScan,
+    Attention, BidirectionalAttention, DeltaRule, ExpertNetwork, ExpertNetworks, Holder, Input,
+    LinearRef, Ops, SelectiveScan,
     buffers::Buffer,
     cpu::{self, CpuOps},
     gpu::GpuOps,
@@ -291,6 +292,8 @@ fn all<T, const N: usize>(
 impl Holder for SplitOps {
     type Matrix = Matrix;
     type Vector = Vector;
+    /// With the number of the GPU.
+    type Experts = (usize, gpu::Experts);
 
     fn begin_part(&mut self, part: Part) {
         self.part = part;
@@ -313,6 +316,32 @@ impl Holder for SplitOps {
             At::Host => Placed::Host(self.cpu.vector(values)?),
             At::Gpu(gpu) => Placed::Gpu(gpu, self.gpu(gpu)?.vector(values)?),
         })
+    }
+
+    fn experts(
+        &mut self,
+        experts: &ExpertNetworks<'_, Self>,
+    ) -> Result<Option<(usize, gpu::Experts)>, ModelError> {
+        let At::Gpu(gpu) = self.placement.of(self.part) else {
+            return Ok(None);
+        };
+        let networks = experts.networks.iter().map(|network| {
+            let gate = network.gate.map(|gate| gpu_ref(gpu, gate));
+            Ok(ExpertNetwork {
+                gate: gate.transpose()?,
+                up: gpu_ref(gpu, network.up)?,
+                down: gpu_ref(gpu, network.down)?,
+            })
+        });
+        let experts = ExpertNetworks {
+            config: experts.config,
+            activation: experts.activation,
+            selection_bias: experts.selection_bias,
+            scales: experts.scales,
+            networks: networks.collect::<Result<_, ModelError>>()?,
+        };
+        let made = self.gpu(gpu)?.experts(&experts)?;
+        Ok(made.map(|made| (gpu, made)))
     }
 }
 
@@ -902,6 +931,17 @@ impl Ops for SplitOps {
             |cpu, x, y| cpu.add_to_rows(x, rows, y),
             |gpu, x, y| gpu.add_to_rows(x, rows, y),
         )
+    }
+
+    fn mixture(
+        &mut self,
+        x: &Tensor,
+        scores: &Tensor,
+        (gpu, experts): &(usize, gpu::Experts),
+    ) -> Result<Tensor, ModelError> {
+        let (x, scores) = (self.on_gpu(*gpu, x)?, self.on_gpu(*gpu, scores)?);
+        let sum = self.gpu(*gpu)?.mixture(&x, &scores, experts)?;
+        Ok(Placed::Gpu(*gpu, sum))
     }
 
     fn n_rows(&self, x: &Tensor) -> usize {

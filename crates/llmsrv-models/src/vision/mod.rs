@@ -15,10 +15,11 @@ mod tiles;
 mod tiling;
 mod weights;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use llmsrv_engine::{Image, ImageError, LoadError, Part, Vision};
 use llmsrv_gguf::GgufFile;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::config::{Location, is_within};
@@ -100,7 +101,7 @@ where
         if let Some(image) = self.find(&digest) {
             return Ok(image);
         }
-        let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut encoder = self.encoder.lock();
         // Another request may have sent the same image.
         if let Some(image) = self.find(&digest) {
             return Ok(image);
@@ -175,7 +176,7 @@ impl<O: Ops> Reader<O> {
     }
 
     fn find(&self, digest: &[u8; 32]) -> Option<Arc<Image>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let idx = known.iter().position(|image| image.digest == *digest)?;
         let image = known.remove(idx);
         known.push(image.clone());
@@ -183,7 +184,7 @@ impl<O: Ops> Reader<O> {
     }
 
     fn keep(&self, image: Arc<Image>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         known.push(image);
         let mut bytes = 0;
         let mut fits = |image: &Arc<Image>| {

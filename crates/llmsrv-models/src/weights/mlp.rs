@@ -11,8 +11,8 @@ use super::{
 use crate::{
     arch::{ExpertsInput, FeedForwardConfig, LayerConfig},
     errors::device,
-    linear::Linear,
-    ops::Holder,
+    linear::{Linear, linear_ref},
+    ops::{ExpertNetwork, ExpertNetworks, Holder},
     parts::Part,
     source::FileMatrix,
 };
@@ -153,10 +153,10 @@ impl<O: Holder> Loader<'_, O> {
                 .source
                 .scaled_matrices(&name(both), n, 2 * width, outer)?;
             let halves = |rows: Range<usize>| all.iter().map(move |both| both.rows(rows.clone()));
-            let gates = halves(0..width).map(|gate| self.expert(gate, None));
-            let gates = gates.collect::<Result<Vec<_>, _>>()?;
-            let ups = halves(width..2 * width).map(|up| self.expert(up, None));
-            (gates, ups.collect::<Result<Vec<_>, _>>()?)
+            let halves = halves(0..width).chain(halves(width..2 * width));
+            let mut gates = self.experts(halves.map(|half| (half, None)).collect())?;
+            let ups = gates.split_off(n.min(gates.len()));
+            (gates, ups)
         } else {
             (
                 self.stack(&name("ffn_gate_exps"), true, [n, width, outer])?,
@@ -165,7 +165,6 @@ impl<O: Holder> Loader<'_, O> {
         };
         // What they give is multiplied with their scale and weight at once.
         let downs = self.stack(&name("ffn_down_exps"), false, [n, outer, width])?;
-        self.ops.begin_part(Part::Layer(idx));
         let gates = gates.into_iter().map(Some).chain(repeat_with(|| None));
         let networks = ups
             .into_iter()
@@ -176,8 +175,26 @@ impl<O: Holder> Loader<'_, O> {
                 up,
                 sub_norm: None,
                 down,
-            })
-            .collect();
+            });
+        let networks: Vec<Mlp<O>> = networks.collect();
+        let selection_bias = self.source.optional_vector(&name("exp_probs_b.bias"), n)?;
+        let scales = self
+            .source
+            .optional_vector(&name("ffn_down_exps.scale"), n)?;
+        let refs = networks.iter().map(|network| ExpertNetwork {
+            gate: network.gate.as_ref().map(linear_ref),
+            up: linear_ref(&network.up),
+            down: linear_ref(&network.down),
+        });
+        let refs = ExpertNetworks {
+            config: &config,
+            activation: arch.activation,
+            selection_bias: selection_bias.as_deref(),
+            scales: scales.as_deref(),
+            networks: refs.collect(),
+        };
+        let on_device = self.ops.experts(&refs).map_err(device)?;
+        self.ops.begin_part(Part::Layer(idx));
         let shared = match config.shared {
             None => None,
             Some(shared) => {
@@ -207,12 +224,11 @@ impl<O: Holder> Loader<'_, O> {
             config,
             layer: idx,
             router,
-            selection_bias: self.source.optional_vector(&name("exp_probs_b.bias"), n)?,
+            selection_bias,
             networks,
+            on_device,
             latent,
-            scales: self
-                .source
-                .optional_vector(&name("ffn_down_exps.scale"), n)?,
+            scales,
             shared,
             beside,
             early,
@@ -258,22 +274,22 @@ impl<O: Holder> Loader<'_, O> {
             .source
             .optional_rows(&format!("{name}.bias"), n, n_rows)?;
         let mut biases = biases.into_iter().flatten();
-        let experts = matrices
-            .into_iter()
-            .map(|matrix| self.expert(matrix, biases.next()));
-        experts.collect()
+        let matrices = matrices.into_iter().map(|matrix| (matrix, biases.next()));
+        self.experts(matrices.collect())
     }
 
-    fn expert(
+    /// Takes a matrix of each expert.
+    fn experts(
         &mut self,
-        matrix: FileMatrix,
-        bias: Option<Vec<f32>>,
-    ) -> Result<Linear<O>, LoadError> {
-        Ok(Linear {
-            matrix: self.upload(matrix)?,
-            bias: self.bias(bias)?,
+        matrices: Vec<(FileMatrix, Option<Vec<f32>>)>,
+    ) -> Result<Vec<Linear<O>>, LoadError> {
+        let made = self.ops.stack(matrices).map_err(device)?;
+        let experts = made.into_iter().map(|(matrix, bias)| Linear {
+            matrix,
+            bias,
             low_rank: Vec::new(),
-        })
+        });
+        Ok(experts.collect())
     }
 
     fn network(

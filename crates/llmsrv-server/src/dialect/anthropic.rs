@@ -5,9 +5,13 @@ use llmsrv_api::{
     native::{Message, Tool, ToolCall, ToolCallFunction},
 };
 use llmsrv_chat::{Piece, Think};
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-use super::{Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts};
+use super::{
+    Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts, to_value,
+};
 use crate::{
     error::ApiError,
     job::{Input, Job, ToolChoice},
@@ -326,17 +330,17 @@ enum Block {
 }
 
 impl MessagesEncoder {
-    fn message(&self, content: Value) -> Value {
-        json!({
-            "id": self.id,
-            "type": "message",
-            "role": "assistant",
-            "model": self.model,
-            "content": content,
-            "stop_reason": null,
-            "stop_sequence": null,
-            "usage": {"input_tokens": 0, "output_tokens": 0},
-        })
+    fn message(&self, content: Vec<Value>, usage: AnthropicUsage) -> AnthropicMessage {
+        AnthropicMessage {
+            id: self.id.clone(),
+            r#type: "message",
+            role: "assistant",
+            model: self.model.clone(),
+            content,
+            stop_reason: None,
+            stop_sequence: None,
+            usage,
+        }
     }
 
     /// Returns why the answer ended, and the client's stop text if that was it.
@@ -421,8 +425,11 @@ impl ResponseEncoder for MessagesEncoder {
     }
 
     fn begin(&mut self, prompt_tokens: usize, out: &mut StreamBuffer) {
-        let mut message = self.message(json!([]));
-        message["usage"]["input_tokens"] = json!(prompt_tokens);
+        let usage = AnthropicUsage {
+            input_tokens: prompt_tokens as u64,
+            ..AnthropicUsage::default()
+        };
+        let message = self.message(Vec::new(), usage);
         out.event(
             "message_start",
             &json!({"type": "message_start", "message": message}),
@@ -447,7 +454,7 @@ impl ResponseEncoder for MessagesEncoder {
             &json!({
                 "type": "message_delta",
                 "delta": {"stop_reason": reason, "stop_sequence": stop},
-                "usage": usage(end),
+                "usage": AnthropicUsage::of(end),
             }),
         );
         out.event("message_stop", &json!({"type": "message_stop"}));
@@ -476,21 +483,74 @@ impl ResponseEncoder for MessagesEncoder {
             }));
         }
         let (reason, stop) = self.stop(end);
-        let mut message = self.message(Value::Array(content));
-        message["stop_reason"] = json!(reason);
-        message["stop_sequence"] = json!(stop);
-        message["usage"] = usage(end);
-        message
+        to_value(&AnthropicMessage {
+            stop_reason: Some(reason),
+            stop_sequence: stop,
+            ..self.message(content, AnthropicUsage::of(end))
+        })
     }
 }
 
-/// Writes the number of tokens. This dialect counts tokens computed before apart from the others;
-/// the reference server does not, and clients add what they are told.
-fn usage(end: &End) -> Value {
-    let mut usage = json!({
-        "input_tokens": end.metrics.prompt_eval_count,
-        "output_tokens": end.metrics.eval_count,
-    });
-    parts::add_truncated(end, &mut usage);
-    usage
+/// A whole answer.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AnthropicMessage {
+    id: String,
+    /// `message`.
+    r#type: &'static str,
+    /// `assistant`.
+    role: &'static str,
+    model: String,
+    /// Blocks: `text`, `thinking` and `tool_use`.
+    #[schema(value_type = Vec<Object>)]
+    content: Vec<Value>,
+    /// `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`.
+    #[schema(value_type = String, required)]
+    stop_reason: Option<&'static str>,
+    #[schema(required)]
+    stop_sequence: Option<String>,
+    usage: AnthropicUsage,
+}
+
+/// Numbers of tokens. This dialect counts tokens computed before apart from the others; the reference server does
+/// not, and clients add what they are told.
+#[derive(Default, Serialize, ToSchema)]
+pub(crate) struct AnthropicUsage {
+    input_tokens: u64,
+    output_tokens: u64,
+    /// Tokens that the prompt lost; absent if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_truncated: Option<u64>,
+}
+
+impl AnthropicUsage {
+    fn of(end: &End) -> AnthropicUsage {
+        AnthropicUsage {
+            input_tokens: end.metrics.prompt_eval_count,
+            output_tokens: end.metrics.eval_count,
+            prompt_truncated: end.truncated(),
+        }
+    }
+}
+
+/// What a prompt comes to.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TokenCount {
+    pub(crate) input_tokens: u64,
+}
+
+/// A refusal.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AnthropicError {
+    /// `error`.
+    pub(super) r#type: &'static str,
+    pub(super) error: AnthropicErrorDetail,
+    pub(super) request_id: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AnthropicErrorDetail {
+    /// `invalid_request_error`, `not_found_error`, `overloaded_error` and the like.
+    pub(super) r#type: &'static str,
+    /// Why.
+    pub(super) message: String,
 }

@@ -16,8 +16,13 @@ use llmsrv_api::{
 };
 use llmsrv_chat::Piece;
 use llmsrv_engine::TokenInfo;
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use self::{
+    anthropic::{AnthropicError, AnthropicErrorDetail},
+    openai::answer::{OpenAiError, OpenAiErrorDetail},
+};
 use crate::{error::ApiError, job::Job};
 
 /// Writes one answer in its dialect, as a stream or whole.
@@ -126,6 +131,11 @@ pub(crate) enum Reason {
 }
 
 impl End {
+    /// Returns how many tokens of the prompt were dropped, if any.
+    pub(crate) fn truncated(&self) -> Option<u64> {
+        Some(self.metrics.prompt_truncated).filter(|dropped| *dropped > 0)
+    }
+
     /// The end of a request that generates nothing.
     pub(crate) fn without_text(reason: Reason) -> End {
         End {
@@ -198,24 +208,31 @@ impl Family {
         };
         match self {
             Family::Native => error.line(),
-            Family::OpenAi if error.prompt().is_some() => json!({"error": {
-                "message": message,
-                "type": "invalid_request_error",
-                "param": "messages",
-                "code": "context_length_exceeded",
-            }}),
             Family::OpenAi => {
-                let (kind, code) = match error.status() {
-                    StatusCode::UNAUTHORIZED => ("invalid_request_error", Some("invalid_api_key")),
-                    StatusCode::NOT_FOUND => ("not_found_error", None),
-                    StatusCode::TOO_MANY_REQUESTS => ("api_error", Some("rate_limit_exceeded")),
-                    status if status.is_client_error() => ("invalid_request_error", None),
-                    _ => ("api_error", None),
+                let invalid = "invalid_request_error";
+                let (r#type, param, code) = match error.status() {
+                    _ if error.prompt().is_some() => {
+                        (invalid, Some("messages"), Some("context_length_exceeded"))
+                    }
+                    StatusCode::UNAUTHORIZED => (invalid, None, Some("invalid_api_key")),
+                    StatusCode::NOT_FOUND => ("not_found_error", None, None),
+                    StatusCode::TOO_MANY_REQUESTS => {
+                        ("api_error", None, Some("rate_limit_exceeded"))
+                    }
+                    status if status.is_client_error() => (invalid, None, None),
+                    _ => ("api_error", None, None),
                 };
-                json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
+                to_value(&OpenAiError {
+                    error: OpenAiErrorDetail {
+                        message,
+                        r#type,
+                        param,
+                        code,
+                    },
+                })
             }
             Family::Anthropic => {
-                let kind = match error.status() {
+                let r#type = match error.status() {
                     StatusCode::UNAUTHORIZED => "authentication_error",
                     StatusCode::FORBIDDEN => "permission_error",
                     StatusCode::NOT_FOUND => "not_found_error",
@@ -225,10 +242,10 @@ impl Family {
                     status if status.is_client_error() => "invalid_request_error",
                     _ => "api_error",
                 };
-                json!({
-                    "type": "error",
-                    "error": {"type": kind, "message": message},
-                    "request_id": format!("req_{}", id24()),
+                to_value(&AnthropicError {
+                    r#type: "error",
+                    error: AnthropicErrorDetail { r#type, message },
+                    request_id: format!("req_{}", id24()),
                 })
             }
         }
@@ -251,6 +268,11 @@ impl Family {
              LLMSRV_CONTEXT_LENGTH for the server; \"truncate\": true in the request drops the oldest messages instead"
         )
     }
+}
+
+/// Writes an answer; those of ours have nothing that cannot be written.
+pub(crate) fn to_value(answer: &impl Serialize) -> Value {
+    serde_json::to_value(answer).unwrap_or_else(|error| json!({ "error": error.to_string() }))
 }
 
 /// Parses a body in every dialect, for those who look for bodies that do harm.

@@ -13,7 +13,7 @@ use llmsrv_chat::Think;
 use llmsrv_engine::{GrammarSpec, TokenInfo};
 use serde_json::{Value, json};
 
-use super::{Delta, End, Framing, Reason, ResponseEncoder, StreamBuffer};
+use super::{Delta, End, Framing, Reason, ResponseEncoder, StreamBuffer, to_value};
 use crate::{
     clock,
     error::ApiError,
@@ -244,8 +244,8 @@ impl NativeEncoder {
         let metrics = end.map(|end| end.metrics).unwrap_or_default();
         let logprobs = said.tokens.iter().map(logprob).collect();
         let (model, created_at) = (self.model.clone(), clock::now());
-        let object = if self.chat {
-            serde_json::to_value(ChatResponse {
+        if self.chat {
+            to_value(&ChatResponse {
                 model,
                 created_at,
                 message: Message {
@@ -262,7 +262,7 @@ impl NativeEncoder {
             })
         } else {
             let context = end.filter(|_| !self.raw).map(|end| end.context.clone());
-            serde_json::to_value(GenerateResponse {
+            to_value(&GenerateResponse {
                 model,
                 created_at,
                 response: said.content,
@@ -274,8 +274,7 @@ impl NativeEncoder {
                 logprobs,
                 metrics,
             })
-        };
-        object.unwrap_or_else(|error| json!({ "error": error.to_string() }))
+        }
     }
 }
 

@@ -144,13 +144,6 @@ pub(super) fn check_choice(choice: ToolChoice, tools: &[Tool]) -> Result<ToolCho
     }
 }
 
-/// Says how many tokens of the prompt were dropped, under the name that the native dialect has for it.
-pub(super) fn add_truncated(end: &End, usage: &mut Value) {
-    if end.metrics.prompt_truncated > 0 {
-        usage["prompt_truncated"] = end.metrics.prompt_truncated.into();
-    }
-}
-
 /// Says whether an answer ended because of a limit.
 pub(super) fn is_cut(end: &End) -> bool {
     end.reason == Reason::Length

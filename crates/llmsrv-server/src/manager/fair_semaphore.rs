@@ -3,11 +3,9 @@
 //! Of those who wait, each client has its next request served in turn, so one that sends a hundred
 //! does not keep another from its first. The requests of one client keep their order.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::rate::Client;
@@ -67,7 +65,7 @@ impl FairSemaphore {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

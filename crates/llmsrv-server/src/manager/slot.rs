@@ -7,7 +7,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -16,6 +16,7 @@ use std::{
 use llmsrv_api::keep_alive::KeepAlive;
 use llmsrv_engine::{Offload, Stats};
 use llmsrv_store::{ModelName, StoredModel};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
 use super::{LoadedModel, ReadyModel, fair_semaphore::FairSemaphore};
@@ -135,7 +136,7 @@ impl Slot {
     }
 
     pub(super) fn use_(&self) -> MutexGuard<'_, Use> {
-        self.use_.lock().unwrap_or_else(PoisonError::into_inner)
+        self.use_.lock()
     }
 
     /// Counts one more request under a name, unless the model is leaving or its engine has died.

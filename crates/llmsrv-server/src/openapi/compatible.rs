@@ -1,17 +1,20 @@
 //! The OpenAI and the Anthropic dialect (`/v1/*`).
 #![expect(dead_code, reason = "the types are there for their schemas")]
 
-use llmsrv_api::native::LogProb;
+use llmsrv_api::options::Stop;
 use serde_json::Value;
 use utoipa::{
     ToSchema,
     openapi::{RefOr, Schema},
 };
 
-use super::{
-    EVENTS, JSON, Row, Schemas,
-    native::{KeepAlive, Stop},
-    refusals, text,
+use super::{EVENTS, JSON, Row, Schemas, native::KeepAlive, refusals, text};
+use crate::dialect::{
+    anthropic::{AnthropicError, AnthropicMessage, TokenCount},
+    openai::answer::{
+        ChatCompletion, Completion, OpenAiError, OpenAiModel, OpenAiModels, OpenAiToolCall,
+    },
+    responses::ResponseObject,
 };
 
 /// Returns the endpoints.
@@ -61,7 +64,7 @@ pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
         .answers(
             200,
             "The response, whole or as events",
-            either(s.add::<ResponseObject>()),
+            either(s.add::<ResponseObject<'_>>()),
         ),
         anthropic(Row::post(
             "/v1/messages",
@@ -91,58 +94,6 @@ fn either(schema: RefOr<Schema>) -> [(&'static str, RefOr<Schema>); 2] {
 
 const OPENAI: &str = "OpenAI";
 const ANTHROPIC: &str = "Anthropic";
-
-/// A refusal.
-#[derive(ToSchema)]
-pub(super) struct OpenAiError {
-    error: OpenAiErrorDetail,
-}
-
-#[derive(ToSchema)]
-struct OpenAiErrorDetail {
-    /// Why.
-    message: String,
-    /// `invalid_request_error`, `not_found_error` or `api_error`.
-    r#type: String,
-    #[schema(required)]
-    param: Option<String>,
-    #[schema(required)]
-    code: Option<String>,
-}
-
-/// A refusal.
-#[derive(ToSchema)]
-struct AnthropicError {
-    /// `error`.
-    r#type: String,
-    error: AnthropicErrorDetail,
-    request_id: String,
-}
-
-#[derive(ToSchema)]
-struct AnthropicErrorDetail {
-    /// `invalid_request_error`, `not_found_error`, `overloaded_error` and the like.
-    r#type: String,
-    /// Why.
-    message: String,
-}
-
-#[derive(ToSchema)]
-struct OpenAiModels {
-    /// `list`.
-    object: String,
-    data: Vec<OpenAiModel>,
-}
-
-#[derive(ToSchema)]
-struct OpenAiModel {
-    id: String,
-    /// `model`.
-    object: String,
-    /// Seconds since the epoch.
-    created: u64,
-    owned_by: String,
-}
 
 /// What a client of this dialect says of a conversation.
 #[derive(ToSchema)]
@@ -229,22 +180,6 @@ enum TextPartType {
 }
 
 #[derive(ToSchema)]
-struct OpenAiToolCall {
-    id: String,
-    index: Option<u64>,
-    /// `function`.
-    r#type: String,
-    function: OpenAiFunctionCall,
-}
-
-#[derive(ToSchema)]
-struct OpenAiFunctionCall {
-    name: String,
-    /// A JSON object as text.
-    arguments: String,
-}
-
-#[derive(ToSchema)]
 struct OpenAiTool {
     r#type: FunctionType,
     function: OpenAiFunction,
@@ -292,60 +227,6 @@ struct StreamOptions {
 }
 
 #[derive(ToSchema)]
-struct ChatCompletion {
-    id: String,
-    /// `chat.completion`.
-    object: String,
-    /// Seconds since the epoch.
-    created: i64,
-    model: String,
-    system_fingerprint: String,
-    choices: Vec<ChatChoice>,
-    usage: Usage,
-}
-
-#[derive(ToSchema)]
-struct ChatChoice {
-    index: u64,
-    message: AssistantMessage,
-    /// `stop`, `length` or `tool_calls`.
-    finish_reason: String,
-    logprobs: Option<ChatLogProbs>,
-}
-
-#[derive(ToSchema)]
-struct AssistantMessage {
-    /// `assistant`.
-    role: String,
-    /// Null beside calls alone.
-    #[schema(required)]
-    content: Option<String>,
-    reasoning: Option<String>,
-    reasoning_content: Option<String>,
-    tool_calls: Option<Vec<OpenAiToolCall>>,
-}
-
-#[derive(ToSchema)]
-struct ChatLogProbs {
-    content: Vec<LogProb>,
-}
-
-#[derive(ToSchema)]
-struct Usage {
-    prompt_tokens: u64,
-    completion_tokens: u64,
-    total_tokens: u64,
-    prompt_tokens_details: PromptTokens,
-    /// Tokens that the prompt lost; absent if none.
-    prompt_truncated: Option<u64>,
-}
-
-#[derive(ToSchema)]
-struct PromptTokens {
-    cached_tokens: u64,
-}
-
-#[derive(ToSchema)]
 struct CompletionRequest {
     /// Name of the model, such as `qwen3:8b`.
     model: String,
@@ -383,39 +264,6 @@ struct CompletionRequest {
     keep_alive: Option<KeepAlive>,
     /// Cut a prompt that is too long; it is refused otherwise.
     truncate: Option<bool>,
-}
-
-#[derive(ToSchema)]
-struct Completion {
-    id: String,
-    /// `text_completion`.
-    object: String,
-    /// Seconds since the epoch.
-    created: i64,
-    model: String,
-    system_fingerprint: String,
-    choices: Vec<CompletionChoice>,
-    usage: Usage,
-}
-
-#[derive(ToSchema)]
-struct CompletionChoice {
-    index: u64,
-    text: String,
-    /// `stop` or `length`.
-    #[schema(required)]
-    finish_reason: Option<String>,
-    logprobs: Option<CompletionLogProbs>,
-}
-
-/// Four lists side by side.
-#[derive(ToSchema)]
-struct CompletionLogProbs {
-    tokens: Vec<String>,
-    token_logprobs: Vec<f32>,
-    #[schema(value_type = Vec<Object>)]
-    top_logprobs: Vec<Value>,
-    text_offset: Vec<u64>,
 }
 
 #[derive(ToSchema)]
@@ -457,24 +305,6 @@ enum ResponseInput {
     Text(String),
     #[schema(value_type = Vec<Object>)]
     Items(Vec<Value>),
-}
-
-#[derive(ToSchema)]
-struct ResponseObject {
-    id: String,
-    /// `response`.
-    object: String,
-    /// Seconds since the epoch.
-    created_at: i64,
-    model: String,
-    /// `completed` or `incomplete`.
-    status: String,
-    /// Items: messages, reasoning and function calls.
-    #[schema(value_type = Vec<Object>)]
-    output: Vec<Value>,
-    /// Numbers of tokens.
-    #[schema(value_type = Option<Object>)]
-    usage: Option<Value>,
 }
 
 /// What a client of this dialect says of a conversation.
@@ -555,33 +385,4 @@ struct AnthropicToolChoice {
 struct AnthropicThinking {
     /// `enabled`, `adaptive` or `disabled`.
     r#type: String,
-}
-
-#[derive(ToSchema)]
-struct AnthropicMessage {
-    id: String,
-    /// `message`.
-    r#type: String,
-    /// `assistant`.
-    role: String,
-    model: String,
-    /// Blocks: `text`, `thinking` and `tool_use`.
-    #[schema(value_type = Vec<Object>)]
-    content: Vec<Value>,
-    /// `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`.
-    stop_reason: String,
-    #[schema(required)]
-    stop_sequence: Option<String>,
-    usage: AnthropicUsage,
-}
-
-#[derive(ToSchema)]
-struct AnthropicUsage {
-    input_tokens: u64,
-    output_tokens: u64,
-}
-
-#[derive(ToSchema)]
-struct TokenCount {
-    input_tokens: u64,
 }

@@ -6,6 +6,7 @@ use llmsrv_api::{
         ChatResponse, Content, GenerateResponse, Health, Message, Models, Running, Shown, Status,
         Tokens, Tool, Version,
     },
+    options::Options,
     requests::LatestRequests,
 };
 use serde_json::Value;
@@ -242,38 +243,6 @@ enum Level {
     Medium,
     High,
     Max,
-}
-
-/// How tokens are chosen; unknown options are ignored.
-#[derive(ToSchema)]
-struct Options {
-    /// Context in tokens.
-    num_ctx: Option<i64>,
-    /// Tokens kept at the start when the context is full.
-    num_keep: Option<i64>,
-    /// Most tokens to generate; negative = until the model ends.
-    num_predict: Option<i64>,
-    /// The same seed gives the same text; negative = random.
-    seed: Option<i64>,
-    /// 0 = always the most probable token.
-    temperature: Option<f32>,
-    top_k: Option<i64>,
-    top_p: Option<f32>,
-    min_p: Option<f32>,
-    typical_p: Option<f32>,
-    repeat_last_n: Option<i64>,
-    repeat_penalty: Option<f32>,
-    presence_penalty: Option<f32>,
-    frequency_penalty: Option<f32>,
-    stop: Option<Stop>,
-}
-
-/// Texts that end the answer.
-#[derive(ToSchema)]
-#[serde(untagged)]
-pub(super) enum Stop {
-    One(String),
-    Several(Vec<String>),
 }
 
 #[derive(ToSchema)]

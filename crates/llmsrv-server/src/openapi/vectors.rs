@@ -1,16 +1,18 @@
 //! Vectors of texts and the order of documents.
 #![expect(dead_code, reason = "the types are there for their schemas")]
 
-use llmsrv_api::embed::{EmbedResponse, EmbeddingList, EmbeddingResponse, RerankResponse};
-use serde_json::Value;
+use llmsrv_api::{
+    embed::{EmbedResponse, EmbeddingList, EmbeddingResponse, RerankResponse},
+    options::{Options, Stop},
+};
 use utoipa::ToSchema;
 
 use super::{
     JSON, Row, Schemas,
-    compatible::OpenAiError,
-    native::{Error, KeepAlive, Stop},
+    native::{Error, KeepAlive},
     refusals,
 };
+use crate::dialect::openai::answer::OpenAiError;
 
 /// Returns the endpoints.
 pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
@@ -80,8 +82,7 @@ struct EmbedRequest {
     truncate: Option<bool>,
     /// Elements of a vector; all by default.
     dimensions: Option<i64>,
-    #[schema(value_type = Option<Object>)]
-    options: Option<Value>,
+    options: Option<Options>,
     keep_alive: Option<KeepAlive>,
 }
 
@@ -91,8 +92,7 @@ struct EmbeddingsRequest {
     model: String,
     /// The text; none loads the model.
     prompt: Option<String>,
-    #[schema(value_type = Option<Object>)]
-    options: Option<Value>,
+    options: Option<Options>,
     keep_alive: Option<KeepAlive>,
 }
 

@@ -11,12 +11,15 @@ use axum::{
 use llmsrv_api::native::{ListedModel, Models, Running, RunningModel};
 use llmsrv_engine::PlacedBytes;
 use llmsrv_store::{Error as StoreError, ModelEntry, ModelName};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     app::App,
     clock,
-    dialect::native::model_name,
+    dialect::{
+        native::model_name,
+        openai::answer::{OpenAiModel, OpenAiModels},
+    },
     error::ApiError,
     guard::{BODY_BYTES, read},
     model_info::{self, details},
@@ -51,7 +54,7 @@ pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
 pub(super) async fn openai_list(State(app): State<App>) -> Result<Response, ApiError> {
     let store = app.store.clone();
     let listed = blocking(move || store.list()).await??;
-    let models: Vec<Value> = listed
+    let data = listed
         .iter()
         .map(|entry| openai_entry(&entry.name.to_string(), &entry.name, entry.modified))
         .chain(
@@ -59,7 +62,10 @@ pub(super) async fn openai_list(State(app): State<App>) -> Result<Response, ApiE
                 .map(|name| openai_entry(&name.to_string(), &name, SystemTime::UNIX_EPOCH)),
         )
         .collect();
-    Ok(respond::json(&json!({"object": "list", "data": models})))
+    Ok(respond::json(&OpenAiModels {
+        object: "list",
+        data,
+    }))
 }
 
 /// The models that only other servers have.
@@ -92,14 +98,14 @@ pub(super) async fn openai_model(
     )))
 }
 
-fn openai_entry(id: &str, name: &ModelName, modified: SystemTime) -> Value {
+fn openai_entry(id: &str, name: &ModelName, modified: SystemTime) -> OpenAiModel {
     let created = modified.duration_since(SystemTime::UNIX_EPOCH);
-    json!({
-        "id": id,
-        "object": "model",
-        "created": created.map_or(0, |since| since.as_secs()),
-        "owned_by": name.namespace(),
-    })
+    OpenAiModel {
+        id: id.to_owned(),
+        object: "model",
+        created: created.map_or(0, |since| since.as_secs()),
+        owned_by: name.namespace().to_owned(),
+    }
 }
 
 pub(super) async fn ps(State(app): State<App>) -> Response {

@@ -8,13 +8,12 @@ use axum::{
 };
 use llmsrv_api::lenient::Fields;
 use llmsrv_engine::GrammarSpec;
-use serde_json::json;
 
 use crate::{
     app::App,
     dialect::{
         ResponseEncoder,
-        anthropic::{parse_count, parse_messages},
+        anthropic::{TokenCount, parse_count, parse_messages},
         native::{self, NativeEncoder},
         openai::{parse_chat, parse_completion},
         responses::parse_response,
@@ -67,7 +66,9 @@ pub(super) async fn count_tokens(State(app): State<App>, body: Body) -> Answer {
     let lease = app.manager.lease(stored, None, &job.options).await?;
     let (model, settings) = (lease.model.clone(), app.settings.clone());
     let count = prompt::rendering(move |stop| prompt::count(&job, &model, &settings, stop)).await?;
-    Ok(respond::json(&json!({ "input_tokens": count })))
+    Ok(respond::json(&TokenCount {
+        input_tokens: count as u64,
+    }))
 }
 
 /// Reads a request, parses it and answers it.

@@ -82,7 +82,7 @@ async fn tokenizer(app: &App, fields: &mut Fields) -> Result<Arc<Tokenizer>, Api
     if let Some(tokenizer) = app.manager.tokenizer(&digest, keep_alive) {
         return Ok(tokenizer);
     }
-    let default = app.settings.keep_alive;
+    let default = app.settings.config.keep_alive;
     app.vocabularies.get(stored, keep_alive, default).await
 }
 

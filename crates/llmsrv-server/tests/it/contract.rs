@@ -6,12 +6,12 @@ use axum::body::Body;
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use llmsrv_engine::fake::{Answer, FakeOptions};
-use llmsrv_server::{Keys, Security, Settings};
+use llmsrv_server::Keys;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::host::{host, host_with, saying, settings};
+use crate::host::{configured, host, host_with, keyed, saying, settings};
 
 #[tokio::test]
 async fn fixed_answers() {
@@ -453,11 +453,10 @@ async fn limits_stops_and_probabilities() {
 
 #[tokio::test]
 async fn a_full_queue_is_refused_and_the_others_are_answered() {
-    let one = Settings {
-        num_parallel: 1,
-        max_queue: 1,
-        ..settings()
-    };
+    let one = configured(|config| {
+        config.num_parallel = 1;
+        config.max_queue = 1;
+    });
     let host = host_with(one, || FakeOptions {
         answer: Answer::Text("ok".into()),
         step_delay: Duration::from_millis(400),
@@ -489,10 +488,7 @@ async fn a_full_queue_is_refused_and_the_others_are_answered() {
 
 #[tokio::test]
 async fn a_client_that_leaves_frees_its_place() {
-    let one = Settings {
-        num_parallel: 1,
-        ..settings()
-    };
+    let one = configured(|config| config.num_parallel = 1);
     let host = host_with(one, || FakeOptions {
         answer: Answer::Endless,
         step_delay: Duration::from_millis(2),
@@ -522,10 +518,7 @@ async fn a_client_that_leaves_frees_its_place() {
 #[tokio::test]
 async fn one_model_makes_room_for_another() {
     let host = host_with(
-        Settings {
-            max_loaded_models: 1,
-            ..settings()
-        },
+        configured(|config| config.max_loaded_models = 1),
         FakeOptions::default,
     );
     for name in ["plain", "thinker", "plain"] {
@@ -614,16 +607,7 @@ async fn foreign_pages_hosts_and_strangers_are_refused() {
             "{name}"
         );
     }
-    let locked = host_with(
-        Settings {
-            security: Security {
-                keys: Keys::plain(["secret"]),
-                ..Security::default()
-            },
-            ..settings()
-        },
-        FakeOptions::default,
-    );
+    let locked = host_with(keyed(Keys::plain(["secret"])), FakeOptions::default);
     for (path, headers, status) in [
         ("/", &[][..], 200),
         ("/api/tags", &[], 401),

@@ -7,7 +7,7 @@ use llmsrv_engine::fake::FakeOptions;
 use llmsrv_server::Settings;
 use tower::ServiceExt as _;
 
-use crate::host::{Host, host, host_with, settings};
+use crate::host::{Host, configured, host, host_with, settings};
 
 const CHAT: &str = r#"{"model":"plain","messages":[]}"#;
 
@@ -83,10 +83,9 @@ async fn other_pages_may_not() {
 #[tokio::test]
 async fn the_setting_adds_to_the_list() {
     let with = |origins: &[&str]| {
-        let settings = Settings {
-            origins: origins.iter().map(|origin| (*origin).to_owned()).collect(),
-            ..settings()
-        };
+        let settings = configured(|config| {
+            config.origins = origins.iter().map(ToString::to_string).collect();
+        });
         host_with(settings, FakeOptions::default)
     };
     let host = with(&[

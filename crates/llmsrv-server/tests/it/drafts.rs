@@ -12,7 +12,7 @@ use llmsrv_server::Settings;
 use llmsrv_tokenizer::{Algorithm, TokenKind, Tokenizer, Vocab};
 use serde_json::json;
 
-use crate::host::{Host, host_loading, settings};
+use crate::host::{Host, configured, host_loading};
 
 /// The names of the models that were loaded.
 type LoadedNames = Arc<Mutex<Vec<String>>>;
@@ -37,8 +37,7 @@ fn guessing(drafts: &[&str], memory_limit: Option<u64>) -> (Host, LoadedNames) {
     });
     let settings = Settings {
         draft_models: drafts.iter().map(|text| text.parse().unwrap()).collect(),
-        memory_limit,
-        ..settings()
+        ..configured(|config| config.memory_limit = memory_limit)
     };
     (host_loading(settings, loader), names)
 }

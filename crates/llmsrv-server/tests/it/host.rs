@@ -1,16 +1,17 @@
 //! A server over a store of tiny models, and short ways to ask it.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 
 use axum::body::Body;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
+use llmsrv_config::ServerConfig;
 use llmsrv_engine::{
-    LoadError, LoadOptions, Loader,
+    LoadError, Loader,
     fake::{self, Answer, FakeOptions},
 };
 use llmsrv_gguf::{GgufFile, Metadata, ModelFacts, Writer};
-use llmsrv_server::{App, Security, Settings};
+use llmsrv_server::{App, Keys, Settings};
 use llmsrv_store::{Layer, LayerKind, Manifest, OpenOptions, Store};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -44,27 +45,24 @@ const TEMPLATES: &[(&str, &str)] = &[
 ];
 
 pub(crate) fn settings() -> Settings {
-    Settings {
-        origins: Vec::new(),
-        security: Security::default(),
-        keep_alive: Some(Duration::from_mins(5)),
-        load_timeout: None,
-        num_parallel: 0,
-        max_loaded_models: 0,
-        max_queue: 512,
-        memory_limit: None,
-        context_length: 0,
-        load: LoadOptions::default(),
-        gpus: None,
-        speculation: llmsrv_engine::Speculation::default(),
-        draft_models: Vec::new(),
+    let mut settings = Settings {
         version: "0.33.0-llmsrv.test".into(),
-        listens_on_loopback: true,
-        log_requests: false,
-        upstreams: Vec::new(),
-        catalogue: None,
-        registry: llmsrv_registry::Settings::default(),
-    }
+        ..Settings::default()
+    };
+    settings.config.load_timeout = None;
+    settings
+}
+
+/// The same with other values of the table.
+pub(crate) fn configured(change: impl FnOnce(&mut ServerConfig)) -> Settings {
+    let mut settings = settings();
+    change(&mut settings.config);
+    settings
+}
+
+/// The same with keys.
+pub(crate) fn keyed(keys: Keys) -> Settings {
+    Settings { keys, ..settings() }
 }
 
 pub(crate) fn host_with(

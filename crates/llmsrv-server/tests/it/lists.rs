@@ -1,6 +1,10 @@
 //! What there is and what runs: `/api/tags`, `/api/ps`, `/api/show`, `/api/version`, `/v1/models`.
 
-use std::{collections::BTreeSet, sync::mpsc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::mpsc,
+    time::{Duration, SystemTime},
+};
 
 use http::Method;
 use http_body_util::BodyExt as _;
@@ -47,10 +51,17 @@ async fn the_version_is_one_that_clients_can_compare() {
 #[tokio::test]
 async fn the_newest_model_is_listed_first() {
     let host = host();
+    let folder = host.folder.path();
+    let mut modified = SystemTime::now();
     for name in ["second", "third"] {
-        tokio::time::sleep(Duration::from_millis(30)).await;
         let copy = json!({"source": "plain", "destination": name});
         assert_eq!(host.post("/api/copy", copy).await.0, 200);
+        modified += Duration::from_secs(1);
+        let manifest = folder.join(format!(
+            "manifests/registry.ollama.ai/library/{name}/latest"
+        ));
+        let manifest = std::fs::File::open(manifest).unwrap();
+        manifest.set_modified(modified).unwrap();
     }
     let tags = host.get("/api/tags").await;
     let mut order = names(&tags);

@@ -13,10 +13,9 @@ use llmsrv_engine::{
     LoadError,
     fake::{self, Answer, FakeOptions},
 };
-use llmsrv_server::Settings;
 use serde_json::json;
 
-use crate::host::{host, host_loading, host_with, settings};
+use crate::host::{configured, host, host_loading, host_with, settings};
 
 #[tokio::test]
 async fn a_model_is_loaded_once_for_all_who_wait() {
@@ -67,20 +66,24 @@ async fn a_failed_load_is_tried_again() {
 
 #[tokio::test]
 async fn loading_may_take_so_long_and_no_longer() {
-    let hasty = Settings {
-        load_timeout: Some(Duration::from_millis(20)),
-        ..settings()
-    };
+    let hasty = configured(|config| config.load_timeout = Some(Duration::from_millis(20)));
+    let (proceed, may_proceed) = std::sync::mpsc::channel::<()>();
+    let may_proceed = std::sync::Mutex::new(may_proceed);
     let host = host_loading(
         hasty,
-        Arc::new(|_, _| {
-            std::thread::sleep(Duration::from_millis(300));
+        Arc::new(move |_, _| {
+            // Those after the first need not wait: nobody holds the other end any more.
+            let _ = may_proceed
+                .lock()
+                .unwrap()
+                .recv_timeout(Duration::from_secs(20));
             Ok(fake::loaded(FakeOptions::default()))
         }),
     );
     let (status, answer) = host.ask(json!({})).await;
     let text = "timed out waiting for the model to load";
     assert_eq!((status, answer), (500, json!({"error": text})));
+    drop(proceed);
     let later = async { while host.ask(json!({})).await.0 != 200 {} };
     tokio::time::timeout(Duration::from_secs(20), later)
         .await
@@ -89,10 +92,7 @@ async fn loading_may_take_so_long_and_no_longer() {
 
 #[tokio::test]
 async fn requests_are_answered_in_the_order_of_their_arrival() {
-    let one = Settings {
-        num_parallel: 1,
-        ..settings()
-    };
+    let one = configured(|config| config.num_parallel = 1);
     let host = host_with(one, || FakeOptions {
         answer: Answer::Endless,
         step_delay: Duration::from_millis(20),

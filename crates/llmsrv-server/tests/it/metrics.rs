@@ -2,10 +2,10 @@
 
 use http::Method;
 use http_body_util::BodyExt as _;
-use llmsrv_server::{Keys, Security, Settings};
+use llmsrv_server::Keys;
 use serde_json::json;
 
-use crate::host::{Host, saying, settings};
+use crate::host::{Host, keyed, saying};
 
 /// Returns the value of a line, 0 when it is not there.
 async fn value(host: &Host, line: &str) -> f64 {
@@ -125,16 +125,7 @@ async fn both_forms_of_the_text_are_spoken() {
             accept.starts_with("application")
         );
     }
-    let locked = crate::host::host_with(
-        Settings {
-            security: Security {
-                keys: Keys::plain(["secret"]),
-                ..Security::default()
-            },
-            ..settings()
-        },
-        Default::default,
-    );
+    let locked = crate::host::host_with(keyed(Keys::plain(["secret"])), Default::default);
     assert_eq!(locked.text(Method::GET, "/metrics", "").await.0, 401);
     assert_eq!(locked.text(Method::GET, "/health", "").await.0, 200);
 }

@@ -3,10 +3,10 @@
 use http::Method;
 use http_body_util::BodyExt as _;
 use llmsrv_engine::fake::FakeOptions;
-use llmsrv_server::{Keys, Security, Settings};
+use llmsrv_server::{Keys, Settings};
 use serde_json::{Value, json};
 
-use crate::host::{Host, host, host_with, settings};
+use crate::host::{Host, configured, host, host_with};
 
 async fn names(host: &Host) -> Vec<(String, String)> {
     let tags = host.get("/api/tags").await;
@@ -113,13 +113,9 @@ async fn a_preflight_tells_what_is_allowed() {
     );
 
     let open = Settings {
-        origins: vec!["*".into()],
-        security: Security {
-            keys: Keys::plain(["secret"]),
-            ..Security::default()
-        },
+        keys: Keys::plain(["secret"]),
         listens_on_loopback: false,
-        ..settings()
+        ..configured(|config| config.origins = vec!["*".into()])
     };
     let open = host_with(open, FakeOptions::default);
     let page = &[("origin", "https://any.example")];

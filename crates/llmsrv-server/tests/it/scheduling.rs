@@ -17,10 +17,9 @@ use llmsrv_engine::{
     fake::{self, Answer, FakeOptions},
 };
 use llmsrv_gguf::{Metadata, TensorType, Writer};
-use llmsrv_server::Settings;
 use serde_json::{Value, json};
 
-use crate::host::{Host, host_loading, host_with, settings};
+use crate::host::{Host, configured, host_loading, host_with};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -46,10 +45,7 @@ async fn load(host: &Host, model: &str) -> (u16, Value) {
 
 #[tokio::test]
 async fn a_newcomer_does_not_overtake_one_who_waits() {
-    let one = Settings {
-        num_parallel: 1,
-        ..settings()
-    };
+    let one = configured(|config| config.num_parallel = 1);
     let host = host_with(one, || FakeOptions {
         answer: Answer::Endless,
         step_delay: Duration::from_millis(2),
@@ -85,10 +81,7 @@ async fn a_newcomer_does_not_overtake_one_who_waits() {
 
 #[tokio::test]
 async fn those_who_wait_for_a_load_are_counted_and_bounded() {
-    let narrow = Settings {
-        max_queue: 2,
-        ..settings()
-    };
+    let narrow = configured(|config| config.max_queue = 2);
     let (proceed, may_proceed) = std::sync::mpsc::channel();
     let may_proceed = std::sync::Mutex::new(may_proceed);
     let host = host_loading(
@@ -117,12 +110,11 @@ async fn those_who_wait_for_a_load_are_counted_and_bounded() {
 
 #[tokio::test]
 async fn one_who_gives_up_waiting_leaves_the_queue() {
-    let one = Settings {
-        num_parallel: 1,
-        max_queue: 1,
-        max_loaded_models: 1,
-        ..settings()
-    };
+    let one = configured(|config| {
+        config.num_parallel = 1;
+        config.max_queue = 1;
+        config.max_loaded_models = 1;
+    });
     let host = host_with(one, || FakeOptions {
         answer: Answer::Endless,
         step_delay: Duration::from_millis(2),
@@ -147,10 +139,7 @@ async fn one_who_gives_up_waiting_leaves_the_queue() {
 
 #[tokio::test]
 async fn the_model_unused_longest_makes_room() {
-    let two = Settings {
-        max_loaded_models: 2,
-        ..settings()
-    };
+    let two = configured(|config| config.max_loaded_models = 2);
     let host = host_with(two, FakeOptions::default);
     for model in ["plain", "filler", "plain", "thinker"] {
         assert_eq!(load(&host, model).await.0, 200);
@@ -160,10 +149,7 @@ async fn the_model_unused_longest_makes_room() {
 
 #[tokio::test]
 async fn a_model_in_use_or_pinned_makes_room_for_nobody() {
-    let two = Settings {
-        max_loaded_models: 2,
-        ..settings()
-    };
+    let two = configured(|config| config.max_loaded_models = 2);
     let host = host_with(two, || FakeOptions {
         answer: Answer::Endless,
         step_delay: Duration::from_millis(2),
@@ -229,10 +215,7 @@ fn weighing(bytes: usize, name: &str) -> Vec<u8> {
 const KV: usize = 2 * 2 * (32 + 32) * 128 * 2;
 
 fn host_within(limit: usize) -> Host {
-    let limited = Settings {
-        memory_limit: Some(limit as u64),
-        ..settings()
-    };
+    let limited = configured(|config| config.memory_limit = Some(limit as u64));
     let host = host_with(limited, || FakeOptions {
         weight_bytes: 100_000,
         context_length: 128,
@@ -283,11 +266,10 @@ async fn a_model_that_can_never_fit_is_refused_with_the_numbers() {
 async fn idle_models_make_room_for_a_growing_cache() {
     // Room for one model as loaded and another as its file says; caches of one context are small.
     let loaded = 100_000 + 64 * 16;
-    let limited = Settings {
-        memory_limit: Some((loaded + 100_000 + KV / 2) as u64),
-        context_length: 64,
-        ..settings()
-    };
+    let limited = configured(|config| {
+        config.memory_limit = Some((loaded + 100_000 + KV / 2) as u64);
+        config.context_length = 64;
+    });
     let host = host_with(limited, || FakeOptions {
         weight_bytes: 100_000,
         ..FakeOptions::default()
@@ -355,10 +337,7 @@ async fn the_next_model_comes_when_the_memory_is_really_free() {
             tokenizer,
         })
     });
-    let one = Settings {
-        max_loaded_models: 1,
-        ..settings()
-    };
+    let one = configured(|config| config.max_loaded_models = 1);
     let host = host_loading(one, loader);
     for model in ["plain", "filler", "plain"] {
         assert_eq!(host.ask(json!({"model": model})).await.0, 200);
@@ -371,10 +350,7 @@ async fn the_next_model_comes_when_the_memory_is_really_free() {
 
 #[tokio::test]
 async fn keep_alive_is_what_the_last_request_said() {
-    let short = Settings {
-        keep_alive: Some(Duration::from_millis(60)),
-        ..settings()
-    };
+    let short = configured(|config| config.keep_alive = Some(Duration::from_millis(60)));
     let host = host_with(short, FakeOptions::default);
     // What requests say one after the other, and whether the model stays for at least a minute then.
     for (said, stays) in [
@@ -418,10 +394,7 @@ async fn keep_alive_is_what_the_last_request_said() {
 
 #[tokio::test]
 async fn the_idle_time_begins_with_the_end_of_the_last_answer() {
-    let short = Settings {
-        keep_alive: Some(Duration::from_millis(20)),
-        ..settings()
-    };
+    let short = configured(|config| config.keep_alive = Some(Duration::from_millis(20)));
     let host = host_with(short, || FakeOptions {
         answer: Answer::Endless,
         step_delay: Duration::from_millis(5),

@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use llmsrv_engine::fake::{Answer, FakeOptions};
-use llmsrv_server::{ApiKey, App, Keys, Rate, Role, Security, Settings, keys::digest, serve};
+use llmsrv_server::{ApiKey, App, Keys, Rate, Role, Settings, keys::digest, serve};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -15,7 +15,7 @@ use tokio::{
 };
 use tower::ServiceExt as _;
 
-use crate::host::{Host, host, host_with, settings};
+use crate::host::{Host, configured, host, host_with, keyed, settings};
 
 fn key(name: &str, role: Role) -> ApiKey {
     ApiKey {
@@ -26,37 +26,34 @@ fn key(name: &str, role: Role) -> ApiKey {
 }
 
 /// A key of each role; the key is its name.
-fn with_roles() -> Security {
-    Security {
-        keys: Keys::required(vec![
-            key("infer", Role::Infer),
-            key("manage", Role::Manage),
-            key("admin", Role::Admin),
-        ]),
-        ..Security::default()
-    }
+fn with_roles() -> Settings {
+    keyed(Keys::required(vec![
+        key("infer", Role::Infer),
+        key("manage", Role::Manage),
+        key("admin", Role::Admin),
+    ]))
 }
 
-fn guarded(security: Security) -> Host {
-    host_with(
-        Settings {
-            security,
-            ..settings()
-        },
-        FakeOptions::default,
-    )
+/// With a key of each role, and so many requests in an hour.
+fn limited(count: Option<u32>) -> Settings {
+    let mut settings = with_roles();
+    settings.config.rate_limit = count.map(|count| Rate {
+        count: NonZeroU32::new(count).unwrap(),
+        per: Duration::from_hours(1),
+    });
+    settings
+}
+
+fn guarded(settings: Settings) -> Host {
+    host_with(settings, FakeOptions::default)
 }
 
 /// Reached from other machines, as far as one can tell.
-fn exposed(security: Security) -> Host {
-    host_with(
-        Settings {
-            security,
-            listens_on_loopback: false,
-            ..settings()
-        },
-        FakeOptions::default,
-    )
+fn exposed(settings: Settings) -> Host {
+    guarded(Settings {
+        listens_on_loopback: false,
+        ..settings
+    })
 }
 
 async fn json_of(response: Response<Body>) -> Value {
@@ -164,10 +161,7 @@ async fn keys_are_found_where_clients_put_them() {
     let query = host.text(Method::GET, "/api/tags?key=infer", "").await;
     assert_eq!(query.0, 401, "keys in addresses end up in logs");
     // Nobody gets in where all keys were removed; everybody where none is asked for.
-    let closed = guarded(Security {
-        keys: Keys::required(Vec::new()),
-        ..Security::default()
-    });
+    let closed = guarded(keyed(Keys::required(Vec::new())));
     assert_eq!(closed.text(Method::GET, "/api/tags", "").await.0, 401);
     let dummy = &[("authorization", "Bearer ollama")];
     let open = self::host().send(Method::GET, "/api/tags", dummy, "").await;
@@ -176,13 +170,7 @@ async fn keys_are_found_where_clients_put_them() {
 
 #[tokio::test]
 async fn refusals_have_the_shape_of_their_family() {
-    let host = guarded(Security {
-        rate_limit: Some(Rate {
-            count: NonZeroU32::MIN,
-            per: Duration::from_hours(1),
-        }),
-        ..with_roles()
-    });
+    let host = guarded(limited(Some(1)));
     let ask = async |path: &str, sent: &str| {
         let headers = [("x-api-key", sent)];
         host.send(Method::POST, path, &headers, "{}").await
@@ -227,13 +215,7 @@ async fn refusals_have_the_shape_of_their_family() {
 
 #[tokio::test]
 async fn each_client_has_its_own_rate() {
-    let host = guarded(Security {
-        rate_limit: Some(Rate {
-            count: NonZeroU32::new(3).unwrap(),
-            per: Duration::from_hours(1),
-        }),
-        ..with_roles()
-    });
+    let host = guarded(limited(Some(3)));
     for sent in ["infer", "manage", "wrong"] {
         let good = if sent == "wrong" { 401 } else { 200 };
         for status in [good, good, good, 429, 429] {
@@ -248,25 +230,12 @@ async fn each_client_has_its_own_rate() {
         assert_eq!(host.text(Method::GET, "/health", "").await.0, 200);
     }
     // An unchanged limit goes on counting, a new one starts afresh, none is none.
-    let reload = |rate: Option<u32>| {
-        let rate_limit = rate.map(|count| Rate {
-            count: NonZeroU32::new(count).unwrap(),
-            per: Duration::from_hours(1),
-        });
-        host.app.reload(Settings {
-            security: Security {
-                rate_limit,
-                ..with_roles()
-            },
-            ..settings()
-        });
-    };
     for (rate, statuses) in [
         (Some(3), &[429][..]),
         (Some(2), &[200, 200, 429]),
         (None, &[200, 200, 200, 200]),
     ] {
-        reload(rate);
+        host.app.reload(limited(rate));
         for status in statuses {
             let response = host
                 .send(Method::GET, "/api/tags", &[("x-api-key", "infer")], "")
@@ -283,7 +252,7 @@ async fn without_keys_only_this_machine_changes_models() {
         let (status, text) = host.text(Method::POST, "/api/copy", body.clone()).await;
         (status, text)
     };
-    let far = exposed(Security::default());
+    let far = exposed(settings());
     let (status, text) = copy(&far).await;
     assert_eq!(status, 403);
     for part in [
@@ -294,10 +263,7 @@ async fn without_keys_only_this_machine_changes_models() {
     }
     assert_eq!(far.text(Method::GET, "/api/tags", "").await.0, 200);
 
-    let allowed = exposed(Security {
-        allow_remote_management: true,
-        ..Security::default()
-    });
+    let allowed = exposed(configured(|config| config.allow_remote_management = true));
     assert_eq!(copy(&allowed).await.0, 404, "there is no such model");
     assert_eq!(copy(&host()).await.0, 404, "this machine");
     // A key says enough, wherever it comes from.
@@ -314,7 +280,7 @@ async fn without_keys_only_this_machine_changes_models() {
     assert_eq!(response.status(), 403);
 
     // Over real connections: a proxy on this machine does not make its callers local.
-    let far = exposed(Security::default());
+    let far = exposed(settings());
     let address = listen(&far.app).await;
     for (header, status) in [
         ("X-Nothing: 1", 404),
@@ -350,7 +316,7 @@ async fn a_name_that_was_bent_to_this_address_is_refused() {
         assert!(status == 200 || !body.windows(5).any(|part| part == b"plain"));
         status
     };
-    let (near, far) = (host(), exposed(Security::default()));
+    let (near, far) = (host(), exposed(settings()));
     for (name, origin, on_loopback, everywhere) in [
         ("localhost:11434", None, 200, 200),
         ("evil.example", None, 403, 403),
@@ -395,13 +361,9 @@ async fn a_name_that_was_bent_to_this_address_is_refused() {
 #[tokio::test]
 async fn no_page_from_elsewhere_manages_models_without_a_key() {
     const COPY: &str = r#"{"source":"plain","destination":"x"}"#;
-    let with = |origins: &[&str], security| {
-        let settings = Settings {
-            origins: origins.iter().map(ToString::to_string).collect(),
-            security,
-            ..settings()
-        };
-        host_with(settings, FakeOptions::default)
+    let with = |origins: &[&str], mut settings: Settings| {
+        settings.config.origins = origins.iter().map(ToString::to_string).collect();
+        guarded(settings)
     };
     let calls = [
         (Method::POST, "/api/copy", COPY),
@@ -416,7 +378,7 @@ async fn no_page_from_elsewhere_manages_models_without_a_key() {
         &["https://evil.example"],
         &["https://*.example", "null"],
     ] {
-        let host = with(origins, Security::default());
+        let host = with(origins, settings());
         for (method, path, body) in &calls {
             for page in ["https://evil.example", "https://a.example", "null"] {
                 let from = &[("origin", page), ("content-type", "text/plain")];
@@ -638,10 +600,7 @@ async fn heads_have_a_limit() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_for_their_turn() {
-    let host = guarded(Security {
-        max_connections: 2,
-        ..Security::default()
-    });
+    let host = guarded(configured(|config| config.max_connections = 2));
     let address = listen(&host.app).await;
     let mut working = Vec::new();
     for _ in 0..2 {
@@ -669,10 +628,7 @@ const UNFINISHED: &[u8] =
 async fn one_address_keeps_nobody_else_out() {
     const MOST: usize = 8;
     for silent in [true, false] {
-        let host = guarded(Security {
-            max_connections: MOST,
-            ..Security::default()
-        });
+        let host = guarded(configured(|config| config.max_connections = MOST));
         let address = listen(&host.app).await;
         let mut held = Vec::new();
         for _ in 0..5 * MOST {
@@ -708,12 +664,10 @@ async fn one_address_keeps_nobody_else_out() {
 #[tokio::test]
 async fn settings_change_between_requests_and_not_within_one() {
     let with = |names: &[&str], origins: &[&str]| Settings {
-        origins: origins.iter().map(|origin| (*origin).to_owned()).collect(),
-        security: Security {
-            keys: Keys::required(names.iter().map(|name| key(name, Role::Infer)).collect()),
-            ..Security::default()
-        },
-        ..settings()
+        keys: Keys::required(names.iter().map(|name| key(name, Role::Infer)).collect()),
+        ..configured(|config| {
+            config.origins = origins.iter().map(ToString::to_string).collect();
+        })
     };
     let host = host_with(with(&["old"], &[]), || FakeOptions {
         answer: Answer::Endless,
@@ -760,11 +714,8 @@ async fn settings_change_between_requests_and_not_within_one() {
 /// A client whose requests fill the line does not keep another one from its turn.
 #[tokio::test]
 async fn clients_take_turns() {
-    let one_at_a_time = Settings {
-        security: with_roles(),
-        num_parallel: 1,
-        ..settings()
-    };
+    let mut one_at_a_time = with_roles();
+    one_at_a_time.config.num_parallel = 1;
     let host = host_with(one_at_a_time, || FakeOptions {
         answer: Answer::Endless,
         step_delay: Duration::from_millis(5),

@@ -13,7 +13,7 @@ use llmsrv_engine::fake::{self, FakeOptions};
 use llmsrv_server::Settings;
 use serde_json::{Value, json};
 
-use crate::host::{Host, host_loading, host_with, settings};
+use crate::host::{Host, configured, host_loading, host_with, settings};
 
 /// A server that counts how often it loads, with `plain` and two more names of its weights.
 async fn shared(settings: Settings) -> (Host, Arc<AtomicUsize>) {
@@ -226,11 +226,10 @@ async fn the_context_is_as_large_as_model_and_memory_allow() {
         (Some(1 << 20), 0, 4096, 1 << 15),
         (None, 5000, 5000, 5000),
     ] {
-        let settings = Settings {
-            memory_limit: limit,
-            context_length: set,
-            ..settings()
-        };
+        let settings = configured(|config| {
+            config.memory_limit = limit;
+            config.context_length = set;
+        });
         let host = host_with(settings, || FakeOptions {
             context_length: 1 << 16,
             ..FakeOptions::default()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use llmsrv_engine::fake::{Answer, FakeOptions};
-use llmsrv_server::{Settings, serve};
+use llmsrv_server::serve;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -11,7 +11,7 @@ use tokio::{
     sync::oneshot,
 };
 
-use crate::host::{host_with, settings};
+use crate::host::{configured, host_with};
 
 async fn post(address: std::net::SocketAddr, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -26,10 +26,7 @@ async fn post(address: std::net::SocketAddr, body: &str) -> TcpStream {
 
 #[tokio::test]
 async fn a_broken_connection_ends_its_generation_and_shutdown_waits_for_the_others() {
-    let one = Settings {
-        num_parallel: 1,
-        ..settings()
-    };
+    let one = configured(|config| config.num_parallel = 1);
     let host = host_with(one, || FakeOptions {
         answer: Answer::Endless,
         step_delay: Duration::from_millis(1),
@@ -101,13 +98,7 @@ async fn a_broken_connection_ends_its_generation_and_shutdown_waits_for_the_othe
 
 #[tokio::test]
 async fn a_server_shows_that_it_is_alive_also_when_all_connections_are_taken() {
-    let one = Settings {
-        security: llmsrv_server::Security {
-            max_connections: 1,
-            ..llmsrv_server::Security::default()
-        },
-        ..settings()
-    };
+    let one = configured(|config| config.max_connections = 1);
     let host = host_with(one, FakeOptions::default);
     let alive = || tokio::time::timeout(Duration::from_millis(300), host.app.is_alive());
     // Nobody accepts connections: it does not look alive.

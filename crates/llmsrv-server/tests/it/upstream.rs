@@ -305,20 +305,36 @@ async fn when_nobody_answers_the_client_is_told_or_served_here() {
     );
 }
 
+/// Waits until something is so, but not for ever.
+async fn until(is_so: impl Fn() -> bool) {
+    let so = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), so)
+        .await
+        .expect("it never is so");
+}
+
 #[tokio::test]
 async fn requests_are_shared_by_weight_and_limits_hold() {
     let counters: Vec<Arc<AtomicUsize>> = (0..2).map(|_| Arc::default()).collect();
     let mut upstreams = Vec::new();
+    // Answers end when all questions are there.
+    let (release, released) = tokio::sync::watch::channel(false);
     for counter in &counters {
-        let counter = counter.clone();
+        let (counter, released) = (counter.clone(), released.clone());
         let answer = move || {
             counter.fetch_add(1, Ordering::Relaxed);
-            async {
-                let bits = stream::iter([HELLO, END]).then(|text| async move {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    Ok::<_, Infallible>(Bytes::from(text))
+            let mut released = released.clone();
+            async move {
+                let end = stream::once(async move {
+                    released.wait_for(|released| *released).await.unwrap();
+                    Ok::<_, Infallible>(Bytes::from(END))
                 });
-                Body::from_stream(bits).into_response()
+                let begin = stream::iter([Ok(Bytes::from(HELLO))]);
+                Body::from_stream(begin.chain(end)).into_response()
             }
         };
         let address = serve(Router::new().route("/v1/chat/completions", post(answer))).await;
@@ -330,22 +346,37 @@ async fn requests_are_shared_by_weight_and_limits_hold() {
         let front = front.clone();
         async move { front.post("/api/chat", ask(false)).await.0 }
     });
-    let statuses = futures_util::future::join_all(asks).await;
+    let got = || {
+        let counts = counters
+            .iter()
+            .map(|counter| counter.load(Ordering::Relaxed));
+        counts.collect::<Vec<usize>>()
+    };
+    let all = async {
+        until(|| got().iter().sum::<usize>() == 8).await;
+        release.send_replace(true);
+    };
+    let (statuses, ()) = tokio::join!(futures_util::future::join_all(asks), all);
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
-    let got: Vec<usize> = counters
-        .iter()
-        .map(|counter| counter.load(Ordering::Relaxed))
-        .collect();
-    assert_eq!(got, [6, 2]);
+    assert_eq!(got(), [6, 2]);
 
     upstreams.truncate(1);
     upstreams[0].settings.parallel = 1;
     let front = Arc::new(self::front(upstreams));
-    let asks = (0..3).map(|_| {
-        let front = front.clone();
-        async move { front.post("/api/chat", ask(false)).await.0 }
+    release.send_replace(false);
+    let refused = AtomicUsize::new(0);
+    let asks = (0..3).map(|_| async {
+        let status = front.post("/api/chat", ask(false)).await.0;
+        if status == 503 {
+            refused.fetch_add(1, Ordering::Relaxed);
+        }
+        status
     });
-    let mut statuses = futures_util::future::join_all(asks).await;
+    let others = async {
+        until(|| refused.load(Ordering::Relaxed) == 2).await;
+        release.send_replace(true);
+    };
+    let (mut statuses, ()) = tokio::join!(futures_util::future::join_all(asks), others);
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 503, 503]);
 }

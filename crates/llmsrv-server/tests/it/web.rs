@@ -6,7 +6,7 @@ use http::{Method, Response};
 use http_body_util::BodyExt as _;
 use llmsrv_api::catalogue::{Catalogue, CatalogueModel};
 use llmsrv_engine::fake::{Answer, FakeOptions};
-use llmsrv_server::{ApiKey, CatalogueSource, Keys, Role, Security, Settings, keys::digest, serve};
+use llmsrv_server::{ApiKey, CatalogueSource, Keys, Role, Settings, keys::digest, serve};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -14,7 +14,7 @@ use crate::{
     app::{
         ANSWER, DIALOG, LAST, NOTES, NOTICE, OUTSIDE, QUIET, TITLES, act, choose, click, go, send,
     },
-    host::{Host, host, host_with, saying, settings},
+    host::{Host, configured, host, host_with, keyed, saying, settings},
     registry::{fake::Act, registry_with},
     tab::Tab,
 };
@@ -141,14 +141,7 @@ fn key(name: &str, role: Role) -> ApiKey {
 
 fn with_keys() -> Settings {
     let keys = vec![key("chatter", Role::Infer), key("keeper", Role::Manage)];
-    let security = Security {
-        keys: Keys::required(keys),
-        ..Security::default()
-    };
-    Settings {
-        security,
-        ..settings()
-    }
+    keyed(Keys::required(keys))
 }
 
 #[tokio::test]
@@ -161,10 +154,7 @@ async fn status_tells_the_role_of_the_caller() {
     };
     assert_eq!(role(&open, &[]).await, "admin");
     // A page from elsewhere that may call manages nothing.
-    let trusting = Settings {
-        origins: vec!["https://a.example".into()],
-        ..settings()
-    };
+    let trusting = configured(|config| config.origins = vec!["https://a.example".into()]);
     let trusting = host_with(trusting, FakeOptions::default);
     let foreign = [("origin", "https://a.example")];
     assert_eq!(role(&trusting, &foreign).await, "infer");

@@ -1,7 +1,7 @@
 //! Finding models: which manifests there are, whether everything they name is there, and what
 //! `default` means. The callers hold the lock of the store.
 
-use std::{collections::HashSet, fs, io, path::PathBuf, sync::PoisonError, time::SystemTime};
+use std::{collections::HashSet, fs, io, path::PathBuf, time::SystemTime};
 
 use crate::{
     Digest, Error, Layer, LayerKind, Manifest, ModelConfig, ModelEntry, ModelName, Store, default,
@@ -170,7 +170,7 @@ impl Store {
     }
 
     fn warn(&self, error: &Error) {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.warned.lock();
         if warned.insert(error.to_string()) {
             tracing::warn!(%error, "a model is not listed");
         }

@@ -47,7 +47,7 @@ impl Report {
         let environment = args
             .env
             .clone()
-            .or_else(|| config.environment.clone())
+            .or_else(|| config.env.clone())
             .unwrap_or_else(|| "local".to_owned());
         let words: Vec<_> = plan
             .args

@@ -217,27 +217,25 @@ fn much_output_needs_little_memory() {
 #[test]
 fn signals_reach_the_command_and_the_entry_is_written() {
     for (name, script, code) in [
-        ("TERM", "sleep 60", 143),
-        ("HUP", "sleep 60", 129),
+        ("TERM", "touch started; sleep 60", 143),
+        ("HUP", "touch started; sleep 60", 129),
         (
             "INT",
-            "trap 'echo stopping; exit 5' INT; echo ready; while :; do sleep 0.1; done",
+            "trap 'echo stopping; exit 5' INT; touch started; while :; do sleep 0.1; done",
             5,
         ),
         (
             "QUIT",
-            "trap 'exit 6' QUIT; echo ready; while :; do sleep 0.1; done",
+            "trap 'exit 6' QUIT; touch started; while :; do sleep 0.1; done",
             6,
         ),
     ] {
         let sandbox = Sandbox::new();
-        let script = format!("touch started; {script}");
-        let mut command = sandbox.command(&["run", "-q", "sh", "-c", &script]);
+        let mut command = sandbox.command(&["run", "-q", "sh", "-c", script]);
         let mut child = command.stdout(Stdio::null()).spawn().unwrap();
         eventually("the start", || {
             sandbox.path().join("started").exists().then_some(())
         });
-        std::thread::sleep(Duration::from_millis(100));
         signal(&child, name);
         assert_eq!(child.wait().unwrap().code(), Some(code), "{name}");
         let entry = sandbox.entry();

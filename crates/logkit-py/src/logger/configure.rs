@@ -33,10 +33,6 @@ static MADE: Mutex<Option<Py<Logger>>> = Mutex::new(None);
     version = None, llm_model = None, detect_injection = false, force = false, redact = None, binary = "repr",
     console = None, on_full = None, durability = None, queue = None
 ))]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "they are those of the function in Python"
-)]
 pub(super) fn configure(
     py: Python<'_>,
     name: &str,
@@ -125,7 +121,7 @@ fn tags(config: &LogkitConfig, environment: Option<String>, version: Option<Stri
         ..Setup::default()
     };
     let said = [
-        &config.environment,
+        &config.env,
         &config.version,
         &config.trace_id,
         &setup.environment,

@@ -127,10 +127,6 @@ pub(crate) struct CsvSink {
 impl CsvSink {
     #[new]
     #[pyo3(signature = (file_path = PathBuf::from("logs.csv"), delegate = None, *, safe_formulas = false, max_bytes = None, backups = None, daily = false, compress = None))]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "they are those of the Python class"
-    )]
     fn new(
         py: Python<'_>,
         file_path: PathBuf,
@@ -177,10 +173,6 @@ pub(crate) struct MarkdownSink {
 impl MarkdownSink {
     #[new]
     #[pyo3(signature = (file_path = PathBuf::from("logs.md"), delegate = None, *, max_bytes = None, backups = None, daily = false, compress = None))]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "they are those of the Python class"
-    )]
     fn new(
         py: Python<'_>,
         file_path: PathBuf,
@@ -225,11 +217,6 @@ pub(crate) struct JsonSink {
 impl JsonSink {
     #[new]
     #[pyo3(signature = (file_path = PathBuf::from("logs.jsonl"), pretty = false, delegate = None, compact = false, *, typed = false, max_bytes = None, backups = None, daily = false, compress = None))]
-    #[allow(
-        clippy::too_many_arguments,
-        clippy::fn_params_excessive_bools,
-        reason = "they are those of the Python class"
-    )]
     fn new(
         py: Python<'_>,
         file_path: PathBuf,

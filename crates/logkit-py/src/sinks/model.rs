@@ -36,10 +36,6 @@ const HOLDS: usize = 4096;
 impl LlmSink {
     #[new]
     #[pyo3(signature = (model, *, delegate = None, system_prompt = None, analyze_levels = None, on_analysis = None, async_mode = true, detect_injection = true, timeout = 30.0, max_tokens = 200, temperature = 0.3, analyze_injected = false))]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "they are those of the Python class"
-    )]
     fn new(
         py: Python<'_>,
         model: String,

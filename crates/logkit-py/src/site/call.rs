@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use logkit::{Entry, Level, SpanId, Text, Timestamp};
+use logkit::{Entry, Gate, Level, SpanId, Text, Timestamp, milliseconds};
 use parking_lot::Mutex;
 use pyo3::{
     prelude::*,
@@ -20,29 +20,6 @@ use crate::{
     render::{Renderer, type_name},
     traceback,
 };
-
-/// How much of a call is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gate {
-    Off,
-    /// Only if it fails.
-    ErrorsOnly,
-    Full,
-}
-
-impl Gate {
-    #[inline]
-    pub(crate) fn of(level: &Level, target: &Target) -> Gate {
-        let lowest = target.level();
-        if level.number() >= lowest {
-            Gate::Full
-        } else if Level::Error.number() >= lowest {
-            Gate::ErrorsOnly
-        } else {
-            Gate::Off
-        }
-    }
-}
 
 /// The arguments of a call.
 pub(crate) struct Objects {
@@ -238,8 +215,8 @@ impl Call {
             End::Error(error) => traceback::is_failure(error),
             _ => false,
         };
-        let micros = (elapsed.as_nanos() as f64 / 1e3).round();
-        let too_quick = site.slow_ms > 0.0 && micros / 1e3 < site.slow_ms;
+        let duration_ms = milliseconds(elapsed);
+        let too_quick = site.slow_ms > 0.0 && duration_ms < site.slow_ms;
         if !is_failure && (state.gate != Gate::Full || too_quick) {
             return;
         }
@@ -255,7 +232,7 @@ impl Call {
         let mut entry = Entry {
             function_name: site.name.clone(),
             module: site.module.clone(),
-            duration_ms: Some(micros / 1e3),
+            duration_ms: Some(duration_ms),
             span_id: self.span,
             parent_id: parent,
             level: if is_failure {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Origin, too_large, unreadable};
 use crate::{
     body::SINGLE_BYTES,
-    json::{Bounded, ConnectionPermit, Fault, MAX_VALUES, Values},
+    json::{Bounded, Fault, MAX_VALUES, ValueSpan, Values},
     refusal::Refusal,
 };
 
@@ -22,7 +22,7 @@ pub(super) const TRACES: Names = ["resourceSpans", "scopeSpans", "spans"];
 pub(super) fn each(
     body: &[u8],
     [of_resources, of_scopes, records]: Names,
-    mut take: impl FnMut(&Origin, &Scope, ConnectionPermit<'_>) -> Result<(), Refusal>,
+    mut take: impl FnMut(&Origin, &Scope, ValueSpan<'_>) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
     let not_json = |fault: Fault| unreadable(format!("{} at byte {}", fault.reason, fault.at));
     let mut values = Values::new(body);
@@ -35,7 +35,7 @@ pub(super) fn each(
     for of_resource in root
         .member(of_resources)
         .into_iter()
-        .flat_map(ConnectionPermit::elements)
+        .flat_map(ValueSpan::elements)
     {
         let resource = match of_resource.member("resource") {
             Some(place) => attributes(&value(place)?),
@@ -45,7 +45,7 @@ pub(super) fn each(
         for of_scope in of_resource
             .member(of_scopes)
             .into_iter()
-            .flat_map(ConnectionPermit::elements)
+            .flat_map(ValueSpan::elements)
         {
             let scope = match of_scope.member("scope") {
                 Some(place) => scope(&value(place)?),
@@ -54,7 +54,7 @@ pub(super) fn each(
             for record in of_scope
                 .member(records)
                 .into_iter()
-                .flat_map(ConnectionPermit::elements)
+                .flat_map(ValueSpan::elements)
             {
                 take(&origin, &scope, record)?;
             }
@@ -64,7 +64,7 @@ pub(super) fn each(
 }
 
 /// Reads a value within the limits of a record.
-pub(super) fn value(place: ConnectionPermit<'_>) -> Result<Value, Refusal> {
+pub(super) fn value(place: ValueSpan<'_>) -> Result<Value, Refusal> {
     if place.text().len() > SINGLE_BYTES {
         return Err(too_large());
     }

@@ -7,7 +7,7 @@ use std::{
 
 use logkit::{Durability, Entry, Level, Logger, NotWritten, OnFull, Sink, SinkError, Stats};
 
-use crate::sinks::{Blocked, Broken, Memory, Panics};
+use crate::sinks::{Broken, Memory, Panics, blocked};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -71,10 +71,8 @@ fn emitted_is_written_plus_dropped_under_eight_threads() {
 
 #[test]
 fn a_blocked_sink_costs_the_caller_a_tenth_of_a_second_once() {
-    let logger = Logger::builder()
-        .sink(Blocked(Duration::from_secs(3)))
-        .queue(600, usize::MAX)
-        .build();
+    let (sink, release) = blocked();
+    let logger = Logger::builder().sink(sink).queue(600, usize::MAX).build();
     let start = Instant::now();
     for n in 0..5_000 {
         logger.emit(entry(Level::Error, n.to_string()));
@@ -86,6 +84,7 @@ fn a_blocked_sink_costs_the_caller_a_tenth_of_a_second_once() {
     );
     let stats = logger.stats();
     assert!(stats.dropped >= 4_000, "{stats:?}");
+    drop(release);
     assert!(logger.flush(LONG));
     assert_adds_up(logger.stats());
 }
@@ -183,15 +182,14 @@ fn what_waits_is_written_at_the_end() {
 
 #[test]
 fn a_full_queue_says_so_to_those_who_ask() {
-    let logger = Logger::builder()
-        .sink(Blocked(Duration::from_millis(300)))
-        .queue(10, usize::MAX)
-        .build();
+    let (sink, release) = blocked();
+    let logger = Logger::builder().sink(sink).queue(10, usize::MAX).build();
     let first = logger.emit_acked(Entry::default());
     let second = logger.emit_batch_acked(vec![Entry::default(); 9]);
     assert!(logger.try_emit(Entry::default()).is_err());
     assert!(logger.try_emit_batch_acked(vec![Entry::default()]).is_err());
     assert_eq!(logger.stats().dropped, 0);
+    drop(release);
     assert_eq!(first.wait(LONG).unwrap().n_entries, 1);
     assert_eq!(second.wait(LONG).unwrap().n_entries, 9);
     logger.flush(LONG);
@@ -202,10 +200,8 @@ fn a_full_queue_says_so_to_those_who_ask() {
 
 #[test]
 fn whoever_must_not_wait_gets_the_entry_back() {
-    let logger = Logger::builder()
-        .sink(Blocked(Duration::from_millis(300)))
-        .queue(2, usize::MAX)
-        .build();
+    let (sink, release) = blocked();
+    let logger = Logger::builder().sink(sink).queue(2, usize::MAX).build();
     let emit = |level: Level| logger.emit_unless_waiting(entry(level, "f".into()));
     assert!(emit(Level::Error).is_ok());
     assert!(emit(Level::Error).is_ok());
@@ -218,6 +214,7 @@ fn whoever_must_not_wait_gets_the_entry_back() {
     assert_eq!(logger.stats().dropped, 1);
     assert!(emit(Level::Debug).is_ok());
     assert_eq!(logger.stats().dropped, 2);
+    drop(release);
     logger.flush(LONG);
     assert_adds_up(logger.stats());
 

@@ -1,7 +1,7 @@
 //! Sinks of tests.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
@@ -18,12 +18,17 @@ impl Sink for Memory {
     }
 }
 
-/// Stands still at the first batch.
-pub(crate) struct Blocked(pub(crate) Duration);
+/// Stands still at the first batch, until what [`blocked`] gave with it is dropped.
+pub(crate) struct Blocked(mpsc::Receiver<()>);
+
+pub(crate) fn blocked() -> (Blocked, mpsc::Sender<()>) {
+    let (release, released) = mpsc::channel();
+    (Blocked(released), release)
+}
 
 impl Sink for Blocked {
     fn write_batch(&mut self, _: &[Entry]) -> Result<(), SinkError> {
-        std::thread::sleep(std::mem::take(&mut self.0));
+        let _ = self.0.recv_timeout(Duration::from_mins(1));
         Ok(())
     }
 }

@@ -1,8 +1,10 @@
 //! Functions of the Go dialect, and the bounds on their work.
 
 use std::cmp::Ordering as Ordered;
+
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use gotmpl::{Template, TemplateError, Value};
 use jiff::{ToSpan, Zoned};
@@ -64,7 +66,7 @@ impl Budget {
 
     /// The error of a rendering that ran out of its budget.
     pub(super) fn exhausted(&self) -> Option<Error> {
-        let reached = *self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let reached = *self.reached.lock();
         reached.map(Error::from)
     }
 
@@ -85,7 +87,7 @@ impl Budget {
     }
 
     fn end(&self, bound: Bound) -> TemplateError {
-        *self.reached.lock().unwrap_or_else(PoisonError::into_inner) = Some(bound);
+        *self.reached.lock() = Some(bound);
         TemplateError::Exec(bound.to_string())
     }
 }
@@ -296,15 +298,12 @@ fn call_builtin(name: &str, args: Vec<Value>) -> gotmpl::Result<Value> {
     Template::new("")
         .func("result", move |args| {
             let value = args.first().cloned().unwrap_or(Value::Nil);
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = value;
+            *slot.lock() = value;
             Ok(text(""))
         })
         .parse(&source)?
         .execute_to_string(&Value::List(args.into()))?;
-    let value = result
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
+    let value = result.lock().clone();
     Ok(value)
 }
 

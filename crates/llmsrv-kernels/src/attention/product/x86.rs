@@ -123,7 +123,6 @@ fn raw(tiles: Tiles<'_>) -> (*const u8, usize, usize) {
 
 /// Fetches row `k` of what is ahead. No address is wrong for that.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "it is one or two instructions")]
 fn fetch((ahead, row_bytes, n_rows): (*const u8, usize, usize), k: usize) {
     if k < n_rows {
         for line in 0..row_bytes.div_ceil(LINE) {

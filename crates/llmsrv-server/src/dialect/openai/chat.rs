@@ -4,11 +4,18 @@ use llmsrv_api::{
     lenient::Fields,
     native::{Message, Tool, ToolCall},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{FINGERPRINT, common, include_usage, response_format, seconds, usage};
+use super::{
+    FINGERPRINT,
+    answer::{AssistantMessage, ChatChoice, ChatCompletion, ChatLogProbs, OpenAiToolCall, Usage},
+    common, include_usage, response_format, seconds,
+};
 use crate::{
-    dialect::{Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts},
+    dialect::{
+        Delta, End, Family, Framing, Gathered, ResponseEncoder, StreamBuffer, id24, native, parts,
+        to_value,
+    },
     error::ApiError,
     job::{Input, Job, ToolChoice},
 };
@@ -211,15 +218,26 @@ struct Progress {
 }
 
 impl ChatEncoder {
-    fn chunk(&self, choices: Value) -> Value {
-        json!({
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": FINGERPRINT,
-            "choices": choices,
+    fn answer(
+        &self,
+        object: &'static str,
+        choices: Vec<ChatChoice>,
+        usage: Option<Usage>,
+    ) -> Value {
+        to_value(&ChatCompletion {
+            id: self.id.clone(),
+            object,
+            created: self.created,
+            model: self.model.clone(),
+            system_fingerprint: FINGERPRINT,
+            choices,
+            usage,
         })
+    }
+
+    /// What an event says, of one answer if any.
+    fn chunk(&self, choice: Option<ChatChoice>, usage: Option<Usage>) -> Value {
+        self.answer("chat.completion.chunk", choice.into_iter().collect(), usage)
     }
 
     fn progress(&mut self, answer: usize) -> &mut Progress {
@@ -232,22 +250,21 @@ impl ChatEncoder {
     fn delta(
         &mut self,
         answer: usize,
-        mut delta: Map<String, Value>,
-        logprobs: Value,
+        mut delta: AssistantMessage,
+        logprobs: Option<ChatLogProbs>,
         out: &mut StreamBuffer,
     ) {
         if !std::mem::replace(&mut self.progress(answer).begun, true) {
-            let first = [("role", json!("assistant")), ("content", json!(""))];
-            let mut with_role: Map<String, Value> =
-                first.map(|(k, v)| (k.to_owned(), v)).into_iter().collect();
-            with_role.append(&mut delta);
-            delta = with_role;
+            delta.role = Some("assistant");
+            delta.content.get_or_insert(json!(""));
         }
-        let mut choice = json!({"index": answer, "delta": delta, "finish_reason": null});
-        if !logprobs.is_null() {
-            choice["logprobs"] = logprobs;
-        }
-        out.data(&self.chunk(json!([choice])));
+        let choice = ChatChoice {
+            index: answer,
+            delta: Some(delta),
+            logprobs,
+            ..ChatChoice::default()
+        };
+        out.data(&self.chunk(Some(choice), None));
     }
 
     fn finish_reason(&mut self, answer: usize, end: &End) -> &'static str {
@@ -258,53 +275,42 @@ impl ChatEncoder {
         }
     }
 
-    fn calls(&mut self, answer: usize, calls: &[ToolCall]) -> Value {
+    /// What was said of a message; what was not is absent.
+    fn message(&mut self, answer: usize, said: &Gathered) -> AssistantMessage {
+        let present = |text: &String| (!text.is_empty()).then(|| text.clone());
         let progress = self.progress(answer);
-        let written = calls.iter().map(|call| {
-            let index = progress.n_calls;
-            progress.n_calls += 1;
-            json!({
-                "id": call.id,
-                "index": index,
-                "type": "function",
-                "function": {
-                    "name": call.function.name,
-                    "arguments": Value::Object(call.function.arguments.clone()).to_string(),
-                },
-            })
-        });
-        written.collect()
+        let first = progress.n_calls;
+        progress.n_calls += said.calls.len();
+        let calls = said.calls.iter().zip(first..);
+        let calls = calls.map(|(call, index)| OpenAiToolCall::new(call, index));
+        AssistantMessage {
+            role: None,
+            content: present(&said.content).map(Value::from),
+            reasoning: present(&said.thinking),
+            reasoning_content: present(&said.thinking),
+            tool_calls: (!said.calls.is_empty()).then(|| calls.collect()),
+        }
     }
 
     /// A whole answer.
-    fn choice(&mut self, said: Delta, end: &End) -> Value {
-        let answer = said.answer;
+    fn choice(&mut self, said: Delta, end: &End) -> ChatChoice {
+        let index = said.answer;
         let said = said.gather();
+        let mut message = self.message(index, &said);
+        message.role = Some("assistant");
         // Beside calls, nothing is null and not a text without letters.
-        let is_call = said.content.is_empty() && !said.calls.is_empty();
-        let content = if is_call {
-            Value::Null
+        message.content.get_or_insert(if said.calls.is_empty() {
+            json!("")
         } else {
-            said.content.into()
-        };
-        let mut message = json!({"role": "assistant", "content": content});
-        if !said.thinking.is_empty() {
-            message["reasoning"] = json!(said.thinking);
-            message["reasoning_content"] = json!(said.thinking);
-        }
-        if !said.calls.is_empty() {
-            message["tool_calls"] = self.calls(answer, &said.calls);
-        }
-        let mut choice = json!({
-            "index": answer,
-            "message": message,
-            "finish_reason": self.finish_reason(answer, end),
+            Value::Null
         });
-        let logprobs = logprobs(&said.tokens);
-        if !logprobs.is_null() {
-            choice["logprobs"] = logprobs;
+        ChatChoice {
+            index,
+            message: Some(message),
+            finish_reason: Some(self.finish_reason(index, end)),
+            logprobs: logprobs(&said.tokens),
+            ..ChatChoice::default()
         }
-        choice
     }
 }
 
@@ -316,34 +322,26 @@ impl ResponseEncoder for ChatEncoder {
     fn part(&mut self, said: Delta, out: &mut StreamBuffer) {
         let answer = said.answer;
         let said = said.gather();
-        let mut delta = Map::new();
-        if !said.thinking.is_empty() {
-            delta.insert("reasoning".into(), json!(said.thinking));
-            delta.insert("reasoning_content".into(), json!(said.thinking));
-        }
-        if !said.content.is_empty() {
-            delta.insert("content".into(), json!(said.content));
-        }
-        if !said.calls.is_empty() {
-            delta.insert("tool_calls".into(), self.calls(answer, &said.calls));
-        }
+        let delta = self.message(answer, &said);
         self.delta(answer, delta, logprobs(&said.tokens), out);
     }
 
     fn answer_end(&mut self, answer: usize, end: &End, out: &mut StreamBuffer) {
         if !self.progress(answer).begun {
-            self.delta(answer, Map::new(), Value::Null, out);
+            self.delta(answer, AssistantMessage::default(), None, out);
         }
-        let reason = self.finish_reason(answer, end);
-        let choice = json!({"index": answer, "delta": {}, "finish_reason": reason});
-        out.data(&self.chunk(json!([choice])));
+        let choice = ChatChoice {
+            index: answer,
+            delta: Some(AssistantMessage::default()),
+            finish_reason: Some(self.finish_reason(answer, end)),
+            ..ChatChoice::default()
+        };
+        out.data(&self.chunk(Some(choice), None));
     }
 
     fn end(&mut self, end: &End, out: &mut StreamBuffer) {
         if self.include_usage {
-            let mut last = self.chunk(json!([]));
-            last["usage"] = usage(end);
-            out.data(&last);
+            out.data(&self.chunk(None, Some(Usage::of(end))));
         }
         out.raw("data: [DONE]\n\n");
     }
@@ -360,22 +358,13 @@ impl ResponseEncoder for ChatEncoder {
         let choices = answers
             .into_iter()
             .map(|(said, end)| self.choice(said, &end));
-        let choices: Vec<Value> = choices.collect();
-        json!({
-            "id": self.id,
-            "object": "chat.completion",
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": FINGERPRINT,
-            "choices": choices,
-            "usage": usage(total),
-        })
+        let choices = choices.collect();
+        self.answer("chat.completion", choices, Some(Usage::of(total)))
     }
 }
 
-fn logprobs(tokens: &[llmsrv_engine::TokenInfo]) -> Value {
-    if tokens.is_empty() {
-        return Value::Null;
-    }
-    json!({"content": tokens.iter().map(native::logprob).collect::<Vec<_>>()})
+fn logprobs(tokens: &[llmsrv_engine::TokenInfo]) -> Option<ChatLogProbs> {
+    (!tokens.is_empty()).then(|| ChatLogProbs {
+        content: tokens.iter().map(native::logprob).collect(),
+    })
 }

@@ -2,11 +2,17 @@
 
 use llmsrv_api::lenient::Fields;
 use llmsrv_engine::TokenInfo;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{FINGERPRINT, MAX_ANSWERS, common, include_usage, seconds, usage};
+use super::{
+    FINGERPRINT, MAX_ANSWERS,
+    answer::{Completion, CompletionChoice, CompletionLogProbs, Usage},
+    common, include_usage, seconds,
+};
 use crate::{
-    dialect::{Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts},
+    dialect::{
+        Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts, to_value,
+    },
     error::ApiError,
     job::{Generate, Input, Job},
 };
@@ -83,32 +89,45 @@ struct Progress {
 }
 
 impl CompletionEncoder {
-    fn object(&self, choices: Value) -> Value {
-        json!({
-            "id": self.id,
-            "object": "text_completion",
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": FINGERPRINT,
-            "choices": choices,
+    fn object(&self, choices: Vec<CompletionChoice>, usage: Option<Usage>) -> Value {
+        to_value(&Completion {
+            id: self.id.clone(),
+            object: "text_completion",
+            created: self.created,
+            model: self.model.clone(),
+            system_fingerprint: FINGERPRINT,
+            choices,
+            usage,
         })
     }
 
-    fn choice(&mut self, said: Delta, end: Option<&End>) -> Value {
-        let answer = said.answer;
+    /// Writes a piece of an answer; readers that count find numbers in each event.
+    fn chunk(&mut self, said: Delta, end: Option<&End>, out: &mut StreamBuffer) {
+        let choice = self.choice(said, end);
+        let usage = self.include_usage.then(|| Usage::of(&End::default()));
+        out.data(&self.object(vec![choice], usage));
+    }
+
+    fn choice(&mut self, said: Delta, end: Option<&End>) -> CompletionChoice {
+        let index = said.answer;
         let said = said.gather();
-        let reason = end.map(|end| if parts::is_cut(end) { "length" } else { "stop" });
-        if self.answers.len() <= answer {
-            self.answers.resize(answer + 1, Progress::default());
+        let finish_reason = end.map(|end| if parts::is_cut(end) { "length" } else { "stop" });
+        if self.answers.len() <= index {
+            self.answers.resize(index + 1, Progress::default());
         }
-        let progress = &mut self.answers[answer];
+        let progress = &mut self.answers[index];
         let logprobs = logprobs(progress, &said.tokens);
         let text = if std::mem::replace(&mut progress.begun, true) {
             said.content
         } else {
             self.echo.clone() + &said.content
         };
-        json!({"index": answer, "text": text, "logprobs": logprobs, "finish_reason": reason})
+        CompletionChoice {
+            index,
+            text,
+            logprobs,
+            finish_reason,
+        }
     }
 }
 
@@ -118,12 +137,7 @@ impl ResponseEncoder for CompletionEncoder {
     }
 
     fn part(&mut self, said: Delta, out: &mut StreamBuffer) {
-        let choice = self.choice(said, None);
-        let mut chunk = self.object(json!([choice]));
-        if self.include_usage {
-            chunk["usage"] = usage(&End::default());
-        }
-        out.data(&chunk);
+        self.chunk(said, None, out);
     }
 
     fn answer_end(&mut self, answer: usize, end: &End, out: &mut StreamBuffer) {
@@ -131,19 +145,12 @@ impl ResponseEncoder for CompletionEncoder {
             answer,
             ..Delta::default()
         };
-        let choice = self.choice(said, Some(end));
-        let mut chunk = self.object(json!([choice]));
-        if self.include_usage {
-            chunk["usage"] = usage(&End::default());
-        }
-        out.data(&chunk);
+        self.chunk(said, Some(end), out);
     }
 
     fn end(&mut self, end: &End, out: &mut StreamBuffer) {
         if self.include_usage {
-            let mut last = self.object(json!([]));
-            last["usage"] = usage(end);
-            out.data(&last);
+            out.data(&self.object(Vec::new(), Some(Usage::of(end))));
         }
         out.raw("data: [DONE]\n\n");
     }
@@ -160,30 +167,26 @@ impl ResponseEncoder for CompletionEncoder {
         let choices = answers
             .into_iter()
             .map(|(said, end)| self.choice(said, Some(&end)));
-        let choices: Vec<Value> = choices.collect();
-        let mut object = self.object(choices.into());
-        object["usage"] = usage(total);
-        object
+        let choices = choices.collect();
+        self.object(choices, Some(Usage::of(total)))
     }
 }
 
 /// Four lists side by side, as this older interface has them.
-fn logprobs(progress: &mut Progress, tokens: &[TokenInfo]) -> Value {
+fn logprobs(progress: &mut Progress, tokens: &[TokenInfo]) -> Option<CompletionLogProbs> {
     if tokens.is_empty() {
-        return Value::Null;
+        return None;
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (mut texts, mut values, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
+    let mut lists = CompletionLogProbs::default();
     for token in tokens {
         let top = token.top.iter();
-        let top: Map<String, Value> = top
-            .map(|(_, logprob, bytes)| (text(bytes), json!(logprob)))
-            .collect();
-        offsets.push(progress.n_chars);
+        let top = top.map(|(_, logprob, bytes)| (text(bytes), json!(logprob)));
+        lists.text_offset.push(progress.n_chars);
         progress.n_chars += text(&token.bytes).chars().count();
-        texts.push(text(&token.bytes));
-        values.push(token.logprob);
-        tops.push(top);
+        lists.tokens.push(text(&token.bytes));
+        lists.token_logprobs.push(token.logprob);
+        lists.top_logprobs.push(top.collect());
     }
-    json!({"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets})
+    Some(lists)
 }

@@ -1,6 +1,7 @@
 //! The OpenAI dialect: `/v1/chat/completions` and `/v1/completions`
 //! (<https://platform.openai.com/docs/api-reference>).
 
+pub(crate) mod answer;
 mod chat;
 mod completions;
 
@@ -12,7 +13,7 @@ use llmsrv_api::lenient::Fields;
 use llmsrv_engine::GrammarSpec;
 use serde_json::{Map, Value, json};
 
-use super::{End, native, parts};
+use super::{native, parts};
 use crate::{error::ApiError, job::Job};
 
 /// Puts what both requests have into a job.
@@ -80,19 +81,6 @@ fn response_format(format: Map<String, Value>) -> Result<Option<GrammarSpec>, Ap
         }
         Some(_) => native::grammar(whole),
     }
-}
-
-/// Writes the number of tokens.
-fn usage(end: &End) -> Value {
-    let (prompt, completion) = (end.metrics.prompt_eval_count, end.metrics.eval_count);
-    let mut usage = json!({
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": end.cached_tokens},
-    });
-    parts::add_truncated(end, &mut usage);
-    usage
 }
 
 /// Returns the present time in seconds.

@@ -5,3 +5,4 @@ mod parse;
 mod write;
 
 pub(crate) use parse::parse_response;
+pub(crate) use write::ResponseObject;

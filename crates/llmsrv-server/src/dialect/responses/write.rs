@@ -2,11 +2,14 @@
 
 use llmsrv_api::native::ToolCall;
 use llmsrv_chat::Piece;
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::{
     dialect::{
         Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, openai::seconds, parts,
+        to_value,
     },
     error::ApiError,
 };
@@ -39,6 +42,37 @@ enum Kind {
     Message,
 }
 
+/// A response, at any time of its life.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ResponseObject<'a> {
+    id: &'a str,
+    /// `response`.
+    object: &'static str,
+    /// Seconds since the epoch.
+    created_at: i64,
+    /// Seconds since the epoch.
+    completed_at: Option<i64>,
+    /// `in_progress`, `completed` or `incomplete`.
+    status: &'static str,
+    /// Always false.
+    background: bool,
+    #[schema(value_type = Option<Object>)]
+    error: Option<Value>,
+    /// Why it is not complete.
+    #[schema(value_type = Option<Object>)]
+    incomplete_details: Option<Value>,
+    model: &'a str,
+    /// Items: messages, reasoning and function calls.
+    #[schema(value_type = Vec<Object>)]
+    output: &'a [Value],
+    /// Numbers of tokens.
+    #[schema(value_type = Option<Object>)]
+    usage: Option<Value>,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    echo: &'a Value,
+}
+
 impl ResponsesEncoder {
     pub(super) fn new(model: &str, echo: Value) -> ResponsesEncoder {
         ResponsesEncoder {
@@ -52,46 +86,45 @@ impl ResponsesEncoder {
         }
     }
 
-    fn response(&self, status: &str) -> Value {
-        let mut response = json!({
-            "id": self.id,
-            "object": "response",
-            "created_at": self.created_at,
-            "completed_at": null,
-            "status": status,
-            "background": false,
-            "error": null,
-            "incomplete_details": null,
-            "model": self.model,
-            "output": self.output,
-            "usage": null,
-        });
-        if let (Some(response), Some(echo)) = (response.as_object_mut(), self.echo.as_object()) {
-            response.extend(echo.clone());
+    fn response(&self, status: &'static str) -> ResponseObject<'_> {
+        ResponseObject {
+            id: &self.id,
+            object: "response",
+            created_at: self.created_at,
+            completed_at: None,
+            status,
+            background: false,
+            error: None,
+            incomplete_details: None,
+            model: &self.model,
+            output: &self.output,
+            usage: None,
+            echo: &self.echo,
         }
-        response
     }
 
     /// The whole response at its end, and the word for how it ended.
     fn ended(&self, end: &End) -> (&'static str, Value) {
         let cut = parts::is_cut(end);
         let status = if cut { "incomplete" } else { "completed" };
-        let mut response = self.response(status);
-        if cut {
-            response["incomplete_details"] = json!({"reason": "max_output_tokens"});
-        } else {
-            response["completed_at"] = json!(seconds());
-        }
         let (input, output) = (end.metrics.prompt_eval_count, end.metrics.eval_count);
-        response["usage"] = json!({
+        let mut usage = json!({
             "input_tokens": input,
             "input_tokens_details": {"cached_tokens": end.cached_tokens},
             "output_tokens": output,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": input + output,
         });
-        parts::add_truncated(end, &mut response["usage"]);
-        (status, response)
+        if let Some(dropped) = end.truncated() {
+            usage["prompt_truncated"] = json!(dropped);
+        }
+        let response = ResponseObject {
+            completed_at: (!cut).then(seconds),
+            incomplete_details: cut.then(|| json!({"reason": "max_output_tokens"})),
+            usage: Some(usage),
+            ..self.response(status)
+        };
+        (status, to_value(&response))
     }
 
     fn event(&mut self, name: &str, mut payload: Value, out: &mut StreamBuffer) {

@@ -1,5 +1,6 @@
 //! Counts of calls, for a monitoring system that fetches them.
 
+mod page;
 mod registry;
 mod server;
 
@@ -11,7 +12,7 @@ use crate::{Entry, Sink, SinkError, StatsSource};
 use registry::Registry;
 use server::Server;
 
-pub use registry::MetricsFormat;
+pub use page::{DurationHistogram, MetricsFormat, MetricsPage};
 
 /// Counts entries and serves the counts at `GET /metrics`.
 ///

@@ -1,31 +1,9 @@
-//! The counts and their text. Formats:
-//! <https://prometheus.io/docs/instrumenting/exposition_formats/> and OpenMetrics 1.0.
+//! The counts of calls.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::collections::BTreeMap;
 
+use super::page::{DurationHistogram, MetricsFormat, MetricsPage};
 use crate::{Entry, Level, StatsSource};
-
-/// How metrics are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MetricsFormat {
-    /// The text format of Prometheus, version 0.0.4.
-    #[default]
-    Prometheus,
-    /// The text format of OpenMetrics, version 1.0, which ends in `# EOF`.
-    OpenMetrics,
-}
-
-impl MetricsFormat {
-    /// What the header `content-type` says of it.
-    pub fn content_type(self) -> &'static str {
-        match self {
-            MetricsFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-            MetricsFormat::OpenMetrics => {
-                "application/openmetrics-text; version=1.0.0; charset=utf-8"
-            }
-        }
-    }
-}
 
 /// Sets of labels for each metric.
 const MAX_SETS: usize = 1000;
@@ -33,30 +11,17 @@ const MAX_SETS: usize = 1000;
 const MAX_LABEL: usize = 256;
 const OVERFLOW: &str = "__overflow__";
 const UNKNOWN: &str = "unknown";
-/// Upper bounds in seconds; beyond them is `+Inf`.
-const BUCKETS: [f64; 12] = [
-    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-];
-
 /// All counts. The keys are labels as they are written.
 #[derive(Debug)]
 pub(super) struct Registry {
     prefix: String,
     calls: BTreeMap<String, u64>,
     errors: BTreeMap<String, u64>,
-    durations: BTreeMap<String, Histogram>,
+    durations: BTreeMap<String, DurationHistogram>,
     last_calls: BTreeMap<String, f64>,
     stats: Option<StatsSource>,
     /// Reused for keys.
     key: String,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Histogram {
-    /// Observations in each bucket alone.
-    buckets: [u64; BUCKETS.len()],
-    count: u64,
-    sum: f64,
 }
 
 impl Registry {
@@ -99,56 +64,76 @@ impl Registry {
     }
 
     pub(super) fn text(&self, format: MetricsFormat) -> String {
-        let mut page = Page {
-            text: String::with_capacity(4096),
-            prefix: &self.prefix,
-            format,
-        };
-        page.counter("calls_total", "Calls logged", &self.calls);
-        page.counter("errors_total", "Calls that failed", &self.errors);
-        page.histogram("duration_seconds", "How long calls took", &self.durations);
+        let mut page = MetricsPage::new(format);
+        let name = |name: &str| format!("{}_{name}", self.prefix);
+        page.counter(&name("calls_total"), "Calls logged", each(&self.calls));
+        page.counter(
+            &name("errors_total"),
+            "Calls that failed",
+            each(&self.errors),
+        );
+        let durations = self.durations.iter();
+        page.histogram(
+            &name("duration_seconds"),
+            "How long calls took",
+            |bound| format!("{bound:?}"),
+            durations.map(|(labels, times)| (around_le(labels), times)),
+        );
         page.gauge(
-            "last_call_timestamp",
+            &name("last_call_timestamp"),
             "When a function was last called, in seconds since 1970",
-            &self.last_calls,
+            each(&self.last_calls),
         );
         if let Some(stats) = &self.stats {
             let (now, errors) = (stats.get(), stats.sink_errors());
             page.counter(
-                "dropped_total",
+                &name("dropped_total"),
                 "Entries lost",
-                &BTreeMap::from([
-                    ("reason=\"queue\"".to_owned(), now.dropped_queue),
-                    ("reason=\"sink\"".to_owned(), now.dropped_sink),
-                ]),
+                [
+                    ("reason=\"queue\"", now.dropped_queue),
+                    ("reason=\"sink\"", now.dropped_sink),
+                ],
             );
             page.gauge(
-                "queue_length",
+                &name("queue_length"),
                 "Entries that wait to be written",
-                &BTreeMap::from([(String::new(), now.queue_len as f64)]),
+                [("", now.queue_len as f64)],
             );
             let mut by_sink = BTreeMap::new();
             for (sink, n_errors) in errors {
                 *series(&mut by_sink, &mut String::new(), &[("sink", &*sink)]) += n_errors;
             }
             page.counter(
-                "internal_errors_total",
+                &name("internal_errors_total"),
                 "Calls of a sink that failed",
-                &by_sink,
+                by_sink,
             );
         }
         #[cfg(feature = "llm")]
         page.counter(
-            "llm_requests_total",
+            &name("llm_requests_total"),
             "Errors a model was asked about",
-            &crate::net::llm::requests()
-                .map(|(result, count)| (format!("result=\"{result}\""), count))
-                .into(),
+            crate::net::llm::requests()
+                .map(|(result, count)| (format!("result=\"{result}\""), count)),
         );
+        let mut text = page.into_text();
         if format == MetricsFormat::OpenMetrics {
-            page.text.push_str("# EOF\n");
+            text.push_str("# EOF\n");
         }
-        page.text
+        text
+    }
+}
+
+fn each<T: Copy>(map: &BTreeMap<String, T>) -> impl Iterator<Item = (&String, T)> {
+    map.iter().map(|(labels, value)| (labels, *value))
+}
+
+/// Where `le` has its place: after `function`, before `module`.
+fn around_le(labels: &str) -> [&str; 2] {
+    // Only a quote that ends a value is followed by `,module=`: others are escaped.
+    match labels.rfind("\",module=\"") {
+        Some(at) => [&labels[..=at], &labels[at + 2..]],
+        None => [labels, ""],
     }
 }
 
@@ -199,92 +184,11 @@ fn or_unknown(text: &str) -> &str {
     if text.is_empty() { UNKNOWN } else { text }
 }
 
-impl Histogram {
-    fn observe(&mut self, seconds: f64) {
-        if let Some(at) = BUCKETS.iter().position(|bound| seconds <= *bound) {
-            self.buckets[at] += 1;
-        }
-        self.count += 1;
-        self.sum += seconds;
-    }
-}
-
-/// A text that grows.
-struct Page<'a> {
-    text: String,
-    prefix: &'a str,
-    format: MetricsFormat,
-}
-
-impl Page<'_> {
-    fn counter(&mut self, name: &str, help: &str, counts: &BTreeMap<String, u64>) {
-        // OpenMetrics names the family without the suffix of its samples.
-        let family = match self.format {
-            MetricsFormat::Prometheus => name,
-            MetricsFormat::OpenMetrics => name.trim_end_matches("_total"),
-        };
-        self.head(family, "counter", help);
-        for (labels, count) in counts {
-            self.sample(name, "", labels, &count.to_string());
-        }
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, values: &BTreeMap<String, f64>) {
-        self.head(name, "gauge", help);
-        for (labels, value) in values {
-            self.sample(name, "", labels, &value.to_string());
-        }
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histograms: &BTreeMap<String, Histogram>) {
-        self.head(name, "histogram", help);
-        for (labels, histogram) in histograms {
-            let mut below = 0;
-            let bounds = BUCKETS.iter().map(|bound| format!("{bound:?}"));
-            let counts = histogram.buckets.iter().map(|count| {
-                below += count;
-                below
-            });
-            let total = ("+Inf".to_owned(), histogram.count);
-            for (bound, count) in bounds.zip(counts).chain([total]) {
-                let labels = with_bound(labels, &bound);
-                self.sample(name, "_bucket", &labels, &count.to_string());
-            }
-            self.sample(name, "_sum", labels, &histogram.sum.to_string());
-            self.sample(name, "_count", labels, &histogram.count.to_string());
-        }
-    }
-
-    fn head(&mut self, family: &str, kind: &str, help: &str) {
-        let prefix = self.prefix;
-        let _ = writeln!(self.text, "# HELP {prefix}_{family} {help}");
-        let _ = writeln!(self.text, "# TYPE {prefix}_{family} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, suffix: &str, labels: &str, value: &str) {
-        let prefix = self.prefix;
-        let _ = if labels.is_empty() {
-            writeln!(self.text, "{prefix}_{name}{suffix} {value}")
-        } else {
-            writeln!(self.text, "{prefix}_{name}{suffix}{{{labels}}} {value}")
-        };
-    }
-}
-
-/// Puts `le` in its place: after `function`, before `module`.
-fn with_bound(labels: &str, bound: &str) -> String {
-    // Only a quote that ends a value is followed by `,module=`: others are escaped.
-    match labels.rsplit_once("\",module=\"") {
-        Some((function, module)) => format!("{function}\",le=\"{bound}\",module=\"{module}"),
-        None => format!("{labels},le=\"{bound}\""),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::page::BUCKETS, *};
     use crate::Timestamp;
 
     fn entry(function: &str, level: Level, ms: Option<f64>) -> Entry {

@@ -4,7 +4,6 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::Duration,
 };
 
 use logkit::{Entry, Logger, PostgresSink, Sink};
@@ -188,10 +187,11 @@ fn entries_reach_the_table_and_survive_a_restart_of_the_server() {
     );
 
     server.down();
+    let retries = counts.get().retries;
     for n in 0..100 {
         logger.emit(error(&format!("later{n}"), "no"));
     }
-    std::thread::sleep(Duration::from_millis(300));
+    eventually("tried in vain", || counts.get().retries > retries);
     server.up();
     eventually("delivered after the restart", || {
         counts.get().delivered == 2101

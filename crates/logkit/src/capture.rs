@@ -1,12 +1,53 @@
-//! Calls that are described by hand: for programs that wrap functions themselves, such as bindings to
-//! other languages.
+//! What the calls of all wrappers have in common, those of the macros and of Python, and calls that a program describes
+//! by hand.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::{
     Entry, Level, Logger, SpanId,
     scope::{self, SpanGuard, silently},
 };
+
+/// How much of a call is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// Nothing.
+    Off,
+    /// Only if it fails.
+    ErrorsOnly,
+    /// All of it.
+    Full,
+}
+
+impl Gate {
+    /// Decides by the numbers of two levels: that of the call, and the lowest that is logged.
+    #[inline]
+    pub fn of(level: u8, lowest: u8) -> Gate {
+        if level >= lowest {
+            Gate::Full
+        } else if Level::Error.number() >= lowest {
+            Gate::ErrorsOnly
+        } else {
+            Gate::Off
+        }
+    }
+
+    /// Logs a share of the calls, of which [`u64::MAX`] is all; of the others only those that fail.
+    #[inline]
+    pub fn sampled(self, share: u64) -> Gate {
+        if self == Gate::Full && share != u64::MAX && scope::random() > share {
+            Gate::ErrorsOnly
+        } else {
+            self
+        }
+    }
+}
+
+/// Returns a time as entries have it: in milliseconds, of which microseconds are the last digit.
+#[inline]
+pub fn milliseconds(time: Duration) -> f64 {
+    (time.as_nanos() as f64 / 1e3).round() / 1e3
+}
 
 /// A call that runs. Its entry is written by [`CallByHand::finish`]; one that is dropped before is not
 /// logged.
@@ -26,8 +67,8 @@ impl CallByHand {
     /// Begins a call that the logger takes at that level, or that may still fail: `None` if nothing of
     /// it would be logged. The call within which it happens is its parent.
     pub fn begin(logger: &Logger, level: Level) -> Option<CallByHand> {
-        let wanted = logger.enabled(&level) || logger.enabled(&Level::Error);
-        if !wanted || scope::is_silent() {
+        let gate = Gate::of(level.number(), logger.level_number());
+        if gate == Gate::Off || scope::is_silent() {
             return None;
         }
         let entry = Entry {
@@ -68,8 +109,7 @@ impl CallByHand {
     /// The call is over. Its duration is the time since it began, unless the entry has one.
     pub fn finish(mut self, logger: &Logger) {
         if self.entry.duration_ms.is_none() {
-            let micros = (self.started.elapsed().as_nanos() as f64 / 1e3).round();
-            self.entry.duration_ms = Some(micros / 1e3);
+            self.entry.duration_ms = Some(milliseconds(self.started.elapsed()));
         }
         scope::fill(&mut self.entry);
         logger.redact(&mut self.entry);
@@ -88,12 +128,6 @@ pub fn rendering<R>(render: impl FnOnce() -> R) -> Option<R> {
 #[inline]
 pub fn is_silent() -> bool {
     scope::is_silent()
-}
-
-/// A number between 0 and [`u64::MAX`], for sampling; no secret is made of it.
-#[inline]
-pub fn sample() -> u64 {
-    scope::random()
 }
 
 impl SpanId {
