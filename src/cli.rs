@@ -33,7 +33,7 @@ use crate::{
     term::{self, ColorArg},
 };
 
-pub use bench::BenchArgs;
+pub use bench::{BEST, BenchArgs};
 pub use config::{ConfigAction, ConfigArgs};
 pub use devices::{DeviceArgs, DeviceWorkerArgs, GpuWorkerArgs, TestgpuArgs, TestnpuArgs};
 pub use host::{ExamplesArgs, LanguageArg, StatusArgs, TestArgs};

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::Path, sync::Arc};
 
 use anyhow::Context as _;
-use llmsrv_config::{Config, Secret, ServerConfig, UpstreamConfig, keys::KeyFile};
+use llmsrv_config::{Config, Folders, Secret, ServerConfig, UpstreamConfig, keys::KeyFile};
 use llmsrv_engine::{
     ActivationPrecision, GpuOptions, LoadError, LoadOptions, Loaded, Loader, Model, Offload,
     Speculation,
@@ -298,6 +298,7 @@ pub fn gpu(config: &ServerConfig) -> GpuOptions {
         limit_bytes: config.gpu_memory_limit,
         visible: config.visible_gpus.clone(),
         nvidia: config.visible_nvidia_gpus.clone(),
+        checked: Some(Folders::from_process().cache.join("gpu-drivers")),
     }
 }
 

@@ -13,11 +13,16 @@ pub const ABOUT: &str = "Measure how fast models run here\n\n\
     and says which part of the machine's own limits that is: the limits are memory bandwidth and the speed of \
     the multipliers, measured between the rounds. Then the time to the first token, loading in a new process, \
     and streaming over HTTP against streaming inside the process.\n\n\
+    --gpu computes on a GPU: then the limits are its own, measured by kernels, and a second table says what each \
+    kernel took. Its --json is what to paste into a report about a card.\n\n\
     Other engines can be measured in the same rounds, so that a ratio does not depend on the hour. \
     --make-model writes models of known shapes with random weights, so that nothing needs to be downloaded.\n\n\
     --perplexity measures how well a model predicts a text instead of how fast it is, and --kl how far it is from \
     another one, such as the model it was quantised from: both as llama-perplexity defines them, over the second \
     halves of windows of the text. Lower is better; figures compare only where text and window are the same.";
+
+/// What `--gpu` says without a name.
+pub const BEST: &str = "best";
 
 /// Arguments of `bench`.
 #[derive(Args, Debug)]
@@ -28,6 +33,8 @@ pub const ABOUT: &str = "Measure how fast models run here\n\n\
     llmsrv bench 1b.gguf --peer-python venv/bin/python Beside llama.cpp of llama-cpp-python\n  \
     llmsrv bench 1b.gguf --peer 'llama-bench -m {model} -t {threads} -p {pp} -n {tg} -r 1 -o json'\n  \
     llmsrv bench --limits                              What the machine can do, no model\n  \
+    llmsrv bench 1b.gguf --gpu --quick --json          On the GPU, to be pasted into a report\n  \
+    llmsrv bench 1b.gguf --gpu --peer 'llama-bench -m {model} -ngl 99 -p {pp} -n {tg} -r 1 -o json'\n  \
     llmsrv bench small.gguf --perplexity text.txt      How well it predicts a text\n  \
     llmsrv bench small.gguf --perplexity text.txt --kl big.gguf  And what quantising cost")]
 pub struct BenchArgs {
@@ -76,6 +83,10 @@ pub struct BenchArgs {
     /// Threads of the arithmetic [default: the setting, or one for each core]
     #[arg(short, long, value_name = "COUNT")]
     pub threads: Option<usize>,
+    /// Compute on the best GPU, or on this one: its number in Vulkan's order, or its UUID
+    #[arg(long, value_name = "DEVICE", num_args = 0..=1, require_equals = true,
+        default_missing_value = BEST, conflicts_with = "make_model")]
+    pub gpu: Option<String>,
     /// Only pp and tg: no first token, no new process, no HTTP
     #[arg(long)]
     pub quick: bool,

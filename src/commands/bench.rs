@@ -11,12 +11,13 @@ pub use quality::with_hint;
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
-use llmsrv_bench::{Limits, ModelReport, Options, PeerSpec, Report, Step, Test};
-use llmsrv_engine::{LoadOptions, Loader};
+use llmsrv_bench::{GpuReport, Limits, ModelReport, Options, PeerSpec, Report, Step, Test};
+use llmsrv_engine::{GpuOptions, LoadOptions, Loader};
 
 use crate::{
     about::VERSION,
-    cli::BenchArgs,
+    cli::{BEST, BenchArgs},
+    connect::runtime,
     context::Context,
     failure::{Code, Failure},
     local::{self, Access, Prune},
@@ -40,7 +41,7 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
         None | Some(0) => context.threads(),
         Some(threads) => threads,
     };
-    let load = LoadOptions {
+    let mut load = LoadOptions {
         n_threads: threads,
         kv_cache_type: context.config().server.kv_cache_type.clone(),
         device: context.config().server.device.clone(),
@@ -48,6 +49,10 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
         activation_precision: local::activation_precision(&context.config().server),
         ..LoadOptions::default()
     };
+    if let Some(named) = &args.gpu {
+        load.device = "vulkan".into();
+        load.gpu = gpu(load.gpu, named)?;
+    }
     if let Some(path) = &args.ready {
         return child::load(path, &load);
     }
@@ -55,8 +60,11 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
         return make::run(shape, args, context.global.quiet);
     }
     if args.limits {
-        let limits = llmsrv_bench::limits(threads, args.rounds as usize);
-        return print::report(&report(threads, limits, Vec::new()), args);
+        let gpu = args.gpu.is_some();
+        let gpu = gpu.then(|| llmsrv_models::gpu_choice(&load.gpu));
+        let found = llmsrv_bench::limits(threads, gpu.as_ref(), args.rounds as usize);
+        let found = found.map_err(anyhow::Error::new)?;
+        return print::report(&report(threads, found, Vec::new()), args);
     }
     if let Some(text) = &args.perplexity {
         return quality::run(context, args, text, load);
@@ -64,16 +72,28 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
     let options = options(args, load)?;
     let subjects = subjects(context, &args.what)?;
     let mut steps = steps(context.global.quiet);
-    let mut limits = Limits::default();
+    let (mut limits, mut gpu) = (Limits::default(), None);
     let mut models = Vec::new();
     for subject in &subjects {
-        let (found, model) = measure(context, subject, &options, args, &mut steps)
+        let (model, found, device) = measure(context, subject, &options, args, &mut steps)
             .with_context(|| format!("cannot measure {}", subject.name))?;
         limits = merged(limits, found);
+        gpu = gpu.or(device);
         models.push(model);
     }
     steps.stop();
-    print::report(&report(threads, limits, models), args)
+    print::report(&report(threads, (limits, gpu), models), args)
+}
+
+/// Names the GPU that is measured.
+fn gpu(mut allowed: GpuOptions, named: &str) -> Result<GpuOptions, Failure> {
+    if named != BEST {
+        allowed.visible = Some(vec![named.to_owned()]);
+    }
+    let best = llmsrv_models::best_gpu(&allowed).map_err(anyhow::Error::new);
+    best.map_err(|error| {
+        Failure::from(error).hint("llmsrv testgpu lists the devices and says what works")
+    })
 }
 
 /// Shows progress to people who watch, and to nobody else.
@@ -85,11 +105,16 @@ pub fn steps(quiet: bool) -> term::Steps {
     }
 }
 
-fn report(threads: usize, limits: Limits, models: Vec<ModelReport>) -> Report {
+fn report(
+    threads: usize,
+    (limits, gpu): (Limits, Option<GpuReport>),
+    models: Vec<ModelReport>,
+) -> Report {
     Report {
         version: VERSION.to_owned(),
         threads,
         limits,
+        gpu,
         models,
     }
 }
@@ -143,6 +168,10 @@ fn options(args: &BenchArgs, load: LoadOptions) -> Result<Options, Failure> {
         tests,
         first_token: if args.quick { 0 } else { 512 },
         rounds: args.rounds as usize,
+        gpu: args
+            .gpu
+            .is_some()
+            .then(|| llmsrv_models::gpu_choice(&load.gpu)),
         load,
         peers,
     })
@@ -186,7 +215,7 @@ fn measure(
     options: &Options,
     args: &BenchArgs,
     steps: &mut term::Steps,
-) -> anyhow::Result<(Limits, ModelReport)> {
+) -> anyhow::Result<(ModelReport, Limits, Option<GpuReport>)> {
     let loader: Loader = Arc::new(llmsrv_models::load);
     let mut progress = |step: Step| {
         let text = match step {
@@ -199,17 +228,23 @@ fn measure(
         // Nothing but a broken pipe can happen to a line for people.
         let _ = steps.step(&llmsrv_api::progress::Progress::step(status));
     };
+    let waits = runtime().map_err(|failure| failure.error)?;
     let mut serve = |streamer: llmsrv_bench::Streamer, report: &mut ModelReport| {
+        let ending = streamer.ending();
+        if !args.quick {
+            match http::compare(context, subject, options, &streamer) {
+                Ok(stream) => report.stream = Some(stream),
+                Err(failure) => report
+                    .notes
+                    .push(format!("HTTP was not measured: {failure}")),
+            }
+        }
+        drop(streamer);
+        // A driver must not be unloaded by the engine's thread while this process ends.
+        waits.block_on(ending.wait());
         if args.quick {
             return Ok(());
         }
-        match http::compare(context, subject, options, &streamer) {
-            Ok(stream) => report.stream = Some(stream),
-            Err(failure) => report
-                .notes
-                .push(format!("HTTP was not measured: {failure}")),
-        }
-        drop(streamer);
         match child::measure(context, subject, options) {
             Ok(process) => report.process = Some(process),
             Err(failure) => report
@@ -218,13 +253,12 @@ fn measure(
         }
         Ok(())
     };
-    let (model, limits) = llmsrv_bench::bench_model(
+    Ok(llmsrv_bench::bench_model(
         &subject.name,
         &subject.weights,
         &loader,
         options,
         &mut progress,
         &mut serve,
-    )?;
-    Ok((limits, model))
+    )?)
 }

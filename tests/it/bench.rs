@@ -7,7 +7,11 @@ use std::{
 
 use serde_json::Value;
 
-use crate::util::Sandbox;
+use crate::{
+    faults::Driver,
+    gpu::GPU,
+    util::{Output, Sandbox},
+};
 
 fn json(sandbox: &Sandbox, args: &[&str]) -> Value {
     let output = sandbox.run(args).ok();
@@ -102,6 +106,152 @@ fn a_made_model_is_measured_beside_its_limits_and_a_peer() {
         .filter(|name| name.starts_with(".llmsrv-bench"))
         .collect();
     assert_eq!(left, Vec::<String>::new(), "what was lent is taken back");
+}
+
+/// As `bench` says it where any driver of Vulkan will do.
+fn on_gpu(sandbox: &Sandbox, args: &[&str], env: &[(&str, String)]) -> Output {
+    let mut command = sandbox.command();
+    // The flag asks for the GPU, not the setting.
+    command.args(args).envs(GPU).env_remove("LLMSRV_GPU");
+    Output::of(command.envs(env.iter().cloned()))
+}
+
+#[test]
+fn a_gpu_is_measured_with_its_limits_and_kernels() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path().join("tiny.gguf");
+    let path = file.to_str().unwrap();
+    let make = ["bench", "--make-model", "tiny", "-Q", "Q8_0", "-o", path];
+    sandbox.run(&make).ok();
+    let args = [
+        "bench",
+        path,
+        "--gpu=0",
+        "--pp",
+        "16",
+        "-n",
+        "4",
+        "-d",
+        "0,33",
+        "-b",
+        "1,3",
+        "-r",
+        "2",
+        "--peer",
+        "test -f {model} && echo 1$GGML_VK_VISIBLE_DEVICES",
+        "--json",
+    ];
+    let report = on_gpu(&sandbox, &args, &[]).ok().json();
+    let gpu = &report["gpu"];
+    for text in ["name", "kind", "driver", "api_version", "uuid"] {
+        assert!(
+            gpu[text].as_str().is_some_and(|text| !text.is_empty()),
+            "{gpu}"
+        );
+    }
+    for number in ["memory_bytes", "read_bytes"] {
+        assert!(gpu[number].as_u64().unwrap() >= 32 << 20, "{gpu}");
+    }
+    assert_eq!(gpu["number"], 0);
+    assert!((1e-8..1.0).contains(&gpu["kernel"]["median"].as_f64().unwrap()));
+    for limit in ["read", "float"] {
+        let limit = &report["limits"][limit];
+        assert!(limit["median"].as_f64().unwrap() > 1e8, "{limit}");
+        // Two rounds of each of five tests.
+        assert_eq!(limit["samples"].as_array().unwrap().len(), 10);
+    }
+    let model = &report["models"][0];
+    assert_eq!(model["notes"], Value::Array(Vec::new()));
+    for part in ["process", "first_token", "stream"] {
+        assert!(model[part].is_object(), "{part} {model}");
+    }
+    let weights = model["weight_bytes"].as_f64().unwrap();
+    for test in model["tests"].as_array().unwrap() {
+        let name = test["test"].as_str().unwrap();
+        let kernels = test["kernels"].as_array().unwrap();
+        let of = |name: &str| kernels.iter().find(|kernel| kernel["kernel"] == name);
+        let shares = kernels
+            .iter()
+            .map(|kernel| kernel["share"].as_f64().unwrap());
+        assert!((shares.sum::<f64>() - 1.0).abs() < 1e-6, "{test}");
+        let is_ordered =
+            kernels.is_sorted_by(|a, b| a["seconds"].as_f64() >= b["seconds"].as_f64());
+        assert!(is_ordered, "{test}");
+        // One row a step, and several.
+        let is_alone = name.starts_with("tg4") && !name.contains('x');
+        let product = of(if is_alone { "q8_0_1" } else { "q8_0_8" }).unwrap();
+        assert!(product["seconds"].as_f64().unwrap() > 0.0);
+        if name == "tg4" {
+            // Four times nearly all weights, but for the embedding.
+            let bytes = product["bytes"].as_f64().unwrap();
+            assert!(
+                (1.0 * weights..4.2 * weights).contains(&bytes),
+                "{product} {weights}"
+            );
+        }
+        assert!(
+            of("rms_norm").is_some() && of("attend_f16").is_some(),
+            "{test}"
+        );
+        assert!(of("probe_read").is_none(), "{test}");
+        if name == "pp16" {
+            assert_eq!(test["peers"][0]["speed"]["median"], 10.0, "{test}");
+        }
+    }
+    // For people.
+    let args = [
+        "bench",
+        path,
+        "--gpu",
+        "--quick",
+        "--pp",
+        "8",
+        "-n",
+        "2",
+        "-r",
+        "1",
+        "--markdown",
+    ];
+    let text = on_gpu(&sandbox, &args, &[]).ok().stdout;
+    for part in [
+        "Limits of ",
+        "Vulkan 1.",
+        "| pp8 | q8_0_8 |",
+        "| tg2 | q8_0_1 |",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let limits = on_gpu(&sandbox, &["bench", "--gpu", "--limits", "-r", "1"], &[]).ok();
+    assert!(limits.stdout.contains("f32 fma"), "{limits:?}");
+}
+
+#[test]
+fn a_gpu_without_timestamps_is_measured_without_its_kernels() {
+    let sandbox = Sandbox::new();
+    let driver = Driver::new(&sandbox);
+    driver.fail("clock");
+    let args = [
+        "bench", "--gpu", "--quick", "--pp", "8", "-n", "2", "-r", "1", "--json",
+    ];
+    let report = on_gpu(&sandbox, &args, &driver.env).ok().json();
+    assert_eq!(report["gpu"]["times_kernels"], false);
+    let model = &report["models"][0];
+    let notes = model["notes"].to_string();
+    assert!(notes.contains("has no timestamps"), "{notes}");
+    let test = &model["tests"][0];
+    assert!(test["speed"]["median"].as_f64().unwrap() > 0.0);
+    assert!(test.get("kernels").is_none(), "{test}");
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_not_measured() {
+    let sandbox = Sandbox::new();
+    for name in ["--gpu=99", "--gpu=GPU-ffffffff", "--gpu=card"] {
+        let output = on_gpu(&sandbox, &["bench", name], &[]);
+        assert_eq!(output.code, 1, "{output:?}");
+        let is_told = output.stderr.contains("no GPU can be used");
+        assert!(is_told && output.stderr.contains("testgpu"), "{output:?}");
+    }
 }
 
 #[test]

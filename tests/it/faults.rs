@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     sync::{
         Arc,
@@ -22,13 +23,13 @@ use crate::{
 const PROMPT: &str = "Hello! Who are you?";
 
 /// A driver that fails on demand: Mesa's, with a layer of ours above it.
-struct Driver {
-    env: Vec<(&'static str, String)>,
+pub(crate) struct Driver {
+    pub(crate) env: Vec<(&'static str, String)>,
     fault: std::path::PathBuf,
 }
 
 impl Driver {
-    fn new(sandbox: &Sandbox) -> Driver {
+    pub(crate) fn new(sandbox: &Sandbox) -> Driver {
         let folder = sandbox.path().join("layer");
         fs::create_dir(&folder).unwrap();
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -58,8 +59,8 @@ impl Driver {
         }
     }
 
-    /// What fails from now on: `memory`, `lost`, `never`; nothing if it is empty.
-    fn fail(&self, fault: &str) {
+    /// What fails from now on, as the layer names it; nothing if it is empty.
+    pub(crate) fn fail(&self, fault: &str) {
         // Replaced as a whole: a driver may be reading it.
         let fresh = self.fault.with_extension("new");
         fs::write(&fresh, fault).unwrap();
@@ -127,6 +128,10 @@ async fn a_driver_that_fails_costs_its_requests_and_nothing_else() {
             .iter()
             .map(|(name, value)| (*name, value.as_str())),
     );
+    // All kernels are asked before there is a limit.
+    let server = sandbox.serve_with(&[], &env);
+    server.wait_for_log("llmsrv_models::ops::gpu: GPU", 1);
+    drop(server);
     env.push(("LLMSRV_GPU_TIMEOUT", "3s"));
     env.push(("LLMSRV_LOAD_TIMEOUT", "5s"));
     let server = sandbox.serve_with(&[], &env);
@@ -174,20 +179,73 @@ async fn a_driver_that_fails_costs_its_requests_and_nothing_else() {
     all_is_free(&server).await;
 }
 
+/// The kernels of one driver are asked for their known answers once; where one is wrong, each time.
+#[tokio::test]
+async fn a_driver_that_computes_wrongly_is_refused_with_the_kernel_and_a_cure() {
+    let sandbox = Sandbox::new();
+    let driver = Driver::new(&sandbox);
+    let cache = sandbox.path().join("cache");
+    let mut env: Vec<(&str, &str)> = GPU.to_vec();
+    let own = driver.env.iter();
+    env.extend(own.map(|(name, value)| (*name, value.as_str())));
+    env.push(("XDG_CACHE_HOME", cache.to_str().unwrap()));
+    let file = cache.join("llmsrv/gpu-drivers");
+
+    driver.fail("wrong");
+    for _ in 0..2 {
+        let server = sandbox.serve_with(&[], &env);
+        server.wait_for_log("no model can be loaded", 1);
+        let failed = ask(&server, "default", json!({})).await;
+        assert_eq!(failed.status, 500, "{failed:?}");
+        for part in [
+            "computes f32_1 wrongly",
+            "install another version of the GPU's driver",
+            "LLMSRV_GPU=0",
+        ] {
+            assert!(failed.text.contains(part), "{part}: {failed:?}");
+        }
+        assert!(!file.exists());
+    }
+
+    driver.fail("");
+    let server = sandbox.serve_with(&[], &env);
+    let expected = text(&server, PROMPT).await;
+    server.wait_for_log("all kernels give the known answers", 1);
+    drop(server);
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let kept = fs::read_to_string(&file).unwrap();
+    assert_eq!(kept.lines().count(), 1, "{kept}");
+
+    // What is kept is believed, and what is damaged is not.
+    for (damage, is_asked) in [("", false), ("no key\n", true)] {
+        if !damage.is_empty() {
+            fs::write(&file, damage).unwrap();
+        }
+        let server = sandbox.serve_with(&[], &env);
+        assert_eq!(text(&server, PROMPT).await, expected);
+        let log = server.log();
+        assert_eq!(log.contains("known answers"), is_asked, "{log}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), kept);
+}
+
 #[test]
 fn testgpu_sees_what_a_driver_does_to_a_model() {
     let sandbox = Sandbox::new();
     let driver = Driver::new(&sandbox);
-    for (fault, outcome, detail) in [
-        ("", "pass", "logits of 48 tokens are within"),
-        ("memory", "fail", "bytes of memory free"),
-        ("lost", "fail", "the device is lost"),
-        ("never", "fail", "no answer in time"),
+    // Every kernel is asked for its known answer first, which takes a while.
+    for (fault, limit, outcome, detail) in [
+        ("", "300", "pass", "logits of 48 tokens are within"),
+        ("memory", "300", "fail", "bytes of memory free"),
+        ("lost", "300", "fail", "the device is lost"),
+        ("never", "5", "fail", "no answer in time"),
+        ("wrong", "300", "fail", "computes f32_1 wrongly"),
     ] {
         driver.fail(fault);
         let mut command = sandbox.command();
         command
-            .args(["testgpu", "--json", "-c", "model", "--timeout", "5"])
+            .args(["testgpu", "--json", "-c", "model", "--timeout", limit])
             .envs(driver.env.iter().map(|(name, value)| (*name, value)));
         let report = Output::of(&mut command).json();
         let check = &report["checks"][0];

@@ -13,6 +13,9 @@ pub enum Error {
     /// A step failed.
     #[error(transparent)]
     Model(#[from] llmsrv_engine::ModelError),
+    /// The GPU cannot be measured.
+    #[error(transparent)]
+    Gpu(#[from] llmsrv_gpu::Error),
     /// The engine refused a request.
     #[error(transparent)]
     Submit(#[from] llmsrv_engine::SubmitError),

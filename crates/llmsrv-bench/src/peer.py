@@ -52,9 +52,18 @@ STEP = 512
 state = {}
 
 
-def load(model, threads, positions, sequences, repack):
+def has_gpu():
+    """Tells whether the library computes on a GPU here."""
+    try:
+        return bool(lib.llama_supports_gpu_offload())
+    except AttributeError:  # an older one
+        return False
+
+
+def load(model, threads, gpu, positions, sequences, repack):
+    on_gpu = gpu and has_gpu()
     options = lib.llama_model_default_params()
-    options.n_gpu_layers = 0
+    options.n_gpu_layers = 9999 if on_gpu else 0
     if ENGINE == "ik_llama.cpp":
         options.repack_tensors = repack
         options.use_mmap = not repack
@@ -78,7 +87,7 @@ def load(model, threads, positions, sequences, repack):
     state["vocab"] = lib.llama_vocab_n_tokens(vocab)
     state["filled"] = [0] * sequences
     state["token"] = 1
-    return {"engine": ENGINE}
+    return {"engine": ENGINE, "gpu": on_gpu}
 
 
 def token():

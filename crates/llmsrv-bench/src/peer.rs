@@ -26,9 +26,20 @@ pub enum PeerSpec {
     },
 }
 
+/// What another engine may use of the machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    /// Threads of the arithmetic.
+    pub(crate) threads: usize,
+    /// The GPU to compute on, by its number in the order of the Vulkan loader.
+    pub(crate) gpu: Option<usize>,
+}
+
 /// Another engine with the model loaded.
 pub(crate) struct Peer {
     pub(crate) name: String,
+    /// What its figures leave out.
+    pub(crate) note: Option<String>,
     kind: Kind,
 }
 
@@ -36,7 +47,7 @@ enum Kind {
     Command {
         template: String,
         model: PathBuf,
-        threads: usize,
+        machine: Machine,
     },
     Python(Box<Interpreter>),
 }
@@ -53,7 +64,7 @@ impl Peer {
     pub(crate) fn start(
         spec: &PeerSpec,
         model: &Path,
-        threads: usize,
+        machine: Machine,
         tests: &[Test],
     ) -> Result<Peer, Error> {
         match spec {
@@ -63,10 +74,11 @@ impl Peer {
                     .next()
                     .unwrap_or("peer")
                     .to_owned(),
+                note: None,
                 kind: Kind::Command {
                     template: template.clone(),
                     model: model.to_owned(),
-                    threads,
+                    machine,
                 },
             }),
             PeerSpec::Python {
@@ -77,24 +89,32 @@ impl Peer {
                     peer: interpreter.display().to_string(),
                     reason,
                 };
-                let mut python =
-                    Interpreter::start(interpreter).map_err(|error| failed(error.to_string()))?;
+                let mut python = Interpreter::start(interpreter, machine)
+                    .map_err(|error| failed(error.to_string()))?;
                 let positions = tests.iter().map(|test| test.positions()).max();
                 let sequences = tests.iter().map(|test| test.sequences()).max();
                 let answer = python
                     .ask(&json!({
                         "call": "load",
                         "model": model,
-                        "threads": threads,
+                        "threads": machine.threads,
+                        "gpu": machine.gpu.is_some(),
                         "positions": positions.unwrap_or(1),
                         "sequences": sequences.unwrap_or(1),
                         "repack": repack,
                     }))
                     .map_err(failed)?;
                 let engine = answer["engine"].as_str().unwrap_or("peer");
-                let note = if *repack { "" } else { ", no repacking" };
+                let how = if *repack { "" } else { ", no repacking" };
+                let is_beside = machine.gpu.is_some() && answer["gpu"] != true;
+                let place = if is_beside { ", CPU" } else { "" };
                 Ok(Peer {
-                    name: format!("{engine}{note}"),
+                    name: format!("{engine}{how}{place}"),
+                    note: is_beside.then(|| {
+                        format!(
+                            "{engine} computes on the CPU: its build has no GPU, or it sees none"
+                        )
+                    }),
                     kind: Kind::Python(Box::new(python)),
                 })
             }
@@ -127,8 +147,8 @@ impl Peer {
             Kind::Command {
                 template,
                 model,
-                threads,
-            } => run_command(template, model, *threads, test),
+                machine,
+            } => run_command(template, model, *machine, test),
             Kind::Python(python) => python.run(test).map(Some),
         };
         outcome.map_err(|reason| Error::Peer {
@@ -141,7 +161,7 @@ impl Peer {
 fn run_command(
     template: &str,
     model: &Path,
-    threads: usize,
+    machine: Machine,
     test: Test,
 ) -> Result<Option<f64>, String> {
     let (pp, tg) = match test {
@@ -155,13 +175,14 @@ fn run_command(
     let model = format!("'{}'", model.display().to_string().replace('\'', r"'\''"));
     let command = template
         .replace("{model}", &model)
-        .replace("{threads}", &threads.to_string())
+        .replace("{threads}", &machine.threads.to_string())
         .replace("{pp}", &pp.to_string())
         .replace("{tg}", &tg.to_string())
         .replace("{depth}", &test.depth().to_string())
         .replace("{batch}", &test.sequences().to_string());
     let output = Command::new("sh")
         .args(["-c", &command])
+        .envs(machine.visible())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
@@ -188,10 +209,19 @@ fn speed(text: &str) -> Option<f64> {
     last.filter(|speed: &f64| speed.is_finite() && *speed > 0.0)
 }
 
+impl Machine {
+    /// Returns what lets llama.cpp's Vulkan backend see the one GPU.
+    fn visible(self) -> Option<(&'static str, String)> {
+        let number = self.gpu?.to_string();
+        Some(("GGML_VK_VISIBLE_DEVICES", number))
+    }
+}
+
 impl Interpreter {
-    fn start(interpreter: &Path) -> std::io::Result<Interpreter> {
+    fn start(interpreter: &Path, machine: Machine) -> std::io::Result<Interpreter> {
         let mut child = Command::new(interpreter)
             .args(["-c", include_str!("peer.py")])
+            .envs(machine.visible())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -258,7 +288,12 @@ mod tests {
     };
 
     fn run(template: &str, test: Test) -> Result<Option<f64>, String> {
-        run_command(template, Path::new("it's a model.gguf"), 2, test)
+        run_on(template, test, None)
+    }
+
+    fn run_on(template: &str, test: Test, gpu: Option<usize>) -> Result<Option<f64>, String> {
+        let machine = Machine { threads: 2, gpu };
+        run_command(template, Path::new("it's a model.gguf"), machine, test)
     }
 
     #[test]
@@ -269,6 +304,9 @@ mod tests {
         let named = r#"[ {model} = "it's a model.gguf" ] && echo speed: 7.5"#;
         assert_eq!(run(named, PREFILL), Ok(Some(7.5)));
         assert_eq!(run("echo {depth}.{batch}", DEEP), Ok(Some(64.2)));
+        let visible = "echo 1${GGML_VK_VISIBLE_DEVICES-0}";
+        assert_eq!(run_on(visible, PREFILL, Some(3)), Ok(Some(13.0)));
+        assert_eq!(run(visible, PREFILL), Ok(Some(10.0)));
     }
 
     #[test]

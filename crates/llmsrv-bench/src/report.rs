@@ -11,18 +11,52 @@ pub struct Report {
     pub version: String,
     /// Threads of the arithmetic.
     pub threads: usize,
-    /// What the machine can do at most; the median of samples taken between the tests.
+    /// What computes can do at most; samples were taken between the rounds of the tests.
     pub limits: Limits,
+    /// The GPU that computed, if one did. Then the limits are its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuReport>,
     /// The models, in the order asked for.
     pub models: Vec<ModelReport>,
 }
 
-/// What the machine can do at most.
+/// A GPU as its driver describes it, and what was measured of it alone.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuReport {
+    /// Its number in the order of the Vulkan loader.
+    pub number: usize,
+    /// Its name.
+    pub name: String,
+    /// `discrete`, `virtual`, `integrated` or `software`.
+    pub kind: &'static str,
+    /// Number of the maker in the PCI list.
+    pub vendor_id: u32,
+    /// The maker's number of the device.
+    pub device_id: u32,
+    /// 32 hex digits.
+    pub uuid: String,
+    /// Name and version of the driver.
+    pub driver: String,
+    /// Its version as it counts itself.
+    pub driver_version: u32,
+    /// The version of Vulkan that it has.
+    pub api_version: String,
+    /// Bytes of its largest memory.
+    pub memory_bytes: u64,
+    /// Bytes of it that are read to measure how fast that is.
+    pub read_bytes: u64,
+    /// Seconds from a kernel that does next to nothing to the next one that waits for it.
+    pub kernel: Figure,
+    /// It can time kernels.
+    pub times_kernels: bool,
+}
+
+/// What computes can do at most: the CPU with all threads, or a GPU.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Limits {
-    /// Bytes that all threads together read from memory in a second.
+    /// Bytes that are read from memory in a second.
     pub read: Figure,
-    /// Operations on 8-bit integers in a second.
+    /// Operations with quantised weights in a second: on 8-bit integers, where the arithmetic is.
     pub int8: Figure,
     /// The instruction that does them.
     pub int8_instruction: &'static str,
@@ -82,6 +116,24 @@ pub struct TestReport {
     pub share: f64,
     /// Other engines in the same rounds.
     pub peers: Vec<PeerFigure>,
+    /// What each kernel of a GPU took in one more round, the longest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelReport>,
+}
+
+/// What a kernel took in one round of a test.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KernelReport {
+    /// Its name.
+    pub kernel: &'static str,
+    /// How often it ran.
+    pub calls: u64,
+    /// How long that took together, by the clock of the GPU.
+    pub seconds: f64,
+    /// Bytes that it had to read and write together, each operand once a call.
+    pub bytes: u64,
+    /// Its part of the time of all kernels.
+    pub share: f64,
 }
 
 /// Another engine's speed in the same test.

@@ -4,11 +4,16 @@ use std::{path::Path, time::Instant};
 
 use llmsrv_engine::{EngineOptions, LoadOptions, Loader, spawn};
 use llmsrv_gguf::GgufFile;
+use llmsrv_gpu::Choice;
 use llmsrv_kernels::probe::{BandwidthProbe, float_peak, int8_peak};
 
 use crate::{
-    Cost, Error, Figure, Limits, ModelReport, PeerFigure, PeerSpec, Streamer, Test, TestReport,
-    peer::Peer, raw::Raw, serving,
+    Cost, Error, Figure, GpuReport, KernelReport, Limits, ModelReport, PeerFigure, PeerSpec,
+    Streamer, Test, TestReport,
+    gpu::{self, GpuProbe},
+    peer::{Machine, Peer},
+    raw::Raw,
+    serving,
 };
 
 /// What to measure, and how.
@@ -24,6 +29,8 @@ pub struct Options {
     pub load: LoadOptions,
     /// Other engines.
     pub peers: Vec<PeerSpec>,
+    /// The model is loaded to this GPU, whose limits count.
+    pub gpu: Option<Choice>,
 }
 
 /// What is done at the moment, for people who wait.
@@ -37,8 +44,16 @@ pub enum Step {
     FirstToken,
 }
 
-/// Samples of what the machine can do.
-struct Probes {
+/// Samples of what can be done at most.
+enum Probes {
+    /// By the CPU.
+    Cpu(CpuProbe),
+    /// By a GPU.
+    Gpu(Box<GpuProbe>),
+}
+
+/// Samples of what the CPU can do.
+struct CpuProbe {
     memory: BandwidthProbe,
     threads: usize,
     read: Vec<f64>,
@@ -46,11 +61,18 @@ struct Probes {
     float: Vec<f64>,
 }
 
-/// Measures what the machine can do, so many times.
-pub fn limits(threads: usize, rounds: usize) -> Limits {
-    let mut probes = Probes::new(threads);
+/// Measures what the machine can do, so many times: the GPU, if one is named.
+///
+/// # Errors
+/// [`Error::Gpu`].
+pub fn limits(
+    threads: usize,
+    gpu: Option<&Choice>,
+    rounds: usize,
+) -> Result<(Limits, Option<GpuReport>), Error> {
+    let mut probes = Probes::new(threads, gpu)?;
     for _ in 0..rounds.max(1) {
-        probes.sample();
+        probes.sample()?;
     }
     probes.limits()
 }
@@ -68,7 +90,7 @@ pub fn bench_model(
     options: &Options,
     progress: &mut dyn FnMut(Step),
     serve: &mut dyn FnMut(Streamer, &mut ModelReport) -> Result<(), Error>,
-) -> Result<(ModelReport, Limits), Error> {
+) -> Result<(ModelReport, Limits, Option<GpuReport>), Error> {
     let threads = options.load.n_threads;
     let mut peers = Vec::new();
     progress(Step::Load(1 + options.peers.len()));
@@ -104,12 +126,21 @@ pub fn bench_model(
         ));
     }
     let mut raw = Raw::new(loaded.model, &tests)?;
+    let mut probes = Probes::new(threads, options.gpu.as_ref())?;
+    let machine = Machine {
+        threads,
+        gpu: probes.gpu().map(|device| device.number),
+    };
     for spec in &options.peers {
-        peers.push(Peer::start(spec, path, threads, &tests)?);
+        peers.push(Peer::start(spec, path, machine, &tests)?);
     }
+    if let Probes::Gpu(probe) = &probes {
+        notes.extend(probe.notes(&spec));
+    }
+    notes.extend(peers.iter().filter_map(|peer| peer.note.clone()));
 
-    let mut probes = Probes::new(threads);
     let mut samples = Vec::new();
+    let mut kernels = Vec::new();
     for &test in &tests {
         samples.push(rounds(
             test,
@@ -119,11 +150,15 @@ pub fn bench_model(
             &mut probes,
             progress,
         )?);
+        kernels.push(match &probes {
+            Probes::Gpu(probe) if probe.times_kernels() => gpu::timed(|| raw.run(test))?,
+            _ => Vec::new(),
+        });
     }
     let names: Vec<String> = peers.iter().map(|peer| peer.name.clone()).collect();
     // Their threads and their memory must not be in the way of what follows.
     drop((raw, peers));
-    let limits = probes.limits();
+    let (limits, gpu) = probes.limits()?;
 
     let mut report = ModelReport {
         model: name.to_owned(),
@@ -137,7 +172,7 @@ pub fn bench_model(
         process: None,
         notes,
     };
-    for (&test, (ours, theirs)) in tests.iter().zip(samples) {
+    for ((&test, (ours, theirs)), times) in tests.iter().zip(samples).zip(kernels) {
         let (speed, limit) = (Figure::of(ours), cost.limit(test, &limits));
         let peers = names
             .iter()
@@ -159,6 +194,7 @@ pub fn bench_model(
                 })
                 .collect(),
             speed,
+            kernels: KernelReport::all(&times),
         });
     }
 
@@ -172,7 +208,7 @@ pub fn bench_model(
     }
     report.load = Figure::of(loads);
     serve(Streamer { engine }, &mut report)?;
-    Ok((report, limits))
+    Ok((report, limits, gpu))
 }
 
 /// Speeds of ours and of each other engine.
@@ -194,7 +230,7 @@ fn rounds(
         peer.prepare(test)?;
     }
     for _ in 0..n_rounds {
-        probes.sample();
+        probes.sample()?;
         let seconds = raw.run(test)?.as_secs_f64();
         ours.push(test.tokens() as f64 / seconds);
         for (peer, speeds) in peers.iter_mut().zip(&mut theirs) {
@@ -205,8 +241,44 @@ fn rounds(
 }
 
 impl Probes {
-    fn new(threads: usize) -> Probes {
-        Probes {
+    fn new(threads: usize, gpu: Option<&Choice>) -> Result<Probes, Error> {
+        Ok(match gpu {
+            Some(choice) => Probes::Gpu(Box::new(GpuProbe::open(choice)?)),
+            None => Probes::Cpu(CpuProbe::new(threads)),
+        })
+    }
+
+    fn gpu(&self) -> Option<&llmsrv_gpu::Found> {
+        match self {
+            Probes::Gpu(probe) => Some(probe.device()),
+            Probes::Cpu(_) => None,
+        }
+    }
+
+    fn sample(&mut self) -> Result<(), Error> {
+        match self {
+            Probes::Gpu(probe) => probe.sample(),
+            Probes::Cpu(probe) => {
+                probe.sample();
+                Ok(())
+            }
+        }
+    }
+
+    fn limits(self) -> Result<(Limits, Option<GpuReport>), Error> {
+        Ok(match self {
+            Probes::Gpu(probe) => {
+                let (limits, report) = probe.report()?;
+                (limits, Some(report))
+            }
+            Probes::Cpu(probe) => (probe.limits(), None),
+        })
+    }
+}
+
+impl CpuProbe {
+    fn new(threads: usize) -> CpuProbe {
+        CpuProbe {
             memory: BandwidthProbe::new(),
             threads: match threads {
                 0 => std::thread::available_parallelism().map_or(1, usize::from),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use llmsrv_engine::{Event, GenRequest, Handle, SamplingParams, TokenId};
+use llmsrv_engine::{Ending, Event, GenRequest, Handle, SamplingParams, TokenId};
 use serde::Serialize;
 
 use crate::{Error, Figure};
@@ -49,6 +49,11 @@ pub struct Streamer {
 }
 
 impl Streamer {
+    /// Returns what waits for the end of the engine, which comes after this is dropped.
+    pub fn ending(&self) -> Ending {
+        self.engine.ending()
+    }
+
     /// Streams an answer of `n` tokens to `prompt`. Returns the tokens per second between the first
     /// event and the last, or `None` if the answer was too short to tell.
     pub fn tokens_per_second(&self, prompt: &str, n: usize) -> Result<Option<f64>, Error> {

@@ -15,6 +15,8 @@ pub struct Folders {
     pub data: PathBuf,
     /// `$XDG_STATE_HOME/llmsrv`
     pub state: PathBuf,
+    /// `$XDG_CACHE_HOME/llmsrv`: what may be removed at any time.
+    pub cache: PathBuf,
     /// `$XDG_RUNTIME_DIR/llmsrv`
     pub runtime: PathBuf,
     /// A store of the existing server, if this machine has one.
@@ -39,6 +41,7 @@ impl Folders {
                 config: "/etc/llmsrv".into(),
                 data: base.clone(),
                 state: base.join("state"),
+                cache: base.join("cache"),
                 runtime: "/run/llmsrv".into(),
                 existing_store: existing(&[Path::new("/usr/share/ollama/.ollama/models")]),
             };
@@ -51,6 +54,7 @@ impl Folders {
         Folders {
             config: xdg.config_dir().join("llmsrv"),
             data: xdg.data_dir().join("llmsrv"),
+            cache: xdg.cache_dir().join("llmsrv"),
             runtime: xdg
                 .runtime_dir()
                 .map_or_else(|| state.join("run"), |dir| dir.join("llmsrv")),

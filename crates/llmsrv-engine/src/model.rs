@@ -236,6 +236,8 @@ pub struct GpuOptions {
     pub visible: Option<Vec<String>>,
     /// Of NVIDIA's these alone, as `CUDA_VISIBLE_DEVICES` names them; `None` = all.
     pub nvidia: Option<Vec<String>>,
+    /// A file that keeps which drivers gave the known answers of all kernels; `None` = each process asks them anew.
+    pub checked: Option<PathBuf>,
 }
 
 /// How the CPU multiplies quantised weights.

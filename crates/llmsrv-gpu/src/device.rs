@@ -79,6 +79,18 @@ pub enum Kind {
     Software,
 }
 
+impl Kind {
+    /// Returns its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Discrete => "discrete",
+            Kind::Virtual => "virtual",
+            Kind::Integrated => "integrated",
+            Kind::Software => "software",
+        }
+    }
+}
+
 /// A device as its driver describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -86,10 +98,18 @@ pub struct Found {
     pub name: String,
     /// What it is.
     pub kind: Kind,
+    /// Its number in the order of the Vulkan loader.
+    pub number: usize,
     /// Number of the maker in the PCI list.
     pub vendor_id: u32,
+    /// The maker's number of the device.
+    pub device_id: u32,
     /// Name and version of the driver.
     pub driver: String,
+    /// Its version as it counts itself; what the bits mean is the maker's choice.
+    pub driver_version: u32,
+    /// The version of Vulkan that it has, such as `1.3.230`.
+    pub api_version: String,
     /// 32 hex digits.
     pub uuid: String,
     /// Bytes of its largest memory.
@@ -182,6 +202,8 @@ pub(crate) struct Device {
     pub memory: vk::PhysicalDeviceMemoryProperties,
     /// Bytes that one binding of a buffer may have.
     pub max_binding: u64,
+    /// What its timestamps count, if its queue has any.
+    pub tick: Option<Tick>,
     has_budget: bool,
     physical: vk::PhysicalDevice,
     loaded: Loaded,
@@ -216,7 +238,7 @@ impl Device {
             .enabled_extension_names(if has_budget { &extensions } else { &[] });
         // SAFETY: the physical device belongs to the instance and has the family, the feature (every device has it) and
         // the extension; the structures live until the calls return.
-        let (calls, memory, limits) = unsafe {
+        let (calls, memory, limits, families) = unsafe {
             (
                 loaded
                     .instance
@@ -229,8 +251,14 @@ impl Device {
                     .instance
                     .get_physical_device_properties(physical)
                     .limits,
+                loaded
+                    .instance
+                    .get_physical_device_queue_family_properties(physical),
             )
         };
+        let n_bits = families
+            .get(family as usize)
+            .map_or(0, |family| family.timestamp_valid_bits);
         // SAFETY: the family is one the device was made with.
         let queue = unsafe { calls.get_device_queue(family, 0) };
         Ok(Device {
@@ -240,6 +268,7 @@ impl Device {
             family,
             memory,
             max_binding: u64::from(limits.max_storage_buffer_range).min(LARGEST_BINDING),
+            tick: Tick::new(limits.timestamp_period, n_bits),
             has_budget,
             physical,
             loaded,
@@ -277,6 +306,32 @@ impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: what was made of the device is gone, and nothing runs on it.
         unsafe { self.calls.destroy_device(None) };
+    }
+}
+
+/// What a timestamp counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Tick {
+    /// Of one step of the counter.
+    nanoseconds: f64,
+    /// Bits of the counter.
+    n_bits: u32,
+}
+
+impl Tick {
+    /// Reads what a driver says: nanoseconds of a step, and how many bits of a timestamp count; 0 = there are none.
+    pub(crate) fn new(nanoseconds: f32, n_bits: u32) -> Option<Tick> {
+        let nanoseconds = f64::from(nanoseconds);
+        (nanoseconds > 0.0 && n_bits > 0).then_some(Tick {
+            nanoseconds,
+            n_bits,
+        })
+    }
+
+    /// Returns the time between two timestamps; the counter may have begun anew between them.
+    pub(crate) fn seconds(self, begin: u64, end: u64) -> f64 {
+        let mask = u64::MAX >> (64 - self.n_bits.clamp(1, 64));
+        (end.wrapping_sub(begin) & mask) as f64 * self.nanoseconds / 1e9
     }
 }
 
@@ -325,12 +380,15 @@ impl Loaded {
                 .iter()
                 .position(|family| family.queue_flags.contains(vk::QueueFlags::COMPUTE))?;
             let is_new = properties.api_version >= vk::API_VERSION_1_1;
-            is_new.then(|| (device, family as u32, self.describe(device)))
+            is_new.then_some((device, family as u32))
         };
-        Ok(all.into_iter().filter_map(with_queue).collect())
+        let usable = all.into_iter().filter_map(with_queue).enumerate();
+        Ok(usable
+            .map(|(number, (device, family))| (device, family, self.describe(device, number)))
+            .collect())
     }
 
-    fn describe(&self, device: vk::PhysicalDevice) -> Found {
+    fn describe(&self, device: vk::PhysicalDevice, number: usize) -> Found {
         let mut driver = vk::PhysicalDeviceDriverProperties::default();
         let mut id = vk::PhysicalDeviceIDProperties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default()
@@ -356,7 +414,11 @@ impl Loaded {
                 vk::PhysicalDeviceType::CPU => Kind::Software,
                 _ => Kind::Integrated,
             },
+            number,
             vendor_id: properties.vendor_id,
+            device_id: properties.device_id,
+            driver_version: properties.driver_version,
+            api_version: version(properties.api_version),
             driver: driver
                 .map(|part| text(part.ok()))
                 .join(" ")
@@ -392,6 +454,15 @@ impl Drop for Loaded {
     }
 }
 
+fn version(number: u32) -> String {
+    let [major, minor, patch] = [
+        vk::api_version_major(number),
+        vk::api_version_minor(number),
+        vk::api_version_patch(number),
+    ];
+    format!("{major}.{minor}.{patch}")
+}
+
 fn hex(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     let digits = digits.filter_map(|digit| char::from_digit(u32::from(digit), 16));
@@ -422,8 +493,12 @@ mod tests {
         Found {
             name: name.into(),
             kind,
+            number: 0,
             vendor_id,
+            device_id: 0,
             driver: String::new(),
+            driver_version: 0,
+            api_version: String::new(),
             uuid: format!("{gib:02x}").repeat(16),
             memory_bytes: gib << 30,
             lacks: None,
@@ -502,5 +577,22 @@ mod tests {
             ..Choice::default()
         };
         assert_eq!(choose(&machine, &twice).unwrap(), [0, 0], "for tests");
+    }
+
+    #[test]
+    fn counters_that_begin_anew_are_understood() {
+        let tick = Tick::new(10.0, 36).unwrap();
+        assert_eq!(tick.seconds(100, 200), 1e-6);
+        assert_eq!(tick.seconds((1 << 36) - 50, 50), 1e-6);
+        // What lies above the bits that count is of no meaning.
+        assert_eq!(tick.seconds((7 << 40) + 1, (9 << 50) + 101), 1e-6);
+        assert_eq!(Tick::new(1.0, 64).unwrap().seconds(u64::MAX, 999), 1e-6);
+    }
+
+    #[test]
+    fn devices_without_a_clock_are_known() {
+        assert_eq!(Tick::new(1.0, 0), None);
+        assert_eq!(Tick::new(0.0, 64), None);
+        assert_eq!(Tick::new(f32::NAN, 64), None);
     }
 }

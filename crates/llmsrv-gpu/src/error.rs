@@ -34,6 +34,16 @@ pub enum Error {
         /// What happened.
         reason: String,
     },
+    /// A kernel does not compute what it should.
+    #[error("{device} with the driver {driver} computes {kernel} wrongly")]
+    Wrong {
+        /// Name of the device.
+        device: String,
+        /// Name and version of its driver.
+        driver: String,
+        /// Name of the kernel.
+        kernel: String,
+    },
     /// A call of the driver failed.
     #[error("{call} failed: {result}")]
     Call {
@@ -54,7 +64,7 @@ pub struct Refused {
 }
 
 /// Why a device is not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It computes on the CPU.
     Software,
@@ -64,6 +74,13 @@ pub enum Refusal {
     Lacks(&'static str),
     /// It is not among those that were named.
     Hidden,
+    /// It computes a kernel wrongly.
+    Wrong {
+        /// Name and version of its driver.
+        driver: String,
+        /// Name of the kernel.
+        kernel: String,
+    },
 }
 
 impl std::fmt::Display for Refusal {
@@ -73,6 +90,9 @@ impl std::fmt::Display for Refusal {
             Refusal::Vendor => f.write_str("an integrated GPU or one of Intel"),
             Refusal::Lacks(what) => write!(f, "lacks {what}"),
             Refusal::Hidden => f.write_str("not among the visible ones"),
+            Refusal::Wrong { driver, kernel } => {
+                write!(f, "its driver {driver} computes {kernel} wrongly")
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod attention;
 mod experts;
+mod probe;
 mod rows;
 mod states;
 
@@ -22,6 +23,7 @@ use crate::{
 };
 pub use attention::{Angles, Attention, Cache, LARGEST_HEAD, Pairs, Step, StepRow, kept_bytes};
 pub use experts::{Expert, Experts, Gating, MIXTURE_ROWS, Routing, experts_bytes};
+pub use probe::Probe;
 pub use rows::Function;
 pub use states::{
     DeltaRule, LARGEST_STATE_HEAD, Round, SelectiveScan, ShortConv, States, Stretch, Stretches,
@@ -29,7 +31,7 @@ pub use states::{
 
 /// An opened GPU with the memory of one model.
 pub struct Gpu {
-    recorder: Recorder,
+    pub(crate) recorder: Recorder,
     /// Where weights are put next, and the bytes left there.
     weights: Option<(Region, u64)>,
     /// Sizes of the pieces of memory that the next weights will need, the last one first.
@@ -479,7 +481,7 @@ impl Drop for Scratch {
 }
 
 /// The kernels for one row and for several.
-fn kernels_of(dtype: TensorType) -> Option<[&'static str; 2]> {
+pub(crate) fn kernels_of(dtype: TensorType) -> Option<[&'static str; 2]> {
     Some(match dtype {
         TensorType::F32 => ["f32_1", "f32_8"],
         TensorType::F16 => ["f16_1", "f16_8"],

@@ -21,6 +21,7 @@ use crate::{
     error::failed,
     hazards::{Hazards, Span},
     memory::{self, Account, Allocation, Place},
+    times::{self, Clock},
 };
 
 /// A buffer of a [`Recorder`].
@@ -75,8 +76,40 @@ pub(crate) struct Recorder {
     hazards: Hazards,
     /// What was recorded since the last submission, in multiplications.
     work: u64,
+    /// Made when kernels are timed for the first time.
+    clock: Option<Clock>,
     /// Why nothing works any more.
     lost: Option<String>,
+    /// A kernel whose module is changed.
+    #[cfg(test)]
+    changed: Option<&'static str>,
+}
+
+/// What a kernel does, roughly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// Multiplications.
+    pub multiplications: u64,
+    /// Bytes that it must read and write, each operand once; `None` = all that it binds.
+    pub bytes: Option<u64>,
+}
+
+impl Work {
+    pub(crate) fn new(multiplications: u64, bytes: u64) -> Work {
+        Work {
+            multiplications,
+            bytes: Some(bytes),
+        }
+    }
+}
+
+impl From<u64> for Work {
+    fn from(multiplications: u64) -> Work {
+        Work {
+            multiplications,
+            bytes: None,
+        }
+    }
 }
 
 /// Commands that a thread recorded.
@@ -136,7 +169,10 @@ impl Recorder {
             recording: false,
             hazards: Hazards::default(),
             work: 0,
+            clock: None,
             lost: None,
+            #[cfg(test)]
+            changed: None,
         };
         recorder.prepare()?;
         Ok(recorder)
@@ -206,27 +242,38 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records a kernel. `params` has at most 32 words; `work` is about the number of its multiplications.
+    /// Records a kernel. `params` has at most 32 words.
     pub(crate) fn dispatch(
         &mut self,
         kernel: &'static str,
         bindings: &[Access],
         params: &[u32],
         groups: [u32; 3],
-        work: u64,
+        work: impl Into<Work>,
     ) -> Result<(), Error> {
         if groups.contains(&0) {
             return Ok(());
         }
-        if self.work > 0 && self.work.saturating_add(work) > self.work_limit() {
+        let Work {
+            multiplications,
+            bytes,
+        } = work.into();
+        if self.work > 0 && self.work.saturating_add(multiplications) > self.work_limit() {
             self.end_recording()?;
         }
+        let is_timed = times::is_on() && self.has_clock()?;
         let pipeline = self.pipeline(kernel)?;
         let set = self.set(bindings)?;
         let commands = self.recording()?;
         self.order(bindings, commands);
-        self.work += work;
+        self.work += multiplications;
         count(|counts| counts.dispatches += 1);
+        if is_timed {
+            self.barrier(commands);
+        }
+        if let Some(clock) = self.clock.as_mut().filter(|_| is_timed) {
+            clock.begin(&self.device, commands);
+        }
         let calls = &self.device.calls;
         // SAFETY: commands are being recorded; pipeline, layout and set belong together and to the device; the parameters
         // are no longer than the range of the layout.
@@ -253,7 +300,51 @@ impl Recorder {
             let [x, y, z] = groups;
             calls.cmd_dispatch(commands, x, y, z);
         }
+        if let Some(clock) = self.clock.as_mut().filter(|_| is_timed) {
+            let bound = bindings.iter().map(|access| match access {
+                Access::Read(region) | Access::Write(region) => region.bytes,
+                Access::None => 0,
+            });
+            let bytes = bytes.unwrap_or_else(|| bound.sum());
+            clock.end(&self.device, commands, (kernel, bytes));
+        }
         Ok(())
+    }
+
+    /// Makes room on the clock of the device; returns whether it has one.
+    fn has_clock(&mut self) -> Result<bool, Error> {
+        if self.clock.is_none() {
+            self.clock = Clock::new(&self.device)?;
+        }
+        if self.clock.as_ref().is_some_and(Clock::is_full) {
+            self.finish()?;
+        }
+        Ok(self.clock.is_some())
+    }
+
+    /// Returns whether the device can time kernels.
+    pub(crate) fn times_kernels(&self) -> bool {
+        self.device.tick.is_some()
+    }
+
+    /// Compiles this kernel to another one, and all others as they are.
+    #[cfg(test)]
+    pub(crate) fn change(&mut self, kernel: Option<&'static str>) -> Result<(), Error> {
+        self.finish()?;
+        for changed in [self.changed, kernel].into_iter().flatten() {
+            if let Some(pipeline) = self.pipelines.remove(changed) {
+                // SAFETY: nothing runs, so nothing uses it.
+                unsafe { self.device.calls.destroy_pipeline(pipeline, None) };
+            }
+        }
+        self.changed = kernel;
+        Ok(())
+    }
+
+    /// Returns the kernels that were used so far.
+    #[cfg(test)]
+    pub(crate) fn kernels(&self) -> Vec<&'static str> {
+        self.pipelines.keys().copied().collect()
     }
 
     /// Copies bytes to a region, in the order of the recorded commands.
@@ -411,6 +502,10 @@ impl Recorder {
             })
         };
         reset.map_err(|error| self.lose("vkResetCommandPool", error))?;
+        if let Some(clock) = &mut self.clock {
+            let collected = clock.collect(&self.device);
+            collected.map_err(|error| self.lose("vkGetQueryPoolResults", error))?;
+        }
         (self.n_used, self.uploaded) = (0, 0);
         if self.sets.len() > MOST_SETS {
             self.forget_sets();
@@ -607,6 +702,12 @@ impl Recorder {
             return Ok(*pipeline);
         }
         let code = crate::modules::words(kernel)?;
+        #[cfg(test)]
+        let code = if self.changed == Some(kernel) {
+            changed(code)
+        } else {
+            code
+        };
         // Modules have one entry point each: for products it is called as in the source.
         let entry = match kernel.rsplit_once('_') {
             Some(("f32" | "f16" | "bf16", "1" | "8")) => c"values".to_owned(),
@@ -729,6 +830,9 @@ impl Drop for Recorder {
         {
             memory::free(&self.device, &self.account, allocation);
         }
+        if let Some(clock) = &self.clock {
+            clock.free(&self.device);
+        }
         let calls = &self.device.calls;
         // SAFETY: nothing runs any more; each thing goes before what it was made of, and the device last and once.
         unsafe {
@@ -744,6 +848,29 @@ impl Drop for Recorder {
             ManuallyDrop::drop(&mut self.device);
         }
     }
+}
+
+/// What is compiled where a test changes a kernel: products of floats become sums, or where it has none, sums of integers
+/// differences.
+#[cfg(test)]
+fn changed(mut code: Vec<u32>) -> Vec<u32> {
+    const HEADER: usize = 5;
+    // OpFMul and OpFAdd, OpIAdd and OpISub.
+    for (from, to) in [(133, 129), (128, 130)] {
+        let mut is_changed = false;
+        let mut at = HEADER;
+        while let Some(word) = code.get_mut(at) {
+            at += (*word >> 16).max(1) as usize;
+            if *word & 0xffff == from {
+                *word = *word & !0xffff | to;
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            break;
+        }
+    }
+    code
 }
 
 /// Where regions that are bound begin: no device asks for more than this.

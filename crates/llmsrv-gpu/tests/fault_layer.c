@@ -5,6 +5,8 @@
  *   memory   vkAllocateMemory answers VK_ERROR_OUT_OF_DEVICE_MEMORY
  *   lost     vkQueueSubmit answers VK_ERROR_DEVICE_LOST
  *   never    vkWaitForFences does not return
+ *   wrong    products of floats in kernels become sums
+ *   clock    no queue has timestamps
  *
  * It declares the few types it needs, so that it compiles without the headers of Vulkan. Sources: the Vulkan
  * specification, and "Architecture of the Vulkan Loader Interfaces", layer interface version 2.
@@ -39,6 +41,20 @@ typedef struct {
     Link *link;
 } LayerInfo;
 
+/* VkShaderModuleCreateInfo */
+typedef struct {
+    int32_t type;
+    const void *next;
+    uint32_t flags;
+    size_t n_bytes;
+    const uint32_t *words;
+} ModuleInfo;
+
+/* VkQueueFamilyProperties */
+typedef struct {
+    uint32_t flags, n_queues, n_timestamp_bits, granularity[3];
+} Family;
+
 /* VkNegotiateLayerInterface */
 typedef struct {
     int32_t type;
@@ -55,11 +71,19 @@ enum {
     LINK_INFO = 0,
     INITIALIZATION_FAILED = -3,
     OUT_OF_DEVICE_MEMORY = -2,
+    OUT_OF_HOST_MEMORY = -1,
     DEVICE_LOST = -4,
+    /* The specification of SPIR-V. */
+    SPIRV_HEADER = 5,
+    OP_FADD = 129,
+    OP_FMUL = 133,
 };
 
-/* There is one instance and one driver in a worker. */
+/* There is one driver in a worker. */
 static GetProcAddr next_instance, next_device;
+typedef void (*Families)(void *physical, uint32_t *n, Family *all);
+/* Looked up while the instance is made: later the loader would name the first layer's. */
+static Families next_families;
 
 static int fault_is(const char *name) {
     char text[16] = "";
@@ -92,11 +116,22 @@ static int32_t create_instance(const Chain *info, const void *allocator, void **
         return INITIALIZATION_FAILED;
     next_instance = link->get_instance;
     typedef int32_t (*Create)(const Chain *, const void *, void **);
-    return ((Create)next_instance(NULL, "vkCreateInstance"))(info, allocator, instance);
+    int32_t result = ((Create)next_instance(NULL, "vkCreateInstance"))(info, allocator, instance);
+    if (result == 0)
+        next_families = (Families)next_instance(*instance, "vkGetPhysicalDeviceQueueFamilyProperties");
+    return result;
 }
 
-/* Kept for the functions of queues, which are found by their device. */
-static void *the_device;
+static void families(void *physical, uint32_t *n, Family *all) {
+    next_families(physical, n, all);
+    if (fault_is("clock"))
+        for (uint32_t i = 0; all && i < *n; i++)
+            all[i].n_timestamp_bits = 0;
+}
+
+/* Looked up while a device is made, since a queue does not say which its device is; of all devices it is the same. */
+typedef int32_t (*Submit)(void *queue, uint32_t n, const void *submits, uint64_t fence);
+static Submit next_submit;
 
 static int32_t create_device(void *physical, const Chain *info, const void *allocator, void **device) {
     Link *link = take_link(info, LOADER_DEVICE_CREATE_INFO);
@@ -109,7 +144,7 @@ static int32_t create_device(void *physical, const Chain *info, const void *allo
         return INITIALIZATION_FAILED;
     int32_t result = create(physical, info, allocator, device);
     if (result == 0)
-        the_device = *device;
+        next_submit = (Submit)next_device(*device, "vkQueueSubmit");
     return result;
 }
 
@@ -123,8 +158,7 @@ static int32_t allocate_memory(void *device, const void *info, const void *alloc
 static int32_t queue_submit(void *queue, uint32_t n, const void *submits, uint64_t fence) {
     if (fault_is("lost"))
         return DEVICE_LOST;
-    typedef int32_t (*Submit)(void *, uint32_t, const void *, uint64_t);
-    return ((Submit)next_device(the_device, "vkQueueSubmit"))(queue, n, submits, fence);
+    return next_submit(queue, n, submits, fence);
 }
 
 static int32_t wait_for_fences(void *device, uint32_t n, const uint64_t *fences, uint32_t all, uint64_t timeout) {
@@ -134,6 +168,29 @@ static int32_t wait_for_fences(void *device, uint32_t n, const uint64_t *fences,
     return ((Wait)next_device(device, "vkWaitForFences"))(device, n, fences, all, timeout);
 }
 
+static int32_t create_shader(void *device, const ModuleInfo *info, const void *allocator, uint64_t *module) {
+    typedef int32_t (*Create)(void *, const ModuleInfo *, const void *, uint64_t *);
+    Create create = (Create)next_device(device, "vkCreateShaderModule");
+    if (!fault_is("wrong"))
+        return create(device, info, allocator, module);
+    uint32_t *words = malloc(info->n_bytes);
+    if (!words)
+        return OUT_OF_HOST_MEMORY;
+    memcpy(words, info->words, info->n_bytes);
+    size_t n_words = info->n_bytes / 4;
+    for (size_t at = SPIRV_HEADER; at < n_words;) {
+        uint32_t n = words[at] >> 16, opcode = words[at] & 0xffff;
+        if (opcode == OP_FMUL)
+            words[at] = n << 16 | OP_FADD;
+        at += n ? n : 1;
+    }
+    ModuleInfo wrong = *info;
+    wrong.words = words;
+    int32_t result = create(device, &wrong, allocator, module);
+    free(words);
+    return result;
+}
+
 static Function own(const char *name) {
     static const struct {
         const char *name;
@@ -141,7 +198,9 @@ static Function own(const char *name) {
     } all[] = {
         {"vkCreateInstance", (Function)create_instance},
         {"vkCreateDevice", (Function)create_device},
+        {"vkGetPhysicalDeviceQueueFamilyProperties", (Function)families},
         {"vkAllocateMemory", (Function)allocate_memory},
+        {"vkCreateShaderModule", (Function)create_shader},
         {"vkQueueSubmit", (Function)queue_submit},
         {"vkWaitForFences", (Function)wait_for_fences},
     };

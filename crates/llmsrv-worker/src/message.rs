@@ -23,7 +23,7 @@ pub(crate) enum Request {
     /// Say how many bytes each GPU has free.
     FreeBytes(GpuOptions),
     /// Load the model of a file; its images are read by the server.
-    Load(OsString, LoadOptions),
+    Load(OsString, Box<LoadOptions>),
     ReserveBlocks(usize),
     ReserveStates(usize),
     Forward(StepPlan),
@@ -86,7 +86,7 @@ impl Request {
             0 => Request::FreeBytes(read_gpu(&mut from)?),
             1 => Request::Load(
                 OsString::from_vec(from.bytes()?.to_vec()),
-                read_options(&mut from)?,
+                Box::new(read_options(&mut from)?),
             ),
             2 => Request::ReserveBlocks(from.count()?),
             3 => Request::ReserveStates(from.count()?),
@@ -176,6 +176,9 @@ fn write_gpu(to: &mut Vec<u8>, gpu: &GpuOptions) {
             }
         });
     }
+    option(to, gpu.checked.as_ref(), |to, file| {
+        bytes(to, file.as_os_str().as_encoded_bytes());
+    });
 }
 
 fn read_gpu(from: &mut Reader<'_>) -> Result<GpuOptions, Malformed> {
@@ -186,6 +189,7 @@ fn read_gpu(from: &mut Reader<'_>) -> Result<GpuOptions, Malformed> {
         limit_bytes: from.option(Reader::number)?,
         visible: from.option(|from| from.list(Reader::text))?,
         nvidia: from.option(|from| from.list(Reader::text))?,
+        checked: from.option(Reader::path)?,
     })
 }
 

@@ -94,7 +94,7 @@ impl Launcher {
             projector: None,
             ..options.clone()
         };
-        let request = Request::Load(path.as_os_str().to_owned(), options);
+        let request = Request::Load(path.as_os_str().to_owned(), Box::new(options));
         let reason = match worker.ask(&request, self.limits.load) {
             Ok(Reply::Loaded(spec)) if is_sensible(&spec) => {
                 self.failures().remove(path);

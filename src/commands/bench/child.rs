@@ -24,6 +24,9 @@ pub fn measure(
     options: &Options,
 ) -> Result<Process, Failure> {
     let program = std::env::current_exe()?;
+    let visible = options.load.gpu.visible.as_ref();
+    let gpu = visible.and_then(|names| names.first());
+    let gpu = gpu.filter(|_| options.gpu.is_some());
     let (mut ready, mut resident_bytes) = (Vec::new(), 0);
     for _ in 0..options.rounds {
         let mut command = Command::new(&program);
@@ -32,6 +35,7 @@ pub fn measure(
             .arg(options.load.n_threads.to_string())
             .arg("--ready")
             .arg(&subject.weights)
+            .args(gpu.iter().map(|name| format!("--gpu={name}")))
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         if let Some(file) = &context.global.config {

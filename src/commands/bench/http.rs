@@ -39,6 +39,8 @@ pub fn compare(
     };
     let mut settings = local::settings(config, Keys::default())?;
     settings.load.n_threads = options.load.n_threads;
+    settings.load.device.clone_from(&options.load.device);
+    settings.load.gpu.clone_from(&options.load.gpu);
     let workers = local::workers(&config.server, Style::Command);
     let outcome = runtime()?.block_on(async {
         let local = Local::over(settings, store, workers).await?;

@@ -1,6 +1,6 @@
 //! What a run found, for people, documents and programs.
 
-use llmsrv_bench::{Figure, Limits, ModelReport, Report};
+use llmsrv_bench::{Figure, GpuReport, Limits, ModelReport, Report};
 
 use crate::{cli::BenchArgs, failure::Failure, format, term};
 
@@ -10,16 +10,23 @@ pub fn report(report: &Report, args: &BenchArgs) -> Result<(), Failure> {
         term::json(&serde_json::to_value(report)?)?;
         return Ok(());
     }
-    let mut parts = vec![limits(&report.limits, report.threads)];
+    let mut parts = vec![match &report.gpu {
+        Some(gpu) => gpu_limits(&report.limits, gpu),
+        None => limits(&report.limits, report.threads),
+    }];
     for model in &report.models {
         parts.push(heading(model, args.markdown));
-        let (header, rows) = speeds(model);
-        parts.push(if args.markdown {
-            markdown(&header, &rows)
-        } else {
-            let header: Vec<&str> = header.iter().map(String::as_str).collect();
-            term::table(&header, &rows)
-        });
+        for (header, rows) in [speeds(model), kernels(model)] {
+            if rows.is_empty() {
+                continue;
+            }
+            parts.push(if args.markdown {
+                markdown(&header, &rows)
+            } else {
+                let header: Vec<&str> = header.iter().map(String::as_str).collect();
+                term::table(&header, &rows)
+            });
+        }
         let facts = facts(model);
         let bullet = if args.markdown { "* " } else { "" };
         let facts: Vec<String> = facts.iter().map(|fact| format!("{bullet}{fact}")).collect();
@@ -29,6 +36,21 @@ pub fn report(report: &Report, args: &BenchArgs) -> Result<(), Failure> {
     }
     term::line(parts.join("\n\n"))?;
     Ok(())
+}
+
+fn gpu_limits(limits: &Limits, gpu: &GpuReport) -> String {
+    format!(
+        "Limits of {} ({}, {}, Vulkan {}, driver {}): memory read {} GB/s, {} {} GFLOP/s, a kernel after another {} us",
+        gpu.name,
+        gpu.kind,
+        format::size(gpu.memory_bytes),
+        gpu.api_version,
+        gpu.driver,
+        range(&limits.read, 1e-9),
+        limits.float_instruction,
+        range(&limits.float, 1e-9),
+        range(&gpu.kernel, 1e6),
+    )
 }
 
 fn limits(limits: &Limits, threads: usize) -> String {
@@ -99,6 +121,50 @@ fn speeds(model: &ModelReport) -> (Vec<String>, Vec<Vec<String>>) {
     };
     let rows = model.tests.iter().map(row).collect();
     (header, rows)
+}
+
+/// What the kernels of a GPU took, those of one part in a hundred and less together.
+fn kernels(model: &ModelReport) -> (Vec<String>, Vec<Vec<String>>) {
+    const LEAST: f64 = 0.01;
+    let header = ["TEST", "KERNEL", "CALLS", "US", "MB", "GB/S", "SHARE"];
+    let mut rows = Vec::new();
+    for test in &model.tests {
+        let row = |name: &str, calls: u64, seconds: f64, bytes: u64, share: f64| {
+            let rate = bytes as f64 / seconds.max(1e-9) / 1e9;
+            vec![
+                test.test.clone(),
+                name.to_owned(),
+                calls.to_string(),
+                rounded(seconds * 1e6),
+                rounded(bytes as f64 / 1e6),
+                rounded(rate),
+                format!("{:.0} %", share * 100.0),
+            ]
+        };
+        let (long, short): (Vec<_>, Vec<_>) = test
+            .kernels
+            .iter()
+            .partition(|kernel| kernel.share >= LEAST);
+        for kernel in long {
+            rows.push(row(
+                kernel.kernel,
+                kernel.calls,
+                kernel.seconds,
+                kernel.bytes,
+                kernel.share,
+            ));
+        }
+        if !short.is_empty() {
+            rows.push(row(
+                &format!("{} others", short.len()),
+                short.iter().map(|kernel| kernel.calls).sum(),
+                short.iter().map(|kernel| kernel.seconds).sum(),
+                short.iter().map(|kernel| kernel.bytes).sum(),
+                short.iter().map(|kernel| kernel.share).sum(),
+            ));
+        }
+    }
+    (header.map(str::to_owned).into(), rows)
 }
 
 fn facts(model: &ModelReport) -> Vec<String> {

@@ -80,6 +80,7 @@ fn a_converted_adapter_changes_the_model_as_trained() {
                 limit_bytes: None,
                 visible: None,
                 nvidia: None,
+                checked: None,
             },
             ..options()
         };

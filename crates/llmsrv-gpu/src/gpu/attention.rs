@@ -5,7 +5,7 @@ use llmsrv_gguf::TensorType;
 use super::{Gpu, LANES, MOST_GROUPS, Scratch, Tensor, Vector, groups, mismatch, unsupported};
 use crate::{
     Error,
-    recorder::{Access, Region},
+    recorder::{Access, Region, Work},
 };
 
 /// Cosines and sines for all rows of a step.
@@ -34,6 +34,8 @@ pub struct Step {
     memory: Scratch,
     /// The most positions that a row sees.
     deepest: usize,
+    /// Those that all rows see together.
+    n_seen: u64,
     /// Positions of a block of the cache; 0: rows see the keys of each other.
     block: usize,
 }
@@ -147,8 +149,9 @@ impl Gpu {
         let [across, down] = groups(n.div_ceil(LANES));
         let mut bindings = [Access::None; 7];
         (bindings[1], bindings[6]) = (angles.read(), x.write());
+        let work = Work::new(n as u64, 2 * x.bytes());
         self.recorder
-            .dispatch("rotate", &bindings, &params, [across, down, 1], n as u64)
+            .dispatch("rotate", &bindings, &params, [across, down, 1], work)
     }
 
     /// Makes a KV cache without blocks. `widths` are the elements of the keys of a position in each layer.
@@ -268,7 +271,7 @@ impl Gpu {
             next += table.len();
         }
         let mut words: Vec<u32> = Vec::with_capacity(next);
-        let mut deepest = 0;
+        let (mut deepest, mut n_seen) = (0, 0);
         for row in rows {
             let table = tables.get(row.sequence).zip(starts.get(row.sequence));
             let block =
@@ -283,6 +286,7 @@ impl Gpu {
             let slot = own * cache.block as u32 + row.position % cache.block as u32;
             words.extend([row.position, row.end, *start as u32, slot]);
             deepest = deepest.max(row.end as usize);
+            n_seen += u64::from(row.end);
         }
         for table in tables {
             if table.iter().any(|block| *block as usize >= cache.n_blocks) {
@@ -297,6 +301,7 @@ impl Gpu {
             n_rows: rows.len(),
             memory,
             deepest,
+            n_seen,
             block: cache.block,
         })
     }
@@ -317,6 +322,7 @@ impl Gpu {
             n_rows: first as usize,
             memory,
             deepest: lengths.iter().max().copied().unwrap_or(0),
+            n_seen: lengths.iter().map(|len| (len * len) as u64).sum(),
             block: 0,
         })
     }
@@ -372,6 +378,7 @@ impl Gpu {
             Access::Write(values),
             query.as_ref().map_or(Access::None, |query| query.write()),
         ];
+        let rotated = query.as_ref().map_or(0, |query| 2 * query.bytes());
         let turned = query
             .and(angles)
             .map_or(0, |angles| angles.n_pairs * shape.n_heads);
@@ -380,9 +387,11 @@ impl Gpu {
             _ => ("store_f16", width / 2),
         };
         let n = step.n_rows * (n_lanes + turned);
+        let kept = 2 * step.n_rows as u64 * kept_bytes(cache.dtype, width).unwrap_or(0);
+        let work = Work::new(n as u64, key.bytes() + value.bytes() + kept + rotated);
         let [across, down] = groups(n.div_ceil(LANES));
         self.recorder
-            .dispatch(kernel, &bindings, &params, [across, down, 1], n as u64)
+            .dispatch(kernel, &bindings, &params, [across, down, 1], work)
     }
 
     /// Attends from every query to the stored positions of its sequence before its end. The score in `sinks` of each head
@@ -406,6 +415,9 @@ impl Gpu {
                 _ => "attend_f16",
             },
             of_heads: sinks.map(|sinks| sinks.region),
+            kept_bytes: cache.layers.get(layer).map_or(0, |(width, _)| {
+                2 * kept_bytes(cache.dtype, *width).unwrap_or(0)
+            }),
             flags: u32::from(sinks.is_some()) * 4
                 + u32::from(shape.causal) * 8
                 + u32::from(shape.chunk.is_some()) * 128,
@@ -438,6 +450,7 @@ impl Gpu {
         let how = How {
             kernel: "attend_f32",
             of_heads: slopes.as_ref().map(|slopes| slopes.region),
+            kept_bytes: 8 * width as u64,
             flags: u32::from(slopes.is_some()) * 32 + u32::from(shape.window.is_some()) * 16,
         };
         self.attend_to(query, kept, step, shape, &how)
@@ -480,7 +493,11 @@ impl Gpu {
         ];
         let seen = shape.chunk.or(shape.window);
         let depth = seen.unwrap_or(usize::MAX).min(step.deepest) as u64;
-        let work = 2 * query.n_elements() as u64 * depth;
+        let n_seen = step.n_seen.min(step.n_rows as u64 * depth);
+        let work = Work::new(
+            2 * query.n_elements() as u64 * depth,
+            2 * query.bytes() + n_seen * how.kept_bytes,
+        );
         let groups = [shape.n_heads as u32, step.n_rows as u32, 1];
         self.recorder
             .dispatch(how.kernel, &bindings, &params, groups, work)?;
@@ -501,6 +518,8 @@ struct How {
     kernel: &'static str,
     /// Sinks, or slopes.
     of_heads: Option<Region>,
+    /// Of the keys and values of a position.
+    kept_bytes: u64,
     /// As in `attention.wgsl`.
     flags: u32,
 }

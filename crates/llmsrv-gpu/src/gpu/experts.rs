@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Error,
-    recorder::{Access, Region},
+    recorder::{Access, Region, Work},
 };
 
 /// How rows choose among experts, and how much those count.
@@ -406,7 +406,13 @@ impl Gpu {
         let n_out: usize = stacks.iter().map(|stack| stack.n_rows).sum();
         let [across, down] = groups(n_out.div_ceil(OUTPUTS));
         let grid = [across, down, pairs.n_tiles as u32];
-        let work = (n_out * first.n_cols) as u64 * pairs.n as u64;
+        // No more experts are read than there are pairs.
+        let n_read = pairs.n.min(experts.len) as u64;
+        let all: u64 = stacks.iter().map(|stack| stack.weights.bytes).sum();
+        let work = Work::new(
+            (n_out * first.n_cols) as u64 * pairs.n as u64,
+            all / experts.len.max(1) as u64 * n_read + x.bytes() + out.bytes(),
+        );
         self.recorder
             .dispatch(kernel, &bindings, &words, grid, work)
     }

@@ -3,7 +3,7 @@
 use super::{Gpu, LANES, Matrix, OUTPUTS, ROWS, Scratch, Tensor, Vector, groups, mismatch};
 use crate::{
     Error,
-    recorder::{Access, Region},
+    recorder::{Access, Region, Work},
 };
 
 /// A function of single elements.
@@ -276,7 +276,11 @@ impl Gpu {
         let n_out: usize = near.n_out.iter().sum();
         let [across, down] = groups(n_out.div_ceil(OUTPUTS));
         let tiles = x.n_rows.div_ceil(rows) as u32;
-        let work = (n_out * first.n_cols) as u64 * x.n_rows as u64;
+        let outputs = n_out as u64 * x.n_rows as u64;
+        let work = Work::new(
+            outputs * first.n_cols as u64,
+            (n_out * row_bytes) as u64 + x.bytes() + 4 * outputs,
+        );
         self.recorder
             .dispatch(kernel, &bindings, &params, [across, down, tiles], work)
     }
@@ -345,7 +349,7 @@ impl Gpu {
             &bindings,
             &params,
             [across, down, 1],
-            x.n_elements() as u64,
+            Work::new(x.n_elements() as u64, 2 * x.bytes()),
         )?;
         Ok(out)
     }
@@ -472,8 +476,9 @@ impl Gpu {
             scale.to_bits(),
         ];
         let [across, down] = groups(n.div_ceil(LANES));
+        let work = Work::new(n as u64, bindings.len() as u64 * x.bytes());
         self.recorder
-            .dispatch(kernel, bindings, &params, [across, down, 1], n as u64)
+            .dispatch(kernel, bindings, &params, [across, down, 1], work)
     }
 
     fn indices(&mut self, rows: &[u32], n_rows: usize) -> Result<Scratch, Error> {

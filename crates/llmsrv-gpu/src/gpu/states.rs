@@ -3,7 +3,7 @@
 use super::{Gpu, LANES, MOST_GROUPS, Scratch, Tensor, Vector, groups, mismatch, unsupported};
 use crate::{
     Error,
-    recorder::{Access, Region},
+    recorder::{Access, Region, Work},
 };
 
 /// The states of all sequences: slots for each layer.
@@ -386,7 +386,9 @@ impl Gpu {
             ];
             let read = |region: &Option<Region>| region.map_or(Access::None, Access::Read);
             bindings.extend(operands.iter().map(read));
-            let work = x.n_rows as u64 * part.1 as u64;
+            // A state is read and written for each row.
+            let n_changed = x.n_rows as u64 * part.1 as u64;
+            let work = Work::new(n_changed, 8 * n_changed + x.bytes() + out.bytes());
             let groups = groups(round.n_stretches);
             self.recorder
                 .dispatch(kernel, &bindings, &words, groups, work)?;

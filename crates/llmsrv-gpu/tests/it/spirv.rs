@@ -64,7 +64,14 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
     let read = |name: &str| fs::read_to_string(root.join(format!("shaders/{name}.wgsl")));
     let prelude = read("prelude")?;
     let mut modules = BTreeMap::new();
-    for file in ["norms", "elements", "attention", "states", "experts"] {
+    for file in [
+        "norms",
+        "elements",
+        "attention",
+        "states",
+        "experts",
+        "probe",
+    ] {
         for kept in KEPT {
             let source = (prelude.clone() + &read(file)?).replace("KEPT", kept);
             let parsed = parse(&source)?;

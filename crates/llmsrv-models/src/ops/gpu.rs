@@ -1,6 +1,8 @@
 //! The decoder's operations on a GPU, through Vulkan: every operation is recorded, and runs when a result is read or
 //! the step ends. Rows of the embedding table are looked up on the host.
 
+mod drivers;
+
 use std::ops::Range;
 
 use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, StateId, StepPlan};
@@ -148,16 +150,30 @@ fn no_streams() -> ModelError {
     ModelError::Compute("several residual streams are not computed on a GPU".into())
 }
 
-/// Opens the GPUs that models are loaded to, the best one first.
+/// Opens the GPUs that models are loaded to, the best one first; without those that compute something wrongly.
 ///
 /// # Errors
 /// [`LoadError::Gpu`], if there is none; the text says what to do.
 pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
-    let choice = choice(options);
+    let choice = gpu_choice(options);
     let n = Gpu::count(&choice).map_err(no_gpu)?;
     let mut gpus = Vec::with_capacity(n);
+    let mut refused = Vec::new();
     for number in 0..n {
         let gpu = Gpu::open(&choice, number).map_err(no_gpu)?;
+        match drivers::check(&choice, number, gpu.device(), options.checked.as_deref()) {
+            Ok(()) => {}
+            Err(gpu::Error::Wrong {
+                device,
+                driver,
+                kernel,
+            }) => {
+                let reason = gpu::Refusal::Wrong { driver, kernel };
+                refused.push(gpu::Refused { device, reason });
+                continue;
+            }
+            Err(error) => return Err(no_gpu(error)),
+        }
         tracing::info!(
             number,
             device = gpu.device().name,
@@ -167,7 +183,27 @@ pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
         );
         gpus.push(gpu);
     }
+    if gpus.is_empty() {
+        return Err(no_gpu(gpu::Error::NoDevice(refused)));
+    }
+    for gpu::Refused { device, reason } in refused {
+        tracing::warn!(device, "the GPU is not used: {reason}; {ANOTHER_DRIVER}");
+    }
     Ok(gpus)
+}
+
+/// Returns options that name one GPU alone: the best of those that `options` allow.
+///
+/// # Errors
+/// As [`gpu_memory`].
+pub fn best_gpu(options: &GpuOptions) -> Result<GpuOptions, LoadError> {
+    let gpus = open(options)?;
+    Ok(GpuOptions {
+        visible: gpus
+            .first()
+            .map(|gpu| vec![gpu.device().number.to_string()]),
+        ..options.clone()
+    })
 }
 
 /// Returns the free memory in bytes of each GPU that models would be loaded to.
@@ -742,7 +778,8 @@ fn is_wrong(found: f32, sum: f64, size: f64) -> bool {
     size.is_finite() && (off.is_nan() || off > 1e-4 * size)
 }
 
-fn choice(options: &GpuOptions) -> Choice {
+/// Returns which devices may be used, as the GPU crate says it.
+pub fn gpu_choice(options: &GpuOptions) -> Choice {
     let list = |names: &Vec<String>| DeviceName::list(names.iter().map(String::as_str));
     Choice {
         visible: options.visible.as_ref().map(list),
@@ -802,6 +839,13 @@ fn no_gpu(error: gpu::Error) -> LoadError {
             "install the Vulkan driver of the GPU (of AMD and Intel: mesa-vulkan-drivers)"
         }
         gpu::Error::NoDevice(refused)
+            if refused
+                .iter()
+                .any(|one| matches!(one.reason, gpu::Refusal::Wrong { .. })) =>
+        {
+            ANOTHER_DRIVER
+        }
+        gpu::Error::NoDevice(refused)
             if refused.iter().any(|one| one.reason == gpu::Refusal::Vendor) =>
         {
             "LLMSRV_VENDOR_GPU=1 allows integrated GPUs and those of Intel"
@@ -830,6 +874,9 @@ fn no_gpu(error: gpu::Error) -> LoadError {
 
 /// Positions to a side that a query sees at most, where it does not see all.
 const FARTHEST: usize = 1 << 30;
+
+/// What helps against wrong results.
+const ANOTHER_DRIVER: &str = "install another version of the GPU's driver";
 
 /// What always helps.
 pub(crate) const ON_THE_CPU: &str = "set LLMSRV_GPU=0 to compute on the CPU";

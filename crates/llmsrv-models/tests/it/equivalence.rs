@@ -32,6 +32,7 @@ pub(crate) const SOFTWARE: GpuOptions = GpuOptions {
     limit_bytes: None,
     visible: None,
     nvidia: None,
+    checked: None,
 };
 
 /// One sequence that is computed piece by piece.

@@ -112,6 +112,7 @@ fn everything_else_arrives_as_it_was_sent() {
             limit_bytes: Some(1 << 33),
             visible: Some(vec!["0".into(), "GPU-1234".into()]),
             nvidia: Some(Vec::new()),
+            checked: Some("/home/a b/.cache/llmsrv/gpu-drivers".into()),
         },
         offload: Offload {
             n_layers: Some(20),
@@ -135,7 +136,7 @@ fn everything_else_arrives_as_it_was_sent() {
     let mut frame = Vec::new();
     for request in [
         Request::FreeBytes(options.gpu.clone()),
-        Request::Load("/models/\u{e4}".into(), options),
+        Request::Load("/models/\u{e4}".into(), Box::new(options)),
         Request::ReserveBlocks(9),
         Request::ReserveStates(1),
     ] {

@@ -133,7 +133,7 @@ fn served() -> (RemoteModel, thread::JoinHandle<()>) {
         frame: Vec::new(),
         lost: String::new(),
     };
-    let request = Request::Load("model".into(), LoadOptions::default());
+    let request = Request::Load("model".into(), Box::default());
     let Ok(Reply::Loaded(spec)) = worker.ask(&request, None) else {
         panic!("it is not loaded");
     };

@@ -1,0 +1,179 @@
+//! What a device can do at most, measured by kernels.
+
+use std::time::{Duration, Instant};
+
+use super::{Gpu, LANES, groups, unsupported};
+use crate::{
+    Choice, Error, Found,
+    recorder::{ALIGNMENT, Access, Region, Work},
+};
+
+/// A device that is measured, with memory of its own.
+pub struct Probe {
+    gpu: Gpu,
+    /// What is read: more than caches hold.
+    data: Region,
+    /// A word for each lane.
+    out: Region,
+}
+
+impl Probe {
+    /// Opens the best device that may be used, and takes up to 1 GiB of its memory, at most half of what is free.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`]; [`Error::OutOfMemory`] if less than 32 MiB could be taken.
+    pub fn open(choice: &Choice) -> Result<Probe, Error> {
+        let mut gpu = Gpu::open(choice, 0)?;
+        let free = gpu.free_bytes();
+        let bytes = MOST_BYTES.min(gpu.max_binding()).min(free / 2);
+        let bytes = bytes / ALIGNMENT * ALIGNMENT;
+        if bytes < FEWEST_BYTES {
+            return Err(Error::OutOfMemory {
+                device: gpu.device().name.clone(),
+                needed_bytes: 2 * FEWEST_BYTES,
+                free_bytes: free,
+            });
+        }
+        let mut region = |bytes| -> Result<Region, Error> {
+            Ok(Region {
+                buffer: gpu.recorder.allocate(bytes)?,
+                start: 0,
+                bytes,
+            })
+        };
+        let (data, out) = (region(bytes)?, region(4 * MOST_LANES as u64)?);
+        let mut probe = Probe { gpu, data, out };
+        probe.fill()?;
+        Ok(probe)
+    }
+
+    /// Returns the device as its driver describes it.
+    pub fn device(&self) -> &Found {
+        self.gpu.device()
+    }
+
+    /// Returns whether the device can time kernels.
+    pub fn times_kernels(&self) -> bool {
+        self.gpu.recorder.times_kernels()
+    }
+
+    /// Returns how many bytes are read to measure the memory.
+    pub fn data_bytes(&self) -> u64 {
+        self.data.bytes
+    }
+
+    /// Returns how many bytes of its memory the device reads in a second.
+    ///
+    /// # Errors
+    /// A failure of the device; so for the others.
+    pub fn bytes_per_second(&mut self) -> Result<f64, Error> {
+        let n_vectors = self.data.bytes / 16;
+        let n_lanes = (n_vectors as usize / VECTORS_OF_A_LANE).clamp(LANES, MOST_LANES);
+        let bindings = [Access::Write(self.out), Access::Read(self.data)];
+        let [across, down] = groups(n_lanes / LANES);
+        let params = [n_vectors as u32, 0];
+        let bytes = self.data.bytes;
+        let per_second = self.repeat(|gpu, n| {
+            for _ in 0..n {
+                let work = Work::new(bytes, bytes);
+                let groups = [across, down, 1];
+                gpu.recorder
+                    .dispatch("probe_read", &bindings, &params, groups, work)?;
+            }
+            Ok(())
+        })?;
+        Ok(per_second * bytes as f64)
+    }
+
+    /// Returns how many operations on f32 the device does in a second; a multiplication and a sum are two.
+    pub fn float_ops_per_second(&mut self) -> Result<f64, Error> {
+        let bindings = [Access::Write(self.out), Access::None];
+        let [across, down] = groups(FMA_LANES / LANES);
+        let ops = (FMA_LANES * 16 * 2) as u64;
+        let per_second = self.repeat(|gpu, n| {
+            let work = Work::new(ops * u64::from(n), 4 * FMA_LANES as u64);
+            let params = [999, n];
+            let groups = [across, down, 1];
+            gpu.recorder
+                .dispatch("probe_fma", &bindings, &params, groups, work)
+        })?;
+        Ok(per_second * ops as f64)
+    }
+
+    /// Returns the seconds from one kernel that does next to nothing to the next one that waits for it.
+    pub fn kernel_seconds(&mut self) -> Result<f64, Error> {
+        let bindings = [Access::Write(self.out)];
+        let per_second = self.repeat(|gpu, n| {
+            for _ in 0..n {
+                let params = [1, 1, 0, 0, 0, 0];
+                gpu.recorder
+                    .dispatch("zero", &bindings, &params, [1, 1, 1], 1)?;
+            }
+            Ok(())
+        })?;
+        Ok(1.0 / per_second)
+    }
+
+    /// Runs something `n` times at once, with `n` as large as it must be to take a while. Returns how often it ran in a
+    /// second.
+    fn repeat(
+        &mut self,
+        mut run: impl FnMut(&mut Gpu, u32) -> Result<(), Error>,
+    ) -> Result<f64, Error> {
+        self.gpu.finish()?;
+        // The pipeline is made, and the clock of the device rises.
+        run(&mut self.gpu, 1)?;
+        self.gpu.finish()?;
+        let mut n = 1;
+        loop {
+            let start = Instant::now();
+            run(&mut self.gpu, n)?;
+            self.gpu.finish()?;
+            let took = start.elapsed();
+            if took >= LONG_ENOUGH || n >= MOST_TIMES {
+                return Ok(f64::from(n) / took.as_secs_f64());
+            }
+            n *= 2;
+        }
+    }
+
+    /// Writes numbers without a pattern: memory that is all zeros may be kept compressed.
+    fn fill(&mut self) -> Result<(), Error> {
+        let mut state = 1_u32;
+        let mut next = || {
+            // Numerical Recipes' generator.
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state
+        };
+        let words: Vec<u32> = std::iter::repeat_with(&mut next).take(1 << 18).collect();
+        let bytes: &[u8] = bytemuck::cast_slice(&words);
+        let mut done = (bytes.len() as u64).min(self.data.bytes);
+        let Some(first) = bytes.get(..done as usize) else {
+            return Err(unsupported("memory of another size".into()));
+        };
+        self.gpu.recorder.upload(first, self.data)?;
+        while done < self.data.bytes {
+            let n = done.min(self.data.bytes - done);
+            let part = |start| Region {
+                start,
+                bytes: n,
+                ..self.data
+            };
+            self.gpu.recorder.copy(part(0), part(done))?;
+            done += n;
+        }
+        self.gpu.finish()
+    }
+}
+
+/// No cache of a GPU holds a tenth of it.
+const MOST_BYTES: u64 = 1 << 30;
+/// Less says nothing of memory.
+const FEWEST_BYTES: u64 = 32 << 20;
+const VECTORS_OF_A_LANE: usize = 16;
+const MOST_LANES: usize = 1 << 22;
+/// Enough to keep the largest devices busy.
+const FMA_LANES: usize = 1 << 18;
+/// What the host adds to the time of the device is then little.
+const LONG_ENOUGH: Duration = Duration::from_millis(50);
+const MOST_TIMES: u32 = 1 << 20;
