@@ -106,7 +106,7 @@ fn main() {
             let mut x = Activations::default();
             let times = times(9, || {
                 x.quantize(&values, 2048, kind, Residual::Dropped, &pool)
-                    .unwrap()
+                    .unwrap();
             });
             report(name, values.len() as f64, "G elements/s", &times);
         }
