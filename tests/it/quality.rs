@@ -17,10 +17,11 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()
 }
 
-/// A text of the project, and one that is long enough for a few windows of a model without merges.
+/// A text that stays as it is, since references were measured on it, and that is long enough for a few windows of a model
+/// without merges.
 fn text(sandbox: &Sandbox) -> String {
     let path = sandbox.path().join("text.txt");
-    fs::copy(root().join("crates/llmsrv-bench/src/peer.py"), &path).unwrap();
+    fs::copy(root().join("tests/it/perplexity.txt"), &path).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
