@@ -168,37 +168,38 @@ fn choose_experts(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) 
     }
 }
 
-// One workgroup sorts all pairs by expert.
+// How many pairs each expert has, and how many of them have their place in `list`.
+var<workgroup> counts: array<atomic<u32>, MOST_EXPERTS>;
+var<workgroup> placed: array<atomic<u32>, MOST_EXPERTS>;
+
+// One workgroup sorts all pairs by expert; those of one are in any order, which no result depends on. Each lane goes through
+// few pairs: lavapipe ends a kernel's loops after 65,535 rounds of all of them together.
 @compute @workgroup_size(128)
 fn sort_pairs(@builtin(local_invocation_index) lane: u32) {
     let n_pairs = p.n_rows * p.n_used;
-    for (var expert = lane; expert < p.n_experts; expert += LANES) {
-        var n = 0u;
-        for (var i = 0u; i < n_pairs; i++) { n += u32(chosen[i] == expert); }
-        keys[expert] = n;
-    }
+    for (var expert = lane; expert < p.n_experts; expert += LANES) { atomicStore(&counts[expert], 0u); }
+    workgroupBarrier();
+    for (var i = lane; i < n_pairs; i += LANES) { atomicAdd(&counts[chosen[i]], 1u); }
     workgroupBarrier();
     for (var expert = lane; expert < p.n_experts; expert += LANES) {
         var first = 0u;
         var tile = 0u;
         for (var i = 0u; i < expert; i++) {
-            first += keys[i];
-            tile += (keys[i] + TILE - 1u) / TILE;
+            let n = atomicLoad(&counts[i]);
+            first += n;
+            tile += (n + TILE - 1u) / TILE;
         }
-        let end = first + keys[expert];
+        atomicStore(&placed[expert], first);
+        let end = first + atomicLoad(&counts[expert]);
         for (var at = first; at < end; at += TILE) {
             tiles[tile] = vec4<u32>(expert, at, min(at + TILE, end), 0u);
             tile += 1u;
         }
-        for (var i = 0u; i < n_pairs; i++) {
-            if chosen[i] == expert {
-                list[first] = i;
-                first += 1u;
-            }
-        }
     }
+    workgroupBarrier();
+    for (var i = lane; i < n_pairs; i += LANES) { list[atomicAdd(&placed[chosen[i]], 1u)] = i; }
     var n_tiles = 0u;
-    for (var i = 0u; i < p.n_experts; i++) { n_tiles += (keys[i] + TILE - 1u) / TILE; }
+    for (var i = 0u; i < p.n_experts; i++) { n_tiles += (atomicLoad(&counts[i]) + TILE - 1u) / TILE; }
     for (var i = n_tiles + lane; i < p.n_tiles; i += LANES) { tiles[i] = vec4<u32>(); }
 }
 

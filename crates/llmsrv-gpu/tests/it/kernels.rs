@@ -1037,7 +1037,7 @@ proptest! {
 
     /// More experts than lanes choose, and more rows than go through experts together.
     #[test]
-    fn mixtures_of_many_experts(n_experts in 100_usize..400, n_used in 1_usize..20, many_rows in any::<bool>(), (sigmoid, ties) in any::<(bool, bool)>(), seed in any::<u64>()) {
+    fn mixtures_of_many_experts(n_experts in prop_oneof![100_usize..400, Just(1024)], n_used in 1_usize..33, many_rows in any::<bool>(), (sigmoid, ties) in any::<(bool, bool)>(), seed in any::<u64>()) {
         let mixture = Mixture {
             dtype: TensorType::F32,
             n_experts,
