@@ -290,6 +290,7 @@ async fn legacy_spellings_reach_their_commands() {
         .spawn()
         .unwrap();
     let url = format!("http://127.0.0.1:{port}/api/version");
+    llmsrv_tls::init();
     let deadline = std::time::Instant::now() + crate::util::TIMEOUT;
     while reqwest::get(&url).await.is_err() {
         assert!(
