@@ -21,7 +21,7 @@ fn number(value: &Value) -> f64 {
 /// without merges.
 fn text(sandbox: &Sandbox) -> String {
     let path = sandbox.path().join("text.txt");
-    fs::copy(root().join("tests/it/perplexity.txt"), &path).unwrap();
+    fs::copy(root().join("tests/it/quality/text.txt"), &path).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
