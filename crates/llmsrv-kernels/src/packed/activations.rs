@@ -417,15 +417,18 @@ fn fill_f32<const FUSED: bool, const LEN: usize, B: Block<LEN>>(
             .map(|norm| (norm.weight, rms_scale::<FUSED>(x, norm.eps)));
         let starts = (part.first_block * LEN..rows.n_cols).step_by(LEN);
         for (start, tokens) in starts.zip(blocks.chunks_exact_mut(part.width)) {
-            let mut x = stretch(x, start);
+            let (mut last, mut last_weights) = ([0.0; LEN], [0.0; LEN]);
+            let mut x = stretch(x, start, &mut last);
+            let of_norm;
             if let Some((weight, scale)) = norm {
-                x = normed(&x, scale, &stretch(weight, start));
+                of_norm = normed(x, scale, stretch(weight, start, &mut last_weights));
+                x = &of_norm;
             }
             match &mut tokens[row * of_row..][..of_row] {
-                [block] => block.put(&x),
+                [block] => block.put(x),
                 [block, residual] => {
-                    block.put(&x);
-                    residual.put(&block.residual(&x));
+                    block.put(x);
+                    residual.put(&block.residual(x));
                 }
                 _ => {}
             }
@@ -433,18 +436,21 @@ fn fill_f32<const FUSED: bool, const LEN: usize, B: Block<LEN>>(
     }
 }
 
-/// Returns the elements from `start` on, with zeros behind the last ones.
+/// Returns the elements from `start` on. Where too few are left they become the first of `last`, which is all zeros.
 #[inline(always)]
-fn stretch<const LEN: usize>(x: &[f32], start: usize) -> [f32; LEN] {
+fn stretch<'a, const LEN: usize>(
+    x: &'a [f32],
+    start: usize,
+    last: &'a mut [f32; LEN],
+) -> &'a [f32; LEN] {
     let rest = x.get(start..).unwrap_or_default();
     if let Some(whole) = rest.first_chunk() {
-        return *whole;
+        return whole;
     }
-    let mut filled_up = [0.0; LEN];
-    for (filled_up, x) in filled_up.iter_mut().zip(rest) {
-        *filled_up = *x;
+    for (last, x) in last.iter_mut().zip(rest) {
+        *last = *x;
     }
-    filled_up
+    last
 }
 
 #[inline(always)]

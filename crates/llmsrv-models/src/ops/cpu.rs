@@ -234,6 +234,26 @@ impl CpuOps {
         kernels::grouped_gemm(Instructions::best(), products, &self.pool).map_err(failed)
     }
 
+    /// Computes a product that its epilogue makes something else of, in `out`.
+    fn fused(
+        &mut self,
+        input: Input<'_, CpuOps>,
+        (weights, bias): (&Packed, Option<&Vec<f32>>),
+        ending: &Ending<'_>,
+        out: &mut Buffer,
+    ) -> Result<(), ModelError> {
+        self.quantize(input, weights.kind())?;
+        let x = &self.inputs[weights.kind() as usize];
+        let mut product = Gemm::new(weights, x, out.values_mut());
+        product.bias = bias.map_or(&[], Vec::as_slice);
+        match *ending {
+            Ending::Added(scale) => product.add = Some(scale),
+            Ending::Activated(activation) => product.activation = Some(activation),
+            Ending::Gated(gate, activation) => product.gate = Some((gate, activation)),
+        }
+        self.multiply(&mut [product])
+    }
+
     /// Packs a matrix rounded to BF16.
     fn rounded(&mut self, source: &FileMatrix) -> Result<Packed, kernels::Error> {
         let ty = TensorType::BF16;
@@ -337,6 +357,16 @@ impl CpuOps {
                 work(idx * chunk..idx * chunk + part.len(), part);
             });
     }
+}
+
+/// What becomes of a product before it is written.
+enum Ending<'a> {
+    /// It is added to what is there, times this.
+    Added(f32),
+    /// This function of it.
+    Activated(Gate),
+    /// It is multiplied with this function of another product.
+    Gated(&'a Packed, Gate),
 }
 
 /// Returns weights whose products need no more than their own kernel: packed, and without a scale.
@@ -625,16 +655,7 @@ impl Ops for CpuOps {
             let [y] = self.linears(input, [(matrix, bias)])?;
             return self.add(x, &y, scale);
         };
-        self.quantize(input, weights.kind())?;
-        self.multiply(&mut [Gemm {
-            bias: bias.map_or(&[], Vec::as_slice),
-            add: Some(scale),
-            ..Gemm::new(
-                weights,
-                &self.inputs[weights.kind() as usize],
-                x.values_mut(),
-            )
-        }])?;
+        self.fused(input, (weights, bias), &Ending::Added(scale), &mut x)?;
         Ok(x)
     }
 
@@ -648,17 +669,9 @@ impl Ops for CpuOps {
             let [y] = self.linears(input, [(matrix, bias)])?;
             return self.activate(y, activation);
         };
-        self.quantize(input, weights.kind())?;
         let mut out = self.buffers.take(input.rows().n_rows(), weights.n_rows());
-        self.multiply(&mut [Gemm {
-            bias: bias.map_or(&[], Vec::as_slice),
-            activation: Some(of_kernel),
-            ..Gemm::new(
-                weights,
-                &self.inputs[weights.kind() as usize],
-                out.values_mut(),
-            )
-        }])?;
+        let ending = Ending::Activated(of_kernel);
+        self.fused(input, (weights, bias), &ending, &mut out)?;
         Ok(out)
     }
 
@@ -681,17 +694,9 @@ impl Ops for CpuOps {
             let [gate, up] = self.linears(input, [gate, up])?;
             return self.gated(gate, &up, activation);
         };
-        self.quantize(input, weights.kind())?;
         let mut out = self.buffers.take(input.rows().n_rows(), weights.n_rows());
-        self.multiply(&mut [Gemm {
-            bias: up.1.map_or(&[], Vec::as_slice),
-            gate: Some((of_gate, together)),
-            ..Gemm::new(
-                weights,
-                &self.inputs[weights.kind() as usize],
-                out.values_mut(),
-            )
-        }])?;
+        let ending = Ending::Gated(of_gate, together);
+        self.fused(input, (weights, up.1), &ending, &mut out)?;
         Ok(out)
     }
 
